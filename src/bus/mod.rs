@@ -1,0 +1,67 @@
+//! How listeners are hosted: native handlers and child processes today.
+//!
+//! **Invariant:** a host moves frames and watches over its listener; it never parses a payload,
+//! never decides where one goes, and does not know the pump: it meets it as a [`Sink`].
+
+pub mod native;
+pub mod process;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::envelope::{Failure, Message, Turn};
+use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
+
+/// One attempt to have a listener handle a call: the call's request and every message of that
+/// call since, in order.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    pub listener: ListenerName,
+    pub call: CallId,
+    pub thread: ThreadId,
+    pub attempt: Attempt,
+    /// Oldest first; the first is the request.
+    pub messages: Vec<Arc<Message>>,
+    /// How many of `messages`, from the end, the listener has not been given before.
+    pub fresh: usize,
+    /// The journal position this delivery follows from: the thread up to here is what an agent
+    /// may remember.
+    pub position: Position,
+    /// Per attempt, from hand-over.
+    pub timeout: Duration,
+}
+
+/// What a handler returned.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Zero or more payloads, unchecked, in order. None: the caller gets `<ack/>`.
+    pub payloads: Vec<Vec<u8>>,
+    /// The model call behind it; agents only.
+    pub turn: Option<Turn>,
+}
+
+/// Where hosts report to. Calls return at once or block shortly while the pump is behind.
+pub trait Sink: Send + Sync + 'static {
+    fn ended(
+        &self,
+        listener: &ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        result: Result<Outcome, Failure>,
+    );
+    /// The handler is alive: its deadline moves.
+    fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
+    fn joined(&self, listener: &ListenerName, detail: &str);
+    fn left(&self, listener: &ListenerName, detail: &str);
+}
+
+/// A hosted listener, as the pump sees it. The pump never hands over more at once than the
+/// listener's contract allows.
+pub trait Host: Send + Sync + 'static {
+    /// Takes the delivery and returns at once; the answer goes to the [`Sink`].
+    fn deliver(&self, delivery: Delivery);
+    /// The caller is gone: the handler may stop. An answer is no longer expected.
+    fn cancel(&self, call: CallId, attempt: Attempt);
+    /// Takes nothing more, lets what runs end within [`crate::limits::DRAIN_TIMEOUT`], stops.
+    fn drain(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}

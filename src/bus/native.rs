@@ -1,0 +1,1 @@
+//! Native hosts. Placeholder.

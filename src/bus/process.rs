@@ -1,0 +1,1 @@
+//! Process hosts. Placeholder.

@@ -1,0 +1,98 @@
+//! The command line: one verb, one file; each reads its arguments, calls `audit` or
+//! `organism`, and prints. No logic of their own.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line talks here")]
+
+mod cancel;
+mod check;
+mod debug;
+mod demo;
+mod exit;
+mod export;
+mod init;
+mod listener;
+mod run;
+mod schema;
+mod search;
+mod send;
+mod tail;
+mod thread;
+mod threads;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub use exit::Exit;
+
+/// An XML message bus for multi-agent workflows.
+#[derive(Debug, Parser)]
+#[command(name = "organism", version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Write a small organism to start from.
+    Init(init::Args),
+    /// Run the research desk on a directory, with recorded model turns.
+    Demo(demo::Args),
+    /// Start an organism and keep it running.
+    Run(run::Args),
+    /// Send a payload and wait for the result.
+    Send(send::Args),
+    /// Check a config without starting anything.
+    Check(check::Args),
+    /// List threads.
+    Threads(threads::Args),
+    /// Show one thread with its subthreads.
+    Thread(thread::Args),
+    /// Follow messages as they are recorded.
+    Tail(tail::Args),
+    /// Find messages by text.
+    Search(search::Args),
+    /// Cancel a thread and everything beneath it.
+    Cancel(cancel::Args),
+    /// Prove the record from the journal alone.
+    Verify(verify::Args),
+    /// Write threads out as XML or JSON lines.
+    Export(export::Args),
+    /// Validate against, describe and convert schemas.
+    Schema(schema::Args),
+    /// Tools for listener authors.
+    Listener(listener::Args),
+    #[command(hide = true)]
+    Debug(debug::Args),
+}
+
+/// Reads the command line and does what it says.
+pub fn main() -> ExitCode {
+    match Cli::parse().verb.run() {
+        Ok(code) => code,
+        Err(error) => exit::report(&error),
+    }
+}
+
+impl Verb {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Init(args) => init::run(args),
+            Self::Demo(args) => demo::run(args),
+            Self::Run(args) => run::run(args),
+            Self::Send(args) => send::run(args),
+            Self::Check(args) => check::run(args),
+            Self::Threads(args) => threads::run(args),
+            Self::Thread(args) => thread::run(args),
+            Self::Tail(args) => tail::run(args),
+            Self::Search(args) => search::run(args),
+            Self::Cancel(args) => cancel::run(args),
+            Self::Verify(args) => verify::run(args),
+            Self::Export(args) => export::run(args),
+            Self::Schema(args) => schema::run(args),
+            Self::Listener(args) => listener::run(args),
+            Self::Debug(args) => debug::run(args),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Time as the record knows it: microseconds since 1970, UTC.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// An instant, in microseconds since the Unix epoch.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Time(pub i64);
+
+impl Time {
+    /// The system's clock. Only drivers and hosts read it; everything else is told the time.
+    pub fn now() -> Self {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self(since.map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    pub fn plus(self, by: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long from `earlier` to here; zero where the clock went back.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// Reads an RFC 3339 instant, such as `2026-11-20T10:00:00Z`.
+    pub fn parse(text: &str) -> Option<Self> {
+        text.parse::<jiff::Timestamp>().ok().map(|t| Self(t.as_microsecond()))
+    }
+}
+
+/// RFC 3339 with microseconds, always UTC.
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_microsecond(self.0) {
+            Ok(t) => write!(f, "{t:.6}"),
+            Err(_) => write!(f, "{}us", self.0),
+        }
+    }
+}
+
+/// Reads an XSD duration of days and smaller units, such as `PT30S`.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let span: jiff::Span = text.parse().ok()?;
+    if span.get_years() != 0 || span.get_months() != 0 {
+        return None;
+    }
+    let relative = jiff::SpanRelativeTo::days_are_24_hours();
+    let seconds = span.total((jiff::Unit::Second, relative)).ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}

@@ -1,0 +1,256 @@
+//! Contracts: what each listener accepts, may answer and whom it may address, and from these
+//! the vocabulary of every sender. Pure values.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{ListenerName, PayloadName};
+use crate::limits;
+
+/// What stands behind a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// A listener whose handler is a model: may address itself, spawn, wait.
+    Agent,
+    /// Any other listener.
+    Listener,
+    /// A program outside that speaks first; receives nothing.
+    Client,
+}
+
+/// How the answers of several peers that accept one payload name become one result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Gather {
+    /// Each peer's reply or fault, in config order.
+    #[default]
+    All,
+    /// The first reply; the faults only when every peer failed.
+    First,
+}
+
+/// A listener's or client's side of the bargain, as the pump holds it to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contract {
+    pub name: ListenerName,
+    pub role: Role,
+    pub description: String,
+    /// Payload names it handles. An agent's own name is the first of them.
+    pub accepts: Vec<PayloadName>,
+    /// Payload names it may answer with; an agent's finals.
+    pub replies: Vec<PayloadName>,
+    pub peers: Vec<ListenerName>,
+    /// A name that fits both a peer and a reply is a call whose result becomes the own result.
+    pub forward: bool,
+    pub gather: Gather,
+    /// Per attempt, from hand-over.
+    pub timeout: Duration,
+    pub attempts: u32,
+    /// Deliveries handed over at once.
+    pub concurrency: u32,
+    pub serial_per_thread: bool,
+    /// Deliveries waiting before callers hear `busy`.
+    pub backlog: usize,
+    /// Agents: actions of one turn that proceed; the rest are refused visibly.
+    pub actions_per_turn: u32,
+}
+
+impl Contract {
+    /// A contract with every default, to be filled in.
+    pub fn new(name: ListenerName, role: Role) -> Self {
+        Self {
+            name,
+            role,
+            description: String::new(),
+            accepts: Vec::new(),
+            replies: Vec::new(),
+            peers: Vec::new(),
+            forward: false,
+            gather: Gather::All,
+            timeout: limits::TIMEOUT_DEFAULT,
+            attempts: limits::ATTEMPTS_DEFAULT,
+            concurrency: limits::CONCURRENCY_DEFAULT,
+            serial_per_thread: role == Role::Agent,
+            backlog: limits::BACKLOG_DEFAULT,
+            actions_per_turn: limits::ACTIONS_PER_TURN_DEFAULT,
+        }
+    }
+
+    pub fn is_agent(&self) -> bool {
+        self.role == Role::Agent
+    }
+}
+
+/// What a payload name means when a given sender writes it, by the sender's vocabulary only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meaning {
+    /// A primitive of the core; only agents may ask.
+    Primitive,
+    /// `thinking`, `progress` or `todo-until`: recorded, delivered to nobody.
+    Note,
+    /// The agent's own name: it continues its own call.
+    Own,
+    /// A call to every listed peer; one peer is the usual case. `forward`: the result becomes
+    /// the sender's own result without waking it.
+    Call { peers: Vec<ListenerName>, gather: Gather, forward: bool },
+    /// A declared reply, or an agent's declared final.
+    Reply,
+}
+
+/// Two readings of one payload name in one vocabulary: a config error.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VocabularyError {
+    #[error("`{sender}` may both call a peer with {name} and reply with it")]
+    CallOrReply { sender: ListenerName, name: PayloadName },
+    #[error("{name} is accepted by agents `{first}` and `{second}`")]
+    TwoAgents { name: PayloadName, first: ListenerName, second: ListenerName },
+    #[error("`{sender}` may write two payloads called `{local}`: {first} and {second}")]
+    AmbiguousLocal { sender: ListenerName, local: String, first: PayloadName, second: PayloadName },
+}
+
+/// Everything one sender may write.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Vocabulary {
+    names: HashMap<PayloadName, Meaning>,
+}
+
+impl Vocabulary {
+    pub fn meaning(&self, name: &PayloadName) -> Option<&Meaning> {
+        self.names.get(name)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&PayloadName, &Meaning)> {
+        self.names.iter()
+    }
+}
+
+/// All contracts of an organism, with the vocabulary of every sender.
+#[derive(Debug, Clone, Default)]
+pub struct Contracts {
+    by_name: HashMap<ListenerName, (Contract, Vocabulary)>,
+    order: Vec<ListenerName>,
+}
+
+impl Contracts {
+    /// Builds every vocabulary; reports all the conflicts there are.
+    pub fn new(contracts: Vec<Contract>) -> Result<Self, Vec<VocabularyError>> {
+        let order: Vec<_> = contracts.iter().map(|c| c.name.clone()).collect();
+        let mut errors = agents_sharing_a_name(&contracts);
+        let mut by_name = HashMap::new();
+        for contract in &contracts {
+            let vocabulary = vocabulary_of(contract, &contracts, &mut errors);
+            by_name.insert(contract.name.clone(), (contract.clone(), vocabulary));
+        }
+        if errors.is_empty() { Ok(Self { by_name, order }) } else { Err(errors) }
+    }
+
+    pub fn get(&self, name: &ListenerName) -> Option<&Contract> {
+        self.by_name.get(name).map(|(contract, _)| contract)
+    }
+
+    pub fn vocabulary(&self, sender: &ListenerName) -> Option<&Vocabulary> {
+        self.by_name.get(sender).map(|(_, vocabulary)| vocabulary)
+    }
+
+    /// In config order.
+    pub fn iter(&self) -> impl Iterator<Item = &Contract> {
+        self.order.iter().filter_map(|name| self.get(name))
+    }
+}
+
+fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyError> {
+    let mut seen: HashMap<&PayloadName, &ListenerName> = HashMap::new();
+    let mut errors = Vec::new();
+    for agent in contracts.iter().filter(|c| c.is_agent()) {
+        for name in &agent.accepts {
+            if let Some(first) = seen.insert(name, &agent.name) {
+                let (first, second) = (first.clone(), agent.name.clone());
+                errors.push(VocabularyError::TwoAgents { name: name.clone(), first, second });
+            }
+        }
+    }
+    errors
+}
+
+/// Own names, then peers' names, then replies; core names and notes are added for agents.
+fn vocabulary_of(
+    sender: &Contract,
+    contracts: &[Contract],
+    errors: &mut Vec<VocabularyError>,
+) -> Vocabulary {
+    let mut names: HashMap<PayloadName, Meaning> = HashMap::new();
+    if sender.is_agent() {
+        for word in crate::system::Primitive::WORDS {
+            names.insert(crate::system::name(word), Meaning::Primitive);
+        }
+        for word in crate::system::NOTES {
+            names.insert(crate::system::name(word), Meaning::Note);
+        }
+        names.extend(sender.accepts.iter().map(|name| (name.clone(), Meaning::Own)));
+    }
+    for peer in contracts.iter().filter(|c| sender.peers.contains(&c.name)) {
+        if peer.name == sender.name && sender.is_agent() {
+            continue;
+        }
+        for name in &peer.accepts {
+            add_peer(&mut names, sender, peer, name);
+        }
+    }
+    for name in &sender.replies {
+        match names.get_mut(name) {
+            None => {
+                names.insert(name.clone(), Meaning::Reply);
+            }
+            Some(Meaning::Call { forward, .. }) if sender.forward => *forward = true,
+            Some(Meaning::Reply) => {}
+            Some(_) => errors.push(VocabularyError::CallOrReply {
+                sender: sender.name.clone(),
+                name: name.clone(),
+            }),
+        }
+    }
+    if sender.is_agent() {
+        errors.extend(ambiguous_locals(sender, &names));
+    }
+    Vocabulary { names }
+}
+
+fn add_peer(
+    names: &mut HashMap<PayloadName, Meaning>,
+    sender: &Contract,
+    peer: &Contract,
+    name: &PayloadName,
+) {
+    match names.get_mut(name) {
+        Some(Meaning::Call { peers, .. }) => peers.push(peer.name.clone()),
+        // An agent's own name stays its own, whoever else accepts it.
+        Some(_) => {}
+        None => {
+            let peers = vec![peer.name.clone()];
+            let call = Meaning::Call { peers, gather: sender.gather, forward: false };
+            names.insert(name.clone(), call);
+        }
+    }
+}
+
+/// Agents may write names bare, so a local name must mean one thing.
+fn ambiguous_locals(
+    sender: &Contract,
+    names: &HashMap<PayloadName, Meaning>,
+) -> Vec<VocabularyError> {
+    let mut sorted: Vec<_> = names.keys().collect();
+    sorted.sort_by(|a, b| (&a.local, &a.namespace).cmp(&(&b.local, &b.namespace)));
+    let pairs = sorted.iter().zip(sorted.iter().skip(1));
+    pairs
+        .filter(|(a, b)| a.local == b.local)
+        .map(|(a, b)| VocabularyError::AmbiguousLocal {
+            sender: sender.name.clone(),
+            local: a.local.to_string(),
+            first: (*a).clone(),
+            second: (*b).clone(),
+        })
+        .collect()
+}

@@ -1,0 +1,137 @@
+//! One message, its payload, its kind, and how it can end.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Time;
+use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId};
+
+/// The bytes of one XML element, exactly as they were checked, with their digest.
+///
+/// Serialized, a payload is its digest and length: the bytes stand beside the record, so that
+/// they can be redacted without breaking the chain.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Payload {
+    pub digest: Digest,
+    pub bytes: Arc<str>,
+}
+
+impl Payload {
+    pub fn new(bytes: impl Into<Arc<str>>) -> Self {
+        let bytes = bytes.into();
+        Self { digest: Digest::of(bytes.as_bytes()), bytes }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.bytes
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.bytes)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct PayloadMark {
+    digest: Digest,
+    len: usize,
+}
+
+impl Serialize for Payload {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        PayloadMark { digest: self.digest, len: self.bytes.len() }.serialize(s)
+    }
+}
+
+/// Reads the mark alone; whoever reads a record puts the bytes in.
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let mark = PayloadMark::deserialize(d)?;
+        Ok(Self { digest: mark.digest, bytes: "".into() })
+    }
+}
+
+/// What a message is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Opens a call; the receiver owes exactly one result.
+    Call,
+    /// Part of the result, in the caller's own call.
+    Reply,
+    /// An agent continues its own call.
+    #[serde(rename = "self")]
+    Own,
+    /// Recorded, delivered to nobody.
+    Note,
+    /// Written by the core.
+    System,
+}
+
+impl Kind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Reply => "reply",
+            Self::Own => "self",
+            Self::Note => "note",
+            Self::System => "system",
+        }
+    }
+}
+
+/// How a message ended. Each has exactly one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Disposition {
+    /// Delivered, and the outcome of that delivery is on record.
+    Handled,
+    /// Nobody had to handle it: notes, and results to a client.
+    Recorded,
+    /// Its attempts are exhausted.
+    Failed,
+    /// Its attempt timed out.
+    Expired,
+    /// Its call was closed before it was handled.
+    Cancelled,
+    /// It came after its call had a result.
+    Late,
+}
+
+impl Disposition {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Handled => "handled",
+            Self::Recorded => "recorded",
+            Self::Failed => "failed",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+            Self::Late => "late",
+        }
+    }
+}
+
+/// A payload with everything the pump stamped on it. Only the pump makes these.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    pub id: MessageId,
+    pub kind: Kind,
+    pub from: ListenerName,
+    pub to: ListenerName,
+    pub thread: ThreadId,
+    /// Dense in its thread, from 1.
+    pub seq: u64,
+    /// The message this one answers or was caused by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<MessageId>,
+    /// The call in which the receiver gets it; a call names itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
+    pub time: Time,
+    pub name: PayloadName,
+    pub payload: Payload,
+}

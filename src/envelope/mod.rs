@@ -1,0 +1,15 @@
+//! Messages: a payload and the wrapper the pump stamps around it. Pure values.
+//!
+//! Must not know I/O or the state of threads.
+
+mod message;
+mod outcome;
+mod refusal;
+pub mod text;
+
+pub use message::{Disposition, Kind, Message, Payload};
+pub use outcome::{Broken, Failure, Spent, Turn};
+pub use refusal::{Refusal, Rule};
+
+/// The namespace of the envelope, and of nothing else.
+pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/envelope/v1";

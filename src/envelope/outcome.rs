@@ -1,0 +1,65 @@
+//! What an attempt came to: a model's turn, or a failure.
+
+use serde::{Deserialize, Serialize};
+
+use crate::xml::findings::Finding;
+
+/// The record of one model call, carried in an agent's outcome and written down by the core.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// The `<model-turn>` payload, complete, ready to be recorded as a note.
+    pub note: String,
+    /// What in the model's text was no payload: each defect, told to the agent in one `huh`.
+    pub findings: Vec<Finding>,
+    /// Payloads of this turn that were recognised but cannot be dispatched (cut short,
+    /// malformed): each is refused on the record and answered with its own `huh`.
+    pub broken: Vec<Broken>,
+    pub tokens_in: u64,
+    pub tokens_out: u64,
+    /// Set when this was the last turn the agent may take in this call and it did not end it.
+    pub spent: Option<Spent>,
+}
+
+/// A recognised action of a model's text that is not complete or not well-formed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Broken {
+    /// Its index among all actions of the turn, so that feedback keeps the order.
+    pub index: usize,
+    /// As the model wrote it.
+    pub attempt: String,
+    pub finding: Finding,
+}
+
+/// How an agent ran out of turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spent {
+    /// No turn held a valid action.
+    NeverValid,
+    /// The last turn called a tool whose result can no longer be used.
+    AfterLastCall,
+}
+
+/// Why an attempt came to nothing. Crashed and unreachable attempts are retried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Failure {
+    /// The handler ended without an answer: a panic, an exit, a signal.
+    #[error("crashed: {detail}")]
+    Crashed { detail: String },
+    /// Nothing took the delivery: the program is missing, or its restarts are used up.
+    #[error("unreachable: {detail}")]
+    Unreachable { detail: String },
+    /// The handler says it cannot do it; not retried.
+    #[error("{detail}")]
+    Refused { detail: String },
+    /// The answer cannot be read as frames; not retried.
+    #[error("unreadable answer: {detail}")]
+    Garbage { detail: String },
+}
+
+impl Failure {
+    pub fn is_retried(&self) -> bool {
+        matches!(self, Self::Crashed { .. } | Self::Unreachable { .. })
+    }
+}

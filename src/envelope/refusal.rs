@@ -1,0 +1,166 @@
+//! Refusals: what did not get past the gate, by which rule, and where.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Digest;
+use crate::xml::findings::Place;
+
+/// The rules of the gate, in the order they are tried; the first that fails decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// Larger than a payload may be.
+    TooLarge,
+    NotUtf8,
+    /// A DOCTYPE, an entity declaration or a processing instruction.
+    Forbidden,
+    /// Depth, attributes, namespaces or names beyond the limits.
+    TooComplex,
+    NotWellFormed,
+    /// No root, or something beside it.
+    NotOneRoot,
+    /// A name only the core may write.
+    ReservedName,
+    /// The thread is not one the sender may write to.
+    UnknownThread,
+    /// Not a name of the sender's vocabulary: unknown and forbidden alike.
+    NotInVocabulary,
+    SchemaInvalid,
+    BudgetSpent,
+    // What the pump refuses after the gate has passed a payload.
+    /// Further actions in an outcome that may have no more.
+    ExcessAction,
+    /// A call in an outcome that replies.
+    CallBesideReply,
+    /// A child thread's label, or a suggested root, that cannot be had.
+    BadLabel,
+    /// An answer to an attempt that is no longer the current one.
+    StaleAttempt,
+    /// The journal or a queue is full; try again.
+    Busy,
+    /// A client key seen before with another payload.
+    KeyReused,
+    /// A thread limit of the tree is reached.
+    LimitReached,
+    /// A call to an agent from beneath its own open call.
+    Cycle,
+    /// An incomplete or malformed action in model text.
+    MalformedAction,
+    /// The pump is shutting down.
+    Draining,
+}
+
+impl Rule {
+    /// In the order of the gate.
+    pub const ALL: [Self; 21] = [
+        Self::TooLarge,
+        Self::NotUtf8,
+        Self::Forbidden,
+        Self::TooComplex,
+        Self::NotWellFormed,
+        Self::NotOneRoot,
+        Self::ReservedName,
+        Self::UnknownThread,
+        Self::NotInVocabulary,
+        Self::SchemaInvalid,
+        Self::BudgetSpent,
+        Self::ExcessAction,
+        Self::CallBesideReply,
+        Self::BadLabel,
+        Self::StaleAttempt,
+        Self::Busy,
+        Self::KeyReused,
+        Self::LimitReached,
+        Self::Cycle,
+        Self::MalformedAction,
+        Self::Draining,
+    ];
+
+    /// The code in records, feedback and docs.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::TooLarge => "too-large",
+            Self::NotUtf8 => "not-utf8",
+            Self::Forbidden => "forbidden",
+            Self::TooComplex => "too-complex",
+            Self::NotWellFormed => "not-well-formed",
+            Self::NotOneRoot => "not-one-root",
+            Self::ReservedName => "reserved-name",
+            Self::UnknownThread => "unknown-thread",
+            Self::NotInVocabulary => "not-in-vocabulary",
+            Self::SchemaInvalid => "schema-invalid",
+            Self::BudgetSpent => "budget-spent",
+            Self::ExcessAction => "excess-action",
+            Self::CallBesideReply => "call-beside-reply",
+            Self::BadLabel => "bad-label",
+            Self::StaleAttempt => "stale-attempt",
+            Self::Busy => "busy",
+            Self::KeyReused => "key-reused",
+            Self::LimitReached => "limit-reached",
+            Self::Cycle => "cycle",
+            Self::MalformedAction => "malformed-action",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// A payload that was refused: enough to know what it was, without keeping all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    pub rule: Rule,
+    /// What is wrong and what was expected. Uniform where more would reveal topology.
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// What would have been right, such as an example, where the sender may know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+    /// Of the refused text, in bytes.
+    pub length: usize,
+    pub digest: Digest,
+    /// The first 4 KiB, with what is not UTF-8 replaced.
+    pub head: String,
+}
+
+impl Refusal {
+    pub fn new(rule: Rule, message: impl Into<String>, text: &[u8]) -> Self {
+        let head = text.get(..text.len().min(crate::limits::REFUSAL_HEAD_BYTES)).unwrap_or(text);
+        Self {
+            rule,
+            message: message.into(),
+            place: None,
+            expected: None,
+            length: text.len(),
+            digest: Digest::of(text),
+            head: String::from_utf8_lossy(head).into_owned(),
+        }
+    }
+
+    pub fn at(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    pub fn expecting(mut self, expected: impl Into<String>) -> Self {
+        self.expected = Some(expected.into());
+        self
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.message)?;
+        match &self.place {
+            Some(place) => write!(f, " at {place}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The envelope as XML text. Placeholder.

@@ -1,0 +1,364 @@
+//! Identifiers: one newtype for each, parsed where they enter, trusted afterwards.
+//!
+//! Knows nothing of ours; everything else knows this.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use crate::limits;
+
+/// Why a text is not the identifier it was meant to be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a {what}: {expected}")]
+pub struct IdError {
+    pub what: &'static str,
+    pub text: String,
+    pub expected: &'static str,
+}
+
+impl IdError {
+    fn new(what: &'static str, text: &str, expected: &'static str) -> Self {
+        let text = text.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
+        Self { what, text, expected }
+    }
+}
+
+/// A message: UUIDv7 for external input, UUIDv5 of step and index for what the pump emits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MessageId(pub Uuid);
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::str::FromStr for MessageId {
+    type Err = IdError;
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        Uuid::parse_str(text).map(Self).map_err(|_| IdError::new("message id", text, "a UUID"))
+    }
+}
+
+/// A call, named after the message that opened it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CallId(pub MessageId);
+
+impl fmt::Display for CallId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A timer, derived like a message id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TimerId(pub Uuid);
+
+impl fmt::Display for TimerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A listener's or client's name: one token, `[a-z][a-z0-9-]{0,63}`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct ListenerName(Arc<str>);
+
+impl ListenerName {
+    /// Under this name the core itself writes; nobody else can have it.
+    pub const CORE: &'static str = "core";
+
+    pub fn parse(text: &str) -> Result<Self, IdError> {
+        let mut bytes = text.bytes();
+        let starts = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
+        let goes_on = bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        if starts && goes_on && text.len() <= limits::NAME_BYTES_MAX {
+            Ok(Self(text.into()))
+        } else {
+            Err(IdError::new(
+                "name",
+                text,
+                "a lowercase letter, then up to 63 lowercase letters, digits or hyphens",
+            ))
+        }
+    }
+
+    pub fn core() -> Self {
+        Self(Self::CORE.into())
+    }
+
+    pub fn is_core(&self) -> bool {
+        &*self.0 == Self::CORE
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ListenerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for ListenerName {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A thread: `sess-` and at least 8 lowercase alphanumerics for a root, then `.label` a level.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct ThreadId(Arc<str>);
+
+impl ThreadId {
+    pub const ROOT_PREFIX: &'static str = "sess-";
+    /// What belongs to no tree is recorded here.
+    pub const ORGANISM: &'static str = "sess-organism";
+
+    pub fn organism() -> Self {
+        Self(Self::ORGANISM.into())
+    }
+
+    pub fn parse(text: &str) -> Result<Self, IdError> {
+        let bad = || {
+            IdError::new(
+                "thread id",
+                text,
+                "`sess-` and at least 8 lowercase letters or digits, then `.label` for each level",
+            )
+        };
+        if text.len() > limits::THREAD_ID_BYTES_MAX {
+            return Err(bad());
+        }
+        let mut parts = text.split('.');
+        let root = parts.next().and_then(|r| r.strip_prefix(Self::ROOT_PREFIX)).ok_or_else(bad)?;
+        let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        if root.len() < limits::ROOT_CHARS_MIN || !root.bytes().all(alphanumeric) {
+            return Err(bad());
+        }
+        if parts.all(Self::is_label) { Ok(Self(text.into())) } else { Err(bad()) }
+    }
+
+    /// Whether a text may name a child thread: `[A-Za-z0-9_-]{1,64}`.
+    pub fn is_label(text: &str) -> bool {
+        (1..=limits::LABEL_CHARS_MAX).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    }
+
+    /// The child under `label`, which the caller has checked with [`ThreadId::is_label`].
+    pub fn child(&self, label: &str) -> Self {
+        debug_assert!(Self::is_label(label));
+        Self(format!("{}.{label}", self.0).into())
+    }
+
+    pub fn root(&self) -> Self {
+        match self.0.split_once('.') {
+            Some((root, _)) => Self(root.into()),
+            None => self.clone(),
+        }
+    }
+
+    pub fn parent(&self) -> Option<Self> {
+        self.0.rsplit_once('.').map(|(parent, _)| Self(parent.into()))
+    }
+
+    /// The last label, or the whole id for a root.
+    pub fn label(&self) -> &str {
+        self.0.rsplit_once('.').map_or(&*self.0, |(_, label)| label)
+    }
+
+    /// 0 for a root.
+    pub fn depth(&self) -> usize {
+        self.0.bytes().filter(|b| *b == b'.').count()
+    }
+
+    pub fn is_root(&self) -> bool {
+        !self.0.contains('.')
+    }
+
+    /// Whether `self` lies strictly beneath `other`.
+    pub fn is_beneath(&self, other: &Self) -> bool {
+        self.0.strip_prefix(&*other.0).is_some_and(|rest| rest.starts_with('.'))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for ThreadId {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+/// The name of a payload: `{namespace}local`. Namespaces compare character by character.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PayloadName {
+    pub namespace: Arc<str>,
+    pub local: Arc<str>,
+}
+
+impl PayloadName {
+    pub fn new(namespace: &str, local: &str) -> Self {
+        Self { namespace: namespace.into(), local: local.into() }
+    }
+
+    /// Reads `{namespace}local`; a text without braces has no namespace.
+    pub fn parse(text: &str) -> Result<Self, IdError> {
+        let bad = || IdError::new("payload name", text, "`{namespace}local`");
+        let (namespace, local) = match text.strip_prefix('{') {
+            Some(rest) => rest.split_once('}').ok_or_else(bad)?,
+            None => ("", text),
+        };
+        if local.is_empty() || local.contains(['{', '}', ':', ' ']) {
+            return Err(bad());
+        }
+        Ok(Self::new(namespace, local))
+    }
+}
+
+impl fmt::Display for PayloadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.local)
+        } else {
+            write!(f, "{{{}}}{}", self.namespace, self.local)
+        }
+    }
+}
+
+impl Serialize for PayloadName {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PayloadName {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+/// One attempt to have a listener handle a call, `epoch.n`: a restart raises the epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Attempt {
+    pub epoch: u32,
+    pub n: u32,
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch, self.n)
+    }
+}
+
+impl std::str::FromStr for Attempt {
+    type Err = IdError;
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let bad = || IdError::new("attempt", text, "`epoch.n`");
+        let (epoch, n) = text.split_once('.').ok_or_else(bad)?;
+        Ok(Self { epoch: epoch.parse().map_err(|_| bad())?, n: n.parse().map_err(|_| bad())? })
+    }
+}
+
+/// Where a record stands in the journal, from 1, without gaps.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Position(pub u64);
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A SHA-256 digest, written as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    pub const ZERO: Self = Self([0; 32]);
+
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// The digest of several parts, one after another.
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            hasher.update(part);
+        }
+        Self(hasher.finalize().into())
+    }
+
+    pub fn parse(text: &str) -> Result<Self, IdError> {
+        let bad = || IdError::new("digest", text, "64 hexadecimal digits");
+        let digits = text.as_bytes();
+        if digits.len() != 64 {
+            return Err(bad());
+        }
+        let mut out = [0u8; 32];
+        for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| bad())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| bad())?;
+        }
+        Ok(Self(out))
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0u8; 64];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            if let [high, low] = pair {
+                *high = HEX.get(usize::from(byte >> 4)).copied().unwrap_or_default();
+                *low = HEX.get(usize::from(byte & 15)).copied().unwrap_or_default();
+            }
+        }
+        s.serialize_str(std::str::from_utf8(&text).unwrap_or_default())
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}

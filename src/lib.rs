@@ -1,0 +1,34 @@
+//! organism: an XML message bus for multi-agent workflows.
+//!
+//! The modules stand in floors; a module uses only lower ones. `docs/ARCHITECTURE.md` has the
+//! map, and `tests/tidy.rs` holds the code to it.
+
+// Ground.
+pub mod clock;
+pub mod ids;
+pub mod limits;
+// Language.
+pub mod xml;
+// Law.
+pub mod schema;
+// Words.
+pub mod contract;
+pub mod envelope;
+pub mod system;
+// Memory.
+pub mod thread;
+// Edges.
+pub mod bus;
+pub mod journal;
+pub mod model;
+// Heart.
+pub mod pump;
+// Guests.
+pub mod agent;
+pub mod listener;
+// House.
+pub mod audit;
+pub mod config;
+pub mod organism;
+// Roof.
+pub mod cli;

@@ -1,0 +1,24 @@
+//! The core's own words: primitives that agents ask for, and what only the core writes.
+//!
+//! Every word is in `schemas/core.xsd`; a test holds this table and that file together.
+
+mod answers;
+mod primitive;
+
+pub use answers::{Answer, ErrorCode, Huh, ThreadStatus};
+pub use primitive::{Primitive, WaitFor};
+
+use crate::ids::PayloadName;
+
+/// The namespace of every core word.
+pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/core/v1";
+
+/// The schema of every core word.
+pub const SCHEMA: &str = include_str!("../../schemas/core.xsd");
+
+/// Note names: recorded, delivered to nobody, reserved for every agent.
+pub const NOTES: [&str; 3] = ["thinking", "progress", "todo-until"];
+
+pub fn name(local: &str) -> PayloadName {
+    PayloadName::new(NAMESPACE, local)
+}

@@ -1,0 +1,52 @@
+//! What an agent may ask of the core.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Time;
+
+/// What ends a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitFor {
+    All,
+    Any,
+}
+
+/// When a timer fires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    After(Duration),
+    At(Time),
+}
+
+/// A primitive, read from a payload that passed its schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Primitive {
+    /// The initial payload, if any, is the element's only grandchild.
+    SpawnThread {
+        suggested_sub_id: Option<String>,
+    },
+    SendToThread {
+        thread_id: String,
+    },
+    Wait {
+        until: WaitFor,
+    },
+    ClearContext {
+        keep: u32,
+    },
+    SetTimer {
+        when: When,
+        label: Option<String>,
+    },
+    CancelTimer {
+        timer_id: String,
+    },
+}
+
+impl Primitive {
+    pub const WORDS: [&str; 6] =
+        ["spawn-thread", "send-to-thread", "wait", "clear-context", "set-timer", "cancel-timer"];
+}

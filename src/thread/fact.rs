@@ -1,0 +1,141 @@
+//! The facts a step may record: a closed list. Each says one thing that is now so.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::clock::Time;
+use crate::contract::Gather;
+use crate::envelope::{Disposition, Failure, Message, Refusal};
+use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
+use crate::system::WaitFor;
+
+/// Who waits for the result of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "lowercase")]
+pub enum Opener {
+    /// A client outside: the result is recorded, the client reads the record.
+    Client { name: ListenerName },
+    /// A listener's call; in another thread, where a spawn or a send crossed over.
+    Call { name: ListenerName, call: CallId, thread: ThreadId },
+}
+
+impl Opener {
+    pub fn name(&self) -> &ListenerName {
+        match self {
+            Self::Client { name } | Self::Call { name, .. } => name,
+        }
+    }
+}
+
+/// What a message of kind `call` opens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opening {
+    pub opener: Opener,
+    /// The first leg's call, where several peers got the same payload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<(CallId, Gather)>,
+    /// Its result becomes the opener's own result.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forward: bool,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Closing {
+    /// With replies, or with `<ack/>`.
+    Completed,
+    /// With a system payload that says why.
+    Failed,
+    Cancelled,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimerEnd {
+    Fired,
+    Cancelled,
+}
+
+/// One thing that is so from here on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "fact", rename_all = "kebab-case")]
+pub enum Fact {
+    /// A pump started on this journal.
+    Booted {
+        journal: Uuid,
+        epoch: u32,
+        config: Digest,
+    },
+    ThreadOpened {
+        thread: ThreadId,
+        by: ListenerName,
+    },
+    /// A message exists. A call's `opening` says what it opened.
+    Accepted {
+        message: Message,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        opening: Option<Opening>,
+        /// The client's key for this submission.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+    },
+    Disposed {
+        message: MessageId,
+        how: Disposition,
+    },
+    /// Takes no `seq`.
+    Refused {
+        sender: ListenerName,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        thread: Option<ThreadId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<CallId>,
+        refusal: Refusal,
+    },
+    /// The outcome of an attempt is on record: what was delivered with it is dealt with.
+    Heard {
+        call: CallId,
+        attempt: Attempt,
+    },
+    AttemptFailed {
+        call: CallId,
+        attempt: Attempt,
+        failure: Failure,
+    },
+    CallClosed {
+        call: CallId,
+        how: Closing,
+    },
+    Waiting {
+        call: CallId,
+        until: WaitFor,
+    },
+    TimerSet {
+        timer: TimerId,
+        call: CallId,
+        fires_at: Time,
+        label: Option<String>,
+    },
+    TimerEnded {
+        timer: TimerId,
+        how: TimerEnd,
+    },
+    /// An agent's window on a thread now starts so many items before this `seq`.
+    Window {
+        agent: ListenerName,
+        thread: ThreadId,
+        before: u64,
+        kept: u32,
+    },
+    /// A model call was made in a call.
+    Used {
+        call: CallId,
+        tokens_in: u64,
+        tokens_out: u64,
+    },
+    /// A budget of the tree passed its warning mark.
+    Warned {
+        budget: String,
+    },
+}

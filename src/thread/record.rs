@@ -1,0 +1,102 @@
+//! The journal's unit: one step, one record.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Time;
+use crate::envelope::{Failure, Turn};
+use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
+
+use super::Fact;
+
+/// What became of one payload of an input, as the gate saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Its bytes are those of the message with this digest, or lost if the pump refused it.
+    Passed(Digest),
+    /// The refusal with this digest stands among the facts.
+    Refused(Digest),
+}
+
+/// What was processed: enough to feed it to a fresh pump again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "input", rename_all = "kebab-case")]
+pub enum Input {
+    Boot {
+        detail: String,
+    },
+    Submitted {
+        id: MessageId,
+        client: ListenerName,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        thread: Option<ThreadId>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        suggested: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+        verdict: Verdict,
+    },
+    Outcome {
+        listener: ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        verdicts: Vec<Verdict>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        turn: Option<Turn>,
+    },
+    Failed {
+        listener: ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        failure: Failure,
+    },
+    Deadline {
+        call: CallId,
+        attempt: Attempt,
+    },
+    Timer {
+        timer: TimerId,
+    },
+    Cancel {
+        thread: ThreadId,
+        by: ListenerName,
+        reason: String,
+    },
+    Joined {
+        listener: ListenerName,
+        detail: String,
+    },
+    Left {
+        listener: ListenerName,
+        detail: String,
+    },
+    Shutdown {
+        detail: String,
+    },
+}
+
+/// One atomic step. Serialized as JSON, this is the text the chain hashes; payload bytes stand
+/// beside it and enter the hash by digest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub position: Position,
+    /// The tree it belongs to: a root thread's id.
+    pub tree: ThreadId,
+    /// The tree's previous record, and its hash; position 0 and zeros for the first.
+    pub previous: Position,
+    pub previous_hash: Digest,
+    pub time: Time,
+    #[serde(flatten)]
+    pub input: Input,
+    pub facts: Vec<Fact>,
+}
+
+impl Record {
+    /// Every payload of this record, in order.
+    pub fn payloads(&self) -> impl Iterator<Item = &crate::envelope::Payload> {
+        self.facts.iter().filter_map(|fact| match fact {
+            Fact::Accepted { message, .. } => Some(&message.payload),
+            _ => None,
+        })
+    }
+}

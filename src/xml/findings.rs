@@ -1,0 +1,63 @@
+//! What is wrong in a text, and where.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A place in a text. Lines and columns count from 1, columns in characters; the offset is in
+/// bytes from 0.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Place {
+    pub line: u32,
+    pub column: u32,
+    pub offset: usize,
+    /// Steps from the root, such as `/search/query[2]`, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+impl Place {
+    /// Where byte `offset` of `text` stands.
+    pub fn at(text: &[u8], offset: usize) -> Self {
+        let offset = offset.min(text.len());
+        let before = text.get(..offset).unwrap_or_default();
+        let line = memchr::memchr_iter(b'\n', before).count();
+        let start = memchr::memrchr(b'\n', before).map_or(0, |i| i + 1);
+        let column = before.get(start..).unwrap_or_default();
+        let column = column.iter().filter(|b| (**b & 0xC0) != 0x80).count();
+        let count = |n: usize| u32::try_from(n + 1).unwrap_or(u32::MAX);
+        Self { line: count(line), column: count(column), offset, path: None }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)?;
+        match &self.path {
+            Some(path) => write!(f, " ({path})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Something wrong in a text. Data, never an `Err`: a text may hold many.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// One of a closed list of codes, each with a page under `docs/errors/`.
+    pub code: String,
+    pub place: Place,
+    /// What was found and what was expected: lower case, no full stop.
+    pub message: String,
+}
+
+impl Finding {
+    pub fn new(code: &str, place: Place, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), place, message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} at {}", self.code, self.message, self.place)
+    }
+}

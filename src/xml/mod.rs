@@ -1,0 +1,9 @@
+//! XML as text: scanning, extraction from model text, writing, and what was found wrong.
+//!
+//! Knows nothing of envelopes or schemas, and nothing here is async.
+
+pub mod extract;
+pub mod findings;
+pub mod scan;
+pub mod shape;
+pub mod write;

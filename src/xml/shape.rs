@@ -1,0 +1,58 @@
+//! The outline of payloads: as much of a schema as extraction from model text needs to know.
+
+use std::sync::Arc;
+
+/// An element's or attribute's name. No namespace means an unqualified name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QName {
+    pub namespace: Option<Arc<str>>,
+    pub local: Arc<str>,
+}
+
+impl QName {
+    pub fn new(namespace: Option<&str>, local: &str) -> Self {
+        let namespace = namespace.filter(|ns| !ns.is_empty()).map(Arc::from);
+        Self { namespace, local: local.into() }
+    }
+}
+
+/// Index of a [`Shape`] in its [`Shapes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ShapeId(pub u32);
+
+/// What one element may hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shape {
+    pub name: QName,
+    pub attributes: Vec<QName>,
+    pub content: Content,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// Text only: raw `<` and `&` in a model's text are data here.
+    Text,
+    /// Child elements only (possibly none), in any order; the schema judges the rest.
+    Elements(Vec<ShapeId>),
+    /// Anything well-formed: wildcards and mixed content, read as strict XML.
+    Any,
+}
+
+/// An arena of shapes, so that recursive types end. The roots are the names that may be actions.
+#[derive(Debug, Clone, Default)]
+pub struct Shapes {
+    pub nodes: Vec<Shape>,
+    pub roots: Vec<ShapeId>,
+}
+
+impl Shapes {
+    pub fn add(&mut self, shape: Shape) -> ShapeId {
+        let id = ShapeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+        self.nodes.push(shape);
+        id
+    }
+
+    pub fn get(&self, id: ShapeId) -> Option<&Shape> {
+        self.nodes.get(id.0 as usize)
+    }
+}

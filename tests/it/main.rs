@@ -1,0 +1,17 @@
+//! One integration binary: a file an area, tests named as claims.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that panics has failed, which is what is wanted"
+)]
+
+mod agent;
+mod audit;
+mod bus;
+mod config;
+mod extract;
+mod gate;
+mod journal;
+mod listeners;
+mod schema;
