@@ -144,6 +144,12 @@ impl Refusal {
         }
     }
 
+    /// Whether this refusal must read the same for everything it covers: showing the attempt
+    /// back would tell unknown from forbidden.
+    pub fn is_uniform(&self) -> bool {
+        matches!(self.rule, Rule::NotInVocabulary | Rule::UnknownThread)
+    }
+
     pub fn at(mut self, place: Place) -> Self {
         self.place = Some(place);
         self

@@ -8,6 +8,9 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::schema::Schemas;
 use crate::system::Primitive;
 
+/// The same for every name that is not the sender's to write, unknown or forbidden.
+pub const UNIFORM: &str = "this is no payload name of your vocabulary";
+
 /// The gate of one config: contracts and schemas. Cheap to clone; used from many threads.
 #[derive(Clone)]
 pub struct Gate {

@@ -2,4 +2,5 @@
 //!
 //! **Invariant:** nothing here knows NATS, HTTP, JSON or terminals.
 
+pub mod core;
 pub mod gate;

@@ -111,6 +111,10 @@ pub enum Fact {
         call: CallId,
         until: WaitFor,
     },
+    /// Something else than what it waited for ended a wait.
+    WaitEnded {
+        call: CallId,
+    },
     TimerSet {
         timer: TimerId,
         call: CallId,

@@ -29,7 +29,7 @@ pub enum Input {
         id: MessageId,
         client: ListenerName,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        thread: Option<ThreadId>,
+        thread: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         suggested: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,6 +56,10 @@ pub enum Input {
     },
     Timer {
         timer: TimerId,
+    },
+    /// The config no longer has the listener of this call.
+    Gone {
+        call: CallId,
     },
     Cancel {
         thread: ThreadId,
