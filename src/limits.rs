@@ -74,6 +74,17 @@ pub const GROUP_COMMIT_MAX: usize = 256;
 pub const IN_FLIGHT_MAX: usize = 100_000;
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Records after which the table of trees is brought up to date; readers scan the rest.
+pub const TREES_REFRESH_RECORDS: u64 = 10_000;
+/// Bytes in SQLite's write-ahead log after which they are moved into the journal file.
+pub const WAL_BYTES: usize = 40 << 20;
+pub const JOURNAL_PAGE_BYTES: usize = 8 << 10;
+/// How long a commit waits for a person's own SQL to let go of the journal.
+pub const JOURNAL_BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Records read in one go, so that no reader holds back the write-ahead log.
+pub const SCAN_RECORDS: u64 = 1_000;
+pub const SCAN_WORKERS_MAX: usize = 8;
+pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 pub const TIMERS_PER_CALL_MAX: usize = 64;
 pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 

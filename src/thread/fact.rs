@@ -59,7 +59,7 @@ pub enum TimerEnd {
 
 /// One thing that is so from here on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "fact", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum Fact {
     /// A pump started on this journal.
     Booted {
