@@ -9,9 +9,9 @@ use crate::system::Answer;
 use crate::thread::{Fact, Input, Opener};
 
 impl Core {
-    pub(super) fn boot(&mut self, step: &mut Step, journal: Uuid, detail: String) {
+    pub(super) fn boot(&mut self, step: &mut Step, journal: Uuid, epoch: u32, detail: String) {
         let organism = ThreadId::organism();
-        let (epoch, config) = (self.state.epoch + 1, self.config);
+        let config = self.config;
         step.booted(journal);
         step.records(organism.clone(), Input::Boot { detail: detail.clone() });
         self.fact(step, Fact::Booted { journal, epoch, config });

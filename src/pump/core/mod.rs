@@ -64,7 +64,7 @@ impl Core {
     pub fn step(&mut self, position: Position, now: Time, event: Event) -> Step {
         let mut step = Step::new(position, now, self.state.journal);
         match event {
-            Event::Boot { journal, detail } => self.boot(&mut step, journal, detail),
+            Event::Boot { journal, epoch, detail } => self.boot(&mut step, journal, epoch, detail),
             Event::Submit(submission) => self.submit(&mut step, submission),
             Event::Outcome { call, attempt, payloads, turn } => {
                 self.outcome(&mut step, call, attempt, payloads, turn);

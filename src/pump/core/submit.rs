@@ -70,7 +70,7 @@ impl Core {
         let text = checked.payload().as_str().as_bytes();
         let refused = |rule, message: &str| Err(Denial::Refused(Refusal::new(rule, message, text)));
         let Meaning::Call { peers, .. } = checked.meaning() else {
-            return refused(Rule::NotInVocabulary, crate::pump::gate::UNIFORM);
+            return refused(Rule::NotInVocabulary, crate::pump::gate::NOT_IN_VOCABULARY);
         };
         if self.draining {
             return refused(Rule::Draining, "the organism is stopping; send again when it is back");
