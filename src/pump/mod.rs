@@ -3,4 +3,5 @@
 //! **Invariant:** nothing here knows NATS, HTTP, JSON or terminals.
 
 pub mod core;
+pub mod driver;
 pub mod gate;

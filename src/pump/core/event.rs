@@ -40,6 +40,7 @@ pub enum Event {
     /// The first event of every run.
     Boot {
         journal: Uuid,
+        epoch: u32,
         detail: String,
     },
     Submit(Submission),

@@ -8,9 +8,9 @@ use super::Core;
 use super::event::Effect;
 use crate::clock::Time;
 use crate::envelope::{Disposition, Kind, Message, Payload, Refusal};
-use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::system::Answer;
-use crate::thread::{Fact, Input, Opening};
+use crate::thread::{Fact, Input, Opening, Record};
 
 /// What processing one event came to.
 #[derive(Debug)]
@@ -60,6 +60,20 @@ impl Step {
         index.copy_from_slice(&self.ids.to_be_bytes());
         self.ids += 1;
         Uuid::new_v5(&self.journal, &name)
+    }
+
+    /// The record of this step, to be stamped by the journal.
+    pub fn into_record(self) -> Option<Record> {
+        let (tree, input) = self.record?;
+        Some(Record {
+            position: self.position,
+            tree,
+            previous: Position::default(),
+            previous_hash: Digest::ZERO,
+            time: self.time,
+            input,
+            facts: self.facts,
+        })
     }
 
     pub(super) fn effect(&mut self, effect: Effect) {

@@ -52,8 +52,12 @@ impl Core {
         None
     }
 
-    /// Hands over what can be handed over.
+    /// Hands over what can be handed over. While draining, what waits is left for the next
+    /// start: it is on record.
     pub(super) fn dispatch(&mut self, step: &mut Step) {
+        if self.draining {
+            return;
+        }
         while let Some(listener) = self.desk.stirred() {
             let Some(contract) = self.contracts.get(&listener) else { continue };
             while let Some(call) = self.desk.take(contract) {
