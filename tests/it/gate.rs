@@ -1,1 +1,7 @@
-//! Tests of gate.
+//! The gate: what it lets through, what it refuses, by which rule and where.
+
+mod corpus;
+mod envelope;
+mod rules;
+mod scan;
+mod stage;

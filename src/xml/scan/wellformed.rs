@@ -129,7 +129,11 @@ impl<'a> Reader<'a> {
     fn start(&mut self, tag: &'a str, empty: bool, at: usize) -> Result<(), Violation> {
         let (name, attributes) = open_tag(tag, empty, at);
         let Some((prefix, local)) = names::qualified(name) else {
-            let message = format!("`<{}` begins no tag; write `&lt;` for `<`", quoted(name));
+            let name = quoted(name);
+            let message = match name.starts_with(|c: char| c.is_alphabetic()) {
+                true => format!("`{name}` is no element name"),
+                false => format!("`<{name}` begins no tag; write `&lt;` for `<`"),
+            };
             return Err(Violation::form(at, message));
         };
         self.namespaces.open();
