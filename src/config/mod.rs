@@ -18,6 +18,7 @@ mod read;
 mod sections;
 mod source;
 mod surroundings;
+mod syntax;
 mod tree;
 mod variables;
 

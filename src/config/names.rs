@@ -16,7 +16,7 @@ pub(super) fn check(sections: &Sections, source: &Arc<Source>, problems: &mut Pr
     duplicates(members, problems);
     someone(members, source, problems);
     for member in members {
-        peers(member, members, problems);
+        peers(member, sections, problems);
         models(member, sections, problems);
         entries_once(&member.peers, problems);
     }
@@ -58,7 +58,8 @@ fn someone(members: &[Declared], source: &Arc<Source>, problems: &mut Problems) 
     }
 }
 
-fn peers(member: &Declared, members: &[Declared], problems: &mut Problems) {
+fn peers(member: &Declared, sections: &Sections, problems: &mut Problems) {
+    let members = &sections.members;
     for peer in &member.peers {
         let (name, written) = (peer.value.value.as_str(), &peer.value.written);
         let own = member.name.value.as_str();
@@ -76,12 +77,15 @@ fn peers(member: &Declared, members: &[Declared], problems: &mut Problems) {
                     .help("a caller hears the result of its call without being a peer")
             }
             Some(_) => continue,
+            None if sections.unread.contains(name) => continue,
             None => {
                 let callable = members.iter().filter(|m| m.role != Role::Client);
                 let names: Vec<_> = callable.map(|m| m.name.value.as_str()).collect();
+                if names.is_empty() {
+                    continue;
+                }
                 let help = match nearest(name, names.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None if names.is_empty() => "the file has no listeners and no agents".into(),
                     None => format!("there are {}", names.join(", ")),
                 };
                 let message = format!("there is no listener or agent `{written}`");
@@ -95,7 +99,8 @@ fn peers(member: &Declared, members: &[Declared], problems: &mut Problems) {
 fn models(member: &Declared, sections: &Sections, problems: &mut Problems) {
     let Some(model) = member.agent.as_ref().and_then(|agent| agent.model.as_ref()) else { return };
     let names: Vec<_> = sections.models.iter().map(|model| model.name.value.as_str()).collect();
-    if names.contains(&model.value.value.as_str()) {
+    let name = model.value.value.as_str();
+    if names.contains(&name) || sections.unread.contains(name) {
         return;
     }
     let help = match nearest(&model.value.value, names.iter().copied()) {

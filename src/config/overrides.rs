@@ -109,7 +109,7 @@ fn put(table: &mut Table, key: &str, node: Node) {
 /// says so.
 fn node(source: &std::sync::Arc<Source>, kind: Kind, value: &str, private: bool) -> Node {
     let place = Place::new(source, 0..value.len());
-    let text = |text: &str| Value::Text(Text { value: text.to_owned(), written: text.to_owned() });
+    let text = |text: &str| Value::Text(Text::plain(text));
     let list = |value: &str| {
         let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
         let item = |part| Node { place: place.clone(), private, value: text(part) };

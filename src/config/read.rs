@@ -15,6 +15,8 @@ pub(super) struct Reader<'a> {
     pub place: Place,
     /// As in "`peers` of listener `search`".
     what: String,
+    /// Keys that were probably meant by unknown ones: written, if badly.
+    mistyped: Vec<&'static str>,
     pub problems: &'a mut Problems,
 }
 
@@ -27,12 +29,16 @@ impl<'a> Reader<'a> {
         place: Place,
         problems: &'a mut Problems,
     ) -> Self {
+        let mut mistyped = Vec::new();
         for entry in &table.entries {
             let key = &entry.key;
             if section.kind(&key.value).is_none() {
                 let message = format!("{what} has no key `{}`", key.value);
                 let help = match nearest(&key.value, section.key_names()) {
-                    Some(near) => format!("did you mean `{near}`?"),
+                    Some(near) => {
+                        mistyped.push(near);
+                        format!("did you mean `{near}`?")
+                    }
                     None => {
                         let keys: Vec<_> = section.key_names().collect();
                         format!("its keys are {}", keys.join(", "))
@@ -41,7 +47,7 @@ impl<'a> Reader<'a> {
                 problems.push(Problem::new(Code::UnknownKey, &key.place, message).help(help));
             }
         }
-        Self { table, place, what, problems }
+        Self { table, place, what, mistyped, problems }
     }
 
     /// The key's place, or the table's where it is not written.
@@ -53,7 +59,7 @@ impl<'a> Reader<'a> {
     pub fn text(&mut self, key: &str) -> Option<At<Text>> {
         let node = self.table.get(key)?;
         let text = self.as_text(key, node)?;
-        if text.value.value.trim().is_empty() && !text.value.written.contains("${") {
+        if text.value.value.trim().is_empty() {
             self.empty(key, &text.place);
             return None;
         }
@@ -67,7 +73,7 @@ impl<'a> Reader<'a> {
     /// Reports `key` where it is not written.
     pub fn required(&mut self, key: &str, example: &str) -> bool {
         let there = self.table.get(key).is_some();
-        if !there {
+        if !there && !self.mistyped.contains(&key) {
             let message = format!("{} needs `{key}`", self.what);
             let problem = Problem::new(Code::MissingKey, &self.place, message);
             self.problems.push(problem.help(format!("add {key} = {example}")));
@@ -116,6 +122,7 @@ impl<'a> Reader<'a> {
     pub fn duration(&mut self, key: &str, most: Duration) -> Option<Duration> {
         let node = self.table.get(key)?;
         let text = match &node.value {
+            Value::Text(text) if text.failed => return None,
             Value::Text(text) => text,
             Value::Integer(Some(n)) => {
                 let seconds = (*n > 0).then(|| format!("\"{n}s\""));
@@ -218,6 +225,8 @@ impl<'a> Reader<'a> {
 
     fn as_text(&mut self, key: &str, node: &Node) -> Option<At<Text>> {
         match &node.value {
+            // Its variables are reported already.
+            Value::Text(text) if text.failed => None,
             Value::Text(text) => Some(At { value: text.clone(), place: node.place.clone() }),
             Value::Integer(Some(n)) if !node.private => {
                 self.wrong(key, node, "a string", Some(format!("\"{n}\"")))
@@ -236,8 +245,15 @@ impl<'a> Reader<'a> {
     ) -> Option<T> {
         let key = if key.contains('`') { key.to_owned() } else { format!("`{key}`") };
         let message = format!("{key} of {} must be {wanted}, not {}", self.what, node.kind());
-        let help = instead.map(|instead| format!("write {instead}"));
-        self.problems.push(Problem::new(Code::WrongType, &node.place, message).maybe(help));
+        let help = match (instead, wanted) {
+            (Some(instead), _) => format!("write {instead}"),
+            (None, "a whole number") => "digits alone, such as 3".to_owned(),
+            (None, "a string") => "text in quotes, such as \"text\"".to_owned(),
+            (None, "a list of strings") => "such as [\"one\", \"two\"]".to_owned(),
+            (None, "a table") => "such as { NAME = \"value\" }".to_owned(),
+            (None, wanted) => format!("write {wanted}"),
+        };
+        self.problems.push(Problem::new(Code::WrongType, &node.place, message).help(help));
         None
     }
 }

@@ -1,5 +1,6 @@
 //! From the tree to what was declared: sections and members, before anything is compared.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub(super) struct Sections {
     /// Clients, listeners and agents, in that order.
     pub members: Vec<Declared>,
     pub models: Vec<Model>,
+    /// Names of members that could not be read: whoever names one of them made no mistake.
+    pub unread: HashSet<String>,
 }
 
 /// Reads every section of `root`.
@@ -84,7 +87,25 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     each(root, &keys::AGENTS, problems, |name, reader| declared.extend(agent(name, reader)));
     let mut models = Vec::new();
     each(root, &keys::MODELS, problems, |name, reader| models.push(model(name, reader)));
-    Sections { name, data, state, limits, payload_bytes, members: declared, models }
+    let unread = unread(root, &declared, &models);
+    Sections { name, data, state, limits, payload_bytes, members: declared, models, unread }
+}
+
+fn unread(root: &Table, members: &[Declared], models: &[Model]) -> HashSet<String> {
+    let sections = SECTIONS.iter().filter(|section| section.member.is_some());
+    let tables = sections.filter_map(|section| match &root.get(section.name)?.value {
+        Value::Table(table) => Some(table),
+        _ => None,
+    });
+    let mut names: HashSet<_> =
+        tables.flat_map(|table| table.entries.iter().map(|e| e.key.value.clone())).collect();
+    for member in members {
+        names.remove(member.name.value.as_str());
+    }
+    for model in models {
+        names.remove(&model.name.value);
+    }
+    names
 }
 
 fn unknown_sections(root: &Table, problems: &mut Problems) {

@@ -2,17 +2,16 @@
 //!
 //! Knows TOML; does not know what any key means.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::keys::is_private;
-use super::problem::{Code, Problem, Problems};
+use super::problem::Problems;
 use super::source::{Place, Source};
 use super::surroundings::Surroundings;
-use super::{mask, variables};
+use super::{mask, syntax, variables};
 
 /// A value with the place it was written at.
 #[derive(Debug, Clone)]
@@ -27,6 +26,15 @@ pub(super) struct At<T> {
 pub(super) struct Text {
     pub value: String,
     pub written: String,
+    /// A variable in it could not be filled in.
+    pub failed: bool,
+}
+
+impl Text {
+    /// A string without variables.
+    pub fn plain(text: &str) -> Self {
+        Self { value: text.to_owned(), written: text.to_owned(), failed: false }
+    }
 }
 
 #[derive(Debug)]
@@ -98,7 +106,7 @@ pub(super) fn parse(
         let mut private = mask::by_lines(text);
         mask::by_table(table.get_ref(), &mut private);
         let source = Source::masking(name, text, &private);
-        return Err(syntax(&source, text, &errors));
+        return Err(syntax::problems(&source, text, &errors));
     }
     let mut private = Vec::new();
     mask::by_table(table.get_ref(), &mut private);
@@ -106,53 +114,6 @@ pub(super) fn parse(
     let mut reading = Reading { source: &source, around, problems };
     let table = reading.table(table.get_ref(), false);
     Ok((table, source))
-}
-
-fn syntax(source: &Arc<Source>, text: &str, errors: &[toml::de::Error]) -> Problems {
-    let mut problems = Problems::default();
-    let mut last = None;
-    for error in errors {
-        let span = error.span().unwrap_or(text.len()..text.len());
-        let place = Place::new(source, span);
-        let (line, _) = place.line_and_column();
-        let message = error.message().trim().replace('\n', ", ");
-        // A line that went wrong once says little more after that.
-        if last.replace(line) == Some(line) {
-            continue;
-        }
-        problems.push(if message.starts_with("duplicate key") {
-            Problem::new(Code::DuplicateKey, &place, "this key or table was written before")
-                .help("keep one of the two")
-        } else {
-            Problem::new(Code::Syntax, &place, format!("this is not TOML: {message}"))
-                .maybe(syntax_help(&message, source.slice(line_around(text, place.span.start))))
-        });
-    }
-    problems
-}
-
-fn line_around(text: &str, at: usize) -> Range<usize> {
-    let before = text.get(..at).unwrap_or(text);
-    let start = before.rfind('\n').map_or(0, |i| i + 1);
-    let end = text.get(at..).and_then(|rest| rest.find('\n')).map_or(text.len(), |i| at + i);
-    start..end
-}
-
-fn syntax_help(message: &str, line: &str) -> Option<String> {
-    let value = line.split_once('=').map(|(_, value)| value.trim()).unwrap_or_default();
-    let bare = value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '.');
-    let help = if bare {
-        "strings stand in quotes"
-    } else if message.contains("basic string") || message.contains("literal string") {
-        "close the quotes on the same line, or use \"\"\" for several lines"
-    } else if message.contains("array") {
-        "a list is written [\"a\", \"b\"]"
-    } else if line.trim_start().starts_with('[') {
-        "a section is written [listeners.name]"
-    } else {
-        "a setting is written key = value, one a line"
-    };
-    Some(help.to_owned())
 }
 
 struct Reading<'a> {

@@ -16,6 +16,7 @@ pub(super) fn fill(
     let mut value = String::new();
     let mut rest = text;
     let mut seen = 0;
+    let mut failed = false;
     while let Some(at) = rest.find("${") {
         let (before, from) = rest.split_at(at);
         let inner = from.get(2..).unwrap_or_default();
@@ -31,44 +32,46 @@ pub(super) fn fill(
         let Some((variable, after)) = inner.split_once('}') else {
             let problem = Problem::new(Code::BadVariable, &here, "`${` is never closed");
             problems.push(problem.help("write ${NAME} or ${NAME:-default}; a literal `${` is $${"));
+            failed = true;
             rest = "";
             break;
         };
-        value.push_str(&one(variable, &here, around, problems));
+        match one(variable, &here, around) {
+            Ok(filled) => value.push_str(&filled),
+            Err(problem) => {
+                problems.push(problem);
+                failed = true;
+            }
+        }
         rest = after;
     }
     value.push_str(rest);
-    Text { value, written: text.to_owned() }
+    Text { value, written: text.to_owned(), failed }
 }
 
-fn one(variable: &str, here: &Place, around: &Surroundings, problems: &mut Problems) -> String {
+fn one(variable: &str, here: &Place, around: &Surroundings) -> Result<String, Problem> {
     let (name, default) = match variable.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (variable, None),
     };
     if !is_name(name) {
         let message = format!("`{name}` is not the name of a variable");
-        problems.push(
-            Problem::new(Code::BadVariable, here, message)
-                .help("write ${NAME} or ${NAME:-default}; a literal `${` is $${"),
-        );
-        return String::new();
+        return Err(Problem::new(Code::BadVariable, here, message)
+            .help("write ${NAME} or ${NAME:-default}; a literal `${` is $${"));
     }
-    let set = around.variable(name).filter(|value| !value.is_empty());
-    match (set, default) {
-        (Some(value), _) => value.to_owned(),
-        (None, Some(default)) => default.to_owned(),
+    let set = around.variable(name);
+    match (set.filter(|value| !value.is_empty()), default) {
+        (Some(value), _) => Ok(value.to_owned()),
+        (None, Some(default)) => Ok(default.to_owned()),
         (None, None) => {
+            let state = if set.is_some() { "empty" } else { "not set" };
             let near = nearest(name, around.variables.keys().map(String::as_str));
             let help = match near {
                 Some(near) => format!("did you mean ${{{near}}}? or set {name} in the environment"),
-                None => {
-                    format!("set {name} in the environment, or write ${{{name}:-some default}}")
-                }
+                None => format!("set {name} in the environment, or write ${{{name}:-some default}}"),
             };
-            let message = format!("the environment variable {name} is not set");
-            problems.push(Problem::new(Code::UnsetVariable, here, message).help(help));
-            String::new()
+            let message = format!("the environment variable {name} is {state}");
+            Err(Problem::new(Code::UnsetVariable, here, message).help(help))
         }
     }
 }
