@@ -84,12 +84,12 @@ impl Contract {
     }
 }
 
-/// What one tree may use up. A budget belongs to the tree: children spend the parent's.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What one tree of threads may use up; children spend their parent's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLimits {
-    /// Levels beneath a root.
+    /// Levels beneath the root.
     pub depth: u32,
-    /// Children of one thread.
+    /// Per thread.
     pub children: u32,
     pub threads: u32,
     pub messages: u64,
