@@ -68,6 +68,8 @@ pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// How long a process may take to end once its input is closed, and again after SIGTERM.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
+/// Of the last line a process wrote to standard error: kept with its crash.
+pub const LAST_WORDS_CHARS_MAX: usize = 200;
 
 // Agents.
 pub const ITERATIONS_DEFAULT: u32 = 10;
