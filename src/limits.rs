@@ -68,6 +68,8 @@ pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
 // Agents.
 pub const ITERATIONS_DEFAULT: u32 = 10;
 pub const ACTIONS_PER_TURN_DEFAULT: u32 = 1;
+/// A played turn streams in pieces of this size, so that every run reads a real stream.
+pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 
 // Pump and journal.
 pub const GROUP_COMMIT_MAX: usize = 256;
