@@ -6,10 +6,28 @@
 
 pub mod history;
 mod note;
+pub mod prompt;
+pub mod protocol;
+mod turn;
 
 pub use history::History;
+pub use prompt::Environment;
+pub use turn::{Agent, AgentOptions};
 
 use serde::{Deserialize, Serialize};
+
+use crate::ids::PayloadName;
+
+/// The namespace of what agents write beside their peers' words and the core's.
+pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
+
+/// Its schema.
+pub const SCHEMA: &str = include_str!("../../schemas/agent.xsd");
+
+/// The final of an agent that declares none of its own.
+pub fn attempt_completion() -> PayloadName {
+    PayloadName::new(NAMESPACE, "attempt_completion")
+}
 
 /// How much of a thread an agent is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

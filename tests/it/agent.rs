@@ -1,1 +1,4 @@
-//! Tests of agent.
+//! Agents: what they remember, what they are taught, what a turn comes to, and playback.
+
+mod remembers;
+mod story;
