@@ -1,4 +1,5 @@
 //! Agents: what they remember, what they are taught, what a turn comes to, and playback.
 
+mod plays;
 mod remembers;
 mod story;
