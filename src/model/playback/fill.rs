@@ -91,7 +91,7 @@ impl<'a> Step<'a> {
 
 fn follow(element: &Element, steps: &[Step<'_>]) -> Option<String> {
     let Some((step, rest)) = steps.split_first() else {
-        return Some(element.text());
+        return Some(element.text().trim().to_owned());
     };
     if let Some(attribute) = step.name.strip_prefix('@') {
         return element.attribute(attribute).map(str::to_owned);
