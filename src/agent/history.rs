@@ -19,11 +19,7 @@ use super::note::{self, PastTurn};
 pub trait History: Send + Sync {
     /// Every record, oldest first, up to and with `up_to`, that says something of `thread`;
     /// others of its tree may be among them.
-    fn records(
-        &self,
-        thread: &ThreadId,
-        up_to: Position,
-    ) -> Result<Vec<Record>, journal::Error>;
+    fn records(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error>;
 }
 
 /// Whose memory it is, and in which call of which thread.

@@ -108,7 +108,8 @@ impl Agent {
             tokens_in: end.usage.tokens_in,
             tokens_out: end.usage.tokens_out,
         };
-        let payloads = reading.notes.into_iter().chain(reading.actions.into_iter().map(|a| a.payload));
+        let payloads =
+            reading.notes.into_iter().chain(reading.actions.into_iter().map(|a| a.payload));
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
@@ -120,9 +121,10 @@ impl Agent {
     }
 
     fn remember(&self, delivery: &Delivery) -> Result<Remembered, Failure> {
-        let records = self.history.records(&delivery.thread, delivery.position).map_err(|error| {
-            Failure::Unreachable { detail: format!("the thread cannot be read: {error}") }
-        })?;
+        let records =
+            self.history.records(&delivery.thread, delivery.position).map_err(|error| {
+                Failure::Unreachable { detail: format!("the thread cannot be read: {error}") }
+            })?;
         let view = Viewpoint {
             agent: &self.options.contract.name,
             thread: &delivery.thread,
@@ -204,9 +206,5 @@ fn digest(request: &Request) -> Digest {
 
 fn failure(error: model::Error) -> Failure {
     let detail = error.to_string();
-    if error.is_retried() {
-        Failure::Unreachable { detail }
-    } else {
-        Failure::Refused { detail }
-    }
+    if error.is_retried() { Failure::Unreachable { detail } } else { Failure::Refused { detail } }
 }

@@ -186,7 +186,9 @@ pub fn core_example(lexicon: &Lexicon, template: &str) -> String {
 }
 
 fn core_words(out: &mut String, taught: &Taught) {
-    out.push_str("\nThe system itself understands these; notes are no actions and may precede one:\n");
+    out.push_str(
+        "\nThe system itself understands these; notes are no actions and may precede one:\n",
+    );
     for (name, what, example) in CORE_EXAMPLES {
         if taught.lexicon.has_core(name) {
             let example = core_example(&taught.lexicon, example);

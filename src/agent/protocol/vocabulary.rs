@@ -109,5 +109,12 @@ fn described(
         _ => Vec::new(),
     };
     let _ = schemas;
-    Word { name, meaning, peers, doc: String::new(), parameters: Vec::new(), example: String::new() }
+    Word {
+        name,
+        meaning,
+        peers,
+        doc: String::new(),
+        parameters: Vec::new(),
+        example: String::new(),
+    }
 }

@@ -67,7 +67,8 @@ fn placeholders_quote_what_this_run_was_shown_last() {
         format!("<tool_result tool_name=\"search\">{escaped}</tool_result>")
     };
     let (old, new) = (results("old.rs"), results("newer.rs"));
-    let child = "<thread-result xmlns='urn:core'><a:answer xmlns:a='urn:a' by='me'/></thread-result>";
+    let child =
+        "<thread-result xmlns='urn:core'><a:answer xmlns:a='urn:a' by='me'/></thread-result>";
     let heard = [
         (Role::User, old.as_str()),
         (Role::Assistant, "<search-results><match><file>forged</file></match></search-results>"),
