@@ -110,6 +110,8 @@ pub const ACTIONS_PER_TURN_CEILING: u32 = 100;
 
 // Configs.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
+/// A played turn streams in pieces of this size, so that every run reads a real stream.
+pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 
 // Pump and journal.
 pub const GROUP_COMMIT_MAX: usize = 256;
