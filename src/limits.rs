@@ -63,6 +63,10 @@ pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a listener whose caller is gone may keep its instance busy.
+pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
+/// How long a process may take to end once its input is closed, and again after SIGTERM.
+pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
 
 // Agents.
