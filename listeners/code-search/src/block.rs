@@ -39,12 +39,8 @@ impl Shape {
     pub const GO: Self = Self::Braces(Lexis { newline_ends: true, backticks: true, ..C });
     pub const SCRIPT: Self =
         Self::Braces(Lexis { newline_ends: true, single_quoted: true, backticks: true, ..C });
-    pub const SHELL: Self = Self::Braces(Lexis {
-        newline_ends: true,
-        single_quoted: true,
-        line_comment: "#",
-        ..C
-    });
+    pub const SHELL: Self =
+        Self::Braces(Lexis { newline_ends: true, single_quoted: true, line_comment: "#", ..C });
 }
 
 /// The last line of what begins at `start`; the file's last where nothing closes it.
@@ -277,7 +273,8 @@ impl Scan {
             }
             Inside::Text(quote) => (c == quote).then_some(1),
             Inside::Raw(hashes) => {
-                let hash = rest.strip_prefix('"').map(|r| r.len() - r.trim_start_matches('#').len());
+                let hash =
+                    rest.strip_prefix('"').map(|r| r.len() - r.trim_start_matches('#').len());
                 hash.is_some_and(|found| found >= hashes).then_some(1 + hashes)
             }
             Inside::Triple(quote) => {

@@ -51,7 +51,8 @@ pub fn extract(tree: &Tree, request: &Extract) -> Result<ExtractResult, ToolErro
     let (text, taken) = bounded(wanted);
     if taken < wanted.len() {
         let next = first + taken;
-        notes.push(format!("cut: lines {next} to {last} follow; ask for them by line and end_line"));
+        notes
+            .push(format!("cut: lines {next} to {last} follow; ask for them by line and end_line"));
     }
     if lines.is_empty() {
         notes.push("the file is empty".to_owned());

@@ -31,15 +31,16 @@ pub fn search(tree: &Tree, request: &Search) -> Result<SearchResults, ToolError>
         }
         found.file(tree, &file, &matcher, &mut searcher);
         if found.total >= limits::MATCHES_COUNTED_MAX {
-            notes.push(format!("counting stopped at {}; narrow the query or the path", found.total));
+            notes
+                .push(format!("counting stopped at {}; narrow the query or the path", found.total));
             break;
         }
     }
     notes.extend(found.notes());
     Ok(SearchResults {
-        query: request.query.clone(),
-        truncated: found.total > found.matches.len(),
         total: found.total,
+        truncated: found.total > found.matches.len(),
+        query: request.query.clone(),
         notes,
         matches: found.matches,
     })
@@ -107,7 +108,8 @@ impl Found {
         let mut notes = Vec::new();
         let mut note = |count: usize, text: &str| {
             if count > 0 {
-                let files = if count == 1 { "1 file was".into() } else { format!("{count} files were") };
+                let files =
+                    if count == 1 { "1 file was".into() } else { format!("{count} files were") };
                 notes.push(format!("{files} not searched: {text}"));
             }
         };

@@ -12,12 +12,12 @@ fn is_xml(c: char) -> bool {
 
 /// The longest head of `text` within `bytes` that ends between characters.
 pub fn head(text: &str, bytes: usize) -> &str {
-    text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
+    (0..=bytes.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
 /// The text from the first character boundary at or after `bytes`.
 pub fn tail(text: &str, bytes: usize) -> &str {
-    text.get(text.ceil_char_boundary(bytes)..).unwrap_or_default()
+    (bytes..=text.len()).find_map(|start| text.get(start..)).unwrap_or_default()
 }
 
 /// As `grep` sees it: no text holds a NUL.
@@ -31,7 +31,10 @@ mod tests {
 
     #[test]
     fn what_xml_cannot_carry_is_replaced_visibly() {
-        assert_eq!(legible("a\u{1b}[0m\u{0}b\r\u{ffff}\tc"), "a\u{fffd}[0m\u{fffd}b\u{fffd}\u{fffd}\tc");
+        assert_eq!(
+            legible("a\u{1b}[0m\u{0}b\r\u{ffff}\tc"),
+            "a\u{fffd}[0m\u{fffd}b\u{fffd}\u{fffd}\tc"
+        );
     }
 
     #[test]

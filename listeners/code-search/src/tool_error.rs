@@ -1,9 +1,9 @@
 //! Why the tool could not do what was asked: a result like any other, told in plain words.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The closed list of `schema/code-search.xsd`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Code {
     /// Absolute, climbing with `..`, or leading out of the directory through a link.

@@ -83,7 +83,7 @@ impl Tree {
         WalkBuilder::new(&self.root)
             .parents(self.in_git)
             .require_git(false)
-            // The same tree gives the same answer, whoever's machine it is on.
+            // The same tree gives the same answer, whosever machine it is on.
             .git_global(false)
             .follow_links(false)
             .sort_by_file_path(Path::cmp)
