@@ -1,10 +1,6 @@
 //! The listener over a small tree: `tests/data/tree` for what is in files, temporary
 //! directories for what must not be.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test that panics has failed, which is what is wanted"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, which is what is wanted")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
