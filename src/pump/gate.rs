@@ -23,8 +23,9 @@ use crate::xml::scan::{Breach, Nested, scan};
 pub const NOT_IN_VOCABULARY: &str =
     "not a payload you can send; use only the payload names you were given";
 
-/// The code of a schema's finding that the text cannot be read as XML.
-const NOT_WELL_FORMED: &str = "not-well-formed";
+/// The codes of findings that the text cannot be read as XML. The scan refuses such texts
+/// first; where libxml2 and it disagree, the stricter one decides.
+const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 
 /// The gate of one config: contracts and schemas. Cheap to clone; used from many threads.
 #[derive(Clone)]
@@ -231,7 +232,7 @@ impl Submission<'_> {
 
     /// The first finding has the refusal's place; the others name theirs.
     fn refuse_findings(&self, findings: &[Finding]) -> Refusal {
-        let unreadable = findings.iter().any(|finding| finding.code == NOT_WELL_FORMED);
+        let unreadable = findings.iter().any(|finding| UNREADABLE.contains(&&*finding.code));
         let rule = if unreadable { Rule::NotWellFormed } else { Rule::SchemaInvalid };
         let mut findings = findings.iter();
         let Some(first) = findings.next() else {

@@ -2,6 +2,7 @@
 
 mod corpus;
 mod envelope;
+mod oracle;
 mod rules;
 mod scan;
 mod stage;

@@ -5,6 +5,7 @@
 
 use memchr::memmem;
 
+use super::markup::section;
 use super::{Breach, Violation};
 
 pub(super) fn check(text: &str, start: usize) -> Result<(), Violation> {
@@ -28,17 +29,13 @@ pub(super) fn check(text: &str, start: usize) -> Result<(), Violation> {
 /// How many bytes of `rest`, which starts with `<`, to skip; none where a section never ends,
 /// which is for the next stages to say.
 fn skip(rest: &[u8], offset: usize) -> Result<Option<usize>, Violation> {
-    let section = |open: &[u8], close: &[u8]| {
-        let body = rest.get(open.len()..).unwrap_or_default();
-        memmem::find(body, close).map(|length| open.len() + length + close.len())
-    };
     let forbidden = |what: &str| {
         let message = format!("{what}; payloads have elements, text, comments and CDATA only");
         Err(Violation::new(Breach::Forbidden, offset, message))
     };
     match rest {
-        [_, b'!', b'-', b'-', ..] => Ok(section(b"<!--", b"-->")),
-        [_, b'!', b'[', ..] => Ok(section(b"<![", b"]]>")),
+        [_, b'!', b'-', b'-', ..] => Ok(section(rest, b"<!--", b"-->")),
+        [_, b'!', b'[', ..] => Ok(section(rest, b"<![", b"]]>")),
         [_, b'!', after @ ..] if after.first().is_some_and(u8::is_ascii_alphabetic) => {
             forbidden(if after.starts_with(b"DOCTYPE") { "a DOCTYPE" } else { "a declaration" })
         }

@@ -4,8 +4,6 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use memchr::memmem;
-
 use super::markup::{Attribute, Attributes, Kind, Markup, Piece, is_space, open_tag};
 use super::namespaces::{Namespace, Namespaces};
 use super::{Breach, Scanned, Violation, names, quoted, reference};
@@ -264,7 +262,8 @@ fn attribute_value(attribute: &Attribute<'_>) -> Result<(), Violation> {
 fn comment(comment: &str, start: usize) -> Result<(), Violation> {
     let inside = comment.len().checked_sub(3).and_then(|end| comment.get(4..end));
     let inside = inside.unwrap_or_default();
-    match memmem::find(inside.as_bytes(), b"--") {
+    let mut dashes = memchr::memchr_iter(b'-', inside.as_bytes());
+    match dashes.find(|at| inside.as_bytes().get(at + 1) == Some(&b'-')) {
         Some(at) => Err(Violation::form(start + 4 + at, "`--` inside a comment")),
         None if inside.ends_with('-') => {
             Err(Violation::form(start + comment.len() - 4, "`--` inside a comment"))

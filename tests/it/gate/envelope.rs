@@ -5,10 +5,11 @@ use std::time::Duration;
 use expect_test::expect;
 use organism::clock::Time;
 use organism::envelope::text::{
-    DeliveryHead, close_delivery, open_delivery, write_delivered, write_message,
+    DeliveryHead, SCHEMA, close_delivery, open_delivery, write_delivered, write_message,
 };
-use organism::envelope::{Kind, Message, Payload};
+use organism::envelope::{Kind, Message, NAMESPACE, Payload};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, ThreadId};
+use organism::schema::Schemas;
 use organism::xml::scan::{nested, scan};
 use uuid::Uuid;
 
@@ -62,6 +63,29 @@ fn a_message_is_written_as_the_protocol_has_it() {
 fn a_delivery_is_written_as_the_protocol_has_it() {
     expect![[r#"<e:delivery xmlns:e="https://xml-pipeline.org/ns/envelope/v1" call="00000000-0000-0000-0000-000000000003" attempt="1.2" thread="sess-k3v9t2m8.a_B-1" listener="search" timeout="PT60S"><e:message id="00000000-0000-0000-0000-000000000001" kind="self" seq="12"><e:meta><e:from>researcher</e:from><e:to>search</e:to><e:thread>sess-k3v9t2m8.a_B-1</e:thread><e:cause>00000000-0000-0000-0000-000000000002</e:cause><e:call>00000000-0000-0000-0000-000000000003</e:call><e:time>2026-11-20T10:00:00.500000Z</e:time></e:meta><a/></e:message><e:message id="00000000-0000-0000-0000-000000000001" kind="self" seq="12" new="true"><e:meta><e:from>researcher</e:from><e:to>search</e:to><e:thread>sess-k3v9t2m8.a_B-1</e:thread><e:cause>00000000-0000-0000-0000-000000000002</e:cause><e:call>00000000-0000-0000-0000-000000000003</e:call><e:time>2026-11-20T10:00:00.500000Z</e:time></e:meta><b xmlns='u'>2</b></e:message></e:delivery>"#]].assert_eq(&delivery(Duration::from_secs(60)));
     assert!(delivery(Duration::from_millis(250)).contains(" timeout=\"PT0.25S\""));
+}
+
+#[test]
+fn what_is_written_is_valid_by_the_envelopes_schema() {
+    let mut schemas = Schemas::default();
+    let names = schemas.add_builtin("envelope.xsd", SCHEMA).unwrap();
+    let locals: Vec<&str> = names.iter().map(|name| &*name.local).collect();
+    assert_eq!(locals, ["delivery", "message"]);
+    let valid = |local: &str, text: &str| {
+        schemas.validate(&PayloadName::new(NAMESPACE, local), text.as_bytes())
+    };
+    for payload in ["<a/>", "<a xmlns='u'><b/></a>", "<a xmlns='u' xmlns:e='v'/>"] {
+        let mut out = String::new();
+        write_message(&mut out, &message(payload));
+        assert_eq!(valid("message", &out), Ok(()), "{out}");
+    }
+    for timeout in [Duration::from_secs(60), Duration::from_millis(1_250)] {
+        assert_eq!(valid("delivery", &delivery(timeout)), Ok(()));
+    }
+    let mut bare = String::new();
+    write_message(&mut bare, &message(""));
+    assert!(valid("message", &bare).is_err());
+    assert!(valid("delivery", &delivery(Duration::ZERO).replace("1.2", "1")).is_err());
 }
 
 /// A default namespace around it would.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
-use organism::contract::{Contract, Contracts, Meaning, Role};
+use organism::contract::{Contract, Contracts, Meaning};
 use organism::envelope::{Refusal, Rule};
 use organism::pump::gate::{Gate, NOT_IN_VOCABULARY};
 
@@ -69,7 +69,7 @@ fn a_payload_means_what_the_senders_vocabulary_says() {
             desk: <thinking CORE>hm</thinking>
                 Note
             calc: <sum xmlns='urn:org:calc:v1'/>
-                Reply
+                schema-invalid @ line 1, column 1 (/sum) element 'sum': '' is not a valid value of the atomic type 'xs:integer'
         "#]],
     );
 }
@@ -213,7 +213,7 @@ fn a_payload_inside_a_primitive_is_checked_as_the_senders_own() {
             desk: <spawn-thread CORE>\n <initial-payload><e:message xmlns:e='https://xml-pipeline.org/ns/envelope/v1'/></initial-payload>\n</spawn-thread>
                 reserved-name @ line 2, column 19 (/spawn-thread/initial-payload) an envelope is no payload; send the payload alone
             desk: <spawn-thread CORE>\n <initial-payload><huh CORE/></initial-payload>\n</spawn-thread>
-                reserved-name @ line 2, column 19 (/spawn-thread/initial-payload) only the core writes payloads of this name
+                schema-invalid @ line 2, column 19 (/spawn-thread/initial-payload/huh) element 'huh': the attribute 'code' is required but missing; element 'huh': missing child element(s); expected is ( reason ) at line 2, column 19 (/spawn-thread/initial-payload/huh)
             desk: <spawn-thread CORE>\n <initial-payload><wait CORE/></initial-payload>\n</spawn-thread>
                 schema-invalid @ line 2, column 19 (/spawn-thread/initial-payload) the payload inside opens no call; write one that a peer or you yourself accept
             desk: <spawn-thread CORE>\n <initial-payload><thinking CORE/></initial-payload>\n</spawn-thread>
@@ -238,7 +238,7 @@ fn a_primitive_that_cannot_be_read_is_refused() {
         ],
         expect![[r#"
             desk: <clear-context CORE keep='0'/>
-                schema-invalid @ line 1, column 1 `keep` is not a whole number of at least 1
+                schema-invalid @ line 1, column 1 (/clear-context) element 'clear-context', attribute 'keep': the value '0' is less than the minimum value allowed ('1')
             desk: <set-timer CORE/>
                 schema-invalid @ line 1, column 1 exactly one of `after` and `at` was expected
             desk: <set-timer CORE after='PT1S' at='2030-01-01T00:00:00Z'/>
@@ -250,9 +250,56 @@ fn a_primitive_that_cannot_be_read_is_refused() {
             desk: <set-timer CORE at='2030-01-01T00:00:00'/>
                 schema-invalid @ line 1, column 1 `at` is not a time with its zone, such as `2030-01-01T00:00:00Z`
             desk: <send-to-thread CORE thread_id='sess-a'/>
-                schema-invalid @ line 1, column 1 one payload was expected inside
+                schema-invalid @ line 1, column 1 (/send-to-thread) element 'send-to-thread': missing child element(s); expected is one of ( {*}*, * )
         "#]],
     );
+}
+
+// T14: a payload that its schema refuses is refused before anybody sees it.
+#[test]
+fn what_the_schema_refuses_is_refused_at_its_place() {
+    let ask = |inside: &str| format!("<ask xmlns='urn:org:desk:v1'>\n  {inside}</ask>");
+    verdicts(
+        &[
+            ("client", ask("")),
+            ("client", ask("<question>why?</question><urgency>very</urgency>")),
+            ("client", ask("<question k='1'>why?</question>\n<urgency>very</urgency>")),
+            ("client", format!("<!-- x -->\n <!-- y -->{}", ask("<query>why?</query>"))),
+            (
+                "desk",
+                format!(
+                    "<spawn-thread {CORE}>\n <initial-payload>{}</initial-payload></spawn-thread>",
+                    ask("<query>why?</query>")
+                ),
+            ),
+            ("desk", format!("<todo-until {CORE}/>")),
+            ("desk", format!("<spawn-thread {CORE}><initial-payload/></spawn-thread>")),
+        ],
+        expect![[r#"
+            client: <ask xmlns='urn:org:desk:v1'>\n  </ask>
+                schema-invalid @ line 1, column 1 (/ask) element 'ask': missing child element(s); expected is ( question )
+            client: <ask xmlns='urn:org:desk:v1'>\n  <question>why?</question><urgency>very</urgency></ask>
+                schema-invalid @ line 2, column 28 (/ask/urgency) element 'urgency': 'very' is not a valid value of the atomic type 'xs:integer'
+            client: <ask xmlns='urn:org:desk:v1'>\n  <question k='1'>why?</question>\n<urgency>very</urgency></ask>
+                schema-invalid @ line 2, column 3 (/ask/question) element 'question', attribute 'k': the attribute 'k' is not allowed; element 'urgency': 'very' is not a valid value of the atomic type 'xs:integer' at line 3, column 1 (/ask/urgency)
+            client: <!-- x -->\n <!-- y --><ask xmlns='urn:org:desk:v1'>\n  <query>why?</query></ask>
+                schema-invalid @ line 3, column 3 (/ask/query) element 'query': this element is not expected; expected is ( question )
+            desk: <spawn-thread CORE>\n <initial-payload><ask xmlns='urn:org:desk:v1'>\n  <query>why?</query></ask></initial-payload></spawn-thread>
+                schema-invalid @ line 3, column 3 (/spawn-thread/initial-payload/ask/query) element 'query': this element is not expected; expected is ( question )
+            desk: <todo-until CORE/>
+                schema-invalid @ line 1, column 1 (/todo-until) element 'todo-until': the attribute 'condition' is required but missing
+            desk: <spawn-thread CORE><initial-payload/></spawn-thread>
+                schema-invalid @ line 1, column 59 (/spawn-thread/initial-payload) element 'initial-payload': missing child element(s); expected is one of ( {*}*, * )
+        "#]],
+    );
+}
+
+#[test]
+fn schema_location_hints_are_ignored() {
+    let text = "<add xmlns='urn:org:calc:v1' \
+                xmlns:xsi='http://www.w3.org/2001/XMLSchema-instance' \
+                xsi:schemaLocation='urn:org:calc:v1 nowhere.xsd'><a>1</a><b>2</b></add>";
+    assert_eq!(check("client", text).unwrap().payload().as_str(), text);
 }
 
 #[test]

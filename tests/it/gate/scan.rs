@@ -394,21 +394,21 @@ fn a_frame_is_split_into_its_payloads() {
         "<a",
         "<![CDATA[x]]>",
     ];
-    let shown: String = frames.map(|f| format!("{:<30} {}\n", f.escape_debug(), show(f))).concat();
+    let shown: String = frames.map(|f| format!("{f:?} -> {}\n", show(f))).concat();
     expect![[r#"
- 
-         \n 
-        <a/> <a/>
-        <?xml version=\'1.0\'?>\n<a>1</a>\n <a>1</a>
-        <a><a/></a><b x=\'>\'/>\n<!-- <c/> --><d><![CDATA[</d>]]></d> <a><a/></a> | <b x='>'/> | <d><![CDATA[</d>]]></d>
-        <a><?p?><!-- --></a> <a><?p?><!-- --></a>
-        <a/>text<b/> text outside of any payload at 4
-        <a/>text text outside of any payload at 4
-        <a/><?p?> markup outside of any payload at 4
-        <a/></b> markup outside of any payload at 4
-        <a/><b><c></b> a payload that is not closed at 4
-        <a a start tag that is not closed at 0
-        <![CDATA[x]]> markup outside of any payload at 0
+        "" -> 
+        " \n" -> 
+        "<a/>" -> <a/>
+        "<?xml version='1.0'?>\n<a>1</a>\n" -> <a>1</a>
+        "<a><a/></a><b x='>'/>\n<!-- <c/> --><d><![CDATA[</d>]]></d>" -> <a><a/></a> | <b x='>'/> | <d><![CDATA[</d>]]></d>
+        "<a><?p?><!-- --></a>" -> <a><?p?><!-- --></a>
+        "<a/>text<b/>" -> text outside of any payload at 4
+        "<a/>text" -> text outside of any payload at 4
+        "<a/><?p?>" -> markup outside of any payload at 4
+        "<a/></b>" -> markup outside of any payload at 4
+        "<a/><b><c></b>" -> a payload that is not closed at 4
+        "<a" -> a start tag that is not closed at 0
+        "<![CDATA[x]]>" -> markup outside of any payload at 0
     "#]].assert_eq(&shown);
     let many = "<a/>".repeat(limits::OUTCOME_PAYLOADS_MAX + 1);
     assert_eq!(split(many.as_bytes()).unwrap_err().breach, Breach::Complexity);

@@ -49,6 +49,7 @@ pub fn gate() -> Gate {
     for file in ["attacks/calc.xsd", "gate/desk.xsd"] {
         schemas.add_file(&data(file)).unwrap();
     }
+    schemas.add_builtin("core.xsd", organism::system::SCHEMA).unwrap();
     Gate::new(Arc::new(contracts()), schemas)
 }
 
