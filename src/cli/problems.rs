@@ -6,8 +6,8 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use miette::{
-    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, SourceCode, ThemeCharacters,
-    ThemeStyles,
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError,
+    MietteSpanContents, SourceCode, SourceSpan, SpanContents, ThemeCharacters, ThemeStyles,
 };
 
 use crate::config::{Problem, Problems};
@@ -55,13 +55,37 @@ impl Diagnostic for Drawn<'_> {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        let shown = self.0.place.source.shown();
-        (!shown.inner().is_empty()).then_some(shown)
+        (!self.0.place.source.shown().inner().is_empty()).then_some(self)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         let span = self.0.place.span.clone();
         Some(Box::new(std::iter::once(LabeledSpan::new_with_span(None, span))))
+    }
+}
+
+/// The problem's source, but for columns: they count characters here, not bytes.
+impl SourceCode for Drawn<'_> {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let source = &self.0.place.source;
+        let read = source.shown().read_span(span, before, after)?;
+        if (before, after) != (0, 0) {
+            return Ok(read);
+        }
+        let (line, column) = self.0.place.line_and_column();
+        Ok(Box::new(MietteSpanContents::new_named(
+            source.name().to_owned(),
+            read.data(),
+            *read.span(),
+            line.saturating_sub(1) as usize,
+            column.saturating_sub(1) as usize,
+            read.line_count(),
+        )))
     }
 }
 

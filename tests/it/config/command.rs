@@ -54,6 +54,22 @@ fn a_typo_in_a_peer_is_drawn_with_a_caret() {
 }
 
 #[test]
+fn columns_and_carets_agree_where_characters_are_wide() {
+    let directory = tempfile::tempdir().unwrap();
+    let wrong = "[organism]\r\nname = \"d\"\r\n[clients.ü]\r\npeers = [\"größe\", \"b\"]\r\n";
+    std::fs::write(directory.path().join("organism.toml"), wrong).unwrap();
+    let output = organism(directory.path(), &["check"]);
+    let drawing = text(&output.stderr);
+    let places: Vec<_> = drawing.lines().filter(|line| line.contains(",-[")).collect();
+    let headings: Vec<_> = drawing.lines().filter(|l| l.starts_with("organism.toml:")).collect();
+    assert_eq!(places.len(), headings.len(), "{drawing}");
+    for (place, heading) in places.iter().zip(headings) {
+        let place = place.split(['[', ']']).nth(1).unwrap();
+        assert!(heading.starts_with(&format!("{place}: ")), "{drawing}");
+    }
+}
+
+#[test]
 fn a_broken_schema_is_drawn_at_its_own_place() {
     drawn(
         "schema-broken.toml",
