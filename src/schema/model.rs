@@ -48,8 +48,8 @@ pub enum TypeRef {
 
 #[derive(Debug)]
 pub enum Type {
-    Simple(SimpleType),
-    Complex(ComplexType),
+    Simple(Box<SimpleType>),
+    Complex(Box<ComplexType>),
 }
 
 #[derive(Debug)]
