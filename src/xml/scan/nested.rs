@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use super::markup::{Kind, Markup, open_tag};
+use super::markup::{Kind, Markup, Piece, open_tag};
 use super::reference::attribute_value;
 
 /// An element cut out of its parents, meaning alone what it meant inside.
@@ -20,14 +20,10 @@ pub struct Nested {
 /// The unprefixed attributes of the root of `text`, decoded, in order. `text` must have
 /// passed the scan.
 pub fn attributes(text: &str) -> Vec<(&str, Cow<'_, str>)> {
-    let Some(Ok(piece)) = Markup::new(text, 0).next() else {
+    let Some(Ok(tag)) = Markup::new(text, 0).next() else {
         return Vec::new();
     };
-    let Kind::Start { empty, .. } = piece.kind else {
-        return Vec::new();
-    };
-    let tag = text.get(piece.range).unwrap_or_default();
-    let (_, attributes) = open_tag(tag, empty, 0);
+    let (_, attributes) = open_tag(text, &tag);
     let plain = attributes.map_while(Result::ok);
     let plain = plain.filter(|a| a.declares().is_none() && !a.name.contains(':'));
     plain.map(|a| (a.name, attribute_value(a.value))).collect()
@@ -39,16 +35,17 @@ pub fn nested(text: &str, levels: usize) -> Vec<Nested> {
     // Declarations of the elements around, outermost first; the raw values, as they stand.
     let mut scope: Vec<Vec<(&str, &str)>> = Vec::new();
     let mut depth = 0_usize;
-    let mut inner: Option<(Range<usize>, bool)> = None;
+    let mut inner: Option<Piece> = None;
     for piece in Markup::new(text, 0).map_while(Result::ok) {
         match piece.kind {
-            Kind::Start { empty, .. } => {
+            Kind::Start | Kind::Empty => {
+                let opens = piece.kind == Kind::Start;
                 if depth == levels {
-                    inner = Some((piece.range.clone(), empty));
-                } else if depth < levels && !empty {
-                    scope.push(declarations(text, piece.range.clone(), empty));
+                    inner = Some(piece);
+                } else if depth < levels && opens {
+                    scope.push(declarations(text, &piece));
                 }
-                depth += usize::from(!empty);
+                depth += usize::from(opens);
             }
             Kind::End => {
                 depth = depth.saturating_sub(1);
@@ -58,19 +55,16 @@ pub fn nested(text: &str, levels: usize) -> Vec<Nested> {
             }
             Kind::Comment | Kind::Cdata | Kind::Instruction => continue,
         }
-        if depth == levels
-            && let Some((tag, empty)) = inner.take()
-        {
-            let range = tag.start..piece.range.end;
-            let text = cut_out(text, range.clone(), (tag, empty), &scope);
-            found.push(Nested { range, text });
+        if depth == levels && let Some(tag) = inner.take() {
+            let range = tag.start..piece.end;
+            found.push(Nested { text: cut_out(text, range.clone(), &tag, &scope), range });
         }
     }
     found
 }
 
-fn declarations(text: &str, tag: Range<usize>, empty: bool) -> Vec<(&str, &str)> {
-    let (_, attributes) = open_tag(text.get(tag).unwrap_or_default(), empty, 0);
+fn declarations<'a>(text: &'a str, tag: &Piece) -> Vec<(&'a str, &'a str)> {
+    let (_, attributes) = open_tag(text, tag);
     let attributes = attributes.map_while(Result::ok);
     attributes.filter_map(|a| Some((a.declares()?, a.value))).collect()
 }
@@ -80,12 +74,12 @@ fn declarations(text: &str, tag: Range<usize>, empty: bool) -> Vec<(&str, &str)>
 fn cut_out(
     text: &str,
     range: Range<usize>,
-    (tag, empty): (Range<usize>, bool),
+    tag: &Piece,
     scope: &[Vec<(&str, &str)>],
 ) -> String {
     let element = text.get(range.clone()).unwrap_or_default();
-    let own = declarations(text, tag.clone(), empty);
-    let (name, _) = open_tag(text.get(tag).unwrap_or_default(), empty, 0);
+    let own = declarations(text, tag);
+    let (name, _) = open_tag(text, tag);
     let mut known: Vec<&str> = own.iter().map(|(prefix, _)| *prefix).collect();
     let mut added = String::new();
     for (prefix, value) in scope.iter().rev().flatten() {

@@ -45,8 +45,8 @@ pub(super) fn check(text: &str, start: usize) -> Result<Roots, Violation> {
     let mut end = start;
     for piece in Markup::new(text, start) {
         let piece = piece?;
-        reader.text(end..piece.range.start)?;
-        end = piece.range.end;
+        reader.text(end..piece.start)?;
+        end = piece.end;
         reader.piece(&piece)?;
     }
     reader.text(end..text.len())?;
@@ -104,19 +104,18 @@ impl<'a> Reader<'a> {
     }
 
     fn piece(&mut self, piece: &Piece) -> Result<(), Violation> {
-        let at = piece.range.start;
+        let at = piece.start;
         match piece.kind {
-            Kind::Start { empty, .. } => {
-                self.start(self.get(piece.range.clone()), empty, at)?;
-                if empty {
-                    self.close(piece.range.end);
-                }
+            Kind::Start => self.start(piece)?,
+            Kind::Empty => {
+                self.start(piece)?;
+                self.close(piece.end);
             }
             Kind::End => {
-                self.end_tag(self.get(piece.range.clone()), at)?;
-                self.close(piece.range.end);
+                self.end_tag(self.get(piece.range()), at)?;
+                self.close(piece.end);
             }
-            Kind::Comment => comment(self.get(piece.range.clone()), at)?,
+            Kind::Comment => comment(self.get(piece.range()), at)?,
             Kind::Cdata if self.open.is_empty() => self.stray(at, "text outside of any element"),
             Kind::Cdata => {}
             Kind::Instruction => return Err(Violation::form(at, "a processing instruction")),
@@ -124,8 +123,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn start(&mut self, tag: &'a str, empty: bool, at: usize) -> Result<(), Violation> {
-        let (name, attributes) = open_tag(tag, empty, at);
+    fn start(&mut self, tag: &Piece) -> Result<(), Violation> {
+        let at = tag.start;
+        let (name, attributes) = open_tag(self.text, tag);
         let Some((prefix, local)) = names::qualified(name) else {
             let name = quoted(name);
             let message = match name.starts_with(|c: char| c.is_alphabetic()) {
