@@ -144,7 +144,6 @@ impl Gate {
     }
 
     /// Reads a primitive, and checks the payload inside it as the sender's own.
-    #[expect(clippy::type_complexity, reason = "exactly the two fields it fills")]
     fn asked(
         &self,
         sender: &ListenerName,

@@ -1,7 +1,8 @@
 //! Complexity: how deep, how wide and how long things may be. Looks at tags alone, and leaves
 //! what is malformed to the next stage.
 
-use super::markup::{Kind, Markup, Piece, open_tag};
+use super::markup::{Kind, Markup, Piece};
+use super::tag::open_tag;
 use super::{Breach, Violation};
 use crate::limits;
 

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use super::markup::{Kind, Markup, Piece, open_tag};
+use super::markup::{Kind, Markup, Piece};
 use super::reference::attribute_value;
+use super::tag::open_tag;
 
 /// An element cut out of its parents, meaning alone what it meant inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +56,9 @@ pub fn nested(text: &str, levels: usize) -> Vec<Nested> {
             }
             Kind::Comment | Kind::Cdata | Kind::Instruction => continue,
         }
-        if depth == levels && let Some(tag) = inner.take() {
+        if depth == levels
+            && let Some(tag) = inner.take()
+        {
             let range = tag.start..piece.end;
             found.push(Nested { text: cut_out(text, range.clone(), &tag, &scope), range });
         }
@@ -71,12 +74,7 @@ fn declarations<'a>(text: &'a str, tag: &Piece) -> Vec<(&'a str, &'a str)> {
 
 /// Copies an element and adds what it needs: the default namespace, which its unprefixed names
 /// have, and every prefix that occurs in it, in a name or in a value that may hold one.
-fn cut_out(
-    text: &str,
-    range: Range<usize>,
-    tag: &Piece,
-    scope: &[Vec<(&str, &str)>],
-) -> String {
+fn cut_out(text: &str, range: Range<usize>, tag: &Piece, scope: &[Vec<(&str, &str)>]) -> String {
     let element = text.get(range.clone()).unwrap_or_default();
     let own = declarations(text, tag);
     let (name, _) = open_tag(text, tag);

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::markup::{Kind, Markup, is_space};
+use super::markup::{Kind, Markup};
+use super::tag::is_space;
 use super::{Breach, Violation, prolog, utf8};
 use crate::limits;
 
