@@ -16,6 +16,8 @@ pub struct Nested {
     pub range: Range<usize>,
     /// Its text, with the namespace declarations it relied on added to its start tag.
     pub text: String,
+    /// Those declarations, in bytes of `text`.
+    pub added: Range<usize>,
 }
 
 /// The unprefixed attributes of the root of `text`, decoded, in order. `text` must have
@@ -60,7 +62,7 @@ pub fn nested(text: &str, levels: usize) -> Vec<Nested> {
             && let Some(tag) = inner.take()
         {
             let range = tag.start..piece.end;
-            found.push(Nested { text: cut_out(text, range.clone(), &tag, &scope), range });
+            found.push(cut_out(text, range, &tag, &scope));
         }
     }
     found
@@ -74,7 +76,7 @@ fn declarations<'a>(text: &'a str, tag: &Piece) -> Vec<(&'a str, &'a str)> {
 
 /// Copies an element and adds what it needs: the default namespace, which its unprefixed names
 /// have, and every prefix that occurs in it, in a name or in a value that may hold one.
-fn cut_out(text: &str, range: Range<usize>, tag: &Piece, scope: &[Vec<(&str, &str)>]) -> String {
+fn cut_out(text: &str, range: Range<usize>, tag: &Piece, scope: &[Vec<(&str, &str)>]) -> Nested {
     let element = text.get(range.clone()).unwrap_or_default();
     let own = declarations(text, tag);
     let (name, _) = open_tag(text, tag);
@@ -98,8 +100,9 @@ fn cut_out(text: &str, range: Range<usize>, tag: &Piece, scope: &[Vec<(&str, &st
             added.push(quote);
         }
     }
-    let (head, rest) = element.split_at_checked(1 + name.len()).unwrap_or((element, ""));
-    [head, &added, rest].concat()
+    let at = 1 + name.len();
+    let (head, rest) = element.split_at_checked(at).unwrap_or((element, ""));
+    Nested { range, text: [head, &added, rest].concat(), added: at..at + added.len() }
 }
 
 /// Whether `prefix:` occurs anywhere in the element; once too often does no harm.

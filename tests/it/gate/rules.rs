@@ -272,6 +272,13 @@ fn what_the_schema_refuses_is_refused_at_its_place() {
                     ask("<query>why?</query>")
                 ),
             ),
+            (
+                "desk",
+                "<c:spawn-thread xmlns:c='https://xml-pipeline.org/ns/core/v1' \
+                 xmlns:d='urn:org:desk:v1'><c:initial-payload><d:ask><d:query/></d:ask>\
+                 </c:initial-payload></c:spawn-thread>"
+                    .into(),
+            ),
             ("desk", format!("<todo-until {CORE}/>")),
             ("desk", format!("<spawn-thread {CORE}><initial-payload/></spawn-thread>")),
         ],
@@ -286,6 +293,8 @@ fn what_the_schema_refuses_is_refused_at_its_place() {
                 schema-invalid @ line 3, column 3 (/ask/query) element 'query': this element is not expected; expected is ( question )
             desk: <spawn-thread CORE>\n <initial-payload><ask xmlns='urn:org:desk:v1'>\n  <query>why?</query></ask></initial-payload></spawn-thread>
                 schema-invalid @ line 3, column 3 (/spawn-thread/initial-payload/ask/query) element 'query': this element is not expected; expected is ( question )
+            desk: <c:spawn-thread xmlns:c='https://xml-pipeline.org/ns/core/v1' xmlns:d='urn:org:desk:v1'><c:initial-payload><d:ask><d:query/></d:ask></c:initial-payload></c:spawn-thread>
+                schema-invalid @ line 1, column 115 (/spawn-thread/initial-payload/ask/query) element 'query': this element is not expected; expected is ( question )
             desk: <todo-until CORE/>
                 schema-invalid @ line 1, column 1 (/todo-until) element 'todo-until': the attribute 'condition' is required but missing
             desk: <spawn-thread CORE><initial-payload/></spawn-thread>
