@@ -118,11 +118,14 @@ fn called(kind: Kind) -> &'static str {
 }
 
 /// The length of a section that opens `rest`, with both delimiters; `close` ends with `>`.
-/// Sections come by the hundred thousand, so this sets up no search of its own for each.
+/// Sections come by the hundred thousand, so the near ones set up no search of their own.
 pub(super) fn section(rest: &[u8], open: &[u8], close: &[u8]) -> Option<usize> {
+    const NEAR: usize = 8;
     let body = rest.get(open.len()..)?;
-    let mut ends = memchr::memchr_iter(b'>', body).map(|at| at + 1);
-    let end = ends.find(|end| body.get(..*end).is_some_and(|inside| inside.ends_with(close)))?;
+    let ends = memchr::memchr_iter(b'>', body).map(|at| at + 1);
+    let closes = |end: &usize| body.get(..*end).is_some_and(|inside| inside.ends_with(close));
+    let far = || memchr::memmem::find(body, close).map(|at| at + close.len());
+    let end = ends.take(NEAR).find(closes).or_else(far)?;
     Some(open.len() + end)
 }
 
