@@ -142,7 +142,11 @@ impl Gate {
     fn valid(&self, element: &Element<'_>, submission: &Submission<'_>) -> Result<(), Refusal> {
         match self.schemas.validate(&element.name, element.text.as_bytes()) {
             Ok(()) => Ok(()),
-            Err(findings) => Err(submission.refuse_findings(&findings)),
+            Err(findings) => {
+                let refusal = submission.refuse_findings(&findings);
+                let example = self.schemas.example(&element.name);
+                Err(Refusal { expected: example, ..refusal })
+            }
         }
     }
 
@@ -158,12 +162,31 @@ impl Gate {
         let inner = asked::inner(&primitive, element.text).map_err(invalid)?;
         let inner = match inner {
             Some(nested) => {
+                let nested = self.named(sender, nested);
                 let outer = submission.within(&primitive, &nested);
                 Some(Box::new(self.check_inner(sender, &nested, &outer)?))
             }
             None => None,
         };
         Ok((Some(primitive), inner))
+    }
+
+    /// A bare name inside a bare primitive is in the core's namespace, where nobody means it to
+    /// be: like any bare name of an agent, it is looked up among what the sender may call.
+    fn named(&self, sender: &ListenerName, nested: Nested) -> Nested {
+        let meant = || {
+            let name = scan(nested.text.as_bytes()).ok()?.name;
+            if &*name.namespace != system::NAMESPACE || self.schemas.contains(&name) {
+                return None;
+            }
+            let mut words = self.contracts.vocabulary(sender)?.iter();
+            let (meant, _) = words.find(|(word, meaning)| {
+                word.local == name.local && matches!(meaning, Meaning::Own | Meaning::Call { .. })
+            })?;
+            let plain = !meant.namespace.contains(['<', '&', '"', '\'']);
+            if plain { nested.rebind(&meant.namespace) } else { None }
+        };
+        meant().unwrap_or(nested)
     }
 
     /// The same rules for a payload inside a primitive, which must open a call.

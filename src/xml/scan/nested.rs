@@ -18,6 +18,25 @@ pub struct Nested {
     pub text: String,
     /// Those declarations, in bytes of `text`.
     pub added: Range<usize>,
+    /// Of these, the default namespace, as it stands in `text`.
+    inherited: Option<Range<usize>>,
+}
+
+impl Nested {
+    /// Puts its bare names in another namespace, if they had theirs from the elements around.
+    /// `uri` must need no escaping.
+    pub fn rebind(&self, uri: &str) -> Option<Self> {
+        debug_assert!(!uri.contains(['<', '&', '"', '\'']));
+        let default = self.inherited.clone()?;
+        let (head, tail) = (self.text.get(..default.start)?, self.text.get(default.end..)?);
+        let end = self.added.end - default.len() + uri.len();
+        Some(Self {
+            range: self.range.clone(),
+            text: [head, uri, tail].concat(),
+            added: self.added.start..end,
+            inherited: Some(default.start..default.start + uri.len()),
+        })
+    }
 }
 
 /// The unprefixed attributes of the root of `text`, decoded, in order. `text` must have
@@ -82,6 +101,8 @@ fn cut_out(text: &str, range: Range<usize>, tag: &Piece, scope: &[Vec<(&str, &st
     let (name, _) = open_tag(text, tag);
     let mut known: Vec<&str> = own.iter().map(|(prefix, _)| *prefix).collect();
     let mut added = String::new();
+    let at = 1 + name.len();
+    let mut inherited = None;
     for (prefix, value) in scope.iter().rev().flatten() {
         if known.contains(prefix) {
             continue;
@@ -96,13 +117,16 @@ fn cut_out(text: &str, range: Range<usize>, tag: &Piece, scope: &[Vec<(&str, &st
             let quote = if value.contains('"') { '\'' } else { '"' };
             added.extend([" xmlns", colon, prefix, "="]);
             added.push(quote);
+            if prefix.is_empty() {
+                let start = at + added.len();
+                inherited = Some(start..start + value.len());
+            }
             added.push_str(value);
             added.push(quote);
         }
     }
-    let at = 1 + name.len();
     let (head, rest) = element.split_at_checked(at).unwrap_or((element, ""));
-    Nested { range, text: [head, &added, rest].concat(), added: at..at + added.len() }
+    Nested { range, text: [head, &added, rest].concat(), added: at..at + added.len(), inherited }
 }
 
 /// Whether `prefix:` occurs anywhere in the element; once too often does no harm.
