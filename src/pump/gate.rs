@@ -8,6 +8,7 @@
 
 mod asked;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::contract::{Contracts, Meaning};
@@ -76,6 +77,8 @@ struct Submission<'a> {
     text: &'a [u8],
     /// Where in it the element at hand starts.
     base: Place,
+    /// Bytes of the element at hand that were not submitted: declarations it relied on.
+    added: Range<usize>,
 }
 
 /// One element that passed the rules on its text alone.
@@ -139,12 +142,15 @@ impl Gate {
     fn valid(&self, element: &Element<'_>, submission: &Submission<'_>) -> Result<(), Refusal> {
         match self.schemas.validate(&element.name, element.text.as_bytes()) {
             Ok(()) => Ok(()),
-            Err(findings) => Err(submission.refuse_findings(&findings)),
+            Err(findings) => {
+                let refusal = submission.refuse_findings(&findings);
+                let example = self.schemas.example(&element.name);
+                Err(Refusal { expected: example, ..refusal })
+            }
         }
     }
 
     /// Reads a primitive, and checks the payload inside it as the sender's own.
-    #[expect(clippy::type_complexity, reason = "exactly the two fields it fills")]
     fn asked(
         &self,
         sender: &ListenerName,
@@ -156,12 +162,31 @@ impl Gate {
         let inner = asked::inner(&primitive, element.text).map_err(invalid)?;
         let inner = match inner {
             Some(nested) => {
+                let nested = self.named(sender, nested);
                 let outer = submission.within(&primitive, &nested);
                 Some(Box::new(self.check_inner(sender, &nested, &outer)?))
             }
             None => None,
         };
         Ok((Some(primitive), inner))
+    }
+
+    /// A bare name inside a bare primitive is in the core's namespace, where nobody means it to
+    /// be: like any bare name of an agent, it is looked up among what the sender may call.
+    fn named(&self, sender: &ListenerName, nested: Nested) -> Nested {
+        let meant = || {
+            let name = scan(nested.text.as_bytes()).ok()?.name;
+            if &*name.namespace != system::NAMESPACE || self.schemas.contains(&name) {
+                return None;
+            }
+            let mut words = self.contracts.vocabulary(sender)?.iter();
+            let (meant, _) = words.find(|(word, meaning)| {
+                word.local == name.local && matches!(meaning, Meaning::Own | Meaning::Call { .. })
+            })?;
+            let plain = !meant.namespace.contains(['<', '&', '"', '\'']);
+            if plain { nested.rebind(&meant.namespace) } else { None }
+        };
+        meant().unwrap_or(nested)
     }
 
     /// The same rules for a payload inside a primitive, which must open a call.
@@ -197,7 +222,7 @@ fn read(text: &[u8]) -> Result<(Element<'_>, Submission<'_>), Refusal> {
     let base = Place::at(text, scanned.root.start);
     let root = text.get(scanned.root).map(std::str::from_utf8);
     let root = root.and_then(Result::ok).expect("a scanned root lies in the text, on characters");
-    Ok((Element { name: scanned.name, text: root }, Submission { text, base }))
+    Ok((Element { name: scanned.name, text: root }, Submission { text, base, added: 0..0 }))
 }
 
 fn rule_of(breach: Breach) -> Rule {
@@ -249,21 +274,17 @@ impl Submission<'_> {
     /// A place in the element, as a place in what was submitted.
     fn place(&self, inside: &Place) -> Place {
         let base = &self.base;
-        let first_line = inside.line <= 1;
         let path = match (&base.path, &inside.path) {
             (Some(outer), Some(inner)) => Some(format!("{outer}{inner}")),
             (outer, inner) => inner.clone().or_else(|| outer.clone()),
         };
-        Place {
-            line: base.line + inside.line.saturating_sub(1),
-            column: if first_line {
-                base.column + inside.column.saturating_sub(1)
-            } else {
-                inside.column
-            },
-            offset: base.offset + inside.offset,
-            path,
+        if inside.column == 0 {
+            // Only the line is known, if that.
+            let line = base.line + inside.line.saturating_sub(1);
+            return Place { line, path, ..base.clone() };
         }
+        let past = inside.offset.min(self.added.end).saturating_sub(self.added.start);
+        Place { path, ..Place::at(self.text, base.offset + inside.offset - past) }
     }
 
     /// The same submission, seen from an element inside the one at hand.
@@ -274,6 +295,6 @@ impl Submission<'_> {
             _ => "/send-to-thread",
         };
         let base = Place { path: Some(path.to_owned()), ..Place::at(self.text, offset) };
-        Self { text: self.text, base }
+        Self { text: self.text, base, added: nested.added.clone() }
     }
 }
