@@ -16,6 +16,8 @@ pub const XML_ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 pub const XML_ELEMENTS_MAX: usize = 100_000;
 /// Findings reported for one text; the rest are counted.
 pub const FINDINGS_MAX: usize = 16;
+/// Of one finding's message, in bytes.
+pub const FINDING_BYTES_MAX: usize = 1 << 10;
 /// How much of a refused text the record keeps.
 pub const REFUSAL_HEAD_BYTES: usize = 4 << 10;
 
@@ -27,6 +29,24 @@ pub const LEAF_BYTES_MAX: usize = 512 << 10;
 pub const SCHEMA_BYTES_MAX: usize = 4 << 20;
 pub const SCHEMA_DOCUMENTS_MAX: usize = 64;
 pub const SCHEMA_COMPILE_TIMEOUT: Duration = Duration::from_secs(2);
+/// For the compiling child process, in KiB and in seconds of processor time.
+pub const SCHEMA_COMPILE_MEMORY_KIB: u64 = 1 << 20;
+pub const SCHEMA_COMPILE_CPU_SECONDS: u64 = 30;
+/// Schemas one compiling child works through before another takes its place.
+pub const SCHEMAS_PER_CHILD_MAX: usize = 64;
+/// Particles of one content model, groups expanded.
+pub const SCHEMA_PARTICLES_MAX: u64 = 20_000;
+/// Bounded `maxOccurs` inside one another in one content model, multiplied.
+pub const SCHEMA_OCCURS_MAX: u64 = 1_000_000;
+pub const PATTERN_BYTES_MAX: usize = 16 << 10;
+pub const PATTERN_DEPTH_MAX: usize = 64;
+/// Bounded repetitions inside one another in one pattern, multiplied.
+pub const PATTERN_REPEATS_MAX: u64 = 10_000;
+/// Grammars a thread keeps compiled.
+pub const GRAMMARS_MAX: usize = 1_024;
+/// Elements of a generated example, and how deep descriptions and examples follow types.
+pub const EXAMPLE_ELEMENTS_MAX: usize = 2_000;
+pub const OUTLINE_DEPTH_MAX: usize = 24;
 
 // Names and ids.
 pub const NAME_BYTES_MAX: usize = 64;

@@ -6,7 +6,7 @@ mod answers;
 mod primitive;
 
 pub use answers::{Answer, ErrorCode, Huh, ThreadStatus};
-pub use primitive::{Primitive, WaitFor};
+pub use primitive::{Primitive, WaitFor, When};
 
 use crate::ids::PayloadName;
 
