@@ -65,6 +65,12 @@ pub const MESSAGES_DEFAULT: u64 = 10_000;
 pub const MODEL_CALLS_DEFAULT: u64 = 1_000;
 pub const TOKENS_DEFAULT: u64 = 10_000_000;
 pub const WALL_TIME_DEFAULT: Duration = Duration::from_secs(24 * 3600);
+pub const CHILDREN_CEILING: u32 = 10_000;
+pub const THREADS_CEILING: u32 = 1_000_000;
+pub const MESSAGES_CEILING: u64 = 100_000_000;
+pub const MODEL_CALLS_CEILING: u64 = 10_000_000;
+pub const TOKENS_CEILING: u64 = 1_000_000_000_000;
+pub const WALL_TIME_CEILING: Duration = Duration::from_secs(366 * 24 * 3600);
 /// A warning is recorded when this share of a budget is gone.
 pub const BUDGET_WARNING_PERCENT: u64 = 80;
 
@@ -75,6 +81,11 @@ pub const CONCURRENCY_DEFAULT: u32 = 8;
 pub const INSTANCES_DEFAULT: u32 = 1;
 /// Deliveries waiting for one listener before callers hear `busy`.
 pub const BACKLOG_DEFAULT: usize = 10_000;
+pub const TIMEOUT_CEILING: Duration = Duration::from_secs(30 * 24 * 3600);
+pub const ATTEMPTS_CEILING: u32 = 100;
+pub const CONCURRENCY_CEILING: u32 = 1_000;
+pub const INSTANCES_CEILING: u32 = 256;
+pub const BACKLOG_CEILING: u64 = 1_000_000;
 pub const OUTCOME_PAYLOADS_MAX: usize = 1_000;
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
@@ -94,12 +105,30 @@ pub const LAST_WORDS_CHARS_MAX: usize = 200;
 // Agents.
 pub const ITERATIONS_DEFAULT: u32 = 10;
 pub const ACTIONS_PER_TURN_DEFAULT: u32 = 1;
+pub const ITERATIONS_CEILING: u32 = 1_000;
+pub const ACTIONS_PER_TURN_CEILING: u32 = 100;
+
+// Configs.
+pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
+/// A played turn streams in pieces of this size, so that every run reads a real stream.
+pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 
 // Pump and journal.
 pub const GROUP_COMMIT_MAX: usize = 256;
 pub const IN_FLIGHT_MAX: usize = 100_000;
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Records after which the table of trees is brought up to date; readers scan the rest.
+pub const TREES_REFRESH_RECORDS: u64 = 10_000;
+/// Bytes in SQLite's write-ahead log after which they are moved into the journal file.
+pub const WAL_BYTES: usize = 40 << 20;
+pub const JOURNAL_PAGE_BYTES: usize = 8 << 10;
+/// How long a commit waits for a person's own SQL to let go of the journal.
+pub const JOURNAL_BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Records read in one go, so that no reader holds back the write-ahead log.
+pub const SCAN_RECORDS: u64 = 1_000;
+pub const SCAN_WORKERS_MAX: usize = 8;
+pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 pub const TIMERS_PER_CALL_MAX: usize = 64;
 pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
