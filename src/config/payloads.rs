@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::contract::{Contract, Contracts, VocabularyError};
 use crate::ids::{Digest, ListenerName, PayloadName};
-use crate::schema::Schemas;
+use crate::schema::{Compiler, SchemaProblem, Schemas};
 use crate::{envelope, system};
 
 use super::agents::digest_of;
@@ -20,6 +20,7 @@ use super::tree::{At, Text};
 pub(super) struct Payloads {
     directory: PathBuf,
     pub schemas: Schemas,
+    compiler: Compiler,
     /// What each file declares; `None` where it is broken and said so.
     files: HashMap<PathBuf, Option<Vec<PayloadName>>>,
     digests: BTreeMap<String, Digest>,
@@ -28,9 +29,12 @@ pub(super) struct Payloads {
 
 impl Payloads {
     pub fn new(directory: &Path) -> Self {
+        let mut schemas = Schemas::default();
+        schemas.reserve(&RESERVED);
         Self {
             directory: directory.to_owned(),
-            schemas: Schemas::default(),
+            schemas,
+            compiler: Compiler::default(),
             files: HashMap::new(),
             digests: BTreeMap::new(),
             finals: HashMap::new(),
@@ -143,27 +147,39 @@ impl Payloads {
                 return None;
             }
         };
-        match self.schemas.add_file(path) {
+        match self.schemas.add_file_with(&mut self.compiler, path) {
             Ok(names) => Some(names),
-            Err(findings) => {
-                let source = Source::new(written, text);
-                let (line, _) = schema.place.line_and_column();
-                let by = format!("named by {}, line {line}", schema.place.source.name());
-                for finding in findings {
-                    let at = finding.place.offset;
-                    let place = Place::new(&source, at..at);
-                    let message = format!("{} ({})", finding.message, finding.code);
-                    let problem = Problem::new(Code::SchemaBroken, &place, message);
-                    problems.push(problem.help(&by));
+            Err(found) => {
+                for one in found {
+                    problems.push(self.broken(&one, schema, &text));
                 }
                 None
             }
         }
     }
+
+    /// A schema's own problem, at its own place; paths as seen from the config.
+    fn broken(&self, found: &SchemaProblem, schema: &At<Text>, text: &str) -> Problem {
+        let here = format!("{}/", self.directory.display());
+        let name = found.file.strip_prefix(&here).unwrap_or(&found.file);
+        let source = if name == schema.value.value {
+            Source::new(&schema.value.written, text)
+        } else {
+            let other = file::text(&self.directory.join(&found.file)).unwrap_or_default();
+            Source::new(name, other)
+        };
+        let place = Place::of_line(&source, found.line, found.column);
+        let (line, _) = schema.place.line_and_column();
+        let message = format!("{} ({})", found.message.replace(&here, ""), found.code);
+        let help = format!("the schema is named at {}:{line}", schema.place.source.name());
+        Problem::new(Code::SchemaBroken, &place, message).help(help)
+    }
 }
 
 /// Of `schemas/agent.xsd`.
 const AGENT_NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
+/// Namespaces that only the program's own schemas fill.
+const RESERVED: [&str; 3] = [system::NAMESPACE, envelope::NAMESPACE, AGENT_NAMESPACE];
 /// The final of agents that declare none.
 const FINAL_DEFAULT: &str = "attempt_completion";
 
@@ -231,7 +247,7 @@ impl Names<'_> {
             problems.push(Problem::new(Code::BadPayloadName, &text.place, message).help(help));
             return None;
         };
-        if [system::NAMESPACE, envelope::NAMESPACE].contains(&&*name.namespace) {
+        if RESERVED.contains(&&*name.namespace) {
             let message = format!("`{written}` is a payload of the core");
             let help = "the core handles its own words; choose a namespace of your own";
             problems.push(Problem::new(Code::ReservedPayload, &text.place, message).help(help));

@@ -73,6 +73,24 @@ impl Place {
         Self::new(source, 0..0)
     }
 
+    /// A line from `column` on, both from 1; 0 means the whole file, or the whole line.
+    pub fn of_line(source: &Arc<Source>, line: u32, column: u32) -> Self {
+        let text = &source.text;
+        let mut start = 0;
+        let lines = text.split_inclusive('\n').map(|line| {
+            start += line.len();
+            (start - line.len(), line.trim_end())
+        });
+        let Some((start, line)) = lines.skip(line.saturating_sub(1) as usize).take(1).last() else {
+            return Self::start(source);
+        };
+        let indent = line.len() - line.trim_start().len();
+        let nth = line.char_indices().nth((column as usize).saturating_sub(1));
+        let from = if column == 0 { Some(indent) } else { nth.map(|(at, _)| at) };
+        let from = from.unwrap_or(line.len());
+        Self::new(source, start + from..start + line.len())
+    }
+
     /// Line and column, from 1; columns in characters, a byte order mark not counted.
     pub fn line_and_column(&self) -> (u32, u32) {
         let text = &self.source.text;

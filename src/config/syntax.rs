@@ -6,11 +6,7 @@ use std::sync::Arc;
 use super::problem::{Code, Problem, Problems};
 use super::source::{Place, Source};
 
-pub(super) fn problems(
-    source: &Arc<Source>,
-    text: &str,
-    errors: &[toml::de::Error],
-) -> Problems {
+pub(super) fn problems(source: &Arc<Source>, text: &str, errors: &[toml::de::Error]) -> Problems {
     let mut problems = Problems::default();
     let mut last_line = None;
     let mut doubled_table = None;
@@ -65,9 +61,8 @@ fn header_of(text: &str, start: usize) -> Option<usize> {
 
 fn help(message: &str, line: &str) -> &'static str {
     let value = line.split_once('=').map(|(_, value)| value.trim());
-    let bare = |value: &str| {
-        value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '.')
-    };
+    let bare =
+        |value: &str| value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '.');
     match value {
         Some("") => "write a value after the `=`",
         Some(value) if bare(value) => "strings stand in quotes",

@@ -68,7 +68,9 @@ fn one(variable: &str, here: &Place, around: &Surroundings) -> Result<String, Pr
             let near = nearest(name, around.variables.keys().map(String::as_str));
             let help = match near {
                 Some(near) => format!("did you mean ${{{near}}}? or set {name} in the environment"),
-                None => format!("set {name} in the environment, or write ${{{name}:-some default}}"),
+                None => {
+                    format!("set {name} in the environment, or write ${{{name}:-some default}}")
+                }
             };
             let message = format!("the environment variable {name} is {state}");
             Err(Problem::new(Code::UnsetVariable, here, message).help(help))

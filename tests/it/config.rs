@@ -1,7 +1,7 @@
 //! Configs: wrong ones and what is said about each, good ones and what becomes of them.
 //!
 //! Each `tests/data/config/*.toml` ends with what is expected of it: one line `#! code
-//! line:column help` a problem, in order and complete; `#env NAME=value` sets a variable.
+//! line:column help` a problem (with the file's name where it is another), in order and complete; `#env NAME=value` sets a variable.
 
 mod command;
 mod good;
@@ -46,13 +46,15 @@ fn good_with(from: &str, to: &str) -> String {
     good.replacen(from, to, 1)
 }
 
-/// `line:column code help` of each problem.
+/// `code line:column help` of each problem, with the file where it is not the config.
 fn said(result: &Result<Config, Problems>) -> Vec<String> {
     let Err(problems) = result else { return Vec::new() };
     let say = |problem: &organism::config::Problem| {
         let (line, column) = problem.place.line_and_column();
         let help = problem.help.clone().unwrap_or_default();
-        format!("{} {line}:{column} {help}", problem.code)
+        let name = problem.place.source.name();
+        let name = if name.ends_with(".toml") { String::new() } else { format!("{name}:") };
+        format!("{} {name}{line}:{column} {help}", problem.code)
     };
     problems.iter().map(say).collect()
 }
