@@ -41,7 +41,7 @@ while True:
     elif how == "not-xml":
         write(b"done, thanks\0")
     elif how == "unbalanced":
-        write(b"<done><a></done></a>\0")
+        write(b"<done><a></a>\0")
     elif how == "too-many":
         write(b"<d/>" * 1001 + b"\0")
     elif how == "too-long":

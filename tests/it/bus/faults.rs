@@ -42,9 +42,9 @@ async fn every_broken_answer_is_a_failure_of_its_kind() {
         ("signal", "crashed", "killed by signal 11"),
         ("deaf", "crashed", "closed its standard input"),
         ("not-utf8", "unreadable", "UTF-8"),
-        ("not-xml", "unreadable", ""),
-        ("unbalanced", "unreadable", ""),
-        ("too-many", "unreadable", "1001 payloads in one answer, at most 1000"),
+        ("not-xml", "unreadable", "text outside of any payload"),
+        ("unbalanced", "unreadable", "not closed"),
+        ("too-many", "unreadable", "more than 1000 payloads"),
         ("too-long", "unreadable", "a frame of more than 16777216 bytes"),
     ];
     for (how, kind, detail) in cases {
