@@ -145,10 +145,10 @@ impl<'a> Conversation<'a> {
         if self.frames.has_more() {
             return Some(self.unasked().await);
         }
-        if !self.draining {
-            if let Some(delivery) = self.desk.ready() {
-                self.hand_over(&delivery);
-            }
+        if !self.draining
+            && let Some(delivery) = self.desk.ready()
+        {
+            self.hand_over(&delivery);
         }
         None
     }
