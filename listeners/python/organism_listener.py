@@ -134,6 +134,7 @@ class _Connection:
     def __init__(self, source, sink):
         self._source, self._sink = source, sink
         self._partial, self._frames = [], []
+        self._ended = False
         self._lock = threading.Lock()
 
     def read(self):
@@ -153,7 +154,7 @@ class _Connection:
         while select.select([self._source], [], [], 0)[0] and self._fill():
             pass
         call = call.encode()
-        return any(frame.startswith(b"<cancel") and call in frame for frame in self._frames)
+        return self._ended or any(frame.startswith(b"<cancel") and call in frame for frame in self._frames)
 
     def _fill(self):
         data = os.read(self._source, 1 << 16)
@@ -163,6 +164,7 @@ class _Connection:
             self._frames.append(b"".join(self._partial))
             self._partial = []
         self._partial.append(rest)
+        self._ended = not data
         return bool(data)
 
 

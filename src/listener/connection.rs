@@ -58,10 +58,15 @@ impl Connection {
         }
     }
 
-    /// Whether a frame that satisfies `wanted` has come by now; the others stay in line.
+    /// Whether a frame that satisfies `wanted`, or the end of all frames, has come by now. The
+    /// frames stay in line.
     pub fn has_come(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
         let mut input = self.input.borrow_mut();
-        while input.is_ready()? && input.read()? {}
+        while input.is_ready()? {
+            if !input.read()? {
+                return Ok(true);
+            }
+        }
         Ok(input.frames.iter().any(|frame| wanted(frame)))
     }
 

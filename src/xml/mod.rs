@@ -6,4 +6,5 @@ pub mod extract;
 pub mod findings;
 pub mod scan;
 pub mod shape;
+pub mod tree;
 pub mod write;

@@ -1,1 +1,5 @@
-//! Tests of agent.
+//! Agents: what they remember, what they are taught, what a turn comes to, and playback.
+
+mod plays;
+mod remembers;
+mod story;
