@@ -35,7 +35,9 @@ fn drawn(file: &str, expected: &Expect) {
 
 #[test]
 fn a_typo_in_a_peer_is_drawn_with_a_caret() {
-    drawn("typo-in-a-peer.toml", &expect![[r#"
+    drawn(
+        "typo-in-a-peer.toml",
+        &expect![[r#"
         typo-in-a-peer.toml:17:10: unknown-peer
           x typo-in-a-peer.toml:17:10: unknown-peer: there is no listener or agent `serach`
             ,-[typo-in-a-peer.toml:17:10]
@@ -45,12 +47,15 @@ fn a_typo_in_a_peer_is_drawn_with_a_caret() {
           help: did you mean `search`?
 
         1 problem; nothing was started
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_broken_schema_is_drawn_at_its_own_place() {
-    drawn("schema-broken.toml", &expect![[r#"
+    drawn(
+        "schema-broken.toml",
+        &expect![[r#"
         broken.xsd:4:3: schema-broken
           x broken.xsd:4:3: schema-broken: element decl. 'search', attribute 'type': the QName value
           | 'strnig' does not resolve to a(n) type definition (schema-compile)
@@ -61,7 +66,8 @@ fn a_broken_schema_is_drawn_at_its_own_place() {
           help: the schema is named at schema-broken.toml:9
 
         1 problem; nothing was started
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -83,12 +89,15 @@ fn a_wrong_override_is_drawn_as_a_text_of_its_own() {
           help: did you mean "5s"?
 
         1 problem; nothing was started
-    "#]].assert_eq(text(&output.stderr));
+    "#]]
+    .assert_eq(text(&output.stderr));
 }
 
 #[test]
 fn syntax_is_drawn_in_every_place_it_is_wrong() {
-    drawn("syntax-in-two-places.toml", &expect![[r#"
+    drawn(
+        "syntax-in-two-places.toml",
+        &expect![[r#"
         syntax-in-two-places.toml:2:8: syntax
           x syntax-in-two-places.toml:2:8: syntax: this is not TOML: string values must be quoted,
           | expected literal string
@@ -108,12 +117,15 @@ fn syntax_is_drawn_in_every_place_it_is_wrong() {
           help: strings stand in quotes
 
         2 problems; nothing was started
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn eight_problems_are_told_at_once() {
-    drawn("eight-problems.toml", &expect![[r#"
+    drawn(
+        "eight-problems.toml",
+        &expect![[r#"
         eight-problems.toml:2:8: bad-name
           x eight-problems.toml:2:8: bad-name: `Desk` is not a name: a lowercase letter, then up to 63
           | lowercase letters, digits or hyphens
@@ -180,7 +192,8 @@ fn eight_problems_are_told_at_once() {
           help: paths are relative to the config's directory
 
         8 problems; nothing was started
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
