@@ -1,18 +1,13 @@
-//! Tests of the listeners that ship: their schemas, their own suites, and what the gate makes of
-//! the documents they are given.
+//! Tests of the listeners that ship: their schemas and their own suites.
 
-use std::collections::BTreeMap;
+mod intake;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
-use organism::contract::{Contract, Contracts, Role};
-use organism::ids::{ListenerName, PayloadName};
-use organism::pump::gate::Gate;
+use organism::ids::PayloadName;
 use organism::schema::Schemas;
-use serde::Deserialize;
 
-const UBL: &str = "urn:oasis:names:specification:ubl:schema:xsd:Invoice-2";
 const SEARCH: &str = "https://xml-pipeline.org/ns/code-search/v1";
 const CALCULATOR: &str = "https://xml-pipeline.org/ns/calculator/v1";
 
@@ -116,62 +111,4 @@ fn a_missing_parameter_and_a_bad_value_are_refused_by_the_schema_and_named() {
         let findings = invalid(&schemas, namespace, name, content);
         assert!(findings.iter().any(|f| f.contains(wrong)), "{content}: {findings:?}");
     }
-}
-
-#[test]
-fn an_invoice_with_one_of_everything_is_valid() {
-    let schemas = schemas(&["intake/schema/Invoice.xsd"]);
-    let text = std::fs::read(listeners().join("intake/examples/full.xml")).unwrap();
-    assert_eq!(schemas.validate(&PayloadName::new(UBL, "Invoice"), &text), Ok(()));
-}
-
-#[derive(Deserialize)]
-struct Expected {
-    file: String,
-    by: String,
-}
-
-#[test]
-fn the_gate_refuses_each_broken_invoice_by_the_rule_it_breaks() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().to_str().unwrap();
-    python("intake", &["make_invoices.py", out]);
-    let gate = intake_gate();
-    let inbox = ListenerName::parse("inbox").unwrap();
-
-    let manifest = std::fs::read_to_string(folder.path().join("MANIFEST.jsonl")).unwrap();
-    let mut wrong = Vec::new();
-    let mut refused = BTreeMap::new();
-    for line in manifest.lines() {
-        let expected: Expected = serde_json::from_str(line).unwrap();
-        let text = std::fs::read(folder.path().join(&expected.file)).unwrap();
-        let verdict = gate.check(&inbox, &text);
-        let by_gate = expected.by.strip_prefix("gate:");
-        if verdict.as_ref().err().map(|refusal| refusal.rule.code()) != by_gate {
-            wrong.push(format!("{}: expected {}, got {verdict:?}", expected.file, expected.by));
-        }
-        if let Err(refusal) = verdict {
-            *refused.entry(refusal.rule.code()).or_insert(0) += 1;
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    let expected = [
-        ("forbidden", 5),
-        ("not-in-vocabulary", 5),
-        ("not-one-root", 5),
-        ("not-well-formed", 5),
-        ("schema-invalid", 15),
-    ];
-    assert_eq!(refused, BTreeMap::from(expected));
-}
-
-/// As `config/intake.toml` has it for its client.
-fn intake_gate() -> Gate {
-    let name = |text: &str| ListenerName::parse(text).unwrap();
-    let mut inbox = Contract::new(name("inbox"), Role::Client);
-    inbox.peers = vec![name("reception")];
-    let mut reception = Contract::new(name("reception"), Role::Listener);
-    reception.accepts = vec![PayloadName::new(UBL, "Invoice")];
-    let contracts = Contracts::new(vec![inbox, reception]).unwrap();
-    Gate::new(Arc::new(contracts), schemas(&["intake/schema/Invoice.xsd"]))
 }
