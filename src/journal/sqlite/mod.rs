@@ -28,6 +28,11 @@ pub use directory::DATABASE;
 pub use reader::{About, Reader, Tree};
 pub use scan::scan;
 
+/// The last record that was acknowledged, as noted beside the journal; zeros where none was.
+pub fn acknowledged(data: &std::path::Path) -> Result<(Position, Digest), Error> {
+    Ok(Watermark::read(data)?.unwrap_or_default())
+}
+
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// The writing end: one owner, on its own thread, as every call waits for the disk.

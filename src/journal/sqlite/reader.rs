@@ -25,6 +25,14 @@ pub struct About {
     pub key: String,
 }
 
+impl About {
+    /// Shows damage, not forgery.
+    pub(super) fn check(&self) -> String {
+        Digest::of(format!("{FORMAT} {} {} {}", self.journal, self.epoch, self.key).as_bytes())
+            .to_string()
+    }
+}
+
 /// Where one tree stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
@@ -83,11 +91,12 @@ impl Reader {
             self.meta(key)?.ok_or_else(|| Error::broken(0, format!("it has no `{key}`")))
         };
         let damaged = |key: &str| Error::broken(0, format!("its `{key}` is damaged"));
-        Ok(About {
+        let about = About {
             journal: read("journal")?.parse().map_err(|_| damaged("journal"))?,
             epoch: read("epoch")?.parse().map_err(|_| damaged("epoch"))?,
             key: read("key")?,
-        })
+        };
+        if about.check() == read("check")? { Ok(about) } else { Err(damaged("check")) }
     }
 
     /// The last position; 0 where there are no records.
@@ -227,7 +236,8 @@ impl Reader {
             let line: String = row.get(1).map_err(failed)?;
             let damaged = || Error::broken(position, "the checkpoint after it is damaged");
             let checkpoint: Checkpoint = serde_json::from_str(&line).map_err(|_| damaged())?;
-            if checkpoint.position.0 != position {
+            let text = serde_json::to_string(&checkpoint).unwrap_or_default();
+            if checkpoint.position.0 != position || text != line {
                 return Err(damaged());
             }
             checkpoints.push(checkpoint);
@@ -260,6 +270,17 @@ impl Reader {
             digests.push(Digest::parse(&text).map_err(damaged)?);
         }
         Ok(digests)
+    }
+
+    /// Whether the table of trees goes as far as it says.
+    pub fn check_refreshed(&self) -> Result<(), Error> {
+        let sql = "SELECT value = (SELECT cast(coalesce(max(head), 0) AS TEXT) FROM tree) \
+                   FROM meta WHERE key = 'refreshed'";
+        let right = self.db.query_row(sql, [], |row| row.get(0)).optional();
+        match right.map_err(|error| self.failed("its trees", error))? {
+            Some(true) => Ok(()),
+            _ => Err(Error::broken(0, "the table of trees does not go as far as it says")),
+        }
     }
 
     /// Whether tables and views are those this program makes, and the file's own structure is
