@@ -10,6 +10,8 @@ mod exit;
 mod export;
 mod init;
 mod listener;
+mod place;
+mod render;
 mod run;
 mod schema;
 mod search;
