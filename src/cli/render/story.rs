@@ -162,7 +162,8 @@ impl Page<'_> {
         let wrapped: Vec<String> =
             payload::lines(text).iter().flat_map(|line| wrap(line, self.body_room())).collect();
         // A single line more is no longer than saying that there is one.
-        let shown = if wrapped.len() == limit + 1 && limit > 1 { limit + 1 } else { limit };
+        let one_more = limit > 1 && wrapped.len() == limit.saturating_add(1);
+        let shown = limit.saturating_add(usize::from(one_more));
         for line in wrapped.iter().take(shown) {
             self.body_line(&paint(self.paper, line));
         }

@@ -6,7 +6,6 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags};
 use uuid::Uuid;
 
-use crate::clock::Time;
 use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::{Key, Outside};
@@ -50,7 +49,7 @@ impl Journal {
             outside: proved.outside,
             unwritten: proved.unwritten,
             checked: proved.checked,
-            checked_at: Time(0),
+            checked_at: None,
             refreshed: Position(0),
             heads: proved.heads,
             wal_bytes: 0,
