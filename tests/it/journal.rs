@@ -1,6 +1,7 @@
 //! What every journal promises, and what an embedded one promises beyond that.
 
 mod damage;
+mod death;
 pub mod script;
 mod sql;
 mod suite;
