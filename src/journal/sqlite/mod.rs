@@ -3,11 +3,13 @@
 //! The only B-tree a record costs is the one it is appended to: what else can be asked is
 //! derived, in batches or by reading.
 
+mod connect;
 mod directory;
 mod open;
 mod reader;
 mod row;
 mod scan;
+mod trees;
 mod write;
 
 use rusqlite::{Connection, ErrorCode};
@@ -25,8 +27,9 @@ use directory::{Lock, Watermark};
 use row::Encoded;
 
 pub use directory::DATABASE;
-pub use reader::{About, Reader, Tree};
+pub use reader::{About, Reader};
 pub use scan::scan;
+pub use trees::Tree;
 
 /// The last record that was acknowledged, as noted beside the journal; zeros where none was.
 pub fn acknowledged(data: &std::path::Path) -> Result<(Position, Digest), Error> {
