@@ -12,6 +12,8 @@ mod init;
 mod listener;
 mod opened;
 mod problems;
+mod place;
+mod render;
 mod run;
 mod schema;
 mod search;
