@@ -10,6 +10,7 @@ mod exit;
 mod export;
 mod init;
 mod listener;
+mod problems;
 mod run;
 mod schema;
 mod search;

@@ -1,10 +1,273 @@
-//! Placeholder.
+//! `organism schema`: what a schema says of a text, and what is derived from it.
 
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Subcommand;
+use serde::{Deserialize, Serialize};
+
+use super::exit::{Exit, Failed};
+use crate::ids::PayloadName;
+use crate::schema::{Compiler, SchemaFile, SchemaProblem, Verdict, serve_compiler};
+use crate::xml::findings::Finding;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Check a schema, and texts against it.
+    Validate(Validate),
+    /// Show what each payload looks like, as an agent is told.
+    Describe(One),
+    /// Write an instance that is valid.
+    Example(One),
+    /// Write the JSON Schema for native tool calls.
+    Json(One),
+    /// Compile schemas for another process.
+    #[command(hide = true)]
+    Compile,
+}
+
+#[derive(Debug, clap::Args)]
+struct Validate {
+    /// The schema file.
+    #[arg(required_unless_present = "batch")]
+    schema: Option<PathBuf>,
+    /// Texts to validate; with none, only the schema is checked.
+    texts: Vec<PathBuf>,
+    /// Verdicts as JSON, one line each.
+    #[arg(long)]
+    json: bool,
+    /// Read JSON lines `{"id","schema","instance"}` from stdin, answer one verdict line each.
+    #[arg(long, conflicts_with_all = ["schema", "texts"])]
+    batch: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct One {
+    /// The schema file.
+    schema: PathBuf,
+    /// One payload, by local name or `{namespace}local`; all when left out.
+    payload: Option<String>,
+    /// Answer as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.verb {
+        Verb::Validate(args) if args.batch => batch(),
+        Verb::Validate(args) => validate(&args),
+        Verb::Describe(args) => describe(&args),
+        Verb::Example(args) => example(&args),
+        Verb::Json(args) => json(&args),
+        Verb::Compile => {
+            serve_compiler(std::io::stdin().lock(), std::io::stdout().lock())?;
+            Ok(Exit::Done.into())
+        }
+    }
+}
+
+/// Opens a schema, or says all that is wrong with it.
+fn open(path: &Path) -> anyhow::Result<SchemaFile> {
+    let file = SchemaFile::open(&mut Compiler::default(), path).map_err(|problems| {
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        Failed::new(Exit::Config, format!("the schema is refused\n{}", lines.join("\n")))
+    })?;
+    for warning in file.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    Ok(file)
+}
+
+/// One line of a batch's answer, and of `--json`.
+#[derive(Debug, Serialize)]
+struct Answer {
+    id: serde_json::Value,
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+impl Answer {
+    fn new(id: serde_json::Value, verdict: &'static str) -> Self {
+        Self { id, verdict, code: None, path: None, line: None, message: None }
+    }
+
+    fn of_verdict(id: serde_json::Value, verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Valid => Self::new(id, "valid"),
+            Verdict::Invalid(findings) => Self::new(id, "invalid").because(findings.first()),
+            Verdict::Malformed(findings) => Self::new(id, "malformed").because(findings.first()),
+        }
+    }
+
+    fn because(self, finding: Option<&Finding>) -> Self {
+        let Some(finding) = finding else { return self };
+        Self {
+            code: Some(finding.code.clone()),
+            path: finding.place.path.clone(),
+            line: Some(finding.place.line).filter(|line| *line > 0),
+            message: Some(finding.message.clone()),
+            ..self
+        }
+    }
+
+    fn refused(id: serde_json::Value, problem: Option<&SchemaProblem>) -> Self {
+        let answer = Self::new(id, "schema-refused");
+        let Some(problem) = problem else { return answer };
+        Self {
+            code: Some(problem.code.clone()),
+            path: Some(problem.file.clone()),
+            line: Some(problem.line).filter(|line| *line > 0),
+            message: Some(problem.message.clone()),
+            ..answer
+        }
+    }
+
+    /// Not a verdict: the line itself could not be followed.
+    fn bad(id: serde_json::Value, code: &str, message: String) -> Self {
+        let answer = Self::new(id, "error");
+        Self { code: Some(code.to_owned()), message: Some(message), ..answer }
+    }
+}
+
+fn validate(args: &Validate) -> anyhow::Result<ExitCode> {
+    let schema = args.schema.as_deref().context("no schema named")?;
+    let file = open(schema)?;
+    if args.texts.is_empty() {
+        for name in file.names() {
+            println!("{name}");
+        }
+        eprintln!("{}: the schema is good; {} payload names", file.label(), file.names().len());
+        return Ok(Exit::Done.into());
+    }
+    let mut exit = Exit::Done;
+    for text in &args.texts {
+        let shown = text.display().to_string();
+        let bytes = std::fs::read(text)
+            .map_err(|e| Failed::new(Exit::InvalidData, format!("cannot read {shown}: {e}")))?;
+        let verdict = file.validate(None, &bytes);
+        if args.json {
+            let answer = Answer::of_verdict(serde_json::Value::String(shown), &verdict);
+            println!("{}", serde_json::to_string(&answer)?);
+        } else {
+            print_verdict(&shown, &verdict);
+        }
+        if verdict != Verdict::Valid {
+            exit = Exit::InvalidData;
+        }
+    }
+    Ok(exit.into())
+}
+
+fn print_verdict(text: &str, verdict: &Verdict) {
+    let (word, findings): (_, &[Finding]) = match verdict {
+        Verdict::Valid => ("valid", &[]),
+        Verdict::Invalid(findings) => ("invalid", findings),
+        Verdict::Malformed(findings) => ("malformed", findings),
+    };
+    println!("{text}: {word}");
+    for finding in findings {
+        println!("  {finding}");
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Question {
+    #[serde(default)]
+    id: serde_json::Value,
+    schema: PathBuf,
+    instance: PathBuf,
+}
+
+type Opened = Result<Arc<SchemaFile>, Option<SchemaProblem>>;
+
+/// Answers every line, whatever is wrong with it.
+fn batch() -> anyhow::Result<ExitCode> {
+    let mut compiler = Compiler::default();
+    let mut opened: HashMap<PathBuf, Opened> = HashMap::new();
+    let mut out = std::io::stdout().lock();
+    for line in std::io::stdin().lock().split(b'\n') {
+        let line = line?;
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        let answer = match serde_json::from_slice::<Question>(&line) {
+            Ok(question) => answer(&mut compiler, &mut opened, question),
+            Err(error) => {
+                let id = serde_json::from_slice(&line)
+                    .ok()
+                    .and_then(|mut v: serde_json::Value| v.get_mut("id").map(std::mem::take));
+                Answer::bad(id.unwrap_or_default(), "bad-line", error.to_string())
+            }
+        };
+        serde_json::to_writer(&mut out, &answer)?;
+        out.write_all(b"\n")?;
+        out.flush()?;
+    }
+    Ok(Exit::Done.into())
+}
+
+fn answer(
+    compiler: &mut Compiler,
+    opened: &mut HashMap<PathBuf, Opened>,
+    question: Question,
+) -> Answer {
+    // Many schemas stay open only as long as they are of use.
+    if opened.len() >= crate::limits::GRAMMARS_MAX {
+        opened.clear();
+    }
+    let file = opened.entry(question.schema).or_insert_with_key(|path| {
+        SchemaFile::open(compiler, path).map(Arc::new).map_err(|p| p.into_iter().next())
+    });
+    let file = match file {
+        Ok(file) => file.clone(),
+        Err(problem) => return Answer::refused(question.id, problem.as_ref()),
+    };
+    match std::fs::read(&question.instance) {
+        Ok(text) => Answer::of_verdict(question.id, &file.validate(None, &text)),
+        Err(error) => Answer::bad(question.id, "unreadable", error.to_string()),
+    }
+}
+
+/// The payloads asked for.
+fn chosen(file: &SchemaFile, wanted: Option<&str>) -> anyhow::Result<Vec<PayloadName>> {
+    let Some(wanted) = wanted else { return Ok(file.names().to_vec()) };
+    let fits = |name: &&PayloadName| &*name.local == wanted || name.to_string() == wanted;
+    let found: Vec<PayloadName> = file.names().iter().filter(fits).cloned().collect();
+    if found.is_empty() {
+        let names: Vec<&str> = file.names().iter().map(|name| &*name.local).collect();
+        let message =
+            format!("{} has no payload `{wanted}`; it has {}", file.label(), names.join(", "));
+        return Err(Failed::new(Exit::Usage, message).into());
+    }
+    Ok(found)
+}
+
+fn describe(args: &One) -> anyhow::Result<ExitCode> {
+    let _ = chosen(&open(&args.schema)?, args.payload.as_deref())?;
+    Ok(Exit::Done.into())
+}
+
+fn example(args: &One) -> anyhow::Result<ExitCode> {
+    describe(args)
+}
+
+fn json(args: &One) -> anyhow::Result<ExitCode> {
+    describe(args)
 }

@@ -2,26 +2,139 @@
 //!
 //! **Invariant:** `libxml2.rs` holds the only `unsafe` of the tree; nothing is ever fetched.
 
-use std::path::Path;
+mod bounds;
+mod compile;
+mod file;
+mod libxml2;
+mod link;
+mod lint;
+mod load;
+mod messages;
+mod pattern_cost;
+mod problem;
+mod source;
+mod tree;
 
-use crate::ids::PayloadName;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use compile::{Compiler, serve as serve_compiler};
+pub use file::{SchemaFile, Verdict, parse_check};
+pub use problem::SchemaProblem;
+
+use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::Finding;
 
 /// The schemas of an organism by the payload names they define. Cheap to clone, shared by all
 /// threads; each thread compiles its own copy once.
 #[derive(Clone, Default)]
-pub struct Schemas {}
+pub struct Schemas {
+    by_name: Arc<BTreeMap<PayloadName, Arc<SchemaFile>>>,
+    /// Namespaces no file may define names in.
+    reserved: Arc<Vec<String>>,
+    warnings: Arc<Vec<SchemaProblem>>,
+}
 
 impl Schemas {
-    /// Whether `text`, one element already known to be well-formed, is valid as `name`.
-    pub fn validate(&self, name: &PayloadName, text: &[u8]) -> Result<(), Vec<Finding>> {
-        let _ = (name, text);
-        Ok(())
+    /// From here on no file may define payload names in these namespaces.
+    pub fn reserve(&mut self, namespaces: &[&str]) {
+        let reserved = Arc::make_mut(&mut self.reserved);
+        reserved.extend(namespaces.iter().map(|ns| (*ns).to_owned()));
     }
 
     /// Loads and registers a schema file with the payload names it declares.
-    pub fn add_file(&mut self, path: &Path) -> Result<Vec<PayloadName>, Vec<Finding>> {
-        let _ = path;
-        Ok(Vec::new())
+    pub fn add_file(&mut self, path: &Path) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
+        self.add_file_with(&mut Compiler::default(), path)
+    }
+
+    /// The same for several files, which share the compiling child: faster than one by one.
+    pub fn add_file_with(
+        &mut self,
+        compiler: &mut Compiler,
+        path: &Path,
+    ) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
+        let file = SchemaFile::open(compiler, path)?;
+        if self.reserved.iter().any(|ns| ns == file.namespace()) {
+            let message = format!(
+                "namespace `{}` is reserved for the core; choose another for your payloads",
+                file.namespace()
+            );
+            let label = file.label();
+            return Err(vec![SchemaProblem::new(label, 1, "schema-reserved-namespace", message)]);
+        }
+        self.register(file)
+    }
+
+    /// Registers a schema that is part of the program; it is trusted to compile in time.
+    pub fn add_builtin(
+        &mut self,
+        label: &str,
+        text: &'static str,
+    ) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
+        self.register(SchemaFile::builtin(label, text)?)
+    }
+
+    fn register(&mut self, file: SchemaFile) -> Result<Vec<PayloadName>, Vec<SchemaProblem>> {
+        let names = file.names().to_vec();
+        let taken = |name: &&PayloadName| {
+            self.by_name.get(*name).is_some_and(|other| other.digest() != file.digest())
+        };
+        if let Some(name) = names.iter().find(taken) {
+            let other = self.by_name.get(name).map(|f| f.label().to_owned()).unwrap_or_default();
+            let message =
+                format!("`{name}` is defined differently in {other}; one name has one schema");
+            let label = file.label();
+            return Err(vec![SchemaProblem::new(label, 1, "schema-duplicate-name", message)]);
+        }
+        Arc::make_mut(&mut self.warnings).extend_from_slice(file.warnings());
+        let file = Arc::new(file);
+        let by_name = Arc::make_mut(&mut self.by_name);
+        for name in &names {
+            by_name.insert(name.clone(), file.clone());
+        }
+        Ok(names)
+    }
+
+    /// Every registered payload name, in order.
+    pub fn names(&self) -> impl Iterator<Item = &PayloadName> {
+        self.by_name.keys()
+    }
+
+    pub fn contains(&self, name: &PayloadName) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// Of all the documents behind `name`.
+    pub fn digest_of(&self, name: &PayloadName) -> Option<Digest> {
+        self.file_of(name).map(|file| file.digest())
+    }
+
+    /// The file `name` is defined in, with everything that can be derived from it.
+    pub fn file_of(&self, name: &PayloadName) -> Option<&Arc<SchemaFile>> {
+        self.by_name.get(name)
+    }
+
+    /// What the registered schemas should rather not do.
+    pub fn warnings(&self) -> &[SchemaProblem] {
+        &self.warnings
+    }
+
+    /// Whether `text` is one well-formed element that is valid as `name`. Parses once. Findings
+    /// are `not-well-formed`, `not-namespace-well-formed` or start with `schema-`; never more
+    /// than 16, never none.
+    pub fn validate(&self, name: &PayloadName, text: &[u8]) -> Result<(), Vec<Finding>> {
+        match self.by_name.get(name) {
+            Some(file) => file.validate(Some(name), text).into_result(),
+            None => {
+                let message = format!("there is no schema for `{name}`");
+                Err(vec![Finding::new("schema-root", Default::default(), message)])
+            }
+        }
+    }
+
+    /// Whether `text` is well-formed and namespace-well-formed to libxml2, schemas apart.
+    pub fn parse_check(&self, text: &[u8]) -> Result<(), Vec<Finding>> {
+        parse_check(text)
     }
 }

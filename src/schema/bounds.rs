@@ -1,0 +1,130 @@
+//! What a schema may cost to compile and to validate against, bounded before libxml2 sees it.
+//!
+//! A static look at the documents: how many particles a content model has once its groups are
+//! expanded, how far counted repetitions multiply, and how patterns nest. What this lets pass is
+//! still compiled in a child process with a time limit.
+
+use std::collections::HashMap;
+
+use super::pattern_cost;
+use super::problem::SchemaProblem;
+use super::source::Source;
+use super::tree::Element;
+use crate::limits;
+
+/// All that is beyond bounds in `sources`.
+pub fn check(sources: &[Source]) -> Vec<SchemaProblem> {
+    let mut groups: HashMap<&str, Vec<&Element>> = HashMap::new();
+    for source in sources {
+        for holder in std::iter::once(&source.root).chain(source.root.all("redefine")) {
+            for group in holder.all("group") {
+                if let Some(name) = group.attribute("name") {
+                    groups.entry(name).or_default().push(group);
+                }
+            }
+        }
+    }
+    let mut weigh = Weigh { groups, known: HashMap::new() };
+    let mut problems = Vec::new();
+    for source in sources {
+        walk(source, &source.root, &mut weigh, &mut problems);
+    }
+    problems
+}
+
+fn walk(
+    source: &Source,
+    element: &Element,
+    weigh: &mut Weigh<'_>,
+    problems: &mut Vec<SchemaProblem>,
+) {
+    if element.name.is_xsd() {
+        match &*element.name.local {
+            "complexType" | "extension" | "restriction" => {
+                let weight = weigh.children(element);
+                if let Some(message) = weight.excess() {
+                    problems.push(source.problem(element, "schema-too-complex", message));
+                    return;
+                }
+            }
+            "pattern" => {
+                let pattern = element.attribute("value").unwrap_or_default();
+                if let Err(message) = pattern_cost::check(pattern) {
+                    problems.push(source.problem(element, "schema-pattern", message));
+                }
+            }
+            _ => {}
+        }
+    }
+    for child in &element.children {
+        walk(source, child, weigh, problems);
+    }
+}
+
+/// Particles, and the largest product of counted repetitions.
+#[derive(Debug, Clone, Copy, Default)]
+struct Weight {
+    particles: u64,
+    occurs: u64,
+}
+
+impl Weight {
+    fn excess(self) -> Option<String> {
+        if self.particles > limits::SCHEMA_PARTICLES_MAX {
+            return Some(format!(
+                "the content model has more than {} particles once its groups are expanded; name types instead of groups",
+                limits::SCHEMA_PARTICLES_MAX
+            ));
+        }
+        (self.occurs > limits::SCHEMA_OCCURS_MAX).then(|| {
+            format!(
+                "counted repetitions inside one another multiply beyond {}; make one of them unbounded",
+                limits::SCHEMA_OCCURS_MAX
+            )
+        })
+    }
+}
+
+struct Weigh<'a> {
+    groups: HashMap<&'a str, Vec<&'a Element>>,
+    /// None while a group is being weighed, so that a cycle ends.
+    known: HashMap<String, Option<Weight>>,
+}
+
+impl Weigh<'_> {
+    fn children(&mut self, element: &Element) -> Weight {
+        let mut sum = Weight { particles: 0, occurs: 1 };
+        for child in element.children.iter().filter(|c| c.name.is_xsd()) {
+            let one = match &*child.name.local {
+                "sequence" | "choice" | "all" => self.children(child),
+                "element" | "any" => Weight { particles: 1, occurs: 1 },
+                "group" => self.group(child.attribute("ref").unwrap_or_default()),
+                _ => continue,
+            };
+            sum.particles = sum.particles.saturating_add(one.particles);
+            sum.occurs = sum.occurs.max(one.occurs.saturating_mul(counted(child)));
+        }
+        sum
+    }
+
+    fn group(&mut self, reference: &str) -> Weight {
+        let local = reference.rsplit(':').next().unwrap_or_default().trim();
+        if let Some(known) = self.known.get(local) {
+            return known.unwrap_or_default();
+        }
+        self.known.insert(local.to_owned(), None);
+        let mut most = Weight::default();
+        for definition in self.groups.get(local).cloned().unwrap_or_default() {
+            let weight = self.children(definition);
+            most.particles = most.particles.max(weight.particles);
+            most.occurs = most.occurs.max(weight.occurs);
+        }
+        self.known.insert(local.to_owned(), Some(most));
+        most
+    }
+}
+
+/// A bounded `maxOccurs`, else 1.
+fn counted(particle: &Element) -> u64 {
+    particle.attribute("maxOccurs").and_then(|n| n.trim().parse().ok()).unwrap_or(1).max(1)
+}

@@ -1,0 +1,234 @@
+//! Trial compilation in a child process, which may be slow, hungry or fall over in our place.
+//!
+//! The child is this program again, with a hidden verb; it reads one schema a line on stdin and
+//! answers one verdict a line. A program that embeds the library without having the command at
+//! hand compiles on a watched thread instead: time is limited all the same, memory is not.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+
+use serde::{Deserialize, Serialize};
+
+use super::libxml2::{Diagnostic, Domain, Grammar, Level};
+use super::load::Bundle;
+use super::messages;
+use super::problem::SchemaProblem;
+use crate::limits;
+
+/// Says where the command is, for programs that are not it.
+pub const PROGRAM_VARIABLE: &str = "ORGANISM_BIN";
+
+/// The hidden arguments that make the command a compiling child.
+pub const CHILD_ARGUMENTS: [&str; 2] = ["schema", "compile"];
+
+/// What the child says of one schema.
+#[derive(Debug, Serialize, Deserialize)]
+struct Verdict {
+    good: bool,
+    said: Vec<Said>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Said {
+    warning: bool,
+    code: u32,
+    line: u32,
+    document: Option<usize>,
+    message: String,
+}
+
+/// Compiles schemas one after another, in as few children as will do.
+#[derive(Default)]
+pub struct Compiler {
+    child: Option<Worker>,
+    used: usize,
+}
+
+struct Worker {
+    child: Child,
+    stdin: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Gone already, or not ours to wait for: either way nothing is left to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Why there was no verdict.
+enum Failure {
+    /// The schema took too long.
+    Slow,
+    /// The child fell over.
+    Died,
+    /// There is no child to be had.
+    NoChild(String),
+}
+
+impl Compiler {
+    /// Whether the bundle compiles in time. Returns warnings worth telling.
+    pub fn check(&mut self, bundle: &Bundle) -> Result<Vec<SchemaProblem>, Vec<SchemaProblem>> {
+        let label = bundle.main().map_or("schema", |s| s.label.as_str());
+        let refuse =
+            |code: &str, message: String| Err(vec![SchemaProblem::new(label, 1, code, message)]);
+        match self.ask(bundle) {
+            Ok(verdict) => judge(bundle, verdict),
+            Err(Failure::Slow) => {
+                let limit = limits::SCHEMA_COMPILE_TIMEOUT.as_secs_f32();
+                let message = format!(
+                    "the schema takes longer than {limit} s to compile; simplify its content models"
+                );
+                refuse("schema-too-slow", message)
+            }
+            Err(Failure::Died) => {
+                let message = "compiling the schema takes too much memory or time, or ends libxml2; simplify its content models";
+                refuse("schema-too-complex", message.to_owned())
+            }
+            Err(Failure::NoChild(why)) => {
+                refuse("schema-unchecked", format!("the schema could not be compiled: {why}"))
+            }
+        }
+    }
+
+    fn ask(&mut self, bundle: &Bundle) -> Result<Verdict, Failure> {
+        let Some(program) = program() else { return watched(bundle) };
+        if self.used >= limits::SCHEMAS_PER_CHILD_MAX {
+            self.child = None;
+        }
+        let mut worker = match self.child.take() {
+            Some(worker) => worker,
+            None => {
+                self.used = 0;
+                start(&program).map_err(|e| Failure::NoChild(e.to_string()))?
+            }
+        };
+        self.used += 1;
+        let answer = worker.ask(&bundle.compiled)?;
+        self.child = Some(worker);
+        Ok(answer)
+    }
+}
+
+impl Worker {
+    fn ask(&mut self, documents: &[Vec<u8>]) -> Result<Verdict, Failure> {
+        let texts: Vec<_> = documents.iter().map(|d| String::from_utf8_lossy(d)).collect();
+        let mut line = serde_json::to_string(&texts).map_err(|_| Failure::Died)?;
+        line.push('\n');
+        let sent = self.stdin.write_all(line.as_bytes()).and_then(|()| self.stdin.flush());
+        sent.map_err(|_| Failure::Died)?;
+        match self.answers.recv_timeout(limits::SCHEMA_COMPILE_TIMEOUT) {
+            Ok(answer) => serde_json::from_str(&answer).map_err(|_| Failure::Died),
+            Err(RecvTimeoutError::Timeout) => Err(Failure::Slow),
+            Err(RecvTimeoutError::Disconnected) => Err(Failure::Died),
+        }
+    }
+}
+
+fn start(program: &Path) -> std::io::Result<Worker> {
+    let limit = format!(
+        "ulimit -c 0; ulimit -v {}; ulimit -t {}; exec \"$0\" \"$@\"",
+        limits::SCHEMA_COMPILE_MEMORY_KIB,
+        limits::SCHEMA_COMPILE_CPU_SECONDS
+    );
+    let mut child = Command::new("sh")
+        .args(["-c", &limit])
+        .arg(program)
+        .args(CHILD_ARGUMENTS)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let gone = || std::io::Error::other("the compiling child has no pipes");
+    let stdin = child.stdin.take().ok_or_else(gone)?;
+    let stdout = child.stdout.take().ok_or_else(gone)?;
+    let (tell, answers) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(Worker { child, stdin, answers })
+}
+
+/// The child's side: answers until its input ends.
+pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
+    for line in input.lines() {
+        let texts: Vec<String> = serde_json::from_str(&line?)?;
+        let documents: Vec<Vec<u8>> = texts.into_iter().map(String::into_bytes).collect();
+        let verdict = verdict(&documents);
+        serde_json::to_writer(&mut output, &verdict)?;
+        output.write_all(b"\n")?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+fn verdict(documents: &[Vec<u8>]) -> Verdict {
+    let (good, said) = match Grammar::compile(documents) {
+        Ok((_, warnings)) => (true, warnings),
+        Err(errors) => (false, errors),
+    };
+    let said = said.into_iter().map(|d| Said {
+        warning: d.level == Level::Warning,
+        code: d.code,
+        line: d.line,
+        document: d.document,
+        message: d.message,
+    });
+    Verdict { good, said: said.collect() }
+}
+
+fn judge(bundle: &Bundle, verdict: Verdict) -> Result<Vec<SchemaProblem>, Vec<SchemaProblem>> {
+    let diagnostics: Vec<Diagnostic> = verdict
+        .said
+        .into_iter()
+        .map(|said| Diagnostic {
+            level: if said.warning { Level::Warning } else { Level::Error },
+            domain: Domain::Schema,
+            code: said.code,
+            line: said.line,
+            column: 0,
+            message: said.message,
+            document: said.document,
+            steps: Vec::new(),
+        })
+        .collect();
+    let problems = messages::refused(bundle, &diagnostics);
+    // A schema that was not loaded would validate less than it says.
+    let less = problems.iter().any(|p| p.code.starts_with("schema-import"));
+    if verdict.good && !less { Ok(problems) } else { Err(problems) }
+}
+
+/// Compiles here, on a thread that is left behind when it takes too long.
+fn watched(bundle: &Bundle) -> Result<Verdict, Failure> {
+    let documents = bundle.compiled.clone();
+    let (tell, answer) = channel();
+    std::thread::spawn(move || tell.send(verdict(&documents)));
+    match answer.recv_timeout(limits::SCHEMA_COMPILE_TIMEOUT) {
+        Ok(verdict) => Ok(verdict),
+        Err(RecvTimeoutError::Timeout) => Err(Failure::Slow),
+        Err(RecvTimeoutError::Disconnected) => Err(Failure::Died),
+    }
+}
+
+/// The command: as told, or this program, or the one beside it (where Cargo puts it for tests).
+fn program() -> Option<PathBuf> {
+    if let Some(told) = std::env::var_os(PROGRAM_VARIABLE) {
+        return Some(told.into());
+    }
+    let this = std::env::current_exe().ok()?;
+    if this.file_stem().is_some_and(|stem| stem == "organism") {
+        return Some(this);
+    }
+    let folder = this.parent()?;
+    let name = format!("organism{}", std::env::consts::EXE_SUFFIX);
+    let places = [Some(folder.join(&name)), folder.parent().map(|up| up.join(&name))];
+    places.into_iter().flatten().find(|place| place.is_file())
+}

@@ -1,0 +1,187 @@
+//! One schema file, loaded and known to compile: validation on every thread that asks.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::Path;
+use std::rc::Rc;
+
+use super::bounds;
+use super::compile::Compiler;
+use super::libxml2::{Document, Grammar};
+use super::lint;
+use super::load::Bundle;
+use super::messages;
+use super::problem::SchemaProblem;
+use super::source::Source;
+use crate::ids::{Digest, PayloadName};
+use crate::xml::findings::{Finding, Place};
+
+/// A schema file with everything it includes and imports.
+pub struct SchemaFile {
+    bundle: Bundle,
+    names: Vec<PayloadName>,
+    namespaces: Vec<String>,
+    warnings: Vec<SchemaProblem>,
+}
+
+/// What a schema says of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Valid,
+    /// Well-formed, but not what the schema asks for.
+    Invalid(Vec<Finding>),
+    /// Not well-formed, or not namespace-well-formed.
+    Malformed(Vec<Finding>),
+}
+
+impl Verdict {
+    pub fn into_result(self) -> Result<(), Vec<Finding>> {
+        match self {
+            Self::Valid => Ok(()),
+            Self::Invalid(findings) | Self::Malformed(findings) => Err(findings),
+        }
+    }
+}
+
+type Compiled = Rc<RefCell<Grammar>>;
+
+thread_local! {
+    /// libxml2's schemas stay on their thread, so each thread has its own.
+    static GRAMMARS: RefCell<HashMap<Digest, Compiled>> = RefCell::default();
+}
+
+impl SchemaFile {
+    /// Loads a file and tries it out in `compiler`. All that is wrong is told at once.
+    pub fn open(compiler: &mut Compiler, path: &Path) -> Result<Self, Vec<SchemaProblem>> {
+        let bundle = Bundle::open(path)?;
+        let beyond = bounds::check(&bundle.sources);
+        if !beyond.is_empty() {
+            return Err(beyond);
+        }
+        let mut warnings = compiler.check(&bundle)?;
+        warnings.extend(lint::check(&bundle.sources));
+        Ok(Self::new(bundle, warnings))
+    }
+
+    /// A schema that is part of the program.
+    pub fn builtin(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
+        Bundle::builtin(label, text).map(|bundle| Self::new(bundle, Vec::new()))
+    }
+
+    fn new(bundle: Bundle, warnings: Vec<SchemaProblem>) -> Self {
+        let names = names(&bundle);
+        let namespaces = messages::namespaces(&bundle);
+        Self { bundle, names, namespaces, warnings }
+    }
+
+    pub fn label(&self) -> &str {
+        self.bundle.main().map_or("", |source| source.label.as_str())
+    }
+
+    /// Its target namespace; none is the empty text.
+    pub fn namespace(&self) -> &str {
+        self.bundle.main().map_or("", Source::target)
+    }
+
+    /// The payload names it declares: its global elements that are not abstract.
+    pub fn names(&self) -> &[PayloadName] {
+        &self.names
+    }
+
+    pub fn digest(&self) -> Digest {
+        self.bundle.digest
+    }
+
+    pub fn warnings(&self) -> &[SchemaProblem] {
+        &self.warnings
+    }
+
+    /// Parses and validates `text`, whose root must be `name`, or any the schema knows.
+    pub fn validate(&self, name: Option<&PayloadName>, text: &[u8]) -> Verdict {
+        let document = match Document::parse(text) {
+            Ok(document) => document,
+            Err(diagnostics) => {
+                return Verdict::Malformed(messages::unreadable(text, &diagnostics));
+            }
+        };
+        if document.has_doctype() {
+            let message = "a payload may have no document type declaration";
+            let finding = Finding::new("not-well-formed", Place::at(text, 0), message);
+            return Verdict::Malformed(vec![finding]);
+        }
+        if let Some(name) = name.filter(|n| !document.root_is(&n.namespace, &n.local)) {
+            return Verdict::Invalid(vec![wrong_root(&document, name, text)]);
+        }
+        let grammar = match self.grammar() {
+            Ok(grammar) => grammar,
+            Err(problems) => {
+                let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                let finding = Finding::new("schema-invalid", Place::default(), said.join("; "));
+                return Verdict::Invalid(vec![finding]);
+            }
+        };
+        let mut grammar = grammar.borrow_mut();
+        let result = grammar.validate(&document);
+        if memchr::memmem::find(text, b"chemaLocation").is_some() {
+            // A hint is not followed, but the context remembers having seen it.
+            grammar.forget();
+        }
+        match result {
+            Ok(()) => Verdict::Valid,
+            Err(diagnostics) => {
+                Verdict::Invalid(messages::invalid(text, &diagnostics, &self.namespaces))
+            }
+        }
+    }
+
+    /// This thread's compiled copy.
+    fn grammar(&self) -> Result<Compiled, Vec<SchemaProblem>> {
+        GRAMMARS.with_borrow_mut(|grammars| {
+            if let Some(grammar) = grammars.get(&self.bundle.digest) {
+                return Ok(grammar.clone());
+            }
+            let compiled = Grammar::compile(&self.bundle.compiled);
+            let (grammar, _) = compiled.map_err(|d| messages::refused(&self.bundle, &d))?;
+            if grammars.len() >= crate::limits::GRAMMARS_MAX {
+                grammars.clear();
+            }
+            let grammar = Rc::new(RefCell::new(grammar));
+            grammars.insert(self.bundle.digest, grammar.clone());
+            Ok(grammar)
+        })
+    }
+}
+
+/// Whether `text` is well-formed and namespace-well-formed to libxml2.
+pub fn parse_check(text: &[u8]) -> Result<(), Vec<Finding>> {
+    match Document::parse(text) {
+        Ok(_) => Ok(()),
+        Err(diagnostics) => Err(messages::unreadable(text, &diagnostics)),
+    }
+}
+
+fn wrong_root(document: &Document, name: &PayloadName, text: &[u8]) -> Finding {
+    let (namespace, local) = document.root();
+    let path = Some(format!("/{local}"));
+    let found = PayloadName::new(&namespace, &local);
+    let place = Place { path, ..Place::at(text, 0) };
+    Finding::new("schema-root", place, format!("the root is `{found}`; expected is `{name}`"))
+}
+
+/// The global elements of the first document and of all it includes.
+fn names(bundle: &Bundle) -> Vec<PayloadName> {
+    let target = bundle.main().map_or("", Source::target);
+    let mut names = Vec::new();
+    for index in bundle.included() {
+        let Some(source) = bundle.sources.get(index) else { continue };
+        for element in source.root.all("element") {
+            let concrete = !matches!(element.attribute("abstract"), Some("true" | "1"));
+            if let Some(local) = element.attribute("name").filter(|_| concrete) {
+                names.push(PayloadName::new(target, local.trim()));
+            }
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
+}

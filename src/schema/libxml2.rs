@@ -1,0 +1,491 @@
+//! The one door to libxml2, and the only `unsafe` of the tree.
+//!
+//! Everything libxml2 says arrives in a list of its thread, capped; everything it wants to load
+//! is looked up among documents handed over beforehand, so no file or address is ever opened.
+//! Knows nothing of payload names, codes or files.
+#![expect(unsafe_code, reason = "libxml2 is C; this file is its only caller")]
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Once;
+
+use libxml::bindings as c;
+
+use crate::limits;
+
+/// How bad libxml2 thinks something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Warning,
+    Error,
+}
+
+/// Which part of libxml2 speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Domain {
+    Parser,
+    Namespace,
+    Schema,
+    Instance,
+    Other,
+}
+
+/// One thing libxml2 said.
+#[derive(Debug, Clone)]
+pub struct Diagnostic {
+    pub level: Level,
+    pub domain: Domain,
+    pub code: u32,
+    /// From 1; 0 where unknown.
+    pub line: u32,
+    /// In bytes from 1; 0 where unknown.
+    pub column: u32,
+    pub message: String,
+    /// Index of the document it stands in, for schemas.
+    pub document: Option<usize>,
+    /// The steps from the root to the node, for instances.
+    pub steps: Vec<Step>,
+}
+
+/// A step of a path: an element or attribute, and where it stands among its siblings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    pub name: String,
+    pub attribute: bool,
+    /// Among the element's element siblings, from 0.
+    pub position: u32,
+    /// Among those of the same name, from 1; 0 where it is the only one.
+    pub same: u32,
+}
+
+#[derive(Default)]
+struct Heard {
+    diagnostics: Vec<Diagnostic>,
+    errors: usize,
+}
+
+thread_local! {
+    static HEARD: RefCell<Heard> = RefCell::default();
+    static SERVED: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static LISTENING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How documents of a schema are addressed while it is compiled: this, then an index.
+pub const SCHEME: &str = "organism-schema:";
+
+/// A parsed text.
+pub struct Document {
+    doc: NonNull<c::xmlDoc>,
+    /// libxml2's trees stay on their thread.
+    here: PhantomData<*mut ()>,
+}
+
+impl Drop for Document {
+    fn drop(&mut self) {
+        // SAFETY: the tree is ours alone and is not used again.
+        unsafe { c::xmlFreeDoc(self.doc.as_ptr()) }
+    }
+}
+
+impl Document {
+    /// Parses strictly: nothing recovered, nothing fetched, no entities, libxml2's own limits on.
+    /// A namespace error refuses the text as well, though libxml2 alone would let it pass.
+    pub fn parse(text: &[u8]) -> Result<Self, Vec<Diagnostic>> {
+        ready();
+        let Ok(length) = c_int::try_from(text.len()) else { return Err(vec![too_long()]) };
+        let options = c::xmlParserOption_XML_PARSE_NONET
+            | c::xmlParserOption_XML_PARSE_COMPACT
+            | c::xmlParserOption_XML_PARSE_BIG_LINES;
+        let options = c_int::try_from(options).unwrap_or_default();
+        // SAFETY: buffer and length belong together, the encoding is a C string; the context is
+        // freed once, and the tree it returns is owned by the caller afterwards.
+        let doc = unsafe {
+            let context = c::xmlNewParserCtxt();
+            if context.is_null() {
+                return Err(vec![no_memory()]);
+            }
+            let doc = c::xmlCtxtReadMemory(
+                context,
+                text.as_ptr().cast(),
+                length,
+                std::ptr::null(),
+                c"UTF-8".as_ptr(),
+                options,
+            );
+            c::xmlFreeParserCtxt(context);
+            doc
+        };
+        let document = NonNull::new(doc).map(|doc| Self { doc, here: PhantomData });
+        match (document, take()) {
+            (Some(document), heard) if heard.errors == 0 => Ok(document),
+            (_, heard) if heard.errors == 0 => Err(vec![no_memory()]),
+            (_, heard) => Err(heard.errors_only()),
+        }
+    }
+
+    /// Whether the text has a document type declaration.
+    pub fn has_doctype(&self) -> bool {
+        // SAFETY: the tree is alive and ours.
+        unsafe { !self.doc.as_ref().intSubset.is_null() }
+    }
+
+    /// Whether the root is `local` in `namespace`; no namespace is the empty text.
+    pub fn root_is(&self, namespace: &str, local: &str) -> bool {
+        self.with_root(|ns, name| {
+            ns.unwrap_or_default() == namespace.as_bytes() && name == local.as_bytes()
+        })
+    }
+
+    /// The root's namespace and local name.
+    pub fn root(&self) -> (String, String) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        self.with_root(|ns, name| (text(ns.unwrap_or_default()), text(name)))
+    }
+
+    fn with_root<T>(&self, read: impl FnOnce(Option<&[u8]>, &[u8]) -> T) -> T {
+        // SAFETY: a parsed document has a root, whose name and namespace are C strings that
+        // live as long as the tree; `read` cannot keep them.
+        unsafe {
+            let root = c::xmlDocGetRootElement(self.doc.as_ptr());
+            let Some(root) = root.as_ref() else { return read(None, b"") };
+            let ns = root.ns.as_ref().and_then(|ns| bytes_of(ns.href.cast()));
+            read(ns, bytes_of(root.name.cast()).unwrap_or_default())
+        }
+    }
+}
+
+/// A compiled schema with a context to validate in.
+pub struct Grammar {
+    schema: NonNull<c::xmlSchema>,
+    context: NonNull<c::xmlSchemaValidCtxt>,
+    here: PhantomData<*mut ()>,
+}
+
+impl Drop for Grammar {
+    fn drop(&mut self) {
+        // SAFETY: both are ours alone; the context goes before the schema it points to.
+        unsafe {
+            c::xmlSchemaFreeValidCtxt(self.context.as_ptr());
+            c::xmlSchemaFree(self.schema.as_ptr());
+        }
+    }
+}
+
+impl Grammar {
+    /// Compiles the first of `documents`; the others are what it may include and import, as
+    /// `organism-schema:1` and so on. Returns what libxml2 warned of, too.
+    pub fn compile(documents: &[Vec<u8>]) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+        ready();
+        SERVED.with_borrow_mut(|served| *served = documents.to_vec());
+        // SAFETY: the address is a C string; the context is freed once. The schema does not
+        // refer to the context after parsing.
+        let schema = unsafe {
+            let context = c::xmlSchemaNewParserCtxt(c"organism-schema:0".as_ptr());
+            if context.is_null() {
+                return Err(vec![no_memory()]);
+            }
+            c::xmlSchemaSetParserStructuredErrors(context, Some(handler()), std::ptr::null_mut());
+            let schema = c::xmlSchemaParse(context);
+            c::xmlSchemaFreeParserCtxt(context);
+            NonNull::new(schema)
+        };
+        SERVED.with_borrow_mut(Vec::clear);
+        let heard = take();
+        let Some(schema) = schema else {
+            let errors = heard.errors_only();
+            return Err(if errors.is_empty() { vec![no_memory()] } else { errors });
+        };
+        let Some(context) = new_context(schema) else {
+            // SAFETY: nothing else refers to the schema.
+            unsafe { c::xmlSchemaFree(schema.as_ptr()) };
+            return Err(vec![no_memory()]);
+        };
+        let grammar = Self { schema, context, here: PhantomData };
+        if heard.errors > 0 {
+            return Err(heard.errors_only());
+        }
+        Ok((grammar, heard.diagnostics))
+    }
+
+    /// Validates a parsed document as a whole. Hints where schemas might be found are never
+    /// followed.
+    pub fn validate(&mut self, document: &Document) -> Result<(), Vec<Diagnostic>> {
+        // SAFETY: context, schema and tree are alive and of this thread; the context forgets
+        // the tree before the call returns.
+        let code = unsafe { c::xmlSchemaValidateDoc(self.context.as_ptr(), document.doc.as_ptr()) };
+        let heard = take();
+        if code == 0 && heard.errors == 0 {
+            return Ok(());
+        }
+        let errors = heard.errors_only();
+        Err(if errors.is_empty() { vec![unexplained(code)] } else { errors })
+    }
+
+    /// A new context to validate in, dropping whatever an instance made the old one remember.
+    pub fn forget(&mut self) {
+        if let Some(context) = new_context(self.schema) {
+            // SAFETY: the old context is ours alone and is replaced in the same breath.
+            unsafe { c::xmlSchemaFreeValidCtxt(self.context.as_ptr()) };
+            self.context = context;
+        }
+    }
+}
+
+fn new_context(schema: NonNull<c::xmlSchema>) -> Option<NonNull<c::xmlSchemaValidCtxt>> {
+    // SAFETY: the schema is alive and outlives the context (see `Grammar::drop`).
+    let context = NonNull::new(unsafe { c::xmlSchemaNewValidCtxt(schema.as_ptr()) })?;
+    // SAFETY: the context is alive; the handler needs no data of its own.
+    unsafe {
+        c::xmlSchemaSetValidStructuredErrors(
+            context.as_ptr(),
+            Some(handler()),
+            std::ptr::null_mut(),
+        );
+    }
+    Some(context)
+}
+
+/// Prepares libxml2 once for the process and once for each thread.
+fn ready() {
+    static PROCESS: Once = Once::new();
+    PROCESS.call_once(|| {
+        libxml::init_parser();
+        // SAFETY: called once, before any other use; the types' lazy set-up is not thread-safe,
+        // and the loader is set for the whole process.
+        unsafe {
+            c::xmlSchemaInitTypes();
+            c::xmlSetExternalEntityLoader(Some(serve));
+        }
+    });
+    if !LISTENING.replace(true) {
+        // SAFETY: sets the handler of this thread, which needs no data of its own.
+        unsafe { c::xmlSetStructuredErrorFunc(std::ptr::null_mut(), Some(handler())) };
+    }
+    let _ = take();
+}
+
+fn take() -> Heard {
+    HEARD.with(RefCell::take)
+}
+
+impl Heard {
+    fn errors_only(self) -> Vec<Diagnostic> {
+        self.diagnostics.into_iter().filter(|d| d.level == Level::Error).collect()
+    }
+}
+
+type Handler = unsafe extern "C" fn(*mut c_void, c::xmlErrorPtr);
+
+/// The error handler in the type the bindings want: from 2.12 on its second argument is a
+/// pointer to a constant, which is the same to the machine and another type to Rust.
+fn handler<T: Copy>() -> T {
+    const { assert!(size_of::<T>() == size_of::<Handler>()) };
+    let ours: Handler = hear;
+    // SAFETY: only ever asked for function pointers that differ from `Handler` in the constness
+    // of a pointer's target.
+    unsafe { std::mem::transmute_copy(&ours) }
+}
+
+unsafe extern "C" fn hear(_: *mut c_void, error: c::xmlErrorPtr) {
+    // SAFETY: libxml2 passes an error that lives through the call, or null.
+    let Some(error) = (unsafe { error.cast_const().as_ref() }) else { return };
+    let warning = error.level <= c::xmlErrorLevel_XML_ERR_WARNING;
+    HEARD.with(|heard| {
+        let Ok(mut heard) = heard.try_borrow_mut() else { return };
+        if !warning {
+            heard.errors += 1;
+        }
+        if heard.diagnostics.len() < limits::FINDINGS_MAX {
+            // SAFETY: as above.
+            let diagnostic = unsafe { read_error(error, warning) };
+            heard.diagnostics.push(diagnostic);
+        } else if !warning {
+            // A warning never takes an error's place.
+            if let Some(place) = heard.diagnostics.iter().rposition(|d| d.level == Level::Warning) {
+                heard.diagnostics.remove(place);
+                // SAFETY: as above.
+                let diagnostic = unsafe { read_error(error, warning) };
+                heard.diagnostics.push(diagnostic);
+            }
+        }
+    });
+}
+
+/// SAFETY: `error` is one libxml2 is reporting right now.
+unsafe fn read_error(error: &c::xmlError, warning: bool) -> Diagnostic {
+    let number = |n: c_int| u32::try_from(n).unwrap_or_default();
+    let domain = match number(error.domain) {
+        c::xmlErrorDomain_XML_FROM_PARSER => Domain::Parser,
+        c::xmlErrorDomain_XML_FROM_NAMESPACE => Domain::Namespace,
+        c::xmlErrorDomain_XML_FROM_SCHEMASP => Domain::Schema,
+        c::xmlErrorDomain_XML_FROM_SCHEMASV => Domain::Instance,
+        _ => Domain::Other,
+    };
+    // SAFETY: message and file are C strings or null; the node, where one is given by the
+    // schema processor, is a live node of a live tree. The parser's own errors carry none.
+    unsafe {
+        let message = bytes_of(error.message.cast_const()).unwrap_or_default();
+        let shown = message.get(..limits::FINDING_BYTES_MAX).unwrap_or(message);
+        let node: *const c::xmlNode = match domain {
+            Domain::Schema | Domain::Instance => error.node.cast_const().cast(),
+            _ => std::ptr::null(),
+        };
+        Diagnostic {
+            level: if warning { Level::Warning } else { Level::Error },
+            domain,
+            code: number(error.code),
+            line: line_of(node).unwrap_or_else(|| number(error.line)),
+            column: if node.is_null() { number(error.int2) } else { 0 },
+            message: String::from_utf8_lossy(shown).into_owned(),
+            document: document_of(node).or_else(|| index_in(error.file)),
+            steps: if domain == Domain::Instance { steps_to(node) } else { Vec::new() },
+        }
+    }
+}
+
+/// SAFETY: `node` is null or alive.
+unsafe fn line_of(node: *const c::xmlNode) -> Option<u32> {
+    if node.is_null() {
+        return None;
+    }
+    // SAFETY: not null, alive.
+    u32::try_from(unsafe { c::xmlGetLineNo(node) }).ok().filter(|line| *line > 0)
+}
+
+/// SAFETY: `node` is null or alive.
+unsafe fn document_of(node: *const c::xmlNode) -> Option<usize> {
+    // SAFETY: a live node's document is alive, its address a C string or null.
+    unsafe { index_in(node.as_ref()?.doc.as_ref()?.URL.cast()) }
+}
+
+/// SAFETY: `address` is null or a C string.
+unsafe fn index_in(address: *const c_char) -> Option<usize> {
+    // SAFETY: passed on.
+    let address = unsafe { bytes_of(address) }?;
+    std::str::from_utf8(address).ok()?.strip_prefix(SCHEME)?.parse().ok()
+}
+
+/// The way from the root to `node`. Looks at no more siblings than an element may have.
+///
+/// SAFETY: `node` is null or alive.
+unsafe fn steps_to(node: *const c::xmlNode) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut next = node;
+    // SAFETY: parents and siblings of a live node are alive or null.
+    while let Some(node) = unsafe { next.as_ref() } {
+        match node.type_ {
+            c::xmlElementType_XML_ELEMENT_NODE => steps.push(unsafe { element_step(node) }),
+            c::xmlElementType_XML_ATTRIBUTE_NODE => {
+                let name = unsafe { name_of(node) };
+                steps.push(Step { name, attribute: true, position: 0, same: 0 });
+            }
+            _ => {}
+        }
+        next = node.parent;
+        if steps.len() > limits::XML_DEPTH_MAX {
+            break;
+        }
+    }
+    steps.reverse();
+    steps
+}
+
+/// SAFETY: `node` is an element of a live tree.
+unsafe fn element_step(node: &c::xmlNode) -> Step {
+    // SAFETY: siblings of a live node are alive or null, names are C strings.
+    unsafe {
+        let name = bytes_of(node.name.cast()).unwrap_or_default();
+        let alike = |other: &c::xmlNode| {
+            other.type_ == c::xmlElementType_XML_ELEMENT_NODE
+                && bytes_of(other.name.cast()) == Some(name)
+        };
+        let (mut position, mut same) = (0u32, 1u32);
+        let mut sibling = node.prev;
+        while let Some(other) = sibling.as_ref() {
+            position += u32::from(other.type_ == c::xmlElementType_XML_ELEMENT_NODE);
+            same += u32::from(alike(other));
+            sibling = other.prev;
+        }
+        let mut only = same == 1;
+        let mut sibling = node.next;
+        while let Some(other) = sibling.as_ref().filter(|_| only) {
+            only = !alike(other);
+            sibling = other.next;
+        }
+        Step { name: name_of(node), attribute: false, position, same: if only { 0 } else { same } }
+    }
+}
+
+/// SAFETY: `node` is alive.
+unsafe fn name_of(node: &c::xmlNode) -> String {
+    // SAFETY: a node's name is a C string.
+    let name = unsafe { bytes_of(node.name.cast()) }.unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// SAFETY: `text` is null or a C string that lives for `'a`.
+unsafe fn bytes_of<'a>(text: *const c_char) -> Option<&'a [u8]> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: not null, a C string.
+    Some(unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+/// Gives libxml2 a document it was handed over beforehand, and nothing else.
+unsafe extern "C" fn serve(
+    address: *const c_char,
+    _: *const c_char,
+    context: c::xmlParserCtxtPtr,
+) -> c::xmlParserInputPtr {
+    // SAFETY: the address is null or a C string.
+    let Some(index) = (unsafe { index_in(address) }) else { return std::ptr::null_mut() };
+    SERVED.with(|served| {
+        let served = served.try_borrow().ok();
+        let Some(text) = served.as_ref().and_then(|s| s.get(index)) else {
+            return std::ptr::null_mut();
+        };
+        let Ok(length) = c_int::try_from(text.len()) else { return std::ptr::null_mut() };
+        let utf8 = c::xmlCharEncoding_XML_CHAR_ENCODING_UTF8;
+        // SAFETY: the buffer copies the text; the stream takes the buffer over, and the
+        // context the stream. The name is a copy that the stream frees.
+        unsafe {
+            let buffer = c::xmlParserInputBufferCreateMem(text.as_ptr().cast(), length, utf8);
+            if buffer.is_null() {
+                return std::ptr::null_mut();
+            }
+            let input = c::xmlNewIOInputStream(context, buffer, utf8);
+            if let Some(input) = input.as_mut() {
+                input.filename = c::xmlStrdup(address.cast()).cast_const().cast();
+            }
+            input
+        }
+    })
+}
+
+fn plain(code: u32, message: String) -> Diagnostic {
+    Diagnostic {
+        level: Level::Error,
+        domain: Domain::Other,
+        code,
+        line: 0,
+        column: 0,
+        message,
+        document: None,
+        steps: Vec::new(),
+    }
+}
+
+fn no_memory() -> Diagnostic {
+    plain(0, "libxml2 could not do it and did not say why".into())
+}
+
+fn too_long() -> Diagnostic {
+    plain(0, "the text is too long for libxml2".into())
+}
+
+fn unexplained(code: c_int) -> Diagnostic {
+    plain(0, format!("libxml2 refused the text with status {code} and did not say why"))
+}

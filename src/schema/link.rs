@@ -1,0 +1,192 @@
+//! How the documents of a schema name one another, and how they are told to libxml2.
+//!
+//! libxml2 takes one location for each imported namespace and ignores further ones with a mere
+//! warning; so several documents imported for one namespace are gathered in one that includes
+//! them all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::libxml2::SCHEME;
+use super::source::Source;
+use super::tree::{Element, XSD};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkKind {
+    Include,
+    Redefine,
+    Import,
+}
+
+impl LinkKind {
+    pub fn of(element: &Element) -> Option<Self> {
+        if !element.name.is_xsd() {
+            return None;
+        }
+        match &*element.name.local {
+            "include" => Some(Self::Include),
+            "redefine" => Some(Self::Redefine),
+            "import" => Some(Self::Import),
+            _ => None,
+        }
+    }
+}
+
+/// One include, redefine or import.
+#[derive(Debug, Clone)]
+pub struct Link {
+    pub from: usize,
+    pub kind: LinkKind,
+    /// The imported namespace; empty otherwise.
+    pub namespace: String,
+    /// None for namespaces the schema language knows by itself.
+    pub to: Option<usize>,
+    pub line: u32,
+    tag: Range<usize>,
+    end: usize,
+}
+
+impl Link {
+    pub fn new(from: usize, element: &Element, kind: LinkKind, to: Option<usize>) -> Self {
+        let namespace = match kind {
+            LinkKind::Import => element.attribute("namespace").unwrap_or_default(),
+            LinkKind::Include | LinkKind::Redefine => "",
+        };
+        Self {
+            from,
+            kind,
+            namespace: namespace.to_owned(),
+            to,
+            line: element.line,
+            tag: element.tag.clone(),
+            end: element.end,
+        }
+    }
+}
+
+/// The documents as libxml2 shall see them: every location an index.
+pub fn absolute(sources: &[Source], links: &[Link]) -> Vec<Vec<u8>> {
+    let main = sources.first().map(Source::target).unwrap_or_default();
+    let mut wanted: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for link in links.iter().filter(|l| l.kind == LinkKind::Import) {
+        if let Some(to) = link.to {
+            wanted.entry(&link.namespace).or_default().insert(to);
+        }
+    }
+    let mut gathered = Vec::new();
+    let mut entries: BTreeMap<&str, usize> = BTreeMap::new();
+    for (namespace, documents) in &wanted {
+        let start = if *namespace == main && documents.len() > 1 { Some(0) } else { None };
+        let one = start.or_else(|| {
+            documents.iter().copied().find(|d| documents.is_subset(&reachable(*d, links)))
+        });
+        let index = one.unwrap_or_else(|| {
+            gathered.push(gather(namespace, documents));
+            sources.len() + gathered.len() - 1
+        });
+        entries.insert(namespace, index);
+    }
+    if wanted.contains_key(main) {
+        entries.insert(main, 0);
+    }
+    let mut out: Vec<Vec<u8>> = Vec::with_capacity(sources.len() + gathered.len());
+    for (index, source) in sources.iter().enumerate() {
+        let own = links.iter().filter(|link| link.from == index);
+        out.push(rewrite(&source.text, own, &entries).into_bytes());
+    }
+    out.extend(gathered.into_iter().map(String::into_bytes));
+    out
+}
+
+/// `document` and all it includes, directly or not.
+pub fn reachable(document: usize, links: &[Link]) -> BTreeSet<usize> {
+    let mut seen = BTreeSet::from([document]);
+    let mut open = vec![document];
+    while let Some(at) = open.pop() {
+        for link in links.iter().filter(|l| l.from == at && l.kind != LinkKind::Import) {
+            if let Some(to) = link.to.filter(|to| seen.insert(*to)) {
+                open.push(to);
+            }
+        }
+    }
+    seen
+}
+
+fn gather(namespace: &str, documents: &BTreeSet<usize>) -> String {
+    let mut out = format!("<xs:schema xmlns:xs=\"{XSD}\"");
+    if !namespace.is_empty() {
+        let namespace = namespace.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;");
+        out.push_str(&format!(" targetNamespace=\"{namespace}\""));
+    }
+    out.push('>');
+    for document in documents {
+        out.push_str(&format!("<xs:include schemaLocation=\"{SCHEME}{document}\"/>"));
+    }
+    out.push_str("</xs:schema>");
+    out
+}
+
+fn rewrite<'a>(
+    text: &str,
+    links: impl Iterator<Item = &'a Link>,
+    entries: &BTreeMap<&str, usize>,
+) -> String {
+    let mut out = String::with_capacity(text.len() + 64);
+    let mut done = 0;
+    for link in links {
+        let to = match link.kind {
+            LinkKind::Import => {
+                entries.get(link.namespace.as_str()).copied().filter(|_| link.to.is_some())
+            }
+            LinkKind::Include | LinkKind::Redefine => link.to,
+        };
+        out.push_str(text.get(done..link.tag.start).unwrap_or_default());
+        if link.kind == LinkKind::Include && link.to == Some(link.from) {
+            // Including oneself adds nothing, and libxml2 takes offence.
+            let whole = text.get(link.tag.start..link.end).unwrap_or_default();
+            out.push_str(&"\n".repeat(whole.matches('\n').count()));
+            done = link.end;
+            continue;
+        }
+        out.push_str(&retag(text.get(link.tag.clone()).unwrap_or_default(), to));
+        done = link.tag.end;
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    out
+}
+
+/// The start tag with another location, on as many lines as before.
+fn retag(tag: &str, to: Option<usize>) -> String {
+    let bare = match location(tag) {
+        Some(range) => {
+            let removed = tag.get(range.clone()).unwrap_or_default();
+            let breaks = "\n".repeat(removed.matches('\n').count());
+            let (before, after) = (tag.get(..range.start), tag.get(range.end..));
+            format!("{} {breaks}{}", before.unwrap_or_default(), after.unwrap_or_default())
+        }
+        None => tag.to_owned(),
+    };
+    let Some(to) = to else { return bare };
+    let name_end = bare.find([' ', '\t', '\n', '\r', '/', '>']).unwrap_or(bare.len());
+    let (name, rest) = bare.split_at_checked(name_end).unwrap_or((&bare, ""));
+    format!("{name} schemaLocation=\"{SCHEME}{to}\"{rest}")
+}
+
+/// Where ` schemaLocation="…"` stands in a start tag.
+fn location(tag: &str) -> Option<Range<usize>> {
+    const NAME: &str = "schemaLocation";
+    for (start, _) in tag.match_indices(NAME) {
+        let before = tag.get(..start)?;
+        let after = tag.get(start + NAME.len()..)?.trim_start();
+        let (Some(value), true) = (after.strip_prefix('='), before.ends_with(char::is_whitespace))
+        else {
+            continue;
+        };
+        let value = value.trim_start();
+        let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        let inner = value.get(1..)?;
+        let end = tag.len() - inner.len() + inner.find(quote)? + 1;
+        return Some(start..end);
+    }
+    None
+}

@@ -1,0 +1,41 @@
+//! What a schema may do but should rather not.
+
+use super::problem::SchemaProblem;
+use super::source::Source;
+use super::tree::Element;
+
+/// Warnings for every document.
+pub fn check(sources: &[Source]) -> Vec<SchemaProblem> {
+    let mut warnings = Vec::new();
+    for source in sources {
+        walk(source, &source.root, &mut warnings);
+    }
+    warnings
+}
+
+fn walk(source: &Source, element: &Element, warnings: &mut Vec<SchemaProblem>) {
+    if let Some((code, message)) = doubt(element) {
+        warnings.push(source.problem(element, code, message));
+    }
+    for child in &element.children {
+        walk(source, child, warnings);
+    }
+}
+
+fn doubt(element: &Element) -> Option<(&'static str, &'static str)> {
+    let skips = element.attribute("processContents").map(str::trim) == Some("skip");
+    if (element.is("any") || element.is("anyAttribute")) && skips {
+        return Some((
+            "schema-skip",
+            "`processContents=\"skip\"` switches validation off here; use `strict` or `lax`",
+        ));
+    }
+    let referred = element.attribute("ref").is_some() && element.attribute("fixed").is_some();
+    if element.is("attribute") && referred {
+        return Some((
+            "schema-fixed-ref",
+            "`fixed` on a reference is not enforced; put it on the attribute's declaration",
+        ));
+    }
+    None
+}

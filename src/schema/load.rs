@@ -1,0 +1,289 @@
+//! A schema file with everything it includes and imports, as one bundle.
+//!
+//! Documents come from the file's own folder and from the built-in catalogue; nothing else is
+//! ever opened, and what cannot be found refuses the bundle.
+
+use std::collections::HashMap;
+use std::path::{Component, Path, PathBuf};
+
+use super::link::{self, Link, LinkKind};
+use super::problem::SchemaProblem;
+use super::source::Source;
+use super::tree::{self, Element};
+use crate::ids::Digest;
+use crate::limits;
+
+/// What schemas may import without having it in their folder, by namespace.
+const CATALOGUE: &[(&str, &str, &str)] =
+    &[(tree::XML, "built-in xml.xsd", include_str!("../../schemas/catalogue/xml.xsd"))];
+
+/// Namespaces the schema language knows by itself.
+const KNOWN: &[&str] = &[tree::XSD, "http://www.w3.org/2001/XMLSchema-instance"];
+
+/// All documents of one schema; the first is the one that was asked for.
+#[derive(Debug, Clone)]
+pub struct Bundle {
+    pub sources: Vec<Source>,
+    /// Which document names which.
+    pub links: Vec<Link>,
+    /// What libxml2 compiles, by index: the sources with their links made absolute, and after
+    /// them documents that gather several imports of one namespace.
+    pub compiled: Vec<Vec<u8>>,
+    pub digest: Digest,
+}
+
+impl Bundle {
+    /// Loads a file. All that is wrong is told at once.
+    pub fn open(path: &Path) -> Result<Self, Vec<SchemaProblem>> {
+        let label = path.display().to_string();
+        let real = path.canonicalize().map_err(|error| {
+            let message = format!("the schema cannot be read: {error}");
+            vec![SchemaProblem::new(&label, 0, "schema-unreadable", message)]
+        })?;
+        let first = Source::read(&real, &label).map_err(|problem| vec![problem])?;
+        let folder = real.parent().map(Path::to_owned);
+        let shown = path.parent().map(Path::to_owned).unwrap_or_default();
+        Loader::new(folder, shown).load(first)
+    }
+
+    /// Loads a text that is part of the program.
+    pub fn builtin(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
+        let first = Source::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
+        Loader::new(None, PathBuf::new()).load(first)
+    }
+
+    pub fn main(&self) -> Option<&Source> {
+        self.sources.first()
+    }
+
+    /// The first document and all it includes, which share its namespace.
+    pub fn included(&self) -> impl Iterator<Item = usize> {
+        link::reachable(0, &self.links).into_iter()
+    }
+}
+
+struct Loader {
+    /// The only folder documents may come from.
+    folder: Option<PathBuf>,
+    shown: PathBuf,
+    sources: Vec<Source>,
+    links: Vec<Link>,
+    by_path: HashMap<PathBuf, usize>,
+    by_namespace: HashMap<String, usize>,
+    bytes: usize,
+    problems: Vec<SchemaProblem>,
+}
+
+impl Loader {
+    fn new(folder: Option<PathBuf>, shown: PathBuf) -> Self {
+        Self {
+            folder,
+            shown,
+            sources: Vec::new(),
+            links: Vec::new(),
+            by_path: HashMap::new(),
+            by_namespace: HashMap::new(),
+            bytes: 0,
+            problems: Vec::new(),
+        }
+    }
+
+    fn load(mut self, first: Source) -> Result<Bundle, Vec<SchemaProblem>> {
+        self.take(first);
+        let mut next = 0;
+        while let Some(source) = self.sources.get(next).cloned() {
+            for element in &source.root.children {
+                let Some(kind) = LinkKind::of(element) else { continue };
+                match self.follow(&source, element, kind) {
+                    Ok(to) => self.links.push(Link::new(next, element, kind, to)),
+                    Err(problem) => self.problems.push(problem),
+                }
+            }
+            next += 1;
+            if self.bytes > limits::SCHEMA_BYTES_MAX
+                || self.sources.len() > limits::SCHEMA_DOCUMENTS_MAX
+            {
+                self.problems.push(self.too_much(&source));
+                break;
+            }
+        }
+        self.settle_unlocated();
+        if !self.problems.is_empty() {
+            self.problems.truncate(limits::FINDINGS_MAX);
+            return Err(self.problems);
+        }
+        let compiled = link::absolute(&self.sources, &self.links);
+        let digest = digest(&self.sources);
+        Ok(Bundle { sources: self.sources, links: self.links, compiled, digest })
+    }
+
+    fn too_much(&self, source: &Source) -> SchemaProblem {
+        let message = format!(
+            "the schema and what it includes are more than {} documents or {} bytes",
+            limits::SCHEMA_DOCUMENTS_MAX,
+            limits::SCHEMA_BYTES_MAX
+        );
+        SchemaProblem::new(&source.label, 1, "schema-too-large", message)
+    }
+
+    fn take(&mut self, source: Source) -> usize {
+        let index = self.sources.len();
+        self.bytes += source.text.len();
+        if let Some(path) = &source.path {
+            self.by_path.insert(path.clone(), index);
+        }
+        self.sources.push(source);
+        index
+    }
+
+    /// The document a link leads to; none where no location is given.
+    fn follow(
+        &mut self,
+        from: &Source,
+        element: &Element,
+        kind: LinkKind,
+    ) -> Result<Option<usize>, SchemaProblem> {
+        let namespace = element.attribute("namespace").unwrap_or_default();
+        if kind == LinkKind::Import {
+            if KNOWN.contains(&namespace) {
+                return Ok(None);
+            }
+            if let Some((namespace, label, text)) = CATALOGUE.iter().find(|c| c.0 == namespace) {
+                return self.built_in(namespace, label, text).map(Some);
+            }
+        }
+        let Some(location) = element.attribute("schemaLocation") else {
+            if kind == LinkKind::Import {
+                return Ok(None);
+            }
+            let message = "`schemaLocation` is missing; name a file in the schema's folder";
+            return Err(from.problem(element, "schema-import-missing", message));
+        };
+        let path = self.inside(from, element, location.trim())?;
+        match self.by_path.get(&path) {
+            Some(index) => Ok(Some(*index)),
+            None => {
+                let label = self.label(&path);
+                let source = Source::read(&path, &label)?;
+                Ok(Some(self.take(source)))
+            }
+        }
+    }
+
+    fn built_in(
+        &mut self,
+        namespace: &str,
+        label: &str,
+        text: &str,
+    ) -> Result<usize, SchemaProblem> {
+        if let Some(index) = self.by_namespace.get(namespace) {
+            return Ok(*index);
+        }
+        let source = Source::parse(text.as_bytes(), label, None)?;
+        let index = self.take(source);
+        self.by_namespace.insert(namespace.to_owned(), index);
+        Ok(index)
+    }
+
+    /// The real path of `location`, which must lie in the folder, however it is written.
+    fn inside(
+        &self,
+        from: &Source,
+        element: &Element,
+        location: &str,
+    ) -> Result<PathBuf, SchemaProblem> {
+        let outside = || {
+            let message = format!(
+                "`{location}` is outside the schema's folder; copy the file there and name it relatively"
+            );
+            from.problem(element, "schema-import-outside", message)
+        };
+        let Some(folder) = &self.folder else { return Err(outside()) };
+        let base = from.path.as_deref().and_then(Path::parent).unwrap_or(folder);
+        let written = Path::new(location);
+        let scheme = location.split_once(':').is_some_and(|(s, _)| !s.contains('/'));
+        if scheme || written.is_absolute() || location.contains('\\') || location.is_empty() {
+            return Err(outside());
+        }
+        let joined = lexical(&base.join(written));
+        if !joined.starts_with(folder) {
+            return Err(outside());
+        }
+        let real = joined.canonicalize().map_err(|_| {
+            let message = format!("`{location}` is not there; put it into the schema's folder");
+            from.problem(element, "schema-import-missing", message)
+        })?;
+        if real.starts_with(folder) { Ok(real) } else { Err(outside()) }
+    }
+
+    fn label(&self, path: &Path) -> String {
+        let folder = self.folder.as_deref().unwrap_or(path);
+        let below = path.strip_prefix(folder).unwrap_or(path);
+        self.shown.join(below).display().to_string()
+    }
+
+    /// An import without a location is good when another link brings its namespace.
+    fn settle_unlocated(&mut self) {
+        let Some(main) = self.sources.first().map(|s| s.target().to_owned()) else { return };
+        for at in 0..self.links.len() {
+            let Some(link) = self.links.get(at) else { continue };
+            let known = KNOWN.contains(&link.namespace.as_str());
+            if link.kind != LinkKind::Import || link.to.is_some() || known {
+                continue;
+            }
+            let elsewhere = self
+                .links
+                .iter()
+                .find(|other| other.namespace == link.namespace && other.to.is_some())
+                .and_then(|other| other.to)
+                .or_else(|| (main == link.namespace).then_some(0));
+            match elsewhere {
+                Some(to) => {
+                    if let Some(link) = self.links.get_mut(at) {
+                        link.to = Some(to);
+                    }
+                }
+                None => self.report_unlocated(at),
+            }
+        }
+    }
+
+    fn report_unlocated(&mut self, at: usize) {
+        let Some(link) = self.links.get(at) else { return };
+        let Some(source) = self.sources.get(link.from) else { return };
+        let message = format!(
+            "nothing says where the schema of namespace `{}` is; add `schemaLocation`",
+            link.namespace
+        );
+        let problem =
+            SchemaProblem::new(&source.label, link.line, "schema-import-missing", message);
+        self.problems.push(problem);
+    }
+}
+
+/// `path` without `.` and `..`, by name alone.
+fn lexical(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::CurDir => {}
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+/// Of all documents, in the order they were found; where they lie does not matter.
+fn digest(sources: &[Source]) -> Digest {
+    let each: Vec<Digest> = sources.iter().map(|s| Digest::of(s.text.as_bytes())).collect();
+    match each.as_slice() {
+        [one] => *one,
+        several => {
+            let parts: Vec<&[u8]> = several.iter().map(|d| d.0.as_slice()).collect();
+            Digest::of_parts(&parts)
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What libxml2 says, as codes and sentences of ours.
+
+use libxml::bindings as c;
+
+use super::libxml2::{Diagnostic, Domain, Level, Step};
+use super::link;
+use super::load::Bundle;
+use super::problem::SchemaProblem;
+use super::tree;
+use crate::xml::findings::{Finding, Place};
+
+/// The codes of findings in instances, by libxml2's.
+const CODES: &[(u32, &str)] = &[
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_DATATYPE_VALID_1_2_1, "schema-datatype"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_DATATYPE_VALID_1_2_2, "schema-datatype"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_DATATYPE_VALID_1_2_3, "schema-datatype"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_TYPE_3_1_1, "schema-attribute"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_TYPE_3_1_2, "schema-element"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_FACET_VALID, "schema-facet"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_LENGTH_VALID, "schema-length"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_MINLENGTH_VALID, "schema-length"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_MAXLENGTH_VALID, "schema-length"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_MININCLUSIVE_VALID, "schema-range"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_MAXINCLUSIVE_VALID, "schema-range"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_MINEXCLUSIVE_VALID, "schema-range"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_MAXEXCLUSIVE_VALID, "schema-range"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_TOTALDIGITS_VALID, "schema-digits"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_FRACTIONDIGITS_VALID, "schema-digits"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_PATTERN_VALID, "schema-pattern"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_ENUMERATION_VALID, "schema-enumeration"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_COMPLEX_TYPE_2_1, "schema-not-empty"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_COMPLEX_TYPE_2_2, "schema-element"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_COMPLEX_TYPE_2_3, "schema-text"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_COMPLEX_TYPE_2_4, "schema-element"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_ELT_1, "schema-root"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_ELT_2, "schema-abstract"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_ELT_3_1, "schema-nil"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_ELT_3_2_1, "schema-nil"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_ELT_4_1, "schema-type"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_ELT_4_2, "schema-type"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_ELT_4_3, "schema-type"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_ELT_5_2_2_2_1, "schema-fixed"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_ELT_5_2_2_2_2, "schema-fixed"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_ATTRIBUTE_4, "schema-fixed"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_AU, "schema-fixed"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_COMPLEX_TYPE_3_2_1, "schema-attribute"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_COMPLEX_TYPE_3_2_2, "schema-attribute"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_COMPLEX_TYPE_4, "schema-attribute-missing"),
+    (c::xmlParserErrors_XML_SCHEMAV_ELEMENT_CONTENT, "schema-element"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_TYPE_2, "schema-abstract"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_IDC, "schema-key"),
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_WILDCARD, "schema-wildcard"),
+];
+
+/// A text libxml2 could not read, as findings.
+pub fn unreadable(text: &[u8], diagnostics: &[Diagnostic]) -> Vec<Finding> {
+    let finding = |d: &Diagnostic| {
+        let code = match d.domain {
+            Domain::Namespace => "not-namespace-well-formed",
+            _ => "not-well-formed",
+        };
+        let place = Place::at(text, offset(text, d.line, d.column));
+        Finding::new(code, place, one_line(&d.message))
+    };
+    diagnostics.iter().map(finding).collect()
+}
+
+/// Where a line and a column in bytes lead.
+fn offset(text: &[u8], line: u32, column: u32) -> usize {
+    let line = usize::try_from(line.max(1)).unwrap_or(usize::MAX);
+    let start = match line {
+        1 => 0,
+        _ => memchr::memchr_iter(b'\n', text).nth(line - 2).map_or(text.len(), |at| at + 1),
+    };
+    let column = usize::try_from(column.max(1)).unwrap_or(usize::MAX) - 1;
+    start.saturating_add(column).min(text.len())
+}
+
+/// An instance libxml2 found invalid, as findings. `namespaces` are those of the schema.
+pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -> Vec<Finding> {
+    let mut kept: Vec<&Diagnostic> = Vec::new();
+    for diagnostic in diagnostics {
+        // A violated facet is told twice: by itself, and as the type not being valid.
+        let again = code_of(diagnostic) == "schema-datatype"
+            && kept
+                .last()
+                .is_some_and(|last| last.steps == diagnostic.steps && is_facet(last.code));
+        if !again {
+            kept.push(diagnostic);
+        }
+    }
+    let ways: Vec<Vec<u32>> = kept.iter().map(|d| way(&d.steps)).collect();
+    let places = tree::locate(text, &ways);
+    let finding = |(d, place): (&&Diagnostic, Option<Place>)| {
+        let place = place.unwrap_or_else(|| Place { line: d.line, ..Place::default() });
+        let place = Place { path: Some(path(&d.steps)), ..place };
+        Finding::new(code_of(d), place, sentence(&d.message, namespaces))
+    };
+    kept.iter().zip(places).map(finding).collect()
+}
+
+fn is_facet(code: u32) -> bool {
+    (c::xmlParserErrors_XML_SCHEMAV_CVC_FACET_VALID
+        ..=c::xmlParserErrors_XML_SCHEMAV_CVC_ENUMERATION_VALID)
+        .contains(&code)
+}
+
+fn code_of(diagnostic: &Diagnostic) -> &'static str {
+    let known = CODES.iter().find(|(code, _)| *code == diagnostic.code);
+    known.map_or("schema-invalid", |(_, ours)| ours)
+}
+
+fn way(steps: &[Step]) -> Vec<u32> {
+    steps.iter().filter(|s| !s.attribute).map(|s| s.position).collect()
+}
+
+fn path(steps: &[Step]) -> String {
+    let mut out = String::new();
+    for step in steps {
+        out.push('/');
+        if step.attribute {
+            out.push('@');
+        }
+        out.push_str(&step.name);
+        if step.same > 0 {
+            out.push_str(&format!("[{}]", step.same));
+        }
+    }
+    out
+}
+
+/// A schema libxml2 refused or warned of, as problems.
+pub fn refused(bundle: &Bundle, diagnostics: &[Diagnostic]) -> Vec<SchemaProblem> {
+    let namespaces = namespaces(bundle);
+    let problem = |d: &Diagnostic| {
+        let main = bundle.main().map_or("schema", |s| s.label.as_str());
+        let source = d.document.and_then(|index| bundle.sources.get(index));
+        let label = source.map_or(main, |s| s.label.as_str());
+        let code = match (d.level, d.code) {
+            (_, c::xmlParserErrors_XML_SCHEMAP_WARN_SKIP_SCHEMA) => "schema-import-skipped",
+            (_, c::xmlParserErrors_XML_SCHEMAP_WARN_UNLOCATED_SCHEMA) => "schema-import-missing",
+            (Level::Warning, _) => "schema-warning",
+            (Level::Error, _) => "schema-compile",
+        };
+        SchemaProblem::new(label, d.line, code, sentence(&d.message, &namespaces))
+    };
+    diagnostics.iter().map(problem).collect()
+}
+
+/// Every target namespace among the documents.
+pub fn namespaces(bundle: &Bundle) -> Vec<String> {
+    let mut out: Vec<String> = vec![tree::XSD.to_owned()];
+    out.extend(bundle.sources.iter().map(|s| s.target().to_owned()));
+    out.extend(
+        bundle
+            .links
+            .iter()
+            .filter(|l| l.kind == link::LinkKind::Import)
+            .map(|l| l.namespace.clone()),
+    );
+    out.sort();
+    out.dedup();
+    out.retain(|ns| !ns.is_empty());
+    out
+}
+
+/// libxml2's message without namespaces in braces, on one line, in the house's form.
+fn sentence(message: &str, namespaces: &[String]) -> String {
+    let mut text = message.to_owned();
+    for namespace in namespaces {
+        text = text.replace(&format!("{{{namespace}}}"), "");
+    }
+    let text = one_line(&text);
+    let Some((subject, said)) = text.split_once("': ") else { return text };
+    let said = match said.strip_prefix("[facet '").and_then(|rest| rest.split_once("'] ")) {
+        Some((_, said)) => said,
+        None => said,
+    };
+    format!("{subject}': {}", one_line(said))
+}
+
+/// One line, lower case, no full stop.
+pub fn one_line(message: &str) -> String {
+    let words: Vec<&str> = message.split_whitespace().collect();
+    let text = words.join(" ");
+    let text = text.trim_end_matches('.').replace(". Expected is", "; expected is");
+    let mut chars = text.chars();
+    match chars.next() {
+        // An abbreviation such as "PCDATA" keeps its case.
+        Some(first) if !chars.clone().next().is_some_and(char::is_uppercase) => {
+            first.to_lowercase().chain(chars).collect()
+        }
+        _ => text,
+    }
+}

@@ -1,0 +1,138 @@
+//! Whether a pattern can be matched at bounded cost: libxml2 tries alternatives one by one, so a
+//! repetition of a repetition costs exponential time on a text that nearly fits.
+
+use crate::limits;
+
+/// `Err` says what is wrong with the pattern and what to do.
+pub fn check(pattern: &str) -> Result<(), String> {
+    if pattern.len() > limits::PATTERN_BYTES_MAX {
+        return Err(format!("the pattern is longer than {} bytes", limits::PATTERN_BYTES_MAX));
+    }
+    let mut scan = Scan { rest: pattern.chars().peekable(), open: vec![Group::default()] };
+    while let Some(c) = scan.rest.next() {
+        scan.take(c)?;
+    }
+    Ok(())
+}
+
+/// What has been read of the innermost open group.
+#[derive(Debug, Clone, Copy, Default)]
+struct Group {
+    /// Pieces in the branch so far.
+    pieces: u32,
+    /// The last piece is repeated without bound.
+    endless: bool,
+    /// Some branch is nothing but one endless piece.
+    bare: bool,
+    /// The largest product of counted repetitions.
+    repeats: u64,
+}
+
+impl Group {
+    fn end_branch(&mut self) {
+        self.bare |= self.pieces == 1 && self.endless;
+        (self.pieces, self.endless) = (0, false);
+    }
+}
+
+struct Scan<'a> {
+    rest: std::iter::Peekable<std::str::Chars<'a>>,
+    open: Vec<Group>,
+}
+
+impl Scan<'_> {
+    fn take(&mut self, c: char) -> Result<(), String> {
+        match c {
+            '(' => {
+                self.open.push(Group::default());
+                if self.open.len() > limits::PATTERN_DEPTH_MAX {
+                    let most = limits::PATTERN_DEPTH_MAX;
+                    return Err(format!("the pattern nests deeper than {most} parentheses"));
+                }
+                return Ok(());
+            }
+            '|' => {
+                if let Some(group) = self.open.last_mut() {
+                    group.end_branch();
+                }
+                return Ok(());
+            }
+            ')' if self.open.len() > 1 => {
+                let mut group = self.open.pop().unwrap_or_default();
+                group.end_branch();
+                return self.piece(group.bare, group.repeats);
+            }
+            '\\' => self.escape(),
+            '[' => self.class(),
+            _ => {}
+        }
+        self.piece(false, 0)
+    }
+
+    /// Reads the quantifier after a piece, and adds the piece to its branch.
+    fn piece(&mut self, bare: bool, inner: u64) -> Result<(), String> {
+        let (most, endless) = self.quantifier();
+        if endless && bare {
+            let message = "the pattern repeats a repetition without bound, which takes exponential time; repeat it once";
+            return Err(message.to_owned());
+        }
+        let repeats = if most > 1 { inner.max(1).saturating_mul(most) } else { inner };
+        if inner > 1 && repeats > limits::PATTERN_REPEATS_MAX {
+            let most = limits::PATTERN_REPEATS_MAX;
+            return Err(format!("counted repetitions in the pattern multiply beyond {most}"));
+        }
+        if let Some(group) = self.open.last_mut() {
+            group.pieces += 1;
+            group.endless = endless;
+            group.repeats = group.repeats.max(repeats);
+        }
+        Ok(())
+    }
+
+    /// The counted maximum (or minimum, where there is none), and whether there is no maximum.
+    fn quantifier(&mut self) -> (u64, bool) {
+        match self.rest.peek() {
+            Some('*' | '+') => {
+                self.rest.next();
+                (1, true)
+            }
+            Some('?') => {
+                self.rest.next();
+                (1, false)
+            }
+            Some('{') => {
+                self.rest.next();
+                let inside: String = self.rest.by_ref().take_while(|c| *c != '}').collect();
+                let (low, high) = inside.split_once(',').unwrap_or((&inside, &inside));
+                let number = |text: &str| text.parse().unwrap_or(u64::MAX);
+                if high.is_empty() { (number(low), true) } else { (number(high), false) }
+            }
+            _ => (1, false),
+        }
+    }
+
+    fn escape(&mut self) {
+        let escaped = self.rest.next();
+        if matches!(escaped, Some('p' | 'P')) && self.rest.peek() == Some(&'{') {
+            self.rest.by_ref().take_while(|c| *c != '}').for_each(drop);
+        }
+    }
+
+    /// Skips to the end of a character class, subtractions included.
+    fn class(&mut self) {
+        let mut depth = 1;
+        while let Some(c) = self.rest.next() {
+            match c {
+                '\\' => {
+                    self.rest.next();
+                }
+                '[' => depth += 1,
+                ']' => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                return;
+            }
+        }
+    }
+}

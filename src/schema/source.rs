@@ -1,0 +1,158 @@
+//! One schema document: its bytes made text, checked, and read as a tree.
+//!
+//! Knows nothing of what other documents it names.
+
+use std::path::{Path, PathBuf};
+
+use super::libxml2::Document;
+use super::problem::SchemaProblem;
+use super::tree::{self, Element};
+use crate::limits;
+use crate::xml::findings::Place;
+
+/// A schema document. `text` is UTF-8 without byte order mark and XML declaration; lines count
+/// as in the file.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// As shown to people.
+    pub label: String,
+    /// Where it lies; none for what is built in.
+    pub path: Option<PathBuf>,
+    pub text: String,
+    pub root: Element,
+}
+
+impl Source {
+    pub fn read(path: &Path, label: &str) -> Result<Self, SchemaProblem> {
+        let problem = |code: &str, message: String| SchemaProblem::new(label, 0, code, message);
+        let unreadable = |error: std::io::Error| {
+            problem("schema-unreadable", format!("the schema cannot be read: {error}"))
+        };
+        let about = std::fs::metadata(path).map_err(unreadable)?;
+        if !about.is_file() {
+            return Err(problem("schema-unreadable", "the schema is not a regular file".into()));
+        }
+        if about.len() > limits::SCHEMA_BYTES_MAX as u64 {
+            return Err(too_large(label));
+        }
+        let bytes = std::fs::read(path).map_err(unreadable)?;
+        Self::parse(&bytes, label, Some(path.to_owned()))
+    }
+
+    pub fn parse(bytes: &[u8], label: &str, path: Option<PathBuf>) -> Result<Self, SchemaProblem> {
+        if bytes.len() > limits::SCHEMA_BYTES_MAX {
+            return Err(too_large(label));
+        }
+        let problem = |place: &Place, code: &str, message: String| {
+            let problem = SchemaProblem::new(label, place.line, code, message);
+            SchemaProblem { column: place.column, ..problem }
+        };
+        let text = decode(bytes).ok_or_else(|| {
+            let message = "the schema is neither UTF-8 nor UTF-16 text; save it as UTF-8";
+            SchemaProblem::new(label, 1, "schema-encoding", message)
+        })?;
+        if let Some(offset) = doctype(&text) {
+            let message = "a schema may have no DOCTYPE; remove it, and entities with it";
+            let place = Place::at(text.as_bytes(), offset);
+            return Err(problem(&place, "schema-doctype", message.into()));
+        }
+        if let Err(diagnostics) = Document::parse(text.as_bytes()) {
+            let place = diagnostics.first().map_or_else(Place::default, |d| Place {
+                line: d.line,
+                column: d.column,
+                ..Place::default()
+            });
+            let said = diagnostics.into_iter().next().map(|d| d.message).unwrap_or_default();
+            let said = super::messages::one_line(&said);
+            return Err(problem(&place, "schema-not-well-formed", said));
+        }
+        let root = tree::read(&text).ok_or_else(|| {
+            let message = "the schema could not be read as XML 1.0 with namespaces";
+            SchemaProblem::new(label, 1, "schema-not-well-formed", message)
+        })?;
+        if !root.is("schema") {
+            let message = format!(
+                "the root is `{}`; a schema's root is `schema` in {}",
+                root.name.local,
+                tree::XSD
+            );
+            return Err(SchemaProblem::new(label, root.line, "schema-not-a-schema", message));
+        }
+        Ok(Self { label: label.to_owned(), path, text, root })
+    }
+
+    pub fn target(&self) -> &str {
+        self.root.attribute("targetNamespace").unwrap_or_default()
+    }
+
+    /// Line and column of `element`'s start tag.
+    pub fn place(&self, element: &Element) -> Place {
+        Place::at(self.text.as_bytes(), element.tag.start)
+    }
+
+    pub fn problem(
+        &self,
+        element: &Element,
+        code: &str,
+        message: impl Into<String>,
+    ) -> SchemaProblem {
+        let place = self.place(element);
+        let problem = SchemaProblem::new(&self.label, place.line, code, message);
+        SchemaProblem { column: place.column, ..problem }
+    }
+}
+
+fn too_large(label: &str) -> SchemaProblem {
+    let message = format!("the schema is larger than {} bytes", limits::SCHEMA_BYTES_MAX);
+    SchemaProblem::new(label, 0, "schema-too-large", message)
+}
+
+/// UTF-8, or UTF-16 with its mark, or Latin-1 where declared; without mark and declaration.
+fn decode(bytes: &[u8]) -> Option<String> {
+    let utf16 = |rest: &[u8], read: fn([u8; 2]) -> u16| {
+        let units: Vec<u16> = rest.as_chunks::<2>().0.iter().map(|pair| read(*pair)).collect();
+        String::from_utf16(&units).ok()
+    };
+    let text = match bytes {
+        [0xFF, 0xFE, rest @ ..] => utf16(rest, u16::from_le_bytes)?,
+        [0xFE, 0xFF, rest @ ..] => utf16(rest, u16::from_be_bytes)?,
+        [0xEF, 0xBB, 0xBF, rest @ ..] => String::from_utf8(rest.to_vec()).ok()?,
+        _ => match String::from_utf8(bytes.to_vec()) {
+            Ok(text) if !declares_latin1(&text) => text,
+            _ if declares_latin1(&String::from_utf8_lossy(bytes)) => {
+                bytes.iter().copied().map(char::from).collect()
+            }
+            _ => return None,
+        },
+    };
+    let Some(declaration) =
+        text.strip_prefix("<?xml").filter(|r| r.starts_with([' ', '\t', '\n', '\r']))
+    else {
+        return Some(text);
+    };
+    let (head, rest) = declaration.split_once("?>")?;
+    // Lines keep their numbers.
+    let breaks = head.bytes().filter(|b| *b == b'\n').count();
+    Some(format!("{}{rest}", "\n".repeat(breaks)))
+}
+
+fn declares_latin1(text: &str) -> bool {
+    let head = text.split_once("?>").map_or("", |(head, _)| head).to_ascii_lowercase();
+    head.starts_with("<?xml") && head.contains("iso-8859-1")
+}
+
+/// Where a document type declaration starts: it can only stand before the root.
+fn doctype(text: &str) -> Option<usize> {
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start();
+        let end = if rest.starts_with("<!--") {
+            rest.find("-->")? + 3
+        } else if rest.starts_with("<?") {
+            rest.find("?>")? + 2
+        } else {
+            return rest.starts_with("<!").then_some(text.len() - rest.len());
+        };
+        rest = rest.get(end..)?;
+    }
+}
