@@ -114,6 +114,8 @@ pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 
 // Pump and journal.
+/// Answers on their way to one command over the control socket.
+pub const CONTROL_LINES_MAX: usize = 64;
 pub const GROUP_COMMIT_MAX: usize = 256;
 pub const IN_FLIGHT_MAX: usize = 100_000;
 pub const CHECKPOINT_RECORDS: u64 = 1_000;

@@ -18,6 +18,17 @@ pub struct Environment {
 }
 
 impl Environment {
+    /// What this process can tell of where it runs.
+    pub fn here() -> Self {
+        let shell = std::env::var("SHELL").unwrap_or_default();
+        Self {
+            os: format!("{} ({})", std::env::consts::OS, std::env::consts::ARCH),
+            shell: shell.rsplit('/').next().unwrap_or_default().to_owned(),
+            runtime: concat!("organism ", env!("CARGO_PKG_VERSION")).to_owned(),
+            date: None,
+        }
+    }
+
     /// One line a fact, in a fixed order.
     pub fn lines(&self, began: Option<crate::clock::Time>) -> String {
         let day = || began.map(|time| time.to_string().chars().take(10).collect::<String>());

@@ -9,6 +9,7 @@ mod effective;
 mod file;
 mod keys;
 mod mask;
+mod members;
 mod names;
 mod overrides;
 mod payloads;
@@ -21,6 +22,7 @@ mod surroundings;
 mod syntax;
 mod tree;
 mod variables;
+mod vocabulary;
 
 use std::path::{Path, PathBuf};
 
@@ -30,6 +32,7 @@ use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::schema::Schemas;
 
+pub use crate::agent::Memory;
 pub use duration::show as show_duration;
 pub use problem::{Code, Problem, Problems};
 pub use source::{Place, Source};
@@ -103,17 +106,6 @@ pub struct AgentSpec {
     pub final_format: FinalFormat,
     /// Sections of the prompt by name, in config order.
     pub prompt: Vec<(String, String)>,
-}
-
-/// How much of a thread an agent's prompt shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Memory {
-    /// All of it.
-    #[default]
-    Thread,
-    /// What the agent sent or was sent.
-    Own,
 }
 
 /// What an agent's final report is written in.

@@ -171,10 +171,18 @@ impl World {
         assert_eq!(accepted.len() - disposed.len(), self.core.state().in_flight, "conservation");
     }
 
-    pub fn submit_to(&mut self, who: &str, target: Target, key: Option<&str>, text: &str) -> Receipt {
+    pub fn submit_to(
+        &mut self,
+        who: &str,
+        target: Target,
+        key: Option<&str>,
+        text: &str,
+    ) -> Receipt {
         self.submissions += 1;
-        let id = MessageId(Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0000
-            + u128::from(self.submissions) * 0x9e37_79b9_7f4a_7c15));
+        let id = MessageId(Uuid::from_u128(
+            0x0197_0000_0000_7000_8000_0000_0000_0000
+                + u128::from(self.submissions) * 0x9e37_79b9_7f4a_7c15,
+        ));
         let payload = self.gate.check(&name(who), text.as_bytes());
         let key = key.map(str::to_owned);
         let client = name(who);
@@ -210,9 +218,8 @@ impl World {
     }
 
     pub fn answer_turn(&mut self, delivery: &Delivery, payloads: &[String], turn: Option<Turn>) {
-        let gated = payloads.iter().map(|text| {
-            self.gate.check(&delivery.listener, text.as_bytes())
-        });
+        let gated =
+            payloads.iter().map(|text| self.gate.check(&delivery.listener, text.as_bytes()));
         let payloads = gated.collect();
         let (call, attempt) = (delivery.call, delivery.attempt);
         self.step(Event::Outcome { call, attempt, payloads, turn });
