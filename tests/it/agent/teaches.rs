@@ -161,10 +161,8 @@ fn everything_that_is_taught_parses_and_passes_its_schema() {
     let options = options();
     let schemas = schemas();
     let lexicon = Lexicon::new(&options.contract, &options.contracts, &options.schemas);
-    let mut examples: Vec<(String, String)> = lexicon
-        .iter()
-        .map(|word| (word.name.to_string(), word.example.clone()))
-        .collect();
+    let mut examples: Vec<(String, String)> =
+        lexicon.iter().map(|word| (word.name.to_string(), word.example.clone())).collect();
     for (local, _, template) in CORE_EXAMPLES {
         let name = system::name(local);
         assert!(lexicon.get(&name).is_some(), "{local} is in the vocabulary");

@@ -16,7 +16,8 @@ fn check(raw: &str, expect: Expect) {
     let mut lines = payloads(&outcome);
     let turn = outcome.turn.unwrap();
     for broken in &turn.broken {
-        lines.push(format!("broken {}: {} | {}", broken.index, broken.finding.code, broken.attempt));
+        lines
+            .push(format!("broken {}: {} | {}", broken.index, broken.finding.code, broken.attempt));
     }
     lines.extend(turn.findings.iter().map(|f| format!("told {}: {}", f.code, f.message)));
     expect.assert_eq(&(lines.join("\n") + "\n"));
@@ -88,10 +89,9 @@ fn a_payload_the_agent_does_not_know_is_left_to_the_gate_when_it_names_its_names
 // T10 O9
 #[test]
 fn the_record_of_a_turn_holds_all_of_its_text_and_passes_its_schema() {
-    for raw in [
-        "<query>a</query> and then &lt;more&gt; ]]> text\r\n\tafter",
-        "bell \u{7} and \u{FFFE}",
-    ] {
+    for raw in
+        ["<query>a</query> and then &lt;more&gt; ]]> text\r\n\tafter", "bell \u{7} and \u{FFFE}"]
+    {
         let note = turn(raw).turn.unwrap().note;
         assert_eq!(schemas().validate(&name_of(&note), note.as_bytes()), Ok(()));
         let read = organism::agent::PastTurn::read(&note).unwrap();
@@ -146,7 +146,8 @@ fn a_stream_that_is_cut_fails_the_attempt_and_a_truncated_one_is_told() {
 fn a_prompt_can_be_rendered_again_from_the_journal_alone() {
     let (mut story, call) = asked();
     let first = delivery(&story, call);
-    let agent = Agent::new(options(), says(1, "<query>a</query>", "normal"), Arc::new(story.clone()));
+    let agent =
+        Agent::new(options(), says(1, "<query>a</query>", "normal"), Arc::new(story.clone()));
     let before = agent.rendered(&first).unwrap();
     let note = take(&agent, &first).unwrap().turn.unwrap().note;
     let note = Element::read(&note).unwrap();
