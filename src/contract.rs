@@ -84,6 +84,34 @@ impl Contract {
     }
 }
 
+/// What one tree of threads may use up; children spend their parent's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeLimits {
+    /// Levels beneath the root.
+    pub depth: u32,
+    /// Per thread.
+    pub children: u32,
+    pub threads: u32,
+    pub messages: u64,
+    pub model_calls: u64,
+    pub tokens: u64,
+    pub wall_time: Duration,
+}
+
+impl Default for TreeLimits {
+    fn default() -> Self {
+        Self {
+            depth: limits::THREAD_DEPTH_DEFAULT,
+            children: limits::CHILDREN_DEFAULT,
+            threads: limits::THREADS_DEFAULT,
+            messages: limits::MESSAGES_DEFAULT,
+            model_calls: limits::MODEL_CALLS_DEFAULT,
+            tokens: limits::TOKENS_DEFAULT,
+            wall_time: limits::WALL_TIME_DEFAULT,
+        }
+    }
+}
+
 /// What a payload name means when a given sender writes it, by the sender's vocabulary only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {

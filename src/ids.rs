@@ -296,7 +296,7 @@ impl fmt::Display for Position {
 }
 
 /// A SHA-256 digest, written as 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {

@@ -5,6 +5,7 @@
 
 // Ground.
 pub mod clock;
+pub mod failpoint;
 pub mod ids;
 pub mod limits;
 // Language.

@@ -20,10 +20,16 @@ pub const FINDINGS_MAX: usize = 16;
 pub const FINDING_BYTES_MAX: usize = 1 << 10;
 /// How much of a refused text the record keeps.
 pub const REFUSAL_HEAD_BYTES: usize = 4 << 10;
+/// An example longer than this is not sent along with a refusal.
+pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 
 // Model text.
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
+/// Bytes of a turn read in search of close tags that are not there, before the rest is left.
+pub const LOOKAHEAD_BYTES_MAX: usize = 64 << 20;
+/// Unknown root names remembered of one turn.
+pub const UNKNOWN_ROOTS_MAX: usize = 64;
 
 // Schemas.
 pub const SCHEMA_BYTES_MAX: usize = 4 << 20;
@@ -65,6 +71,12 @@ pub const MESSAGES_DEFAULT: u64 = 10_000;
 pub const MODEL_CALLS_DEFAULT: u64 = 1_000;
 pub const TOKENS_DEFAULT: u64 = 10_000_000;
 pub const WALL_TIME_DEFAULT: Duration = Duration::from_secs(24 * 3600);
+pub const CHILDREN_CEILING: u32 = 10_000;
+pub const THREADS_CEILING: u32 = 1_000_000;
+pub const MESSAGES_CEILING: u64 = 100_000_000;
+pub const MODEL_CALLS_CEILING: u64 = 10_000_000;
+pub const TOKENS_CEILING: u64 = 1_000_000_000_000;
+pub const WALL_TIME_CEILING: Duration = Duration::from_secs(366 * 24 * 3600);
 /// A warning is recorded when this share of a budget is gone.
 pub const BUDGET_WARNING_PERCENT: u64 = 80;
 
@@ -75,6 +87,11 @@ pub const CONCURRENCY_DEFAULT: u32 = 8;
 pub const INSTANCES_DEFAULT: u32 = 1;
 /// Deliveries waiting for one listener before callers hear `busy`.
 pub const BACKLOG_DEFAULT: usize = 10_000;
+pub const TIMEOUT_CEILING: Duration = Duration::from_secs(30 * 24 * 3600);
+pub const ATTEMPTS_CEILING: u32 = 100;
+pub const CONCURRENCY_CEILING: u32 = 1_000;
+pub const INSTANCES_CEILING: u32 = 256;
+pub const BACKLOG_CEILING: u64 = 1_000_000;
 pub const OUTCOME_PAYLOADS_MAX: usize = 1_000;
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
@@ -83,17 +100,43 @@ pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a listener whose caller is gone may keep its instance busy.
+pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
+/// How long a process may take to end once its input is closed, and again after SIGTERM.
+pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
+/// Of the last line a process wrote to standard error: kept with its crash.
+pub const LAST_WORDS_CHARS_MAX: usize = 200;
 
 // Agents.
 pub const ITERATIONS_DEFAULT: u32 = 10;
 pub const ACTIONS_PER_TURN_DEFAULT: u32 = 1;
+pub const ITERATIONS_CEILING: u32 = 1_000;
+pub const ACTIONS_PER_TURN_CEILING: u32 = 100;
+
+// Configs.
+pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
+/// A played turn streams in pieces of this size, so that every run reads a real stream.
+pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 
 // Pump and journal.
+/// Answers on their way to one command over the control socket.
+pub const CONTROL_LINES_MAX: usize = 64;
 pub const GROUP_COMMIT_MAX: usize = 256;
 pub const IN_FLIGHT_MAX: usize = 100_000;
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Records after which the table of trees is brought up to date; readers scan the rest.
+pub const TREES_REFRESH_RECORDS: u64 = 10_000;
+/// Bytes in SQLite's write-ahead log after which they are moved into the journal file.
+pub const WAL_BYTES: usize = 40 << 20;
+pub const JOURNAL_PAGE_BYTES: usize = 8 << 10;
+/// How long a commit waits for a person's own SQL to let go of the journal.
+pub const JOURNAL_BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Records read in one go, so that no reader holds back the write-ahead log.
+pub const SCAN_RECORDS: u64 = 1_000;
+pub const SCAN_WORKERS_MAX: usize = 8;
+pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 pub const TIMERS_PER_CALL_MAX: usize = 64;
 pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 

@@ -40,7 +40,7 @@ pub struct Outcome {
     pub turn: Option<Turn>,
 }
 
-/// Where hosts report to. Calls return at once or block shortly while the pump is behind.
+/// Where hosts report to: each delivery ends exactly once, cancelled ones too. Calls return at once or block shortly while the pump is behind.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
         &self,
@@ -51,7 +51,9 @@ pub trait Sink: Send + Sync + 'static {
     );
     /// The handler is alive: its deadline moves.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
+    /// The listener can be reached again after it had left.
     fn joined(&self, listener: &ListenerName, detail: &str);
+    /// Nothing can take a delivery for now; each is answered with [`Failure::Unreachable`].
     fn left(&self, listener: &ListenerName, detail: &str);
 }
 
@@ -60,7 +62,8 @@ pub trait Sink: Send + Sync + 'static {
 pub trait Host: Send + Sync + 'static {
     /// Takes the delivery and returns at once; the answer goes to the [`Sink`].
     fn deliver(&self, delivery: Delivery);
-    /// The caller is gone: the handler may stop. An answer is no longer expected.
+    /// The caller is gone: the handler may stop, and is stopped if it goes on for longer than
+    /// [`crate::limits::CANCEL_GRACE`]. How it ended is reported all the same.
     fn cancel(&self, call: CallId, attempt: Attempt);
     /// Takes nothing more, lets what runs end within [`crate::limits::DRAIN_TIMEOUT`], stops.
     fn drain(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;

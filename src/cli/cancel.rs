@@ -1,10 +1,53 @@
-//! Placeholder.
+//! `organism cancel`: ends everything open in a thread and beneath it.
 
 use std::process::ExitCode;
 
-#[derive(Debug, clap::Args)]
-pub struct Args {}
+use crate::ids::{ListenerName, ThreadId};
+use crate::organism::Organism;
+use crate::organism::control::{Ask, Client, Said};
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+use super::Exit;
+use super::exit::Failed;
+use super::opened::{self, ConfigArg};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+    /// The thread; its subthreads are cancelled with it.
+    thread: String,
+    /// Told to whoever waits for it.
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config.load()?;
+    let usage = |e: crate::ids::IdError| Failed::new(Exit::Usage, e.to_string());
+    let thread = ThreadId::parse(&args.thread).map_err(usage)?;
+    let by = ListenerName::parse("operator").map_err(usage)?;
+    opened::runtime()?.block_on(async {
+        let Some(client) = Client::find(&config.data).await else {
+            let organism = Organism::start(config).await?;
+            organism.handle().cancel(thread.clone(), by, args.reason)?;
+            organism.stop("the command is done").await?;
+            eprintln!("{thread} is cancelled");
+            return Ok(Exit::Done.into());
+        };
+        let mut failed = None;
+        let ask = Ask::Cancel { thread: thread.clone(), by, reason: args.reason };
+        let on_line = |said| {
+            if let Said::Failed(detail) = said {
+                failed = Some(detail);
+            }
+        };
+        client.ask(&ask, on_line).await?;
+        match failed {
+            Some(detail) => Err(Failed::new(Exit::Unavailable, detail).into()),
+            None => {
+                eprintln!("{thread} is cancelled");
+                Ok(Exit::Done.into())
+            }
+        }
+    })
 }

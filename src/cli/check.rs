@@ -1,10 +1,139 @@
-//! Placeholder.
+//! `organism check`: judges a config, starts nothing, says on one screen what it would be.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-#[derive(Debug, clap::Args)]
-pub struct Args {}
+use crate::config::{self, Config, Problems, Provider, Surroundings};
+use crate::contract::{Contract, Role};
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+use super::{Exit, problems};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The config; otherwise ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Write the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match load(args.config) {
+        Ok(config) if args.json => {
+            println!("{}", serde_json::to_string_pretty(&summary(&config)?)?);
+            Ok(Exit::Done.into())
+        }
+        Ok(config) => {
+            print!("{}", screen(&config));
+            for warning in config.schemas.warnings() {
+                eprintln!("\nnote: {}:{}: {}", warning.file, warning.line, warning.message);
+            }
+            Ok(Exit::Done.into())
+        }
+        Err(found) if args.json => problems::report_json(&found),
+        Err(found) => Ok(problems::report(&found)),
+    }
+}
+
+fn load(given: Option<PathBuf>) -> Result<Config, Problems> {
+    let around = Surroundings::of_process();
+    let path = config::locate(given.as_deref(), &around)?;
+    config::load(&path, &around)
+}
+
+/// The effective config, and where things would lie on this machine.
+fn summary(config: &Config) -> anyhow::Result<serde_json::Value> {
+    let effective: serde_json::Value = serde_json::from_str(&config.text)?;
+    Ok(serde_json::json!({
+        "ok": true,
+        "file": config.file,
+        "digest": config.digest,
+        "data": config.data,
+        "state": config.state,
+        "config": effective,
+    }))
+}
+
+fn screen(config: &Config) -> String {
+    let mut out = format!("{} is good: {}\n", config.name, config.file.display());
+    let members = |role: Role| config.contracts.iter().filter(move |c| c.role == role);
+    section(&mut out, "clients", members(Role::Client).map(|c| (c.name.to_string(), peers(c))));
+    let listeners = members(Role::Listener);
+    section(&mut out, "listeners", listeners.map(|c| (c.name.to_string(), listener(config, c))));
+    let agents = members(Role::Agent);
+    section(&mut out, "agents", agents.map(|c| (c.name.to_string(), agent(config, c))));
+    let models = config.models.iter().map(|model| {
+        let Provider::Playback { recording } = &model.provider;
+        (model.name.clone(), format!("plays {}", recording.display()))
+    });
+    section(&mut out, "models", models);
+    let limits = &config.limits;
+    let time = config::show_duration(limits.wall_time);
+    let of_tree = format!(
+        "depth {}, {} threads, {} children each, {} messages,\n{:14}{} model calls, {} tokens, {time}",
+        limits.depth,
+        limits.threads,
+        limits.children,
+        limits.messages,
+        "",
+        limits.model_calls,
+        limits.tokens,
+    );
+    let rest = [
+        ("limits", of_tree),
+        ("journal", config.data.display().to_string()),
+        ("checkpoints", config.state.display().to_string()),
+    ];
+    for (name, value) in rest {
+        out.push_str(&format!("\n{name:<12}  {value}"));
+    }
+    out.push('\n');
+    out
+}
+
+fn section(out: &mut String, title: &str, rows: impl Iterator<Item = (String, String)>) {
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return;
+    }
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+    out.push_str(&format!("\n{title}\n"));
+    for (name, text) in rows {
+        out.push_str(&format!("  {name:<width$}  {text}\n"));
+    }
+}
+
+fn peers(contract: &Contract) -> String {
+    if contract.peers.is_empty() {
+        return "addresses nobody".to_owned();
+    }
+    let names: Vec<_> = contract.peers.iter().map(ToString::to_string).collect();
+    format!("may address {}", names.join(", "))
+}
+
+fn takes(contract: &Contract) -> String {
+    let names: Vec<_> = contract.accepts.iter().map(|name| name.local.to_string()).collect();
+    format!("takes {}", names.join(", "))
+}
+
+fn listener(config: &Config, contract: &Contract) -> String {
+    let process = config.processes.iter().find(|process| process.name == contract.name);
+    let program = process.and_then(|process| process.command.first());
+    let by = program.map(|program| format!("; runs {program}")).unwrap_or_default();
+    let times = process.filter(|process| process.instances > 1);
+    let times =
+        times.map(|process| format!(" ({} instances)", process.instances)).unwrap_or_default();
+    let peers = match contract.peers.is_empty() {
+        true => String::new(),
+        false => format!("; {}", peers(contract)),
+    };
+    format!("{}{peers}{by}{times}", takes(contract))
+}
+
+fn agent(config: &Config, contract: &Contract) -> String {
+    let spec = config.agents.iter().find(|agent| agent.name == contract.name);
+    let model = spec.map(|agent| format!("; model {}", agent.model)).unwrap_or_default();
+    let last = spec.map(|agent| format!("; ends with {}", agent.final_name.local));
+    format!("{}; {}{model}{}", takes(contract), peers(contract), last.unwrap_or_default())
 }

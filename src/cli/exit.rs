@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::{journal, organism};
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -36,10 +38,37 @@ impl Failed {
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into() }
     }
+
+    /// Everything was said already.
+    pub fn silent(exit: Exit) -> Self {
+        Self { exit, message: String::new() }
+    }
 }
 
 /// Says on stderr what went wrong, with every cause, and picks the exit code.
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("organism: {error:#}");
-    error.downcast_ref::<Failed>().map_or(Exit::Bug, |failed| failed.exit).into()
+    let text = format!("{error:#}");
+    if !text.is_empty() {
+        eprintln!("organism: {text}");
+    }
+    code(error).into()
+}
+
+fn code(error: &anyhow::Error) -> Exit {
+    if let Some(failed) = error.downcast_ref::<Failed>() {
+        return failed.exit;
+    }
+    let journal = error.downcast_ref::<journal::Error>().or_else(|| {
+        match error.downcast_ref::<organism::Error>() {
+            Some(organism::Error::Journal(error)) => Some(error),
+            _ => None,
+        }
+    });
+    match journal {
+        Some(journal::Error::Broken { .. }) => Exit::ChainBroken,
+        Some(journal::Error::Held { .. } | journal::Error::Full { .. }) => Exit::TryAgain,
+        Some(_) => Exit::Unavailable,
+        None if error.is::<organism::Error>() => Exit::Unavailable,
+        None => Exit::Bug,
+    }
 }

@@ -1,10 +1,80 @@
-//! Placeholder.
+//! `organism init`: writes a small organism that passes `organism check` and answers.
 
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-#[derive(Debug, clap::Args)]
-pub struct Args {}
+use anyhow::Context as _;
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+use crate::ids::ListenerName;
+
+use super::Exit;
+use super::exit::Failed;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where to write it; made if it is not there.
+    #[arg(default_value = ".")]
+    directory: PathBuf,
+}
+
+/// One file of the small organism.
+struct Seed {
+    path: &'static str,
+    text: &'static str,
+    mode: u32,
+}
+
+const SEEDS: [Seed; 5] = [
+    Seed { path: "organism.toml", text: include_str!("init/organism.toml"), mode: 0o644 },
+    Seed { path: "greeter.py", text: include_str!("init/greeter.py"), mode: 0o755 },
+    Seed { path: "schema/greeter.xsd", text: include_str!("init/greeter.xsd"), mode: 0o644 },
+    Seed { path: "hello.xml", text: include_str!("init/hello.xml"), mode: 0o644 },
+    Seed { path: "README.md", text: include_str!("init/README.md"), mode: 0o644 },
+];
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let directory = &args.directory;
+    let taken: Vec<_> = SEEDS.iter().filter(|s| directory.join(s.path).exists()).collect();
+    if !taken.is_empty() {
+        let names: Vec<_> = taken.iter().map(|seed| seed.path).collect();
+        let message = format!(
+            "{} already has {}; nothing was written, choose an empty directory: \
+             organism init some-directory",
+            directory.display(),
+            names.join(", "),
+        );
+        return Err(Failed::new(Exit::Usage, message).into());
+    }
+    let name = organism_name(directory);
+    for seed in &SEEDS {
+        write(&directory.join(seed.path), &seed.text.replace("NAME", &name), seed.mode)?;
+    }
+    let listed: Vec<_> = SEEDS.iter().map(|seed| format!("  {}", seed.path)).collect();
+    eprintln!("wrote to {}:\n{}", directory.display(), listed.join("\n"));
+    let go = match directory == Path::new(".") {
+        true => String::new(),
+        false => format!("  cd {}\n", directory.display()),
+    };
+    eprintln!("\nnext:\n{go}  organism check\n  organism send hello.xml");
+    Ok(Exit::Done.into())
+}
+
+/// After the directory, where that makes a token.
+fn organism_name(directory: &Path) -> String {
+    let full = std::path::absolute(directory).ok();
+    let name = full.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+    let token = name.and_then(|name| ListenerName::parse(name).ok());
+    token.map_or_else(|| "my-organism".to_owned(), |token| token.to_string())
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    let say = || format!("cannot write {}", path.display());
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).with_context(say)?;
+    }
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(mode).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).with_context(say)
 }

@@ -10,6 +10,10 @@ mod exit;
 mod export;
 mod init;
 mod listener;
+mod opened;
+mod place;
+mod problems;
+mod render;
 mod run;
 mod schema;
 mod search;
@@ -69,6 +73,7 @@ enum Verb {
 
 /// Reads the command line and does what it says.
 pub fn main() -> ExitCode {
+    log();
     match Cli::parse().verb.run() {
         Ok(code) => code,
         Err(error) => exit::report(&error),
@@ -95,4 +100,17 @@ impl Verb {
             Self::Debug(args) => debug::run(args),
         }
     }
+}
+
+/// The log goes to stderr; `ORGANISM_LOG` says how much of it.
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ORGANISM_LOG");
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::io::IsTerminal::is_terminal(&std::io::stderr());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colour)
+        .init();
 }

@@ -1,10 +1,278 @@
-//! Placeholder.
+//! `organism send`: hands a payload in, waits for the result, prints it.
 
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-#[derive(Debug, clap::Args)]
-pub struct Args {}
+use indicatif::{ProgressBar, ProgressStyle};
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+use crate::config::Config;
+use crate::organism::{Door, Parcel, Sent};
+use crate::thread::Closing;
+
+use super::Exit;
+use super::exit::Failed;
+use super::opened::{self, ConfigArg};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+    /// The payload's file, or `-` for standard input.
+    #[arg(required_unless_present = "each")]
+    payload: Option<PathBuf>,
+    /// Send every file of a directory, each into a thread of its own.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["payload", "thread", "new", "key"])]
+    each: Option<PathBuf>,
+    /// Go on in a thread that is there.
+    #[arg(long, value_name = "ID", conflicts_with = "new")]
+    thread: Option<String>,
+    /// Open the thread under this id.
+    #[arg(long, value_name = "ID")]
+    new: Option<String>,
+    /// A key of yours: the same key again gets the recorded answer, nothing is done twice.
+    #[arg(long)]
+    key: Option<String>,
+    /// The client to send as, where the config has several.
+    #[arg(long = "as", value_name = "CLIENT")]
+    client: Option<String>,
+    /// Return once the payload is on record.
+    #[arg(long)]
+    no_wait: bool,
+    /// Write what becomes of it as JSON lines.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config.load()?;
+    let client = opened::client(&config, args.client.as_deref())?;
+    let parcel = |payload: String, key: Option<String>| Parcel {
+        client: client.clone(),
+        thread: args.thread.clone(),
+        suggested: args.new.clone(),
+        key,
+        payload,
+        wait: !args.no_wait,
+    };
+    let runtime = opened::runtime()?;
+    match (&args.each, &args.payload) {
+        (Some(directory), _) => {
+            let files = files_of(directory)?;
+            let make = |path: &Path| {
+                let key = path.file_name().map(|name| format!("file:{}", name.display()));
+                Ok(parcel(read_lossy(path)?, key))
+            };
+            runtime.block_on(send_each(config, &files, make, args.json))
+        }
+        (None, Some(path)) => {
+            let parcel = parcel(read(path)?, args.key.clone());
+            runtime.block_on(send_one(config, parcel, args.json))
+        }
+        (None, None) => Err(Failed::new(Exit::Usage, "nothing to send: name a file").into()),
+    }
+}
+
+async fn send_one(config: Config, parcel: Parcel, json: bool) -> anyhow::Result<ExitCode> {
+    let door = Door::open(config).await?;
+    let mut exit = Exit::Done;
+    let sent = door
+        .send(parcel, |sent| {
+            exit = worse(exit, exit_of(&sent));
+            match json {
+                true => print_json(None, &sent),
+                false => print_plain(&sent),
+            }
+        })
+        .await;
+    let closed = door.close().await;
+    sent?;
+    closed?;
+    Ok(exit.into())
+}
+
+async fn send_each(
+    config: Config,
+    files: &[PathBuf],
+    make: impl Fn(&Path) -> anyhow::Result<Parcel>,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let door = Door::open(config).await?;
+    let bar = progress(files.len());
+    let mut tally = Tally::default();
+    for chunk in files.chunks(IN_PARALLEL) {
+        let parcels = chunk.iter().map(|path| Ok((path, make(path)?)));
+        let parcels = parcels.collect::<anyhow::Result<Vec<_>>>()?;
+        let sending = parcels.into_iter().map(|(path, parcel)| {
+            let door = &door;
+            async move {
+                let mut all = Vec::new();
+                door.send(parcel, |sent| all.push(sent)).await.map(|()| (path, all))
+            }
+        });
+        for sent in join_all(sending).await {
+            let (path, all) = sent?;
+            bar.suspend(|| tally.count(path, &all, json));
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    door.close().await?;
+    eprintln!(
+        "{} sent: {} done, {} refused, {} failed",
+        files.len(),
+        tally.done,
+        tally.refused,
+        tally.failed
+    );
+    Ok(tally.exit().into())
+}
+
+/// Files of a directory that are on their way at once.
+const IN_PARALLEL: usize = 64;
+
+/// Runs futures side by side and gives their results in order.
+async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|cx| {
+        let mut pending = false;
+        for (future, output) in &mut running {
+            if output.is_none() {
+                match future.as_mut().poll(cx) {
+                    std::task::Poll::Ready(ready) => *output = Some(ready),
+                    std::task::Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
+}
+
+/// How the files of a directory fared.
+#[derive(Default)]
+struct Tally {
+    done: usize,
+    refused: usize,
+    failed: usize,
+}
+
+impl Tally {
+    fn count(&mut self, path: &Path, all: &[Sent], json: bool) {
+        let exit = all.iter().map(exit_of).fold(Exit::Done, worse);
+        match exit {
+            Exit::Done => self.done += 1,
+            Exit::InvalidData => self.refused += 1,
+            _ => self.failed += 1,
+        }
+        let file = path.file_name().unwrap_or_default().display().to_string();
+        for sent in all {
+            match json {
+                true => print_json(Some(&file), sent),
+                false => print_brief(&file, sent),
+            }
+        }
+    }
+
+    fn exit(&self) -> Exit {
+        match (self.failed, self.refused) {
+            (0, 0) => Exit::Done,
+            (0, _) => Exit::InvalidData,
+            _ => Exit::WorkflowFailed,
+        }
+    }
+}
+
+fn exit_of(sent: &Sent) -> Exit {
+    match sent {
+        Sent::Accepted { .. } => Exit::Done,
+        Sent::Refused { retry_after_ms: Some(_), .. } => Exit::TryAgain,
+        Sent::Refused { .. } | Sent::NoThread { .. } => Exit::InvalidData,
+        Sent::Result { how: Closing::Completed, .. } => Exit::Done,
+        Sent::Result { .. } => Exit::WorkflowFailed,
+    }
+}
+
+fn worse(a: Exit, b: Exit) -> Exit {
+    if a == Exit::Done { b } else { a }
+}
+
+/// The result is data and goes to stdout; everything about it is talk.
+fn print_plain(sent: &Sent) {
+    match sent {
+        Sent::Accepted { thread, again: false, .. } => eprintln!("thread {thread}"),
+        Sent::Accepted { thread, again: true, .. } => {
+            eprintln!("thread {thread}; this key was used before, its recorded result follows");
+        }
+        Sent::Refused { refusal, .. } => {
+            eprintln!("refused: {refusal}");
+            if let Some(expected) = &refusal.expected {
+                eprintln!("expected: {expected}");
+            }
+        }
+        Sent::NoThread { payload } => println!("{payload}"),
+        Sent::Result { replies, .. } => replies.iter().for_each(|r| println!("{}", r.payload)),
+    }
+}
+
+/// A line for a file.
+fn print_brief(file: &str, sent: &Sent) {
+    match sent {
+        Sent::Accepted { .. } => {}
+        Sent::Refused { refusal, .. } => println!("{file}: refused: {refusal}"),
+        Sent::NoThread { payload } => println!("{file}: {payload}"),
+        Sent::Result { replies, .. } => {
+            replies.iter().for_each(|reply| println!("{file}: {}", reply.payload));
+        }
+    }
+}
+
+fn print_json(file: Option<&str>, sent: &Sent) {
+    let mut line = serde_json::json!(sent);
+    if let (Some(file), Some(line)) = (file, line.as_object_mut()) {
+        line.insert("file".to_owned(), file.into());
+    }
+    println!("{line}");
+}
+
+fn progress(files: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{pos}/{len} {bar:40} {eta}");
+    let bar = ProgressBar::new(files as u64);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    if path.as_os_str() == "-" {
+        let mut text = Vec::new();
+        std::io::stdin().read_to_end(&mut text)?;
+        return Ok(String::from_utf8_lossy(&text).into_owned());
+    }
+    read_lossy(path)
+}
+
+/// What is not UTF-8 must still reach the gate, which refuses it on the record.
+fn read_lossy(path: &Path) -> anyhow::Result<String> {
+    let failed = |e: std::io::Error| {
+        Failed::new(Exit::Usage, format!("{} cannot be read: {e}", path.display()))
+    };
+    let text = std::fs::read(path).map_err(failed)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The regular files of a directory, by name.
+fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let failed = |e: std::io::Error| {
+        Failed::new(Exit::Usage, format!("{} cannot be read: {e}", directory.display()))
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let is_xml = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("xml"));
+        if path.is_file() && is_xml {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
 }

@@ -1,1 +1,181 @@
-//! Placeholder.
+//! The config: one TOML file, read whole, judged whole; every problem at once or a plain value.
+//!
+//! Starts nothing and keeps no handles. Must not know terminals: problems are data, and the
+//! command line draws them. `docs/CONFIG.md` describes the file.
+
+mod agents;
+mod duration;
+mod effective;
+mod file;
+mod keys;
+mod mask;
+mod members;
+mod names;
+mod overrides;
+mod payloads;
+mod problem;
+mod program;
+mod read;
+mod sections;
+mod source;
+mod surroundings;
+mod syntax;
+mod tree;
+mod variables;
+mod vocabulary;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::contract::{Contracts, TreeLimits};
+use crate::ids::{Digest, ListenerName, PayloadName};
+use crate::schema::Schemas;
+
+pub use crate::agent::Memory;
+pub use duration::show as show_duration;
+pub use problem::{Code, Problem, Problems};
+pub use source::{Place, Source};
+pub use surroundings::{Surroundings, locate};
+
+/// A good config.
+#[derive(Clone)]
+pub struct Config {
+    /// One token.
+    pub name: String,
+    /// The file it was read from, as it was named.
+    pub file: PathBuf,
+    /// Where that file lies, absolute: relative paths in it start here, and so do processes.
+    pub directory: PathBuf,
+    /// Directory of the journal.
+    pub data: PathBuf,
+    /// Where checkpoints are also kept.
+    pub state: PathBuf,
+    pub contracts: Contracts,
+    pub schemas: Schemas,
+    pub processes: Vec<ProcessSpec>,
+    pub agents: Vec<AgentSpec>,
+    pub models: Vec<ModelSpec>,
+    pub limits: TreeLimits,
+    /// The largest payload the gate takes.
+    pub payload_bytes: usize,
+    /// Of `text`.
+    pub digest: Digest,
+    /// The effective config as JSON: defaults, overrides, prompt texts and the digests of
+    /// schemas and recordings; no secrets, no paths of this machine.
+    pub text: String,
+}
+
+/// A listener hosted as a child process.
+#[derive(Debug, Clone)]
+pub struct ProcessSpec {
+    pub name: ListenerName,
+    /// The program, found and absolute, then its arguments.
+    pub command: Vec<String>,
+    pub env: Vec<(String, Secret)>,
+    pub instances: u32,
+}
+
+/// A value that never shows itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// An agent: what its contract does not say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentSpec {
+    pub name: ListenerName,
+    /// One of the config's models.
+    pub model: String,
+    pub memory: Memory,
+    /// Model calls in one call.
+    pub max_iterations: u32,
+    /// The payload that ends its call.
+    pub final_name: PayloadName,
+    pub final_format: FinalFormat,
+    /// Sections of the prompt by name, in config order.
+    pub prompt: Vec<(String, String)>,
+}
+
+/// What an agent's final report is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FinalFormat {
+    #[default]
+    Text,
+    Markdown,
+}
+
+/// A model and how it is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelSpec {
+    pub name: String,
+    pub provider: Provider,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Provider {
+    /// Plays recorded turns from a file, absolute.
+    Playback { recording: PathBuf },
+}
+
+/// Reads and judges the config at `path`. Starts nothing; `Err` holds everything wrong with it.
+pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
+    let text = file::read(path, around)?;
+    let mut problems = Problems::default();
+    let shown = path.display().to_string();
+    let (mut root, source) = tree::parse(&shown, &text, around, &mut problems)?;
+    overrides::apply(&mut root, around, &mut problems);
+    let sections = sections::read(&root, &source, &mut problems);
+    let directory = file::directory(path, around);
+    names::check(&sections, &source, &mut problems);
+    let mut payloads = payloads::Payloads::new(&directory);
+    let contracts = payloads.contracts(&sections.members, &mut problems);
+    let processes = program::processes(&sections.members, &directory, around, &mut problems);
+    let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
+    let models = agents::models(&sections.models, &directory, &mut problems);
+    problems.sort();
+    let (Some(contracts), Some(name), true) = (contracts, &sections.name, problems.is_empty())
+    else {
+        return Err(problems);
+    };
+    let effective = effective::Effective {
+        name,
+        limits: &sections.limits,
+        payload_bytes: sections.payload_bytes,
+        contracts: contracts.iter().collect(),
+        processes: effective::processes(&sections.members),
+        agents: &agents,
+        models: effective::models(&models),
+        schemas: payloads.digests(),
+    };
+    let text = effective.text();
+    let within = |given: &Option<PathBuf>| given.as_ref().map(|path| directory.join(path));
+    Ok(Config {
+        name: name.clone(),
+        file: path.to_owned(),
+        data: within(&sections.data).unwrap_or_else(|| around.data_directory(name)),
+        state: within(&sections.state).unwrap_or_else(|| around.state_directory(name)),
+        directory,
+        contracts,
+        schemas: payloads.schemas,
+        processes,
+        agents,
+        models,
+        limits: sections.limits,
+        payload_bytes: sections.payload_bytes,
+        digest: Digest::of(text.as_bytes()),
+        text,
+    })
+}

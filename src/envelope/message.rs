@@ -16,17 +16,48 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId}
 pub struct Payload {
     pub digest: Digest,
     pub bytes: Arc<str>,
+    /// As recorded, in bytes: known before the bytes themselves are read.
+    len: usize,
 }
 
 impl Payload {
     pub fn new(bytes: impl Into<Arc<str>>) -> Self {
         let bytes = bytes.into();
-        Self { digest: Digest::of(bytes.as_bytes()), bytes }
+        Self { digest: Digest::of(bytes.as_bytes()), len: bytes.len(), bytes }
     }
 
     pub fn as_str(&self) -> &str {
         &self.bytes
     }
+
+    /// In bytes; right even where the bytes have not been put in yet.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Puts the recorded bytes back in. False where they are neither what the digest says nor
+    /// redacted; nothing is changed then.
+    pub fn restore(&mut self, bytes: &str) -> bool {
+        let right = bytes.len() == self.len
+            && (Digest::of(bytes.as_bytes()) == self.digest || is_blank(bytes));
+        if right {
+            self.bytes = bytes.into();
+        }
+        right
+    }
+
+    /// The bytes were taken out of the record: NULs stand in their place, which XML cannot hold.
+    pub fn is_redacted(&self) -> bool {
+        is_blank(&self.bytes)
+    }
+}
+
+fn is_blank(bytes: &str) -> bool {
+    !bytes.is_empty() && bytes.bytes().all(|b| b == 0)
 }
 
 impl fmt::Debug for Payload {
@@ -43,7 +74,7 @@ struct PayloadMark {
 
 impl Serialize for Payload {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        PayloadMark { digest: self.digest, len: self.bytes.len() }.serialize(s)
+        PayloadMark { digest: self.digest, len: self.len }.serialize(s)
     }
 }
 
@@ -51,7 +82,7 @@ impl Serialize for Payload {
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let mark = PayloadMark::deserialize(d)?;
-        Ok(Self { digest: mark.digest, bytes: "".into() })
+        Ok(Self { digest: mark.digest, bytes: "".into(), len: mark.len })
     }
 }
 

@@ -50,11 +50,13 @@ pub enum Rule {
     MalformedAction,
     /// The pump is shutting down.
     Draining,
+    /// The disk is full.
+    StorageFull,
 }
 
 impl Rule {
     /// In the order of the gate.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::TooLarge,
         Self::NotUtf8,
         Self::Forbidden,
@@ -76,6 +78,7 @@ impl Rule {
         Self::Cycle,
         Self::MalformedAction,
         Self::Draining,
+        Self::StorageFull,
     ];
 
     /// The code in records, feedback and docs.
@@ -102,6 +105,7 @@ impl Rule {
             Self::Cycle => "cycle",
             Self::MalformedAction => "malformed-action",
             Self::Draining => "draining",
+            Self::StorageFull => "storage-full",
         }
     }
 }
@@ -142,6 +146,12 @@ impl Refusal {
             digest: Digest::of(text),
             head: String::from_utf8_lossy(head).into_owned(),
         }
+    }
+
+    /// Whether this refusal must read the same for everything it covers: showing the attempt
+    /// back would tell unknown from forbidden.
+    pub fn is_uniform(&self) -> bool {
+        matches!(self.rule, Rule::NotInVocabulary | Rule::UnknownThread)
     }
 
     pub fn at(mut self, place: Place) -> Self {

@@ -2,28 +2,64 @@
 //!
 //! **Invariant:** nothing here decides; a record goes in and comes out as it was.
 
+pub mod checkpoint;
+mod heads;
+mod merkle;
 pub mod sqlite;
 
-use crate::ids::Digest;
+use crate::ids::{Digest, Position};
 use crate::thread::Record;
+
+pub use checkpoint::Checkpoint;
+pub use heads::{Head, Heads};
+
+/// The layout of journals this program writes and reads.
+pub const FORMAT: u32 = 1;
 
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// Nothing was changed; the other pump has to end first.
     #[error("the journal {path} is in use by {holder}")]
     Held { path: String, holder: String },
+    /// This pump must stop: its records would stand beside another's.
     #[error("another pump took over this journal (epoch {theirs}, ours was {ours})")]
     Fenced { ours: u32, theirs: u32 },
+    /// Nothing was appended; the same records may be tried again.
     #[error("the disk is full: {detail}")]
     Full { detail: String },
     #[error("the journal {path} has format {found}; this program writes format {ours}")]
     Format { path: String, found: String, ours: u32 },
+    /// What stands in the journal is not what was written there, or is gone.
     #[error("the journal is broken at position {position}: {detail}")]
     Broken { position: u64, detail: String },
-    #[error("{context}")]
+    #[error("the journal stopped after an earlier error ({cause}); start again to recover")]
+    Stopped { cause: String },
+    /// The pump counted wrongly: a bug, and nothing was appended.
+    #[error("a record meant for position {given} came at position {expected}")]
+    Misplaced { given: Position, expected: Position },
+    #[error("there is no journal at {path}")]
+    Missing { path: String },
+    #[error("{context}: {source}")]
     Sqlite { context: String, source: rusqlite::Error },
-    #[error("{context}")]
+    #[error("{context}: {source}")]
     Io { context: String, source: std::io::Error },
+}
+
+impl Error {
+    fn broken(position: u64, detail: impl Into<String>) -> Self {
+        Self::Broken { position, detail: detail.into() }
+    }
+
+    fn io(context: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let context = context.into();
+        move |source| Self::Io { context, source }
+    }
+
+    fn sqlite(context: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> Self {
+        let context = context.into();
+        move |source| Self::Sqlite { context, source }
+    }
 }
 
 /// A record made durable, with the hash it got.
@@ -31,4 +67,9 @@ pub enum Error {
 pub struct Sealed {
     pub record: Record,
     pub hash: Digest,
+}
+
+/// The hash of a record: what came before it in its tree, then its own JSON text.
+pub fn chained(previous: Digest, body: &str) -> Digest {
+    Digest::of_parts(&[&previous.0, body.as_bytes()])
 }

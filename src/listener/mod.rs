@@ -1,1 +1,40 @@
-//! Placeholder.
+//! The kit for listeners written in Rust that run as processes of their own: frames in, typed
+//! payloads to a handler, frames out. `docs/PROTOCOL.md` is the law it implements.
+//!
+//! **Invariant:** a listener meets the pump only over its standard input and output; nothing
+//! here knows one.
+//!
+//! ```no_run
+//! use organism::listener::{Payload, Request, serve};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Greet { name: String }
+//! impl Payload for Greet {
+//!     const NAMESPACE: &'static str = "urn:example:greeter";
+//!     const NAME: &'static str = "greet";
+//! }
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Greeting { text: String }
+//! impl Payload for Greeting {
+//!     const NAMESPACE: &'static str = "urn:example:greeter";
+//!     const NAME: &'static str = "greeting";
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     serve(|greet: Greet, _: &Request| {
+//!         Ok::<_, String>(Greeting { text: format!("hello, {}", greet.name) })
+//!     })
+//! }
+//! ```
+
+pub mod conformance;
+mod connection;
+mod payload;
+mod request;
+mod serve;
+
+pub use payload::{IntoReply, Payload, Reply};
+pub use request::{Alive, ReadError, Received, Request};
+pub use serve::{Listener, serve};

@@ -1,19 +1,42 @@
 //! The gate: every rule a payload must pass, in order, before it is a message.
+//!
+//! There is one gate and no way around it: what clients, listeners, models and the core itself
+//! write is checked here, at a cost that is bounded before it is spent. The first rule that
+//! fails decides. What was checked is what is recorded and delivered, byte for byte.
+//!
+//! Must not know the state of threads: rules that depend on it are the pump's.
 
-use std::sync::Arc;
+mod asked;
+mod submission;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::contract::{Contracts, Meaning};
-use crate::envelope::{Payload, Refusal};
+use crate::envelope::{self, Payload, Refusal, Rule};
 use crate::ids::{ListenerName, PayloadName};
+use crate::limits;
 use crate::schema::Schemas;
-use crate::system::Primitive;
+use crate::system::{self, Primitive};
+use crate::xml::findings::Place;
+use crate::xml::scan::{Breach, Nested, scan};
+use submission::Submission;
+
+/// What a sender is told of a name outside its vocabulary. The same for names that nobody has,
+/// for names it may not use, and for senders nobody knows: more would reveal who is there.
+pub const NOT_IN_VOCABULARY: &str =
+    "not a payload you can send; use only the payload names you were given";
 
 /// The gate of one config: contracts and schemas. Cheap to clone; used from many threads.
 #[derive(Clone)]
 pub struct Gate {
     pub contracts: Arc<Contracts>,
     pub schemas: Schemas,
+    examples: Examples,
 }
+
+/// What a refused payload should have looked like, made up once for each name.
+type Examples = Arc<Mutex<HashMap<PayloadName, Option<String>>>>;
 
 /// A payload that passed every rule that does not depend on the state of threads: only
 /// [`Gate::check`] makes one. The pump turns it into an admitted message or refuses it by
@@ -49,4 +72,184 @@ impl Checked {
     pub fn inner(&self) -> Option<&Checked> {
         self.inner.as_deref()
     }
+}
+
+/// One element that passed the rules on its text alone.
+struct Element<'a> {
+    name: PayloadName,
+    text: &'a str,
+}
+
+impl Gate {
+    pub fn new(contracts: Arc<Contracts>, schemas: Schemas) -> Self {
+        Self { contracts, schemas, examples: Examples::default() }
+    }
+
+    /// Checks one payload of `sender`: `text` is the element and whatever stands around it.
+    ///
+    /// # Errors
+    /// The first rule it breaks, with its place in `text`, ready to be recorded.
+    pub fn check(&self, sender: &ListenerName, text: &[u8]) -> Result<Checked, Refusal> {
+        let (element, submission) = read(text)?;
+        not_reserved(&element, &submission)?;
+        // The rule on the thread stands here; only the pump knows which threads there are.
+        let meaning = self.meaning(sender, &element, &submission)?;
+        self.valid(&element, &submission)?;
+        let (primitive, inner) = match meaning {
+            Meaning::Primitive => self.asked(sender, &element, &submission)?,
+            _ => (None, None),
+        };
+        // The rule on the budget stands here; it is the pump's too.
+        let payload = Payload::new(element.text);
+        Ok(Checked { name: element.name, meaning, payload, primitive, inner })
+    }
+
+    /// Checks what the core itself is about to write: a core word, valid by its schema.
+    ///
+    /// # Errors
+    /// A refusal here is a bug of the core, not of a sender.
+    pub fn check_core(&self, text: &[u8]) -> Result<(PayloadName, Payload), Refusal> {
+        let (element, submission) = read(text)?;
+        if &*element.name.namespace != system::NAMESPACE {
+            let message = "the core writes words of its own namespace only";
+            return Err(submission.refuse(Rule::ReservedName, message));
+        }
+        self.valid(&element, &submission)?;
+        Ok((element.name, Payload::new(element.text)))
+    }
+
+    /// One lookup, one branch: unknown names, forbidden names and unknown senders alike.
+    fn meaning(
+        &self,
+        sender: &ListenerName,
+        element: &Element<'_>,
+        submission: &Submission<'_>,
+    ) -> Result<Meaning, Refusal> {
+        let vocabulary = self.contracts.vocabulary(sender);
+        match vocabulary.and_then(|words| words.meaning(&element.name)) {
+            Some(meaning) => Ok(meaning.clone()),
+            None => Err(Refusal::new(Rule::NotInVocabulary, NOT_IN_VOCABULARY, submission.text)),
+        }
+    }
+
+    fn valid(&self, element: &Element<'_>, submission: &Submission<'_>) -> Result<(), Refusal> {
+        match self.schemas.validate(&element.name, element.text.as_bytes()) {
+            Ok(()) => Ok(()),
+            Err(findings) => {
+                let refusal = submission.refuse_findings(&findings);
+                Err(Refusal { expected: self.example(&element.name), ..refusal })
+            }
+        }
+    }
+
+    /// Making one up costs far more than a refusal may.
+    fn example(&self, name: &PayloadName) -> Option<String> {
+        let known = || self.examples.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(example) = known().get(name) {
+            return example.clone();
+        }
+        let example = self.schemas.example(name);
+        let example = example.filter(|e| e.len() <= limits::REFUSAL_EXAMPLE_BYTES_MAX);
+        known().insert(name.clone(), example.clone());
+        example
+    }
+
+    /// Reads a primitive, and checks the payload inside it as the sender's own.
+    fn asked(
+        &self,
+        sender: &ListenerName,
+        element: &Element<'_>,
+        submission: &Submission<'_>,
+    ) -> Result<(Option<Primitive>, Option<Box<Checked>>), Refusal> {
+        let invalid = |message: String| submission.refuse(Rule::SchemaInvalid, message);
+        let primitive = asked::read(&element.name.local, element.text).map_err(invalid)?;
+        let inner = asked::inner(&primitive, element.text).map_err(invalid)?;
+        let inner = match inner {
+            Some(nested) => {
+                let nested = self.named(sender, nested);
+                let outer = submission.within(&primitive, &nested);
+                Some(Box::new(self.check_inner(sender, &nested, &outer)?))
+            }
+            None => None,
+        };
+        Ok((Some(primitive), inner))
+    }
+
+    /// A bare name inside a bare primitive is in the core's namespace, where nobody means it to
+    /// be: like any bare name of an agent, it is looked up among what the sender may call.
+    fn named(&self, sender: &ListenerName, nested: Nested) -> Nested {
+        let meant = || {
+            let name = scan(nested.text.as_bytes()).ok()?.name;
+            if &*name.namespace != system::NAMESPACE || self.schemas.contains(&name) {
+                return None;
+            }
+            let mut words = self.contracts.vocabulary(sender)?.iter();
+            let (meant, _) = words.find(|(word, meaning)| {
+                word.local == name.local && matches!(meaning, Meaning::Own | Meaning::Call { .. })
+            })?;
+            let plain = !meant.namespace.contains(['<', '&', '"', '\'']);
+            if plain { nested.rebind(&meant.namespace) } else { None }
+        };
+        meant().unwrap_or(nested)
+    }
+
+    /// The same rules for a payload inside a primitive, which must open a call.
+    fn check_inner(
+        &self,
+        sender: &ListenerName,
+        nested: &Nested,
+        submission: &Submission<'_>,
+    ) -> Result<Checked, Refusal> {
+        let text = nested.text.as_bytes();
+        let scanned = scan(text)
+            .map_err(|violation| submission.refuse(rule_of(violation.breach), violation.message))?;
+        let element = Element { name: scanned.name, text: &nested.text };
+        not_reserved(&element, submission)?;
+        let meaning = self.meaning(sender, &element, submission)?;
+        if !matches!(meaning, Meaning::Own | Meaning::Call { .. }) {
+            let message = "the payload inside opens no call; \
+                           write one that a peer or you yourself accept";
+            return Err(submission.refuse(Rule::SchemaInvalid, message));
+        }
+        self.valid(&element, submission)?;
+        let payload = Payload::new(element.text);
+        Ok(Checked { name: element.name, meaning, payload, primitive: None, inner: None })
+    }
+}
+
+/// The rules on the text alone: from its size to its one root.
+fn read(text: &[u8]) -> Result<(Element<'_>, Submission<'_>), Refusal> {
+    let scanned = scan(text).map_err(|violation| {
+        let refusal = Refusal::new(rule_of(violation.breach), violation.message, text);
+        refusal.at(Place::at(text, violation.offset))
+    })?;
+    let base = Place::at(text, scanned.root.start);
+    let root = text.get(scanned.root).map(std::str::from_utf8);
+    let root = root.and_then(Result::ok).expect("a scanned root lies in the text, on characters");
+    Ok((Element { name: scanned.name, text: root }, Submission { text, base, added: 0..0 }))
+}
+
+fn rule_of(breach: Breach) -> Rule {
+    match breach {
+        Breach::Size => Rule::TooLarge,
+        Breach::Encoding => Rule::NotUtf8,
+        Breach::Forbidden => Rule::Forbidden,
+        Breach::Complexity => Rule::TooComplex,
+        Breach::Form => Rule::NotWellFormed,
+        Breach::Roots => Rule::NotOneRoot,
+    }
+}
+
+/// Envelopes are never payloads, and of the core's words a sender has primitives and notes.
+fn not_reserved(element: &Element<'_>, submission: &Submission<'_>) -> Result<(), Refusal> {
+    let PayloadName { namespace, local } = &element.name;
+    let asked = Primitive::WORDS.iter().chain(&system::NOTES);
+    let message = match &**namespace {
+        envelope::NAMESPACE => "an envelope is no payload; send the payload alone",
+        system::NAMESPACE if !asked.clone().any(|word| *word == &**local) => {
+            "only the core writes payloads of this name"
+        }
+        _ => return Ok(()),
+    };
+    Err(submission.refuse(Rule::ReservedName, message))
 }

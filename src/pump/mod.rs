@@ -2,4 +2,6 @@
 //!
 //! **Invariant:** nothing here knows NATS, HTTP, JSON or terminals.
 
+pub mod core;
+pub mod driver;
 pub mod gate;

@@ -1,7 +1,325 @@
-//! What only the core writes. Placeholder.
+//! What only the core writes: each answer, and its one way of being written.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ErrorCode, NAMESPACE, WaitFor};
+use crate::clock::Time;
+use crate::envelope::{Payload, Refusal};
+use crate::ids::{Digest, ListenerName, PayloadName, ThreadId, TimerId};
+use crate::xml::findings::Finding;
+use crate::xml::write::{escape_attribute, escape_text};
+
+/// How the work of another thread ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ThreadStatus {
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl ThreadStatus {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// "Your payload was not understood": what, where, and what was expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Huh {
+    pub code: String,
+    pub reasons: Vec<Finding>,
+    pub expected: Option<String>,
+    /// The attempt as it was written, shortened; never for names that may not be revealed.
+    pub attempt: Option<String>,
+}
+
+/// Characters of a refused payload that are shown back to its sender.
+const ATTEMPT_CHARS: usize = 400;
+
+impl Huh {
+    /// Feedback for one refused payload.
+    pub fn of(refusal: &Refusal) -> Self {
+        let place = refusal.place.clone().unwrap_or_default();
+        let attempt = refusal.head.chars().take(ATTEMPT_CHARS).collect::<String>();
+        Self {
+            code: refusal.rule.code().to_owned(),
+            reasons: vec![Finding::new(refusal.rule.code(), place, &refusal.message)],
+            expected: refusal.expected.clone(),
+            attempt: (!refusal.is_uniform() && !attempt.is_empty()).then_some(attempt),
+        }
+    }
+
+    /// Feedback for what belongs to no payload; `None` when nothing was wrong.
+    pub fn about(findings: &[Finding]) -> Option<Self> {
+        let code = findings.first()?.code.clone();
+        Some(Self { code, reasons: findings.to_vec(), expected: None, attempt: None })
+    }
+}
 
 /// A system payload.
-pub struct Answer;
-pub struct Huh;
-pub struct ErrorCode;
-pub struct ThreadStatus;
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    ThreadSpawned {
+        assigned: ThreadId,
+        parent: ThreadId,
+    },
+    ThreadResult {
+        thread: ThreadId,
+        status: ThreadStatus,
+        payloads: Vec<Payload>,
+    },
+    ThreadError {
+        unknown_id: String,
+    },
+    Waiting {
+        until: WaitFor,
+        threads: usize,
+        timers: usize,
+    },
+    ContextCleared {
+        kept: u32,
+    },
+    TimerSet {
+        timer: TimerId,
+        fires_at: Time,
+        label: Option<String>,
+    },
+    TimerFired {
+        timer: TimerId,
+        label: Option<String>,
+    },
+    TimerCancelled {
+        timer: TimerId,
+        label: Option<String>,
+    },
+    Huh(Huh),
+    Error {
+        code: ErrorCode,
+        about: Option<String>,
+        message: String,
+        retry_after: Option<Duration>,
+    },
+    Ack,
+    BudgetWarning {
+        budget: String,
+        used: u64,
+        limit: u64,
+    },
+    Boot {
+        epoch: u32,
+        version: String,
+        config: Digest,
+    },
+    ShutdownSignal {
+        reason: String,
+    },
+    ListenerJoined {
+        name: ListenerName,
+        detail: String,
+    },
+    ListenerLeft {
+        name: ListenerName,
+        detail: String,
+    },
+    OperatorAction {
+        action: String,
+        by: ListenerName,
+        thread: ThreadId,
+        reason: String,
+    },
+    /// Complete as the agent's host wrote it.
+    ModelTurn(String),
+}
+
+impl Answer {
+    pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self::Error { code, about: None, message: message.into(), retry_after: None }
+    }
+
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::ThreadSpawned { .. } => "thread-spawned",
+            Self::ThreadResult { .. } => "thread-result",
+            Self::ThreadError { .. } => "system-thread-error",
+            Self::Waiting { .. } => "waiting",
+            Self::ContextCleared { .. } => "context-cleared",
+            Self::TimerSet { .. } => "timer-set",
+            Self::TimerFired { .. } => "timer-fired",
+            Self::TimerCancelled { .. } => "timer-cancelled",
+            Self::Huh(_) => "huh",
+            Self::Error { .. } => "system-error",
+            Self::Ack => "ack",
+            Self::BudgetWarning { .. } => "budget-warning",
+            Self::Boot { .. } => "boot",
+            Self::ShutdownSignal { .. } => "shutdown-signal",
+            Self::ListenerJoined { .. } => "listener-joined",
+            Self::ListenerLeft { .. } => "listener-left",
+            Self::OperatorAction { .. } => "operator-action",
+            Self::ModelTurn(_) => "model-turn",
+        }
+    }
+
+    pub fn name(&self) -> PayloadName {
+        super::name(self.word())
+    }
+
+    /// The payload. Written with a prefix where it holds other payloads: a default namespace
+    /// would change the meaning of their unqualified children.
+    pub fn payload(&self) -> Payload {
+        match self {
+            Self::ThreadSpawned { assigned, parent } => Tag::new(self.word())
+                .with("assigned_id", assigned)
+                .with("parent_id", parent)
+                .with("message", "Thread spawned successfully.")
+                .empty(),
+            Self::ThreadResult { thread, status, payloads } => {
+                thread_result(thread, *status, payloads)
+            }
+            Self::ThreadError { unknown_id } => Tag::new(self.word())
+                .with("unknown_id", unknown_id)
+                .with("code", "unknown_thread")
+                .with("message", "Unknown thread; emit <spawn-thread/> to create.")
+                .empty(),
+            Self::Waiting { until, threads, timers } => {
+                let until = if *until == WaitFor::All { "all" } else { "any" };
+                let tag = Tag::new(self.word()).with("for", until);
+                tag.with("threads", threads).with("timers", timers).empty()
+            }
+            Self::ContextCleared { kept } => {
+                Tag::new(self.word()).with("kept_messages", kept).empty()
+            }
+            Self::TimerSet { timer, fires_at, label } => Tag::new(self.word())
+                .with("timer_id", timer)
+                .with("fires_at", fires_at)
+                .maybe("label", label.as_ref())
+                .empty(),
+            Self::TimerFired { timer, label } | Self::TimerCancelled { timer, label } => {
+                Tag::new(self.word()).with("timer_id", timer).maybe("label", label.as_ref()).empty()
+            }
+            Self::Huh(huh) => write_huh(huh),
+            Self::Error { code, about, message, retry_after } => Tag::new(self.word())
+                .with("code", code)
+                .with("retry_allowed", code.retry_allowed())
+                .maybe("about", about.as_ref())
+                .maybe("retry_after", retry_after.map(|d| format!("PT{}S", d.as_secs_f64())))
+                .text(message),
+            Self::Ack => Tag::new(self.word()).empty(),
+            Self::BudgetWarning { budget, used, limit } => Tag::new(self.word())
+                .with("budget", budget)
+                .with("used", used)
+                .with("limit", limit)
+                .empty(),
+            Self::Boot { epoch, version, config } => Tag::new(self.word())
+                .with("epoch", epoch)
+                .with("version", version)
+                .with("config", config)
+                .empty(),
+            Self::ShutdownSignal { reason } => Tag::new(self.word()).with("reason", reason).empty(),
+            Self::ListenerJoined { name, detail } | Self::ListenerLeft { name, detail } => {
+                Tag::new(self.word()).with("name", name).with("detail", detail).empty()
+            }
+            Self::OperatorAction { action, by, thread, reason } => Tag::new(self.word())
+                .with("action", action)
+                .with("by", by)
+                .with("thread_id", thread)
+                .with("reason", reason)
+                .empty(),
+            Self::ModelTurn(text) => Payload::new(text.as_str()),
+        }
+    }
+}
+
+fn thread_result(thread: &ThreadId, status: ThreadStatus, payloads: &[Payload]) -> Payload {
+    let mut out = format!(
+        "<c:thread-result xmlns:c=\"{NAMESPACE}\" thread_id=\"{thread}\" status=\"{}\"",
+        status.as_str()
+    );
+    if payloads.is_empty() {
+        out.push_str("/>");
+        return Payload::new(out);
+    }
+    out.push('>');
+    for payload in payloads {
+        out.push_str(payload.as_str());
+    }
+    out.push_str("</c:thread-result>");
+    Payload::new(out)
+}
+
+fn write_huh(huh: &Huh) -> Payload {
+    let mut inner = String::new();
+    for reason in &huh.reasons {
+        let mut tag = Tag::child("reason").with("code", &reason.code);
+        if reason.place.line > 0 {
+            tag = tag.with("line", reason.place.line).with("column", reason.place.column);
+        }
+        let tag = tag.maybe("path", reason.place.path.as_ref());
+        inner.push_str(tag.text(&reason.message).as_str());
+    }
+    for (word, text) in [("expected", &huh.expected), ("attempt", &huh.attempt)] {
+        if let Some(text) = text {
+            inner.push_str(Tag::child(word).text(text).as_str());
+        }
+    }
+    Tag::new("huh").with("code", &huh.code).raw(&inner)
+}
+
+/// A start tag in the making.
+struct Tag {
+    word: &'static str,
+    out: String,
+}
+
+impl Tag {
+    /// In the core's namespace, bound here.
+    fn new(word: &'static str) -> Self {
+        Self { word, out: format!("<{word} xmlns=\"{NAMESPACE}\"") }
+    }
+
+    /// Inside an element that has bound the namespace.
+    fn child(word: &'static str) -> Self {
+        Self { word, out: format!("<{word}") }
+    }
+
+    fn with(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+        let value = value.to_string();
+        let _ = write!(self.out, " {name}=\"{}\"", escape_attribute(&legal(&value)));
+        self
+    }
+
+    fn maybe(self, name: &str, value: Option<impl std::fmt::Display>) -> Self {
+        match value {
+            Some(value) => self.with(name, value),
+            None => self,
+        }
+    }
+
+    fn empty(mut self) -> Payload {
+        self.out.push_str("/>");
+        Payload::new(self.out)
+    }
+
+    fn text(self, text: &str) -> Payload {
+        let text = legal(text);
+        self.raw(&escape_text(&text))
+    }
+
+    fn raw(mut self, inner: &str) -> Payload {
+        let _ = write!(self.out, ">{inner}</{}>", self.word);
+        Payload::new(self.out)
+    }
+}
+
+/// What XML cannot carry is shown as U+FFFD: an answer about rubbish must itself be readable.
+fn legal(text: &str) -> String {
+    let illegal = |c: char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
+    text.chars().map(|c| if illegal(c) { '\u{fffd}' } else { c }).collect()
+}

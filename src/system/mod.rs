@@ -3,10 +3,12 @@
 //! Every word is in `schemas/core.xsd`; a test holds this table and that file together.
 
 mod answers;
+mod errors;
 mod primitive;
 
-pub use answers::{Answer, ErrorCode, Huh, ThreadStatus};
-pub use primitive::{Primitive, WaitFor};
+pub use answers::{Answer, Huh, ThreadStatus};
+pub use errors::ErrorCode;
+pub use primitive::{Primitive, WaitFor, When};
 
 use crate::ids::PayloadName;
 

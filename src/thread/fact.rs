@@ -59,7 +59,7 @@ pub enum TimerEnd {
 
 /// One thing that is so from here on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "fact", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum Fact {
     /// A pump started on this journal.
     Booted {
@@ -110,6 +110,10 @@ pub enum Fact {
     Waiting {
         call: CallId,
         until: WaitFor,
+    },
+    /// Something else than what it waited for ended a wait.
+    WaitEnded {
+        call: CallId,
     },
     TimerSet {
         timer: TimerId,

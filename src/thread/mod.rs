@@ -3,8 +3,11 @@
 //! State changes by [`Fact`]s alone, so what is rebuilt from the journal is what was live.
 //! Must not know I/O, clocks or channels.
 
+mod apply;
 mod fact;
 mod record;
+mod state;
 
 pub use fact::{Closing, Fact, Opener, Opening, TimerEnd};
 pub use record::{Input, Record, Verdict};
+pub use state::{Awaited, Call, KeyUse, Pending, Slot, State, Thread, Timer, Tree, Usage};

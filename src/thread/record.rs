@@ -20,7 +20,7 @@ pub enum Verdict {
 
 /// What was processed: enough to feed it to a fresh pump again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "input", rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 pub enum Input {
     Boot {
         detail: String,
@@ -29,7 +29,7 @@ pub enum Input {
         id: MessageId,
         client: ListenerName,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        thread: Option<ThreadId>,
+        thread: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         suggested: Option<String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,6 +56,10 @@ pub enum Input {
     },
     Timer {
         timer: TimerId,
+    },
+    /// The config no longer has the listener of this call.
+    Gone {
+        call: CallId,
     },
     Cancel {
         thread: ThreadId,
@@ -86,7 +90,6 @@ pub struct Record {
     pub previous: Position,
     pub previous_hash: Digest,
     pub time: Time,
-    #[serde(flatten)]
     pub input: Input,
     pub facts: Vec<Fact>,
 }
@@ -96,6 +99,14 @@ impl Record {
     pub fn payloads(&self) -> impl Iterator<Item = &crate::envelope::Payload> {
         self.facts.iter().filter_map(|fact| match fact {
             Fact::Accepted { message, .. } => Some(&message.payload),
+            _ => None,
+        })
+    }
+
+    /// The same payloads, for whoever reads a record and puts the bytes in.
+    pub fn payloads_mut(&mut self) -> impl Iterator<Item = &mut crate::envelope::Payload> {
+        self.facts.iter_mut().filter_map(|fact| match fact {
+            Fact::Accepted { message, .. } => Some(&mut message.payload),
             _ => None,
         })
     }

@@ -2,8 +2,10 @@
 //!
 //! Knows nothing of envelopes or schemas, and nothing here is async.
 
+pub mod element;
 pub mod extract;
 pub mod findings;
 pub mod scan;
 pub mod shape;
+pub mod tree;
 pub mod write;

@@ -1,1 +1,38 @@
-//! Tests of bus.
+//! Hosts: one suite for every kind, and what only processes can do wrong.
+
+mod conformance;
+mod ear;
+mod faults;
+mod kit;
+mod suite;
+
+macro_rules! listener_suite {
+    ($($host:ident)|+) => { $(
+        mod $host {
+            use super::{ear::Ear, suite};
+            listener_suite!(@ $host:
+                a_delivery_is_answered_once
+                a_handler_sees_every_message_and_which_are_new
+                an_empty_answer_has_no_payloads
+                two_payloads_come_in_order
+                a_thousand_payloads_come_in_order
+                a_crash_is_retried_and_the_next_delivery_is_served
+                heartbeats_come_before_the_answer
+                a_cancelled_handler_may_still_answer
+                a_handler_deaf_to_cancel_is_stopped_and_the_next_delivery_is_served
+                deliveries_run_in_parallel
+                what_runs_may_end_when_the_host_is_drained
+                what_will_not_end_is_stopped_when_the_host_is_drained
+                nothing_is_taken_after_a_drain
+            );
+        }
+    )+ };
+    (@ $host:ident: $($claim:ident)+) => { $(
+        #[tokio::test]
+        async fn $claim() {
+            suite::$claim(Ear::hosting(suite::fixture::$host)).await;
+        }
+    )+ };
+}
+
+listener_suite!(native | process);

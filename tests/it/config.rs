@@ -1,1 +1,60 @@
-//! Tests of config.
+//! Configs: wrong ones and what is said about each, good ones and what becomes of them.
+//!
+//! Each `tests/data/config/*.toml` ends with what is expected of it: one line `#! code
+//! line:column help` a problem (with the file's name where it is another), in order and complete; `#env NAME=value` sets a variable.
+
+mod command;
+mod good;
+mod wrong;
+
+use std::path::{Path, PathBuf};
+
+use organism::config::{Config, Problems, Surroundings, load};
+
+/// Where the wrong configs lie.
+fn data() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/config")
+}
+
+/// An environment with nothing in it but `variables`.
+fn surroundings(directory: &Path, variables: &[(&str, &str)]) -> Surroundings {
+    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    Surroundings {
+        variables: variables.iter().map(own).collect(),
+        directory: directory.to_owned(),
+        program_directory: None,
+    }
+}
+
+/// Loads `text` as a config that lies beside the test data's schemas and programs.
+fn load_text(text: impl AsRef<[u8]>, variables: &[(&str, &str)]) -> Result<Config, Problems> {
+    let directory = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(data()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|ending| ending != "toml") {
+            std::fs::copy(&path, directory.path().join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    std::fs::write(directory.path().join("organism.toml"), text).unwrap();
+    load(Path::new("organism.toml"), &surroundings(directory.path(), variables))
+}
+
+/// The text of the good config with one part of it replaced.
+fn good_with(from: &str, to: &str) -> String {
+    let good = std::fs::read_to_string(data().join("good.toml")).unwrap();
+    assert!(good.contains(from), "the good config has no `{from}`");
+    good.replacen(from, to, 1)
+}
+
+/// `code line:column help` of each problem, with the file where it is not the config.
+fn said(result: &Result<Config, Problems>) -> Vec<String> {
+    let Err(problems) = result else { return Vec::new() };
+    let say = |problem: &organism::config::Problem| {
+        let (line, column) = problem.place.line_and_column();
+        let help = problem.help.clone().unwrap_or_default();
+        let name = problem.place.source.name();
+        let name = if name.ends_with(".toml") { String::new() } else { format!("{name}:") };
+        format!("{} {name}{line}:{column} {help}", problem.code)
+    };
+    problems.iter().map(say).collect()
+}

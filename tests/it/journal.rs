@@ -1,1 +1,83 @@
-//! Tests of journal.
+//! What every journal promises, and what an embedded one promises beyond that.
+
+mod damage;
+mod death;
+pub mod script;
+mod sql;
+mod suite;
+
+use std::path::PathBuf;
+
+use organism::clock::Time;
+use organism::journal::sqlite::{Journal, Reader};
+use organism::journal::{Error, Sealed};
+use organism::thread::Record;
+use tempfile::TempDir;
+
+/// A directory for a journal, and one for what is kept outside it.
+pub struct Place {
+    pub home: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self { home: TempDir::new().unwrap() }
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.home.path().join("data")
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.home.path().join("state")
+    }
+
+    pub fn open(&self) -> Result<Journal, Error> {
+        self.open_with(&mut |_| Ok(()))
+    }
+
+    pub fn open_with(
+        &self,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Journal, Error> {
+        Journal::open(&self.data(), &self.state(), visit)
+    }
+
+    pub fn reader(&self) -> Reader {
+        Reader::open(&self.data()).unwrap()
+    }
+
+    /// Everything as it stands now, as a power cut would leave it.
+    pub fn copy(&self) -> Self {
+        let copy = Self::new();
+        for from in [self.data(), self.state()] {
+            let to = copy.home.path().join(from.file_name().unwrap());
+            std::fs::create_dir_all(&to).unwrap();
+            for file in std::fs::read_dir(&from).unwrap() {
+                let file = file.unwrap();
+                // SQLite rebuilds its shared-memory file; a copy of it would be from another run.
+                if file.path().extension().is_none_or(|kind| kind != "db-shm") {
+                    std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+                }
+            }
+        }
+        copy
+    }
+
+    /// A closed journal that holds these records, appended in groups of three.
+    pub fn with(records: &mut [Record]) -> Self {
+        let place = Self::new();
+        let mut journal = place.open().unwrap();
+        for group in records.chunks_mut(3) {
+            journal.append(group).unwrap();
+        }
+        let end = records.last().map_or(Time(0), |record| record.time);
+        journal.close(end).unwrap();
+        place
+    }
+
+    pub fn records(&self) -> Vec<Sealed> {
+        let reader = self.reader();
+        reader.records(organism::ids::Position(1), reader.last().unwrap()).unwrap()
+    }
+}

@@ -14,4 +14,5 @@ mod extract;
 mod gate;
 mod journal;
 mod listeners;
+mod pump;
 mod schema;

@@ -1,1 +1,42 @@
-fn main() {}
+//! `code-search ROOT`: a listener that searches one directory tree.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use code_search::payload::{Extract, Failure, Search};
+use code_search::tree::Tree;
+use organism::listener::{Listener, Payload, Reply, Request};
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let (Some(root), None) = (arguments.next(), arguments.next()) else {
+        return fail("usage: code-search ROOT, where ROOT is the directory to search");
+    };
+    let tree = match Tree::open(Path::new(&root)) {
+        Ok(tree) => tree,
+        Err(error) => return fail(&format!("cannot search {}: {error}", root.display())),
+    };
+    let searched = tree.clone();
+    Listener::new()
+        .on(move |search: Search, request: &Request| {
+            let _alive = request.keep_alive();
+            reply(code_search::search(&searched, &search))
+        })
+        .on(move |extract: Extract, _: &Request| reply(code_search::extract(&tree, &extract)))
+        .serve()
+}
+
+/// What the tool cannot do is a result like any other.
+fn reply<P: Payload>(result: Result<P, code_search::ToolError>) -> Result<Reply, String> {
+    match result {
+        Ok(payload) => Reply::of(&payload),
+        Err(error) => Reply::of(&Failure::from(error)),
+    }
+}
+
+fn fail(reason: &str) -> ExitCode {
+    // Where even standard error is closed, the exit code has to say it.
+    let _ = writeln!(std::io::stderr(), "{reason}");
+    ExitCode::from(2)
+}

@@ -1,0 +1,331 @@
+//! Where a definition begins and ends: by its brackets, its indentation or its headings.
+
+/// How a language closes what it opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    Braces(Lexis),
+    Indented,
+    Headings,
+    /// Braces where the definition has one, else indentation.
+    Guessed,
+}
+
+/// What tells brackets in code from brackets in strings and comments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lexis {
+    /// A complete line may end a statement, without `;`.
+    newline_ends: bool,
+    /// What opens a comment that runs to the end of its line.
+    line_comment: &'static str,
+    /// `'` also begins a lifetime.
+    lifetimes: bool,
+    /// `'…'` is a string rather than a character.
+    single_quoted: bool,
+    /// `` `…` `` is a string that may span lines.
+    backticks: bool,
+}
+
+const C: Lexis = Lexis {
+    newline_ends: false,
+    line_comment: "//",
+    lifetimes: false,
+    single_quoted: false,
+    backticks: false,
+};
+
+impl Shape {
+    pub const C: Self = Self::Braces(C);
+    pub const RUST: Self = Self::Braces(Lexis { lifetimes: true, ..C });
+    pub const GO: Self = Self::Braces(Lexis { newline_ends: true, backticks: true, ..C });
+    pub const SCRIPT: Self =
+        Self::Braces(Lexis { newline_ends: true, single_quoted: true, backticks: true, ..C });
+    pub const SHELL: Self =
+        Self::Braces(Lexis { newline_ends: true, single_quoted: true, line_comment: "#", ..C });
+}
+
+/// The last line of what begins at `start`; the file's last where nothing closes it.
+pub fn end(lines: &[&str], start: usize, shape: Shape) -> usize {
+    match shape {
+        Shape::Braces(lexis) => braces_end(lines, start, lexis),
+        Shape::Indented => indented_end(lines, start),
+        Shape::Headings => headings_end(lines, start),
+        Shape::Guessed => {
+            let opens = lines.iter().skip(start).take(2).any(|line| line.trim_end().ends_with('{'));
+            if opens { braces_end(lines, start, C) } else { indented_end(lines, start) }
+        }
+    }
+}
+
+/// The first of the comment, attribute and decorator lines that stand directly above `start`.
+pub fn lead(lines: &[&str], start: usize, shape: Shape) -> usize {
+    let belongs = |line: &str| {
+        let line = line.trim_start();
+        match shape {
+            Shape::Headings => false,
+            Shape::Indented => line.starts_with('@') || line.starts_with('#'),
+            Shape::Braces(_) | Shape::Guessed => {
+                // `#include` and its kin stand for themselves.
+                let directive = line.starts_with("#include") || line.starts_with("#define");
+                ["//", "#", "@", "/*", "* ", "*/"].iter().any(|lead| line.starts_with(lead))
+                    && !directive
+            }
+        }
+    };
+    let above = lines.iter().take(start).rev().take_while(|line| belongs(line)).count();
+    start - above
+}
+
+/// For each line, whether it begins in code rather than inside a string, comment or fence.
+pub fn code_lines(lines: &[&str], shape: Shape) -> Vec<bool> {
+    let mut scan = Scan::default();
+    let mut fenced = false;
+    let each = |line: &&str| match shape {
+        Shape::Braces(lexis) => {
+            let code = scan.inside.is_none();
+            scan.line(line, lexis, |_| {});
+            code
+        }
+        Shape::Indented => {
+            let code = scan.inside.is_none();
+            scan.python(line);
+            code
+        }
+        Shape::Headings => {
+            let fence = line.trim_start().starts_with("```");
+            fenced ^= fence;
+            !fenced && !fence
+        }
+        Shape::Guessed => true,
+    };
+    lines.iter().map(each).collect()
+}
+
+fn braces_end(lines: &[&str], start: usize, lexis: Lexis) -> usize {
+    let mut scan = Scan::default();
+    for (at, line) in lines.iter().enumerate().skip(start) {
+        if at == start && line.trim_start().starts_with('#') && lexis.line_comment != "#" {
+            return directive_end(lines, start);
+        }
+        let mut closed = false;
+        let mut depth = scan.depth;
+        scan.line(line, lexis, |token| {
+            match token {
+                '{' | '(' | '[' => {
+                    depth += 1;
+                    closed = false;
+                }
+                '}' | ')' | ']' => {
+                    depth -= 1;
+                    closed |= token == '}' && depth <= 0;
+                }
+                ';' if depth <= 0 => closed = true,
+                _ => {}
+            };
+        });
+        if closed || depth < 0 {
+            return at;
+        }
+        let ends = lexis.newline_ends && depth == 0 && scan.inside.is_none();
+        if ends && !goes_on(line, lines.get(at + 1).copied()) {
+            return at;
+        }
+    }
+    lines.len().saturating_sub(1).max(start)
+}
+
+/// A preprocessor line and its continuations.
+fn directive_end(lines: &[&str], start: usize) -> usize {
+    let continued = lines.iter().skip(start).take_while(|l| l.trim_end().ends_with('\\')).count();
+    (start + continued).min(lines.len().saturating_sub(1))
+}
+
+/// Whether a statement without `;` runs on past the end of its line.
+fn goes_on(line: &str, next: Option<&str>) -> bool {
+    let open_end = line.trim_end().ends_with(['=', ',', '|', '&', '(', '+', '?', ':', '>', '\\']);
+    let next = next.map(str::trim_start).unwrap_or_default();
+    open_end || next.starts_with(['{', '|', '&', '.', '?']) || next.starts_with("extends")
+}
+
+fn indented_end(lines: &[&str], start: usize) -> usize {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let own = lines.get(start).map_or(0, |line| indent(line));
+    let mut scan = Scan::default();
+    let mut last = start;
+    for (at, line) in lines.iter().enumerate().skip(start) {
+        let fresh = scan.depth <= 0 && scan.inside.is_none();
+        let blank = line.trim().is_empty();
+        let comment = line.trim_start().starts_with('#');
+        if at > start && fresh && !blank && indent(line) <= own {
+            if !comment || indent(line) < own {
+                return last;
+            }
+            continue;
+        }
+        scan.python(line);
+        if !blank {
+            last = at;
+        }
+    }
+    last
+}
+
+fn headings_end(lines: &[&str], start: usize) -> usize {
+    let level = |line: &str| line.len() - line.trim_start_matches('#').len();
+    let own = lines.get(start).map_or(1, |line| level(line));
+    let code = code_lines(lines, Shape::Headings);
+    let is_next = |at: usize, line: &str| {
+        let depth = level(line);
+        let heading = depth > 0 && line.trim_start_matches('#').starts_with(' ');
+        heading && depth <= own && code.get(at) == Some(&true)
+    };
+    let mut after = lines.iter().enumerate().skip(start + 1);
+    let next = after.find(|(at, line)| is_next(*at, line)).map_or(lines.len(), |(at, _)| at);
+    let body = lines.get(start..next).unwrap_or_default();
+    let blank = body.iter().rev().take_while(|line| line.trim().is_empty()).count();
+    (next - blank).saturating_sub(1).max(start)
+}
+
+/// What a line may begin inside of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    Comment,
+    /// Up to this character.
+    Text(char),
+    /// A Rust raw string, up to `"` and this many `#`.
+    Raw(usize),
+    /// Up to three of this character.
+    Triple(char),
+}
+
+/// Reads code a line at a time.
+#[derive(Default)]
+struct Scan {
+    inside: Option<Inside>,
+    /// Open brackets of any kind; below 0 where more were closed.
+    depth: i32,
+}
+
+impl Scan {
+    /// Tells `token` every bracket and semicolon that is code.
+    fn line(&mut self, line: &str, lexis: Lexis, mut token: impl FnMut(char)) {
+        let mut rest = line;
+        while let Some(c) = rest.chars().next() {
+            let step = match self.inside {
+                Some(inside) => self.step_inside(inside, rest, c),
+                None if rest.starts_with(lexis.line_comment) => rest.len(),
+                None => self.step_code(rest, c, line.len() - rest.len(), line, lexis, &mut token),
+            };
+            rest = rest.get(step..).unwrap_or_default();
+        }
+        // Only these run past the end of a line.
+        let spans = match self.inside {
+            Some(Inside::Text(quote)) => quote == '`' || lexis.lifetimes && quote == '"',
+            _ => true,
+        };
+        if !spans {
+            self.inside = None;
+        }
+    }
+
+    /// How many bytes of `rest`, whose first character is `c`, are dealt with.
+    fn step_code(
+        &mut self,
+        rest: &str,
+        c: char,
+        at: usize,
+        line: &str,
+        lexis: Lexis,
+        token: &mut impl FnMut(char),
+    ) -> usize {
+        if rest.starts_with("/*") && lexis.line_comment == "//" {
+            self.inside = Some(Inside::Comment);
+            return 2;
+        }
+        match c {
+            '"' => {
+                let before = line.get(..at).unwrap_or_default();
+                let hashes = before.len() - before.trim_end_matches('#').len();
+                let raw = before.trim_end_matches('#').ends_with('r') && lexis.lifetimes;
+                self.inside = Some(if raw { Inside::Raw(hashes) } else { Inside::Text('"') });
+            }
+            '\'' if lexis.single_quoted => self.inside = Some(Inside::Text('\'')),
+            '\'' => return character(rest),
+            '`' if lexis.backticks => self.inside = Some(Inside::Text('`')),
+            '{' | '(' | '[' => {
+                self.depth += 1;
+                token(c);
+            }
+            '}' | ')' | ']' => {
+                self.depth -= 1;
+                token(c);
+            }
+            ';' => token(c),
+            _ => {}
+        }
+        c.len_utf8()
+    }
+
+    fn step_inside(&mut self, inside: Inside, rest: &str, c: char) -> usize {
+        let closes = match inside {
+            Inside::Comment => rest.starts_with("*/").then_some(2),
+            Inside::Text(_) if c == '\\' => {
+                return 1 + rest.chars().nth(1).map_or(0, char::len_utf8);
+            }
+            Inside::Text(quote) => (c == quote).then_some(1),
+            Inside::Raw(hashes) => {
+                let hash =
+                    rest.strip_prefix('"').map(|r| r.len() - r.trim_start_matches('#').len());
+                hash.is_some_and(|found| found >= hashes).then_some(1 + hashes)
+            }
+            Inside::Triple(quote) => {
+                (rest.chars().take(3).filter(|found| *found == quote).count() == 3).then_some(3)
+            }
+        };
+        if closes.is_some() {
+            self.inside = None;
+        }
+        closes.unwrap_or(c.len_utf8())
+    }
+
+    /// The same for a line of Python.
+    fn python(&mut self, line: &str) {
+        let mut rest = line;
+        while let Some(c) = rest.chars().next() {
+            let step = match self.inside {
+                Some(inside) => self.step_inside(inside, rest, c),
+                None if c == '#' => rest.len(),
+                None if rest.starts_with(r#"""""#) || rest.starts_with("'''") => {
+                    self.inside = Some(Inside::Triple(c));
+                    3
+                }
+                None => {
+                    match c {
+                        '"' | '\'' => self.inside = Some(Inside::Text(c)),
+                        '{' | '(' | '[' => self.depth += 1,
+                        '}' | ')' | ']' => self.depth -= 1,
+                        _ => {}
+                    }
+                    c.len_utf8()
+                }
+            };
+            rest = rest.get(step..).unwrap_or_default();
+        }
+        if matches!(self.inside, Some(Inside::Text(_))) {
+            self.inside = None;
+        }
+    }
+}
+
+/// The length of a character such as `'{'` or `'\''`; a lone quote is a lifetime.
+fn character(rest: &str) -> usize {
+    let mut chars = rest.chars().skip(1);
+    match (chars.next(), chars.next()) {
+        (Some('\\'), Some(escaped)) => {
+            let after = 2 + escaped.len_utf8();
+            let close = rest.get(after..).and_then(|tail| tail.find('\''));
+            close.map_or(1, |close| after + close + 1)
+        }
+        (Some(c), Some('\'')) => 2 + c.len_utf8(),
+        _ => 1,
+    }
+}

@@ -1,0 +1,162 @@
+//! A file, a range of its lines, the surroundings of one line, or the definition of a symbol.
+
+use crate::limits;
+use crate::payload::{Extract, ExtractResult};
+use crate::symbol::{self, Definition};
+use crate::text;
+use crate::tool_error::{Code, ToolError};
+use crate::tree::{self, Tree};
+
+/// What a `file_path` points at within its file.
+#[derive(Debug, PartialEq, Eq)]
+enum Target {
+    Whole,
+    Symbol(String),
+    /// One line with its surroundings, from 1.
+    Around(usize),
+    /// Both ends included, from 1.
+    Range(usize, usize),
+}
+
+/// The `line` and `end_line` of the request take precedence over a `:line` in its path.
+pub fn extract(tree: &Tree, request: &Extract) -> Result<ExtractResult, ToolError> {
+    let (path, mut target) = split(tree, &request.file_path)?;
+    match (request.line, request.end_line) {
+        (Some(line), Some(end)) => target = Target::Range(line, end),
+        (Some(line), None) => target = Target::Around(line),
+        (None, Some(end)) => target = Target::Range(1, end),
+        (None, None) => {}
+    }
+    let content = read(tree, path)?;
+    let lines: Vec<&str> = content.lines().collect();
+    let file = tree::shown(&tree.resolve(path)?);
+    let mut notes = Vec::new();
+    let (first, last, symbol) = match target {
+        Target::Whole => (1, lines.len(), None),
+        Target::Around(line) => {
+            check(line, line, &lines, &file)?;
+            let first = line.saturating_sub(limits::SURROUNDING_LINES).max(1);
+            (first, (line + limits::SURROUNDING_LINES).min(lines.len()), None)
+        }
+        Target::Range(first, last) => {
+            check(first, last, &lines, &file)?;
+            (first, last.min(lines.len()), None)
+        }
+        Target::Symbol(name) => {
+            let found = find(&file, &lines, &name, &mut notes)?;
+            (found.first + 1, found.last + 1, Some(name))
+        }
+    };
+    let wanted = lines.get(first.saturating_sub(1)..last).unwrap_or_default();
+    let (text, taken) = bounded(wanted);
+    if taken < wanted.len() {
+        let next = first + taken;
+        notes
+            .push(format!("cut: lines {next} to {last} follow; ask for them by line and end_line"));
+    }
+    if lines.is_empty() {
+        notes.push("the file is empty".to_owned());
+    }
+    let end_line = (first + taken).saturating_sub(1).max(first);
+    Ok(ExtractResult { file_path: file, line: first, end_line, symbol, notes, text })
+}
+
+/// Takes the `#symbol`, `:line` or `:line-line` off a path, unless a file has that very name.
+fn split<'a>(tree: &Tree, written: &'a str) -> Result<(&'a str, Target), ToolError> {
+    let whole = tree.resolve(written);
+    if whole.is_ok() {
+        return Ok((written, Target::Whole));
+    }
+    if let Some((path, symbol)) = written.split_once('#')
+        && !symbol.is_empty()
+    {
+        return Ok((path, Target::Symbol(symbol.trim().to_owned())));
+    }
+    if let Some((path, place)) = written.rsplit_once(':') {
+        let number = |text: &str| text.trim_start_matches('L').parse::<usize>().ok();
+        if let Some(line) = number(place) {
+            return Ok((path, Target::Around(line)));
+        }
+        if let Some((from, to)) = place.split_once('-')
+            && let (Some(from), Some(to)) = (number(from), number(to))
+        {
+            return Ok((path, Target::Range(from, to)));
+        }
+    }
+    whole.map(|_| (written, Target::Whole))
+}
+
+fn read(tree: &Tree, path: &str) -> Result<String, ToolError> {
+    let real = tree.root().join(tree.resolve(path)?);
+    let unreadable = |error: std::io::Error| {
+        ToolError::new(Code::Unreadable, format!("`{path}` cannot be read: {error}"))
+    };
+    let meta = real.metadata().map_err(unreadable)?;
+    if !meta.is_file() {
+        let message = format!("`{path}` is a directory; give a file, or search beneath it");
+        return Err(ToolError::new(Code::NotAFile, message));
+    }
+    if meta.len() > limits::FILE_BYTES_MAX {
+        let message = format!("`{path}` has {} bytes; at most 4 MiB are read", meta.len());
+        return Err(ToolError::new(Code::TooLarge, message));
+    }
+    let bytes = std::fs::read(&real).map_err(unreadable)?;
+    if text::is_binary(&bytes) {
+        return Err(ToolError::new(Code::NotText, format!("`{path}` is not a text file")));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn check(first: usize, last: usize, lines: &[&str], file: &str) -> Result<(), ToolError> {
+    let message = if first == 0 {
+        "lines count from 1".to_owned()
+    } else if last < first {
+        format!("end_line {last} is before line {first}")
+    } else if first > lines.len() {
+        format!("`{file}` has {} lines; line {first} is beyond its end", lines.len())
+    } else {
+        return Ok(());
+    };
+    Err(ToolError::new(Code::BadRange, message))
+}
+
+fn find(
+    file: &str,
+    lines: &[&str],
+    name: &str,
+    notes: &mut Vec<String>,
+) -> Result<Definition, ToolError> {
+    let found = symbol::find(file, lines, name);
+    let others: Vec<_> = found.iter().skip(1).map(|d| (d.first + 1).to_string()).collect();
+    if !others.is_empty() {
+        notes.push(format!("`{name}` is also defined from line {}", others.join(", ")));
+    }
+    found.into_iter().next().ok_or_else(|| {
+        let names = symbol::names(file, lines);
+        let known = names.iter().take(limits::SUGGESTIONS_MAX).map(String::as_str);
+        let known = known.collect::<Vec<_>>().join(", ");
+        let known = if known.is_empty() { "no symbol that is understood".into() } else { known };
+        let message = format!("`{file}` does not define `{name}`; it defines {known}");
+        ToolError::new(Code::SymbolNotFound, text::legible(&message))
+    })
+}
+
+/// As many whole lines as fit, and how many they are. A first line too long alone is cut.
+fn bounded(lines: &[&str]) -> (String, usize) {
+    let mut out = String::new();
+    let mut taken = 0;
+    for line in lines.iter().take(limits::EXTRACT_LINES_MAX) {
+        if out.len() + line.len() + 1 > limits::EXTRACT_BYTES_MAX {
+            if taken == 0 {
+                let head = text::head(line, limits::EXTRACT_BYTES_MAX);
+                out = format!("{}[… {} bytes …]", text::legible(head), line.len() - head.len());
+                taken = 1;
+            }
+            break;
+        }
+        out.push_str(&text::legible(line));
+        out.push('\n');
+        taken += 1;
+    }
+    (out, taken)
+}

@@ -1,0 +1,114 @@
+//! The payloads of `schema/code-search.xsd`.
+
+use organism::listener::Payload;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::tool_error::{Code, ToolError};
+
+pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/code-search/v1";
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Search {
+    pub query: String,
+    #[serde(default)]
+    pub path: Option<String>,
+    #[serde(default, deserialize_with = "boolean")]
+    pub allow_tests: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extract {
+    pub file_path: String,
+    #[serde(default, deserialize_with = "number")]
+    pub line: Option<usize>,
+    /// Included.
+    #[serde(default, deserialize_with = "number")]
+    pub end_line: Option<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SearchResults {
+    /// Matching lines in all, shown or not.
+    #[serde(rename = "@total")]
+    pub total: usize,
+    /// Whether there are more than are shown.
+    #[serde(rename = "@truncated")]
+    pub truncated: bool,
+    pub query: String,
+    #[serde(rename = "note", default)]
+    pub notes: Vec<String>,
+    #[serde(rename = "match", default)]
+    pub matches: Vec<Match>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Match {
+    #[serde(rename = "@file")]
+    pub file: String,
+    /// From 1.
+    #[serde(rename = "@line")]
+    pub line: u64,
+    /// From 1, in characters.
+    #[serde(rename = "@column")]
+    pub column: usize,
+    #[serde(rename = "$text", default)]
+    pub text: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtractResult {
+    pub file_path: String,
+    pub line: usize,
+    /// Included.
+    pub end_line: usize,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub symbol: Option<String>,
+    #[serde(rename = "note", default)]
+    pub notes: Vec<String>,
+    pub text: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub code: Code,
+    pub message: String,
+}
+
+impl From<ToolError> for Failure {
+    fn from(error: ToolError) -> Self {
+        Self { code: error.code, message: crate::text::legible(&error.message) }
+    }
+}
+
+macro_rules! payloads {
+    ($($type:ty = $name:literal),*) => {
+        $(impl Payload for $type {
+            const NAMESPACE: &'static str = NAMESPACE;
+            const NAME: &'static str = $name;
+        })*
+    };
+}
+payloads!(
+    Search = "search",
+    SearchResults = "search-results",
+    Extract = "extract",
+    ExtractResult = "extract-result",
+    Failure = "tool-error"
+);
+
+/// The four spellings of `xs:boolean`, with white space around as the schema allows.
+fn boolean<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
+    let text = Option::<String>::deserialize(from)?;
+    let read = |text: String| match text.trim() {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        other => Err(serde::de::Error::custom(format!("`{other}` is not a boolean"))),
+    };
+    text.map(read).transpose()
+}
+
+/// `xs:positiveInteger`, which may carry a sign and white space.
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<usize>, D::Error> {
+    let text = Option::<String>::deserialize(from)?;
+    text.map(|text| text.trim().parse().map_err(serde::de::Error::custom)).transpose()
+}

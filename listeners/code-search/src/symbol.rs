@@ -1,0 +1,183 @@
+//! Definitions by name: one expression for each way a language writes one, tried line by line.
+//!
+//! This reads shapes, not grammars: it is right for code as people write it, and it never
+//! needs a parser for each language.
+
+use std::path::Path;
+
+use grep_matcher::{Captures, Matcher};
+use grep_regex::RegexMatcher;
+
+use crate::block::{self, Shape};
+
+/// The lines of a definition, from 0, both included, with the comments and attributes above.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Definition {
+    pub first: usize,
+    pub last: usize,
+}
+
+const RUST: &[&str] = &[
+    r#"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:(?:default|const|async|unsafe|extern(?:\s+"[^"]*")?)\s+)*fn\s+(?P<name>\w+)"#,
+    r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|union|trait|mod|type|const|static(?:\s+mut)?)\s+(?P<name>\w+)",
+    r"^\s*macro_rules!\s+(?P<name>\w+)",
+];
+/// Holds definitions, and is one only where no other is found.
+const RUST_IMPL: &[&str] =
+    &[r"^\s*(?:unsafe\s+)?impl(?:<.*?>)?\s+(?:.*\bfor\s+)?(?:\w+::)*(?P<name>\w+)"];
+const PYTHON: &[&str] = &[
+    r"^\s*(?:async\s+)?(?:def|class)\s+(?P<name>\w+)",
+    r"^(?P<name>[A-Za-z_]\w*)\s*(?::[^=]+)?=(?:[^=]|$)",
+];
+const SCRIPT: &[&str] = &[
+    r"^\s*(?:export\s+)?(?:default\s+)?(?:declare\s+)?(?:abstract\s+)?(?:async\s+)?(?:function\s*\*?|class|interface|enum|type|namespace|const\s+enum|const|let|var)\s+(?P<name>[\w$]+)",
+    r"^\s+(?:(?:public|private|protected|static|async|override|get|set)\s+)*\*?(?P<name>#?[\w$]+)\s*(?:<[^>]*>)?\([^;]*\)[^;]*\{\s*$",
+];
+const GO: &[&str] = &[
+    r"^func\s+(?:\([^)]*\)\s*)?(?P<name>\w+)",
+    r"^(?:type|var|const)\s+(?P<name>\w+)",
+    r"^\t(?P<name>[A-Z]\w*)\b[^(){}]*=",
+];
+const C_LIKE: &[&str] = &[
+    r"^\s*#\s*define\s+(?P<name>\w+)",
+    r"^\s*(?:(?:public|private|protected|internal|static|final|abstract|sealed|open|data|partial|inline|typedef|export|template\s*<[^>]*>)\s+)*(?:struct|class|enum(?:\s+class)?|union|interface|record|namespace|object|trait|protocol|extension|fun|func|function)\s+(?P<name>\w+)\s*(?:[<({:]|extends\b|implements\b|final\b|$)",
+    r"^\s*(?:[\w:<>,\[\]?@~]+[\s*&]+)+(?:\w+::)*(?P<name>~?\w+)\s*\([^;]*$",
+    r"^(?:(?:static|const|constexpr|extern|inline)\s+)+[\w:<>,\s*&]*?\b(?P<name>\w+)\s*(?:\[[^\]]*\])*\s*=",
+];
+const SHELL: &[&str] = &[r"^\s*(?:function\s+)?(?P<name>[\w-]+)\s*\(\)", r"^(?P<name>\w+)="];
+const HEADING: &[&str] = &[r"^#{1,6}\s+(?P<name>.+?)\s*#*\s*$"];
+const ANY: &[&str] = &[
+    r"^\s*(?:(?:pub|public|private|static|async|export|local|abstract)\s+)*(?:fn|fun|func|function|def|defp|defmodule|class|struct|enum|interface|trait|type|module|const|let|var|val|sub|proc)\s+(?P<name>[\w$]+)",
+    r"^(?P<name>[A-Za-z_]\w*)\s*(?:=|:=|\(\)\s*\{)",
+];
+
+/// Words that the shape of a function takes for its name or its type.
+const NOT_NAMES: &[&str] = &[
+    "if", "for", "while", "switch", "catch", "return", "else", "new", "throw", "case", "goto",
+    "delete", "do", "function", "await", "typeof", "sizeof", "in", "of", "fn", "impl", "using",
+];
+
+struct Language {
+    /// In the order they are tried; the first that fits a line names it.
+    patterns: &'static [&'static str],
+    containers: &'static [&'static str],
+    shape: Shape,
+}
+
+fn language(file: &str) -> Language {
+    let extension = Path::new(file).extension().and_then(|e| e.to_str()).unwrap_or_default();
+    let (patterns, shape) = match extension {
+        "rs" => (RUST, Shape::RUST),
+        "py" | "pyi" => (PYTHON, Shape::Indented),
+        "js" | "jsx" | "mjs" | "cjs" | "ts" | "tsx" | "mts" => (SCRIPT, Shape::SCRIPT),
+        "go" => (GO, Shape::GO),
+        "kt" | "swift" | "scala" => (C_LIKE, Shape::SCRIPT),
+        "c" | "h" | "cc" | "cpp" | "cxx" | "hpp" | "hh" | "java" | "cs" | "php" | "m" | "zig" => {
+            (C_LIKE, Shape::C)
+        }
+        "sh" | "bash" | "zsh" => (SHELL, Shape::SHELL),
+        "md" | "markdown" => (HEADING, Shape::Headings),
+        _ => (ANY, Shape::Guessed),
+    };
+    Language { patterns, containers: if extension == "rs" { RUST_IMPL } else { &[] }, shape }
+}
+
+/// Every definition of `wanted` in the order of the file. `Outer::inner` and `Outer.inner`
+/// mean the `inner` within `Outer`.
+pub fn find(file: &str, lines: &[&str], wanted: &str) -> Vec<Definition> {
+    let language = language(file);
+    let own = named(lines, language.patterns, language.shape);
+    let whole = definitions(&own, lines, language.shape, |name| same(language.shape, name, wanted));
+    if !whole.is_empty() {
+        return whole;
+    }
+    let containers = named(lines, language.containers, language.shape);
+    if let Some((outer, inner)) = wanted.rsplit_once("::").or_else(|| wanted.rsplit_once('.')) {
+        let outer = outer.rsplit([':', '.']).next().unwrap_or(outer);
+        return within(&own, &containers, lines, language.shape, outer, inner);
+    }
+    definitions(&containers, lines, language.shape, |name| name == wanted)
+}
+
+/// The names a file defines, each once, in its order.
+pub fn names(file: &str, lines: &[&str]) -> Vec<String> {
+    let language = language(file);
+    let mut seen = std::collections::HashSet::new();
+    let all = named(lines, language.patterns, language.shape).into_iter().map(|(_, name)| name);
+    all.filter(|name| seen.insert(name.clone())).collect()
+}
+
+fn within(
+    own: &[(usize, String)],
+    containers: &[(usize, String)],
+    lines: &[&str],
+    shape: Shape,
+    outer: &str,
+    inner: &str,
+) -> Vec<Definition> {
+    let mut holders = definitions(own, lines, shape, |name| name == outer);
+    holders.extend(definitions(containers, lines, shape, |name| name == outer));
+    let all = own.iter().filter(|(_, name)| name == inner).map(|(line, _)| *line);
+    all.filter(|line| {
+        let held = holders.iter().any(|h| h.first < *line && *line <= h.last);
+        // A method that names its type on its own line, as in Go or C++.
+        held || lines.get(*line).is_some_and(|text| has_word(text, outer))
+    })
+    .map(|line| definition(lines, line, shape))
+    .collect()
+}
+
+fn definitions(
+    named: &[(usize, String)],
+    lines: &[&str],
+    shape: Shape,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Vec<Definition> {
+    let wanted = named.iter().filter(|(_, name)| is_wanted(name));
+    wanted.map(|(line, _)| definition(lines, *line, shape)).collect()
+}
+
+fn definition(lines: &[&str], line: usize, shape: Shape) -> Definition {
+    let first = block::lead(lines, line, shape);
+    Definition { first, last: block::end(lines, line, shape) }
+}
+
+/// Headings are also known by the anchors that renderers make of them.
+fn same(shape: Shape, name: &str, wanted: &str) -> bool {
+    if shape != Shape::Headings {
+        return name == wanted;
+    }
+    let anchor = |text: &str| -> String {
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    anchor(name) == anchor(wanted)
+}
+
+/// The lines that define something, with its name.
+fn named(lines: &[&str], patterns: &[&str], shape: Shape) -> Vec<(usize, String)> {
+    let matchers: Vec<_> = patterns.iter().filter_map(|p| RegexMatcher::new(p).ok()).collect();
+    let code = block::code_lines(lines, shape);
+    let candidates = lines.iter().enumerate().filter(|(at, _)| code.get(*at) == Some(&true));
+    candidates.filter_map(|(at, line)| Some((at, name_on(line, &matchers)?))).collect()
+}
+
+fn name_on(line: &str, matchers: &[RegexMatcher]) -> Option<String> {
+    let first = line.split_whitespace().next()?;
+    if NOT_NAMES.contains(&first) && !matches!(first, "fn" | "impl" | "function") {
+        return None;
+    }
+    matchers.iter().find_map(|matcher| {
+        let mut captures = matcher.new_captures().ok()?;
+        if !matcher.captures(line.as_bytes(), &mut captures).ok()? {
+            return None;
+        }
+        let found = captures.get(matcher.capture_index("name")?)?;
+        let name = line.get(found.start()..found.end())?;
+        (!NOT_NAMES.contains(&name)).then(|| name.to_owned())
+    })
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|part| part == word)
+}

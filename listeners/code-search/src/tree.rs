@@ -1,0 +1,131 @@
+//! The one directory this listener may read, and what in it is shown.
+//!
+//! **Invariant:** nothing outside the root is ever opened: a path is resolved through every
+//! link before it is read, and must still lie beneath the root.
+
+use std::path::{Component, Path, PathBuf};
+
+use ignore::{DirEntry, WalkBuilder};
+
+use crate::tool_error::{Code, ToolError};
+
+/// Directory names that hold tests.
+const TEST_DIRECTORIES: [&str; 6] = ["test", "tests", "testdata", "__tests__", "spec", "specs"];
+
+/// A root directory, resolved once.
+#[derive(Debug, Clone)]
+pub struct Tree {
+    root: PathBuf,
+    /// Ignore files above the root count when the root is part of a git working tree.
+    in_git: bool,
+}
+
+impl Tree {
+    pub fn open(root: &Path) -> std::io::Result<Self> {
+        let root = root.canonicalize()?;
+        if !root.is_dir() {
+            return Err(std::io::Error::from(std::io::ErrorKind::NotADirectory));
+        }
+        let in_git = root.ancestors().any(|a| a.join(".git").exists());
+        Ok(Self { root, in_git })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The path beneath the root that `written` means, links resolved. Fails for what leads
+    /// out, does not exist, is hidden or is ignored.
+    pub fn resolve(&self, written: &str) -> Result<PathBuf, ToolError> {
+        let mut inside = PathBuf::new();
+        for component in Path::new(written).components() {
+            match component {
+                Component::Normal(part) => inside.push(part),
+                Component::CurDir => {}
+                Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                    return Err(outside(written));
+                }
+            }
+        }
+        let not_found = || {
+            let message = format!(
+                "there is no `{written}` here; paths are relative to the searched directory, \
+                 and hidden or ignored files are not shown"
+            );
+            ToolError::new(Code::NotFound, message)
+        };
+        let real = self.root.join(inside).canonicalize().map_err(|_| not_found())?;
+        let inside = real.strip_prefix(&self.root).map_err(|_| outside(written))?.to_owned();
+        if inside.as_os_str().is_empty() || self.shows(&inside) {
+            Ok(inside)
+        } else {
+            Err(not_found())
+        }
+    }
+
+    /// The files at or beneath `within`, in the order of their paths.
+    pub fn files(&self, within: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+        let root = self.root.clone();
+        self.walk(within)
+            .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()))
+            .filter_map(move |entry| entry.path().strip_prefix(&root).ok().map(Path::to_owned))
+    }
+
+    fn shows(&self, inside: &Path) -> bool {
+        let wanted = self.root.join(inside);
+        self.walk(inside).any(|entry| entry.path() == wanted)
+    }
+
+    /// Walks from the root, so that every ignore file on the way counts, but only towards
+    /// `within` and what lies beneath it.
+    fn walk(&self, within: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+        let wanted = self.root.join(within);
+        WalkBuilder::new(&self.root)
+            .parents(self.in_git)
+            .require_git(false)
+            // The same tree gives the same answer, whosever machine it is on.
+            .git_global(false)
+            .follow_links(false)
+            .sort_by_file_path(Path::cmp)
+            .filter_entry(move |e| wanted.starts_with(e.path()) || e.path().starts_with(&wanted))
+            .build()
+            .filter_map(Result::ok)
+    }
+}
+
+fn outside(written: &str) -> ToolError {
+    let message =
+        format!("`{written}` leads out of the searched directory; give a path relative to it");
+    ToolError::new(Code::OutsideRoot, message)
+}
+
+/// Whether a path, relative to the root, is a test by the names that languages use.
+pub fn is_test(path: &Path) -> bool {
+    let directories = path.parent().into_iter().flat_map(Path::components);
+    let in_tests = directories.filter_map(|c| c.as_os_str().to_str()).any(is_test_directory);
+    in_tests || path.file_name().and_then(|n| n.to_str()).is_some_and(is_test_file)
+}
+
+/// Whether `path` names a directory of tests, or something within one.
+pub fn is_within_tests(path: &Path) -> bool {
+    path.components().filter_map(|c| c.as_os_str().to_str()).any(is_test_directory) || is_test(path)
+}
+
+fn is_test_directory(name: &str) -> bool {
+    TEST_DIRECTORIES.contains(&name)
+}
+
+fn is_test_file(name: &str) -> bool {
+    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
+    let camel = matches!(extension, "java" | "kt" | "cs" | "swift" | "scala" | "php");
+    matches!(stem, "test" | "tests" | "conftest")
+        || stem.starts_with("test_")
+        || ["_test", "_tests", ".test", ".spec", "_spec"].iter().any(|end| stem.ends_with(end))
+        || camel && (stem.ends_with("Test") || stem.ends_with("Tests"))
+}
+
+/// A path as it is written in answers: with `/`, whatever the platform.
+pub fn shown(path: &Path) -> String {
+    let parts: Vec<_> = path.components().map(|c| c.as_os_str().to_string_lossy()).collect();
+    crate::text::legible(&parts.join("/"))
+}

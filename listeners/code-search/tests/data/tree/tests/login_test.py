@@ -1,0 +1,2 @@
+def test_login():
+    assert login("a", "b")

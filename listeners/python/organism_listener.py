@@ -1,0 +1,226 @@
+"""The Python kit for organism listeners: standard library only, Python 3.9 or later.
+
+    import organism_listener as listener
+
+    NS = "{urn:example:calculator}"
+
+    @listener.accepts(NS + "add")
+    def add(request):
+        total = sum(int(n.text) for n in request.payload.iter(NS + "n"))
+        return listener.element(NS + "sum", str(total))
+
+    listener.serve()
+
+A handler returns nothing (the caller gets an acknowledgement), an element, a text holding one
+element, or a list of these. An exception prints its traceback to standard error and ends the
+process with code 1: the attempt counts as crashed and the pump tries again. To tell the caller
+of a failure instead, return a payload that says so.
+
+The frames are described in docs/PROTOCOL.md, whose sections the comments cite.
+"""
+
+import os
+import select
+import sys
+import threading
+import traceback
+import xml.etree.ElementTree as ET
+from xml.sax.saxutils import escape, quoteattr
+
+__all__ = ["Message", "Request", "accepts", "element", "serve", "to_xml"]
+
+_ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
+_HEARTBEAT_SECONDS = 10
+_handlers = {}
+
+
+def accepts(*names):
+    """Registers a handler for calls opened by payloads of these `{namespace}local` names."""
+
+    def register(handler):
+        for name in names:
+            if name in _handlers:
+                raise ValueError(f"two handlers for {name}")
+            _handlers[name] = handler
+        return handler
+
+    return register
+
+
+def element(name, text=None, attributes=None, children=()):
+    """An element called `{namespace}local`."""
+    made = ET.Element(name, {k: str(v) for k, v in (attributes or {}).items()})
+    made.text = None if text is None else str(text)
+    made.extend(children)
+    return made
+
+
+class Message:
+    """One message of a delivery (section 3)."""
+
+    def __init__(self, source):
+        self.id = source.get("id")
+        self.kind = source.get("kind")
+        self.seq = int(source.get("seq"))
+        self.new = source.get("new") == "true"
+        meta, self.payload = source
+        words = {child.tag: child.text for child in meta}
+        self.sender = words.get(_ENVELOPE + "from")
+        self.time = words.get(_ENVELOPE + "time")
+
+    @property
+    def name(self):
+        return self.payload.tag
+
+    def text(self, path, default=""):
+        """The text of a child element of the payload, in the payload's own namespace."""
+        namespace = self.payload.tag.rpartition("}")[0]
+        prefix = namespace + "}" if namespace else ""
+        found = self.payload.find(prefix + path)
+        if found is None:
+            found = self.payload.find(path)
+        return default if found is None else (found.text or "")
+
+
+class Request(Message):
+    """A call to be answered: the message that opened it, and `results`, what came since."""
+
+    def __init__(self, delivery, connection):
+        messages = list(delivery)
+        super().__init__(messages[0])
+        self.results = [Message(message) for message in messages[1:]]
+        self.call = delivery.get("call")
+        self.attempt = delivery.get("attempt")
+        self.thread = delivery.get("thread")
+        self.listener = delivery.get("listener")
+        self.timeout = delivery.get("timeout")
+        self._connection = connection
+
+    def heartbeat(self):
+        """Tells the pump that the handler is alive; its deadline moves (section 5)."""
+        self._connection.write("<heartbeat/>")
+
+    def keep_alive(self):
+        """Sends heartbeats while a `with` block runs."""
+        return _Alive(self)
+
+    @property
+    def cancelled(self):
+        """Whether the caller is gone. The handler still answers, if only with nothing (section 6)."""
+        return self._connection.cancels(self.call)
+
+
+class _Alive:
+    def __init__(self, request):
+        self._request = request
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self):
+        while not self._stop.wait(_HEARTBEAT_SECONDS):
+            self._request.heartbeat()
+
+    def __enter__(self):
+        self._thread.start()
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+
+class _Connection:
+    """NUL-delimited frames on two file descriptors (section 2)."""
+
+    def __init__(self, source, sink):
+        self._source, self._sink = source, sink
+        self._partial, self._frames = [], []
+        self._ended = False
+        self._lock = threading.Lock()
+
+    def read(self):
+        """The next frame, or None when the pump has closed the pipe."""
+        while not self._frames:
+            if not self._fill():
+                return None
+        return self._frames.pop(0)
+
+    def write(self, text):
+        data = memoryview(text.encode("utf-8") + b"\0")
+        with self._lock:
+            while data:
+                data = data[os.write(self._sink, data):]
+
+    def cancels(self, call):
+        while select.select([self._source], [], [], 0)[0] and self._fill():
+            pass
+        call = call.encode()
+        return self._ended or any(frame.startswith(b"<cancel") and call in frame for frame in self._frames)
+
+    def _fill(self):
+        data = os.read(self._source, 1 << 16)
+        *whole, rest = data.split(b"\0")
+        for part in whole:
+            self._partial.append(part)
+            self._frames.append(b"".join(self._partial))
+            self._partial = []
+        self._partial.append(rest)
+        self._ended = not data
+        return bool(data)
+
+
+def to_xml(source, default=""):
+    """An element as text, with default namespaces and no invented prefixes on elements."""
+    namespace, _, local = source.tag.rpartition("}")
+    namespace = namespace[1:]
+    opening = [local]
+    if namespace != default:
+        opening.append(f"xmlns={quoteattr(namespace)}")
+    for index, (key, value) in enumerate(source.attrib.items()):
+        bound, _, key = key.rpartition("}")
+        if bound == "{http://www.w3.org/XML/1998/namespace":
+            key = f"xml:{key}"
+        elif bound:
+            opening.append(f"xmlns:a{index}={quoteattr(bound[1:])}")
+            key = f"a{index}:{key}"
+        opening.append(f"{key}={quoteattr(value)}")
+    inner = escape(source.text or "")
+    for child in source:
+        inner += to_xml(child, namespace) + escape(child.tail or "")
+    start = " ".join(opening)
+    return f"<{start}>{inner}</{local}>" if inner else f"<{start}/>"
+
+
+def _answer(returned):
+    """What a handler returned, as the text of one frame."""
+    if returned is None:
+        return ""
+    if isinstance(returned, str):
+        return returned
+    if isinstance(returned, ET.Element):
+        return to_xml(returned)
+    return "".join(_answer(part) for part in returned)
+
+
+def _take_over():
+    """The protocol keeps standard output to itself: what a handler prints goes to the log."""
+    sink = os.dup(1)
+    os.dup2(2, 1)
+    return _Connection(0, sink)
+
+
+def serve():
+    """Answers deliveries until the pump closes standard input; then ends with code 0."""
+    connection = _take_over()
+    while (frame := connection.read()) is not None:
+        if frame.startswith(b"<cancel"):
+            continue  # too late to matter: that call has been answered
+        try:
+            request = Request(ET.fromstring(frame), connection)
+            handler = _handlers.get(request.name)
+            if handler is None:
+                raise LookupError(f"no handler for {request.name}")
+            answer = _answer(handler(request))
+        except Exception:
+            traceback.print_exc()
+            sys.exit(1)
+        connection.write(answer)

@@ -1,0 +1,271 @@
+//! What an agent remembers: a pure function of the journal's records up to a position.
+//!
+//! A thread is shown in the order in which the agent met it: everything recorded up to the
+//! position a turn was rendered from, then that turn. So each prompt goes on where the one
+//! before ended, although messages may be recorded while a model is still speaking.
+
+use std::collections::HashMap;
+
+use crate::envelope::{Kind, Message};
+use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::journal;
+use crate::system;
+use crate::thread::{Fact, Record};
+
+use super::Memory;
+use super::note::{self, PastTurn};
+
+/// Where an agent's memory comes from: the journal, read up to a position.
+pub trait History: Send + Sync {
+    /// Every record, oldest first, up to and with `up_to`, that says something of `thread`;
+    /// others of its tree may be among them.
+    fn records(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error>;
+}
+
+/// Whose memory it is, and in which call of which thread.
+#[derive(Debug, Clone)]
+pub struct Viewpoint<'a> {
+    pub agent: &'a ListenerName,
+    pub thread: &'a ThreadId,
+    pub call: CallId,
+    /// The position of the delivery.
+    pub position: Position,
+    pub memory: Memory,
+}
+
+/// One thing an agent remembers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item {
+    /// A turn of its own: the model's text, verbatim.
+    Spoken(String),
+    Seen(Box<Seen>),
+}
+
+/// A message of the thread, with what it answers where that is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub message: Message,
+    pub answers: Option<Answered>,
+}
+
+/// The agent's own call that a message answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answered {
+    pub name: PayloadName,
+    /// Several peers were asked at once.
+    pub group: bool,
+    /// The turn that made the call is still in the window.
+    pub in_window: bool,
+}
+
+/// The memory itself, with the counts that bound a call.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Remembered {
+    pub items: Vec<Item>,
+    /// Turns the agent took in this thread, also those outside the window.
+    pub turns: u32,
+    /// Turns it took in this call.
+    pub iterations: u32,
+    /// One of these held an action that was accepted.
+    pub acted: bool,
+    /// When the thread's first message was recorded: what the prompt takes for today.
+    pub began: Option<crate::clock::Time>,
+}
+
+/// What `view.agent` remembers of `view.thread`.
+pub fn of(records: &[Record], view: &Viewpoint<'_>) -> Remembered {
+    let mut gathered = Gathered::default();
+    for record in records.iter().filter(|record| record.position <= view.position) {
+        gathered.read(record, view);
+    }
+    let mut remembered = Remembered {
+        turns: count(gathered.turns.iter().map(|_| ())),
+        iterations: count(gathered.turns.iter().filter(|turn| turn.past.call == view.call)),
+        acted: gathered.acted,
+        began: gathered.began,
+        ..Remembered::default()
+    };
+    let windows = std::mem::take(&mut gathered.windows);
+    let mut places = gathered.in_order(view);
+    for (before, kept) in windows {
+        clear(&mut places, before, kept);
+    }
+    remembered.items = shown(places, &gathered.calls);
+    remembered
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> u32 {
+    u32::try_from(items.count()).unwrap_or(u32::MAX)
+}
+
+/// The records of a thread, taken apart.
+#[derive(Default)]
+struct Gathered {
+    turns: Vec<OwnTurn>,
+    seen: Vec<(Position, Message)>,
+    /// The agent's own calls by the message that made them.
+    calls: HashMap<MessageId, OwnCall>,
+    /// `(before, kept)`, oldest first.
+    windows: Vec<(u64, u32)>,
+    acted: bool,
+    began: Option<crate::clock::Time>,
+}
+
+struct OwnTurn {
+    past: PastTurn,
+    seq: u64,
+}
+
+struct OwnCall {
+    name: PayloadName,
+    group: bool,
+    /// The `seq` of the turn that made it.
+    turn: u64,
+}
+
+impl Gathered {
+    fn read(&mut self, record: &Record, view: &Viewpoint<'_>) {
+        let turn = record.facts.iter().find_map(|fact| own_turn(fact, view));
+        for fact in &record.facts {
+            match fact {
+                Fact::Accepted { message, opening, .. } if message.thread == *view.thread => {
+                    self.began.get_or_insert(message.time);
+                    let group = opening.as_ref().is_some_and(|opening| opening.group.is_some());
+                    self.note(record.position, message, group, turn.as_ref(), view);
+                }
+                Fact::Window { agent, thread, before, kept }
+                    if agent == view.agent && thread == view.thread =>
+                {
+                    self.windows.push((*before, *kept));
+                }
+                _ => {}
+            }
+        }
+        self.turns.extend(turn);
+    }
+
+    fn note(
+        &mut self,
+        position: Position,
+        message: &Message,
+        group: bool,
+        turn: Option<&OwnTurn>,
+        view: &Viewpoint<'_>,
+    ) {
+        // Raw turns are their speaker's: others see the payloads.
+        if is_core(&message.name, note::WORD) {
+            return;
+        }
+        let own = message.from == *view.agent;
+        if let Some(turn) = turn.filter(|_| own) {
+            if message.kind != Kind::Note && turn.past.call == view.call {
+                self.acted = true;
+            }
+            let name = message.name.clone();
+            self.calls.insert(message.id, OwnCall { name, group, turn: turn.seq });
+            // The turn's raw text says it already.
+            if message.kind != Kind::Own {
+                return;
+            }
+        }
+        if own || message.to == *view.agent || view.memory == Memory::Thread {
+            self.seen.push((position, message.clone()));
+        }
+    }
+
+    /// Everything in the order in which the agent met it.
+    fn in_order(&mut self, view: &Viewpoint<'_>) -> Vec<Place> {
+        let mut met: HashMap<CallId, Position> = HashMap::new();
+        for turn in self.turns.iter().rev() {
+            met.insert(turn.past.call, turn.past.position);
+        }
+        met.entry(view.call).or_insert(view.position);
+        let mut places = Vec::new();
+        for (position, message) in self.seen.drain(..) {
+            let mut at = position;
+            if message.kind == Kind::Call && message.to == *view.agent {
+                // A request that waited is met when its call is first delivered, or not yet.
+                let Some(first) = met.get(&CallId(message.id)) else { continue };
+                at = at.max(*first);
+            }
+            let counts = message.to == *view.agent;
+            let seq = message.seq;
+            let item = PlaceItem::Seen(message);
+            places.push(Place { at, spoken: false, seq, counts, item });
+        }
+        for OwnTurn { past, seq } in self.turns.drain(..) {
+            let item = PlaceItem::Spoken(past.raw);
+            places.push(Place { at: past.position, spoken: true, seq, counts: true, item });
+        }
+        places.sort_by_key(|place| (place.at, place.spoken, place.seq));
+        places
+    }
+}
+
+fn own_turn(fact: &Fact, view: &Viewpoint<'_>) -> Option<OwnTurn> {
+    let Fact::Accepted { message, .. } = fact else { return None };
+    if message.thread != *view.thread || !is_core(&message.name, note::WORD) {
+        return None;
+    }
+    let past = PastTurn::read(message.payload.as_str())?;
+    (past.agent == *view.agent).then_some(OwnTurn { past, seq: message.seq })
+}
+
+pub(super) fn is_core(name: &PayloadName, local: &str) -> bool {
+    &*name.namespace == system::NAMESPACE && &*name.local == local
+}
+
+/// Something remembered, and where it stands.
+struct Place {
+    at: Position,
+    spoken: bool,
+    seq: u64,
+    /// A window counts it: an own turn, or a message delivered to the agent.
+    counts: bool,
+    item: PlaceItem,
+}
+
+enum PlaceItem {
+    Spoken(String),
+    Seen(Message),
+}
+
+/// Forgets all but the last `kept` counted things before `before`.
+fn clear(places: &mut Vec<Place>, before: u64, kept: u32) {
+    let mut left = kept;
+    let mut cut = places.len();
+    for (index, place) in places.iter().enumerate().rev() {
+        if place.seq >= before {
+            cut = index;
+        } else if place.counts {
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+            cut = index;
+        }
+    }
+    let mut index = 0;
+    places.retain(|place| {
+        let stays = index >= cut || place.seq >= before;
+        index += 1;
+        stays
+    });
+}
+
+fn shown(places: Vec<Place>, calls: &HashMap<MessageId, OwnCall>) -> Vec<Item> {
+    let spoken: Vec<u64> = places.iter().filter(|p| p.spoken).map(|p| p.seq).collect();
+    let answered = |message: &Message| {
+        let call = calls.get(&message.cause?)?;
+        let in_window = spoken.contains(&call.turn);
+        Some(Answered { name: call.name.clone(), group: call.group, in_window })
+    };
+    let show = |place: Place| match place.item {
+        PlaceItem::Spoken(raw) => Item::Spoken(raw),
+        PlaceItem::Seen(message) => {
+            let answers = answered(&message);
+            Item::Seen(Box::new(Seen { message, answers }))
+        }
+    };
+    places.into_iter().map(show).collect()
+}

@@ -1,0 +1,88 @@
+//! The system prompt: sections as tags, always in the same order, generated from the config and
+//! the schemas. The same options and the same day give the same bytes.
+
+use super::protocol::{Taught, teach};
+
+/// Raised whenever the same input would be rendered to other bytes.
+pub const RENDERER: &str = "1";
+
+/// What stands around an agent, as its prompt tells it. Set by the config, recorded with every
+/// turn.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Environment {
+    pub os: String,
+    pub shell: String,
+    pub runtime: String,
+    /// `None`: the day the thread began.
+    pub date: Option<String>,
+}
+
+impl Environment {
+    /// What this process can tell of where it runs.
+    pub fn here() -> Self {
+        let shell = std::env::var("SHELL").unwrap_or_default();
+        Self {
+            os: format!("{} ({})", std::env::consts::OS, std::env::consts::ARCH),
+            shell: shell.rsplit('/').next().unwrap_or_default().to_owned(),
+            runtime: concat!("organism ", env!("CARGO_PKG_VERSION")).to_owned(),
+            date: None,
+        }
+    }
+
+    /// One line a fact, in a fixed order.
+    pub fn lines(&self, began: Option<crate::clock::Time>) -> String {
+        let day = || began.map(|time| time.to_string().chars().take(10).collect::<String>());
+        let date = self.date.clone().or_else(day).unwrap_or_default();
+        let facts = [
+            ("OS", self.os.as_str()),
+            ("Shell", self.shell.as_str()),
+            ("Runtime", self.runtime.as_str()),
+            ("Date", date.as_str()),
+        ];
+        let known = facts.into_iter().filter(|(_, value)| !value.is_empty());
+        known.map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Sections whose text this program writes, and those it has a default for, in their order.
+const STANDARD: [&str; 6] =
+    ["identity", "capabilities", "rules", "tool_calling", "response_protocol", "environment"];
+
+/// The prompt of one turn. `sections` are the config's: one that is named like a standard
+/// section replaces its default, or follows what is generated; the others come last.
+pub fn system(taught: &Taught, sections: &[(String, String)], environment: &str) -> String {
+    let mut out = String::new();
+    for name in STANDARD {
+        let given = sections.iter().find(|(called, _)| called == name).map(|(_, text)| text.trim());
+        let text = match (name, given) {
+            ("tool_calling", given) => joined(&teach::tool_calling(taught), given),
+            ("response_protocol", given) => joined(&teach::response_protocol(taught), given),
+            ("environment", given) => joined(environment, given),
+            (_, Some(given)) => given.to_owned(),
+            ("identity", None) => format!("You are {}. {}", taught.name, taught.description),
+            ("capabilities", None) => teach::capabilities(taught),
+            (_, None) => teach::RULES.to_owned(),
+        };
+        section(&mut out, name, &text);
+    }
+    for (name, text) in sections.iter().filter(|(name, _)| !STANDARD.contains(&name.as_str())) {
+        section(&mut out, name, text.trim());
+    }
+    out
+}
+
+fn joined(generated: &str, given: Option<&str>) -> String {
+    match given {
+        Some(given) => format!("{}\n\n{given}", generated.trim_end()),
+        None => generated.trim_end().to_owned(),
+    }
+}
+
+fn section(out: &mut String, name: &str, text: &str) {
+    if !text.trim().is_empty() {
+        if !out.is_empty() {
+            out.push_str("\n\n");
+        }
+        out.push_str(&format!("<{name}>\n{}\n</{name}>", text.trim_end()));
+    }
+}

@@ -1,0 +1,262 @@
+//! The sections of the prompt that teach the protocol: the tools, how to answer, and what comes
+//! back. Tools and examples come from the peers' schemas; every example in here is tested to
+//! pass the extractor and its own schema.
+
+use std::fmt::Write as _;
+
+use super::vocabulary::{Lexicon, Word};
+use crate::schema::{Content, Parameter};
+
+/// What the sections are written from.
+#[derive(Debug, Clone)]
+pub struct Taught {
+    pub name: String,
+    pub description: String,
+    pub lexicon: Lexicon,
+    pub actions_per_turn: u32,
+    pub max_iterations: u32,
+}
+
+/// For an agent whose config has no rules of its own.
+pub const RULES: &str = "\
+- Reach the goal of the request by reasoning and by using the tools.
+- Say only what the results you were given support; where they do not, say so.";
+
+pub fn capabilities(taught: &Taught) -> String {
+    let tools: Vec<_> = taught.lexicon.tools().collect();
+    if tools.is_empty() {
+        return "You have no tools; you reason and answer.".to_owned();
+    }
+    let mut out = String::from("You can use these tools:");
+    for word in tools {
+        let _ = write!(out, "\n- {}", word.name.local);
+        if !word.description.doc.is_empty() {
+            let _ = write!(out, ": {}", word.description.doc);
+        }
+    }
+    out
+}
+
+pub fn tool_calling(taught: &Taught) -> String {
+    let mut out = String::new();
+    for word in taught.lexicon.tools() {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        tool(&mut out, word);
+    }
+    if out.is_empty() {
+        out.push_str("There are no tools.\n");
+    }
+    out
+}
+
+fn tool(out: &mut String, word: &Word) {
+    let _ = write!(out, "<{}>", word.name.local);
+    if !word.description.doc.is_empty() {
+        let _ = write!(out, ": {}", word.description.doc);
+    }
+    out.push('\n');
+    if !word.peers.is_empty() {
+        let _ = writeln!(out, "Answered by: {}", word.peers.join(", "));
+    }
+    match &word.description.text {
+        Some(content) => {
+            let _ = writeln!(out, "Content: {}", kind(content));
+        }
+        None if word.description.parameters.is_empty() => out.push_str("Parameters: none\n"),
+        None => {}
+    }
+    if !word.description.parameters.is_empty() {
+        out.push_str("Parameters:\n");
+        parameters(out, &word.description.parameters, 0);
+    }
+    let _ = writeln!(out, "Example:\n{}", word.example);
+}
+
+fn parameters(out: &mut String, parameters: &[Parameter], depth: usize) {
+    for parameter in parameters {
+        let sign = if parameter.attribute { "attribute " } else { "" };
+        let needed = match (parameter.required, parameter.alternative) {
+            (_, true) => "one of several",
+            (true, false) => "required",
+            (false, false) => "optional",
+        };
+        let indent = "  ".repeat(depth);
+        let kind = kind(&parameter.content);
+        let _ = write!(out, "{indent}- {sign}{} ({kind}, {needed}", parameter.name);
+        if parameter.repeated {
+            out.push_str(", may be repeated");
+        }
+        if let Some(default) = &parameter.default {
+            let _ = write!(out, ", default {default}");
+        }
+        out.push(')');
+        if let Some(doc) = &parameter.doc {
+            let _ = write!(out, ": {doc}");
+        }
+        out.push('\n');
+        self::parameters(out, &parameter.parameters, depth + 1);
+    }
+}
+
+/// What a text may be, in words.
+fn kind(content: &Content) -> String {
+    let mut out = content.kind.clone();
+    if !content.choices.is_empty() {
+        let _ = write!(out, " {}", content.choices.join(", "));
+    }
+    if let Some(range) = &content.range {
+        let _ = write!(out, ", {range}");
+    }
+    out
+}
+
+pub fn response_protocol(taught: &Taught) -> String {
+    let mut out = String::new();
+    form(&mut out, taught);
+    finish(&mut out, taught);
+    going_on(&mut out, taught);
+    core_words(&mut out, taught);
+    out.push_str(FEEDBACK);
+    flow(&mut out, taught);
+    out
+}
+
+fn form(out: &mut String, taught: &Taught) {
+    let many = match taught.actions_per_turn {
+        0 | 1 => "exactly one action".to_owned(),
+        n => format!("at most {n} actions, one after another"),
+    };
+    let _ = write!(
+        out,
+        "Every response is your reasoning in <thinking>...</thinking>, then {many}. You have at \
+         most {} responses for a task.\n\
+         An action is one XML element: its root is the name of the action, its parameters are \
+         child elements, or attributes where the description says so. Write it as plain text, \
+         not in a code fence, not in quotes, not inside <thinking>, and always close it. Text \
+         around it is kept, but nothing is done with it.\n\
+         Values are text. Write & as &amp; and < as &lt; in them; a value with much \
+         markup may stand in <![CDATA[...]]>.\n",
+        taught.max_iterations,
+    );
+}
+
+fn finish(out: &mut String, taught: &Taught) {
+    for word in taught.lexicon.finals() {
+        let _ = write!(
+            out,
+            "\nTo end the task, with everything the asker needs to know:\n{}\n",
+            word.example
+        );
+    }
+}
+
+fn going_on(out: &mut String, taught: &Taught) {
+    for word in taught.lexicon.own() {
+        let _ = write!(
+            out,
+            "\nTo go on working by yourself, write your own <{}>: it is recorded in this thread \
+             and you are asked again.\n{}\n",
+            word.name.local, word.example
+        );
+    }
+}
+
+/// The core's words an agent may write, each with an example that is shown as it stands here.
+/// `{own}` stands for the example of a payload the agent may address.
+pub const CORE_EXAMPLES: [(&str, &str, &str); 9] = [
+    (
+        "spawn-thread",
+        "opens a child thread that works at the same time; its result comes back to you as \
+         <thread-result>",
+        "<spawn-thread suggested_sub_id=\"part-one\"><initial-payload>{own}</initial-payload></spawn-thread>",
+    ),
+    (
+        "send-to-thread",
+        "sends another payload into a thread you spawned",
+        "<send-to-thread thread_id=\"sess-abcd1234.part-one\">{own}</send-to-thread>",
+    ),
+    (
+        "wait",
+        "ends your turn until all, or any, of your threads and timers are done",
+        "<wait for=\"all\"/>",
+    ),
+    (
+        "set-timer",
+        "tells you when a time has come, with <timer-fired>",
+        "<set-timer after=\"PT30S\" label=\"look again\"/>",
+    ),
+    (
+        "cancel-timer",
+        "cancels a timer by the id you were given",
+        "<cancel-timer timer_id=\"0197f3a2-0000-7000-8000-000000000000\"/>",
+    ),
+    (
+        "clear-context",
+        "keeps only your latest turns and messages in what you are shown; the record keeps \
+         everything",
+        "<clear-context keep=\"10\"/>",
+    ),
+    (
+        "todo-until",
+        "a note: a checklist for you and for people who watch",
+        "<todo-until condition=\"every part is answered\"><step done=\"true\">look</step><step>answer</step></todo-until>",
+    ),
+    ("progress", "a note: how far you are", "<progress>two of three parts are done</progress>"),
+    (
+        "thinking",
+        "a note: your reasoning, before every action",
+        "<thinking>I need the place where this is decided, so I search for it.</thinking>",
+    ),
+];
+
+/// The example of a core word as this agent is shown it.
+pub fn core_example(lexicon: &Lexicon, template: &str) -> String {
+    let inner = lexicon.addressable().map_or("", |word| word.example.as_str());
+    template.replace("{own}", inner.trim())
+}
+
+fn core_words(out: &mut String, taught: &Taught) {
+    out.push_str(
+        "\nThe system itself understands these; notes are no actions and may precede one:\n",
+    );
+    for (name, what, example) in CORE_EXAMPLES {
+        if taught.lexicon.has_core(name) {
+            let example = core_example(&taught.lexicon, example);
+            let _ = writeln!(out, "- <{name}> {what}.\n  {}", example.replace('\n', "\n  "));
+        }
+    }
+}
+
+const FEEDBACK: &str = "
+What comes back:
+- The result of a tool is <tool_result tool_name=\"NAME\">...</tool_result>; markup in it is escaped.
+- A result that begins with \"Error:\" is a failure, of the tool or of the way you called it: read \
+what was wrong and what was expected, and correct it.
+- An action that is not accepted is answered the same way and has no effect; so is every action \
+beyond the number you may write.
+- <message from=\"...\" to=\"...\"> is a message of somebody in this thread.
+- <thread-spawned>, <thread-result>, <timer-set>, <timer-fired> and the like are written by the \
+system alone; never write them yourself.
+";
+
+fn flow(out: &mut String, taught: &Taught) {
+    out.push_str("\nAn example of the flow:\n");
+    if let Some(tool) = taught.lexicon.tools().next() {
+        let name = &tool.name.local;
+        let _ = write!(
+            out,
+            "You: <thinking>I need what {name} can tell me.</thinking>\n{}\n\
+             Answer: <tool_result tool_name=\"{name}\">...</tool_result>\n",
+            tool.example
+        );
+    }
+    if let Some(end) = taught.lexicon.finals().next() {
+        let _ = writeln!(
+            out,
+            "You: <thinking>That is all I need to answer.</thinking>\n{}",
+            end.example
+        );
+    }
+}

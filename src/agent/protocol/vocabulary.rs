@@ -1,0 +1,121 @@
+//! Everything one agent may write, with what its schemas say of it, in a fixed order.
+
+use crate::contract::{Contract, Contracts, Meaning};
+use crate::ids::PayloadName;
+use crate::schema::{Description, Schemas};
+use crate::system::{self, NOTES, Primitive};
+
+/// One payload name of the vocabulary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    pub name: PayloadName,
+    pub meaning: Meaning,
+    /// Who answers it, each with its description.
+    pub peers: Vec<String>,
+    pub description: Description,
+    /// An instance that passes its schema, its names written bare where they can be.
+    pub example: String,
+}
+
+/// An agent's vocabulary: its peers' words in config order, its own, its finals, the core's.
+#[derive(Debug, Clone, Default)]
+pub struct Lexicon {
+    words: Vec<Word>,
+}
+
+impl Lexicon {
+    pub fn new(contract: &Contract, contracts: &Contracts, schemas: &Schemas) -> Self {
+        let mut names: Vec<PayloadName> = Vec::new();
+        let peers = contracts.iter().filter(|peer| contract.peers.contains(&peer.name));
+        let core = Primitive::WORDS.into_iter().chain(NOTES).map(system::name);
+        let all = peers
+            .flat_map(|peer| peer.accepts.iter().cloned())
+            .chain(contract.accepts.iter().cloned())
+            .chain(contract.replies.iter().cloned())
+            .chain(core);
+        for name in all {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let vocabulary = contracts.vocabulary(&contract.name);
+        let word = |name: PayloadName| {
+            let meaning = vocabulary?.meaning(&name)?.clone();
+            Some(described(name, meaning, contracts, schemas))
+        };
+        Self { words: names.into_iter().filter_map(word).collect() }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Word> {
+        self.words.iter()
+    }
+
+    pub fn get(&self, name: &PayloadName) -> Option<&Word> {
+        self.words.iter().find(|word| word.name == *name)
+    }
+
+    /// What its peers answer.
+    pub fn tools(&self) -> impl Iterator<Item = &Word> {
+        self.words.iter().filter(|word| matches!(word.meaning, Meaning::Call { .. }))
+    }
+
+    /// What it continues its own call with.
+    pub fn own(&self) -> impl Iterator<Item = &Word> {
+        self.words.iter().filter(|word| word.meaning == Meaning::Own)
+    }
+
+    /// What ends its call.
+    pub fn finals(&self) -> impl Iterator<Item = &Word> {
+        self.words.iter().filter(|word| word.meaning == Meaning::Reply)
+    }
+
+    /// Whether a word may stand in a thread of its own: the agent's or a peer's.
+    pub fn is_addressable(&self, word: &Word) -> bool {
+        matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
+    }
+
+    /// The word to show in examples of other threads.
+    pub fn addressable(&self) -> Option<&Word> {
+        self.own().next().or_else(|| self.tools().next())
+    }
+
+    pub fn has_core(&self, local: &str) -> bool {
+        self.words.iter().any(|word| word.name == system::name(local))
+    }
+}
+
+fn described(
+    name: PayloadName,
+    meaning: Meaning,
+    contracts: &Contracts,
+    schemas: &Schemas,
+) -> Word {
+    let peers = match &meaning {
+        Meaning::Call { peers, .. } => peers
+            .iter()
+            .map(|peer| match contracts.get(peer).map(|contract| contract.description.as_str()) {
+                None | Some("") => peer.to_string(),
+                Some(description) => format!("{peer} ({description})"),
+            })
+            .collect(),
+        _ => Vec::new(),
+    };
+    let description = schemas.describe(&name);
+    let example = schemas.example(&name).map(|example| bare(&example));
+    let example = example.unwrap_or_else(|| format!("<{}/>", name.local));
+    Word { name, meaning, peers, description, example }
+}
+
+/// An example as an agent may write it: without the root's default namespace, where that is the
+/// only one in it.
+fn bare(example: &str) -> String {
+    let Some((before, declared)) = example.split_once(" xmlns=\"") else {
+        return example.to_owned();
+    };
+    match declared.split_once('"') {
+        Some((_, after)) if !after.contains("xmlns") && !before.contains('>') => {
+            format!("{before}{after}")
+        }
+        _ => example.to_owned(),
+    }
+}

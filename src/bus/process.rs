@@ -1,1 +1,0 @@
-//! Process hosts. Placeholder.

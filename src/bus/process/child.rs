@@ -1,0 +1,184 @@
+//! One child process: started in a group of its own, heard on standard error, ended with
+//! everything it started.
+
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::ids::ListenerName;
+use crate::limits;
+
+use super::{Options, program};
+
+/// How long the last words of an ended child are waited for; something it started may hold its
+/// standard error open.
+const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
+
+#[derive(Debug)]
+pub(super) struct Child {
+    process: tokio::process::Child,
+    /// Its process group; nothing once that has been killed.
+    group: Option<Pid>,
+    stderr: Option<JoinHandle<()>>,
+    last_words: Arc<Mutex<String>>,
+}
+
+/// A child's standard input and output.
+pub(super) type Pipes = (ChildStdin, ChildStdout);
+
+/// Why a child could not be started.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SpawnError {
+    #[error(transparent)]
+    NotFound(#[from] program::NotFound),
+    #[error("cannot start `{program}`: {source}")]
+    Failed { program: String, source: io::Error },
+}
+
+impl Child {
+    pub fn spawn(options: &Options, instance: usize) -> Result<(Self, Pipes), SpawnError> {
+        let mut words = options.command.iter();
+        let program = words.next().map_or("", String::as_str);
+        let path = program::find(program)?;
+        let mut command = Command::new(path);
+        command
+            .args(words)
+            .envs(options.env.iter().map(|(key, value)| (key, value)))
+            .env("ORGANISM_LISTENER", options.listener.as_str())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Away from the terminal's signals: an interrupt drains, it does not kill at once.
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(directory) = &options.working_dir {
+            command.current_dir(directory);
+        }
+        let failed = |source| SpawnError::Failed { program: program.to_owned(), source };
+        let mut process = command.spawn().map_err(failed)?;
+        let (stdin, stdout, stderr) =
+            (process.stdin.take(), process.stdout.take(), process.stderr.take());
+        let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
+            return Err(failed(io::Error::other("a pipe is missing")));
+        };
+        let last_words = Arc::default();
+        let listened = listen(stderr, options.listener.clone(), instance, Arc::clone(&last_words));
+        let group = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let child = Self { process, group, stderr: Some(tokio::spawn(listened)), last_words };
+        Ok((child, (stdin, stdout)))
+    }
+
+    /// Lets a child whose input is closed end by itself, then asks, then kills.
+    pub async fn end(&mut self) -> String {
+        let exited = timeout(limits::EXIT_GRACE, self.process.wait()).await;
+        if exited.is_err() {
+            self.signal(Signal::TERM);
+            // Whether it obeys is seen by `gone`.
+            let _ = timeout(limits::EXIT_GRACE, self.process.wait()).await;
+        }
+        self.gone(Duration::ZERO).await
+    }
+
+    /// Kills the child and everything it started.
+    pub async fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.gone(limits::EXIT_GRACE).await;
+    }
+
+    /// The child has closed its pipes: waits for its exit, no longer than `patience`, sweeps up
+    /// what it left behind, and says how it ended.
+    pub async fn gone(&mut self, patience: Duration) -> String {
+        let how = match timeout(patience, self.process.wait()).await {
+            Ok(Ok(status)) => describe(status),
+            Ok(Err(error)) => format!("its exit was lost: {error}"),
+            Err(_) => "it closed its pipes and was killed".to_owned(),
+        };
+        self.sweep();
+        // It has been sent SIGKILL, or it is gone already.
+        let _ = timeout(limits::EXIT_GRACE, self.process.wait()).await;
+        if let Some(stderr) = self.stderr.take() {
+            let abort = stderr.abort_handle();
+            if timeout(LAST_WORDS_WAIT, stderr).await.is_err() {
+                abort.abort();
+            }
+        }
+        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        if words.is_empty() { how } else { format!("{how}; its last words: {words}") }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            // A group without members is no longer there, which is as good.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+
+    /// A number stays a group's as long as the group has members; without any, this is sent
+    /// right after the leader's end, before the number comes round again.
+    fn sweep(&mut self) {
+        self.signal(Signal::KILL);
+        self.group = None;
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.sweep();
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with code {code}"),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// Brings what a child says on standard error to the log, line by line, each cut to
+/// [`limits::STDERR_LINE_BYTES_MAX`], however much there is.
+async fn listen(
+    stderr: ChildStderr,
+    listener: ListenerName,
+    instance: usize,
+    last_words: Arc<Mutex<String>>,
+) {
+    let mut stderr = BufReader::new(stderr);
+    let mut line = Vec::new();
+    while let Ok(chunk) = stderr.fill_buf().await {
+        if chunk.is_empty() {
+            break;
+        }
+        let end = memchr::memchr(b'\n', chunk);
+        let used = end.map_or(chunk.len(), |end| end + 1);
+        let room = limits::STDERR_LINE_BYTES_MAX.saturating_sub(line.len());
+        let text = chunk.get(..end.unwrap_or(chunk.len()).min(room)).unwrap_or_default();
+        line.extend_from_slice(text);
+        stderr.consume(used);
+        if end.is_some() {
+            log(&listener, instance, &line, &last_words);
+            line.clear();
+        }
+    }
+    log(&listener, instance, &line, &last_words);
+}
+
+fn log(listener: &ListenerName, instance: usize, line: &[u8], last_words: &Mutex<String>) {
+    let line = line.trim_ascii_end();
+    if line.is_empty() {
+        return;
+    }
+    let text = String::from_utf8_lossy(line);
+    tracing::info!(target: "listener", %listener, instance, "{text}");
+    let mut words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
+    words.clear();
+    words.extend(text.chars().take(limits::LAST_WORDS_CHARS_MAX));
+}

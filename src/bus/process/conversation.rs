@@ -1,0 +1,256 @@
+//! What a host and one running child say to each other, until one of them ends it
+//! (docs/PROTOCOL.md, sections 2 to 7).
+
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::time::{Instant, sleep_until};
+
+use crate::bus::{Delivery, Outcome};
+use crate::envelope::Failure;
+use crate::ids::{Attempt, CallId};
+use crate::limits;
+
+use super::Options;
+use super::child::{Child, Pipes};
+use super::dispatch::{Desk, Order};
+use super::frame::{self, Frames, Said, Stopped};
+
+/// Why a conversation is over. The child is gone in every case.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Drained,
+    /// By the host, for holding on to a call that nobody waits for.
+    Killed,
+    Fault(String),
+}
+
+pub(super) struct Conversation<'a> {
+    options: &'a Options,
+    desk: &'a mut Desk,
+    child: Child,
+    frames: Frames<ChildStdout>,
+    /// Nothing once it is closed, by either side.
+    stdin: Option<ChildStdin>,
+    outgoing: String,
+    written: usize,
+    serving: Option<(CallId, Attempt)>,
+    draining: bool,
+    /// When the call being served has to be answered at the latest, once it was cancelled or
+    /// the host drains.
+    patience: Option<Instant>,
+}
+
+enum Event {
+    Said(Said),
+    Stopped(Stopped),
+    Wrote(std::io::Result<usize>),
+    Ordered(Option<Order>),
+    OutOfPatience,
+}
+
+impl<'a> Conversation<'a> {
+    pub fn new(
+        options: &'a Options,
+        desk: &'a mut Desk,
+        child: Child,
+        (stdin, stdout): Pipes,
+    ) -> Self {
+        Self {
+            options,
+            desk,
+            child,
+            frames: Frames::new(stdout),
+            stdin: Some(stdin),
+            outgoing: String::new(),
+            written: 0,
+            serving: None,
+            draining: false,
+            patience: None,
+        }
+    }
+
+    pub async fn hold(mut self) -> Ended {
+        if let Some(delivery) = self.desk.ready() {
+            self.hand_over(&delivery);
+        }
+        loop {
+            if self.draining && self.serving.is_none() {
+                self.stdin = None;
+                self.child.end().await;
+                return Ended::Drained;
+            }
+            let ended = match self.event().await {
+                Event::Said(said) => self.said(said).await,
+                Event::Stopped(stopped) => Some(self.stopped(stopped).await),
+                Event::Wrote(wrote) => self.wrote(wrote).await,
+                Event::Ordered(order) => self.ordered(order).await,
+                Event::OutOfPatience => Some(self.out_of_patience().await),
+            };
+            if let Some(ended) = ended {
+                return ended;
+            }
+        }
+    }
+
+    /// The child is heard before anything is said to it, so that what it says unasked is not
+    /// taken for the answer to the next delivery.
+    async fn event(&mut self) -> Event {
+        let unwritten = self.outgoing.as_bytes().get(self.written..).unwrap_or_default();
+        let writing = async {
+            match &mut self.stdin {
+                Some(stdin) if !unwritten.is_empty() => stdin.write(unwritten).await,
+                _ => std::future::pending().await,
+            }
+        };
+        let patience = self.patience;
+        let patience = async {
+            match patience {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            frame = self.frames.next() => match frame {
+                Ok(frame) => Event::Said(frame::read(frame)),
+                Err(stopped) => Event::Stopped(stopped),
+            },
+            wrote = writing => Event::Wrote(wrote),
+            order = self.desk.orders.recv() => Event::Ordered(order),
+            () = patience => Event::OutOfPatience,
+        }
+    }
+
+    fn hand_over(&mut self, delivery: &Delivery) {
+        frame::write_delivery(&mut self.outgoing, delivery);
+        self.serving = Some((delivery.call, delivery.attempt));
+    }
+
+    /// A frame: a heartbeat, the answer, or something nobody asked for.
+    async fn said(&mut self, said: Said) -> Option<Ended> {
+        let Some((call, attempt)) = self.serving else {
+            return Some(self.unasked().await);
+        };
+        let answer = match said {
+            Said::Heartbeat => {
+                self.desk.heartbeat(call, attempt);
+                return None;
+            }
+            Said::Answer(answer) => answer,
+        };
+        let payloads = answer.map_err(|detail| Failure::Garbage { detail });
+        self.settle(payloads.map(|payloads| Outcome { payloads, turn: None }));
+        if self.frames.has_more() {
+            return Some(self.unasked().await);
+        }
+        if !self.draining
+            && let Some(delivery) = self.desk.ready()
+        {
+            self.hand_over(&delivery);
+        }
+        None
+    }
+
+    async fn unasked(&mut self) -> Ended {
+        self.child.kill().await;
+        Ended::Fault("wrote to its standard output unasked".to_owned())
+    }
+
+    /// The child's output is at its end, or beyond reading.
+    async fn stopped(&mut self, stopped: Stopped) -> Ended {
+        let max = limits::FRAME_BYTES_MAX;
+        let (detail, failure): (String, fn(String) -> Failure) = match stopped {
+            Stopped::Closed { unfinished } => {
+                let how = self.child.gone(limits::EXIT_GRACE).await;
+                let detail = match unfinished {
+                    0 => how,
+                    bytes => format!("{how}, {bytes} bytes into an unfinished frame"),
+                };
+                (detail, |detail| Failure::Crashed { detail })
+            }
+            Stopped::TooLong => {
+                self.child.kill().await;
+                let detail = format!("a frame of more than {max} bytes");
+                (detail, |detail| Failure::Garbage { detail })
+            }
+            Stopped::Failed(error) => {
+                self.child.kill().await;
+                let detail = format!("its standard output cannot be read: {error}");
+                (detail, |detail| Failure::Crashed { detail })
+            }
+        };
+        self.settle(Err(failure(detail.clone())));
+        Ended::Fault(detail)
+    }
+
+    async fn wrote(&mut self, wrote: std::io::Result<usize>) -> Option<Ended> {
+        match wrote {
+            Ok(count) => {
+                self.written += count;
+                if self.written >= self.outgoing.len() {
+                    self.outgoing.clear();
+                    self.written = 0;
+                }
+                None
+            }
+            // The child will never see the rest. If it is on its way out, its exit code says more
+            // than the broken pipe.
+            Err(_) => {
+                self.stdin = None;
+                let how = self.child.gone(limits::EXIT_GRACE).await;
+                let detail = format!("closed its standard input; {how}");
+                self.settle(Err(Failure::Crashed { detail: detail.clone() }));
+                Some(Ended::Fault(detail))
+            }
+        }
+    }
+
+    async fn ordered(&mut self, order: Option<Order>) -> Option<Ended> {
+        match order {
+            Some(Order::Deliver(delivery)) => self.hand_over(&delivery),
+            Some(Order::Cancel(call, attempt)) if self.serving == Some((call, attempt)) => {
+                frame::write_cancel(&mut self.outgoing, call);
+                self.be_patient(self.options.cancel_grace);
+            }
+            // It was answered while the order was on its way.
+            Some(Order::Cancel(..)) => {}
+            Some(Order::Drain) => {
+                self.draining = true;
+                self.be_patient(self.options.drain_timeout);
+            }
+            None => {
+                self.child.kill().await;
+                let detail = "the listener was stopped".to_owned();
+                self.settle(Err(Failure::Crashed { detail }));
+                return Some(Ended::Drained);
+            }
+        }
+        None
+    }
+
+    fn be_patient(&mut self, length: Duration) {
+        let at = Instant::now() + length;
+        self.patience = Some(self.patience.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    async fn out_of_patience(&mut self) -> Ended {
+        self.child.kill().await;
+        let (ended, why) = if self.draining {
+            (Ended::Drained, "the listener was stopped")
+        } else {
+            (Ended::Killed, "its caller was gone")
+        };
+        let detail = format!("did not answer in time after {why}; it was killed");
+        self.settle(Err(Failure::Crashed { detail }));
+        ended
+    }
+
+    fn settle(&mut self, result: Result<Outcome, Failure>) {
+        self.patience = None;
+        if let Some((call, attempt)) = self.serving.take() {
+            self.desk.ended(call, attempt, result);
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What the instances of one listener share: who is idle, what waits, who is down.
+//!
+//! Every delivery taken here is reported to the [`Sink`] exactly once, whatever happens to the
+//! instance that has it. The sink is never called under the lock.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::bus::{Delivery, Outcome, Sink};
+use crate::envelope::Failure;
+use crate::ids::{Attempt, CallId, ListenerName};
+use crate::limits;
+
+/// To an instance.
+#[derive(Debug)]
+pub(super) enum Order {
+    Deliver(Delivery),
+    Cancel(CallId, Attempt),
+    Drain,
+}
+
+pub(super) struct Dispatch {
+    listener: ListenerName,
+    sink: Arc<dyn Sink>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    draining: bool,
+    seats: Vec<Seat>,
+    /// Seats that wait for a delivery, the one used last on top: its process is warm.
+    idle: Vec<usize>,
+    waiting: VecDeque<Delivery>,
+}
+
+#[derive(Debug)]
+struct Seat {
+    /// Closed when the host is dropped.
+    orders: Option<mpsc::UnboundedSender<Order>>,
+    serving: Option<(CallId, Attempt)>,
+    /// Why it cannot be used, once its restarts are used up.
+    down: Option<String>,
+}
+
+impl std::fmt::Debug for Dispatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Dispatch").field(&self.listener).field(&self.state).finish()
+    }
+}
+
+impl Dispatch {
+    pub fn new(
+        listener: ListenerName,
+        sink: Arc<dyn Sink>,
+        count: usize,
+    ) -> (Arc<Self>, Vec<Desk>) {
+        let (seats, inboxes): (Vec<_>, Vec<_>) = (0..count)
+            .map(|_| {
+                let (orders, inbox) = mpsc::unbounded_channel();
+                (Seat { orders: Some(orders), serving: None, down: None }, inbox)
+            })
+            .unzip();
+        let state = Mutex::new(State { seats, ..State::default() });
+        let dispatch = Arc::new(Self { listener, sink, state });
+        let desks = inboxes.into_iter().enumerate().map(|(seat, orders)| Desk {
+            dispatch: Arc::clone(&dispatch),
+            seat,
+            orders,
+        });
+        let desks = desks.collect();
+        (dispatch, desks)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn deliver(&self, delivery: Delivery) {
+        let (call, attempt) = (delivery.call, delivery.attempt);
+        if let Err(detail) = self.state().take(delivery) {
+            self.ended(call, attempt, Err(Failure::Unreachable { detail }));
+        }
+    }
+
+    pub fn cancel(&self, call: CallId, attempt: Attempt) {
+        if self.state().cancel(call, attempt) {
+            let detail = "its caller was gone before it was handed over".to_owned();
+            self.ended(call, attempt, Err(Failure::Refused { detail }));
+        }
+    }
+
+    /// Takes nothing more; instances end when they are done.
+    pub fn drain(&self) {
+        let waiting = {
+            let mut state = self.state();
+            state.draining = true;
+            state.seats.iter().for_each(|seat| seat.send(Order::Drain));
+            std::mem::take(&mut state.waiting)
+        };
+        self.fail(waiting, "the listener is shutting down");
+    }
+
+    /// Ends every instance now.
+    pub fn close(&self) {
+        let waiting = {
+            let mut state = self.state();
+            state.draining = true;
+            state.seats.iter_mut().for_each(|seat| seat.orders = None);
+            std::mem::take(&mut state.waiting)
+        };
+        self.fail(waiting, "the listener was stopped");
+    }
+
+    fn fail(&self, deliveries: VecDeque<Delivery>, why: &str) {
+        for delivery in deliveries {
+            let failure = Failure::Unreachable { detail: why.to_owned() };
+            self.ended(delivery.call, delivery.attempt, Err(failure));
+        }
+    }
+
+    fn ended(&self, call: CallId, attempt: Attempt, result: Result<Outcome, Failure>) {
+        self.sink.ended(&self.listener, call, attempt, result);
+    }
+}
+
+impl State {
+    /// Hands the delivery to an idle instance or keeps it; refuses with the reason.
+    fn take(&mut self, delivery: Delivery) -> Result<(), String> {
+        if self.draining {
+            return Err("the listener is shutting down".to_owned());
+        }
+        if let Some(reason) = self.down() {
+            return Err(reason);
+        }
+        if self.waiting.len() >= limits::BACKLOG_DEFAULT {
+            return Err("more deliveries than the listener has instances for".to_owned());
+        }
+        match self.idle.pop() {
+            Some(seat) => self.assign(seat, delivery),
+            None => self.waiting.push_back(delivery),
+        }
+        Ok(())
+    }
+
+    /// Why nobody can take a delivery: every instance is down.
+    fn down(&self) -> Option<String> {
+        let mut reasons = self.seats.iter().map(|seat| seat.down.as_ref());
+        let first = reasons.next().flatten()?;
+        reasons.all(|reason| reason.is_some()).then(|| first.clone())
+    }
+
+    fn assign(&mut self, seat: usize, delivery: Delivery) {
+        if let Some(seat) = self.seats.get_mut(seat) {
+            seat.serving = Some((delivery.call, delivery.attempt));
+            seat.send(Order::Deliver(delivery));
+        }
+    }
+
+    fn hand_back(&mut self, delivery: Delivery, unserved: &mut VecDeque<Delivery>) {
+        if self.draining {
+            return unserved.push_back(delivery);
+        }
+        match self.idle.pop() {
+            Some(seat) => self.assign(seat, delivery),
+            None => self.waiting.push_front(delivery),
+        }
+    }
+
+    /// Whether the attempt was still waiting and is now nobody's.
+    fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
+        let is_it = |d: &Delivery| (d.call, d.attempt) == (call, attempt);
+        if let Some(index) = self.waiting.iter().position(is_it) {
+            return self.waiting.remove(index).is_some();
+        }
+        let serving = self.seats.iter().find(|seat| seat.serving == Some((call, attempt)));
+        if let Some(seat) = serving {
+            seat.send(Order::Cancel(call, attempt));
+        }
+        false
+    }
+}
+
+impl Seat {
+    /// An instance that has ended takes no orders, and has no delivery left either.
+    fn send(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            let _ = orders.send(order);
+        }
+    }
+}
+
+/// One instance's place at the dispatch.
+#[derive(Debug)]
+pub(super) struct Desk {
+    dispatch: Arc<Dispatch>,
+    pub seat: usize,
+    /// Ends when the host is dropped.
+    pub orders: mpsc::UnboundedReceiver<Order>,
+}
+
+impl Desk {
+    /// The child is ready: the next delivery, if one waits; otherwise one comes as an order.
+    pub fn ready(&self) -> Option<Delivery> {
+        let mut state = self.dispatch.state();
+        let next = state.waiting.pop_front();
+        let serving = next.as_ref().map(|d| (d.call, d.attempt));
+        if let Some(seat) = state.seats.get_mut(self.seat) {
+            seat.serving = serving;
+        }
+        if next.is_none() && !state.idle.contains(&self.seat) {
+            state.idle.push(self.seat);
+        }
+        next
+    }
+
+    /// The child is gone: what was ordered and not begun goes to others. Says whether to end.
+    pub fn leave(&mut self) -> bool {
+        let mut ending = false;
+        let mut unserved = VecDeque::new();
+        {
+            let mut state = self.dispatch.state();
+            state.idle.retain(|seat| *seat != self.seat);
+            if let Some(seat) = state.seats.get_mut(self.seat) {
+                seat.serving = None;
+            }
+            loop {
+                match self.orders.try_recv() {
+                    Ok(Order::Deliver(delivery)) => state.hand_back(delivery, &mut unserved),
+                    Ok(Order::Drain) => ending = true,
+                    // What it names is either nobody's now or was answered.
+                    Ok(Order::Cancel(..)) => {}
+                    Err(mpsc::error::TryRecvError::Empty) => break,
+                    Err(mpsc::error::TryRecvError::Disconnected) => {
+                        ending = true;
+                        break;
+                    }
+                }
+            }
+        }
+        self.dispatch.fail(unserved, "the listener is shutting down");
+        ending
+    }
+
+    /// Waits; false when it is time to end instead.
+    pub async fn rest(&mut self, length: Duration) -> bool {
+        let wait = tokio::time::sleep(length);
+        let mut wait = std::pin::pin!(wait);
+        loop {
+            tokio::select! {
+                () = &mut wait => return true,
+                order = self.orders.recv() => match order {
+                    None | Some(Order::Drain) => return false,
+                    // Only idle seats are delivered to; should it happen, nothing is lost.
+                    Some(Order::Deliver(delivery)) => self.dispatch.deliver(delivery),
+                    Some(Order::Cancel(..)) => {}
+                },
+            }
+        }
+    }
+
+    pub fn ended(&self, call: CallId, attempt: Attempt, result: Result<Outcome, Failure>) {
+        self.dispatch.ended(call, attempt, result);
+    }
+
+    pub fn heartbeat(&self, call: CallId, attempt: Attempt) {
+        self.dispatch.sink.heartbeat(&self.dispatch.listener, call, attempt);
+    }
+
+    /// The child runs. Says `joined` if the listener had been down.
+    pub fn up(&self) {
+        let was_down = {
+            let mut state = self.dispatch.state();
+            let was_down = state.down().is_some();
+            if let Some(seat) = state.seats.get_mut(self.seat) {
+                seat.down = None;
+            }
+            was_down
+        };
+        if was_down {
+            self.dispatch.sink.joined(&self.dispatch.listener, "its process is running again");
+        }
+    }
+
+    /// This instance cannot be had for now. With the last one down the listener has left: what
+    /// waits for it is unreachable.
+    pub fn down(&self, reason: &str) {
+        let (has_left, waiting) = {
+            let mut state = self.dispatch.state();
+            let was_down = state.down().is_some();
+            if let Some(seat) = state.seats.get_mut(self.seat) {
+                seat.down = Some(reason.to_owned());
+            }
+            let is_down = state.down().is_some();
+            let waiting = if is_down { std::mem::take(&mut state.waiting) } else { [].into() };
+            (is_down && !was_down, waiting)
+        };
+        if has_left {
+            self.dispatch.sink.left(&self.dispatch.listener, reason);
+        }
+        self.dispatch.fail(waiting, reason);
+    }
+}

@@ -1,0 +1,129 @@
+//! The frames between a host and its child (docs/PROTOCOL.md, sections 2 to 6).
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use crate::bus::Delivery;
+use crate::envelope::text::{self, DeliveryHead};
+use crate::ids::CallId;
+use crate::limits;
+use crate::xml::findings::Place;
+use crate::xml::scan::split;
+
+/// Ends every frame. XML cannot contain it.
+const END: u8 = 0;
+const READ_BYTES: usize = 64 << 10;
+
+/// Appends a delivery frame (section 3).
+pub(super) fn write_delivery(out: &mut String, delivery: &Delivery) {
+    let Delivery { listener, call, thread, attempt, messages, fresh, timeout, .. } = delivery;
+    let (call, attempt, timeout) = (*call, *attempt, *timeout);
+    text::open_delivery(out, &DeliveryHead { listener, call, thread, attempt, timeout });
+    let known = messages.len().saturating_sub(*fresh);
+    for (index, message) in messages.iter().enumerate() {
+        text::write_delivered(out, message, index >= known);
+    }
+    text::close_delivery(out);
+    out.push(char::from(END));
+}
+
+/// Appends a cancel frame (section 6).
+pub(super) fn write_cancel(out: &mut String, call: CallId) {
+    out.push_str("<cancel call=\"");
+    out.push_str(&call.to_string());
+    out.push_str("\"/>");
+    out.push(char::from(END));
+}
+
+/// What a child said in one frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    Heartbeat,
+    /// The payloads of the answer, or why they cannot be told apart.
+    Answer(Result<Vec<Vec<u8>>, String>),
+}
+
+pub(super) fn read(frame: &[u8]) -> Said {
+    match frame.trim_ascii() {
+        b"<heartbeat/>" | b"<heartbeat />" => Said::Heartbeat,
+        frame => Said::Answer(payloads(frame)),
+    }
+}
+
+fn payloads(frame: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    let ranges = split(frame).map_err(|violation| {
+        let place = Place::at(frame, violation.offset);
+        format!("{violation} at {place} of the answer")
+    })?;
+    Ok(ranges.into_iter().filter_map(|range| frame.get(range)).map(<[u8]>::to_vec).collect())
+}
+
+/// Why no further frame can be read.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// The child closed its output, after this many bytes of an unfinished frame.
+    Closed {
+        unfinished: usize,
+    },
+    TooLong,
+    Failed(io::Error),
+}
+
+/// Frames out of a stream of bytes, into one buffer that is used again and again.
+#[derive(Debug)]
+pub(super) struct Frames<R> {
+    from: R,
+    buffer: Vec<u8>,
+    /// Bytes before this belong to frames already given out.
+    start: usize,
+    /// No end mark before this.
+    scanned: usize,
+}
+
+impl<R: AsyncRead + Unpin> Frames<R> {
+    pub fn new(from: R) -> Self {
+        Self { from, buffer: Vec::new(), start: 0, scanned: 0 }
+    }
+
+    /// The next frame, without its end mark. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Result<&[u8], Stopped> {
+        let range = loop {
+            let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
+            if let Some(found) = memchr::memchr(END, unseen) {
+                let end = self.scanned + found;
+                let begin = std::mem::replace(&mut self.start, end + 1);
+                self.scanned = self.start;
+                break begin..end;
+            }
+            self.scanned = self.buffer.len();
+            self.fill().await?;
+        };
+        if range.len() > limits::FRAME_BYTES_MAX {
+            return Err(Stopped::TooLong);
+        }
+        Ok(self.buffer.get(range).unwrap_or_default())
+    }
+
+    async fn fill(&mut self) -> Result<(), Stopped> {
+        if self.start > 0 {
+            self.buffer.drain(..self.start);
+            self.scanned -= self.start;
+            self.start = 0;
+        }
+        if self.buffer.len() > limits::FRAME_BYTES_MAX {
+            return Err(Stopped::TooLong);
+        }
+        self.buffer.reserve(READ_BYTES);
+        match self.from.read_buf(&mut self.buffer).await {
+            Ok(0) => Err(Stopped::Closed { unfinished: self.buffer.len() }),
+            Ok(_) => Ok(()),
+            Err(error) => Err(Stopped::Failed(error)),
+        }
+    }
+
+    /// Whether bytes have come behind the last frame given out.
+    pub fn has_more(&self) -> bool {
+        self.start < self.buffer.len()
+    }
+}

@@ -1,0 +1,47 @@
+//! Where a listener's program is.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// No such program in any of the places where one is looked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no program `{program}`: {looked}; check the first word of `command`")]
+pub struct NotFound {
+    pub program: String,
+    pub looked: String,
+}
+
+/// Finds a program. One written with a slash is taken as it is; a bare name is looked for beside
+/// the running executable, then along `PATH`. A config finds its programs itself, since there
+/// are more places to look in then.
+pub fn find(program: &str) -> Result<PathBuf, NotFound> {
+    let mut denied = None;
+    for candidate in candidates(program) {
+        match std::fs::metadata(&candidate) {
+            Ok(found) if found.is_file() && found.permissions().mode() & 0o111 != 0 => {
+                return Ok(std::path::absolute(&candidate).unwrap_or(candidate));
+            }
+            Ok(_) => denied = denied.or(Some(candidate)),
+            Err(_) => {}
+        }
+    }
+    let looked = match denied {
+        Some(path) => format!("{} is not an executable file", path.display()),
+        None if program.contains('/') => "there is no such file".to_owned(),
+        None => "neither beside organism nor on PATH".to_owned(),
+    };
+    Err(NotFound { program: program.to_owned(), looked })
+}
+
+fn candidates(program: &str) -> Vec<PathBuf> {
+    if program.contains('/') {
+        return vec![PathBuf::from(program)];
+    }
+    if program.is_empty() {
+        return Vec::new();
+    }
+    let exe = std::env::current_exe().ok();
+    let beside = exe.and_then(|exe| exe.parent().map(Path::to_owned));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    beside.into_iter().chain(std::env::split_paths(&path)).map(|d| d.join(program)).collect()
+}

@@ -1,0 +1,105 @@
+//! When a process that ended is started again. Pure: told the time and the chance.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::limits;
+
+/// How often, and how fast, an instance may be started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Restarts within `window`; one more and the instance rests until the window is over.
+    pub max: u32,
+    pub window: Duration,
+    /// The first wait; it doubles with each restart in the window, up to `backoff_max`.
+    pub backoff_first: Duration,
+    pub backoff_max: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            max: limits::RESTARTS_MAX,
+            window: limits::RESTART_WINDOW,
+            backoff_first: limits::BACKOFF_FIRST,
+            backoff_max: limits::BACKOFF_MAX,
+        }
+    }
+}
+
+/// What to do about an instance that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    After(Duration),
+    /// Restarts are used up; it may be tried once more after this.
+    RestFor(Duration),
+}
+
+/// The restarts of one instance.
+#[derive(Debug)]
+pub(super) struct Restarts {
+    policy: Policy,
+    recent: VecDeque<Instant>,
+}
+
+impl Restarts {
+    pub fn new(policy: Policy) -> Self {
+        Self { policy, recent: VecDeque::new() }
+    }
+
+    /// `chance` in 0..=255 spreads the waits of many instances by a factor of 0.5 to 1.5.
+    pub fn next(&mut self, now: Instant, chance: u8) -> Next {
+        let policy = self.policy;
+        while self.recent.front().is_some_and(|at| now.duration_since(*at) >= policy.window) {
+            self.recent.pop_front();
+        }
+        let count = u32::try_from(self.recent.len()).unwrap_or(u32::MAX);
+        if count >= policy.max {
+            self.recent.clear();
+            return Next::RestFor(policy.window);
+        }
+        self.recent.push_back(now);
+        let doubled = policy.backoff_first.saturating_mul(1 << count.min(16));
+        let spread = (128 + u32::from(chance)).min(384);
+        Next::After(doubled.min(policy.backoff_max) * spread / 256)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: Policy = Policy {
+        max: 3,
+        window: Duration::from_secs(60),
+        backoff_first: Duration::from_millis(100),
+        backoff_max: Duration::from_millis(300),
+    };
+
+    #[test]
+    fn waits_double_up_to_a_ceiling_and_then_the_instance_rests() {
+        let (mut restarts, now) = (Restarts::new(POLICY), Instant::now());
+        let waits: Vec<_> = (0..4).map(|_| restarts.next(now, 128)).collect();
+        let after = |ms| Next::After(Duration::from_millis(ms));
+        assert_eq!(waits, [after(100), after(200), after(300), Next::RestFor(POLICY.window)]);
+    }
+
+    #[test]
+    fn restarts_outside_the_window_are_forgotten() {
+        let (mut restarts, start) = (Restarts::new(POLICY), Instant::now());
+        for day in 0..10 {
+            let next = restarts.next(start + POLICY.window * day, 128);
+            assert_eq!(next, Next::After(POLICY.backoff_first), "restart {day}");
+        }
+    }
+
+    #[test]
+    fn jitter_stays_within_half_and_one_and_a_half() {
+        for (chance, ms) in [(0, 50), (128, 100), (255, 149)] {
+            let Next::After(wait) = Restarts::new(POLICY).next(Instant::now(), chance) else {
+                panic!("a first restart is always granted");
+            };
+            assert_eq!(wait.as_millis(), ms, "chance {chance}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Agents and models: prompts and recordings, found and read.
+
+use std::path::Path;
+
+use crate::ids::Digest;
+
+use super::members::{Agent, Declared, Model};
+use super::payloads::Payloads;
+use super::problem::{Code, Problem, Problems};
+use super::tree::{At, Text};
+use super::{AgentSpec, ModelSpec, Provider, file};
+
+pub(super) fn agents(
+    members: &[Declared],
+    payloads: &Payloads,
+    directory: &Path,
+    problems: &mut Problems,
+) -> Vec<AgentSpec> {
+    let agents = members.iter().filter_map(|m| Some((m, m.agent.as_ref()?)));
+    let specs = agents.filter_map(|(member, agent)| {
+        let prompt = prompt(agent, directory, problems);
+        Some(AgentSpec {
+            name: member.name.value.clone(),
+            model: agent.model.as_ref()?.value.value.clone(),
+            memory: agent.memory,
+            max_iterations: agent.max_iterations,
+            final_name: payloads.final_of(&member.name.value)?,
+            final_format: agent.final_format,
+            prompt,
+        })
+    });
+    specs.collect()
+}
+
+fn prompt(agent: &Agent, directory: &Path, problems: &mut Problems) -> Vec<(String, String)> {
+    let mut sections: Vec<(String, String)> = Vec::new();
+    for (key, value) in &agent.prompt {
+        let name = key.value.strip_suffix("_file").unwrap_or(&key.value);
+        if !is_section(name) {
+            let message = format!("`{name}` cannot be a section of a prompt");
+            let help = "sections become tags: a lowercase letter, then letters, digits, - and _";
+            problems.push(Problem::new(Code::BadName, &key.place, message).help(help));
+        } else if sections.iter().any(|(known, _)| known == name) {
+            let message = format!("the prompt's section `{name}` is written twice");
+            let problem = Problem::new(Code::WrittenTwice, &key.place, message);
+            problems.push(problem.help(format!("keep either `{name}` or `{name}_file`")));
+        } else if name == key.value {
+            sections.push((name.to_owned(), value.value.value.clone()));
+        } else {
+            let text = prompt_file(value, directory, problems).unwrap_or_default();
+            sections.push((name.to_owned(), text));
+        }
+    }
+    sections
+}
+
+fn is_section(name: &str) -> bool {
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
+    name.starts_with(|c: char| c.is_ascii_lowercase()) && name.bytes().all(good)
+}
+
+fn prompt_file(path: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<String> {
+    let full = directory.join(&path.value.value);
+    match file::text(&full) {
+        Ok(text) => Some(text),
+        Err(reason) => {
+            let message = format!("the prompt `{}` cannot be read: {reason}", path.value.written);
+            problems.push(
+                Problem::new(Code::PromptMissing, &path.place, message).help(near_or_rule(&full)),
+            );
+            None
+        }
+    }
+}
+
+fn near_or_rule(path: &Path) -> String {
+    match file::neighbour(path) {
+        Some(near) => format!("did you mean `{near}` in the same directory?"),
+        None => "paths are relative to the config's directory".to_owned(),
+    }
+}
+
+pub(super) fn models(
+    models: &[Model],
+    directory: &Path,
+    problems: &mut Problems,
+) -> Vec<ModelSpec> {
+    let specs = models.iter().filter_map(|model| {
+        let recording = model.recording.as_ref()?;
+        let full = directory.join(&recording.value.value);
+        if !full.is_file() {
+            let message = format!("there is no recording `{}`", recording.value.written);
+            let problem = Problem::new(Code::RecordingMissing, &recording.place, message);
+            problems.push(problem.help(near_or_rule(&full)));
+        }
+        let provider = Provider::Playback { recording: full };
+        Some(ModelSpec { name: model.name.value.clone(), provider })
+    });
+    specs.collect()
+}
+
+/// The digest of a file's bytes; of nothing where it cannot be read.
+pub(super) fn digest_of(path: &Path) -> Digest {
+    Digest::of(&std::fs::read(path).unwrap_or_default())
+}

@@ -1,0 +1,98 @@
+//! Reading the files of a config.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use crate::limits;
+
+use super::keys::nearest;
+use super::problem::{Code, Problem, Problems};
+use super::source::{Place, Source};
+use super::surroundings::Surroundings;
+
+/// The config's text.
+pub(super) fn read(path: &Path, around: &Surroundings) -> Result<String, Problems> {
+    let shown = path.display().to_string();
+    let nothing = Place::start(&Source::new(&shown, ""));
+    let fail = |code, message: String, help: &str| {
+        Problems::from(Problem::new(code, &nothing, message).help(help))
+    };
+    let full = around.directory.join(path);
+    if full.is_dir() {
+        let message = format!("`{shown}` is a directory");
+        return Err(fail(Code::FileIsDirectory, message, "name the file in it"));
+    }
+    let bytes = bytes(&full).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            let help = match neighbour(&full) {
+                Some(near) => format!("did you mean `{near}` in the same directory?"),
+                None => "check the path, or write a config with `organism init`".to_owned(),
+            };
+            fail(Code::FileMissing, format!("there is no file `{shown}`"), &help)
+        }
+        _ => {
+            let message = format!("`{shown}` cannot be read: {error}");
+            fail(Code::FileUnreadable, message, "check its permissions")
+        }
+    })?;
+    let text = String::from_utf8(bytes).map_err(|error| not_utf8(&shown, &error))?;
+    if text.trim_start_matches('\u{feff}').trim().is_empty() {
+        let message = format!("`{shown}` is empty");
+        return Err(fail(Code::FileEmpty, message, "`organism init` writes one to start from"));
+    }
+    Ok(text)
+}
+
+/// Where a config's relative paths start.
+pub(super) fn directory(path: &Path, around: &Surroundings) -> PathBuf {
+    let full = around.directory.join(path);
+    let parent = full.parent().map(Path::to_owned).unwrap_or_default();
+    parent.canonicalize().unwrap_or(parent)
+}
+
+fn bytes(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = limits::CONFIG_BYTES_MAX;
+    std::fs::File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let message = format!("larger than {most} bytes");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
+}
+
+fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> Problems {
+    let bytes = error.as_bytes();
+    let good = error.utf8_error().valid_up_to();
+    let utf16 = bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]);
+    let text: String = bytes.utf8_chunks().next().map(|c| c.valid().to_owned()).unwrap_or_default();
+    // The text before the bad byte gives the place; none of it is shown.
+    let source = Source::hidden(shown, text);
+    let place = Place::new(&source, good..good);
+    let help = if utf16 {
+        "this looks like UTF-16; save the file as UTF-8"
+    } else {
+        "save the file as UTF-8"
+    };
+    Problem::new(Code::FileNotUtf8, &place, format!("`{shown}` is not UTF-8")).help(help).into()
+}
+
+/// A file beside `path` with nearly its name.
+pub(super) fn neighbour(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let entries = std::fs::read_dir(path.parent()?).ok()?.filter_map(Result::ok);
+    let names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
+}
+
+/// A file that a config names: its text, or why there is none.
+pub(super) fn text(path: &Path) -> Result<String, String> {
+    if path.is_dir() {
+        return Err("it is a directory".to_owned());
+    }
+    let bytes = bytes(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        _ => error.to_string(),
+    })?;
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+}

@@ -1,0 +1,140 @@
+//! The keys a config may have, as flat tables: for unknown keys, overrides and the docs.
+
+/// What a key takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    /// A string such as `30s`.
+    Duration,
+    Integer,
+    Flag,
+    /// A list of strings.
+    List,
+    /// A string or a list of strings.
+    OneOrMore,
+    /// A table of strings with free keys.
+    Free,
+}
+
+/// A section: `[name]`, or `[name.…]` where each member has its own name.
+pub(super) struct Section {
+    pub name: &'static str,
+    /// What one member is called in messages.
+    pub member: Option<&'static str>,
+    pub keys: &'static [(&'static str, Kind)],
+}
+
+use Kind::{Duration, Flag, Free, Integer, List, OneOrMore, Text};
+
+pub(super) const ORGANISM: Section = Section {
+    name: "organism",
+    member: None,
+    keys: &[("name", Text), ("data", Text), ("state", Text)],
+};
+
+pub(super) const LIMITS: Section = Section {
+    name: "limits",
+    member: None,
+    keys: &[
+        ("depth", Integer),
+        ("children", Integer),
+        ("threads", Integer),
+        ("messages", Integer),
+        ("model_calls", Integer),
+        ("tokens", Integer),
+        ("wall_time", Duration),
+        ("payload_bytes", Integer),
+    ],
+};
+
+pub(super) const CLIENTS: Section = Section {
+    name: "clients",
+    member: Some("client"),
+    keys: &[("description", Text), ("peers", List)],
+};
+
+pub(super) const LISTENERS: Section = Section {
+    name: "listeners",
+    member: Some("listener"),
+    keys: &[
+        ("description", Text),
+        ("command", OneOrMore),
+        ("schema", OneOrMore),
+        ("accepts", List),
+        ("replies", List),
+        ("peers", List),
+        ("instances", Integer),
+        ("timeout", Duration),
+        ("attempts", Integer),
+        ("forward", Flag),
+        ("gather", Text),
+        ("serial_per_thread", Flag),
+        ("backlog", Integer),
+        ("env", Free),
+    ],
+};
+
+pub(super) const AGENTS: Section = Section {
+    name: "agents",
+    member: Some("agent"),
+    keys: &[
+        ("description", Text),
+        ("model", Text),
+        ("transport", Text),
+        ("schema", OneOrMore),
+        ("accepts", List),
+        ("final", Text),
+        ("final_format", Text),
+        ("replies", List),
+        ("peers", List),
+        ("gather", Text),
+        ("memory", Text),
+        ("max_iterations", Integer),
+        ("max_actions_per_turn", Integer),
+        ("timeout", Duration),
+        ("attempts", Integer),
+        ("concurrency", Integer),
+        ("backlog", Integer),
+        ("prompt", Free),
+    ],
+};
+
+pub(super) const MODELS: Section = Section {
+    name: "models",
+    member: Some("model"),
+    keys: &[("provider", Text), ("recording", Text)],
+};
+
+pub(super) const SECTIONS: [&Section; 6] =
+    [&ORGANISM, &LIMITS, &CLIENTS, &LISTENERS, &AGENTS, &MODELS];
+
+impl Section {
+    pub fn kind(&self, key: &str) -> Option<Kind> {
+        self.keys.iter().find(|(name, _)| *name == key).map(|(_, kind)| *kind)
+    }
+
+    pub fn key_names(&self) -> impl Iterator<Item = &'static str> {
+        self.keys.iter().map(|(name, _)| *name)
+    }
+}
+
+/// Whether the value of a key may be quoted. `None`: as what it stands in.
+pub(super) fn is_private(key: &str) -> Option<bool> {
+    let key = key.trim_matches('"').to_ascii_lowercase();
+    if key.ends_with("_file") {
+        return Some(false);
+    }
+    let secret = ["key", "secret", "token", "password"].iter().any(|end| key.ends_with(end));
+    (secret || key == "env" || key == "prompt").then_some(true)
+}
+
+/// The name that was probably meant.
+pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = known.into_iter().filter(|other| *other != name).map(|other| {
+        let distance = strsim::damerau_levenshtein(name, other);
+        (distance, other)
+    });
+    let (distance, other) = scored.min_by_key(|(distance, _)| *distance)?;
+    let allowed = (name.chars().count().max(other.chars().count()) / 3).clamp(1, 4);
+    (distance <= allowed).then_some(other)
+}

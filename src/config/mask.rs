@@ -1,0 +1,67 @@
+//! Which stretches of a config must never be quoted.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::keys::is_private;
+
+/// The values of private keys in a table that could be read.
+pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
+    for (key, value) in table {
+        match is_private(key.get_ref()) {
+            Some(true) => values(value.get_ref(), value.span(), out),
+            Some(false) => {}
+            None => match value.get_ref() {
+                DeValue::Table(table) => by_table(table, out),
+                DeValue::Array(items) => {
+                    items.iter().filter_map(|item| item.get_ref().as_table()).for_each(|table| {
+                        by_table(table, out);
+                    });
+                }
+                _ => {}
+            },
+        }
+    }
+}
+
+/// Every value beneath a private key; a file's name is not private.
+fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) {
+    let Some(table) = value.as_table() else {
+        out.push(span);
+        return;
+    };
+    for (key, value) in table {
+        if is_private(key.get_ref()) != Some(false) {
+            values(value.get_ref(), value.span(), out);
+        }
+    }
+}
+
+/// The same by the look of the lines, for a text that is not TOML.
+pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
+    let mut out = Vec::new();
+    let mut inside = false;
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let end = start + line.len();
+        let key = line.split_once('=').map(|(key, _)| key.trim());
+        let header = line.trim().strip_prefix('[').and_then(|line| line.split_once(']'));
+        if let Some((header, _)) = header.filter(|(name, _)| is_header(name)) {
+            inside = header.split('.').any(|part| is_private(part) == Some(true));
+        } else if let Some(key) = key {
+            if inside || key.split('.').any(|part| is_private(part) == Some(true)) {
+                out.push(start + line.find('=').map_or(0, |at| at + 1)..end);
+            }
+        } else if inside {
+            out.push(start..end);
+        }
+        start = end;
+    }
+    out
+}
+
+fn is_header(name: &str) -> bool {
+    let part = |b: u8| b.is_ascii_alphanumeric() || b"-_.\"".contains(&b);
+    name.bytes().all(part)
+}

@@ -1,0 +1,127 @@
+//! Whether names are taken once, and peers and models exist.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::contract::Role;
+
+use super::keys::nearest;
+use super::members::Declared;
+use super::problem::{Code, Problem, Problems};
+use super::sections::Sections;
+use super::source::{Place, Source};
+use super::tree::{At, Text};
+
+pub(super) fn check(sections: &Sections, source: &Arc<Source>, problems: &mut Problems) {
+    let members = &sections.members;
+    duplicates(members, problems);
+    someone(members, source, problems);
+    for member in members {
+        peers(member, sections, problems);
+        models(member, sections, problems);
+        entries_once(&member.peers, problems);
+    }
+}
+
+const fn role(role: Role) -> &'static str {
+    match role {
+        Role::Agent => "an agent",
+        Role::Listener => "a listener",
+        Role::Client => "a client",
+    }
+}
+
+fn duplicates(members: &[Declared], problems: &mut Problems) {
+    let mut seen = HashMap::new();
+    for member in members {
+        let name = &member.name;
+        if let Some(first) = seen.insert(name.value.as_str(), member) {
+            let (line, _) = first.name.place.line_and_column();
+            let message = format!("`{}` is already {} (line {line})", name.value, role(first.role));
+            let help = "clients, listeners and agents share one set of names; rename one of them";
+            problems.push(Problem::new(Code::DuplicateName, &name.place, message).help(help));
+        }
+    }
+}
+
+/// An organism without a client can be told nothing; without a listener it has nobody to tell.
+fn someone(members: &[Declared], source: &Arc<Source>, problems: &mut Problems) {
+    let place = Place::start(source);
+    if !members.iter().any(|member| member.role == Role::Client) {
+        let message = "there is no client, so nobody can send anything";
+        let help = "add [clients.desk] with peers = [\"a listener\"]";
+        problems.push(Problem::new(Code::NoClient, &place, message).help(help));
+    }
+    if members.iter().all(|member| member.role == Role::Client) {
+        let message = "there is no listener and no agent, so nobody can answer anything";
+        let help = "add [listeners.some-name] or [agents.some-name]";
+        problems.push(Problem::new(Code::NoListener, &place, message).help(help));
+    }
+}
+
+fn peers(member: &Declared, sections: &Sections, problems: &mut Problems) {
+    let members = &sections.members;
+    for peer in &member.peers {
+        let (name, written) = (peer.value.value.as_str(), &peer.value.written);
+        let own = member.name.value.as_str();
+        let found = members.iter().find(|other| other.name.value.as_str() == name);
+        let problem = match found {
+            _ if name == own && member.role == Role::Agent => continue,
+            _ if name == own => {
+                let message = format!("`{own}` is its own peer");
+                Problem::new(Code::SelfAsPeer, &peer.place, message)
+                    .help("only agents may address themselves; take it out of the list")
+            }
+            Some(other) if other.role == Role::Client => {
+                let message = format!("`{written}` is a client, and clients receive nothing");
+                Problem::new(Code::ClientAsPeer, &peer.place, message)
+                    .help("a caller hears the result of its call without being a peer")
+            }
+            Some(_) => continue,
+            None if sections.unread.contains(name) => continue,
+            None => {
+                let callable = members.iter().filter(|m| m.role != Role::Client);
+                let names: Vec<_> = callable.map(|m| m.name.value.as_str()).collect();
+                if names.is_empty() {
+                    continue;
+                }
+                let help = match nearest(name, names.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("there are {}", names.join(", ")),
+                };
+                let message = format!("there is no listener or agent `{written}`");
+                Problem::new(Code::UnknownPeer, &peer.place, message).help(help)
+            }
+        };
+        problems.push(problem);
+    }
+}
+
+fn models(member: &Declared, sections: &Sections, problems: &mut Problems) {
+    let Some(model) = member.agent.as_ref().and_then(|agent| agent.model.as_ref()) else { return };
+    let names: Vec<_> = sections.models.iter().map(|model| model.name.value.as_str()).collect();
+    let name = model.value.value.as_str();
+    if names.contains(&name) || sections.unread.contains(name) {
+        return;
+    }
+    let help = match nearest(&model.value.value, names.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if names.is_empty() => {
+            format!("add [models.{}] with a provider", model.value.written)
+        }
+        None => format!("there are {}", names.join(", ")),
+    };
+    let message = format!("there is no model `{}`", model.value.written);
+    problems.push(Problem::new(Code::UnknownModel, &model.place, message).help(help));
+}
+
+fn entries_once(list: &[At<Text>], problems: &mut Problems) {
+    let mut seen = HashSet::new();
+    for entry in list {
+        if !seen.insert(entry.value.value.as_str()) {
+            let message = format!("`{}` is in this list twice", entry.value.written);
+            let problem = Problem::new(Code::DuplicateEntry, &entry.place, message);
+            problems.push(problem.help("take one of them out"));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `ORGANISM_<SECTION>__<NAME>__<KEY>`: every key can be set from the environment.
+//!
+//! Names are written in capitals with `_` for `-`. An override only changes members the file
+//! has; one that fits nothing is a problem, so that a typo never passes in silence.
+
+use super::keys::{Kind, SECTIONS, Section, is_private, nearest};
+use super::problem::{Code, Problem, Problems};
+use super::source::{Place, Source};
+use super::surroundings::Surroundings;
+use super::tree::{At, Entry, Node, Table, Text, Value};
+
+const PREFIX: &str = "ORGANISM_";
+
+/// Puts every override of the environment into `root`.
+pub(super) fn apply(root: &mut Table, around: &Surroundings, problems: &mut Problems) {
+    for (variable, value) in &around.variables {
+        let Some(path) = variable.strip_prefix(PREFIX).filter(|path| is_override(path)) else {
+            continue;
+        };
+        if set(root, variable, path, value).is_none() {
+            problems.push(unknown(root, variable, value));
+        }
+    }
+}
+
+/// Two underscores make an override; a section's name with one is a typo of one. Whatever else
+/// begins with `ORGANISM_` is not the config's business.
+fn is_override(path: &str) -> bool {
+    let first = path.split('_').next().unwrap_or_default().to_ascii_lowercase();
+    path.contains("__") || path.contains('_') && SECTIONS.iter().any(|s| s.name == first)
+}
+
+fn set(root: &mut Table, variable: &str, path: &str, value: &str) -> Option<()> {
+    let mut parts = path.split("__");
+    let section_name = parts.next()?.to_ascii_lowercase();
+    let section = SECTIONS.into_iter().find(|section| section.name == section_name)?;
+    let source = source_of(variable, value);
+    let mut table = table_at(root, section.name, &source, section.member.is_none())?;
+    if section.member.is_some() {
+        let member = parts.next()?;
+        let name = table.entries.iter().find(|e| shouted(&e.key.value) == member)?;
+        let name = name.key.value.clone();
+        table = table_at(table, &name, &source, false)?;
+    }
+    let key = parts.next()?.to_ascii_lowercase();
+    let kind = section.kind(&key)?;
+    let inner = parts.next();
+    if parts.next().is_some() || inner.is_some() != (kind == Kind::Free) {
+        return None;
+    }
+    match inner {
+        None => put(table, &key, node(&source, kind, value, false)),
+        Some(inner) => {
+            let inner = if key == "prompt" { inner.to_ascii_lowercase() } else { inner.to_owned() };
+            let free = table_at(table, &key, &source, true)?;
+            let private = is_private(&inner).unwrap_or(true);
+            let twin = match inner.strip_suffix("_file") {
+                Some(text) => text.to_owned(),
+                None => format!("{inner}_file"),
+            };
+            free.entries.retain(|entry| entry.key.value != twin);
+            put(free, &inner, node(&source, Kind::Text, value, private));
+        }
+    }
+    Some(())
+}
+
+/// The value of a variable is shown only where it is surely nothing private.
+fn source_of(variable: &str, value: &str) -> std::sync::Arc<Source> {
+    let public = !variable.contains("__ENV__") && !variable.contains("__PROMPT__");
+    if public { Source::new(variable, value) } else { Source::hidden(variable, value) }
+}
+
+fn shouted(name: &str) -> String {
+    name.to_ascii_uppercase().replace('-', "_")
+}
+
+/// The table under `key`, made where that is wanted.
+fn table_at<'t>(
+    table: &'t mut Table,
+    key: &str,
+    source: &std::sync::Arc<Source>,
+    make: bool,
+) -> Option<&'t mut Table> {
+    if table.get(key).is_none() && make {
+        let place = Place::start(source);
+        put(table, key, Node { place, private: false, value: Value::Table(Table::default()) });
+    }
+    match &mut table.get_mut(key)?.value {
+        Value::Table(table) => Some(table),
+        _ => None,
+    }
+}
+
+fn put(table: &mut Table, key: &str, node: Node) {
+    match table.get_mut(key) {
+        Some(old) => *old = node,
+        None => {
+            let key = At { value: key.to_owned(), place: node.place.clone() };
+            table.entries.push(Entry { key, node });
+        }
+    }
+}
+
+/// Reads a variable as what its key takes; what cannot be read stays text, and the key's reader
+/// says so.
+fn node(source: &std::sync::Arc<Source>, kind: Kind, value: &str, private: bool) -> Node {
+    let place = Place::new(source, 0..value.len());
+    let text = |text: &str| Value::Text(Text::plain(text));
+    let list = |value: &str| {
+        let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let item = |part| Node { place: place.clone(), private, value: text(part) };
+        Value::List(parts.map(item).collect())
+    };
+    let value = match kind {
+        Kind::Integer => value.parse().map_or_else(|_| text(value), |i| Value::Integer(Some(i))),
+        Kind::Flag => value.parse().map_or_else(|_| text(value), Value::Flag),
+        Kind::List | Kind::OneOrMore => list(value),
+        Kind::Text | Kind::Duration | Kind::Free => text(value),
+    };
+    Node { place, private, value }
+}
+
+fn unknown(root: &Table, variable: &str, value: &str) -> Problem {
+    let place = Place::start(&Source::hidden(variable, value));
+    let known = all(root);
+    let near = nearest(variable, known.iter().map(String::as_str));
+    let help = match near {
+        Some(near) => format!("did you mean {near}?"),
+        None => format!(
+            "an override is {PREFIX}<SECTION>__<NAME>__<KEY>, in capitals, of a \
+                         section and name that the file has"
+        ),
+    };
+    let message = format!("the variable {variable} overrides nothing in this config");
+    Problem::new(Code::UnknownOverride, &place, message).help(help)
+}
+
+/// Every override this config could have.
+fn all(root: &Table) -> Vec<String> {
+    let keys = |section: &Section, before: String| -> Vec<String> {
+        section.key_names().map(|key| format!("{before}__{}", shouted(key))).collect()
+    };
+    let sections = SECTIONS.into_iter().flat_map(|section| {
+        let before = format!("{PREFIX}{}", shouted(section.name));
+        if section.member.is_none() {
+            return keys(section, before);
+        }
+        match root.get(section.name).map(|node| &node.value) {
+            Some(Value::Table(table)) => {
+                let names = table.entries.iter().map(|entry| shouted(&entry.key.value));
+                names.flat_map(|name| keys(section, format!("{before}__{name}"))).collect()
+            }
+            _ => Vec::new(),
+        }
+    });
+    sections.collect()
+}

@@ -1,0 +1,298 @@
+//! Schemas and payload names: what each member accepts and replies, and the contracts from that.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use crate::contract::{Contract, Contracts};
+use crate::ids::{Digest, ListenerName, PayloadName};
+use crate::schema::{Compiler, SchemaProblem, Schemas};
+use crate::{envelope, system};
+
+use super::agents::digest_of;
+use super::keys::nearest;
+use super::members::Declared;
+use super::problem::{Code, Problem, Problems};
+use super::source::{Place, Source};
+use super::tree::{At, Text};
+use super::{file, vocabulary};
+
+/// The schemas of a config while names are resolved against them.
+pub(super) struct Payloads {
+    directory: PathBuf,
+    pub schemas: Schemas,
+    compiler: Compiler,
+    /// What each file declares; `None` where it is broken and said so.
+    files: HashMap<PathBuf, Option<Vec<PayloadName>>>,
+    digests: BTreeMap<String, Digest>,
+    finals: HashMap<ListenerName, PayloadName>,
+}
+
+impl Payloads {
+    pub fn new(directory: &Path) -> Self {
+        let mut schemas = Schemas::default();
+        schemas.reserve(&RESERVED);
+        Self {
+            directory: directory.to_owned(),
+            schemas,
+            compiler: Compiler::default(),
+            files: HashMap::new(),
+            digests: BTreeMap::new(),
+            finals: HashMap::new(),
+        }
+    }
+
+    /// The payload that ends an agent's call.
+    pub fn final_of(&self, agent: &ListenerName) -> Option<PayloadName> {
+        self.finals.get(agent).cloned()
+    }
+
+    pub fn digests(&self) -> BTreeMap<String, Digest> {
+        self.digests.clone()
+    }
+
+    /// Resolves every name and builds the contracts; `None` where that was not possible.
+    pub fn contracts(
+        &mut self,
+        members: &[Declared],
+        problems: &mut Problems,
+    ) -> Option<Contracts> {
+        let mut resolved = Vec::new();
+        for member in members {
+            resolved.push(self.resolve(member, problems));
+        }
+        let contracts: Vec<_> = resolved.iter().map(|r| r.contract.clone()).collect();
+        vocabulary::forward_cycles(&resolved, problems);
+        match Contracts::new(contracts) {
+            Ok(contracts) => Some(contracts),
+            Err(errors) => {
+                for error in errors {
+                    problems.push(vocabulary::problem(&error, &resolved));
+                }
+                None
+            }
+        }
+    }
+
+    fn resolve<'d>(&mut self, member: &'d Declared, problems: &mut Problems) -> Resolved<'d> {
+        let (known, whole) = self.declared_by(member, problems);
+        let names = Names { member, known: &known, whole };
+        let accepts = names.all(&member.accepts, problems);
+        let mut replies = names.all(&member.replies, problems);
+        if let Some(agent) = &member.agent {
+            let own = agent.final_name.as_ref().filter(|text| text.value.value != FINAL_DEFAULT);
+            let ends = match own {
+                Some(text) => names
+                    .one(text, problems)
+                    .map(|name| At { value: name, place: text.place.clone() }),
+                None => {
+                    let place = agent.final_name.as_ref().map(|text| text.place.clone());
+                    let place = place.unwrap_or_else(|| member.name.place.clone());
+                    Some(At { value: PayloadName::new(AGENT_NAMESPACE, FINAL_DEFAULT), place })
+                }
+            };
+            if let Some(ends) = ends {
+                self.finals.insert(member.name.value.clone(), ends.value.clone());
+                replies.insert(0, ends);
+            }
+        }
+        let contract = contract(member, &accepts, &replies);
+        Resolved { member, contract, accepts, replies }
+    }
+
+    /// The names a member's schemas declare, and whether all of the schemas could be read.
+    fn declared_by(
+        &mut self,
+        member: &Declared,
+        problems: &mut Problems,
+    ) -> (Vec<PayloadName>, bool) {
+        let mut known = Vec::new();
+        let mut whole = !member.schema.is_empty();
+        for schema in &member.schema {
+            match self.load(schema, problems) {
+                Some(names) => known.extend(names),
+                None => whole = false,
+            }
+        }
+        (known, whole)
+    }
+
+    fn load(&mut self, schema: &At<Text>, problems: &mut Problems) -> Option<Vec<PayloadName>> {
+        let path = self.directory.join(&schema.value.value);
+        if let Some(names) = self.files.get(&path) {
+            return names.clone();
+        }
+        let names = self.read(&path, schema, problems);
+        self.digests.insert(schema.value.written.clone(), digest_of(&path));
+        self.files.insert(path, names.clone());
+        names
+    }
+
+    fn read(
+        &mut self,
+        path: &Path,
+        schema: &At<Text>,
+        problems: &mut Problems,
+    ) -> Option<Vec<PayloadName>> {
+        let written = &schema.value.written;
+        let text = match file::text(path) {
+            Ok(text) => text,
+            Err(reason) => {
+                let message = format!("the schema `{written}` cannot be read: {reason}");
+                let help = match file::neighbour(path) {
+                    Some(near) => format!("did you mean `{near}` in the same directory?"),
+                    None => "paths are relative to the config's directory".to_owned(),
+                };
+                let problem = Problem::new(Code::SchemaMissing, &schema.place, message);
+                problems.push(problem.help(help));
+                return None;
+            }
+        };
+        match self.schemas.add_file_with(&mut self.compiler, path) {
+            Ok(names) => Some(names),
+            Err(found) => {
+                for one in found {
+                    problems.push(self.broken(&one, schema, &text));
+                }
+                None
+            }
+        }
+    }
+
+    /// A schema's own problem, at its own place; paths as seen from the config.
+    fn broken(&self, found: &SchemaProblem, schema: &At<Text>, text: &str) -> Problem {
+        let here = format!("{}/", self.directory.display());
+        let name = found.file.strip_prefix(&here).unwrap_or(&found.file);
+        let source = if name == schema.value.value {
+            Source::new(&schema.value.written, text)
+        } else {
+            let other = file::text(&self.directory.join(&found.file)).unwrap_or_default();
+            Source::new(name, other)
+        };
+        let place = Place::of_line(&source, found.line, found.column);
+        let (line, _) = schema.place.line_and_column();
+        let message = format!("{} ({})", found.message.replace(&here, ""), found.code);
+        let help = format!("the schema is named at {}:{line}", schema.place.source.name());
+        Problem::new(Code::SchemaBroken, &place, message).help(help)
+    }
+}
+
+/// Of `schemas/agent.xsd`.
+const AGENT_NAMESPACE: &str = "https://xml-pipeline.org/ns/agent/v1";
+/// Namespaces that only the program's own schemas fill.
+const RESERVED: [&str; 3] = [system::NAMESPACE, envelope::NAMESPACE, AGENT_NAMESPACE];
+/// The final of agents that declare none.
+const FINAL_DEFAULT: &str = "attempt_completion";
+
+/// A member with its names resolved.
+pub(super) struct Resolved<'d> {
+    pub member: &'d Declared,
+    pub contract: Contract,
+    pub accepts: Vec<At<PayloadName>>,
+    pub replies: Vec<At<PayloadName>>,
+}
+
+fn contract(
+    member: &Declared,
+    accepts: &[At<PayloadName>],
+    replies: &[At<PayloadName>],
+) -> Contract {
+    let names = |list: &[At<PayloadName>]| list.iter().map(|name| name.value.clone()).collect();
+    let peers = member.peers.iter().filter_map(|p| ListenerName::parse(&p.value.value).ok());
+    Contract {
+        description: member.description.clone(),
+        accepts: names(accepts),
+        replies: names(replies),
+        peers: peers.collect(),
+        forward: member.forward,
+        gather: member.gather,
+        timeout: member.timeout,
+        attempts: member.attempts,
+        concurrency: member.concurrency,
+        serial_per_thread: member.serial_per_thread,
+        backlog: member.backlog,
+        actions_per_turn: member.actions_per_turn,
+        ..Contract::new(member.name.value.clone(), member.role)
+    }
+}
+
+/// Payload names as one member may write them.
+struct Names<'a> {
+    member: &'a Declared,
+    known: &'a [PayloadName],
+    /// Whether `known` is complete: else a name that is not in it may still be right.
+    whole: bool,
+}
+
+impl Names<'_> {
+    fn all(&self, written: &[At<Text>], problems: &mut Problems) -> Vec<At<PayloadName>> {
+        let mut names: Vec<At<PayloadName>> = Vec::new();
+        for text in written {
+            let Some(name) = self.one(text, problems) else { continue };
+            if names.iter().any(|known| known.value == name) {
+                let message = format!("`{}` is in this list twice", text.value.written);
+                let problem = Problem::new(Code::DuplicateEntry, &text.place, message);
+                problems.push(problem.help("take one of them out"));
+            } else {
+                names.push(At { value: name, place: text.place.clone() });
+            }
+        }
+        names
+    }
+
+    fn one(&self, text: &At<Text>, problems: &mut Problems) -> Option<PayloadName> {
+        let written = &text.value.written;
+        let Ok(name) = PayloadName::parse(&text.value.value) else {
+            let message = format!("`{written}` is not a payload name");
+            let help = "write the local name, such as \"search\", or \"{namespace}search\"";
+            problems.push(Problem::new(Code::BadPayloadName, &text.place, message).help(help));
+            return None;
+        };
+        if RESERVED.contains(&&*name.namespace) {
+            let message = format!("`{written}` is a payload of the core");
+            let help = "the core handles its own words; choose a namespace of your own";
+            problems.push(Problem::new(Code::ReservedPayload, &text.place, message).help(help));
+            return None;
+        }
+        let qualified = text.value.value.starts_with('{');
+        let fits = |known: &&PayloadName| {
+            known.local == name.local && (!qualified || known.namespace == name.namespace)
+        };
+        let mut fitting: Vec<_> = self.known.iter().filter(fits).collect();
+        fitting.sort();
+        fitting.dedup();
+        match fitting.as_slice() {
+            [only] => Some((*only).clone()),
+            [] => {
+                if self.whole {
+                    problems.push(self.undeclared(text, &name));
+                }
+                None
+            }
+            several => {
+                let all: Vec<_> = several.iter().map(|name| format!("\"{name}\"")).collect();
+                let message = format!("`{written}` is declared in {} namespaces", several.len());
+                let problem = Problem::new(Code::AmbiguousPayload, &text.place, message);
+                problems.push(problem.help(format!("write one of {}", all.join(", "))));
+                None
+            }
+        }
+    }
+
+    fn undeclared(&self, text: &At<Text>, name: &PayloadName) -> Problem {
+        let files: Vec<_> = self.member.schema.iter().map(|s| s.value.written.as_str()).collect();
+        let message = format!("`{}` is not declared in {}", text.value.written, files.join(", "));
+        let locals: HashSet<&str> = self.known.iter().map(|known| &*known.local).collect();
+        let near = nearest(&name.local, locals.iter().copied());
+        let same = self.known.iter().find(|known| known.local == name.local);
+        let help = match (same, near) {
+            (Some(same), _) => format!("did you mean \"{same}\"?"),
+            (None, Some(near)) => format!("did you mean \"{near}\"?"),
+            (None, None) => {
+                let mut locals: Vec<_> = locals.into_iter().collect();
+                locals.sort_unstable();
+                format!("declared are {}", locals.join(", "))
+            }
+        };
+        Problem::new(Code::UndeclaredPayload, &text.place, message).help(help)
+    }
+}

@@ -1,0 +1,180 @@
+//! Problems: everything that is wrong with a config, each with its place, all at once.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::source::Place;
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])* $variant:ident = $code:literal,)*) => {
+        /// What kind of problem it is: a closed list, each with a line in `docs/CONFIG.md`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code { $($(#[doc = $doc])* $variant,)* }
+
+        impl Code {
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $code,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    // The file.
+    FileMissing = "file-missing",
+    FileIsDirectory = "file-is-directory",
+    FileUnreadable = "file-unreadable",
+    FileNotUtf8 = "file-not-utf8",
+    FileEmpty = "file-empty",
+    Syntax = "syntax",
+    // Keys and values.
+    DuplicateKey = "duplicate-key",
+    UnknownSection = "unknown-section",
+    UnknownKey = "unknown-key",
+    MissingKey = "missing-key",
+    WrongType = "wrong-type",
+    EmptyValue = "empty-value",
+    BadDuration = "bad-duration",
+    OutOfRange = "out-of-range",
+    UnknownChoice = "unknown-choice",
+    NotAvailable = "not-available",
+    UnsetVariable = "unset-variable",
+    BadVariable = "bad-variable",
+    UnknownOverride = "unknown-override",
+    // Names.
+    BadName = "bad-name",
+    ReservedName = "reserved-name",
+    DuplicateName = "duplicate-name",
+    DuplicateEntry = "duplicate-entry",
+    UnknownPeer = "unknown-peer",
+    ClientAsPeer = "client-as-peer",
+    SelfAsPeer = "self-as-peer",
+    UnknownModel = "unknown-model",
+    NoClient = "no-client",
+    NoListener = "no-listener",
+    // Payloads.
+    SchemaMissing = "schema-missing",
+    SchemaBroken = "schema-broken",
+    BadPayloadName = "bad-payload-name",
+    ReservedPayload = "reserved-payload",
+    UndeclaredPayload = "undeclared-payload",
+    AmbiguousPayload = "ambiguous-payload",
+    DuplicatePayload = "duplicate-payload",
+    CallOrReply = "call-or-reply",
+    ForwardCycle = "forward-cycle",
+    // Files a config names.
+    CommandMissing = "command-missing",
+    CommandNotExecutable = "command-not-executable",
+    PromptMissing = "prompt-missing",
+    WrittenTwice = "written-twice",
+    SecretMissing = "secret-missing",
+    RecordingMissing = "recording-missing",
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One thing wrong with a config, and what to do about it. Never quotes anything private.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    pub code: Code,
+    pub place: Place,
+    pub message: String,
+    /// What to write or do instead.
+    pub help: Option<String>,
+}
+
+impl Problem {
+    pub fn new(code: Code, place: &Place, message: impl Into<String>) -> Self {
+        Self { code, place: place.clone(), message: message.into(), help: None }
+    }
+
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Adds a suggestion where there is one.
+    pub fn maybe(mut self, help: Option<String>) -> Self {
+        self.help = help.or(self.help);
+        self
+    }
+}
+
+/// `file:line:column: code: message`
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (line, column) = self.place.line_and_column();
+        let name = self.place.source.name();
+        write!(f, "{name}:{line}:{column}: {}: {}", self.code, self.message)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Serialize for Problem {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let (line, column) = self.place.line_and_column();
+        let mut out = s.serialize_struct("Problem", 8)?;
+        out.serialize_field("code", self.code.as_str())?;
+        out.serialize_field("file", self.place.source.name())?;
+        out.serialize_field("line", &line)?;
+        out.serialize_field("column", &column)?;
+        out.serialize_field("offset", &self.place.span.start)?;
+        out.serialize_field("length", &self.place.span.len())?;
+        out.serialize_field("message", &self.message)?;
+        out.serialize_field("help", &self.help)?;
+        out.end()
+    }
+}
+
+/// All problems of a config.
+#[derive(Debug, Default)]
+pub struct Problems(Vec<Problem>);
+
+impl Problems {
+    pub fn push(&mut self, problem: Problem) {
+        self.0.push(problem);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.0.iter()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// In the order in which a reader meets them.
+    pub(super) fn sort(&mut self) {
+        self.0.sort_by(|a, b| {
+            let key = |p: &Problem| (p.place.source.name().to_owned(), p.place.span.start, p.code);
+            key(a).cmp(&key(b))
+        });
+    }
+}
+
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        Self(vec![problem])
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|problem| writeln!(f, "{problem}"))
+    }
+}
+
+impl std::error::Error for Problems {}

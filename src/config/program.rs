@@ -1,0 +1,154 @@
+//! Finding the programs of process listeners, and what they get in their environment.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::keys::nearest;
+use super::members::{Declared, Process};
+use super::problem::{Code, Problem, Problems};
+use super::surroundings::Surroundings;
+use super::tree::{At, Text};
+use super::{ProcessSpec, Secret, file};
+
+pub(super) fn processes(
+    members: &[Declared],
+    directory: &Path,
+    around: &Surroundings,
+    problems: &mut Problems,
+) -> Vec<ProcessSpec> {
+    let hosted = members.iter().filter_map(|m| Some((m, m.process.as_ref()?)));
+    let specs = hosted.map(|(member, process)| ProcessSpec {
+        name: member.name.value.clone(),
+        command: command(process, directory, around, problems),
+        env: environment(process, directory, problems),
+        instances: process.instances,
+    });
+    specs.collect()
+}
+
+/// The command with its program found; empty where it was not.
+fn command(
+    process: &Process,
+    directory: &Path,
+    around: &Surroundings,
+    problems: &mut Problems,
+) -> Vec<String> {
+    let Some((program, arguments)) = process.command.split_first() else { return Vec::new() };
+    let Some(found) = find(program, directory, around, problems) else { return Vec::new() };
+    let mut command = vec![found.to_string_lossy().into_owned()];
+    command.extend(arguments.iter().map(|argument| argument.value.value.clone()));
+    command
+}
+
+/// A path with a slash is relative to the config; a bare name is looked for beside this
+/// executable, beside the config, and along PATH.
+fn find(
+    program: &At<Text>,
+    directory: &Path,
+    around: &Surroundings,
+    problems: &mut Problems,
+) -> Option<PathBuf> {
+    let (name, written) = (&program.value.value, &program.value.written);
+    let places = if name.contains('/') {
+        vec![directory.join(name)]
+    } else {
+        search_path(directory, around).into_iter().map(|place| place.join(name)).collect()
+    };
+    if let Some(found) = places.iter().find(|path| is_executable(path)) {
+        // `./run` beside the config is the config's directory and `run`.
+        return Some(found.components().collect());
+    }
+    let problem = if places.iter().any(|path| path.is_file()) {
+        let message = format!("`{written}` cannot be executed");
+        let help = format!(
+            "run `chmod +x {written}`, or name the interpreter first: \
+                            command = [\"python3\", \"{written}\"]"
+        );
+        Problem::new(Code::CommandNotExecutable, &program.place, message).help(help)
+    } else if name.contains('/') {
+        let near = file::neighbour(&directory.join(name));
+        let help = near.map_or("paths are relative to the config's directory".to_owned(), |near| {
+            format!("did you mean `{near}` in the same directory?")
+        });
+        let message = format!("there is no program `{written}`");
+        Problem::new(Code::CommandMissing, &program.place, message).help(help)
+    } else {
+        let near = near_program(name, &search_path(directory, around));
+        let help = match near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "it is neither beside the organism executable, nor beside the config, nor on \
+                     PATH; a path with a slash is relative to the config"
+                .to_owned(),
+        };
+        let message = format!("there is no program `{written}`");
+        Problem::new(Code::CommandMissing, &program.place, message).help(help)
+    };
+    problems.push(problem);
+    None
+}
+
+fn search_path(directory: &Path, around: &Surroundings) -> Vec<PathBuf> {
+    let mut places: Vec<_> = around.program_directory.iter().cloned().collect();
+    places.push(directory.to_owned());
+    let path = around.variable("PATH").unwrap_or_default();
+    places.extend(std::env::split_paths(path).filter(|path| path.is_absolute()));
+    places
+}
+
+fn is_executable(path: &Path) -> bool {
+    let metadata = std::fs::metadata(path);
+    metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+fn near_program(name: &str, places: &[PathBuf]) -> Option<String> {
+    let entries = places.iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten();
+    let entries = entries.filter_map(Result::ok).filter(|entry| is_executable(&entry.path()));
+    let names: BTreeSet<_> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
+    nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
+}
+
+/// Variables for the child: `NAME = "value"`, or `NAME_file = "path"` for what a file holds.
+fn environment(
+    process: &Process,
+    directory: &Path,
+    problems: &mut Problems,
+) -> Vec<(String, Secret)> {
+    let mut variables: Vec<(String, Secret)> = Vec::new();
+    for (key, value) in &process.env {
+        let name = key.value.strip_suffix("_file").unwrap_or(&key.value);
+        if !is_variable(name) {
+            let message = format!("`{name}` is not the name of a variable");
+            let help = "a letter or underscore, then letters, digits and underscores";
+            problems.push(Problem::new(Code::BadName, &key.place, message).help(help));
+        } else if variables.iter().any(|(known, _)| known == name) {
+            let message = format!("`{name}` is set twice, by value and by file");
+            let problem = Problem::new(Code::WrittenTwice, &key.place, message);
+            problems.push(problem.help("keep one of the two"));
+        } else if name == key.value {
+            variables.push((name.to_owned(), Secret(value.value.value.clone())));
+        } else if let Some(text) = secret(value, directory, problems) {
+            variables.push((name.to_owned(), Secret(text)));
+        }
+    }
+    variables
+}
+
+fn is_variable(name: &str) -> bool {
+    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// What a secret's file holds, without the line end editors add.
+fn secret(path: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<String> {
+    match file::text(&directory.join(&path.value.value)) {
+        Ok(text) => Some(text.trim_end_matches(['\r', '\n']).to_owned()),
+        Err(reason) => {
+            let message =
+                format!("the secret in `{}` cannot be read: {reason}", path.value.written);
+            let help = "paths are relative to the config's directory";
+            problems.push(Problem::new(Code::SecretMissing, &path.place, message).help(help));
+            None
+        }
+    }
+}

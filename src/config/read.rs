@@ -1,0 +1,267 @@
+//! Reads one table by the keys it may have: what is there, as what it must be, or a problem.
+
+use std::time::Duration;
+
+use super::duration;
+use super::keys::{Section, nearest};
+use super::problem::{Code, Problem, Problems};
+use super::source::Place;
+use super::tree::{At, Node, Table, Text, Value};
+
+/// One table of the config while it is read.
+pub(super) struct Reader<'a> {
+    table: &'a Table,
+    /// Where its name stands, for what is missing from it.
+    pub place: Place,
+    /// As in "`peers` of listener `search`".
+    what: String,
+    /// Keys that were probably meant by unknown ones: written, if badly.
+    mistyped: Vec<&'static str>,
+    pub problems: &'a mut Problems,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `table`, reporting the keys it may not have.
+    pub fn new(
+        section: &Section,
+        table: &'a Table,
+        what: String,
+        place: Place,
+        problems: &'a mut Problems,
+    ) -> Self {
+        let mut mistyped = Vec::new();
+        for entry in &table.entries {
+            let key = &entry.key;
+            if section.kind(&key.value).is_none() {
+                let message = format!("{what} has no key `{}`", key.value);
+                let help = match nearest(&key.value, section.key_names()) {
+                    Some(near) => {
+                        mistyped.push(near);
+                        format!("did you mean `{near}`?")
+                    }
+                    None => {
+                        let keys: Vec<_> = section.key_names().collect();
+                        format!("its keys are {}", keys.join(", "))
+                    }
+                };
+                problems.push(Problem::new(Code::UnknownKey, &key.place, message).help(help));
+            }
+        }
+        Self { table, place, what, mistyped, problems }
+    }
+
+    /// The key's place, or the table's where it is not written.
+    pub fn place_of(&self, key: &str) -> Place {
+        let entry = self.table.entries.iter().find(|entry| entry.key.value == key);
+        entry.map_or(&self.place, |entry| &entry.key.place).clone()
+    }
+
+    pub fn text(&mut self, key: &str) -> Option<At<Text>> {
+        let node = self.table.get(key)?;
+        let text = self.as_text(key, node)?;
+        if text.value.value.trim().is_empty() {
+            self.empty(key, &text.place);
+            return None;
+        }
+        Some(text)
+    }
+
+    pub fn required_text(&mut self, key: &str, example: &str) -> Option<At<Text>> {
+        self.required(key, example).then(|| self.text(key)).flatten()
+    }
+
+    /// Reports `key` where it is not written.
+    pub fn required(&mut self, key: &str, example: &str) -> bool {
+        let there = self.table.get(key).is_some();
+        if !there && !self.mistyped.contains(&key) {
+            let message = format!("{} needs `{key}`", self.what);
+            let problem = Problem::new(Code::MissingKey, &self.place, message);
+            self.problems.push(problem.help(format!("add {key} = {example}")));
+        }
+        there
+    }
+
+    pub fn flag(&mut self, key: &str) -> Option<bool> {
+        let node = self.table.get(key)?;
+        match &node.value {
+            Value::Flag(flag) => Some(*flag),
+            Value::Text(text) if ["true", "false"].contains(&text.value.as_str()) => {
+                self.wrong(key, node, "true or false", Some(text.value.clone()))
+            }
+            _ => self.wrong(key, node, "true or false", None),
+        }
+    }
+
+    /// A whole number from 1 to `most`.
+    pub fn count(&mut self, key: &str, most: u64) -> Option<u64> {
+        let node = self.table.get(key)?;
+        let number = match &node.value {
+            Value::Integer(Some(number)) => *number,
+            Value::Integer(None) => i64::MAX,
+            Value::Text(text) => {
+                let plain = text.value.parse::<u64>().is_ok();
+                return self.wrong(key, node, "a whole number", plain.then(|| text.value.clone()));
+            }
+            _ => return self.wrong(key, node, "a whole number", None),
+        };
+        let fits = u64::try_from(number).ok().filter(|number| (1..=most).contains(number));
+        if fits.is_none() {
+            let message = format!("`{key}` of {} is {}", self.what, range_word(number));
+            let help =
+                format!("a whole number from 1 to {most}; without the key the default holds");
+            self.problems.push(Problem::new(Code::OutOfRange, &node.place, message).help(help));
+        }
+        fits
+    }
+
+    pub fn count32(&mut self, key: &str, most: u32) -> Option<u32> {
+        self.count(key, u64::from(most)).and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// A duration above zero, up to `most`.
+    pub fn duration(&mut self, key: &str, most: Duration) -> Option<Duration> {
+        let node = self.table.get(key)?;
+        let text = match &node.value {
+            Value::Text(text) if text.failed => return None,
+            Value::Text(text) => text,
+            Value::Integer(Some(n)) => {
+                let seconds = (*n > 0).then(|| format!("\"{n}s\""));
+                return self.wrong(key, node, "a duration such as \"30s\"", seconds);
+            }
+            _ => return self.wrong(key, node, "a duration such as \"30s\"", None),
+        };
+        let Some(duration) = duration::parse(&text.value) else {
+            let message = format!("`{}` is not a duration", text.written);
+            let help = match duration::guess(&text.value) {
+                Some(guess) => format!("did you mean \"{guess}\"?"),
+                None => "write a number and ms, s, m, h or d, such as \"30s\" or \"1h30m\"".into(),
+            };
+            self.problems.push(Problem::new(Code::BadDuration, &node.place, message).help(help));
+            return None;
+        };
+        if duration.is_zero() || duration > most {
+            let word = if duration.is_zero() { "zero" } else { "too long" };
+            let message = format!("`{key}` of {} is {word}", self.what);
+            let help = format!("at most \"{}\", and above zero", duration::show(most));
+            self.problems.push(Problem::new(Code::OutOfRange, &node.place, message).help(help));
+            return None;
+        }
+        Some(duration)
+    }
+
+    /// One of a closed list of words.
+    pub fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
+        let text = self.text(key)?;
+        let found = words.iter().find(|(word, _)| *word == text.value.value);
+        if found.is_none() {
+            let message = format!("`{key}` of {} cannot be `{}`", self.what, text.value.written);
+            let all: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+            let help = format!("one of {}", all.join(", "));
+            let near = nearest(&text.value.value, words.iter().map(|(word, _)| *word));
+            let help = near.map_or(help, |near| format!("did you mean \"{near}\"?"));
+            self.problems.push(Problem::new(Code::UnknownChoice, &text.place, message).help(help));
+        }
+        found.map(|(_, value)| *value)
+    }
+
+    /// A list of strings; no key is an empty list.
+    pub fn list(&mut self, key: &str) -> Vec<At<Text>> {
+        let Some(node) = self.table.get(key) else { return Vec::new() };
+        match &node.value {
+            Value::List(items) => self.items(key, items),
+            Value::Text(text) if !node.private => {
+                let fixed = format!("[\"{}\"]", text.written);
+                self.wrong::<()>(key, node, "a list of strings", Some(fixed));
+                Vec::new()
+            }
+            _ => {
+                self.wrong::<()>(key, node, "a list of strings", None);
+                Vec::new()
+            }
+        }
+    }
+
+    /// A string, or a list of strings.
+    pub fn one_or_more(&mut self, key: &str) -> Vec<At<Text>> {
+        match self.table.get(key).map(|node| &node.value) {
+            Some(Value::Text(_)) => self.text(key).into_iter().collect(),
+            Some(Value::List(items)) if items.is_empty() => {
+                let place = self.place_of(key);
+                self.empty(key, &place);
+                Vec::new()
+            }
+            _ => self.list(key),
+        }
+    }
+
+    /// A table of strings with free keys.
+    pub fn free(&mut self, key: &str) -> Vec<(At<String>, At<Text>)> {
+        let Some(node) = self.table.get(key) else { return Vec::new() };
+        let Value::Table(table) = &node.value else {
+            self.wrong::<()>(key, node, "a table", None);
+            return Vec::new();
+        };
+        let entries = table.entries.iter().filter_map(|entry| {
+            let name = format!("{key}.{}", entry.key.value);
+            Some((entry.key.clone(), self.as_text(&name, &entry.node)?))
+        });
+        entries.collect()
+    }
+
+    pub fn problem(&mut self, problem: Problem) {
+        self.problems.push(problem);
+    }
+
+    pub fn empty(&mut self, key: &str, place: &Place) {
+        let message = format!("`{key}` of {} is empty", self.what);
+        let help = "write something there, or leave the key out where it is optional";
+        self.problems.push(Problem::new(Code::EmptyValue, place, message).help(help));
+    }
+
+    fn items(&mut self, key: &str, items: &[Node]) -> Vec<At<Text>> {
+        let name = format!("an entry of `{key}`");
+        items.iter().filter_map(|item| self.as_text(&name, item)).collect()
+    }
+
+    fn as_text(&mut self, key: &str, node: &Node) -> Option<At<Text>> {
+        match &node.value {
+            // Its variables are reported already.
+            Value::Text(text) if text.failed => None,
+            Value::Text(text) => Some(At { value: text.clone(), place: node.place.clone() }),
+            Value::Integer(Some(n)) if !node.private => {
+                self.wrong(key, node, "a string", Some(format!("\"{n}\"")))
+            }
+            _ => self.wrong(key, node, "a string", None),
+        }
+    }
+
+    /// Reports a value of another kind than its key takes.
+    fn wrong<T>(
+        &mut self,
+        key: &str,
+        node: &Node,
+        wanted: &str,
+        instead: Option<String>,
+    ) -> Option<T> {
+        let key = if key.contains('`') { key.to_owned() } else { format!("`{key}`") };
+        let message = format!("{key} of {} must be {wanted}, not {}", self.what, node.kind());
+        let help = match (instead, wanted) {
+            (Some(instead), _) => format!("write {instead}"),
+            (None, "a whole number") => "digits alone, such as 3".to_owned(),
+            (None, "a string") => "text in quotes, such as \"text\"".to_owned(),
+            (None, "a list of strings") => "such as [\"one\", \"two\"]".to_owned(),
+            (None, "a table") => "such as { NAME = \"value\" }".to_owned(),
+            (None, wanted) => format!("write {wanted}"),
+        };
+        self.problems.push(Problem::new(Code::WrongType, &node.place, message).help(help));
+        None
+    }
+}
+
+fn range_word(number: i64) -> &'static str {
+    match number {
+        0 => "zero",
+        n if n < 0 => "below zero",
+        _ => "too high",
+    }
+}

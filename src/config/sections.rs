@@ -1,0 +1,166 @@
+//! From the tree to what was declared: sections and members, before anything is compared.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::contract::TreeLimits;
+use crate::limits;
+
+use super::keys::{self, SECTIONS, Section, nearest};
+use super::members::{Declared, Model, agent, client, listener, model, token};
+use super::problem::{Code, Problem, Problems};
+use super::read::Reader;
+use super::source::{Place, Source};
+use super::tree::{At, Table, Text, Value};
+
+/// Everything that was declared.
+pub(super) struct Sections {
+    pub name: Option<String>,
+    pub data: Option<PathBuf>,
+    pub state: Option<PathBuf>,
+    pub limits: TreeLimits,
+    pub payload_bytes: usize,
+    /// Clients, listeners and agents, in that order.
+    pub members: Vec<Declared>,
+    pub models: Vec<Model>,
+    /// Names of members that could not be read: whoever names one of them made no mistake.
+    pub unread: HashSet<String>,
+}
+
+/// Reads every section of `root`.
+pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Sections {
+    unknown_sections(root, problems);
+    let (name, data, state) = organism(root, source, problems);
+    let (limits, payload_bytes) = tree_limits(root, source, problems);
+    let mut declared = Vec::new();
+    each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
+    each(root, &keys::LISTENERS, problems, |name, reader| declared.extend(listener(name, reader)));
+    each(root, &keys::AGENTS, problems, |name, reader| declared.extend(agent(name, reader)));
+    let mut models = Vec::new();
+    each(root, &keys::MODELS, problems, |name, reader| models.push(model(name, reader)));
+    let unread = unread(root, &declared, &models);
+    Sections { name, data, state, limits, payload_bytes, members: declared, models, unread }
+}
+
+fn unread(root: &Table, members: &[Declared], models: &[Model]) -> HashSet<String> {
+    let sections = SECTIONS.iter().filter(|section| section.member.is_some());
+    let tables = sections.filter_map(|section| match &root.get(section.name)?.value {
+        Value::Table(table) => Some(table),
+        _ => None,
+    });
+    let mut names: HashSet<_> =
+        tables.flat_map(|table| table.entries.iter().map(|e| e.key.value.clone())).collect();
+    for member in members {
+        names.remove(member.name.value.as_str());
+    }
+    for model in models {
+        names.remove(&model.name.value);
+    }
+    names
+}
+
+fn unknown_sections(root: &Table, problems: &mut Problems) {
+    for entry in &root.entries {
+        let key = &entry.key;
+        if SECTIONS.iter().any(|section| section.name == key.value) {
+            continue;
+        }
+        let help = match nearest(&key.value, SECTIONS.iter().map(|section| section.name)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => {
+                let names: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
+                format!("the sections are {}", names.join(", "))
+            }
+        };
+        let message = format!("there is no section `{}`", key.value);
+        problems.push(Problem::new(Code::UnknownSection, &key.place, message).help(help));
+    }
+}
+
+/// The table of a section, with the place of its name.
+fn section<'t>(
+    root: &'t Table,
+    section: &Section,
+    problems: &mut Problems,
+) -> Option<(&'t Table, Place)> {
+    let entry = root.entries.iter().find(|entry| entry.key.value == section.name)?;
+    match &entry.node.value {
+        Value::Table(table) => Some((table, entry.key.place.clone())),
+        _ => {
+            let message =
+                format!("`{}` must be a section, not {}", section.name, entry.node.kind());
+            let header = match section.member {
+                None => format!("write [{}]", section.name),
+                Some(_) => format!("write [{}.some-name]", section.name),
+            };
+            problems.push(Problem::new(Code::WrongType, &entry.node.place, message).help(header));
+            None
+        }
+    }
+}
+
+/// Calls `read` for each member of a section.
+fn each(
+    root: &Table,
+    of: &Section,
+    problems: &mut Problems,
+    mut read: impl FnMut(&At<String>, &mut Reader<'_>),
+) {
+    let Some((table, _)) = section(root, of, problems) else { return };
+    let member = of.member.unwrap_or(of.name);
+    for entry in &table.entries {
+        let name = &entry.key;
+        let Value::Table(table) = &entry.node.value else {
+            let message = format!("`{}` must be a {member}, not {}", name.value, entry.node.kind());
+            let help = format!("write [{}.some-name] and the keys beneath it", of.name);
+            let problem = Problem::new(Code::WrongType, &entry.node.place, message);
+            problems.push(problem.help(help));
+            continue;
+        };
+        let what = format!("{member} `{}`", name.value);
+        read(name, &mut Reader::new(of, table, what, name.place.clone(), problems));
+    }
+}
+
+fn organism(
+    root: &Table,
+    source: &Arc<Source>,
+    problems: &mut Problems,
+) -> (Option<String>, Option<PathBuf>, Option<PathBuf>) {
+    let empty = Table::default();
+    let found = section(root, &keys::ORGANISM, problems);
+    let (table, place) = found.unwrap_or_else(|| (&empty, Place::start(source)));
+    let what = "the section `organism`".to_owned();
+    let mut reader = Reader::new(&keys::ORGANISM, table, what, place, problems);
+    let name = reader.required_text("name", "\"my-organism\"");
+    let name = name.and_then(|name| token(&name.map(|text| text.value), reader.problems));
+    let path = |text: Option<At<Text>>| text.map(|text| PathBuf::from(text.value.value));
+    let data = path(reader.text("data"));
+    let state = path(reader.text("state"));
+    (name.map(|name| name.value.to_string()), data, state)
+}
+
+fn tree_limits(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> (TreeLimits, usize) {
+    let empty = Table::default();
+    let found = section(root, &keys::LIMITS, problems);
+    let (table, place) = found.unwrap_or_else(|| (&empty, Place::start(source)));
+    let what = "the section `limits`".to_owned();
+    let mut read = Reader::new(&keys::LIMITS, table, what, place, problems);
+    let or = TreeLimits::default();
+    let depth = u32::try_from(limits::THREAD_DEPTH_CEILING).unwrap_or(u32::MAX);
+    let tree = TreeLimits {
+        depth: read.count32("depth", depth).unwrap_or(or.depth),
+        children: read.count32("children", limits::CHILDREN_CEILING).unwrap_or(or.children),
+        threads: read.count32("threads", limits::THREADS_CEILING).unwrap_or(or.threads),
+        messages: read.count("messages", limits::MESSAGES_CEILING).unwrap_or(or.messages),
+        model_calls: read
+            .count("model_calls", limits::MODEL_CALLS_CEILING)
+            .unwrap_or(or.model_calls),
+        tokens: read.count("tokens", limits::TOKENS_CEILING).unwrap_or(or.tokens),
+        wall_time: read.duration("wall_time", limits::WALL_TIME_CEILING).unwrap_or(or.wall_time),
+    };
+    let most = u64::try_from(limits::PAYLOAD_BYTES_MAX).unwrap_or(u64::MAX);
+    let bytes = read.count("payload_bytes", most).and_then(|bytes| usize::try_from(bytes).ok());
+    (tree, bytes.unwrap_or(limits::PAYLOAD_BYTES_MAX))
+}

@@ -1,0 +1,124 @@
+//! Texts that problems point into: config files, override variables, schemas.
+//!
+//! What is private in a text (prompts, environment values, keys) is masked before a problem can
+//! quote it; places keep counting in the text as written.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use miette::NamedSource;
+
+use crate::xml::findings;
+
+/// One text and its name as a reader knows it: a path, or a variable.
+pub struct Source {
+    name: String,
+    text: String,
+    masked: NamedSource<String>,
+}
+
+impl Source {
+    /// A text without anything private.
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
+        Self::masking(name, text, &[])
+    }
+
+    /// A text whose `private` byte ranges are never quoted.
+    pub fn masking(
+        name: impl Into<String>,
+        text: impl Into<String>,
+        private: &[Range<usize>],
+    ) -> Arc<Self> {
+        let (name, text) = (name.into(), text.into());
+        let masked = NamedSource::new(&name, mask(&text, private));
+        Arc::new(Self { name, text, masked })
+    }
+
+    /// A text of which nothing is ever quoted.
+    pub fn hidden(name: impl Into<String>, text: impl Into<String>) -> Arc<Self> {
+        let text = text.into();
+        let everything = 0..text.len();
+        Self::masking(name, text, std::slice::from_ref(&everything))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The text as it may be shown.
+    pub fn shown(&self) -> &NamedSource<String> {
+        &self.masked
+    }
+
+    /// What stands at `span`, unmasked: for finding places, never for messages.
+    pub(super) fn slice(&self, span: Range<usize>) -> &str {
+        self.text.get(span).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Source").field(&self.name).finish()
+    }
+}
+
+/// A stretch of a source, in bytes.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub source: Arc<Source>,
+    pub span: Range<usize>,
+}
+
+impl Place {
+    pub fn new(source: &Arc<Source>, span: Range<usize>) -> Self {
+        Self { source: Arc::clone(source), span }
+    }
+
+    /// The beginning of a source, for what is missing from it.
+    pub fn start(source: &Arc<Source>) -> Self {
+        Self::new(source, 0..0)
+    }
+
+    /// A line from `column` on, both from 1; 0 means the whole file, or the whole line.
+    pub fn of_line(source: &Arc<Source>, line: u32, column: u32) -> Self {
+        let text = &source.text;
+        let mut start = 0;
+        let lines = text.split_inclusive('\n').map(|line| {
+            start += line.len();
+            (start - line.len(), line.trim_end())
+        });
+        let Some((start, line)) = lines.skip(line.saturating_sub(1) as usize).take(1).last() else {
+            return Self::start(source);
+        };
+        let indent = line.len() - line.trim_start().len();
+        let nth = line.char_indices().nth((column as usize).saturating_sub(1));
+        let from = if column == 0 { Some(indent) } else { nth.map(|(at, _)| at) };
+        let from = from.unwrap_or(line.len());
+        Self::new(source, start + from..start + line.len())
+    }
+
+    /// Line and column, from 1; columns in characters, a byte order mark not counted.
+    pub fn line_and_column(&self) -> (u32, u32) {
+        let text = &self.source.text;
+        let mark = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+        let place = findings::Place::at(
+            text.as_bytes().get(mark..).unwrap_or_default(),
+            self.span.start.saturating_sub(mark),
+        );
+        (place.line, place.column)
+    }
+}
+
+/// Puts stars over the private ranges, byte for byte where it can, so that carets stay in place.
+fn mask(text: &str, private: &[Range<usize>]) -> String {
+    let hidden = |at: usize| private.iter().any(|range| range.contains(&at));
+    let cover = |c: char| match c.len_utf8() {
+        _ if c.is_whitespace() => String::from(c),
+        2 => String::from('·'),
+        3 => String::from('•'),
+        bytes => "*".repeat(bytes),
+    };
+    let shown = |(at, c): (usize, char)| if hidden(at) { cover(c) } else { String::from(c) };
+    text.char_indices().map(shown).collect()
+}

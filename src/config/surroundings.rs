@@ -1,0 +1,94 @@
+//! What a config may depend on besides its own files, as one value: variables and directories.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::problem::{Code, Problem, Problems};
+use super::source::{Place, Source};
+
+/// The environment a config is read in. Tests write their own.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    pub variables: BTreeMap<String, String>,
+    /// The current directory.
+    pub directory: PathBuf,
+    /// Where the running executable lies.
+    pub program_directory: Option<PathBuf>,
+}
+
+impl Surroundings {
+    /// Those of this process. Variables that are not UTF-8 are left out.
+    pub fn of_process() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        let program = std::env::current_exe().ok();
+        Self {
+            variables: std::env::vars_os().filter_map(text).collect(),
+            directory: std::env::current_dir().unwrap_or_default(),
+            program_directory: program.and_then(|p| p.parent().map(Path::to_owned)),
+        }
+    }
+
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str)
+    }
+
+    /// A directory of the XDG base directory specification; relative values count as unset.
+    fn xdg(&self, variable: &str, beneath_home: &str) -> PathBuf {
+        let given = self.variable(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+        given.unwrap_or_else(|| match self.variable("HOME").filter(|home| !home.is_empty()) {
+            Some(home) => Path::new(home).join(beneath_home),
+            None => self.directory.join(beneath_home),
+        })
+    }
+
+    pub(super) fn data_directory(&self, organism: &str) -> PathBuf {
+        self.xdg("XDG_DATA_HOME", ".local/share").join("organism").join(organism)
+    }
+
+    pub(super) fn state_directory(&self, organism: &str) -> PathBuf {
+        self.xdg("XDG_STATE_HOME", ".local/state").join("organism").join(organism)
+    }
+}
+
+/// Finds the config: the one given, `ORGANISM_CONFIG`, `./organism.toml`, or the only
+/// `./config/*.toml`.
+pub fn locate(given: Option<&Path>, around: &Surroundings) -> Result<PathBuf, Problems> {
+    if let Some(path) = given {
+        return Ok(path.to_owned());
+    }
+    if let Some(path) = around.variable("ORGANISM_CONFIG").filter(|path| !path.is_empty()) {
+        return Ok(path.into());
+    }
+    if around.directory.join("organism.toml").is_file() {
+        return Ok("organism.toml".into());
+    }
+    let found = tomls(&around.directory.join("config"));
+    match found.as_slice() {
+        [only] => Ok(Path::new("config").join(only)),
+        [] => Err(nothing(
+            "organism.toml",
+            "there is no config: neither `./organism.toml` nor one file `./config/*.toml`",
+            "name one with `--config FILE` or ORGANISM_CONFIG, or write one with `organism init`",
+        )),
+        several => Err(nothing(
+            "config",
+            &format!("which config? there are several: {}", several.join(", ")),
+            "name one with `--config FILE` or ORGANISM_CONFIG",
+        )),
+    }
+}
+
+fn nothing(name: &str, message: &str, help: &str) -> Problems {
+    let place = Place::start(&Source::new(name, ""));
+    Problem::new(Code::FileMissing, &place, message).help(help).into()
+}
+
+fn tomls(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut found: Vec<_> = names.filter(|name| name.ends_with(".toml")).collect();
+    found.sort();
+    found
+}

@@ -1,0 +1,76 @@
+//! What is not TOML: every place of it, without the echoes one mistake makes.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::problem::{Code, Problem, Problems};
+use super::source::{Place, Source};
+
+pub(super) fn problems(source: &Arc<Source>, text: &str, errors: &[toml::de::Error]) -> Problems {
+    let mut problems = Problems::default();
+    let mut last_line = None;
+    let mut doubled_table = None;
+    for error in errors {
+        let span = error.span().unwrap_or(text.len()..text.len());
+        let line = line_around(text, span.start);
+        let table = header_of(text, line.start);
+        let doubled = error.message().starts_with("duplicate key");
+        // A line that went wrong once says little more after that, nor do a doubled table's keys.
+        let again = last_line.replace(line.start) == Some(line.start);
+        if again || doubled && table.is_some() && doubled_table == table {
+            continue;
+        }
+        if doubled && table == Some(line.start) {
+            doubled_table = table;
+        }
+        let place = Place::new(source, span);
+        problems.push(problem(doubled, &place, error.message(), source.slice(line)));
+    }
+    problems
+}
+
+fn problem(doubled: bool, place: &Place, message: &str, line: &str) -> Problem {
+    if doubled {
+        return Problem::new(Code::DuplicateKey, place, "this key or table was written before")
+            .help("keep one of the two");
+    }
+    let message = message.trim().replace('\n', ", ");
+    Problem::new(Code::Syntax, place, format!("this is not TOML: {message}"))
+        .help(help(&message, line))
+}
+
+/// Without its line end.
+fn line_around(text: &str, at: usize) -> Range<usize> {
+    let before = text.get(..at).unwrap_or(text);
+    let start = before.rfind('\n').map_or(0, |i| i + 1);
+    let end = text.get(at..).and_then(|rest| rest.find('\n')).map_or(text.len(), |i| at + i);
+    start..end
+}
+
+/// Where the table header starts that the line at `start` is or stands beneath.
+fn header_of(text: &str, start: usize) -> Option<usize> {
+    let line_end = line_around(text, start).end;
+    let before = text.get(..line_end)?;
+    let mut at = 0;
+    let starts = before.split_inclusive('\n').map(|line| {
+        at += line.len();
+        (at - line.len(), line)
+    });
+    starts.filter(|(_, line)| line.trim_start().starts_with('[')).last().map(|(at, _)| at)
+}
+
+fn help(message: &str, line: &str) -> &'static str {
+    let value = line.split_once('=').map(|(_, value)| value.trim());
+    let bare =
+        |value: &str| value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '.');
+    match value {
+        Some("") => "write a value after the `=`",
+        Some(value) if bare(value) => "strings stand in quotes",
+        _ if message.contains("array") => "a list is written [\"a\", \"b\"]",
+        Some(_) if message.contains("string") => {
+            "close the quotes on the same line, or use \"\"\" for several lines"
+        }
+        None if line.trim_start().starts_with('[') => "a section is written [listeners.name]",
+        _ => "a setting is written key = value, one a line",
+    }
+}

@@ -1,0 +1,93 @@
+//! `${VAR}` and `${VAR:-default}` in strings; `$${` is a literal `${`.
+
+use super::keys::nearest;
+use super::problem::{Code, Problem, Problems};
+use super::source::Place;
+use super::surroundings::Surroundings;
+use super::tree::Text;
+
+/// Fills in the variables of one string that stands at `place`.
+pub(super) fn fill(
+    text: &str,
+    place: &Place,
+    around: &Surroundings,
+    problems: &mut Problems,
+) -> Text {
+    let mut value = String::new();
+    let mut rest = text;
+    let mut seen = 0;
+    let mut failed = false;
+    while let Some(at) = rest.find("${") {
+        let (before, from) = rest.split_at(at);
+        let inner = from.get(2..).unwrap_or_default();
+        let here = nth_place(place, seen);
+        seen += 1;
+        if let Some(before) = before.strip_suffix('$') {
+            value.push_str(before);
+            value.push_str("${");
+            rest = inner;
+            continue;
+        }
+        value.push_str(before);
+        let Some((variable, after)) = inner.split_once('}') else {
+            let problem = Problem::new(Code::BadVariable, &here, "`${` is never closed");
+            problems.push(problem.help("write ${NAME} or ${NAME:-default}; a literal `${` is $${"));
+            failed = true;
+            rest = "";
+            break;
+        };
+        match one(variable, &here, around) {
+            Ok(filled) => value.push_str(&filled),
+            Err(problem) => {
+                problems.push(problem);
+                failed = true;
+            }
+        }
+        rest = after;
+    }
+    value.push_str(rest);
+    Text { value, written: text.to_owned(), failed }
+}
+
+fn one(variable: &str, here: &Place, around: &Surroundings) -> Result<String, Problem> {
+    let (name, default) = match variable.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (variable, None),
+    };
+    if !is_name(name) {
+        let message = format!("`{name}` is not the name of a variable");
+        return Err(Problem::new(Code::BadVariable, here, message)
+            .help("write ${NAME} or ${NAME:-default}; a literal `${` is $${"));
+    }
+    let set = around.variable(name);
+    match (set.filter(|value| !value.is_empty()), default) {
+        (Some(value), _) => Ok(value.to_owned()),
+        (None, Some(default)) => Ok(default.to_owned()),
+        (None, None) => {
+            let state = if set.is_some() { "empty" } else { "not set" };
+            let near = nearest(name, around.variables.keys().map(String::as_str));
+            let help = match near {
+                Some(near) => format!("did you mean ${{{near}}}? or set {name} in the environment"),
+                None => {
+                    format!("set {name} in the environment, or write ${{{name}:-some default}}")
+                }
+            };
+            let message = format!("the environment variable {name} is {state}");
+            Err(Problem::new(Code::UnsetVariable, here, message).help(help))
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// Where the `n`th `${` of a string stands in its source; the whole string where escapes hide it.
+fn nth_place(place: &Place, n: usize) -> Place {
+    let raw = place.source.slice(place.span.clone());
+    let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };
+    let length = raw.get(at..).and_then(|from| from.find('}')).map_or(2, |end| end + 1);
+    let start = place.span.start + at;
+    Place::new(&place.source, start..start + length)
+}

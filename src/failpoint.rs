@@ -1,0 +1,43 @@
+//! Named places where a test can have the process die: `ORGANISM_FAILPOINT=place[:nth]`.
+//!
+//! Knows nothing of ours. Unset, a place costs one load.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The journal's places, in the order a commit passes them.
+pub const JOURNAL: [&str; 9] = [
+    "epoch-raised",
+    "during-recovery",
+    "before-append",
+    "before-checkpoint",
+    "before-commit",
+    "after-commit",
+    "after-checkpoint",
+    "after-outside-line",
+    "after-append",
+];
+
+struct Armed {
+    place: String,
+    passes_left: AtomicU64,
+}
+
+static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
+
+/// Aborts the process when this place is armed and has now been passed often enough.
+pub fn failpoint(place: &str) {
+    let Some(armed) = ARMED.get_or_init(armed_by_environment) else { return };
+    if armed.place == place && armed.passes_left.fetch_sub(1, Ordering::Relaxed) == 1 {
+        std::process::abort();
+    }
+}
+
+fn armed_by_environment() -> Option<Armed> {
+    let text = std::env::var("ORGANISM_FAILPOINT").ok()?;
+    let (place, nth) = match text.split_once(':') {
+        Some((place, nth)) => (place, nth.parse().ok()?),
+        None => (text.as_str(), 1),
+    };
+    Some(Armed { place: place.to_owned(), passes_left: AtomicU64::new(nth) })
+}

@@ -1,0 +1,180 @@
+//! Signed statements of how far a journal went, kept inside it and in a file outside, so that a
+//! cut tail or a rewritten log shows.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::clock::Time;
+use crate::ids::{Digest, Position};
+
+use super::Error;
+
+/// A journal had `count` records up to `position`, and `merkle_root` over the heads of all its
+/// trees, in order of first appearance. As a line of JSON, it stands in the file outside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    pub journal: Uuid,
+    pub position: Position,
+    pub count: u64,
+    pub merkle_root: Digest,
+    pub time: Time,
+    /// Ed25519 public key, and signature, in hexadecimal.
+    pub key: String,
+    pub signature: String,
+}
+
+impl Checkpoint {
+    /// The bytes that are signed.
+    fn claim(&self) -> Vec<u8> {
+        let mut claim = b"organism checkpoint 1\n".to_vec();
+        claim.extend_from_slice(self.journal.as_bytes());
+        claim.extend_from_slice(&self.count.to_be_bytes());
+        claim.extend_from_slice(&self.position.0.to_be_bytes());
+        claim.extend_from_slice(&self.time.0.to_be_bytes());
+        claim.extend_from_slice(&self.merkle_root.0);
+        claim
+    }
+
+    /// Whether the key it names signed exactly this.
+    pub fn is_genuine(&self) -> bool {
+        let key = unhex(&self.key).and_then(|key| VerifyingKey::from_bytes(&key).ok());
+        let signature = unhex(&self.signature).map(|bytes| Signature::from_bytes(&bytes));
+        key.zip(signature)
+            .is_some_and(|(key, signature)| key.verify_strict(&self.claim(), &signature).is_ok())
+    }
+}
+
+/// The key that signs, from a file only its owner may read.
+#[derive(Debug)]
+pub struct Key(SigningKey);
+
+impl Key {
+    /// Reads `state/key`, or makes it at first use, with mode 0600.
+    pub fn open(state: &Path) -> Result<Self, Error> {
+        let path = state.join("key");
+        let context = || format!("the signing key {}", path.display());
+        match std::fs::read_to_string(&path) {
+            Ok(text) => match unhex(text.trim()) {
+                Some(seed) => Ok(Self(SigningKey::from_bytes(&seed))),
+                None => Err(Error::io(context())(std::io::Error::new(
+                    ErrorKind::InvalidData,
+                    "it is not 64 hexadecimal digits; restore it, or move it away for a new one",
+                ))),
+            },
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Self::create(&path).map_err(Error::io(context()))
+            }
+            Err(error) => Err(Error::io(context())(error)),
+        }
+    }
+
+    /// Complete under another name first, so that no crash leaves half a key behind.
+    fn create(path: &Path) -> std::io::Result<Self> {
+        let key = SigningKey::generate(&mut rand_core::OsRng);
+        let half = path.with_extension("new");
+        match std::fs::remove_file(&half) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half)?;
+        writeln!(file, "{}", hex(&key.to_bytes()))?;
+        file.sync_all()?;
+        std::fs::rename(&half, path)?;
+        Ok(Self(key))
+    }
+
+    /// In hexadecimal.
+    pub fn public(&self) -> String {
+        hex(self.0.verifying_key().as_bytes())
+    }
+
+    pub fn sign(&self, mut checkpoint: Checkpoint) -> Checkpoint {
+        checkpoint.key = self.public();
+        checkpoint.signature = hex(&self.0.sign(&checkpoint.claim()).to_bytes());
+        checkpoint
+    }
+}
+
+/// The file outside the journal: a line of JSON per checkpoint.
+#[derive(Debug)]
+pub struct Outside {
+    path: PathBuf,
+}
+
+impl Outside {
+    pub fn new(state: &Path, journal: Uuid) -> Self {
+        Self { path: state.join(format!("{journal}.checkpoints")) }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Every line, oldest first; none where there is no file. A last line without its end was
+    /// cut short by a crash and was never relied on.
+    pub fn read(&self) -> Result<Vec<Checkpoint>, Error> {
+        let context = || format!("the checkpoints in {}", self.path.display());
+        let mut text = String::new();
+        match File::open(&self.path) {
+            Ok(mut file) => file.read_to_string(&mut text).map_err(Error::io(context()))?,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(Error::io(context())(error)),
+        };
+        let whole = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
+        let read = |line: &str| serde_json::from_str(line).map_err(std::io::Error::other);
+        let lines = whole.lines().filter(|line| !line.is_empty()).map(read);
+        lines.collect::<Result<_, _>>().map_err(Error::io(context()))
+    }
+
+    /// Appends lines and makes them durable.
+    pub fn append(&self, checkpoints: &[Checkpoint]) -> std::io::Result<()> {
+        let mut file = OpenOptions::new().read(true).append(true).create(true).open(&self.path)?;
+        drop_cut_line(&mut file)?;
+        let mut lines = String::new();
+        for checkpoint in checkpoints {
+            lines.push_str(&serde_json::to_string(checkpoint)?);
+            lines.push('\n');
+        }
+        file.write_all(lines.as_bytes())?;
+        file.sync_data()
+    }
+}
+
+/// What a crash or a full disk left of a line that was never completed.
+fn drop_cut_line(file: &mut File) -> std::io::Result<()> {
+    let mut last = [b'\n'];
+    if file.seek(SeekFrom::End(0))? > 0 {
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+    }
+    if last == [b'\n'] {
+        return Ok(());
+    }
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_end(&mut bytes)?;
+    let whole = memchr::memrchr(b'\n', &bytes).map_or(0, |end| end + 1);
+    file.set_len(whole as u64)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut out = [0u8; N];
+    let canonical = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    if text.len() != 2 * N || !canonical {
+        return None;
+    }
+    for (byte, pair) in out.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(out)
+}

@@ -1,0 +1,157 @@
+//! Where every tree stands: the last record of each, in order of first appearance, and the
+//! check that the next record follows from it.
+
+use std::collections::HashMap;
+
+use crate::clock::Time;
+use crate::ids::{Digest, Position, ThreadId};
+use crate::thread::Record;
+
+use super::merkle::Merkle;
+use super::{Error, Sealed};
+
+/// The last record of one tree.
+#[derive(Debug, Clone)]
+pub struct Head {
+    pub root: ThreadId,
+    pub first: Position,
+    pub position: Position,
+    pub hash: Digest,
+    pub records: u64,
+    pub opened: Time,
+    pub updated: Time,
+    /// Changed since the Merkle tree was last brought up to date.
+    unsummed: bool,
+    /// Changed since it was last handed out by [`Heads::unsaved`].
+    unsaved: bool,
+}
+
+/// All trees of a journal, up to its last record.
+#[derive(Debug, Default)]
+pub struct Heads {
+    all: Vec<Head>,
+    by_root: HashMap<ThreadId, usize>,
+    merkle: Merkle,
+    unsummed: Vec<usize>,
+    unsaved: Vec<usize>,
+    last: Position,
+    last_hash: Digest,
+}
+
+impl Heads {
+    pub fn get(&self, root: &ThreadId) -> Option<&Head> {
+        self.by_root.get(root).and_then(|index| self.all.get(*index))
+    }
+
+    /// In order of first appearance.
+    pub fn iter(&self) -> impl Iterator<Item = &Head> {
+        self.all.iter()
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The journal's last position; 0 where it is empty. Positions are dense, so this is also
+    /// the number of records.
+    pub fn last(&self) -> Position {
+        self.last
+    }
+
+    pub fn last_hash(&self) -> Digest {
+        self.last_hash
+    }
+
+    /// Takes in the next record, or says how it does not follow from what stood before.
+    pub fn follow(&mut self, sealed: &Sealed) -> Result<(), Error> {
+        let record = &sealed.record;
+        let expected = self.last.0 + 1;
+        if record.position.0 != expected {
+            return Err(Error::broken(expected, format!("found position {}", record.position)));
+        }
+        let (position, hash) =
+            self.get(&record.tree).map_or_else(Default::default, |head| (head.position, head.hash));
+        if record.previous != position {
+            let detail = format!(
+                "it says the previous record of {} is {}, but that is {position}",
+                record.tree, record.previous
+            );
+            return Err(Error::broken(expected, detail));
+        }
+        if record.previous_hash != hash {
+            let detail = format!("its tree's hash before it is {hash}, not what it says");
+            return Err(Error::broken(expected, detail));
+        }
+        self.advance(record, sealed.hash);
+        Ok(())
+    }
+
+    /// Takes in a record that was stamped from these heads.
+    pub(super) fn advance(&mut self, record: &Record, hash: Digest) {
+        self.last = record.position;
+        self.last_hash = hash;
+        let index = match self.by_root.get(&record.tree) {
+            Some(index) => *index,
+            None => self.add(record),
+        };
+        let Some(head) = self.all.get_mut(index) else { return };
+        head.position = record.position;
+        head.hash = hash;
+        head.records += 1;
+        head.updated = record.time;
+        if !std::mem::replace(&mut head.unsummed, true) {
+            self.unsummed.push(index);
+        }
+        if !std::mem::replace(&mut head.unsaved, true) {
+            self.unsaved.push(index);
+        }
+    }
+
+    fn add(&mut self, record: &Record) -> usize {
+        let index = self.all.len();
+        self.by_root.insert(record.tree.clone(), index);
+        self.all.push(Head {
+            root: record.tree.clone(),
+            first: record.position,
+            position: record.position,
+            hash: Digest::ZERO,
+            records: 0,
+            opened: record.time,
+            updated: record.time,
+            unsummed: false,
+            unsaved: false,
+        });
+        index
+    }
+
+    /// The Merkle root over all heads; costs what changed since the last time.
+    pub fn merkle_root(&mut self) -> Digest {
+        let mut changed = std::mem::take(&mut self.unsummed);
+        changed.sort_unstable();
+        for index in &changed {
+            let Some(head) = self.all.get_mut(*index) else { continue };
+            head.unsummed = false;
+            let name = head.root.as_str().as_bytes();
+            self.merkle.set(*index, Digest::of_parts(&[b"\0", name, b"\0", &head.hash.0]));
+        }
+        self.merkle.update(changed);
+        self.merkle.root()
+    }
+
+    /// Trees changed since [`Heads::saved`] was last called.
+    pub(super) fn unsaved(&self) -> impl Iterator<Item = &Head> {
+        self.unsaved.iter().filter_map(|index| self.all.get(*index))
+    }
+
+    pub(super) fn saved(&mut self) {
+        for index in std::mem::take(&mut self.unsaved) {
+            if let Some(head) = self.all.get_mut(index) {
+                head.unsaved = false;
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The journal's directory: whose it is, and how far it was known to go.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::clock::Time;
+use crate::ids::{Digest, Position};
+use crate::journal::Error;
+
+pub const DATABASE: &str = "journal.db";
+const HOLDER: &str = "holder";
+const WATERMARK: &str = "watermark";
+
+/// The right to write, held as a lock on the directory itself: there is no lock file that could
+/// be deleted or go stale, and the system drops it with the process.
+#[derive(Debug)]
+pub struct Lock {
+    _directory: File,
+}
+
+impl Lock {
+    /// Answers at once, naming the holder where there is one.
+    pub fn take(data: &Path) -> Result<Self, Error> {
+        let context = || format!("the data directory {}", data.display());
+        let directory = File::open(data).map_err(Error::io(context()))?;
+        match directory.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let holder = std::fs::read_to_string(data.join(HOLDER)).unwrap_or_default();
+                let holder = if holder.is_empty() { "another process" } else { holder.trim() };
+                let (path, holder) = (data.display().to_string(), holder.to_owned());
+                return Err(Error::Held { path, holder });
+            }
+            Err(TryLockError::Error(error)) => return Err(Error::io(context())(error)),
+        }
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let (pid, now) = (std::process::id(), Time::now());
+        let holder = format!("process {pid} on {}, since {now}\n", host.trim());
+        std::fs::write(data.join(HOLDER), holder).map_err(Error::io(context()))?;
+        Ok(Self { _directory: directory })
+    }
+}
+
+/// The last record that was acknowledged, noted after its commit was durable. Not synced itself:
+/// after a power cut it may lag behind the journal, but never be ahead of it.
+#[derive(Debug)]
+pub struct Watermark {
+    file: File,
+    path: PathBuf,
+}
+
+const MARK_BYTES: usize = 48;
+
+impl Watermark {
+    pub fn open(data: &Path) -> Result<Self, Error> {
+        let path = data.join(WATERMARK);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(Error::io(path.display().to_string()))?;
+        Ok(Self { file, path })
+    }
+
+    pub fn set(&self, position: Position, hash: Digest) -> Result<(), Error> {
+        let mark = mark(position, hash);
+        self.file.write_all_at(&mark, 0).map_err(Error::io(self.path.display().to_string()))
+    }
+
+    /// None where nothing was acknowledged yet.
+    pub fn read(data: &Path) -> Result<Option<(Position, Digest)>, Error> {
+        let path = data.join(WATERMARK);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io(path.display().to_string())(error)),
+        };
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let parsed =
+            parse(&bytes).filter(|(position, hash)| mark(*position, *hash).as_slice() == bytes);
+        let damaged = || Error::broken(0, format!("{} is damaged", path.display()));
+        parsed.map(Some).ok_or_else(damaged)
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<(Position, Digest)> {
+    let (position, rest) = bytes.split_first_chunk()?;
+    let (hash, _) = rest.split_first_chunk()?;
+    Some((Position(u64::from_be_bytes(*position)), Digest(*hash)))
+}
+
+/// Position, hash, and the head of a digest over both.
+fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
+    let position = position.0.to_be_bytes();
+    let check = Digest::of_parts(&[&position, &hash.0]);
+    let mut mark = [0; MARK_BYTES];
+    let bytes = position.iter().chain(&hash.0).chain(check.0.iter());
+    mark.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    mark
+}

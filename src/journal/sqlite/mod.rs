@@ -1,0 +1,292 @@
+//! The journal in one SQLite file, for one writing process and any number of readers.
+//!
+//! The only B-tree a record costs is the one it is appended to: what else can be asked is
+//! derived, in batches or by reading.
+
+mod connect;
+mod directory;
+mod open;
+mod reader;
+mod row;
+mod scan;
+mod trees;
+mod write;
+
+use rusqlite::{Connection, ErrorCode};
+use uuid::Uuid;
+
+use crate::clock::Time;
+use crate::failpoint::failpoint;
+use crate::ids::{Digest, Position};
+use crate::limits;
+use crate::thread::Record;
+
+use super::checkpoint::{Key, Outside};
+use super::{Checkpoint, Error, Heads};
+use directory::{Lock, Watermark};
+use row::Encoded;
+
+pub use directory::DATABASE;
+pub use reader::{About, Reader};
+pub use scan::scan;
+pub use trees::Tree;
+
+/// The last record that was acknowledged, as noted beside the journal; zeros where none was.
+pub fn acknowledged(data: &std::path::Path) -> Result<(Position, Digest), Error> {
+    Ok(Watermark::read(data)?.unwrap_or_default())
+}
+
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// The writing end: one owner, on its own thread, as every call waits for the disk.
+#[derive(Debug)]
+pub struct Journal {
+    db: Connection,
+    id: Uuid,
+    epoch: u32,
+    heads: Heads,
+    watermark: Watermark,
+    key: Key,
+    outside: Outside,
+    /// Checkpoints that are in the journal, but not outside yet.
+    unwritten: Vec<Checkpoint>,
+    checked: Position,
+    /// None until the first record of this run says what time it is.
+    checked_at: Option<Time>,
+    refreshed: Position,
+    /// About what the write-ahead log holds.
+    wal_bytes: usize,
+    /// Why nothing can be written any more.
+    stopped: Option<String>,
+    // Last, so that it is let go of after everything else is closed.
+    _lock: Lock,
+}
+
+impl Journal {
+    pub fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// This pump's; every start has a higher one.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    pub fn heads(&self) -> &Heads {
+        &self.heads
+    }
+
+    /// Where the next record will stand.
+    pub fn next(&self) -> Position {
+        Position(self.heads.last().0 + 1)
+    }
+
+    /// Makes records durable in one commit. `position`, `previous` and `previous_hash` are
+    /// stamped here; a position that was already set must be the right one. Returns their hashes
+    /// once they are on disk.
+    ///
+    /// After [`Error::Full`] and [`Error::Misplaced`] nothing was appended and the same records
+    /// may be tried again. After any other error the journal has stopped for good: whether the
+    /// records are durable is not known, and only opening it again can tell.
+    pub fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
+        self.usable()?;
+        let Some(now) = records.last().map(|record| record.time) else { return Ok(Vec::new()) };
+        failpoint("before-append");
+        self.checked_at.get_or_insert(now);
+        let rows = self.stamp(records)?;
+        let checkpoint = self.is_due(now).then(|| self.next_checkpoint(now));
+        self.commit(checkpoint.as_ref(), |db| write::steps(db, records, &rows))?;
+        failpoint("after-commit");
+        self.wal_bytes += rows.iter().map(Encoded::size).sum::<usize>();
+        for (record, row) in records.iter().zip(&rows) {
+            self.heads.advance(record, row.hash);
+        }
+        self.watermark
+            .set(self.heads.last(), self.heads.last_hash())
+            .map_err(|error| self.stop(error))?;
+        self.after_checkpoint(checkpoint);
+        self.move_log();
+        failpoint("after-append");
+        Ok(rows.into_iter().map(|row| row.hash).collect())
+    }
+
+    /// Signs and records how far the journal goes, when that is due. A pump with nothing to
+    /// append calls this now and then.
+    pub fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
+        self.usable()?;
+        let due = self.is_due(now);
+        if due {
+            self.checkpoint(now)?;
+        }
+        Ok(due)
+    }
+
+    /// Keeps bytes the organism ran on (config, prompt file, schema) under their digest.
+    pub fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
+        self.usable()?;
+        let digest = Digest::of(bytes);
+        self.commit(None, |db| {
+            let sql = "INSERT OR IGNORE INTO blob(digest, bytes) VALUES (?1, ?2)";
+            db.prepare_cached(sql)?.execute((digest.to_string(), bytes)).map(drop)
+        })?;
+        Ok(digest)
+    }
+
+    /// The most pages the file may have; None lifts it. Beyond it, the disk counts as full.
+    pub fn set_pages_max(&self, pages: Option<u32>) -> Result<(), Error> {
+        let pages = pages.unwrap_or(u32::MAX - 1);
+        let failed = Error::sqlite("limiting the journal's size");
+        self.db
+            .query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
+            .map_err(failed)
+    }
+
+    /// A last checkpoint, everything in the one file, the lock let go.
+    pub fn close(mut self, now: Time) -> Result<(), Error> {
+        self.usable()?;
+        if self.checked < self.heads.last() {
+            self.checkpoint(now)?;
+        }
+        if self.refreshed < self.heads.last() {
+            self.refresh_trees()?;
+        }
+        let failed = Error::sqlite("closing the journal");
+        self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(failed)
+    }
+
+    fn checkpoint(&mut self, now: Time) -> Result<(), Error> {
+        let checkpoint = self.next_checkpoint(now);
+        self.commit(Some(&checkpoint), |_| Ok(()))?;
+        self.after_checkpoint(Some(checkpoint));
+        Ok(())
+    }
+
+    fn usable(&self) -> Result<(), Error> {
+        match &self.stopped {
+            Some(cause) => Err(Error::Stopped { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn stop(&mut self, error: Error) -> Error {
+        self.stopped = Some(error.to_string());
+        error
+    }
+
+    /// Gives each record its place and encodes it. The heads move only after the commit.
+    fn stamp(&self, records: &mut [Record]) -> Result<Vec<Encoded>, Error> {
+        let mut group = std::collections::HashMap::new();
+        let mut rows = Vec::with_capacity(records.len());
+        for (expected, record) in (self.next().0..).map(Position).zip(records) {
+            if record.position != Position(0) && record.position != expected {
+                return Err(Error::Misplaced { given: record.position, expected });
+            }
+            record.position = expected;
+            let head = || self.heads.get(&record.tree).map(|head| (head.position, head.hash));
+            let before = group.get(&record.tree).copied().or_else(head).unwrap_or_default();
+            (record.previous, record.previous_hash) = before;
+            let row = Encoded::of(record)?;
+            group.insert(record.tree.clone(), (expected, row.hash));
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    fn is_due(&self, now: Time) -> bool {
+        let since = self.heads.last().0 - self.checked.0;
+        since >= limits::CHECKPOINT_RECORDS
+            || (since > 0
+                && self.checked_at.is_none_or(|at| now.since(at) >= limits::CHECKPOINT_INTERVAL))
+    }
+
+    /// Over what is durable now, which excludes the group it is committed with.
+    fn next_checkpoint(&mut self, now: Time) -> Checkpoint {
+        failpoint("before-checkpoint");
+        let position = self.heads.last();
+        self.key.sign(Checkpoint {
+            journal: self.id,
+            position,
+            count: position.0,
+            merkle_root: self.heads.merkle_root(),
+            time: now,
+            key: String::new(),
+            signature: String::new(),
+        })
+    }
+
+    /// Copies the checkpoint outside. Should that fail, the journal itself is whole: it is tried
+    /// again with the next one.
+    fn after_checkpoint(&mut self, checkpoint: Option<Checkpoint>) {
+        let Some(checkpoint) = checkpoint else { return };
+        failpoint("after-checkpoint");
+        (self.checked, self.checked_at) = (checkpoint.position, Some(checkpoint.time));
+        self.unwritten.push(checkpoint);
+        match self.outside.append(&self.unwritten) {
+            Ok(()) => self.unwritten.clear(),
+            Err(error) => {
+                let path = self.outside.path().display();
+                tracing::warn!(%path, %error, "a checkpoint could not be written outside the journal");
+            }
+        }
+        failpoint("after-outside-line");
+    }
+
+    /// One transaction: the fence, what `fill` writes, a checkpoint, and the table of trees when
+    /// it is its turn. On any error nothing of it remains.
+    fn commit(
+        &mut self,
+        checkpoint: Option<&Checkpoint>,
+        fill: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    ) -> Result<(), Error> {
+        let behind = self.heads.last().0 - self.refreshed.0;
+        let heads = (behind >= limits::TREES_REFRESH_RECORDS).then_some(&self.heads);
+        let result = write::transaction(&self.db, self.epoch, |db| {
+            fill(db)?;
+            checkpoint.map_or(Ok(()), |checkpoint| write::checkpoint(db, checkpoint))?;
+            heads.map_or(Ok(()), |heads| write::trees(db, heads))
+        });
+        match result {
+            Ok(()) if heads.is_some() => self.trees_refreshed(),
+            Ok(()) => {}
+            Err(error @ Error::Full { .. }) => return Err(error),
+            Err(error) => return Err(self.stop(error)),
+        }
+        self.wal_bytes += 2 * limits::JOURNAL_PAGE_BYTES;
+        Ok(())
+    }
+
+    fn refresh_trees(&mut self) -> Result<(), Error> {
+        let heads = &self.heads;
+        match write::transaction(&self.db, self.epoch, |db| write::trees(db, heads)) {
+            Ok(()) => self.trees_refreshed(),
+            // The table is derived: it can wait for room.
+            Err(Error::Full { .. }) => {}
+            Err(error) => return Err(self.stop(error)),
+        }
+        Ok(())
+    }
+
+    fn trees_refreshed(&mut self) {
+        self.refreshed = self.heads.last();
+        self.heads.saved();
+    }
+
+    /// Moves the write-ahead log into the file when it is long. Done here rather than by SQLite,
+    /// which would keep a failed sync to itself.
+    fn move_log(&mut self) {
+        if self.wal_bytes < limits::WAL_BYTES {
+            return;
+        }
+        self.wal_bytes = 0;
+        match self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
+            Ok(()) => {}
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+                tracing::warn!("the disk is too full to shorten the journal's write-ahead log");
+            }
+            Err(error) => {
+                // What was appended is durable; nothing after it would be.
+                self.stop(Error::sqlite("moving the write-ahead log into the journal")(error));
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Reading a journal: from any process, while a pump writes. Every record is checked against
+//! its own hash and its payloads' digests on the way out.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
+use uuid::Uuid;
+
+use crate::ids::{Digest, Position, ThreadId};
+use crate::journal::{Checkpoint, Error, FORMAT, Sealed};
+
+use super::connect::{connect, unusable};
+use super::directory::DATABASE;
+use super::row;
+
+/// What a journal says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    pub journal: Uuid,
+    /// Raised by every pump that starts.
+    pub epoch: u32,
+    /// Public half of the key that signs its checkpoints, in hexadecimal.
+    pub key: String,
+}
+
+impl About {
+    /// Shows damage, not forgery.
+    pub(super) fn check(&self) -> String {
+        Digest::of(format!("{FORMAT} {} {} {}", self.journal, self.epoch, self.key).as_bytes())
+            .to_string()
+    }
+}
+
+/// A read-only view, cheap to open and meant to be short-lived.
+#[derive(Debug)]
+pub struct Reader {
+    pub(super) db: Connection,
+    data: PathBuf,
+}
+
+impl Reader {
+    pub fn open(data: &Path) -> Result<Self, Error> {
+        let path = data.join(DATABASE);
+        if !path.exists() {
+            return Err(Error::Missing { path: data.display().to_string() });
+        }
+        let db = connect(&path).map_err(|error| unusable(&path, error))?;
+        let reader = Self { db, data: data.to_owned() };
+        reader.check_format()?;
+        Ok(reader)
+    }
+
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    fn check_format(&self) -> Result<(), Error> {
+        let found = self.meta("format").map_err(|error| match error {
+            Error::Sqlite { source, .. } => unusable(&self.data.join(DATABASE), source),
+            other => other,
+        })?;
+        if found.as_deref() == Some(FORMAT.to_string().as_str()) {
+            return Ok(());
+        }
+        let found = found.unwrap_or_else(|| "unknown".to_owned());
+        Err(Error::Format { path: self.data.display().to_string(), found, ours: FORMAT })
+    }
+
+    pub(super) fn meta(&self, key: &str) -> Result<Option<String>, Error> {
+        self.db
+            .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
+            .optional()
+            .map_err(|error| self.failed("its description", error))
+    }
+
+    pub fn about(&self) -> Result<About, Error> {
+        let read = |key: &str| {
+            self.meta(key)?.ok_or_else(|| Error::broken(0, format!("it has no `{key}`")))
+        };
+        let damaged = |key: &str| Error::broken(0, format!("its `{key}` is damaged"));
+        let about = About {
+            journal: read("journal")?.parse().map_err(|_| damaged("journal"))?,
+            epoch: read("epoch")?.parse().map_err(|_| damaged("epoch"))?,
+            key: read("key")?,
+        };
+        if about.check() == read("check")? { Ok(about) } else { Err(damaged("check")) }
+    }
+
+    /// The last position; 0 where there are no records.
+    pub fn last(&self) -> Result<Position, Error> {
+        let sql = "SELECT coalesce(max(position), 0) FROM step";
+        let last = self.db.query_row(sql, [], |row| row.get(0));
+        last.map(Position).map_err(|error| self.failed("its last position", error))
+    }
+
+    pub fn record(&self, position: Position) -> Result<Option<Sealed>, Error> {
+        let sql = format!("SELECT {} FROM step WHERE position = ?1", row::COLUMNS);
+        let mut query =
+            self.db.prepare_cached(&sql).map_err(|error| self.failed("a record", error))?;
+        let mut rows = query.query([position.0]).map_err(|error| self.failed("a record", error))?;
+        let row = rows.next().map_err(|error| self.failed_at(position, error))?;
+        row.map(|row| row::decode(position, row)).transpose()
+    }
+
+    /// The records from `from` to `to`, both included, which all have to be there.
+    pub fn records(&self, from: Position, to: Position) -> Result<Vec<Sealed>, Error> {
+        let sql = format!(
+            "SELECT {} FROM step WHERE position BETWEEN ?1 AND ?2 ORDER BY position",
+            row::COLUMNS
+        );
+        let failed = |error| self.failed_at(from, error);
+        let mut query = self.db.prepare_cached(&sql).map_err(failed)?;
+        let mut rows = query.query([from.0, to.0]).map_err(failed)?;
+        let mut sealed = Vec::new();
+        for position in (from.0..=to.0).map(Position) {
+            let row = rows.next().map_err(|error| self.failed_at(position, error))?;
+            let row = row.ok_or_else(|| Error::broken(position.0, "its record is missing"))?;
+            sealed.push(row::decode(position, row)?);
+        }
+        Ok(sealed)
+    }
+
+    /// A tree's records in order, up to and including `up_to`, or all of them.
+    pub fn tree(&self, root: &ThreadId, up_to: Option<Position>) -> Result<Vec<Sealed>, Error> {
+        let Some(head) = self.head(root)? else { return Ok(Vec::new()) };
+        let mut records = self.walk(head)?;
+        if let Some(up_to) = up_to {
+            records.retain(|sealed| sealed.record.position <= up_to);
+        }
+        Ok(records)
+    }
+
+    /// The record at `head` and everything before it in its tree, oldest first, each proved to
+    /// be what the next one says it follows.
+    pub fn walk(&self, head: Position) -> Result<Vec<Sealed>, Error> {
+        let mut records: Vec<Sealed> = Vec::new();
+        let mut at = head;
+        while at != Position(0) {
+            let missing = || Error::broken(at.0, "its record is missing");
+            let sealed = self.record(at)?.ok_or_else(missing)?;
+            if let Some(next) = records.last() {
+                let follows = next.record.previous_hash == sealed.hash
+                    && next.record.tree == sealed.record.tree
+                    && sealed.record.position < next.record.position;
+                if !follows {
+                    let detail = format!("{} does not follow from it", next.record.position);
+                    return Err(Error::broken(at.0, detail));
+                }
+            }
+            at = sealed.record.previous;
+            records.push(sealed);
+        }
+        records.reverse();
+        Ok(records)
+    }
+
+    pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, Error> {
+        let failed = |error| self.failed("its checkpoints", error);
+        let sql = "SELECT position, line FROM checkpoint ORDER BY position";
+        let mut query = self.db.prepare(sql).map_err(failed)?;
+        let mut rows = query.query([]).map_err(failed)?;
+        let mut checkpoints = Vec::new();
+        while let Some(row) = rows.next().map_err(failed)? {
+            let position: u64 = row.get(0).map_err(failed)?;
+            let line: String = row.get(1).map_err(failed)?;
+            let damaged = || Error::broken(position, "the checkpoint after it is damaged");
+            let checkpoint: Checkpoint = serde_json::from_str(&line).map_err(|_| damaged())?;
+            let text = serde_json::to_string(&checkpoint).unwrap_or_default();
+            if checkpoint.position.0 != position || text != line {
+                return Err(damaged());
+            }
+            checkpoints.push(checkpoint);
+        }
+        Ok(checkpoints)
+    }
+
+    /// Config, prompt file or schema by digest.
+    pub fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, Error> {
+        let sql = "SELECT bytes FROM blob WHERE digest = ?1";
+        let bytes = self.db.query_row(sql, [digest.to_string()], |row| row.get::<_, Vec<u8>>(0));
+        let bytes = bytes.optional().map_err(|error| self.failed("a blob", error))?;
+        match bytes {
+            Some(bytes) if Digest::of(&bytes) != digest => {
+                Err(Error::broken(0, format!("blob {digest} is damaged")))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// The digests of everything [`Reader::blob`] has.
+    pub fn blobs(&self) -> Result<Vec<Digest>, Error> {
+        let failed = |error| self.failed("its blobs", error);
+        let mut query = self.db.prepare("SELECT digest FROM blob ORDER BY 1").map_err(failed)?;
+        let mut rows = query.query([]).map_err(failed)?;
+        let mut digests = Vec::new();
+        while let Some(row) = rows.next().map_err(failed)? {
+            let text: String = row.get(0).map_err(failed)?;
+            let damaged = |_| Error::broken(0, format!("the name of blob `{text}` is damaged"));
+            digests.push(Digest::parse(&text).map_err(damaged)?);
+        }
+        Ok(digests)
+    }
+
+    /// Whether tables and views are those this program makes, and the file's own structure is
+    /// sound.
+    pub fn check_structure(&self) -> Result<(), Error> {
+        let failed = |error| self.failed("its structure", error);
+        let ours = Connection::open_in_memory().map_err(failed)?;
+        ours.execute_batch(super::SCHEMA).map_err(failed)?;
+        let found = catalogue(&self.db).map_err(failed)?;
+        if found != catalogue(&ours).map_err(failed)? {
+            return Err(Error::broken(0, "its tables or views were changed"));
+        }
+        let sound: String =
+            self.db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
+        if sound == "ok" { Ok(()) } else { Err(Error::broken(0, sound.replace('\n', ": "))) }
+    }
+
+    fn failed_at(&self, position: Position, error: rusqlite::Error) -> Error {
+        match self.failed("a record", error) {
+            Error::Broken { detail, .. } => Error::broken(position.0, detail),
+            other => other,
+        }
+    }
+
+    pub(super) fn failed(&self, what: &str, error: rusqlite::Error) -> Error {
+        let damage = match error.sqlite_error_code() {
+            Some(code) => matches!(code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase),
+            // No error of SQLite's: a value of the wrong type came out.
+            None => true,
+        };
+        if damage {
+            Error::broken(0, format!("{what} cannot be read: {error}"))
+        } else {
+            Error::sqlite(format!("reading {what} from {}", self.data.display()))(error)
+        }
+    }
+}
+
+fn catalogue(db: &Connection) -> rusqlite::Result<Vec<(String, String, Option<String>)>> {
+    let mut query = db.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY 1, 2")?;
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    rows.collect()
+}

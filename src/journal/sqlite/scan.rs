@@ -1,0 +1,78 @@
+//! Going through every record in order, quickly: chunks are read, parsed and checked by several
+//! threads; whether each record follows from the last is checked in order by the caller's.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use crate::failpoint::failpoint;
+use crate::ids::Position;
+use crate::journal::{Error, Heads, Sealed};
+use crate::limits;
+
+use super::reader::Reader;
+
+type Chunk = Result<Vec<Sealed>, Error>;
+
+/// Hands every record up to `last` to `visit`, with the heads as they stand after it. `heads`
+/// says where to begin.
+pub fn scan(
+    data: &Path,
+    last: Position,
+    heads: &mut Heads,
+    visit: &mut dyn FnMut(Sealed, &mut Heads) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let first = heads.last().0 + 1;
+    let mut take = |chunk: Chunk| {
+        failpoint("during-recovery");
+        chunk?.into_iter().try_for_each(|sealed| {
+            heads.follow(&sealed)?;
+            visit(sealed, heads)
+        })
+    };
+    let chunks = (last.0 + 1).saturating_sub(first).div_ceil(limits::SCAN_RECORDS);
+    let span = |chunk: u64| {
+        let from = first + chunk * limits::SCAN_RECORDS;
+        (Position(from), Position(last.0.min(from + limits::SCAN_RECORDS - 1)))
+    };
+    if chunks <= 1 {
+        return match chunks {
+            0 => Ok(()),
+            _ => take(read(data, span(0))),
+        };
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = cores.min(limits::SCAN_WORKERS_MAX) as u64;
+    std::thread::scope(|scope| {
+        let work = |worker: u64| {
+            let (sender, receiver) = sync_channel(2);
+            let mine = (worker..chunks).step_by(workers as usize).map(span);
+            scope.spawn(move || send_all(data, mine, &sender));
+            receiver
+        };
+        let receivers: Vec<Receiver<Chunk>> = (0..workers).map(work).collect();
+        let mut turns = receivers.iter().cycle();
+        (0..chunks).try_for_each(|_| {
+            let chunk = turns.next().and_then(|receiver| receiver.recv().ok());
+            take(chunk.expect("a worker sends every one of its chunks, or an error"))
+        })
+    })
+}
+
+fn send_all(
+    data: &Path,
+    spans: impl Iterator<Item = (Position, Position)>,
+    chunks: &SyncSender<Chunk>,
+) {
+    for span in spans {
+        let chunk = read(data, span);
+        let failed = chunk.is_err();
+        // Nobody listens any more once an earlier chunk was broken.
+        if chunks.send(chunk).is_err() || failed {
+            return;
+        }
+    }
+}
+
+fn read(data: &Path, (from, to): (Position, Position)) -> Chunk {
+    Reader::open(data)?.records(from, to)
+}

@@ -1,0 +1,79 @@
+-- Format, journal uuid, epoch, signing key, and a digest over these; how far `tree` goes.
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+-- One record a row, appended only. `body` is the JSON text that is hashed; `payloads` are the
+-- bytes its digests speak of, one after another.
+CREATE TABLE step(
+  position INTEGER PRIMARY KEY,
+  tree TEXT NOT NULL,
+  previous INTEGER NOT NULL,
+  time INTEGER NOT NULL,
+  hash BLOB NOT NULL,
+  body TEXT NOT NULL,
+  payloads BLOB NOT NULL
+) STRICT;
+
+-- Derived: where each tree stood when this table was last brought up to date.
+CREATE TABLE tree(
+  root TEXT PRIMARY KEY,
+  first INTEGER NOT NULL,
+  head INTEGER NOT NULL,
+  records INTEGER NOT NULL,
+  opened INTEGER NOT NULL,
+  updated INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE checkpoint(
+  position INTEGER PRIMARY KEY,
+  line TEXT NOT NULL
+) STRICT;
+
+-- What the organism ran on: config, prompt files and schemas, by digest.
+CREATE TABLE blob(digest TEXT PRIMARY KEY, bytes BLOB NOT NULL) STRICT;
+
+-- For people. Every fact of every record, one a row.
+CREATE VIEW fact(position, tree, at, n, kind, value) AS
+  SELECT s.position, s.tree, s.time, f.key, v.key, v.value
+  FROM step s, json_each(s.body, '$.facts') f, json_each(f.value) v;
+
+CREATE VIEW disposition(message, how, position) AS
+  SELECT value ->> '$.message', value ->> '$.how', position FROM fact WHERE kind = 'disposed';
+
+CREATE VIEW refusal(position, time, sender, thread, rule, text, length, digest, head) AS
+  SELECT position, strftime('%Y-%m-%dT%H:%M:%fZ', at / 1e6, 'unixepoch'),
+    value ->> '$.sender', value ->> '$.thread', value ->> '$.refusal.rule',
+    value ->> '$.refusal.message', value ->> '$.refusal.length', value ->> '$.refusal.digest',
+    value ->> '$.refusal.head'
+  FROM fact WHERE kind = 'refused';
+
+CREATE VIEW message(id, thread, seq, kind, sender, recipient, cause, call, time, name, payload,
+    disposition, position) AS
+  WITH ended AS MATERIALIZED (SELECT message, how FROM disposition)
+  SELECT m.id, m.thread, m.seq, m.kind, m.sender, m.recipient, m.cause, m.call, m.time, m.name,
+    cast(substr(m.payloads, m.start + 1, m.length) AS TEXT), ended.how, m.position
+  FROM (
+    SELECT s.position AS position, s.payloads AS payloads,
+      f.value ->> '$.accepted.message.id' AS id,
+      f.value ->> '$.accepted.message.thread' AS thread,
+      f.value ->> '$.accepted.message.seq' AS seq,
+      f.value ->> '$.accepted.message.kind' AS kind,
+      f.value ->> '$.accepted.message.from' AS sender,
+      f.value ->> '$.accepted.message.to' AS recipient,
+      f.value ->> '$.accepted.message.cause' AS cause,
+      f.value ->> '$.accepted.message.call' AS call,
+      strftime('%Y-%m-%dT%H:%M:%fZ', (f.value ->> '$.accepted.message.time') / 1e6,
+        'unixepoch') AS time,
+      f.value ->> '$.accepted.message.name' AS name,
+      f.value ->> '$.accepted.message.payload.len' AS length,
+      (SELECT coalesce(sum(p.value ->> '$.accepted.message.payload.len'), 0)
+        FROM json_each(s.body, '$.facts') p WHERE p.key < f.key) AS start
+    FROM step s, json_each(s.body, '$.facts') f
+    WHERE f.value ->> '$.accepted' IS NOT NULL
+  ) m LEFT JOIN ended ON ended.message = m.id;
+
+CREATE VIEW thread(id, root, parent, opened, messages, in_flight, last) AS
+  SELECT thread, CASE instr(thread, '.') WHEN 0 THEN thread
+      ELSE substr(thread, 1, instr(thread, '.') - 1) END,
+    nullif(rtrim(rtrim(thread, replace(thread, '.', '')), '.'), ''),
+    min(time), count(*), sum(disposition IS NULL), max(time)
+  FROM message GROUP BY thread;

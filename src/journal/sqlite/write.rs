@@ -1,0 +1,104 @@
+//! What one commit writes.
+
+use rusqlite::{Connection, ErrorCode};
+
+use crate::failpoint::failpoint;
+use crate::journal::{Checkpoint, Error, Heads};
+use crate::thread::Record;
+
+use super::reader::About;
+use super::row::{self, Encoded};
+
+/// Runs `fill` in one transaction, fenced by `epoch`; returns after the write-ahead log is on
+/// disk. On any error nothing of it remains.
+pub fn transaction(
+    db: &Connection,
+    epoch: u32,
+    fill: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+) -> Result<(), Error> {
+    let result = attempt(db, epoch, fill);
+    // After some errors SQLite has rolled back by itself.
+    if result.is_err() && !db.is_autocommit() {
+        db.execute_batch("ROLLBACK").map_err(Error::sqlite("undoing a commit"))?;
+    }
+    result
+}
+
+fn attempt(
+    db: &Connection,
+    ours: u32,
+    fill: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+) -> Result<(), Error> {
+    run(db, "BEGIN IMMEDIATE").map_err(failed)?;
+    let theirs = epoch(db).map_err(failed)?;
+    if theirs != ours {
+        return Err(Error::Fenced { ours, theirs });
+    }
+    fill(db).map_err(failed)?;
+    failpoint("before-commit");
+    run(db, "COMMIT").map_err(failed)
+}
+
+fn run(db: &Connection, sql: &str) -> rusqlite::Result<()> {
+    db.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+fn failed(error: rusqlite::Error) -> Error {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => Error::Full { detail: error.to_string() },
+        _ => Error::sqlite("writing to the journal")(error),
+    }
+}
+
+pub fn epoch(db: &Connection) -> rusqlite::Result<u32> {
+    db.prepare_cached("SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'epoch'")?
+        .query_row([], |row| row.get(0))
+}
+
+pub fn set_meta(db: &Connection, key: &str, value: &str) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO meta(key, value) VALUES (?1, ?2) \
+               ON CONFLICT(key) DO UPDATE SET value = ?2";
+    db.prepare_cached(sql)?.execute((key, value)).map(drop)
+}
+
+/// Says what the journal is, with a digest that shows damage.
+pub fn about(db: &Connection, about: &About) -> rusqlite::Result<()> {
+    set_meta(db, "journal", &about.journal.to_string())?;
+    set_meta(db, "epoch", &about.epoch.to_string())?;
+    set_meta(db, "key", &about.key)?;
+    set_meta(db, "check", &about.check())
+}
+
+pub fn steps(db: &Connection, records: &[Record], rows: &[Encoded]) -> rusqlite::Result<()> {
+    let mut insert = db.prepare_cached(row::INSERT)?;
+    for (record, row) in records.iter().zip(rows) {
+        let (position, previous) = (record.position.0, record.previous.0);
+        let tree = record.tree.as_str();
+        let values =
+            (position, tree, previous, record.time.0, row.hash.0, &row.body, &row.payloads);
+        insert.execute(values)?;
+    }
+    Ok(())
+}
+
+pub fn checkpoint(db: &Connection, checkpoint: &Checkpoint) -> rusqlite::Result<()> {
+    let line = serde_json::to_string(checkpoint)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+    let sql = "INSERT INTO checkpoint(position, line) VALUES (?1, ?2)";
+    db.prepare_cached(sql)?.execute((checkpoint.position.0, line)).map(drop)
+}
+
+/// Brings the table of trees up to `heads`.
+pub fn trees(db: &Connection, heads: &Heads) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO tree(root, first, head, records, opened, updated) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
+               ON CONFLICT(root) DO UPDATE SET head = ?3, records = ?4, updated = ?6";
+    let mut upsert = db.prepare_cached(sql)?;
+    for head in heads.unsaved() {
+        let (first, last) = (head.first.0, head.position.0);
+        let times = (head.opened.0, head.updated.0);
+        let root = head.root.as_str();
+        upsert.execute((root, first, last, head.records, times.0, times.1))?;
+    }
+    set_meta(db, "refreshed", &heads.last().to_string())
+}

@@ -1,0 +1,113 @@
+//! The child's end of the pipe: NUL-delimited frames on two file descriptors
+//! (docs/PROTOCOL.md, section 2).
+//!
+//! One thread reads, handles and answers; whether a cancel has come is asked of the kernel when
+//! the handler wants to know, so that a delivery costs no wake of a second thread.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+const END: u8 = 0;
+const READ_BYTES: usize = 64 << 10;
+
+/// Where a listener hears and answers.
+#[derive(Debug)]
+pub(super) struct Connection {
+    input: RefCell<Input>,
+    output: Output,
+}
+
+#[derive(Debug)]
+struct Input {
+    from: File,
+    partial: Vec<u8>,
+    frames: VecDeque<Vec<u8>>,
+}
+
+impl Connection {
+    pub fn new(input: OwnedFd, output: OwnedFd) -> Self {
+        let input = Input { from: input.into(), partial: Vec::new(), frames: VecDeque::default() };
+        Self { input: RefCell::new(input), output: Output(Arc::new(Mutex::new(output.into()))) }
+    }
+
+    /// Takes over standard input and output. What the handler prints to standard output after
+    /// this goes to standard error, where it cannot be taken for a frame.
+    pub fn standard() -> io::Result<Self> {
+        let input = rustix::io::dup(rustix::stdio::stdin())?;
+        let output = rustix::io::dup(rustix::stdio::stdout())?;
+        rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
+        Ok(Self::new(input, output))
+    }
+
+    /// The next frame; nothing when the other side has closed the pipe.
+    pub fn next(&self) -> io::Result<Option<Vec<u8>>> {
+        let mut input = self.input.borrow_mut();
+        loop {
+            if let Some(frame) = input.frames.pop_front() {
+                return Ok(Some(frame));
+            }
+            if !input.read()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether a frame that satisfies `wanted`, or the end of all frames, has come by now. The
+    /// frames stay in line.
+    pub fn has_come(&self, wanted: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
+        let mut input = self.input.borrow_mut();
+        while input.is_ready()? {
+            if !input.read()? {
+                return Ok(true);
+            }
+        }
+        Ok(input.frames.iter().any(|frame| wanted(frame)))
+    }
+
+    pub fn output(&self) -> &Output {
+        &self.output
+    }
+}
+
+impl Input {
+    fn is_ready(&self) -> io::Result<bool> {
+        let mut polled = [PollFd::new(&self.from, PollFlags::IN)];
+        Ok(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
+    }
+
+    /// Reads once; false at the end.
+    fn read(&mut self) -> io::Result<bool> {
+        let (old, mut chunk) = (self.partial.len(), std::mem::take(&mut self.partial));
+        chunk.resize(old + READ_BYTES, 0);
+        let count = self.from.read(chunk.get_mut(old..).unwrap_or_default())?;
+        chunk.truncate(old + count);
+        let mut start = 0;
+        for end in memchr::memchr_iter(END, chunk.get(old..).unwrap_or_default()) {
+            self.frames.push_back(chunk.get(start..old + end).unwrap_or_default().to_vec());
+            start = old + end + 1;
+        }
+        chunk.drain(..start);
+        self.partial = chunk;
+        Ok(count > 0)
+    }
+}
+
+/// Frames are written whole, one at a time, from whichever thread.
+#[derive(Debug, Clone)]
+pub(super) struct Output(Arc<Mutex<File>>);
+
+impl Output {
+    /// Writes the parts and the end mark as one frame.
+    pub fn write<'a>(&self, parts: impl Iterator<Item = &'a str>) -> io::Result<()> {
+        let mut frame = Vec::new();
+        parts.for_each(|part| frame.extend_from_slice(part.as_bytes()));
+        frame.push(END);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&frame)
+    }
+}

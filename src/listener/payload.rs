@@ -1,0 +1,98 @@
+//! Typed payloads: which element a Rust type is, and how an answer is written.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::ids::PayloadName;
+
+/// A type that stands for one payload name.
+///
+/// Fields are child elements; `#[serde(rename = "@x")]` makes one an attribute and
+/// `#[serde(rename = "$text")]` the text itself.
+pub trait Payload: Serialize + DeserializeOwned {
+    const NAMESPACE: &'static str;
+    /// The local name of the element.
+    const NAME: &'static str;
+    /// Whether child elements are in the namespace too, as they are where the schema says
+    /// `elementFormDefault="qualified"`.
+    const QUALIFIED: bool = true;
+
+    fn payload_name() -> PayloadName {
+        PayloadName::new(Self::NAMESPACE, Self::NAME)
+    }
+}
+
+/// What a handler answers: zero or more payloads. None at all acknowledges the call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reply {
+    payloads: Vec<String>,
+}
+
+impl Reply {
+    /// Nothing to say: the caller gets `<ack/>`.
+    pub fn ack() -> Self {
+        Self::default()
+    }
+
+    /// One payload. Fails where `T` has no form in XML, such as a map with keys that are no
+    /// names.
+    pub fn of<T: Payload>(payload: &T) -> Result<Self, String> {
+        Self::ack().and(payload)
+    }
+
+    /// One element as text, written by the handler itself.
+    pub fn raw(element: impl Into<String>) -> Self {
+        Self { payloads: vec![element.into()] }
+    }
+
+    /// Adds a payload behind the others.
+    pub fn and<T: Payload>(mut self, payload: &T) -> Result<Self, String> {
+        self.payloads.push(write(payload)?);
+        Ok(self)
+    }
+
+    pub fn payloads(&self) -> &[String] {
+        &self.payloads
+    }
+}
+
+fn write<T: Payload>(payload: &T) -> Result<String, String> {
+    let tag = if T::QUALIFIED { T::NAME.to_owned() } else { format!("p:{}", T::NAME) };
+    let mut text = quick_xml::se::to_string_with_root(&tag, payload)
+        .map_err(|e| format!("{} cannot be written as XML: {e}", T::payload_name()))?;
+    if !T::NAMESPACE.is_empty() {
+        let attribute = if T::QUALIFIED { "xmlns" } else { "xmlns:p" };
+        let namespace = quick_xml::escape::escape(T::NAMESPACE);
+        text.insert_str(1 + tag.len(), &format!(" {attribute}=\"{namespace}\""));
+    }
+    Ok(text)
+}
+
+/// What a handler may return: nothing, a payload, several of one type, or a [`Reply`].
+pub trait IntoReply {
+    fn into_reply(self) -> Result<Reply, String>;
+}
+
+impl IntoReply for Reply {
+    fn into_reply(self) -> Result<Reply, String> {
+        Ok(self)
+    }
+}
+
+impl IntoReply for () {
+    fn into_reply(self) -> Result<Reply, String> {
+        Ok(Reply::ack())
+    }
+}
+
+impl<T: Payload> IntoReply for T {
+    fn into_reply(self) -> Result<Reply, String> {
+        Reply::of(&self)
+    }
+}
+
+impl<T: Payload> IntoReply for Vec<T> {
+    fn into_reply(self) -> Result<Reply, String> {
+        self.iter().try_fold(Reply::ack(), Reply::and)
+    }
+}

@@ -1,0 +1,150 @@
+//! One delivery, as a handler sees it (docs/PROTOCOL.md, sections 3 and 5).
+
+use std::io;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, ThreadId};
+
+use super::connection::{Connection, Output};
+use super::payload::Payload;
+
+mod parse;
+
+/// How often [`Request::keep_alive`] speaks up: well within what one heartbeat grants.
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
+
+/// A call to be answered, with every message of it so far.
+#[derive(Debug)]
+pub struct Request {
+    pub listener: ListenerName,
+    pub thread: ThreadId,
+    pub call: CallId,
+    pub attempt: Attempt,
+    /// What is left for this attempt, from hand-over; a heartbeat moves it.
+    pub timeout: Duration,
+    /// Oldest first; the first is the request itself, the others came since.
+    pub messages: Vec<Received>,
+    connection: Rc<Connection>,
+}
+
+/// One message of a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    pub id: MessageId,
+    /// `call`, `reply`, `self`, `note` or `system`.
+    pub kind: String,
+    pub seq: u64,
+    /// Not seen by an earlier delivery of this call.
+    pub new: bool,
+    pub from: String,
+    /// RFC 3339.
+    pub time: String,
+    pub name: PayloadName,
+    /// One element, byte for byte as it was recorded.
+    pub payload: String,
+}
+
+/// Why a payload is not the type it was read as.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("expected {expected}, got {got}")]
+    Name { expected: PayloadName, got: PayloadName },
+    #[error("{name} does not have the fields of its type")]
+    Content { name: PayloadName, source: quick_xml::DeError },
+}
+
+impl Received {
+    /// The payload as a value of its type.
+    pub fn read<P: Payload>(&self) -> Result<P, ReadError> {
+        if self.name != P::payload_name() {
+            let (expected, got) = (P::payload_name(), self.name.clone());
+            return Err(ReadError::Name { expected, got });
+        }
+        quick_xml::de::from_str(&self.payload)
+            .map_err(|source| ReadError::Content { name: self.name.clone(), source })
+    }
+}
+
+impl Request {
+    pub(super) fn parse(frame: &[u8], connection: Rc<Connection>) -> Result<Self, String> {
+        parse::request(frame, connection)
+    }
+
+    /// The message that opened the call.
+    pub fn message(&self) -> &Received {
+        self.messages.first().expect("a request is only built with at least one message")
+    }
+
+    pub fn payload_name(&self) -> &PayloadName {
+        &self.message().name
+    }
+
+    /// The payload that opened the call.
+    pub fn payload(&self) -> &str {
+        &self.message().payload
+    }
+
+    pub fn read<P: Payload>(&self) -> Result<P, ReadError> {
+        self.message().read()
+    }
+
+    /// What came since the call was opened: results of calls the handler made in it.
+    pub fn results(&self) -> &[Received] {
+        self.messages.get(1..).unwrap_or_default()
+    }
+
+    /// Tells the pump that the handler is alive; its deadline moves.
+    pub fn heartbeat(&self) -> io::Result<()> {
+        heartbeat(self.connection.output())
+    }
+
+    /// Sends heartbeats from a thread of its own until the guard is dropped. The guard must be
+    /// gone before the handler returns, or its next heartbeat would be one that nobody asked for.
+    #[must_use = "heartbeats stop when the guard is dropped"]
+    pub fn keep_alive(&self) -> Alive {
+        let output = self.connection.output().clone();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+                if heartbeat(&output).is_err() {
+                    break;
+                }
+            }
+        });
+        Alive { stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Whether the caller is gone. The handler still answers, if only with nothing.
+    pub fn is_cancelled(&self) -> bool {
+        let call = self.call.to_string();
+        let cancels = |frame: &[u8]| {
+            std::str::from_utf8(frame)
+                .is_ok_and(|text| text.starts_with("<cancel") && text.contains(&call))
+        };
+        // A pipe that cannot be read any more has nobody at its other end.
+        self.connection.has_come(cancels).unwrap_or(true)
+    }
+}
+
+fn heartbeat(output: &Output) -> io::Result<()> {
+    output.write(std::iter::once("<heartbeat/>"))
+}
+
+/// Heartbeats are being sent; see [`Request::keep_alive`].
+#[derive(Debug)]
+pub struct Alive {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // The thread cannot panic; it only writes.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The main loop: one delivery at a time, each to the handler of its payload name.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use crate::ids::PayloadName;
+
+use super::connection::Connection;
+use super::payload::{IntoReply, Payload, Reply};
+use super::request::Request;
+
+type Handler = Box<dyn FnMut(&Request) -> Result<Reply, String>>;
+
+/// A listener for one payload name: `main` in a line. See [`Listener::serve`].
+pub fn serve<P, R, E>(handler: impl FnMut(P, &Request) -> Result<R, E> + 'static) -> ExitCode
+where
+    P: Payload,
+    R: IntoReply,
+    E: Display,
+{
+    Listener::new().on(handler).serve()
+}
+
+/// Handlers by the payload name that opens a call.
+#[derive(Default)]
+pub struct Listener {
+    handlers: HashMap<PayloadName, Handler>,
+    otherwise: Option<Handler>,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.handlers.keys()).finish()
+    }
+}
+
+impl Listener {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Calls opened by `P` go to `handler`.
+    pub fn on<P, R, E>(
+        mut self,
+        mut handler: impl FnMut(P, &Request) -> Result<R, E> + 'static,
+    ) -> Self
+    where
+        P: Payload,
+        R: IntoReply,
+        E: Display,
+    {
+        let typed = move |request: &Request| {
+            let payload = request.read::<P>().map_err(|e| causes(&e))?;
+            handler(payload, request).map_err(|e| e.to_string())?.into_reply()
+        };
+        self.handlers.insert(P::payload_name(), Box::new(typed));
+        self
+    }
+
+    /// Calls that no typed handler takes go here, as text.
+    pub fn otherwise<R, E>(
+        mut self,
+        mut handler: impl FnMut(&Request) -> Result<R, E> + 'static,
+    ) -> Self
+    where
+        R: IntoReply,
+        E: Display,
+    {
+        self.otherwise = Some(Box::new(move |request| {
+            handler(request).map_err(|e| e.to_string())?.into_reply()
+        }));
+        self
+    }
+
+    /// Serves standard input until it is closed. An `Err` of a handler ends the process with
+    /// code 1, so that the pump sees a crashed attempt and tries again; an answer that tells the
+    /// caller of a failure is a payload like any other.
+    pub fn serve(self) -> ExitCode {
+        let served = Connection::standard()
+            .map_err(|e| format!("cannot take over standard input and output: {e}"))
+            .and_then(|connection| self.run(connection));
+        match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(reason) => {
+                // Where even standard error is closed, the exit code has to say it.
+                let _ = writeln!(io::stderr(), "{reason}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    /// The same over any pair of descriptors.
+    pub fn serve_on(self, input: OwnedFd, output: OwnedFd) -> Result<(), String> {
+        self.run(Connection::new(input, output))
+    }
+
+    fn run(mut self, connection: Connection) -> Result<(), String> {
+        let connection = Rc::new(connection);
+        loop {
+            let frame = connection.next().map_err(|e| format!("cannot read a frame: {e}"))?;
+            let Some(frame) = frame else { return Ok(()) };
+            // Too late to matter: the call it names has been answered.
+            if frame.starts_with(b"<cancel") {
+                continue;
+            }
+            let request = Request::parse(&frame, Rc::clone(&connection))?;
+            let reply = self.handle(&request)?;
+            let payloads = reply.payloads().iter().map(String::as_str);
+            connection.output().write(payloads).map_err(|e| format!("cannot answer: {e}"))?;
+        }
+    }
+
+    fn handle(&mut self, request: &Request) -> Result<Reply, String> {
+        let name = request.payload_name();
+        let handler = self.handlers.get_mut(name).or(self.otherwise.as_mut());
+        let handler = handler.ok_or_else(|| format!("no handler for {name}"))?;
+        handler(request).map_err(|reason| format!("{name}: {reason}"))
+    }
+}
+
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}

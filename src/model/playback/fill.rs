@@ -1,0 +1,105 @@
+//! Placeholders of a recorded text, filled from the conversation so far.
+//!
+//! `{{search-results/match/file}}` is the text of the first `file` in the first `match` of the
+//! latest `search-results` that the conversation shows; `match[2]` is the second, `@name` an
+//! attribute. What is found is escaped as XML text, so that it cannot become markup; what is not
+//! found reads [`MISSING`].
+
+use crate::xml::tree::Element;
+
+pub const MISSING: &str = "(nothing found)";
+
+/// `template` with its placeholders filled from what the user's side said, oldest first.
+pub(super) fn fill<'a>(template: &str, heard: impl Iterator<Item = &'a str>) -> String {
+    if !template.contains("{{") {
+        return template.to_owned();
+    }
+    let heard: Vec<String> = heard.map(unwrap_results).collect();
+    let mut out = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("{{") {
+        out.push_str(before);
+        let Some((path, after)) = after.split_once("}}") else {
+            out.push_str("{{");
+            rest = after;
+            continue;
+        };
+        let found = select(&heard, path.trim());
+        out.push_str(&escape(found.as_deref().unwrap_or(MISSING)));
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Results stand escaped inside `<tool_result>`: their payloads are brought back to XML.
+fn unwrap_results(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("<tool_result") {
+        out.push_str(before);
+        let (_, after) = after.split_once('>').unwrap_or(("", after));
+        let (content, after) = after.split_once("</tool_result>").unwrap_or((after, ""));
+        match quick_xml::escape::unescape(content) {
+            Ok(content) => out.push_str(&content),
+            Err(_) => out.push_str(content),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+fn select(heard: &[String], path: &str) -> Option<String> {
+    let mut steps = path.split('/').map(Step::parse);
+    let root = steps.next()?;
+    let steps: Vec<Step<'_>> = steps.collect();
+    heard.iter().rev().find_map(|text| {
+        let (_, element) = starts(text, root.name).next_back()?;
+        follow(&Element::read(element)?, &steps)
+    })
+}
+
+/// Every place where an element of this local name opens.
+fn starts<'t>(text: &'t str, name: &str) -> impl DoubleEndedIterator<Item = (usize, &'t str)> {
+    let opens = text.match_indices('<').filter_map(|(at, _)| Some((at, text.get(at..)?)));
+    opens.filter(move |(_, rest)| local_name(rest) == Some(name)).collect::<Vec<_>>().into_iter()
+}
+
+fn local_name(tag: &str) -> Option<&str> {
+    let name = tag.strip_prefix('<')?;
+    let end = name.find(|c: char| c.is_whitespace() || matches!(c, '>' | '/'))?;
+    let name = name.get(..end)?;
+    Some(name.rsplit_once(':').map_or(name, |(_, local)| local))
+}
+
+struct Step<'a> {
+    name: &'a str,
+    /// From 0.
+    index: usize,
+}
+
+impl<'a> Step<'a> {
+    fn parse(text: &'a str) -> Self {
+        let indexed = text.strip_suffix(']').and_then(|text| text.split_once('['));
+        match indexed.and_then(|(name, n)| Some((name, n.parse::<usize>().ok()?))) {
+            Some((name, n)) => Self { name, index: n.saturating_sub(1) },
+            None => Self { name: text, index: 0 },
+        }
+    }
+}
+
+fn follow(element: &Element, steps: &[Step<'_>]) -> Option<String> {
+    let Some((step, rest)) = steps.split_first() else {
+        return Some(element.text().trim().to_owned());
+    };
+    if let Some(attribute) = step.name.strip_prefix('@') {
+        return element.attribute(attribute).map(str::to_owned);
+    }
+    let child = element.children().filter(|child| child.name == step.name).nth(step.index)?;
+    follow(child, rest)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

@@ -1,0 +1,201 @@
+//! Playback: a provider that plays recorded turns, found by agent, thread labels and turn.
+//!
+//! A recorded text may hold placeholders (see [`fill`]) that are filled from the conversation it
+//! is asked with, so that what a run really found is what the played answer quotes.
+//! `docs/AGENTS.md` has the file's form.
+
+mod fill;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::{End, Error, Request, Role, StopReason, Usage};
+use crate::ids::ListenerName;
+use crate::limits;
+
+/// Why a recording cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("the recording {path} cannot be read")]
+    Io { path: String, source: std::io::Error },
+    #[error("the recording {path} is not in the form of docs/AGENTS.md")]
+    Form { path: String, source: toml::de::Error },
+    #[error("the recording {path} holds agent `{agent}`, thread `{thread}`, turn {turn} twice")]
+    Twice { path: String, agent: String, thread: String, turn: u32 },
+}
+
+/// The file, as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Recording {
+    /// Says that the turns are recorded, by whom and of what.
+    recorded: String,
+    /// The model that spoke, or `recorded`.
+    #[serde(default = "unnamed")]
+    model: String,
+    #[serde(default, rename = "turn")]
+    turns: Vec<RecordedTurn>,
+}
+
+fn unnamed() -> String {
+    "recorded".to_owned()
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordedTurn {
+    agent: ListenerName,
+    /// Labels beneath the root, such as `research`; empty for the root thread.
+    #[serde(default)]
+    thread: String,
+    turn: u32,
+    text: String,
+    #[serde(default)]
+    stop: Stop,
+    tokens_in: Option<u64>,
+    tokens_out: Option<u64>,
+}
+
+/// How a recorded stream ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Stop {
+    #[default]
+    Normal,
+    Length,
+    Unknown,
+    /// Without its terminator.
+    Cut,
+}
+
+type Key = (ListenerName, String, u32);
+
+/// Recorded turns, ready to be played. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Playback {
+    shelf: Arc<Shelf>,
+    /// Between two chunks.
+    delay: Duration,
+}
+
+#[derive(Debug)]
+struct Shelf {
+    path: String,
+    recorded: String,
+    model: String,
+    turns: HashMap<Key, RecordedTurn>,
+}
+
+impl Playback {
+    pub fn load(path: &Path) -> Result<Self, LoadError> {
+        let shown = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| LoadError::Io { path: shown.clone(), source })?;
+        Self::parse(&shown, &text)
+    }
+
+    /// Reads a recording; `path` names it in errors.
+    pub fn parse(path: &str, text: &str) -> Result<Self, LoadError> {
+        let path = path.to_owned();
+        let recording: Recording = toml::from_str(text)
+            .map_err(|source| LoadError::Form { path: path.clone(), source })?;
+        let mut turns = HashMap::new();
+        for turn in recording.turns {
+            let key = (turn.agent.clone(), turn.thread.clone(), turn.turn);
+            if let Some(first) = turns.insert(key, turn) {
+                let (agent, thread) = (first.agent.to_string(), first.thread);
+                return Err(LoadError::Twice { path, agent, thread, turn: first.turn });
+            }
+        }
+        let (recorded, model) = (recording.recorded, recording.model);
+        let shelf = Arc::new(Shelf { path, recorded, model, turns });
+        Ok(Self { shelf, delay: Duration::ZERO })
+    }
+
+    /// Plays with a pause between chunks, as a model that speaks would.
+    pub fn paced(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    pub fn name(&self) -> &str {
+        &self.shelf.model
+    }
+
+    /// What the recording says of itself.
+    pub fn recorded(&self) -> &str {
+        &self.shelf.recorded
+    }
+
+    pub(super) async fn call(
+        &self,
+        request: &Request,
+        on_chunk: &mut (dyn FnMut(&str) + Send),
+    ) -> Result<End, Error> {
+        let turn = self.find(request)?;
+        let heard = request.messages.iter().filter(|(role, _)| *role == Role::User);
+        let text = fill::fill(&turn.text, heard.map(|(_, text)| text.as_str()));
+        for chunk in chunks(&text) {
+            if !self.delay.is_zero() {
+                tokio::time::sleep(self.delay).await;
+            }
+            on_chunk(chunk);
+        }
+        let stop = match turn.stop {
+            Stop::Normal => StopReason::Normal,
+            Stop::Length => StopReason::Length,
+            Stop::Unknown => StopReason::Unknown,
+            Stop::Cut => {
+                let route = format!("playback/{}", self.shelf.model);
+                return Err(Error::Cut { route, bytes: text.len() });
+            }
+        };
+        let usage = Usage {
+            tokens_in: turn.tokens_in.unwrap_or_else(|| estimate(request)),
+            tokens_out: turn.tokens_out.unwrap_or_else(|| tokens(text.len())),
+        };
+        Ok(End { stop, usage })
+    }
+
+    fn find(&self, request: &Request) -> Result<&RecordedTurn, Error> {
+        let origin = &request.origin;
+        let key = (origin.agent.clone(), origin.labels().to_owned(), origin.turn);
+        self.shelf.turns.get(&key).ok_or_else(|| Error::NotRecorded {
+            agent: origin.agent.to_string(),
+            labels: origin.labels().to_owned(),
+            turn: origin.turn,
+            recording: self.shelf.path.clone(),
+        })
+    }
+}
+
+fn estimate(request: &Request) -> u64 {
+    let said: usize = request.messages.iter().map(|(_, text)| text.len()).sum();
+    tokens(request.system.len() + said)
+}
+
+/// A token is taken for four bytes where nobody counted.
+fn tokens(bytes: usize) -> u64 {
+    u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
+}
+
+/// Pieces of [`limits::PLAYBACK_CHUNK_BYTES`] or a little less, cut between characters.
+fn chunks(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let mut end = limits::PLAYBACK_CHUNK_BYTES.min(rest.len());
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (chunk, after) = rest.split_at(end);
+        rest = after;
+        Some(chunk)
+    })
+}

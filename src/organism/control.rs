@@ -1,0 +1,164 @@
+//! The door to a running organism: a socket in the journal's directory, for its owner alone.
+//!
+//! One JSON line asks, JSON lines answer: a receipt, then a result for every call that is
+//! waited for. The connection ends when everything is said.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::Error;
+use super::door::{self, Parcel, Sent};
+use crate::ids::{ListenerName, ThreadId};
+use crate::limits;
+use crate::pump::driver::Handle;
+
+/// What a command may ask of a running organism.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "lowercase")]
+pub enum Ask {
+    Send(Parcel),
+    Cancel { thread: ThreadId, by: ListenerName, reason: String },
+}
+
+/// What it answers, a line each.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Said {
+    Sent(Sent),
+    /// The cancellation is with the pump.
+    Taken,
+    Failed(String),
+}
+
+/// Where the socket of the journal in `data` is.
+pub fn path(data: &Path) -> PathBuf {
+    data.join("control.sock")
+}
+
+/// What answering needs.
+#[derive(Clone)]
+pub struct Desk {
+    pub handle: Handle,
+    pub data: PathBuf,
+}
+
+pub struct Server {
+    path: PathBuf,
+    accepting: JoinHandle<()>,
+}
+
+impl Server {
+    /// A socket left by a pump that died is replaced: the journal's lock, held by now, says that
+    /// nobody else is there.
+    pub fn open(path: &Path, desk: Desk) -> io::Result<Self> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let accepting = tokio::spawn(async move {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, _)) => drop(tokio::spawn(serve(stream, desk.clone()))),
+                    Err(error) => {
+                        tracing::warn!("the control socket: {error}");
+                        tokio::time::sleep(limits::BACKOFF_FIRST).await;
+                    }
+                }
+            }
+        });
+        Ok(Self { path: path.to_owned(), accepting })
+    }
+
+    pub fn close(self) {
+        self.accepting.abort();
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!("the control socket {} stays behind: {error}", self.path.display());
+        }
+    }
+}
+
+async fn serve(stream: UnixStream, desk: Desk) {
+    let (read, mut write) = stream.into_split();
+    // A client that went away has nobody to tell; what it asked for is done all the same.
+    if let Err(error) = answer(read, &mut write, &desk).await {
+        tracing::debug!("a control connection ended early: {error}");
+    }
+}
+
+async fn answer(read: OwnedReadHalf, write: &mut OwnedWriteHalf, desk: &Desk) -> io::Result<()> {
+    let mut line = String::new();
+    let mut read =
+        tokio::io::AsyncReadExt::take(BufReader::new(read), limits::FRAME_BYTES_MAX as u64);
+    read.read_line(&mut line).await?;
+    match serde_json::from_str(&line) {
+        Err(error) => say(write, &Said::Failed(format!("not a request: {error}"))).await,
+        Ok(Ask::Cancel { thread, by, reason }) => {
+            let said = match desk.handle.cancel(thread, by, reason) {
+                Ok(()) => Said::Taken,
+                Err(error) => Said::Failed(error.to_string()),
+            };
+            say(write, &said).await
+        }
+        Ok(Ask::Send(parcel)) => {
+            let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
+            let handle = desk.handle.clone();
+            let data = desk.data.clone();
+            let sending =
+                tokio::spawn(async move { door::send(&handle, &data, parcel, tell).await });
+            while let Some(sent) = told.recv().await {
+                say(write, &Said::Sent(sent)).await?;
+            }
+            match sending.await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => say(write, &Said::Failed(error.to_string())).await,
+                Err(error) => say(write, &Said::Failed(error.to_string())).await,
+            }
+        }
+    }
+}
+
+async fn say(write: &mut OwnedWriteHalf, said: &Said) -> io::Result<()> {
+    let mut line = serde_json::to_string(said)?;
+    line.push('\n');
+    write.write_all(line.as_bytes()).await
+}
+
+/// A command's end of the socket.
+pub struct Client {
+    path: PathBuf,
+}
+
+impl Client {
+    /// `None` where no organism answers at the journal in `data`.
+    pub async fn find(data: &Path) -> Option<Self> {
+        let path = path(data);
+        UnixStream::connect(&path).await.ok()?;
+        Some(Self { path })
+    }
+
+    /// Asks, and hands over each line of the answer as it comes.
+    pub async fn ask(&self, ask: &Ask, mut on_line: impl FnMut(Said)) -> Result<(), Error> {
+        let failed = || Error::io(format!("talking to {}", self.path.display()));
+        let stream = UnixStream::connect(&self.path).await.map_err(failed())?;
+        let (read, mut write) = stream.into_split();
+        let strange = |e: serde_json::Error| Error::Control { detail: e.to_string() };
+        let mut line = serde_json::to_string(ask).map_err(strange)?;
+        line.push('\n');
+        write.write_all(line.as_bytes()).await.map_err(failed())?;
+        let mut lines = BufReader::new(read).lines();
+        while let Some(line) = lines.next_line().await.map_err(failed())? {
+            on_line(serde_json::from_str(&line).map_err(strange)?);
+        }
+        Ok(())
+    }
+}

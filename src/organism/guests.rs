@@ -1,0 +1,81 @@
+//! Agents as native listeners: a model, a memory that reads the journal, and a host.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::runtime;
+
+use super::Error;
+use crate::agent::{Agent, AgentOptions, Environment, History};
+use crate::bus::native::{Context, Handler, NativeHost};
+use crate::bus::{Delivery, Host, Outcome, Sink};
+use crate::config::{AgentSpec, Config, ModelSpec, Provider};
+use crate::envelope::Failure;
+use crate::ids::{ListenerName, Position, ThreadId};
+use crate::journal;
+use crate::journal::sqlite::Reader;
+use crate::model::{Model, Playback};
+use crate::pump::driver::PumpSink;
+use crate::thread::Record;
+
+pub(super) fn agents(
+    config: &Arc<Config>,
+    sink: &Arc<PumpSink>,
+    runtime: &runtime::Handle,
+) -> Result<Vec<(ListenerName, Arc<dyn Host>)>, Error> {
+    let history: Arc<dyn History> = Arc::new(Journalled { data: config.data.clone() });
+    let mut hosts: Vec<(ListenerName, Arc<dyn Host>)> = Vec::new();
+    for spec in &config.agents {
+        let Some(options) = options(config, spec) else { continue };
+        let model = model(config, &spec.model)?;
+        let agent = Agent::new(options, model, Arc::clone(&history));
+        let sink: Arc<dyn Sink> = sink.clone();
+        let host = NativeHost::new(spec.name.clone(), Turns(agent), sink, runtime.clone());
+        hosts.push((spec.name.clone(), Arc::new(host)));
+    }
+    Ok(hosts)
+}
+
+fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
+    let contract = config.contracts.get(&spec.name)?.clone();
+    let contracts = Arc::new(config.contracts.clone());
+    let mut options = AgentOptions::new(contract, contracts, config.schemas.clone());
+    options.memory = spec.memory;
+    options.max_iterations = spec.max_iterations;
+    options.sections = spec.prompt.clone();
+    options.environment = Environment::here();
+    Some(options)
+}
+
+fn model(config: &Config, name: &str) -> Result<Model, Error> {
+    let failed = |detail: String| Error::Model { model: name.to_owned(), detail };
+    let spec = config.models.iter().find(|model| model.name == name);
+    match spec {
+        Some(ModelSpec { provider: Provider::Playback { recording }, .. }) => {
+            let playback = Playback::load(recording).map_err(|e| failed(e.to_string()))?;
+            Ok(Model::Playback(playback))
+        }
+        None => Err(failed("not in the config".to_owned())),
+    }
+}
+
+/// One delivery, one turn.
+struct Turns(Agent);
+
+impl Handler for Turns {
+    async fn handle(&self, delivery: Delivery, _context: Context) -> Result<Outcome, Failure> {
+        self.0.turn(&delivery).await
+    }
+}
+
+/// The thread is the memory, and the journal is the thread.
+struct Journalled {
+    data: PathBuf,
+}
+
+impl History for Journalled {
+    fn records(&self, _thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
+        let walked = Reader::open(&self.data)?.walk(up_to)?;
+        Ok(walked.into_iter().map(|sealed| sealed.record).collect())
+    }
+}

@@ -1,0 +1,210 @@
+//! One organism, from its config to its last record: what starts in which order, and what stops.
+//!
+//! Must not know terminals or browsers.
+
+pub mod control;
+mod door;
+mod guests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::runtime;
+
+use crate::bus::process::{Options, ProcessHost};
+use crate::bus::{Host, Sink};
+use crate::config::{Config, ProcessSpec};
+use crate::ids::ListenerName;
+use crate::journal;
+use crate::journal::sqlite::Journal;
+use crate::limits;
+use crate::pump::core::Core;
+use crate::pump::driver::{Handle, Pump, PumpSink};
+use crate::pump::gate::Gate;
+
+pub use door::{Answered, Door, Parcel, Sent};
+
+/// Why an organism does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    #[error("{context}: {source}")]
+    Io { context: String, source: std::io::Error },
+    #[error("the model `{model}`: {detail}")]
+    Model { model: String, detail: String },
+    /// A bug: the schemas that are built in do not load.
+    #[error("a built-in schema: {detail}")]
+    Builtin { detail: String },
+    #[error("the organism has stopped; its log says why")]
+    Stopped,
+    /// What a running organism answered over its socket was not understood.
+    #[error("the running organism answered something else than expected: {detail}")]
+    Control { detail: String },
+}
+
+impl Error {
+    fn io(context: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let context = context.into();
+        move |source| Self::Io { context, source }
+    }
+}
+
+/// Makes the host of a native listener, which reports to the given sink.
+pub type Native = Box<dyn FnOnce(Arc<dyn Sink>, &runtime::Handle) -> Arc<dyn Host> + Send>;
+
+/// A running organism.
+pub struct Organism {
+    config: Arc<Config>,
+    handle: Handle,
+    hosts: Vec<Arc<dyn Host>>,
+    pump: JoinHandle<Result<(), journal::Error>>,
+    control: Option<control::Server>,
+}
+
+impl Organism {
+    /// Starts everything the config names, in this order: the journal is proved and the state
+    /// rebuilt, the hosts are made, the pump runs, and last the door is opened.
+    pub async fn start(config: Config) -> Result<Self, Error> {
+        Self::start_with(config, HashMap::new()).await
+    }
+
+    /// As [`Organism::start`], with handlers of the embedding program in place of processes.
+    pub async fn start_with(
+        config: Config,
+        natives: HashMap<ListenerName, Native>,
+    ) -> Result<Self, Error> {
+        let config = Arc::new(with_core_words(config)?);
+        let runtime = runtime::Handle::current();
+        let contracts = Arc::new(config.contracts.clone());
+        let mut core = Core::new(contracts.clone(), config.limits, config.digest);
+        let journal = open_journal(&config, &mut core)?;
+        let gate = Gate::new(contracts, config.schemas.clone());
+
+        let mut pump = Pump::new(core, journal, gate);
+        let hosts = hosts(&config, &pump.sink(), natives, &runtime)?;
+        for (listener, host) in &hosts {
+            pump.host(listener.clone(), Arc::clone(host));
+        }
+        let handle = pump.handle();
+        let pump = run_pump(pump)?;
+        let hosts = hosts.into_iter().map(|(_, host)| host).collect();
+        let mut organism = Self { config, handle, hosts, pump, control: None };
+        organism.open_door()?;
+        Ok(organism)
+    }
+
+    fn open_door(&mut self) -> Result<(), Error> {
+        let path = control::path(&self.config.data);
+        let desk = control::Desk { handle: self.handle.clone(), data: self.config.data.clone() };
+        self.control = Some(
+            control::Server::open(&path, desk)
+                .map_err(Error::io(format!("opening the control socket {}", path.display())))?,
+        );
+        Ok(())
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Whether the pump has ended, which it does by itself only when it must not go on.
+    pub fn has_ended(&self) -> bool {
+        self.pump.is_finished()
+    }
+
+    /// Stops in this order: nothing comes in, what is handed over ends, the hosts end, the
+    /// journal is closed. What waits is on record and goes on at the next start.
+    pub async fn stop(mut self, reason: &str) -> Result<(), Error> {
+        if let Some(control) = self.control.take() {
+            control.close();
+        }
+        let drained = self.handle.drain(reason);
+        let in_time = tokio::time::timeout(limits::DRAIN_TIMEOUT, drained).await;
+        if in_time.is_err() {
+            tracing::warn!("listeners were still busy after {:?}", limits::DRAIN_TIMEOUT);
+            self.handle.stop();
+        }
+        for host in &self.hosts {
+            host.drain().await;
+        }
+        self.join().await
+    }
+
+    /// Waits for the pump's end and says how it was.
+    pub async fn join(self) -> Result<(), Error> {
+        let ended = tokio::task::spawn_blocking(move || self.pump.join()).await;
+        match ended {
+            Ok(Ok(result)) => result.map_err(Error::from),
+            Ok(Err(_)) | Err(_) => Err(Error::Stopped),
+        }
+    }
+}
+
+/// Schemas of the words every organism knows.
+fn with_core_words(mut config: Config) -> Result<Config, Error> {
+    let builtins = [("core.xsd", crate::system::SCHEMA), ("agent.xsd", crate::agent::SCHEMA)];
+    for (label, text) in builtins {
+        config.schemas.add_builtin(label, text).map_err(|problems| Error::Builtin {
+            detail: problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        })?;
+    }
+    Ok(config)
+}
+
+fn open_journal(config: &Config, core: &mut Core) -> Result<Journal, Error> {
+    let mut journal = Journal::open(&config.data, &config.state, &mut |sealed| {
+        core.replay(&sealed.record);
+        Ok(())
+    })?;
+    // What a model is sent must be a function of what the journal holds.
+    journal.put_blob(config.text.as_bytes())?;
+    Ok(journal)
+}
+
+fn hosts(
+    config: &Arc<Config>,
+    sink: &Arc<PumpSink>,
+    mut natives: HashMap<ListenerName, Native>,
+    runtime: &runtime::Handle,
+) -> Result<Vec<(ListenerName, Arc<dyn Host>)>, Error> {
+    let mut hosts: Vec<(ListenerName, Arc<dyn Host>)> = Vec::new();
+    for spec in &config.processes {
+        let sink: Arc<dyn Sink> = sink.clone();
+        let host = match natives.remove(&spec.name) {
+            Some(native) => native(sink, runtime),
+            None => Arc::new(ProcessHost::start(process_options(config, spec), sink, runtime)),
+        };
+        hosts.push((spec.name.clone(), host));
+    }
+    hosts.extend(guests::agents(config, sink, runtime)?);
+    Ok(hosts)
+}
+
+fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
+    let mut options = Options::new(spec.name.clone(), spec.command.clone());
+    options.instances = spec.instances;
+    options.working_dir = Some(config.directory.clone());
+    let exposed = spec.env.iter().map(|(key, value)| (key.clone(), value.expose().to_owned()));
+    options.env = exposed.collect();
+    options
+}
+
+/// The pump has a thread of its own: every step waits for the disk.
+fn run_pump(pump: Pump) -> Result<JoinHandle<Result<(), journal::Error>>, Error> {
+    let detail = concat!("organism ", env!("CARGO_PKG_VERSION"));
+    let run = move || {
+        let ended = pump.run(detail);
+        if let Err(error) = &ended {
+            tracing::error!("the pump stopped: {error}");
+        }
+        ended
+    };
+    let thread = std::thread::Builder::new().name("pump".to_owned());
+    thread.spawn(run).map_err(Error::io("starting the pump's thread"))
+}

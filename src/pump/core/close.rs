@@ -1,0 +1,357 @@
+//! How a call ends: exactly once, with everything beneath it, and its opener told.
+
+use std::sync::Arc;
+
+use super::desk::Ghost;
+use super::event::Effect;
+use super::outcome::Scene;
+use super::step::Draft;
+use super::{Core, Step};
+use crate::contract::Gather;
+use crate::envelope::{Disposition, Kind, Message, Payload};
+use crate::ids::{CallId, ListenerName, PayloadName, ThreadId, TimerId};
+use crate::pump::gate::Checked;
+use crate::system::{Answer, ErrorCode, ThreadStatus};
+use crate::thread::{Closing, Fact, Opener, Opening, TimerEnd};
+
+/// The result of a call, before it is anybody's message.
+pub(super) struct CallResult {
+    how: Closing,
+    kind: Kind,
+    /// What becomes of messages that the callee had not heard; its request counts as failed
+    /// unless this says more.
+    unheard: Disposition,
+    payloads: Vec<(PayloadName, Payload)>,
+}
+
+impl CallResult {
+    fn system(how: Closing, unheard: Disposition, answer: &Answer) -> Self {
+        let payloads = vec![(answer.name(), answer.payload())];
+        Self { how, kind: Kind::System, unheard, payloads }
+    }
+
+    fn replies(payloads: Vec<Checked>) -> Self {
+        let pair = |checked: Checked| (checked.name().clone(), checked.payload().clone());
+        let payloads = payloads.into_iter().map(pair).collect();
+        Self { how: Closing::Completed, kind: Kind::Reply, unheard: Disposition::Late, payloads }
+    }
+
+    const fn status(&self) -> ThreadStatus {
+        match self.how {
+            Closing::Completed => ThreadStatus::Completed,
+            Closing::Failed => ThreadStatus::Failed,
+            Closing::Cancelled => ThreadStatus::Cancelled,
+        }
+    }
+}
+
+/// What closing needs to know of a call that is about to go.
+struct Closed {
+    id: CallId,
+    callee: ListenerName,
+    thread: ThreadId,
+    opening: Opening,
+}
+
+impl Core {
+    pub(super) fn reply(&mut self, step: &mut Step, scene: &Scene, finals: Vec<Checked>) {
+        if !finals.is_empty() {
+            self.close(step, scene.call, CallResult::replies(finals));
+        }
+    }
+
+    pub(super) fn acknowledge(&mut self, step: &mut Step, call: CallId) {
+        self.close(
+            step,
+            call,
+            CallResult::system(Closing::Completed, Disposition::Late, &Answer::Ack),
+        );
+    }
+
+    /// Ends a call with a system payload that says why.
+    pub(super) fn fail(&mut self, step: &mut Step, call: CallId, code: ErrorCode, text: &str) {
+        self.fail_with(step, call, code, text, Disposition::Late);
+    }
+
+    /// `unheard`: what becomes of messages the callee was given in vain.
+    pub(super) fn fail_with(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        code: ErrorCode,
+        text: &str,
+        unheard: Disposition,
+    ) {
+        let Some(open) = self.state.call(call) else { return };
+        let about = open.request().map(|request| request.name.local.to_string());
+        let error = Answer::Error { code, about, message: text.to_owned(), retry_after: None };
+        self.close(step, call, CallResult::system(Closing::Failed, unheard, &error));
+    }
+
+    pub(super) fn cancel_call(&mut self, step: &mut Step, call: CallId, text: &str) {
+        let error = Answer::error(ErrorCode::Cancelled, text);
+        self.close(
+            step,
+            call,
+            CallResult::system(Closing::Cancelled, Disposition::Cancelled, &error),
+        );
+    }
+
+    fn close(&mut self, step: &mut Step, call: CallId, result: CallResult) {
+        let Some(closed) = self.about(call) else { return };
+        self.drop_beneath(step, call);
+        // The result first, while the opener still awaits this call and knows its place.
+        self.hand_back(step, &closed, &result);
+        self.shut(step, &closed, result.how, result.unheard);
+        if let Opener::Call { call: opener, .. } = closed.opening.opener {
+            self.settle_group(step, &closed, opener, result.how);
+            match closed.opening.forward {
+                true => self.close(step, opener, result),
+                false => self.wake(step, opener),
+            }
+        }
+    }
+
+    fn about(&self, call: CallId) -> Option<Closed> {
+        let open = self.state.call(call)?;
+        let (callee, thread) = (open.callee.clone(), open.thread.clone());
+        Some(Closed { id: call, callee, thread, opening: open.opening.clone() })
+    }
+
+    /// Cancels what is still open beneath a call in its own thread. Spawned threads run on.
+    fn drop_beneath(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        let legs = open.awaiting.iter().flat_map(|a| a.open.iter().map(|(leg, _)| *leg));
+        let legs: Vec<_> = legs.collect();
+        for leg in legs {
+            self.drop_call(step, leg);
+        }
+    }
+
+    /// Closes a call whose opener no longer wants a result.
+    fn drop_call(&mut self, step: &mut Step, call: CallId) {
+        let Some(closed) = self.about(call) else { return };
+        self.drop_beneath(step, call);
+        self.shut(step, &closed, Closing::Cancelled, Disposition::Cancelled);
+    }
+
+    /// Takes a call off the books: its timers, what it had not heard, whoever works on it.
+    fn shut(&mut self, step: &mut Step, closed: &Closed, how: Closing, unheard: Disposition) {
+        self.stop_timers(step, closed);
+        let pending = self.state.call(closed.id).map(|open| {
+            let unheard = open.pending.iter().map(|pending| Arc::clone(&pending.message));
+            unheard.collect::<Vec<_>>()
+        });
+        self.fact(step, Fact::CallClosed { call: closed.id, how });
+        for message in pending.unwrap_or_default() {
+            let is_request = message.id == closed.id.0;
+            let fate = match how {
+                Closing::Failed if is_request && unheard == Disposition::Late => {
+                    Disposition::Failed
+                }
+                _ => unheard,
+            };
+            if self.is_in_flight(&message) {
+                self.dispose(step, message.id, fate);
+            }
+        }
+        let (opener, opener_call) = match &closed.opening.opener {
+            Opener::Client { name } => (name.clone(), None),
+            Opener::Call { name, call, .. } => (name.clone(), Some(*call)),
+        };
+        let listener = closed.callee.clone();
+        let ghost = Ghost { listener, thread: closed.thread.clone(), opener, opener_call };
+        let working = self.desk.close(closed.id, &closed.callee, &closed.thread, ghost);
+        if let Some(attempt) = working {
+            let listener = closed.callee.clone();
+            step.effect(Effect::Withdraw { listener, call: closed.id, attempt });
+        }
+    }
+
+    fn is_in_flight(&self, message: &Message) -> bool {
+        let tree = self.state.tree(&message.thread);
+        tree.is_some_and(|tree| tree.in_flight.contains_key(&message.id))
+    }
+
+    fn stop_timers(&mut self, step: &mut Step, closed: &Closed) {
+        let Some(tree) = self.state.tree(&closed.thread) else { return };
+        let timers = tree.timers.iter().filter(|(_, timer)| timer.call == closed.id);
+        let timers: Vec<(TimerId, Option<String>)> =
+            timers.map(|(id, timer)| (*id, timer.label.clone())).collect();
+        for (timer, label) in timers {
+            self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Cancelled });
+            let answer = Answer::TimerCancelled { timer, label };
+            self.system_note(step, &closed.thread, &closed.callee, &answer);
+        }
+    }
+
+    /// A system payload for the record alone.
+    pub(super) fn system_note(
+        &mut self,
+        step: &mut Step,
+        thread: &ThreadId,
+        to: &ListenerName,
+        answer: &Answer,
+    ) -> Arc<Message> {
+        let draft = Draft {
+            kind: Kind::System,
+            from: &ListenerName::core(),
+            to,
+            thread,
+            cause: None,
+            call: None,
+            name: answer.name(),
+            payload: answer.payload(),
+        };
+        self.note(step, draft)
+    }
+
+    /// Gives the result to whoever waits for it.
+    fn hand_back(&mut self, step: &mut Step, closed: &Closed, result: &CallResult) {
+        match &closed.opening.opener {
+            Opener::Client { name } => {
+                let messages = self.record_result(step, closed, name, None, result);
+                let effect = Effect::Result { call: closed.id, how: result.how, messages };
+                step.effect(effect);
+            }
+            Opener::Call { name, call, thread } if *thread == closed.thread => {
+                let forwarded = closed.opening.forward;
+                let messages = self.send_result(step, closed, name, *call, result);
+                if forwarded {
+                    for message in messages {
+                        self.dispose(step, message.id, Disposition::Handled);
+                    }
+                }
+            }
+            Opener::Call { name, call, thread } => {
+                self.record_result(step, closed, name, None, result);
+                let answer = Answer::ThreadResult {
+                    thread: closed.thread.clone(),
+                    status: result.status(),
+                    payloads: result.payloads.iter().map(|(_, payload)| payload.clone()).collect(),
+                };
+                self.thread_result(step, closed, name, *call, thread, &answer);
+            }
+        }
+    }
+
+    fn send_result(
+        &mut self,
+        step: &mut Step,
+        closed: &Closed,
+        opener: &ListenerName,
+        opener_call: CallId,
+        result: &CallResult,
+    ) -> Vec<Arc<Message>> {
+        let core = ListenerName::core();
+        let from = if result.kind == Kind::System { &core } else { &closed.callee };
+        let mut messages = Vec::new();
+        for (name, payload) in &result.payloads {
+            let draft = Draft {
+                kind: result.kind,
+                from,
+                to: opener,
+                thread: &closed.thread,
+                cause: Some(closed.id.0),
+                call: Some(opener_call),
+                name: name.clone(),
+                payload: payload.clone(),
+            };
+            messages.push(self.accept(step, draft, None, None, None));
+        }
+        messages
+    }
+
+    /// A result that nobody has to handle in the thread it came about in.
+    fn record_result(
+        &mut self,
+        step: &mut Step,
+        closed: &Closed,
+        opener: &ListenerName,
+        opener_call: Option<CallId>,
+        result: &CallResult,
+    ) -> Vec<Arc<Message>> {
+        let core = ListenerName::core();
+        let from = if result.kind == Kind::System { &core } else { &closed.callee };
+        let mut messages = Vec::new();
+        for (name, payload) in &result.payloads {
+            let draft = Draft {
+                kind: result.kind,
+                from,
+                to: opener,
+                thread: &closed.thread,
+                cause: Some(closed.id.0),
+                call: opener_call,
+                name: name.clone(),
+                payload: payload.clone(),
+            };
+            messages.push(self.note(step, draft));
+        }
+        messages
+    }
+
+    fn thread_result(
+        &mut self,
+        step: &mut Step,
+        closed: &Closed,
+        opener: &ListenerName,
+        opener_call: CallId,
+        thread: &ThreadId,
+        answer: &Answer,
+    ) {
+        let draft = Draft {
+            kind: Kind::System,
+            from: &ListenerName::core(),
+            to: opener,
+            thread,
+            cause: Some(closed.id.0),
+            call: Some(opener_call),
+            name: answer.name(),
+            payload: answer.payload(),
+        };
+        match self.state.call(opener_call) {
+            Some(_) => {
+                self.accept(step, draft, None, None, None);
+            }
+            None => self.record_late(step, draft),
+        }
+    }
+
+    pub(super) fn record_late(&mut self, step: &mut Step, draft: Draft<'_>) {
+        let message = self.accept(step, draft, None, None, None);
+        self.dispose(step, message.id, Disposition::Late);
+    }
+
+    /// `first`: a reply makes the other legs, and the faults kept so far, superfluous.
+    fn settle_group(&mut self, step: &mut Step, closed: &Closed, opener: CallId, how: Closing) {
+        let Some((group, Gather::First)) = closed.opening.group else { return };
+        if how != Closing::Completed {
+            return;
+        }
+        let Some(open) = self.state.call(opener) else { return };
+        let Some(awaited) = open.awaiting.iter().find(|a| a.group == group) else {
+            return self.drop_faults(step, opener, closed);
+        };
+        let rest: Vec<_> = awaited.open.iter().map(|(leg, _)| *leg).collect();
+        for leg in rest {
+            self.drop_call(step, leg);
+        }
+        self.drop_faults(step, opener, closed);
+    }
+
+    /// Faults of other legs of the group stand at the same action as the reply that won.
+    fn drop_faults(&mut self, step: &mut Step, opener: CallId, closed: &Closed) {
+        let Some(open) = self.state.call(opener) else { return };
+        let won = open.pending.iter().find(|p| p.message.cause == Some(closed.id.0));
+        let Some(action) = won.map(|p| p.slot.action) else { return };
+        let faults = open.pending.iter().filter(|pending| {
+            pending.slot.action == action
+                && pending.message.kind == Kind::System
+                && pending.message.cause != Some(closed.id.0)
+        });
+        let faults: Vec<_> = faults.map(|pending| pending.message.id).collect();
+        for fault in faults {
+            self.dispose(step, fault, Disposition::Cancelled);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The desk: which calls are handed over, which wait their turn, and who is next.
+//!
+//! Fair between threads: each listener's threads take turns. Nothing here is recorded.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use crate::clock::Time;
+use crate::contract::Contract;
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
+
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    queues: HashMap<ListenerName, Queue>,
+    running: HashMap<CallId, Running>,
+    /// Deliveries whose call was closed while a listener still works on them.
+    ghosts: HashMap<(CallId, Attempt), Ghost>,
+    /// How often each open call was handed over in this epoch.
+    attempts: HashMap<CallId, u32>,
+    waiting: HashSet<CallId>,
+    /// Listeners that may have something to take since the last dispatch.
+    stirred: Vec<ListenerName>,
+}
+
+/// A delivery that a listener works on.
+#[derive(Debug, Clone)]
+pub(super) struct Running {
+    pub attempt: Attempt,
+    pub deadline: Time,
+    pub listener: ListenerName,
+    pub thread: ThreadId,
+    pub delivered: Vec<MessageId>,
+}
+
+/// What a late answer needs to be recorded.
+#[derive(Debug, Clone)]
+pub(super) struct Ghost {
+    pub listener: ListenerName,
+    pub thread: ThreadId,
+    pub opener: ListenerName,
+    pub opener_call: Option<CallId>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    running: u32,
+    waiting: usize,
+    lines: HashMap<ThreadId, Line>,
+    /// Threads with something to take, in turn.
+    ring: VecDeque<ThreadId>,
+}
+
+/// One thread's calls to one listener.
+#[derive(Debug, Default)]
+struct Line {
+    ready: VecDeque<CallId>,
+    /// Serial listeners: the call that has the thread.
+    current: Option<CallId>,
+    in_ring: bool,
+}
+
+impl Line {
+    /// The call that may go now.
+    fn next(&self) -> Option<CallId> {
+        match self.current {
+            Some(current) => self.ready.iter().copied().find(|call| *call == current),
+            None => self.ready.front().copied(),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.current.is_none()
+    }
+}
+
+impl Queue {
+    fn stir(&mut self, thread: &ThreadId) {
+        let Some(line) = self.lines.get_mut(thread) else { return };
+        if line.is_idle() {
+            self.lines.remove(thread);
+        } else if !line.in_ring && line.next().is_some() {
+            line.in_ring = true;
+            self.ring.push_back(thread.clone());
+        }
+    }
+}
+
+impl Desk {
+    pub fn handed_over(&self) -> usize {
+        self.running.len() + self.ghosts.len()
+    }
+
+    pub fn is_busy_with(&self, call: CallId) -> bool {
+        self.running.contains_key(&call) || self.waiting.contains(&call)
+    }
+
+    pub fn running(&self, call: CallId) -> Option<&Running> {
+        self.running.get(&call)
+    }
+
+    /// Calls waiting for `listener`.
+    pub fn backlog(&self, listener: &ListenerName) -> usize {
+        self.queues.get(listener).map_or(0, |queue| queue.waiting)
+    }
+
+    pub fn earliest_deadline(&self) -> Option<(Time, CallId, Attempt)> {
+        let deadline =
+            |(call, running): (&CallId, &Running)| (running.deadline, *call, running.attempt);
+        self.running.iter().map(deadline).min()
+    }
+
+    /// A call has something to be delivered.
+    pub fn enqueue(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
+        if !self.waiting.insert(call) {
+            return;
+        }
+        let queue = self.queues.entry(listener.clone()).or_default();
+        queue.waiting += 1;
+        queue.lines.entry(thread.clone()).or_default().ready.push_back(call);
+        queue.stir(thread);
+        self.stir(listener);
+    }
+
+    fn stir(&mut self, listener: &ListenerName) {
+        if !self.stirred.contains(listener) {
+            self.stirred.push(listener.clone());
+        }
+    }
+
+    pub fn stirred(&mut self) -> Option<ListenerName> {
+        self.stirred.pop()
+    }
+
+    /// Takes the next call for a listener that has room, threads in turn.
+    pub fn take(&mut self, contract: &Contract) -> Option<CallId> {
+        let queue = self.queues.get_mut(&contract.name)?;
+        while queue.running < contract.concurrency {
+            let thread = queue.ring.pop_front()?;
+            let Some(line) = queue.lines.get_mut(&thread) else { continue };
+            line.in_ring = false;
+            let Some(call) = line.next() else { continue };
+            line.ready.retain(|ready| *ready != call);
+            if contract.serial_per_thread {
+                line.current = Some(call);
+            }
+            queue.waiting = queue.waiting.saturating_sub(1);
+            queue.stir(&thread);
+            self.waiting.remove(&call);
+            return Some(call);
+        }
+        None
+    }
+
+    pub fn next_attempt(&mut self, epoch: u32, call: CallId) -> Attempt {
+        let n = self.attempts.entry(call).or_default();
+        *n += 1;
+        Attempt { epoch, n: *n }
+    }
+
+    pub fn start(&mut self, call: CallId, running: Running) {
+        if let Some(queue) = self.queues.get_mut(&running.listener) {
+            queue.running += 1;
+        }
+        self.running.insert(call, running);
+    }
+
+    pub fn extend(&mut self, call: CallId, attempt: Attempt, deadline: Time) {
+        if let Some(running) = self.running.get_mut(&call)
+            && running.attempt == attempt
+        {
+            running.deadline = running.deadline.max(deadline);
+        }
+    }
+
+    /// The current attempt of `call` ended. `None` for an attempt that is not the current one.
+    pub fn finish(
+        &mut self,
+        call: CallId,
+        attempt: Attempt,
+        contract: &Contract,
+    ) -> Option<Running> {
+        if self.running.get(&call)?.attempt != attempt {
+            return None;
+        }
+        let running = self.running.remove(&call)?;
+        self.leave(&running.listener);
+        // An agent keeps the thread until its call is closed.
+        if contract.serial_per_thread && !contract.is_agent() {
+            self.free_line(&running.listener, &running.thread, call);
+        }
+        Some(running)
+    }
+
+    /// A listener has room for one more.
+    fn leave(&mut self, listener: &ListenerName) {
+        if let Some(queue) = self.queues.get_mut(listener) {
+            queue.running = queue.running.saturating_sub(1);
+        }
+        self.stir(listener);
+    }
+
+    fn free_line(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
+        let Some(queue) = self.queues.get_mut(listener) else { return };
+        if let Some(line) = queue.lines.get_mut(thread)
+            && line.current == Some(call)
+        {
+            line.current = None;
+        }
+        queue.stir(thread);
+        self.stir(listener);
+    }
+
+    /// A call is closed. Returns the attempt a listener still works on.
+    pub fn close(
+        &mut self,
+        call: CallId,
+        listener: &ListenerName,
+        thread: &ThreadId,
+        ghost: Ghost,
+    ) -> Option<Attempt> {
+        self.attempts.remove(&call);
+        if self.waiting.remove(&call)
+            && let Some(queue) = self.queues.get_mut(listener)
+        {
+            queue.waiting = queue.waiting.saturating_sub(1);
+            if let Some(line) = queue.lines.get_mut(thread) {
+                line.ready.retain(|ready| *ready != call);
+            }
+        }
+        self.free_line(listener, thread, call);
+        let running = self.running.remove(&call)?;
+        self.ghosts.insert((call, running.attempt), ghost);
+        Some(running.attempt)
+    }
+
+    /// A listener is done with a delivery whose call was closed before.
+    pub fn lay_to_rest(&mut self, call: CallId, attempt: Attempt) -> Option<Ghost> {
+        let ghost = self.ghosts.remove(&(call, attempt))?;
+        self.leave(&ghost.listener);
+        Some(ghost)
+    }
+
+    /// After a restart: the call that already has its thread.
+    pub fn holds_thread(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
+        let queue = self.queues.entry(listener.clone()).or_default();
+        queue.lines.entry(thread.clone()).or_default().current = Some(call);
+    }
+}

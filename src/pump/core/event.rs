@@ -1,0 +1,133 @@
+//! What can happen to the pump, and what it can do: two closed lists.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::bus::Delivery;
+use crate::clock::Time;
+use crate::envelope::{Failure, Message, Refusal, Turn};
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId, TimerId};
+use crate::pump::gate::Checked;
+use crate::thread::Closing;
+
+/// Where a client wants its payload to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A new root thread, under this id if it can be had.
+    New {
+        suggested: Option<String>,
+    },
+    Thread {
+        id: String,
+    },
+}
+
+/// A payload from outside, past the gate or refused by it.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// UUIDv7, made where the payload came in.
+    pub id: MessageId,
+    pub client: ListenerName,
+    pub target: Target,
+    pub key: Option<String>,
+    pub payload: Result<Checked, Refusal>,
+}
+
+#[derive(Debug)]
+pub enum Event {
+    /// The first event of every run.
+    Boot {
+        journal: Uuid,
+        epoch: u32,
+        detail: String,
+    },
+    Submit(Submission),
+    Outcome {
+        call: CallId,
+        attempt: Attempt,
+        payloads: Vec<Result<Checked, Refusal>>,
+        turn: Option<Turn>,
+    },
+    Failed {
+        call: CallId,
+        attempt: Attempt,
+        failure: Failure,
+    },
+    Heartbeat {
+        call: CallId,
+        attempt: Attempt,
+    },
+    Alarm(Alarm),
+    Cancel {
+        thread: ThreadId,
+        by: ListenerName,
+        reason: String,
+    },
+    Joined {
+        listener: ListenerName,
+        detail: String,
+    },
+    Left {
+        listener: ListenerName,
+        detail: String,
+    },
+    Shutdown {
+        reason: String,
+    },
+}
+
+/// Something to be reminded of. An alarm that is out of date does nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Alarm {
+    Deadline { call: CallId, attempt: Attempt },
+    Retry { call: CallId },
+    Timer { timer: TimerId, call: CallId },
+    Gone { call: CallId },
+}
+
+/// What a client hears of its submission.
+#[derive(Debug, Clone)]
+pub enum Receipt {
+    /// On record. Where several peers accept the payload, there is a call for each.
+    Accepted {
+        thread: ThreadId,
+        calls: Vec<CallId>,
+        again: bool,
+    },
+    Refused {
+        refusal: Refusal,
+        retry_after: Option<Duration>,
+    },
+    /// The thread is none the client may write to; the payload says so.
+    NoThread {
+        answer: String,
+    },
+}
+
+/// What the driver does once the step's record is durable.
+#[derive(Debug)]
+pub enum Effect {
+    Deliver(Delivery),
+    /// The caller of this delivery is gone.
+    Withdraw {
+        listener: ListenerName,
+        call: CallId,
+        attempt: Attempt,
+    },
+    Receipt {
+        submission: MessageId,
+        receipt: Receipt,
+    },
+    /// A call that a client opened has its result.
+    Result {
+        call: CallId,
+        how: Closing,
+        messages: Vec<Arc<Message>>,
+    },
+    Alarm {
+        at: Time,
+        alarm: Alarm,
+    },
+}

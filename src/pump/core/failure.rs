@@ -1,0 +1,141 @@
+//! Attempts that came to nothing: retried, or the end of their call.
+
+use std::time::Duration;
+
+use super::event::{Alarm, Effect};
+use super::outcome::Scene;
+use super::{Core, Step};
+use crate::envelope::{Disposition, Failure};
+use crate::ids::{Attempt, CallId, TimerId};
+use crate::limits;
+use crate::system::{Answer, ErrorCode};
+use crate::thread::{Fact, Input, TimerEnd};
+
+impl Core {
+    pub(super) fn attempt_failed(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        attempt: Attempt,
+        failure: Failure,
+    ) {
+        if self.desk.lay_to_rest(call, attempt).is_some() {
+            return;
+        }
+        let Some(open) = self.state.call(call) else { return };
+        let Some(contract) = self.contracts.clone().get(&open.callee).cloned() else { return };
+        let (listener, thread) = (open.callee.clone(), open.thread.clone());
+        if self.desk.finish(call, attempt, &contract).is_none() {
+            return;
+        }
+        let input =
+            Input::Failed { listener: listener.clone(), call, attempt, failure: failure.clone() };
+        step.records(thread.root(), input);
+        self.fact(step, Fact::AttemptFailed { call, attempt, failure: failure.clone() });
+        let failures = self.state.call(call).map_or(0, |open| open.failures);
+        if failure.is_retried() && failures < contract.attempts {
+            let at = step.time.plus(backoff(call, failures));
+            return step.effect(Effect::Alarm { at, alarm: Alarm::Retry { call } });
+        }
+        let code = match failure {
+            Failure::Unreachable { .. } => ErrorCode::Undeliverable,
+            _ => ErrorCode::ListenerFailed,
+        };
+        let text = match failures {
+            1 => format!("{listener} failed: {}", outward(&failure)),
+            n => format!("{listener} failed {n} times, last: {}", outward(&failure)),
+        };
+        self.fail_with(step, call, code, &text, Disposition::Failed);
+    }
+
+    pub(super) fn alarm(&mut self, step: &mut Step, alarm: Alarm) {
+        match alarm {
+            Alarm::Deadline { call, attempt } => self.deadline(step, call, attempt),
+            Alarm::Retry { call } => self.retry(call),
+            Alarm::Timer { timer, call } => self.timer_fired(step, timer, call),
+            Alarm::Gone { call } => self.listener_gone(step, call),
+        }
+    }
+
+    /// A timed-out attempt ends the call: nobody knows what its listener has done.
+    fn deadline(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
+        let Some(running) = self.desk.running(call) else { return };
+        if running.attempt != attempt || running.deadline > step.time {
+            return;
+        }
+        let (listener, thread) = (running.listener.clone(), running.thread.clone());
+        step.records(thread.root(), Input::Deadline { call, attempt });
+        let timeout = self.contracts.get(&listener).map_or(Duration::ZERO, |c| c.timeout);
+        let text = format!("{listener} did not answer within {} s", timeout.as_secs_f64());
+        self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
+    }
+
+    fn retry(&mut self, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        if !self.desk.is_busy_with(call) {
+            self.desk.enqueue(&open.callee, &open.thread, call);
+        }
+    }
+
+    fn timer_fired(&mut self, step: &mut Step, timer: TimerId, call: CallId) {
+        let root = self.state.calls.get(&call).cloned();
+        let tree = root.as_ref().and_then(|root| self.state.trees.get(root));
+        let set = tree.and_then(|tree| tree.timers.get(&timer)).cloned();
+        let (Some(root), Some(set)) = (root, set) else { return };
+        if set.fires_at > step.time {
+            let alarm = Alarm::Timer { timer, call };
+            return step.effect(Effect::Alarm { at: set.fires_at, alarm });
+        }
+        step.records(root, Input::Timer { timer });
+        self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Fired });
+        self.tell(step, call, None, &Answer::TimerFired { timer, label: set.label });
+        self.wake(step, call);
+    }
+
+    /// A call whose listener the config no longer has.
+    fn listener_gone(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        let (listener, thread) = (open.callee.clone(), open.thread.clone());
+        step.records(thread.root(), Input::Gone { call });
+        let text = format!("{listener} is no longer part of this organism");
+        self.fail_with(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
+    }
+
+    /// Warns once for each budget of the tree that is nearly spent.
+    pub(super) fn warn_of_budgets(&mut self, step: &mut Step, scene: &Scene) {
+        let Some(tree) = self.state.tree(&scene.thread) else { return };
+        let (usage, limits) = (tree.usage, &self.limits);
+        let budgets = [
+            ("messages", usage.messages, limits.messages),
+            ("model-calls", usage.model_calls, limits.model_calls),
+            ("tokens", usage.tokens, limits.tokens),
+        ];
+        let nearly = budgets.into_iter().filter(|(budget, used, limit)| {
+            used.saturating_mul(100) >= limit.saturating_mul(limits::BUDGET_WARNING_PERCENT)
+                && !tree.warned.contains(*budget)
+        });
+        for (budget, used, limit) in nearly.collect::<Vec<_>>() {
+            self.fact(step, Fact::Warned { budget: budget.to_owned() });
+            let answer = Answer::BudgetWarning { budget: budget.to_owned(), used, limit };
+            self.tell(step, scene.call, None, &answer);
+        }
+    }
+}
+
+/// What a caller may know of a failure: the form, not the inside of the listener.
+fn outward(failure: &Failure) -> &'static str {
+    match failure {
+        Failure::Crashed { .. } => "it ended without an answer",
+        Failure::Unreachable { .. } => "it cannot be reached",
+        Failure::Refused { .. } => "it refused the request",
+        Failure::Garbage { .. } => "its answer cannot be read",
+    }
+}
+
+/// Doubling, with jitter from the call's own id so that a step stays a pure function.
+fn backoff(call: CallId, failures: u32) -> Duration {
+    let doubled = limits::BACKOFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16));
+    let base = doubled.min(limits::BACKOFF_MAX);
+    let spread = u32::try_from((call.0.0.as_u128() >> 13) % 512).unwrap_or(0);
+    base.mul_f64(0.75 + f64::from(spread) / 1024.0)
+}

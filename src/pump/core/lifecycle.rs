@@ -1,0 +1,120 @@
+//! The organism's own life: boot, listeners coming and going, cancelling, shutting down.
+
+use uuid::Uuid;
+
+use super::event::{Alarm, Effect};
+use super::{Core, Step};
+use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::system::Answer;
+use crate::thread::{Fact, Input, Opener};
+
+impl Core {
+    pub(super) fn boot(&mut self, step: &mut Step, journal: Uuid, epoch: u32, detail: String) {
+        let organism = ThreadId::organism();
+        let config = self.config;
+        step.booted(journal);
+        step.records(organism.clone(), Input::Boot { detail: detail.clone() });
+        self.fact(step, Fact::Booted { journal, epoch, config });
+        if self.state.thread(&organism).is_none() {
+            let by = ListenerName::core();
+            self.fact(step, Fact::ThreadOpened { thread: organism.clone(), by });
+        }
+        let answer = Answer::Boot { epoch, version: detail, config };
+        self.organism_note(step, &answer);
+        self.pick_up(step);
+    }
+
+    /// Takes up what was open when the last run ended: nothing that was recorded waits in vain.
+    fn pick_up(&mut self, step: &mut Step) {
+        let open = self.state.trees.values().flat_map(|tree| tree.calls.values());
+        let mut open: Vec<_> = open.map(|call| (call.thread.clone(), call.id)).collect();
+        open.sort_by_key(|(thread, call)| {
+            let seq = self.state.call(*call).and_then(|c| c.request()).map_or(0, |m| m.seq);
+            (thread.clone(), seq)
+        });
+        for (thread, id) in &open {
+            let Some(call) = self.state.call(*id) else { continue };
+            let serial = self.contracts.get(&call.callee).is_some_and(|c| c.is_agent());
+            if serial && call.turns > 0 {
+                self.desk.holds_thread(&call.callee, thread, *id);
+            }
+        }
+        for (thread, id) in open {
+            let Some(call) = self.state.call(id) else { continue };
+            let timers = self.state.tree(&thread).map_or(0, |tree| tree.timers_of(id));
+            if self.contracts.get(&call.callee).is_none() {
+                step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call: id } });
+            } else if call.is_ready(timers) {
+                self.desk.enqueue(&call.callee, &thread, id);
+            }
+        }
+        let timers = self.state.trees.values().flat_map(|tree| &tree.timers);
+        for (timer, set) in timers {
+            let alarm = Alarm::Timer { timer: *timer, call: set.call };
+            step.effect(Effect::Alarm { at: set.fires_at, alarm });
+        }
+    }
+
+    pub(super) fn joined(&mut self, step: &mut Step, listener: ListenerName, detail: String) {
+        let input = Input::Joined { listener: listener.clone(), detail: detail.clone() };
+        step.records(ThreadId::organism(), input);
+        self.organism_note(step, &Answer::ListenerJoined { name: listener, detail });
+    }
+
+    pub(super) fn left(&mut self, step: &mut Step, listener: ListenerName, detail: String) {
+        let input = Input::Left { listener: listener.clone(), detail: detail.clone() };
+        step.records(ThreadId::organism(), input);
+        self.organism_note(step, &Answer::ListenerLeft { name: listener, detail });
+    }
+
+    pub(super) fn shutdown(&mut self, step: &mut Step, reason: String) {
+        self.draining = true;
+        step.records(ThreadId::organism(), Input::Shutdown { detail: reason.clone() });
+        self.organism_note(step, &Answer::ShutdownSignal { reason });
+    }
+
+    fn organism_note(&mut self, step: &mut Step, answer: &Answer) {
+        self.system_note(step, &ThreadId::organism(), &ListenerName::core(), answer);
+    }
+
+    /// Cancels everything open in a thread and beneath it. Who waits from outside is told.
+    pub(super) fn cancel(
+        &mut self,
+        step: &mut Step,
+        thread: ThreadId,
+        by: ListenerName,
+        reason: String,
+    ) {
+        if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {
+            return;
+        }
+        let input =
+            Input::Cancel { thread: thread.clone(), by: by.clone(), reason: reason.clone() };
+        step.records(thread.root(), input);
+        let action = "cancel".to_owned();
+        let answer =
+            Answer::OperatorAction { action, by, thread: thread.clone(), reason: reason.clone() };
+        self.system_note(step, &thread, &ListenerName::core(), &answer);
+        let text = match reason.is_empty() {
+            true => "cancelled by the operator".to_owned(),
+            false => format!("cancelled by the operator: {reason}"),
+        };
+        for call in self.to_cancel(&thread) {
+            self.cancel_call(step, call, &text);
+        }
+    }
+
+    /// Open calls in the subtree that were not opened from the same thread: the rest falls with
+    /// them. Deepest first, so that nothing is woken only to be cancelled.
+    fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
+        let Some(tree) = self.state.tree(thread) else { return Vec::new() };
+        let within = tree.calls.values().filter(|call| {
+            let nested = matches!(&call.opening.opener,
+                Opener::Call { thread, .. } if *thread == call.thread);
+            !nested && (call.thread == *thread || call.thread.is_beneath(thread))
+        });
+        let mut calls: Vec<_> = within.map(|call| (call.thread.clone(), call.id)).collect();
+        calls.sort_by(|a, b| (b.0.depth(), &b.0, b.1).cmp(&(a.0.depth(), &a.0, a.1)));
+        calls.into_iter().map(|(_, call)| call).collect()
+    }
+}

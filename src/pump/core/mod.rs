@@ -1,0 +1,88 @@
+//! The pure step: an event goes in, one record and a list of effects come out.
+//!
+//! **Invariant:** no clock, no I/O, no async, no randomness. Whatever a step needs to know is in
+//! its event or in the state; the same events give the same records, ids included.
+
+mod actions;
+mod close;
+mod desk;
+mod event;
+mod failure;
+mod lifecycle;
+mod outcome;
+mod step;
+mod submit;
+mod wake;
+
+use std::sync::Arc;
+
+pub use event::{Alarm, Effect, Event, Receipt, Submission, Target};
+pub use step::Step;
+
+use crate::clock::Time;
+use crate::contract::{Contracts, TreeLimits};
+use crate::ids::{Digest, Position};
+use crate::thread::{Record, State};
+use desk::Desk;
+
+/// State and the rules that move it.
+#[derive(Debug)]
+pub struct Core {
+    state: State,
+    /// What is handed over and what waits its turn: never recorded, rebuilt at every boot.
+    desk: Desk,
+    contracts: Arc<Contracts>,
+    limits: TreeLimits,
+    config: Digest,
+    draining: bool,
+}
+
+impl Core {
+    pub fn new(contracts: Arc<Contracts>, limits: TreeLimits, config: Digest) -> Self {
+        let (state, desk) = (State::default(), Desk::default());
+        Self { state, desk, contracts, limits, config, draining: false }
+    }
+
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Deliveries handed over and not yet answered.
+    pub fn handed_over(&self) -> usize {
+        self.desk.handed_over()
+    }
+
+    /// Makes recorded facts so again: recovery is this, for every record in order.
+    pub fn replay(&mut self, record: &Record) {
+        for fact in &record.facts {
+            self.state.apply(&record.tree, record.time, fact);
+        }
+        self.state.reached(&record.tree, record.position);
+    }
+
+    /// Processes one event as the step at `position`. `None` where nothing is to be recorded.
+    pub fn step(&mut self, position: Position, now: Time, event: Event) -> Step {
+        let mut step = Step::new(position, now, self.state.journal);
+        match event {
+            Event::Boot { journal, epoch, detail } => self.boot(&mut step, journal, epoch, detail),
+            Event::Submit(submission) => self.submit(&mut step, submission),
+            Event::Outcome { call, attempt, payloads, turn } => {
+                self.outcome(&mut step, call, attempt, payloads, turn);
+            }
+            Event::Failed { call, attempt, failure } => {
+                self.attempt_failed(&mut step, call, attempt, failure);
+            }
+            Event::Heartbeat { call, attempt } => self.heartbeat(&mut step, call, attempt),
+            Event::Alarm(alarm) => self.alarm(&mut step, alarm),
+            Event::Cancel { thread, by, reason } => self.cancel(&mut step, thread, by, reason),
+            Event::Joined { listener, detail } => self.joined(&mut step, listener, detail),
+            Event::Left { listener, detail } => self.left(&mut step, listener, detail),
+            Event::Shutdown { reason } => self.shutdown(&mut step, reason),
+        }
+        if let Some((tree, _)) = &step.record {
+            self.state.reached(tree, position);
+        }
+        self.dispatch(&mut step);
+        step
+    }
+}

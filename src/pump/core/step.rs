@@ -1,0 +1,173 @@
+//! One step in the making: facts and effects as they are decided.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::Core;
+use super::event::Effect;
+use crate::clock::Time;
+use crate::envelope::{Disposition, Kind, Message, Payload, Refusal};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::system::Answer;
+use crate::thread::{Fact, Input, Opening, Record};
+
+/// What processing one event came to.
+#[derive(Debug)]
+pub struct Step {
+    pub position: Position,
+    pub time: Time,
+    journal: Uuid,
+    /// The tree and the input of the record; `None` where nothing is to be recorded.
+    pub record: Option<(ThreadId, Input)>,
+    pub facts: Vec<Fact>,
+    pub effects: Vec<Effect>,
+    ids: u32,
+}
+
+/// A message before the pump has stamped it.
+pub(super) struct Draft<'a> {
+    pub kind: Kind,
+    pub from: &'a ListenerName,
+    pub to: &'a ListenerName,
+    pub thread: &'a ThreadId,
+    pub cause: Option<MessageId>,
+    pub call: Option<CallId>,
+    pub name: PayloadName,
+    pub payload: Payload,
+}
+
+impl Step {
+    pub(super) fn new(position: Position, time: Time, journal: Uuid) -> Self {
+        let (facts, effects) = (Vec::new(), Vec::new());
+        Self { position, time, journal, record: None, facts, effects, ids: 0 }
+    }
+
+    pub(super) fn records(&mut self, tree: ThreadId, input: Input) {
+        debug_assert!(self.record.is_none(), "a step is one record");
+        self.record = Some((tree, input));
+    }
+
+    pub(super) fn booted(&mut self, journal: Uuid) {
+        self.journal = journal;
+    }
+
+    /// The next id derived from journal, step and index.
+    pub(super) fn next_id(&mut self) -> Uuid {
+        let mut name = [0u8; 12];
+        let (position, index) = name.split_at_mut(8);
+        position.copy_from_slice(&self.position.0.to_be_bytes());
+        index.copy_from_slice(&self.ids.to_be_bytes());
+        self.ids += 1;
+        Uuid::new_v5(&self.journal, &name)
+    }
+
+    /// The record of this step, to be stamped by the journal.
+    pub fn into_record(self) -> Option<Record> {
+        let (tree, input) = self.record?;
+        Some(Record {
+            position: self.position,
+            tree,
+            previous: Position::default(),
+            previous_hash: Digest::ZERO,
+            time: self.time,
+            input,
+            facts: self.facts,
+        })
+    }
+
+    pub(super) fn effect(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+}
+
+impl Core {
+    /// Records a fact and makes it so.
+    pub(super) fn fact(&mut self, step: &mut Step, fact: Fact) {
+        let Some((tree, _)) = &step.record else {
+            debug_assert!(false, "a fact outside a record");
+            return;
+        };
+        self.state.apply(tree, step.time, &fact);
+        step.facts.push(fact);
+    }
+
+    /// Stamps a message and records it. `id`: for external input only.
+    pub(super) fn accept(
+        &mut self,
+        step: &mut Step,
+        draft: Draft<'_>,
+        id: Option<MessageId>,
+        opening: Option<Opening>,
+        key: Option<String>,
+    ) -> Arc<Message> {
+        let id = id.unwrap_or_else(|| MessageId(step.next_id()));
+        let seq = self.state.thread(draft.thread).map_or(0, |thread| thread.seq) + 1;
+        let call = match opening {
+            Some(_) => Some(CallId(id)),
+            None => draft.call,
+        };
+        let message = Message {
+            id,
+            kind: draft.kind,
+            from: draft.from.clone(),
+            to: draft.to.clone(),
+            thread: draft.thread.clone(),
+            seq,
+            cause: draft.cause,
+            call,
+            time: step.time,
+            name: draft.name,
+            payload: draft.payload,
+        };
+        let stamped = Arc::new(message.clone());
+        self.fact(step, Fact::Accepted { message, opening, key });
+        stamped
+    }
+
+    pub(super) fn dispose(&mut self, step: &mut Step, message: MessageId, how: Disposition) {
+        self.fact(step, Fact::Disposed { message, how });
+    }
+
+    /// A system payload to a listener in a call of its own, to be delivered there.
+    pub(super) fn tell(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        cause: Option<MessageId>,
+        answer: &Answer,
+    ) -> Option<Arc<Message>> {
+        let open = self.state.call(call)?;
+        let (thread, to) = (open.thread.clone(), open.callee.clone());
+        let draft = Draft {
+            kind: Kind::System,
+            from: &ListenerName::core(),
+            to: &to,
+            thread: &thread,
+            cause,
+            call: Some(call),
+            name: answer.name(),
+            payload: answer.payload(),
+        };
+        Some(self.accept(step, draft, None, None, None))
+    }
+
+    /// A message that nobody has to handle.
+    pub(super) fn note(&mut self, step: &mut Step, draft: Draft<'_>) -> Arc<Message> {
+        let message = self.accept(step, draft, None, None, None);
+        self.dispose(step, message.id, Disposition::Recorded);
+        message
+    }
+
+    pub(super) fn refuse(
+        &mut self,
+        step: &mut Step,
+        sender: &ListenerName,
+        thread: Option<&ThreadId>,
+        call: Option<CallId>,
+        refusal: Refusal,
+    ) {
+        let (sender, thread) = (sender.clone(), thread.cloned());
+        self.fact(step, Fact::Refused { sender, thread, call, refusal });
+    }
+}

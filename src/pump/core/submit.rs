@@ -1,0 +1,237 @@
+//! What comes from outside: a client's payload into a new thread or one of its own.
+
+use std::time::Duration;
+
+use super::event::{Effect, Receipt, Submission, Target};
+use super::step::Draft;
+use super::{Core, Step};
+use crate::contract::Meaning;
+use crate::envelope::{Kind, Refusal, Rule};
+use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
+use crate::limits;
+use crate::pump::gate::Checked;
+use crate::system::Answer;
+use crate::thread::{Fact, Input, Opener, Opening, Verdict};
+
+/// When to come back after `busy`.
+const BUSY_RETRY: Duration = Duration::from_millis(500);
+
+/// Why a submission is not accepted.
+enum Denial {
+    Refused(Refusal),
+    NoThread(String),
+}
+
+impl Core {
+    pub(super) fn submit(&mut self, step: &mut Step, submission: Submission) {
+        if let Some(receipt) = self.same_key_again(&submission) {
+            return step.effect(Effect::Receipt { submission: submission.id, receipt });
+        }
+        let id = submission.id;
+        let receipt = match self.place(&submission) {
+            Ok((checked, thread, peers)) => self.admit(step, &submission, &checked, thread, &peers),
+            Err(Denial::Refused(refusal)) => self.turn_away(step, &submission, refusal),
+            Err(Denial::NoThread(unknown_id)) => self.no_thread(step, &submission, unknown_id),
+        };
+        step.effect(Effect::Receipt { submission: id, receipt });
+    }
+
+    /// The recorded answer to a key that was used before.
+    fn same_key_again(&self, submission: &Submission) -> Option<Receipt> {
+        let key = (submission.client.clone(), submission.key.clone()?);
+        let used = self.state.keys.get(&key)?;
+        let checked = submission.payload.as_ref().ok()?;
+        if checked.payload().digest == used.digest {
+            let (thread, calls) = (used.thread.clone(), used.calls.clone());
+            return Some(Receipt::Accepted { thread, calls, again: true });
+        }
+        let text = checked.payload().as_str().as_bytes();
+        let message = "this key was used for another payload; use a new key";
+        let refusal = Refusal::new(Rule::KeyReused, message, text);
+        Some(Receipt::Refused { refusal, retry_after: None })
+    }
+
+    /// Where a submission goes, by the rules in the gate's order.
+    fn place(
+        &self,
+        submission: &Submission,
+    ) -> Result<(Checked, ThreadId, Vec<ListenerName>), Denial> {
+        let checked = match &submission.payload {
+            Ok(checked) => checked,
+            Err(refusal) if refusal.rule < Rule::UnknownThread => {
+                return Err(Denial::Refused(refusal.clone()));
+            }
+            Err(refusal) => {
+                self.target_thread(submission)?;
+                return Err(Denial::Refused(refusal.clone()));
+            }
+        };
+        let thread = self.target_thread(submission)?;
+        let text = checked.payload().as_str().as_bytes();
+        let refused = |rule, message: &str| Err(Denial::Refused(Refusal::new(rule, message, text)));
+        let Meaning::Call { peers, .. } = checked.meaning() else {
+            return refused(Rule::NotInVocabulary, crate::pump::gate::NOT_IN_VOCABULARY);
+        };
+        if self.draining {
+            return refused(Rule::Draining, "the organism is stopping; send again when it is back");
+        }
+        let full = |name: &ListenerName| {
+            let backlog = self.contracts.get(name).map_or(0, |contract| contract.backlog);
+            self.desk.backlog(name) >= backlog
+        };
+        if self.state.in_flight >= limits::IN_FLIGHT_MAX || peers.iter().any(full) {
+            return refused(Rule::Busy, "too much is waiting; send it again in a moment");
+        }
+        if let Some(tree) = self.state.tree(&thread)
+            && tree.usage.messages >= self.limits.messages
+        {
+            return refused(Rule::BudgetSpent, "this thread has used all its messages");
+        }
+        Ok((checked.clone(), thread, peers.clone()))
+    }
+
+    /// The thread a submission names, or a fresh id. A client may go on only in a root thread
+    /// that it opened; foreign and unknown are one branch.
+    fn target_thread(&self, submission: &Submission) -> Result<ThreadId, Denial> {
+        match &submission.target {
+            Target::Thread { id } => {
+                let known = ThreadId::parse(id).ok().filter(|thread| {
+                    let by = self.state.thread(thread).map(|thread| &thread.by);
+                    thread.is_root() && by == Some(&submission.client)
+                });
+                known.ok_or_else(|| Denial::NoThread(id.clone()))
+            }
+            Target::New { suggested: None } => Ok(self.fresh_root(submission.id)),
+            Target::New { suggested: Some(id) } => {
+                let usable = ThreadId::parse(id)
+                    .ok()
+                    .filter(|t| t.is_root() && t.as_str() != ThreadId::ORGANISM);
+                let refused = |message: String| {
+                    let text = submission.payload.as_ref().map(|c| c.payload().as_str());
+                    let text = text.unwrap_or_default().as_bytes();
+                    Denial::Refused(Refusal::new(Rule::BadLabel, message, text))
+                };
+                let Some(thread) = usable else {
+                    return Err(refused(
+                        "the suggested thread id must be `sess-` and at least 8 lowercase \
+                         letters or digits"
+                            .to_owned(),
+                    ));
+                };
+                if self.state.trees.contains_key(&thread) {
+                    return Err(refused(format!("the thread id {thread} is taken")));
+                }
+                Ok(thread)
+            }
+        }
+    }
+
+    /// A root id from the random part of the submission's own id: no state, no clock.
+    fn fresh_root(&self, id: MessageId) -> ThreadId {
+        let mut bits = id.0.as_u128() & ((1 << 62) - 1);
+        let mut text = String::from(ThreadId::ROOT_PREFIX);
+        loop {
+            for _ in 0..limits::ROOT_CHARS_MIN {
+                let digit = u32::try_from(bits % 36).unwrap_or(0);
+                text.push(char::from_digit(digit, 36).unwrap_or('0'));
+                bits /= 36;
+            }
+            match ThreadId::parse(&text) {
+                Ok(thread) if !self.state.trees.contains_key(&thread) => return thread,
+                _ => bits = bits.wrapping_mul(31).wrapping_add(id.0.as_u128() >> 64),
+            }
+        }
+    }
+
+    fn admit(
+        &mut self,
+        step: &mut Step,
+        submission: &Submission,
+        checked: &Checked,
+        thread: ThreadId,
+        peers: &[ListenerName],
+    ) -> Receipt {
+        let verdict = Verdict::Passed(checked.payload().digest);
+        step.records(thread.root(), input_of(submission, verdict));
+        let by = submission.client.clone();
+        if self.state.thread(&thread).is_none() {
+            self.fact(step, Fact::ThreadOpened { thread: thread.clone(), by: by.clone() });
+        }
+        let mut calls = Vec::new();
+        for (leg, peer) in peers.iter().enumerate() {
+            let draft = Draft {
+                kind: Kind::Call,
+                from: &by,
+                to: peer,
+                thread: &thread,
+                cause: None,
+                call: None,
+                name: checked.name().clone(),
+                payload: checked.payload().clone(),
+            };
+            let opener = Opener::Client { name: by.clone() };
+            let opening = Opening { opener, group: None, forward: false };
+            let id = (leg == 0).then_some(submission.id);
+            let message = self.accept(step, draft, id, Some(opening), submission.key.clone());
+            calls.push(CallId(message.id));
+        }
+        self.end_waits(step, peers, &thread);
+        calls.iter().for_each(|call| self.wake(step, *call));
+        Receipt::Accepted { thread, calls, again: false }
+    }
+
+    fn end_waits(&mut self, step: &mut Step, peers: &[ListenerName], thread: &ThreadId) {
+        for peer in peers {
+            self.end_wait(step, peer, thread);
+        }
+    }
+
+    fn turn_away(&mut self, step: &mut Step, submission: &Submission, refusal: Refusal) -> Receipt {
+        let thread = match &submission.target {
+            Target::Thread { id } => ThreadId::parse(id).ok(),
+            Target::New { .. } => None,
+        };
+        let thread = thread.filter(|thread| self.state.thread(thread).is_some());
+        let tree = thread.as_ref().map_or_else(ThreadId::organism, ThreadId::root);
+        step.records(tree, input_of(submission, Verdict::Refused(refusal.digest)));
+        let retry_after = (refusal.rule == Rule::Busy).then_some(BUSY_RETRY);
+        self.refuse(step, &submission.client, thread.as_ref(), None, refusal.clone());
+        Receipt::Refused { refusal, retry_after }
+    }
+
+    fn no_thread(
+        &mut self,
+        step: &mut Step,
+        submission: &Submission,
+        unknown_id: String,
+    ) -> Receipt {
+        let (text, verdict) = match &submission.payload {
+            Ok(checked) => (checked.payload().as_str(), Verdict::Passed(checked.payload().digest)),
+            Err(refusal) => (refusal.head.as_str(), Verdict::Refused(refusal.digest)),
+        };
+        let refusal = Refusal::new(Rule::UnknownThread, UNKNOWN_THREAD, text.as_bytes());
+        step.records(ThreadId::organism(), input_of(submission, verdict));
+        self.refuse(step, &submission.client, None, None, refusal);
+        let unknown_id = unknown_id.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
+        let answer = Answer::ThreadError { unknown_id }.payload().as_str().to_owned();
+        Receipt::NoThread { answer }
+    }
+}
+
+/// The same for every thread that is not the sender's to write to.
+pub(super) const UNKNOWN_THREAD: &str = "no such thread";
+
+fn input_of(submission: &Submission, verdict: Verdict) -> Input {
+    let (thread, suggested) = match &submission.target {
+        Target::Thread { id } => (Some(id.clone()), None),
+        Target::New { suggested } => (None, suggested.clone()),
+    };
+    Input::Submitted {
+        id: submission.id,
+        client: submission.client.clone(),
+        thread,
+        suggested,
+        key: submission.key.clone(),
+        verdict,
+    }
+}

@@ -1,0 +1,113 @@
+//! When a call's listener is given something, and what.
+
+use super::desk::Running;
+use super::event::{Alarm, Effect};
+use super::{Core, Step};
+use crate::bus::Delivery;
+use crate::clock::Time;
+use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
+use crate::limits;
+use crate::system::ErrorCode;
+use crate::thread::Fact;
+
+impl Core {
+    /// Queues `call` if its listener can go on: nothing handed over, nothing awaited.
+    pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
+        let Some(call) = self.state.call(id) else { return };
+        if self.desk.is_busy_with(id) {
+            return;
+        }
+        let timers = self.state.tree(&call.thread).map_or(0, |tree| tree.timers_of(id));
+        if !call.is_ready(timers) {
+            return;
+        }
+        let (listener, thread) = (call.callee.clone(), call.thread.clone());
+        if let Some(spent) = self.spent_for_agent(step, &listener, &thread) {
+            return self.fail(step, id, ErrorCode::BudgetSpent, &spent);
+        }
+        self.desk.enqueue(&listener, &thread, id);
+    }
+
+    /// A model call is refused before it is made.
+    fn spent_for_agent(
+        &mut self,
+        step: &mut Step,
+        listener: &ListenerName,
+        thread: &ThreadId,
+    ) -> Option<String> {
+        if !self.contracts.get(listener)?.is_agent() {
+            return None;
+        }
+        let tree = self.state.tree(thread)?;
+        let (usage, limits) = (tree.usage, &self.limits);
+        if usage.model_calls >= limits.model_calls {
+            return Some(format!("all {} model calls of this tree are used", limits.model_calls));
+        }
+        if usage.tokens >= limits.tokens {
+            return Some(format!("all {} tokens of this tree are used", limits.tokens));
+        }
+        if step.time.since(tree.started) >= limits.wall_time {
+            return Some(format!("this tree's time of {:?} is over", limits.wall_time));
+        }
+        None
+    }
+
+    /// Hands over what can be handed over. While draining, what waits is left for the next
+    /// start: it is on record.
+    pub(super) fn dispatch(&mut self, step: &mut Step) {
+        if self.draining {
+            return;
+        }
+        while let Some(listener) = self.desk.stirred() {
+            let Some(contract) = self.contracts.get(&listener) else { continue };
+            while let Some(call) = self.desk.take(contract) {
+                let timeout = contract.timeout;
+                let Some(open) = self.state.call(call) else { continue };
+                let attempt = self.desk.next_attempt(self.state.epoch, call);
+                let fresh = open.pending.iter().map(|p| &p.message);
+                let delivery = Delivery {
+                    listener: listener.clone(),
+                    call,
+                    thread: open.thread.clone(),
+                    attempt,
+                    messages: open.heard.iter().chain(fresh).cloned().collect(),
+                    fresh: open.pending.len(),
+                    position: self.state.tree(&open.thread).map_or(step.position, |tree| tree.head),
+                    timeout,
+                };
+                let running = Running {
+                    attempt,
+                    deadline: step.time.plus(timeout),
+                    listener: listener.clone(),
+                    thread: open.thread.clone(),
+                    delivered: open.pending.iter().map(|p| p.message.id).collect(),
+                };
+                self.desk.start(call, running);
+                step.effect(Effect::Deliver(delivery));
+            }
+        }
+    }
+
+    pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
+        let deadline = step.time.plus(limits::HEARTBEAT_EXTENDS);
+        self.desk.extend(call, attempt, deadline);
+    }
+
+    /// The next delivery to run out of time, if none ends before.
+    pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
+        let (at, call, attempt) = self.desk.earliest_deadline()?;
+        Some((at, Alarm::Deadline { call, attempt }))
+    }
+
+    /// A message to a waiting agent ends its wait.
+    pub(super) fn end_wait(&mut self, step: &mut Step, listener: &ListenerName, thread: &ThreadId) {
+        let Some(tree) = self.state.tree(thread) else { return };
+        let waiting = tree.calls.values().find(|call| {
+            call.waiting.is_some() && call.callee == *listener && call.thread == *thread
+        });
+        if let Some(call) = waiting.map(|call| call.id) {
+            self.fact(step, Fact::WaitEnded { call });
+            self.wake(step, call);
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What the pump wants to be reminded of, and when.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::clock::Time;
+use crate::pump::core::Alarm;
+
+#[derive(Default)]
+pub(super) struct Alarms(BinaryHeap<Reverse<(Time, Alarm)>>);
+
+impl Alarms {
+    pub fn set(&mut self, at: Time, alarm: Alarm) {
+        self.0.push(Reverse((at, alarm)));
+    }
+
+    pub fn next(&self) -> Option<Time> {
+        self.0.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Takes every alarm whose time has come.
+    pub fn due(&mut self, now: Time) -> Vec<Alarm> {
+        let mut due = Vec::new();
+        while self.next().is_some_and(|at| at <= now) {
+            due.extend(self.0.pop().map(|Reverse((_, alarm))| alarm));
+        }
+        due
+    }
+}

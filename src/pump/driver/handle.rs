@@ -1,0 +1,128 @@
+//! The handle on a running pump: cheap to clone, used from any thread.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::Letter;
+use crate::bus::Delivery;
+use crate::envelope::{Failure, Message, Refusal, Rule};
+use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
+use crate::pump::core::{Event, Receipt, Submission, Target};
+use crate::pump::gate::Gate;
+use crate::thread::Closing;
+
+/// The result of a call that a client opened.
+#[derive(Debug, Clone)]
+pub struct Done {
+    pub call: CallId,
+    pub how: Closing,
+    pub messages: Vec<Arc<Message>>,
+}
+
+/// The pump is gone: it was stopped, or it stopped itself rather than break a promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the pump has stopped")]
+pub struct Refused;
+
+/// A submission with those who wait for it.
+pub(in crate::pump) struct Submit {
+    pub submission: Submission,
+    pub receipt: oneshot::Sender<Receipt>,
+    /// One for each call it may open, handed out in order.
+    pub results: Vec<oneshot::Sender<Done>>,
+}
+
+impl Submit {
+    pub fn storage_full(self) {
+        let text = match &self.submission.payload {
+            Ok(checked) => checked.payload().as_str().as_bytes(),
+            Err(refusal) => refusal.head.as_bytes(),
+        };
+        let message = "the disk is full; send it again when there is room";
+        let refusal = Refusal::new(Rule::StorageFull, message, text);
+        let retry_after = Some(super::ROOM_RETRY);
+        self.receipt.send(Receipt::Refused { refusal, retry_after }).ok();
+    }
+}
+
+#[derive(Clone)]
+pub struct Handle {
+    outbox: Sender<Letter>,
+    gate: Gate,
+}
+
+/// Calls that one submission may open and wait for.
+const LEGS_MAX: usize = 64;
+
+impl Handle {
+    pub(super) fn new(outbox: Sender<Letter>, gate: Gate) -> Self {
+        Self { outbox, gate }
+    }
+
+    pub(super) fn outbox(&self) -> Sender<Letter> {
+        self.outbox.clone()
+    }
+
+    /// Gates `text` on the caller's thread and has it recorded. The receivers get the result of
+    /// each call it opens; they are dropped where it opens none.
+    pub async fn submit(
+        &self,
+        client: &ListenerName,
+        target: Target,
+        key: Option<String>,
+        text: &[u8],
+    ) -> Result<(Receipt, Vec<oneshot::Receiver<Done>>), Refused> {
+        let payload = self.gate.check(client, text);
+        let id = MessageId(Uuid::now_v7());
+        let submission = Submission { id, client: client.clone(), target, key, payload };
+        let (receipt, answer) = oneshot::channel();
+        let (results, done) = (0..LEGS_MAX).map(|_| oneshot::channel()).unzip();
+        let submit = Box::new(Submit { submission, receipt, results });
+        self.outbox.send(Letter::Submit(submit)).map_err(|_| Refused)?;
+        let receipt = answer.await.map_err(|_| Refused)?;
+        let mut done: Vec<_> = done;
+        let calls = match &receipt {
+            Receipt::Accepted { calls, again: false, .. } => calls.len(),
+            _ => 0,
+        };
+        done.truncate(calls);
+        Ok((receipt, done))
+    }
+
+    pub fn cancel(
+        &self,
+        thread: ThreadId,
+        by: ListenerName,
+        reason: String,
+    ) -> Result<(), Refused> {
+        self.event(Event::Cancel { thread, by, reason })
+    }
+
+    /// Stops taking submissions, lets what is handed over end, closes the journal.
+    pub async fn drain(&self, reason: &str) -> Result<(), Refused> {
+        let (done, drained) = oneshot::channel();
+        let letter = Letter::Drain { reason: reason.to_owned(), done };
+        self.outbox.send(letter).map_err(|_| Refused)?;
+        drained.await.map_err(|_| Refused)
+    }
+
+    pub fn stop(&self) {
+        // Already stopped is as good.
+        self.outbox.send(Letter::Stop).ok();
+    }
+
+    fn event(&self, event: Event) -> Result<(), Refused> {
+        self.outbox.send(Letter::Event(event)).map_err(|_| Refused)
+    }
+
+    /// Nobody hosts the listener of this delivery.
+    pub(super) fn unhosted(&self, delivery: &Delivery) {
+        let failure = Failure::Unreachable { detail: "nothing hosts this listener".to_owned() };
+        let (call, attempt) = (delivery.call, delivery.attempt);
+        // The pump reads its own letters: while it runs, this arrives.
+        self.event(Event::Failed { call, attempt, failure }).ok();
+    }
+}

@@ -1,0 +1,213 @@
+//! The driver: one thread that takes events, steps, makes the records durable, and only then
+//! performs the effects.
+//!
+//! Everything that is ready is stepped and committed together, so that the disk is asked once.
+//! While the disk is full the committed order stands still: nothing new is accepted, and what
+//! was decided is written as soon as there is room.
+
+mod alarms;
+mod clerk;
+mod handle;
+mod sink;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::time::Duration;
+
+pub use handle::{Done, Handle, Refused};
+pub use sink::PumpSink;
+
+use crate::bus::Host;
+use crate::clock::Time;
+use crate::ids::ListenerName;
+use crate::journal::Error;
+use crate::journal::sqlite::Journal;
+use crate::limits;
+use crate::pump::core::{Core, Effect, Event, Step};
+use crate::pump::gate::Gate;
+use alarms::Alarms;
+use clerk::Clerk;
+
+/// What reaches the pump's thread.
+pub(super) enum Letter {
+    Event(Event),
+    Submit(Box<handle::Submit>),
+    /// Take nothing more; answer when nothing is handed over any more.
+    Drain {
+        reason: String,
+        done: tokio::sync::oneshot::Sender<()>,
+    },
+    /// End now.
+    Stop,
+}
+
+/// A pump about to run: the state is rebuilt, the journal is ours.
+pub struct Pump {
+    core: Core,
+    journal: Journal,
+    gate: Gate,
+    hosts: HashMap<ListenerName, Arc<dyn Host>>,
+    inbox: Receiver<Letter>,
+    handle: Handle,
+    alarms: Alarms,
+    clerk: Clerk,
+    last: Time,
+}
+
+impl Pump {
+    pub fn new(core: Core, journal: Journal, gate: Gate) -> Self {
+        let (outbox, inbox) = channel();
+        let handle = Handle::new(outbox, gate.clone());
+        let (alarms, clerk) = (Alarms::default(), Clerk::default());
+        let hosts = HashMap::new();
+        Self { core, journal, gate, hosts, inbox, handle, alarms, clerk, last: Time::default() }
+    }
+
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Where hosts report to.
+    pub fn sink(&self) -> Arc<PumpSink> {
+        Arc::new(PumpSink::new(self.gate.clone(), self.handle.outbox()))
+    }
+
+    pub fn host(&mut self, listener: ListenerName, host: Arc<dyn Host>) {
+        self.hosts.insert(listener, host);
+    }
+
+    /// Runs until it is stopped. Returns early only where going on would break a promise: the
+    /// disk failed, or another pump took over.
+    pub fn run(mut self, detail: &str) -> Result<(), Error> {
+        let (journal, epoch) = (self.journal.id(), self.journal.epoch());
+        let boot = Event::Boot { journal, epoch, detail: detail.to_owned() };
+        let mut batch = vec![Letter::Event(boot)];
+        loop {
+            let now = self.now();
+            let steps = self.step_all(now, batch.drain(..));
+            self.commit(steps)?;
+            if self.clerk.is_to_stop(self.core.handed_over()) {
+                let now = self.now();
+                return self.journal.close(now);
+            }
+            if !self.gather(&mut batch) {
+                self.journal.checkpoint_if_due(now)?;
+            }
+        }
+    }
+
+    /// The system's time, never going back within a run.
+    fn now(&mut self) -> Time {
+        self.last = self.last.max(Time::now());
+        self.last
+    }
+
+    /// Waits for something to do and takes all of it that is ready, up to one commit's worth.
+    fn gather(&mut self, batch: &mut Vec<Letter>) -> bool {
+        let now = self.now();
+        let deadline = self.core.next_deadline().map(|(at, _)| at);
+        let next = [deadline, self.alarms.next()].into_iter().flatten().min();
+        let patience = next.map_or(limits::CHECKPOINT_INTERVAL, |at| at.since(now));
+        let next_up = self.clerk.take_put_off().map_or_else(|| self.inbox.try_recv(), Ok);
+        let first = match next_up {
+            Ok(letter) => Ok(letter),
+            Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
+            Err(TryRecvError::Empty) => {
+                self.inbox.recv_timeout(patience.min(limits::CHECKPOINT_INTERVAL))
+            }
+        };
+        match first {
+            Ok(letter) => batch.push(letter),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => batch.push(Letter::Stop),
+        }
+        while batch.len() < limits::GROUP_COMMIT_MAX {
+            let letter = self.clerk.take_put_off().or_else(|| self.inbox.try_recv().ok());
+            let Some(letter) = letter else { break };
+            batch.push(letter);
+        }
+        let now = self.now();
+        let due = self.alarms.due(now);
+        batch.extend(due.into_iter().map(|alarm| Letter::Event(Event::Alarm(alarm))));
+        if let Some((at, alarm)) = self.core.next_deadline()
+            && at <= now
+        {
+            batch.push(Letter::Event(Event::Alarm(alarm)));
+        }
+        !batch.is_empty()
+    }
+
+    fn step_all(&mut self, now: Time, letters: impl Iterator<Item = Letter>) -> Vec<Step> {
+        let mut position = self.journal.next();
+        let mut steps = Vec::new();
+        for letter in letters {
+            let Some(event) = self.clerk.open(letter) else { continue };
+            let step = self.core.step(position, now, event);
+            if step.record.is_some() {
+                position.0 += 1;
+            }
+            steps.push(step);
+        }
+        steps
+    }
+
+    /// Durable first, then everything else, in the order in which it was decided.
+    fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
+        let mut records = Vec::with_capacity(steps.len());
+        let mut effects = Vec::new();
+        for mut step in steps {
+            effects.append(&mut step.effects);
+            records.extend(step.into_record());
+        }
+        if !records.is_empty() {
+            self.append(records)?;
+        }
+        effects.into_iter().for_each(|effect| self.perform(effect));
+        Ok(())
+    }
+
+    fn append(&mut self, mut records: Vec<crate::thread::Record>) -> Result<(), Error> {
+        loop {
+            match self.journal.append(&mut records) {
+                Ok(_) => return Ok(()),
+                Err(Error::Full { detail }) => self.wait_for_room(&detail),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Turns new submissions away until the disk has room; everything else keeps its place.
+    fn wait_for_room(&mut self, detail: &str) {
+        tracing::error!("the disk is full, nothing is accepted until there is room: {detail}");
+        let until = std::time::Instant::now() + ROOM_RETRY;
+        loop {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            match self.inbox.recv_timeout(left) {
+                Ok(Letter::Submit(submit)) => submit.storage_full(),
+                Ok(letter) => self.clerk.put_off(letter),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Deliver(delivery) => match self.hosts.get(&delivery.listener) {
+                Some(host) => host.deliver(delivery),
+                None => self.handle.unhosted(&delivery),
+            },
+            Effect::Withdraw { listener, call, attempt } => {
+                if let Some(host) = self.hosts.get(&listener) {
+                    host.cancel(call, attempt);
+                }
+            }
+            Effect::Receipt { submission, receipt } => self.clerk.receipt(submission, receipt),
+            Effect::Result { call, how, messages } => self.clerk.result(call, how, &messages),
+            Effect::Alarm { at, alarm } => self.alarms.set(at, alarm),
+        }
+    }
+}
+
+/// How often a full disk is tried again.
+const ROOM_RETRY: Duration = Duration::from_millis(500);

@@ -1,0 +1,72 @@
+//! Where hosts report to: what they bring is gated on their thread, not the pump's.
+
+use std::sync::mpsc::Sender;
+
+use super::Letter;
+use crate::bus::{Outcome, Sink};
+use crate::envelope::Failure;
+use crate::ids::{Attempt, CallId, ListenerName};
+use crate::limits;
+use crate::pump::core::Event;
+use crate::pump::gate::Gate;
+
+pub struct PumpSink {
+    gate: Gate,
+    outbox: Sender<Letter>,
+}
+
+impl PumpSink {
+    pub(super) fn new(gate: Gate, outbox: Sender<Letter>) -> Self {
+        Self { gate, outbox }
+    }
+
+    fn send(&self, event: Event) {
+        // After the pump has stopped nothing is lost: what was handed over is handed over again
+        // at the next start.
+        self.outbox.send(Letter::Event(event)).ok();
+    }
+
+    fn gated(
+        &self,
+        listener: &ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        outcome: Outcome,
+    ) -> Event {
+        let count = outcome.payloads.len();
+        if count > limits::OUTCOME_PAYLOADS_MAX {
+            let most = limits::OUTCOME_PAYLOADS_MAX;
+            let detail = format!("{count} payloads in one answer; at most {most} are taken");
+            return Event::Failed { call, attempt, failure: Failure::Garbage { detail } };
+        }
+        let payloads = outcome.payloads.iter().map(|text| self.gate.check(listener, text));
+        Event::Outcome { call, attempt, payloads: payloads.collect(), turn: outcome.turn }
+    }
+}
+
+impl Sink for PumpSink {
+    fn ended(
+        &self,
+        listener: &ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        result: Result<Outcome, Failure>,
+    ) {
+        self.send(match result {
+            Ok(outcome) => self.gated(listener, call, attempt, outcome),
+            Err(failure) => Event::Failed { call, attempt, failure },
+        });
+    }
+
+    fn heartbeat(&self, _listener: &ListenerName, call: CallId, attempt: Attempt) {
+        self.send(Event::Heartbeat { call, attempt });
+    }
+
+    fn joined(&self, listener: &ListenerName, detail: &str) {
+        self.send(Event::Joined { listener: listener.clone(), detail: detail.to_owned() });
+    }
+
+    fn left(&self, listener: &ListenerName, detail: &str) {
+        self.send(Event::Left { listener: listener.clone(), detail: detail.to_owned() });
+    }
+}

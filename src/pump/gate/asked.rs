@@ -1,0 +1,92 @@
+//! Primitives, read from payloads that passed their schema.
+
+use std::borrow::Cow;
+
+use crate::clock::{Time, parse_duration};
+use crate::limits;
+use crate::system::{Primitive, WaitFor, When};
+use crate::xml::scan::{Nested, attributes, nested};
+
+/// Reads the primitive `local` from its element; says what is wrong with it otherwise.
+pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
+    let attributes = Attributes(attributes(text));
+    match local {
+        "spawn-thread" => {
+            Ok(Primitive::SpawnThread { suggested_sub_id: attributes.text("suggested_sub_id") })
+        }
+        "send-to-thread" => {
+            Ok(Primitive::SendToThread { thread_id: attributes.required("thread_id")? })
+        }
+        "wait" => match attributes.token("for") {
+            None | Some("all") => Ok(Primitive::Wait { until: WaitFor::All }),
+            Some("any") => Ok(Primitive::Wait { until: WaitFor::Any }),
+            Some(_) => Err("`for` is neither `all` nor `any`".to_owned()),
+        },
+        "clear-context" => {
+            let keep = attributes.token("keep").and_then(|keep| keep.parse().ok());
+            let keep = keep.filter(|keep| *keep >= 1);
+            let keep = keep.ok_or("`keep` is not a whole number of at least 1")?;
+            Ok(Primitive::ClearContext { keep })
+        }
+        "set-timer" => {
+            Ok(Primitive::SetTimer { when: attributes.when()?, label: attributes.text("label") })
+        }
+        "cancel-timer" => Ok(Primitive::CancelTimer { timer_id: attributes.required("timer_id")? }),
+        _ => Err("no such primitive".to_owned()),
+    }
+}
+
+/// The payload a primitive carries: one in a `send-to-thread`, at most one in a
+/// `spawn-thread`, none in the others.
+pub(super) fn inner(primitive: &Primitive, text: &str) -> Result<Option<Nested>, String> {
+    let (levels, least) = match primitive {
+        Primitive::SpawnThread { .. } => (2, 0),
+        Primitive::SendToThread { .. } => (1, 1),
+        _ => return Ok(None),
+    };
+    let mut found = nested(text, levels);
+    match found.len() {
+        1 => Ok(found.pop()),
+        count if count < least => Err("one payload was expected inside".to_owned()),
+        0 => Ok(None),
+        count => Err(format!("{count} payloads inside, where one was expected")),
+    }
+}
+
+struct Attributes<'a>(Vec<(&'a str, Cow<'a, str>)>);
+
+impl Attributes<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(found, _)| *found == name).map(|(_, value)| &**value)
+    }
+
+    /// As written.
+    fn text(&self, name: &str) -> Option<String> {
+        self.get(name).map(str::to_owned)
+    }
+
+    /// Without the white space that schemas allow around numbers and tokens.
+    fn token(&self, name: &str) -> Option<&str> {
+        self.get(name).map(str::trim)
+    }
+
+    fn required(&self, name: &str) -> Result<String, String> {
+        self.text(name).ok_or_else(|| format!("`{name}` is missing"))
+    }
+
+    fn when(&self) -> Result<When, String> {
+        match (self.token("after"), self.token("at")) {
+            (Some(after), None) => {
+                let after = parse_duration(after).filter(|after| *after <= limits::TIMER_MAX);
+                let days = limits::TIMER_MAX.as_secs() / 86_400;
+                let wrong =
+                    || format!("`after` is not a duration of at most {days} days, such as `PT30S`");
+                after.map(When::After).ok_or_else(wrong)
+            }
+            (None, Some(at)) => Time::parse(at).map(When::At).ok_or_else(|| {
+                "`at` is not a time with its zone, such as `2030-01-01T00:00:00Z`".to_owned()
+            }),
+            _ => Err("exactly one of `after` and `at` was expected".to_owned()),
+        }
+    }
+}

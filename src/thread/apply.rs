@@ -1,0 +1,274 @@
+//! The fold: how each fact changes the state. The only way it changes.
+
+use std::sync::Arc;
+
+use super::state::{Awaited, KeyUse, Pending, Slot, State, Thread, Timer, Tree};
+use super::{Call, Closing, Fact, Opener, Opening};
+use crate::clock::Time;
+use crate::contract::Gather;
+use crate::envelope::{Disposition, Kind, Message};
+use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
+
+impl State {
+    /// Makes `fact`, recorded in `tree` at `time`, so.
+    pub fn apply(&mut self, tree: &ThreadId, time: Time, fact: &Fact) {
+        if let Fact::Booted { journal, epoch, config } = fact {
+            (self.journal, self.epoch, self.config) = (*journal, *epoch, *config);
+        }
+        let home = self.trees.entry(tree.clone()).or_insert_with(|| Tree::started(time));
+        match fact {
+            Fact::Booted { .. } | Fact::Refused { .. } => {}
+            Fact::ThreadOpened { thread, by } => home.open_thread(thread, by),
+            Fact::Accepted { message, opening, key } => {
+                self.in_flight += 1;
+                if let Some(opening) = opening {
+                    self.calls.insert(CallId(message.id), tree.clone());
+                    home.open_call(message, opening);
+                    if let Some(key) = key {
+                        self.key_used(message, key);
+                    }
+                } else {
+                    home.accept(message);
+                }
+            }
+            Fact::Disposed { message, how } => {
+                self.in_flight = self.in_flight.saturating_sub(1);
+                home.dispose(*message, *how);
+            }
+            Fact::Heard { call, .. } => home.heard(*call),
+            Fact::AttemptFailed { call, .. } => {
+                if let Some(call) = home.calls.get_mut(call) {
+                    call.failures += 1;
+                }
+            }
+            Fact::CallClosed { call, how } => {
+                self.calls.remove(call);
+                home.close_call(*call, *how);
+            }
+            Fact::Waiting { call, until } => {
+                if let Some(call) = home.calls.get_mut(call) {
+                    call.waiting = Some(*until);
+                }
+            }
+            Fact::WaitEnded { call } => {
+                if let Some(call) = home.calls.get_mut(call) {
+                    call.waiting = None;
+                }
+            }
+            Fact::TimerSet { timer, call, fires_at, label } => {
+                let set = Timer { call: *call, fires_at: *fires_at, label: label.clone() };
+                home.timers.insert(*timer, set);
+            }
+            Fact::TimerEnded { timer, .. } => {
+                home.timers.remove(timer);
+            }
+            Fact::Window { agent, thread, kept, .. } => {
+                if let Some(thread) = home.threads.get_mut(thread) {
+                    thread.shown.insert(agent.clone(), *kept);
+                }
+            }
+            Fact::Used { call, tokens_in, tokens_out } => {
+                home.used(*call, tokens_in.saturating_add(*tokens_out));
+            }
+            Fact::Warned { budget } => {
+                home.warned.insert(budget.clone());
+            }
+        }
+    }
+
+    /// A tree's latest record stands at `position`.
+    pub fn reached(&mut self, tree: &ThreadId, position: Position) {
+        if let Some(tree) = self.trees.get_mut(tree) {
+            tree.head = position;
+        }
+    }
+
+    fn key_used(&mut self, message: &Message, key: &str) {
+        let fresh = KeyUse {
+            calls: Vec::new(),
+            thread: message.thread.clone(),
+            digest: message.payload.digest,
+        };
+        let used = self.keys.entry((message.from.clone(), key.to_owned())).or_insert(fresh);
+        used.calls.push(CallId(message.id));
+    }
+}
+
+impl Tree {
+    fn started(time: Time) -> Self {
+        Self { started: time, ..Self::default() }
+    }
+
+    fn open_thread(&mut self, id: &ThreadId, by: &ListenerName) {
+        self.threads.insert(id.clone(), Thread::new(by.clone()));
+        if let Some(parent) = id.parent().and_then(|p| self.threads.get_mut(&p)) {
+            parent.children.insert(id.label().to_owned());
+        }
+    }
+
+    fn take_seq(&mut self, message: &Message) {
+        self.usage.messages += 1;
+        if let Some(thread) = self.threads.get_mut(&message.thread) {
+            thread.seq = message.seq;
+        }
+    }
+
+    fn open_call(&mut self, message: &Message, opening: &Opening) {
+        self.take_seq(message);
+        let id = CallId(message.id);
+        self.in_flight.insert(message.id, Some(id));
+        if let Some(thread) = self.threads.get_mut(&message.thread) {
+            thread.open_calls += 1;
+        }
+        if let Opener::Call { call, thread, .. } = &opening.opener
+            && let Some(opener) = self.calls.get_mut(call)
+        {
+            match *thread == message.thread {
+                true => opener.await_leg(id, opening),
+                false => {
+                    opener.away.insert(id);
+                }
+            }
+        }
+        let request = Pending { slot: Slot { action: 0, leg: 0 }, message: message.clone().into() };
+        let call = Call {
+            id,
+            thread: message.thread.clone(),
+            callee: message.to.clone(),
+            opening: opening.clone(),
+            heard: Vec::new(),
+            pending: vec![request],
+            awaiting: Vec::new(),
+            next_slot: 1,
+            away: Default::default(),
+            waiting: None,
+            turns: 0,
+            failures: 0,
+        };
+        self.calls.insert(id, call);
+    }
+
+    /// A message that opens no call: it waits in its receiver's call if that is still open.
+    fn accept(&mut self, message: &Message) {
+        self.take_seq(message);
+        let delivered = matches!(message.kind, Kind::Reply | Kind::System | Kind::Own);
+        let receiver = message.call.filter(|_| delivered).and_then(|c| self.calls.get_mut(&c));
+        let receiver = receiver.filter(|call| call.callee == message.to);
+        self.in_flight.insert(message.id, receiver.as_ref().map(|call| call.id));
+        if let Some(call) = receiver {
+            call.expect(message);
+        }
+    }
+
+    fn dispose(&mut self, message: MessageId, how: Disposition) {
+        let Some(Some(call)) = self.in_flight.remove(&message) else { return };
+        let Some(call) = self.calls.get_mut(&call) else { return };
+        let Some(at) = call.pending.iter().position(|p| p.message.id == message) else { return };
+        let pending = call.pending.remove(at);
+        if how == Disposition::Handled {
+            let (thread, agent) = (call.thread.clone(), call.callee.clone());
+            call.heard.push(pending.message);
+            self.shows(&thread, agent);
+        }
+    }
+
+    fn shows(&mut self, thread: &ThreadId, agent: ListenerName) {
+        if let Some(thread) = self.threads.get_mut(thread) {
+            *thread.shown.entry(agent).or_default() += 1;
+        }
+    }
+
+    fn heard(&mut self, call: CallId) {
+        if let Some(call) = self.calls.get_mut(&call) {
+            call.turns += 1;
+            call.failures = 0;
+            call.next_slot = 0;
+            call.waiting = None;
+            // What came meanwhile was not asked for by the outcome now heard.
+            call.pending.iter_mut().for_each(|p| p.slot = Slot::UNASKED);
+        }
+    }
+
+    fn close_call(&mut self, id: CallId, how: Closing) {
+        let Some(call) = self.calls.remove(&id) else { return };
+        for pending in &call.pending {
+            self.in_flight.insert(pending.message.id, None);
+        }
+        if let Some(thread) = self.threads.get_mut(&call.thread) {
+            thread.open_calls = thread.open_calls.saturating_sub(1);
+            let nested = matches!(&call.opening.opener,
+                Opener::Call { thread, .. } if *thread == call.thread);
+            if !nested {
+                thread.result = Some(how);
+            }
+        }
+        if let Opener::Call { call: opener, .. } = &call.opening.opener
+            && let Some(opener) = self.calls.get_mut(opener)
+        {
+            opener.away.remove(&id);
+            opener.leg_closed(id);
+        }
+    }
+
+    fn used(&mut self, call: CallId, tokens: u64) {
+        self.usage.model_calls += 1;
+        self.usage.tokens = self.usage.tokens.saturating_add(tokens);
+        let Some(call) = self.calls.get(&call) else { return };
+        let (thread, agent) = (call.thread.clone(), call.callee.clone());
+        self.shows(&thread, agent);
+    }
+
+    /// How many timers of `call` are running.
+    pub fn timers_of(&self, call: CallId) -> usize {
+        self.timers.values().filter(|timer| timer.call == call).count()
+    }
+}
+
+impl Call {
+    fn await_leg(&mut self, leg: CallId, opening: &Opening) {
+        let (group, gather) = opening.group.unwrap_or((leg, Gather::All));
+        if let Some(awaited) = self.awaiting.iter_mut().find(|a| a.group == group) {
+            awaited.open.push((leg, awaited.legs));
+            awaited.legs += 1;
+            return;
+        }
+        let slot = self.next_slot;
+        self.next_slot += 1;
+        self.awaiting.push(Awaited { slot, group, gather, open: vec![(leg, 0)], legs: 1 });
+    }
+
+    fn leg_closed(&mut self, leg: CallId) {
+        for awaited in &mut self.awaiting {
+            awaited.open.retain(|(open, _)| *open != leg);
+        }
+        self.awaiting.retain(|awaited| !awaited.open.is_empty());
+    }
+
+    /// Puts an answer where it belongs among the answers to the last outcome.
+    fn expect(&mut self, message: &Message) {
+        let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
+        let slot = match leg {
+            Some(slot) => slot,
+            None if comes_unasked(message) => Slot::UNASKED,
+            None => {
+                let action = self.next_slot;
+                self.next_slot += 1;
+                Slot { action, leg: 0 }
+            }
+        };
+        let after = self.pending.iter().position(|p| p.slot > slot).unwrap_or(self.pending.len());
+        self.pending.insert(after, Pending { slot, message: Arc::new(message.clone()) });
+    }
+
+    fn slot_of(&self, leg: CallId) -> Option<Slot> {
+        self.awaiting.iter().find_map(|awaited| {
+            let (_, place) = awaited.open.iter().find(|(open, _)| *open == leg)?;
+            Some(Slot { action: awaited.slot, leg: *place })
+        })
+    }
+}
+
+/// System payloads that come when they come, whatever the last outcome was.
+fn comes_unasked(message: &Message) -> bool {
+    matches!(&*message.name.local, "thread-result" | "timer-fired" | "budget-warning")
+}

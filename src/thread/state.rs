@@ -1,0 +1,185 @@
+//! What is so now: trees of threads, open calls, timers and what was spent.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{Closing, Opening};
+use crate::clock::Time;
+use crate::contract::Gather;
+use crate::envelope::Message;
+use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
+use crate::system::WaitFor;
+
+/// Everything that outlives a restart. Changes by [`super::Fact`]s alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    pub journal: Uuid,
+    pub epoch: u32,
+    pub config: Digest,
+    pub trees: HashMap<ThreadId, Tree>,
+    /// The tree each open call works in.
+    pub calls: HashMap<CallId, ThreadId>,
+    /// What each client's keys were used for.
+    pub keys: HashMap<(ListenerName, String), KeyUse>,
+    /// Accepted messages without a disposition, over all trees.
+    pub in_flight: usize,
+}
+
+impl State {
+    pub fn tree(&self, thread: &ThreadId) -> Option<&Tree> {
+        match thread.is_root() {
+            true => self.trees.get(thread),
+            false => self.trees.get(&thread.root()),
+        }
+    }
+
+    pub fn thread(&self, thread: &ThreadId) -> Option<&Thread> {
+        self.tree(thread)?.threads.get(thread)
+    }
+
+    pub fn call(&self, call: CallId) -> Option<&Call> {
+        self.trees.get(self.calls.get(&call)?)?.calls.get(&call)
+    }
+}
+
+/// A root thread with everything beneath it: the unit of budgets, chains and partitions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tree {
+    pub threads: BTreeMap<ThreadId, Thread>,
+    /// Open calls only.
+    pub calls: HashMap<CallId, Call>,
+    /// Messages without a disposition, with the call they wait in, if any.
+    pub in_flight: HashMap<MessageId, Option<CallId>>,
+    pub timers: BTreeMap<TimerId, Timer>,
+    pub usage: Usage,
+    pub warned: BTreeSet<String>,
+    pub started: Time,
+    /// Its latest record.
+    pub head: Position,
+}
+
+/// What a tree has spent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub messages: u64,
+    pub model_calls: u64,
+    pub tokens: u64,
+}
+
+/// What a client's key was used for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyUse {
+    pub calls: Vec<CallId>,
+    pub thread: ThreadId,
+    pub digest: Digest,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thread {
+    /// The listener or client that opened it.
+    pub by: ListenerName,
+    /// The last `seq` given out.
+    pub seq: u64,
+    /// Labels that children have, or once had.
+    pub children: BTreeSet<String>,
+    pub open_calls: usize,
+    /// How the latest closed call of another opener than this thread ended.
+    pub result: Option<Closing>,
+    /// Items each agent would be shown: own turns and messages delivered to it.
+    pub shown: BTreeMap<ListenerName, u32>,
+}
+
+impl Thread {
+    pub(super) fn new(by: ListenerName) -> Self {
+        let (children, shown) = (BTreeSet::new(), BTreeMap::new());
+        Self { by, seq: 0, children, open_calls: 0, result: None, shown }
+    }
+}
+
+/// A timer that has neither fired nor been cancelled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timer {
+    pub call: CallId,
+    pub fires_at: Time,
+    pub label: Option<String>,
+}
+
+/// A request whose result is still owed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    pub id: CallId,
+    pub thread: ThreadId,
+    pub callee: ListenerName,
+    pub opening: Opening,
+    /// What was delivered and heard, oldest first.
+    pub heard: Vec<Arc<Message>>,
+    /// What is yet to be heard, in the order in which it will be delivered.
+    pub pending: Vec<Pending>,
+    /// What the last outcome asked for and has not got.
+    pub awaiting: Vec<Awaited>,
+    /// Place for the next answer to the last outcome.
+    pub next_slot: u32,
+    /// Calls it opened in other threads that are still open.
+    pub away: BTreeSet<CallId>,
+    pub waiting: Option<WaitFor>,
+    /// Outcomes heard so far.
+    pub turns: u32,
+    /// Attempts failed since the last outcome.
+    pub failures: u32,
+}
+
+/// A message that waits to be delivered in a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pending {
+    pub slot: Slot,
+    pub message: Arc<Message>,
+}
+
+/// Where an answer stands among the answers to one outcome: by action, then by leg. What was not
+/// asked for by the last outcome comes after everything that was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Slot {
+    pub action: u32,
+    pub leg: u32,
+}
+
+impl Slot {
+    pub const UNASKED: Self = Self { action: u32::MAX, leg: 0 };
+}
+
+/// An action of the last outcome whose answer is still out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Awaited {
+    pub slot: u32,
+    /// The first leg names the group.
+    pub group: CallId,
+    pub gather: Gather,
+    /// Open legs, each with its place.
+    pub open: Vec<(CallId, u32)>,
+    pub legs: u32,
+}
+
+impl Call {
+    /// Whether everything the last outcome asked for is there, so that the listener can go on.
+    pub fn is_ready(&self, timers: usize) -> bool {
+        self.awaiting.is_empty() && self.wait_is_over(timers)
+    }
+
+    /// `timers`: how many of this call's timers are still running.
+    fn wait_is_over(&self, timers: usize) -> bool {
+        let came = || self.pending.iter().any(|p| p.slot == Slot::UNASKED);
+        match self.waiting {
+            None => true,
+            Some(WaitFor::All) => self.away.is_empty() && timers == 0,
+            Some(WaitFor::Any) => came() || (self.away.is_empty() && timers == 0),
+        }
+    }
+
+    /// The request that opened it.
+    pub fn request(&self) -> Option<&Arc<Message>> {
+        self.heard.first().or_else(|| self.pending.first().map(|p| &p.message))
+    }
+}

@@ -1,0 +1,45 @@
+//! Markup that no payload may hold: DOCTYPE, declarations and processing instructions.
+//!
+//! They can only start with `<!` or `<?`, and in a well-formed text `<` is data only inside
+//! comments and CDATA sections. So those two are skipped, and tags need not be understood.
+
+use memchr::memmem;
+
+use super::markup::section;
+use super::{Breach, Violation};
+
+pub(super) fn check(text: &str, start: usize) -> Result<(), Violation> {
+    let bytes = text.as_bytes();
+    let body = bytes.get(start..).unwrap_or_default();
+    if memmem::find(body, b"<!").is_none() && memmem::find(body, b"<?").is_none() {
+        return Ok(());
+    }
+    let mut at = start;
+    while let Some(found) = memchr::memchr(b'<', bytes.get(at..).unwrap_or_default()) {
+        let open = at + found;
+        let rest = bytes.get(open..).unwrap_or_default();
+        at = match skip(rest, open)? {
+            Some(length) => open + length,
+            None => return Ok(()),
+        };
+    }
+    Ok(())
+}
+
+/// How many bytes of `rest`, which starts with `<`, to skip; none where a section never ends,
+/// which is for the next stages to say.
+fn skip(rest: &[u8], offset: usize) -> Result<Option<usize>, Violation> {
+    let forbidden = |what: &str| {
+        let message = format!("{what}; payloads have elements, text, comments and CDATA only");
+        Err(Violation::new(Breach::Forbidden, offset, message))
+    };
+    match rest {
+        [_, b'!', b'-', b'-', ..] => Ok(section(rest, b"<!--", b"-->")),
+        [_, b'!', b'[', ..] => Ok(section(rest, b"<![", b"]]>")),
+        [_, b'!', after @ ..] if after.first().is_some_and(u8::is_ascii_alphabetic) => {
+            forbidden(if after.starts_with(b"DOCTYPE") { "a DOCTYPE" } else { "a declaration" })
+        }
+        [_, b'?', ..] => forbidden("a processing instruction"),
+        _ => Ok(Some(1)),
+    }
+}

@@ -1,0 +1,125 @@
+//! The scan: everything that can be said about a text before a full parser sees a byte of it.
+//!
+//! Each stage is one linear pass with a bounded memory, cheapest first, and stops at its first
+//! violation: size, UTF-8, forbidden markup, complexity, well-formedness with namespaces, and
+//! one root. The order is the gate's, so the first violation is the one that decides.
+//!
+//! Must not know envelopes, vocabularies or schemas.
+
+mod bounds;
+mod content;
+mod forbidden;
+mod markup;
+mod names;
+mod namespaces;
+mod nested;
+mod prolog;
+mod reference;
+mod split;
+mod tag;
+mod wellformed;
+
+use std::ops::Range;
+
+use crate::ids::PayloadName;
+use crate::limits;
+
+pub use nested::{Nested, attributes, nested};
+pub use split::split;
+
+/// What kind of rule a text broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Breach {
+    /// Longer than a payload may be.
+    Size,
+    /// Not UTF-8, or declared to be something else.
+    Encoding,
+    /// A DOCTYPE, an entity declaration or a processing instruction.
+    Forbidden,
+    /// Beyond the limits on depth, elements, attributes, namespaces or names.
+    Complexity,
+    /// Not well-formed, or not namespace-well-formed.
+    Form,
+    /// No root element, or something beside it.
+    Roots,
+}
+
+/// The first thing wrong with a text, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Violation {
+    pub breach: Breach,
+    /// In bytes from the start of the scanned text.
+    pub offset: usize,
+    /// What was found and what was expected: lower case, no full stop.
+    pub message: String,
+}
+
+impl Violation {
+    fn new(breach: Breach, offset: usize, message: impl Into<String>) -> Self {
+        Self { breach, offset, message: message.into() }
+    }
+
+    fn form(offset: usize, message: impl Into<String>) -> Self {
+        Self::new(Breach::Form, offset, message)
+    }
+
+    fn complexity(offset: usize, message: impl Into<String>) -> Self {
+        Self::new(Breach::Complexity, offset, message)
+    }
+}
+
+/// A text that is one well-formed element and nothing else of weight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scanned {
+    /// The root element's bytes: no BOM, no declaration, no space or comment around it.
+    pub root: Range<usize>,
+    /// The root's expanded name.
+    pub name: PayloadName,
+}
+
+/// Reads one payload's text; says which element it is, or the first thing wrong with it.
+pub fn scan(text: &[u8]) -> Result<Scanned, Violation> {
+    size(text)?;
+    let text = utf8(text)?;
+    let prolog = prolog::read(text);
+    if let Some(violation) = prolog.encoding {
+        return Err(violation);
+    }
+    forbidden::check(text, prolog.end)?;
+    bounds::check(text, prolog.end)?;
+    if let Some(violation) = prolog.form {
+        return Err(violation);
+    }
+    wellformed::check(text, prolog.end)?.one(text)
+}
+
+/// A BOM and white space around the payload do not count against it, within reason.
+fn size(text: &[u8]) -> Result<(), Violation> {
+    let (length, unit) = match text.len() {
+        long if long > limits::MESSAGE_BYTES_MAX => (long, "text"),
+        _ => (prolog::without_bom(text).trim_ascii().len(), "payload"),
+    };
+    if length <= limits::PAYLOAD_BYTES_MAX {
+        return Ok(());
+    }
+    let max = limits::PAYLOAD_BYTES_MAX;
+    let message = format!("a {unit} of {length} bytes, where {max} is the most");
+    Err(Violation::new(Breach::Size, 0, message))
+}
+
+fn utf8(text: &[u8]) -> Result<&str, Violation> {
+    std::str::from_utf8(text).map_err(|error| {
+        let offset = error.valid_up_to();
+        let byte = text.get(offset).copied().unwrap_or_default();
+        let message = format!("byte 0x{byte:02X} is not UTF-8, the only encoding accepted");
+        Violation::new(Breach::Encoding, offset, message)
+    })
+}
+
+/// A name or value of the text, short enough to be quoted in a message.
+fn quoted(text: &str) -> String {
+    let mut chars = text.chars();
+    let head: String = chars.by_ref().take(limits::ID_ECHO_CHARS_MAX).collect();
+    if chars.next().is_some() { format!("{head}…") } else { head }
+}

@@ -1,0 +1,51 @@
+//! Names and characters, as XML 1.0 (fifth edition) and its namespaces define them.
+
+/// The prefix and local part of a qualified name; none if it is not one.
+pub(super) fn qualified(name: &str) -> Option<(&str, &str)> {
+    match name.split_once(':') {
+        Some((prefix, local)) => (is_ncname(prefix) && is_ncname(local)).then_some((prefix, local)),
+        None => is_ncname(name).then_some(("", name)),
+    }
+}
+
+/// A name without a colon.
+fn is_ncname(name: &str) -> bool {
+    let mut chars = name.chars();
+    chars.next().is_some_and(is_start) && chars.all(|c| is_start(c) || is_further(c))
+}
+
+fn is_start(c: char) -> bool {
+    matches!(c,
+        'a'..='z' | 'A'..='Z' | '_'
+        | '\u{C0}'..='\u{D6}' | '\u{D8}'..='\u{F6}' | '\u{F8}'..='\u{2FF}'
+        | '\u{370}'..='\u{37D}' | '\u{37F}'..='\u{1FFF}' | '\u{200C}'..='\u{200D}'
+        | '\u{2070}'..='\u{218F}' | '\u{2C00}'..='\u{2FEF}' | '\u{3001}'..='\u{D7FF}'
+        | '\u{F900}'..='\u{FDCF}' | '\u{FDF0}'..='\u{FFFD}' | '\u{10000}'..='\u{EFFFF}')
+}
+
+fn is_further(c: char) -> bool {
+    matches!(c,
+        '0'..='9' | '-' | '.' | '\u{B7}' | '\u{300}'..='\u{36F}' | '\u{203F}'..='\u{2040}')
+}
+
+/// Whether XML 1.0 allows this character at all, written out or by reference.
+pub(super) fn is_char(c: char) -> bool {
+    !matches!(c, '\0'..='\u{8}' | '\u{B}' | '\u{C}' | '\u{E}'..='\u{1F}' | '\u{FFFE}' | '\u{FFFF}')
+}
+
+/// Where the first character stands that XML 1.0 does not allow.
+pub(super) fn illegal_char(text: &str) -> Option<usize> {
+    let control = |b: u8| (b < b' ') & (b != b'\t') & (b != b'\n') & (b != b'\r');
+    let controls = text.as_bytes().chunks(64).any(|chunk| {
+        // No early end, so that the compiler can look at many bytes at once.
+        chunk.iter().fold(false, |found, byte| found | control(*byte))
+    });
+    let high = || {
+        memchr::memmem::find_iter(text.as_bytes(), b"\xEF\xBF")
+            .any(|at| matches!(text.as_bytes().get(at + 2), Some(0xBE | 0xBF)))
+    };
+    if !controls && !high() {
+        return None;
+    }
+    text.char_indices().find(|(_, c)| !is_char(*c)).map(|(at, _)| at)
+}

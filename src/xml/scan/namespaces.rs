@@ -1,0 +1,109 @@
+//! Namespaces in scope: prefixes bound to URIs, and URIs as small numbers, so that comparing
+//! two of them costs the same however long they are.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::reference::attribute_value;
+use super::tag::Attribute;
+use super::{Violation, quoted};
+
+const XML: &str = "http://www.w3.org/XML/1998/namespace";
+const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
+
+/// A namespace, by its number among those the text has named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Namespace(usize);
+
+impl Namespace {
+    /// No namespace at all.
+    pub const NONE: Self = Self(0);
+    const XML: Self = Self(1);
+    const XMLNS: Self = Self(2);
+}
+
+pub(super) struct Namespaces<'a> {
+    uris: Vec<Cow<'a, str>>,
+    numbers: HashMap<Cow<'a, str>, Namespace>,
+    /// Innermost last; the empty prefix is the default.
+    bindings: Vec<(&'a str, Namespace)>,
+    /// For each open element, how many bindings there were before it.
+    marks: Vec<usize>,
+}
+
+impl<'a> Namespaces<'a> {
+    pub fn new() -> Self {
+        Self {
+            uris: vec!["".into(), XML.into(), XMLNS.into()],
+            numbers: HashMap::new(),
+            bindings: Vec::new(),
+            marks: Vec::new(),
+        }
+    }
+
+    /// An element opens; what it declares follows.
+    pub fn open(&mut self) {
+        self.marks.push(self.bindings.len());
+    }
+
+    pub fn close(&mut self) {
+        self.bindings.truncate(self.marks.pop().unwrap_or_default());
+    }
+
+    /// Takes `xmlns…="…"`, which binds `prefix`.
+    pub fn declare(&mut self, prefix: &'a str, at: &Attribute<'a>) -> Result<(), Violation> {
+        let wrong = |message: &str| Err(Violation::form(at.offset, message));
+        let uri = attribute_value(at.value);
+        match (prefix, uri.as_ref()) {
+            ("xml", XML) => return Ok(()),
+            ("xml", _) => return wrong("prefix `xml` bound to another namespace"),
+            ("xmlns", _) => return wrong("prefix `xmlns` cannot be declared"),
+            (_, XML) => return wrong("the namespace of `xml` bound to another prefix"),
+            (_, XMLNS) => return wrong("the namespace of `xmlns` cannot be bound"),
+            ("", _) => {}
+            (_, "") => return wrong("a prefix cannot be undeclared"),
+            _ => {}
+        }
+        let namespace = self.number(uri);
+        self.bindings.push((prefix, namespace));
+        Ok(())
+    }
+
+    fn number(&mut self, uri: Cow<'a, str>) -> Namespace {
+        if uri.is_empty() {
+            return Namespace::NONE;
+        }
+        let next = Namespace(self.uris.len());
+        *self.numbers.entry(uri).or_insert_with_key(|uri| {
+            self.uris.push(uri.clone());
+            next
+        })
+    }
+
+    /// The namespace of an element with this prefix.
+    pub fn of_element(&self, prefix: &str, offset: usize) -> Result<Namespace, Violation> {
+        let bound = self.bindings.iter().rev().find(|(bound, _)| *bound == prefix);
+        match (bound, prefix) {
+            (Some((_, namespace)), _) => Ok(*namespace),
+            (None, "") => Ok(Namespace::NONE),
+            (None, "xml") => Ok(Namespace::XML),
+            (None, _) => {
+                let message = format!("prefix `{}` is not declared", quoted(prefix));
+                Err(Violation::form(offset, message))
+            }
+        }
+    }
+
+    /// The namespace of an attribute with this prefix: the default does not reach it.
+    pub fn of_attribute(&self, prefix: &str, offset: usize) -> Result<Namespace, Violation> {
+        match prefix {
+            "" => Ok(Namespace::NONE),
+            "xmlns" => Ok(Namespace::XMLNS),
+            _ => self.of_element(prefix, offset),
+        }
+    }
+
+    pub fn uri(&self, namespace: Namespace) -> &str {
+        self.uris.get(namespace.0).map_or("", AsRef::as_ref)
+    }
+}

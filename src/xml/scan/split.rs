@@ -1,0 +1,66 @@
+//! One frame, several payloads: where each of them starts and ends.
+
+use std::ops::Range;
+
+use super::markup::{Kind, Markup};
+use super::tag::is_space;
+use super::{Breach, Violation, prolog, utf8};
+use crate::limits;
+
+/// Finds the sibling root elements of a frame: none or many, with white space and comments
+/// between them. Counts tags and no more; each payload still has to pass the scan.
+pub fn split(frame: &[u8]) -> Result<Vec<Range<usize>>, Violation> {
+    let text = utf8(frame)?;
+    let prolog = prolog::read(text);
+    if let Some(violation) = prolog.encoding.or(prolog.form) {
+        return Err(violation);
+    }
+    let mut roots = Vec::new();
+    let mut depth = 0_usize;
+    let mut root = 0;
+    let mut end = prolog.end;
+    for piece in Markup::new(text, prolog.end) {
+        let piece = piece?;
+        let at = piece.start;
+        if depth == 0 {
+            only_space(text, end..at)?;
+            root = at;
+        }
+        end = piece.end;
+        depth = match piece.kind {
+            Kind::Start => depth + 1,
+            Kind::Empty => depth,
+            Kind::End if depth > 0 => depth - 1,
+            Kind::Comment => continue,
+            Kind::Cdata | Kind::Instruction if depth > 0 => continue,
+            Kind::End | Kind::Cdata | Kind::Instruction => {
+                return Err(beside(at, "markup outside of any payload"));
+            }
+        };
+        if depth == 0 {
+            roots.push(root..end);
+        }
+        if roots.len() > limits::OUTCOME_PAYLOADS_MAX {
+            let max = limits::OUTCOME_PAYLOADS_MAX;
+            return Err(Violation::complexity(at, format!("more than {max} payloads")));
+        }
+    }
+    if depth > 0 {
+        return Err(Violation::form(root, "a payload that is not closed"));
+    }
+    only_space(text, end..text.len())?;
+    Ok(roots)
+}
+
+fn only_space(text: &str, range: Range<usize>) -> Result<(), Violation> {
+    let start = range.start;
+    let between = text.get(range).unwrap_or_default();
+    match between.bytes().position(|b| !is_space(b)) {
+        Some(at) => Err(beside(start + at, "text outside of any payload")),
+        None => Ok(()),
+    }
+}
+
+fn beside(at: usize, message: &str) -> Violation {
+    Violation::new(Breach::Roots, at, message)
+}

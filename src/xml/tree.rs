@@ -1,0 +1,139 @@
+//! One element as a small tree, for those who read a payload that has already been checked.
+//!
+//! Names are local names: what a payload is called was decided before. Not a checker: what is
+//! not well-formed gives `None` or less than it says.
+
+use quick_xml::events::{BytesStart, Event};
+
+/// An element with what it holds, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Element {
+    pub name: String,
+    pub attributes: Vec<(String, String)>,
+    pub content: Vec<Node>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    Text(String),
+    Element(Element),
+}
+
+impl Element {
+    /// The element that opens at the start of `text`, comments and a declaration aside; what
+    /// follows its end is not looked at.
+    pub fn read(text: &str) -> Option<Self> {
+        let mut reader = quick_xml::Reader::from_str(text);
+        let mut open: Vec<Self> = Vec::new();
+        loop {
+            let said = match reader.read_event().ok()? {
+                Event::Start(tag) => {
+                    open.push(Self::opened(&tag));
+                    continue;
+                }
+                Event::Empty(tag) => match settle(&mut open, Self::opened(&tag)) {
+                    Some(root) => return Some(root),
+                    None => continue,
+                },
+                Event::End(_) => {
+                    let element = open.pop()?;
+                    match settle(&mut open, element) {
+                        Some(root) => return Some(root),
+                        None => continue,
+                    }
+                }
+                Event::Text(text) => text.to_string(),
+                Event::CData(text) => text.to_string(),
+                Event::GeneralRef(name) => {
+                    quick_xml::escape::unescape(&format!("&{};", &*name)).ok()?.into_owned()
+                }
+                Event::Eof => return None,
+                _ => continue,
+            };
+            if let Some(parent) = open.last_mut() {
+                parent.say(&said);
+            }
+        }
+    }
+
+    fn opened(tag: &BytesStart<'_>) -> Self {
+        let attributes = tag.attributes().flatten().map(|attribute| {
+            let value = quick_xml::escape::unescape(&attribute.value);
+            let name = attribute.key.local_name().into_inner().to_owned();
+            (name, value.unwrap_or_default().into_owned())
+        });
+        let attributes = attributes.collect();
+        let name = tag.local_name().into_inner().to_owned();
+        Self { name, attributes, content: Vec::new() }
+    }
+
+    fn say(&mut self, text: &str) {
+        match self.content.last_mut() {
+            Some(Node::Text(said)) => said.push_str(text),
+            _ => self.content.push(Node::Text(text.to_owned())),
+        }
+    }
+
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        let found = self.attributes.iter().find(|(called, _)| called == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub fn children(&self) -> impl Iterator<Item = &Element> {
+        self.content.iter().filter_map(|node| match node {
+            Node::Element(element) => Some(element),
+            Node::Text(_) => None,
+        })
+    }
+
+    /// The first child of that name.
+    pub fn child(&self, name: &str) -> Option<&Element> {
+        self.children().find(|child| child.name == name)
+    }
+
+    /// All its text, that of the elements within included.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        self.gather(&mut out);
+        out
+    }
+
+    fn gather(&self, out: &mut String) {
+        for node in &self.content {
+            match node {
+                Node::Text(text) => out.push_str(text),
+                Node::Element(element) => element.gather(out),
+            }
+        }
+    }
+}
+
+/// Puts a finished element into its parent, or gives it back where it has none.
+fn settle(open: &mut [Element], element: Element) -> Option<Element> {
+    let Some(parent) = open.last_mut() else {
+        return Some(element);
+    };
+    parent.content.push(Node::Element(element));
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_decoded_once_and_what_follows_the_root_is_not_read() {
+        let read = Element::read("<?xml version='1.0'?><!-- x --><p:a n='&lt;1'>x &amp;amp; <b><![CDATA[<c>]]>&#33;</b></p:a> tail <")
+            .expect("it is one element");
+        assert_eq!(read.name, "a");
+        assert_eq!(read.attribute("n"), Some("<1"));
+        assert_eq!(read.text(), "x &amp; <c>!");
+        assert_eq!(read.child("b").map(Element::text).as_deref(), Some("<c>!"));
+    }
+
+    #[test]
+    fn an_element_that_does_not_end_is_no_element() {
+        assert_eq!(Element::read("<a><b></a>"), None);
+        assert_eq!(Element::read("<a>text"), None);
+    }
+}

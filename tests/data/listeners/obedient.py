@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Does what the payload says, through the Python kit. PYTHONPATH says where that is."""
+import os
+import time
+
+import organism_listener as listener
+
+NS = "{urn:test}"
+
+
+def done(text):
+    return listener.element(NS + "done", text)
+
+
+@listener.accepts(NS + "do")
+def do(request):
+    word, _, argument = request.payload.text.partition(" ")
+    if word == "echo":
+        return done(argument)
+    if word == "nothing":
+        return None
+    if word == "many":
+        return [done(n) for n in range(int(argument))]
+    if word == "crash":
+        raise RuntimeError(argument)
+    if word == "beat":
+        for _ in range(int(argument)):
+            request.heartbeat()
+        return done("beaten")
+    if word == "wait":
+        request.heartbeat()
+        while not request.cancelled:
+            time.sleep(0.001)
+        return done("gone")
+    if word == "stuck":
+        request.heartbeat()
+        while True:
+            time.sleep(1)
+    if word == "pid":
+        return done(os.getpid())
+    if word == "count":
+        return done(f"{1 + len(request.results)} {sum(m.new for m in [request, *request.results])}")
+    if word == "print":
+        print(argument)
+        return done(f"{os.environ['ORGANISM_LISTENER']} {request.attempt} {request.thread}")
+    raise ValueError(word)
+
+
+listener.serve()

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Breaks the protocol in the way its argument names; waits for a delivery first, mostly."""
+import os
+import sys
+
+how = sys.argv[1]
+
+
+def read():
+    frame = b""
+    while not frame.endswith(b"\0"):
+        byte = os.read(0, 1 << 16)
+        if not byte:
+            if how == "stays":
+                os.read(os.pipe()[0], 1)
+            sys.exit(0)
+        frame += byte
+
+
+def write(data):
+    while data:
+        data = data[os.write(1, data):]
+
+
+ANSWER = b'<done xmlns="urn:test">once</done>'
+if how == "speaks-first":
+    write(ANSWER + b"\0")
+    read()
+while True:
+    read()
+    if how == "twice":
+        write(ANSWER + b"\0" + ANSWER + b"\0")
+    elif how == "stays":
+        write(ANSWER + b"\0")
+    elif how == "half":
+        write(ANSWER[:20])
+        sys.exit(0)
+    elif how == "exit":
+        print("cannot go on", file=sys.stderr)
+        sys.exit(9)
+    elif how == "signal":
+        os.kill(os.getpid(), 11)
+    elif how == "not-utf8":
+        write(b'<done xmlns="urn:test">\xff</done>\0')
+    elif how == "not-xml":
+        write(b"done, thanks\0")
+    elif how == "unbalanced":
+        write(b"<done><a></a>\0")
+    elif how == "too-many":
+        write(b"<d/>" * 1001 + b"\0")
+    elif how == "too-long":
+        write(b"<d>" + b"x" * (17 << 20) + b"</d>\0")
+    elif how == "greedy":
+        for _ in range(64):
+            os.write(2, b"e" * (64 << 10))
+        os.write(2, b"\nshort\n")
+        write(ANSWER + b"\0")
+    elif how == "deaf":
+        os.close(0)
+        write(b"<heartbeat/>\0")
+        os.read(os.pipe()[0], 1)

@@ -1,0 +1,172 @@
+//! Records by hand: a journal as a pump would have written it, for one agent's memory.
+
+use organism::agent::history::History;
+use organism::clock::Time;
+use organism::contract::Gather;
+use organism::envelope::{Kind, Message, Payload};
+use organism::ids::{
+    Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
+};
+use organism::journal;
+use organism::system;
+use organism::thread::{Fact, Input, Opener, Opening, Record};
+use uuid::Uuid;
+
+pub const ROOT: &str = "sess-abcd1234";
+
+pub fn listener(name: &str) -> ListenerName {
+    ListenerName::parse(name).unwrap()
+}
+
+pub fn thread(id: &str) -> ThreadId {
+    ThreadId::parse(id).unwrap()
+}
+
+/// The payload's name, read off its first tag.
+pub fn name_of(xml: &str) -> PayloadName {
+    let local = xml[1..].split([' ', '>', '/']).next().unwrap();
+    let namespace = match xml.split_once("xmlns=\"") {
+        Some((before, rest)) if !before.contains('>') => rest.split('"').next().unwrap(),
+        _ => "",
+    };
+    PayloadName::new(namespace, local)
+}
+
+#[derive(Clone, Default)]
+pub struct Story {
+    pub records: Vec<Record>,
+    seq: std::collections::HashMap<String, u64>,
+    messages: u128,
+}
+
+/// One message to be told.
+pub struct Said<'a> {
+    pub from: &'a str,
+    pub to: &'a str,
+    pub kind: Kind,
+    pub thread: &'a str,
+    pub xml: &'a str,
+    pub cause: Option<MessageId>,
+    pub group: bool,
+}
+
+pub fn said<'a>(from: &'a str, to: &'a str, kind: Kind, xml: &'a str) -> Said<'a> {
+    Said { from, to, kind, thread: ROOT, xml, cause: None, group: false }
+}
+
+impl<'a> Said<'a> {
+    pub fn because(mut self, of: MessageId) -> Self {
+        self.cause = Some(of);
+        self
+    }
+
+    pub fn within(mut self, thread: &'a str) -> Self {
+        self.thread = thread;
+        self
+    }
+
+    pub fn of_a_group(mut self) -> Self {
+        self.group = true;
+        self
+    }
+}
+
+impl Story {
+    pub fn position(&self) -> Position {
+        Position(self.records.len() as u64)
+    }
+
+    /// One record that accepts these messages, in order.
+    pub fn step(&mut self, messages: &[Said<'_>]) -> Vec<MessageId> {
+        let facts: Vec<Fact> = messages.iter().map(|said| self.accepted(said)).collect();
+        let ids = facts.iter().map(|fact| match fact {
+            Fact::Accepted { message, .. } => message.id,
+            _ => unreachable!("only acceptances were made"),
+        });
+        let ids = ids.collect();
+        self.record(facts);
+        ids
+    }
+
+    pub fn say(&mut self, said: Said<'_>) -> MessageId {
+        self.step(&[said])[0]
+    }
+
+    /// A turn of `agent`, rendered from `position`, with the messages its record holds.
+    pub fn turn(
+        &mut self,
+        agent: &str,
+        call: MessageId,
+        position: Position,
+        raw: &str,
+        messages: &[Said<'_>],
+    ) -> Vec<MessageId> {
+        let thread = messages.first().map_or(ROOT, |said| said.thread);
+        let raw = raw.replace('&', "&amp;").replace('<', "&lt;");
+        let note = format!(
+            "<model-turn xmlns=\"{}\" agent=\"{agent}\" call=\"{call}\" position=\"{position}\"><raw>{raw}</raw></model-turn>",
+            system::NAMESPACE
+        );
+        let mut all = vec![said(agent, agent, Kind::Note, &note).within(thread)];
+        all.extend(messages.iter().map(|m| Said { ..*m }));
+        self.step(&all)[1..].to_vec()
+    }
+
+    pub fn window(&mut self, agent: &str, before: u64, kept: u32) {
+        let fact = Fact::Window { agent: listener(agent), thread: thread(ROOT), before, kept };
+        self.record(vec![fact]);
+    }
+
+    /// How many messages `thread` holds.
+    pub fn seq(&self, thread: &str) -> u64 {
+        self.seq.get(thread).copied().unwrap_or(0)
+    }
+
+    fn accepted(&mut self, said: &Said<'_>) -> Fact {
+        self.messages += 1;
+        let id = MessageId(Uuid::from_u128(self.messages));
+        let seq = self.seq.entry(said.thread.to_owned()).or_default();
+        *seq += 1;
+        let message = Message {
+            id,
+            kind: said.kind,
+            from: listener(said.from),
+            to: listener(said.to),
+            thread: thread(said.thread),
+            seq: *seq,
+            cause: said.cause,
+            call: None,
+            time: Time::parse("2026-11-20T10:00:00Z").unwrap(),
+            name: name_of(said.xml),
+            payload: Payload::new(said.xml),
+        };
+        let opening = (said.kind == Kind::Call).then(|| Opening {
+            opener: Opener::Client { name: listener(said.from) },
+            group: said.group.then_some((CallId(id), Gather::All)),
+            forward: false,
+        });
+        Fact::Accepted { message, opening, key: None }
+    }
+
+    fn record(&mut self, facts: Vec<Fact>) {
+        let position = Position(self.records.len() as u64 + 1);
+        self.records.push(Record {
+            position,
+            tree: thread(ROOT),
+            previous: Position(position.0 - 1),
+            previous_hash: Digest::ZERO,
+            time: Time(0),
+            input: Input::Deadline {
+                call: CallId(MessageId(Uuid::nil())),
+                attempt: Attempt { epoch: 1, n: 1 },
+            },
+            facts,
+        });
+    }
+}
+
+impl History for Story {
+    fn records(&self, _: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
+        Ok(self.records.iter().filter(|record| record.position <= up_to).cloned().collect())
+    }
+}

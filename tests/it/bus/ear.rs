@@ -1,0 +1,165 @@
+//! A sink that tells a test what it heard, and deliveries to hear about.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use organism::bus::{Delivery, Host, Outcome, Sink};
+use organism::clock::Time;
+use organism::envelope::{Failure, Kind, Message, Payload};
+use organism::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+/// No test waits this long unless something is wrong.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Heard {
+    /// The number of the delivery, and its payloads as text.
+    Answer(u32, Vec<String>),
+    Failed(u32, Failure),
+    Beat(u32),
+    Joined,
+    Left(String),
+}
+
+struct Mouth(mpsc::UnboundedSender<Heard>);
+
+impl Mouth {
+    fn say(&self, heard: Heard) {
+        // A test that has ended no longer listens.
+        let _ = self.0.send(heard);
+    }
+}
+
+impl Sink for Mouth {
+    fn ended(&self, _: &ListenerName, _: CallId, a: Attempt, result: Result<Outcome, Failure>) {
+        let text = |payload: Vec<u8>| String::from_utf8(payload).unwrap();
+        self.say(match result {
+            Ok(outcome) => Heard::Answer(a.n, outcome.payloads.into_iter().map(text).collect()),
+            Err(failure) => Heard::Failed(a.n, failure),
+        });
+    }
+
+    fn heartbeat(&self, _: &ListenerName, _: CallId, attempt: Attempt) {
+        self.say(Heard::Beat(attempt.n));
+    }
+
+    fn joined(&self, _: &ListenerName, _: &str) {
+        self.say(Heard::Joined);
+    }
+
+    fn left(&self, _: &ListenerName, detail: &str) {
+        self.say(Heard::Left(detail.to_owned()));
+    }
+}
+
+/// A host and everything it reports. Deliveries are numbered from 1 by their attempt.
+pub struct Ear {
+    pub host: Arc<dyn Host>,
+    heard: mpsc::UnboundedReceiver<Heard>,
+    sent: u32,
+}
+
+impl Ear {
+    pub fn hosting(make: impl FnOnce(Arc<dyn Sink>) -> Arc<dyn Host>) -> Self {
+        let (mouth, heard) = mpsc::unbounded_channel();
+        Self { host: make(Arc::new(Mouth(mouth))), heard, sent: 0 }
+    }
+
+    /// Delivers a `<do>` with this text; gives its number.
+    pub fn tell(&mut self, text: &str) -> u32 {
+        self.deliver(vec![message(1, Kind::Call, text)], 1)
+    }
+
+    pub fn deliver(&mut self, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
+        self.sent += 1;
+        self.host.deliver(Delivery {
+            listener: name("tested"),
+            call: call(self.sent),
+            thread: ThreadId::parse("sess-k3v9t2m8").unwrap(),
+            attempt: attempt(self.sent),
+            messages,
+            fresh,
+            position: Position(1),
+            timeout: Duration::from_millis(1500),
+        });
+        self.sent
+    }
+
+    pub fn cancel(&self, number: u32) {
+        self.host.cancel(call(number), attempt(number));
+    }
+
+    pub async fn next(&mut self) -> Heard {
+        let heard = tokio::time::timeout(PATIENCE, self.heard.recv()).await;
+        heard.expect("something should have been reported by now").unwrap()
+    }
+
+    pub async fn expect(&mut self, expected: Heard) {
+        assert_eq!(self.next().await, expected);
+    }
+
+    /// Delivers, and gives the text of the one payload that is answered.
+    pub async fn ask(&mut self, text: &str) -> String {
+        let number = self.tell(text);
+        match self.next().await {
+            Heard::Answer(n, payloads) if n == number && payloads.len() == 1 => {
+                inner(&payloads[0]).to_owned()
+            }
+            other => panic!("expected one payload for delivery {number}, heard {other:?}"),
+        }
+    }
+
+    /// Nothing more has been reported. Only of use after a drain, when nothing can come.
+    pub fn is_quiet(&mut self) -> bool {
+        self.heard.try_recv().is_err()
+    }
+}
+
+pub fn done(text: &str) -> String {
+    format!("<done xmlns=\"urn:test\">{text}</done>")
+}
+
+fn inner(payload: &str) -> &str {
+    payload.strip_prefix("<done xmlns=\"urn:test\">").unwrap().strip_suffix("</done>").unwrap()
+}
+
+pub fn name(text: &str) -> ListenerName {
+    ListenerName::parse(text).unwrap()
+}
+
+fn call(number: u32) -> CallId {
+    CallId(MessageId(Uuid::from_u128(number.into())))
+}
+
+fn attempt(number: u32) -> Attempt {
+    Attempt { epoch: 1, n: number }
+}
+
+pub fn message(seq: u64, kind: Kind, text: &str) -> Arc<Message> {
+    let payload = Payload::new(format!("<do xmlns=\"urn:test\">{text}</do>"));
+    let id = MessageId(Uuid::from_u128(seq.into()));
+    Arc::new(Message {
+        id,
+        kind,
+        from: name("tester"),
+        to: name("tested"),
+        thread: ThreadId::parse("sess-k3v9t2m8").unwrap(),
+        seq,
+        cause: None,
+        call: Some(CallId(id)),
+        time: Time(0),
+        name: PayloadName::new("urn:test", "do"),
+        payload,
+    })
+}
+
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+pub fn script(file: &str) -> String {
+    format!("{}/tests/data/listeners/{file}", env!("CARGO_MANIFEST_DIR"))
+}

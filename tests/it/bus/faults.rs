@@ -1,0 +1,251 @@
+//! What only processes can do wrong, and what is done about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use organism::bus::native::InlineHost;
+use organism::bus::process::{Options, ProcessHost, find};
+use organism::bus::{Host, Outcome};
+use organism::envelope::Failure;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::runtime::Handle;
+
+use super::ear::{Ear, Heard, done, name, script};
+use super::suite::fixture::obedient;
+
+fn hosting(options: Options) -> Ear {
+    Ear::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
+}
+
+fn running<const N: usize>(command: [&str; N]) -> Options {
+    let mut options = Options::new(name("tested"), command.map(str::to_owned).into());
+    options.restarts.backoff_first = Duration::from_millis(1);
+    options
+}
+
+fn rude(how: &str) -> Ear {
+    hosting(running(["python3", &script("rude.py"), how]))
+}
+
+async fn failure(ear: &mut Ear) -> Failure {
+    match ear.next().await {
+        Heard::Failed(_, failure) => failure,
+        other => panic!("expected a failure, heard {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn every_broken_answer_is_a_failure_of_its_kind() {
+    let cases = [
+        ("half", "crashed", "20 bytes into an unfinished frame"),
+        ("exit", "crashed", "exited with code 9; its last words: cannot go on"),
+        ("signal", "crashed", "killed by signal 11"),
+        ("deaf", "crashed", "closed its standard input"),
+        ("not-utf8", "unreadable", "UTF-8"),
+        ("not-xml", "unreadable", "text outside of any payload"),
+        ("unbalanced", "unreadable", "not closed"),
+        ("too-many", "unreadable", "more than 1000 payloads"),
+        ("too-long", "unreadable", "a frame of more than 16777216 bytes"),
+    ];
+    for (how, kind, detail) in cases {
+        let mut ear = rude(how);
+        // The deaf one takes its first delivery and answers none; the second finds it gone.
+        ear.tell("anything");
+        if how == "deaf" {
+            let heard = ear.next().await;
+            assert!(matches!(heard, Heard::Beat(_)), "{how}: {heard:?}");
+            ear.cancel(1);
+        }
+        let failure = failure(&mut ear).await.to_string();
+        assert!(failure.starts_with(kind) && failure.contains(detail), "{how}: {failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_second_answer_ends_the_process_and_reaches_nobody() {
+    let mut ear = rude("twice");
+    for _ in 0..3 {
+        let number = ear.tell("anything");
+        ear.expect(Heard::Answer(number, vec![done("once")])).await;
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_speaks_first_is_put_to_rest() {
+    let mut options = running(["python3", &script("rude.py"), "speaks-first"]);
+    options.restarts.max = 1;
+    let mut ear = hosting(options);
+    let left = ear.next().await;
+    assert!(matches!(&left, Heard::Left(why) if why.contains("unasked")), "{left:?}");
+}
+
+#[tokio::test]
+async fn greedy_standard_error_holds_up_nothing() {
+    let mut ear = rude("greedy");
+    for _ in 0..2 {
+        let number = ear.tell("anything");
+        ear.expect(Heard::Answer(number, vec![done("once")])).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_handler_prints_is_no_answer() {
+    let mut ear = hosting(obedient());
+    assert_eq!(ear.ask("print &lt;done/&gt;").await, "tested 1.1 sess-k3v9t2m8");
+}
+
+#[tokio::test]
+async fn restarts_are_used_up_and_then_the_listener_has_left() {
+    let mut options = running(["sh", "-c", "exit 7"]);
+    options.restarts.max = 3;
+    options.instances = 2;
+    let mut ear = hosting(options);
+    let left = ear.next().await;
+    assert!(matches!(&left, Heard::Left(why) if why.contains("code 7")), "{left:?}");
+    ear.tell("anything");
+    let failure = failure(&mut ear).await;
+    assert!(matches!(failure, Failure::Unreachable { .. }), "{failure:?}");
+    assert!(failure.to_string().contains("restarts are used up; exited with code 7"), "{failure}");
+    ear.host.drain().await;
+    assert!(ear.is_quiet(), "left is said once, whatever the number of instances");
+}
+
+#[tokio::test]
+async fn a_listener_that_comes_back_has_joined() {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("mark");
+    let serve =
+        "while IFS= read -r -d '' f; do printf '<done xmlns=\"urn:test\">back</done>\\0'; done";
+    let program = format!("if [ -e $0 ]; then {serve}; else touch $0; exit 7; fi");
+    let mut options = running(["bash", "-c", &program, mark.to_str().unwrap()]);
+    options.restarts.max = 0;
+    options.restarts.window = Duration::from_millis(1);
+    let mut ear = hosting(options);
+    let left = ear.next().await;
+    assert!(matches!(left, Heard::Left(_)), "{left:?}");
+    ear.expect(Heard::Joined).await;
+    assert_eq!(ear.ask("anything").await, "back");
+}
+
+#[tokio::test]
+async fn a_missing_program_is_named() {
+    let mut ear = hosting(running(["no-such-program"]));
+    let left = ear.next().await;
+    assert!(matches!(&left, Heard::Left(why) if why.contains("`no-such-program`")), "{left:?}");
+    ear.tell("anything");
+    let failure = failure(&mut ear).await;
+    assert!(matches!(failure, Failure::Unreachable { .. }), "{failure:?}");
+}
+
+#[test]
+fn a_program_is_found_by_path_or_by_name_and_must_be_executable() {
+    assert!(find("sh").unwrap().is_absolute());
+    assert_eq!(find("/bin/sh").unwrap(), std::path::Path::new("/bin/sh"));
+    for (program, why) in [
+        ("no-such-program", "neither beside organism nor on PATH"),
+        ("./no-such-program", "there is no such file"),
+        ("/tmp", "/tmp is not an executable file"),
+        ("/etc/passwd", "/etc/passwd is not an executable file"),
+        ("", "neither beside organism nor on PATH"),
+    ] {
+        let refused = find(program).unwrap_err().to_string();
+        assert!(refused.contains(why), "{program}: {refused}");
+    }
+}
+
+#[test]
+fn the_environment_of_a_listener_is_not_shown() {
+    let mut options = running(["sh"]);
+    options.env = vec![("TOKEN".to_owned(), "hunter2".to_owned())];
+    assert_eq!(format!("{options:?}"), "tested: 1 of [\"sh\"]");
+}
+
+#[tokio::test]
+async fn a_stopped_process_that_goes_on_in_time_answers_late() {
+    let mut options = obedient();
+    options.instances = 1;
+    options.cancel_grace = Duration::from_secs(20);
+    let mut ear = hosting(options);
+    let pid = pid(&mut ear).await;
+    kill_process(pid, Signal::STOP).unwrap();
+    let number = ear.tell("echo late");
+    ear.cancel(number);
+    kill_process(pid, Signal::CONT).unwrap();
+    ear.expect(Heard::Answer(number, vec![done("late")])).await;
+}
+
+#[tokio::test]
+async fn a_stopped_process_is_replaced_when_its_grace_is_over() {
+    let mut options = obedient();
+    options.instances = 1;
+    let mut ear = hosting(options);
+    let stopped = pid(&mut ear).await;
+    kill_process(stopped, Signal::STOP).unwrap();
+    let number = ear.tell("echo never");
+    ear.cancel(number);
+    let failure = failure(&mut ear).await;
+    assert!(matches!(failure, Failure::Crashed { .. }), "{failure:?}");
+    assert_ne!(pid(&mut ear).await, stopped);
+}
+
+async fn pid(ear: &mut Ear) -> Pid {
+    Pid::from_raw(ear.ask("pid").await.parse().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_delivery_cancelled_while_it_waits_ends_too() {
+    let mut options = obedient();
+    options.instances = 1;
+    let mut ear = hosting(options);
+    let first = ear.tell("wait");
+    ear.expect(Heard::Beat(first)).await;
+    let second = ear.tell("echo never");
+    ear.cancel(second);
+    let failed = ear.next().await;
+    assert!(matches!(&failed, Heard::Failed(n, _) if *n == second), "{failed:?}");
+    ear.cancel(first);
+    ear.expect(Heard::Answer(first, vec![done("gone")])).await;
+}
+
+#[tokio::test]
+async fn what_a_listener_started_ends_with_it() {
+    for drain in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        // The grandchild holds the pipe open for writing as long as it lives.
+        let program = "exec 3> $0; sleep 1000 <&- >&- 2>&- & exec 3>&-; cat > /dev/null";
+        let ear = hosting(running(["sh", "-c", program, pipe.to_str().unwrap()]));
+        let held = tokio::task::spawn_blocking({
+            let pipe = pipe.clone();
+            move || std::fs::File::open(pipe).unwrap()
+        });
+        let mut held = held.await.unwrap();
+        if drain {
+            ear.host.drain().await;
+        }
+        drop(ear);
+        let ended = tokio::task::spawn_blocking(move || {
+            std::io::copy(&mut held, &mut std::io::sink()).unwrap()
+        });
+        let ended = tokio::time::timeout(Duration::from_secs(30), ended).await;
+        assert_eq!(ended.expect("the grandchild should be gone").unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_inline_handler_has_answered_when_deliver_returns() {
+    let mut ear = Ear::hosting(|sink| {
+        let handle = |delivery: &organism::bus::Delivery| {
+            let text = delivery.messages[0].payload.as_str();
+            assert!(!text.contains("panic"), "told to");
+            Ok(Outcome { payloads: vec![done("inline").into_bytes()], turn: None })
+        };
+        Arc::new(InlineHost::new(name("tested"), handle, sink)) as Arc<dyn Host>
+    });
+    assert_eq!(ear.ask("echo").await, "inline");
+    ear.tell("panic");
+    let failure = failure(&mut ear).await;
+    assert_eq!(failure.to_string(), "crashed: panicked: told to");
+}

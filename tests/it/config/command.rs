@@ -1,0 +1,335 @@
+//! `organism check` and `organism init`, through the real command.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use expect_test::{Expect, expect};
+
+use super::data;
+
+fn organism(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_organism"))
+        .args(arguments)
+        .current_dir(directory)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("HOME", "/home/me")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// A wrong config is drawn so, on stderr, with exit code 78 and nothing on stdout.
+fn drawn(file: &str, expected: &Expect) {
+    let output = organism(&data(), &["check", "--config", file]);
+    assert_eq!(output.status.code(), Some(78), "{file}");
+    assert_eq!(text(&output.stdout), "");
+    let drawing = text(&output.stderr);
+    assert!(drawing.is_ascii() && !drawing.contains('\u{1b}'), "{drawing}");
+    let trimmed: String = drawing.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    expected.assert_eq(&trimmed);
+}
+
+#[test]
+fn a_typo_in_a_peer_is_drawn_with_a_caret() {
+    drawn(
+        "typo-in-a-peer.toml",
+        &expect![[r#"
+            typo-in-a-peer.toml:17:10: unknown-peer
+              x there is no listener or agent `serach`
+                ,-[typo-in-a-peer.toml:17:10]
+             16 | accepts = ["research"]
+             17 | peers = ["serach"]
+                :          ^^^^^^^^
+             18 |
+                `----
+              help: did you mean `search`?
+
+            1 problem; nothing was started
+        "#]],
+    );
+}
+
+#[test]
+fn columns_and_carets_agree_where_characters_are_wide() {
+    let directory = tempfile::tempdir().unwrap();
+    let wrong = "[organism]\r\nname = \"d\"\r\n[clients.ü]\r\npeers = [\"größe\", \"b\"]\r\n";
+    std::fs::write(directory.path().join("organism.toml"), wrong).unwrap();
+    let output = organism(directory.path(), &["check"]);
+    let drawing = text(&output.stderr);
+    let places: Vec<_> = drawing.lines().filter(|line| line.contains(",-[")).collect();
+    let headings: Vec<_> = drawing.lines().filter(|l| l.starts_with("organism.toml:")).collect();
+    assert_eq!(places.len(), headings.len(), "{drawing}");
+    for (place, heading) in places.iter().zip(headings) {
+        let place = place.split(['[', ']']).nth(1).unwrap();
+        assert!(heading.starts_with(&format!("{place}: ")), "{drawing}");
+    }
+}
+
+#[test]
+fn a_broken_schema_is_drawn_at_its_own_place() {
+    drawn(
+        "schema-broken.toml",
+        &expect![[r#"
+            broken.xsd:4:3: schema-broken
+              x element decl. 'search', attribute 'type': the QName value 'strnig' does not resolve to a(n)
+              | type definition (schema-compile)
+               ,-[broken.xsd:4:3]
+             3 |            targetNamespace="urn:example:broken">
+             4 |   <xs:element name="search" type="xs:strnig"/>
+               :   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+             5 | </xs:schema>
+               `----
+              help: the schema is named at schema-broken.toml:9
+
+            1 problem; nothing was started
+        "#]],
+    );
+}
+
+#[test]
+fn a_wrong_override_is_drawn_as_a_text_of_its_own() {
+    let output = Command::new(env!("CARGO_BIN_EXE_organism"))
+        .args(["check", "--config", "good.toml"])
+        .current_dir(data())
+        .env("ORGANISM_LISTENERS__SEARCH__TIMEOUT", "5 sec")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(78));
+    expect![[r#"
+        ORGANISM_LISTENERS__SEARCH__TIMEOUT:1:1: bad-duration
+          x `5 sec` is not a duration
+           ,-[ORGANISM_LISTENERS__SEARCH__TIMEOUT:1:1]
+         1 | 5 sec
+           : ^^^^^
+           `----
+          help: did you mean "5s"?
+
+        1 problem; nothing was started
+    "#]]
+    .assert_eq(text(&output.stderr));
+}
+
+#[test]
+fn syntax_is_drawn_in_every_place_it_is_wrong() {
+    drawn(
+        "syntax-in-two-places.toml",
+        &expect![[r#"
+            syntax-in-two-places.toml:2:8: syntax
+              x this is not TOML: string values must be quoted, expected literal string
+               ,-[syntax-in-two-places.toml:2:8]
+             1 | [organism]
+             2 | name = desk
+               :        ^^^^
+             3 |
+               `----
+              help: strings stand in quotes
+
+            syntax-in-two-places.toml:14:9: syntax
+              x this is not TOML: string values must be quoted, expected literal string
+                ,-[syntax-in-two-places.toml:14:9]
+             13 | [agents.researcher]
+             14 | model = recorded
+                :         ^^^^^^^^
+             15 | schema = "researcher.xsd"
+                `----
+              help: strings stand in quotes
+
+            2 problems; nothing was started
+        "#]],
+    );
+}
+
+#[test]
+fn eight_problems_are_told_at_once() {
+    drawn(
+        "eight-problems.toml",
+        &expect![[r#"
+            eight-problems.toml:2:8: bad-name
+              x `Desk` is not a name: a lowercase letter, then up to 63 lowercase letters, digits or hyphens
+               ,-[eight-problems.toml:2:8]
+             1 | [organism]
+             2 | name = "Desk"
+               :        ^^^^^^
+             3 |
+               `----
+              help: did you mean `desk`?
+
+            eight-problems.toml:5:10: unknown-peer
+              x there is no listener or agent `reseacher`
+               ,-[eight-problems.toml:5:10]
+             4 | [clients.user]
+             5 | peers = ["reseacher"]
+               :          ^^^^^^^^^^^
+             6 |
+               `----
+              help: did you mean `researcher`?
+
+            eight-problems.toml:8:12: command-missing
+              x there is no program `./rnu`
+               ,-[eight-problems.toml:8:12]
+             7 | [listeners.search]
+             8 | command = ["./rnu"]
+               :            ^^^^^^^
+             9 | schema = "search.xsd"
+               `----
+              help: did you mean `run` in the same directory?
+
+            eight-problems.toml:10:11: bad-duration
+              x `5 minutess` is not a duration
+                ,-[eight-problems.toml:10:11]
+              9 | schema = "search.xsd"
+             10 | timeout = "5 minutess"
+                :           ^^^^^^^^^^^^
+             11 | accepts = ["search"]
+                `----
+              help: did you mean "5m"?
+
+            eight-problems.toml:15:9: unknown-model
+              x there is no model `recordde`
+                ,-[eight-problems.toml:15:9]
+             14 | [agents.researcher]
+             15 | model = "recordde"
+                :         ^^^^^^^^^^
+             16 | max_iterations = 0
+                `----
+              help: did you mean `recorded`?
+
+            eight-problems.toml:16:18: out-of-range
+              x `max_iterations` of agent `researcher` is zero
+                ,-[eight-problems.toml:16:18]
+             15 | model = "recordde"
+             16 | max_iterations = 0
+                :                  ^
+             17 | memry = "own"
+                `----
+              help: a whole number from 1 to 1000; without the key the default holds
+
+            eight-problems.toml:17:1: unknown-key
+              x agent `researcher` has no key `memry`
+                ,-[eight-problems.toml:17:1]
+             16 | max_iterations = 0
+             17 | memry = "own"
+                : ^^^^^
+             18 | schema = "researcher.xsd"
+                `----
+              help: did you mean `memory`?
+
+            eight-problems.toml:24:13: recording-missing
+              x there is no recording `turns.xml`
+                ,-[eight-problems.toml:24:13]
+             23 | provider = "playback"
+             24 | recording = "turns.xml"
+                :             ^^^^^^^^^^^
+             25 | #! bad-name 2:8 did you mean `desk`?
+                `----
+              help: paths are relative to the config's directory
+
+            8 problems; nothing was started
+        "#]],
+    );
+}
+
+#[test]
+fn wrong_configs_exit_with_78_and_start_nothing() {
+    for file in ["unset-variable.toml", "no-client.toml", "tabs.toml", "no-such-file.toml", "."] {
+        let output = organism(&data(), &["check", "--config", file]);
+        assert_eq!(output.status.code(), Some(78), "{file}");
+        assert!(text(&output.stderr).contains("nothing was started"), "{file}");
+    }
+}
+
+#[test]
+fn problems_are_told_to_programs_as_json() {
+    let output = organism(&data(), &["check", "--json", "--config", "eight-problems.toml"]);
+    assert_eq!(output.status.code(), Some(78));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["ok"], false);
+    let problems = json["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), 8);
+    assert_eq!(problems[1]["code"], "unknown-peer");
+    assert_eq!((&problems[1]["line"], &problems[1]["column"]), (&5.into(), &10.into()));
+    assert_eq!(problems[1]["help"], "did you mean `researcher`?");
+}
+
+#[test]
+fn a_good_config_is_shown_on_one_screen() {
+    let output = organism(&data(), &["check", "--config", "good.toml"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let here = data().display().to_string();
+    let shown = text(&output.stdout).replace(&here, "HERE");
+    expect![[r#"
+        desk is good: good.toml
+
+        clients
+          user  may address researcher
+
+        listeners
+          search  takes search; runs HERE/run
+
+        agents
+          researcher  takes research; may address search; model recorded; ends with attempt_completion
+
+        models
+          recorded  plays HERE/turns.recording.xml
+
+        limits        depth 16, 1000 threads, 64 children each, 10000 messages,
+                      1000 model calls, 10000000 tokens, 1d
+        journal       /home/me/.local/share/organism/desk
+        checkpoints   /home/me/.local/state/organism/desk
+    "#]].assert_eq(&shown);
+    let json = organism(&data(), &["check", "--json", "--config", "good.toml"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&json["ok"], &json["config"]["name"]), (&true.into(), &"desk".into()));
+}
+
+#[test]
+fn init_writes_an_organism_that_passes_check_and_answers() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = organism(directory.path(), &["init", "first-steps"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let made = directory.path().join("first-steps");
+    let check = organism(&made, &["check"]);
+    assert_eq!(check.status.code(), Some(0), "{}", text(&check.stderr));
+    assert!(text(&check.stdout).starts_with("first-steps is good: organism.toml\n"));
+    let valid = organism(&made, &["schema", "validate", "schema/greeter.xsd", "hello.xml"]);
+    assert_eq!(valid.status.code(), Some(0), "{}", text(&valid.stderr));
+    assert_eq!(
+        greeted(&made, "R&amp;D"),
+        "<greeting xmlns=\"urn:example:greeter\">Hello, R&amp;D!</greeting>\0"
+    );
+}
+
+/// What the listener of `init` answers to one delivery.
+fn greeted(directory: &Path, who: &str) -> String {
+    use std::io::Write as _;
+    let mut child = Command::new(directory.join("greeter.py"))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let message = format!(
+        "<e:message><e:meta/><greet xmlns=\"urn:example:greeter\"><who>{who}</who></greet></e:message>"
+    );
+    let frame = format!("<e:delivery xmlns:e=\"urn:e\">{message}</e:delivery>\0");
+    let frames = format!("<cancel call=\"x\"/>\0{frame}");
+    child.stdin.take().unwrap().write_all(frames.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    text(&output.stdout).to_owned()
+}
+
+#[test]
+fn init_overwrites_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("README.md"), "mine").unwrap();
+    let output = organism(directory.path(), &["init"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("already has README.md"));
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+    assert_eq!(left.len(), 1);
+    assert_eq!(std::fs::read_to_string(directory.path().join("README.md")).unwrap(), "mine");
+}

@@ -1,0 +1,152 @@
+//! Good configs, and what becomes of them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use organism::config::{FinalFormat, Memory, Provider, load};
+use organism::contract::{Role, TreeLimits};
+use organism::ids::{ListenerName, PayloadName};
+
+use super::{data, good_with, load_text, said, surroundings};
+
+fn name(text: &str) -> ListenerName {
+    ListenerName::parse(text).unwrap()
+}
+
+#[test]
+fn a_good_config_becomes_contracts_processes_agents_and_models() {
+    let config = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
+    assert_eq!(config.name, "desk");
+    let roles: Vec<_> = config.contracts.iter().map(|c| (c.name.as_str(), c.role)).collect();
+    let expected =
+        [("user", Role::Client), ("search", Role::Listener), ("researcher", Role::Agent)];
+    assert_eq!(roles, expected);
+    let search = PayloadName::new("urn:example:search", "search");
+    assert_eq!(
+        config.contracts.get(&name("search")).unwrap().accepts[..],
+        *std::slice::from_ref(&search)
+    );
+    assert!(config.schemas.contains(&search));
+    let process = &config.processes[0];
+    assert!(Path::new(&process.command[0]).is_absolute());
+    assert!(process.command[0].ends_with("/run"), "{:?}", process.command);
+    let agent = &config.agents[0];
+    assert_eq!((agent.memory, agent.final_format), (Memory::Thread, FinalFormat::Text));
+    assert_eq!(&*agent.final_name.local, "attempt_completion");
+    let vocabulary = config.contracts.vocabulary(&name("researcher")).unwrap();
+    assert!(vocabulary.meaning(&agent.final_name).is_some());
+    let Provider::Playback { recording } = &config.models[0].provider;
+    assert!(recording.is_file() && recording.is_absolute());
+    assert_eq!(config.limits, TreeLimits::default());
+}
+
+#[test]
+fn every_key_can_be_set() {
+    let full = include_str!("../../data/config/good-full.toml");
+    let variables = [("GREETING", "hello"), ("HOME", "/home/me")];
+    let config = load_text(full, &variables).map_err(|p| p.to_string()).unwrap();
+    let search = config.contracts.get(&name("search")).unwrap();
+    assert_eq!((search.timeout, search.attempts), (Duration::from_millis(90_500), 2));
+    assert_eq!((search.concurrency, search.backlog), (3, 50));
+    assert!(search.forward && search.serial_per_thread);
+    let process = config.processes.iter().find(|p| p.name == name("search")).unwrap();
+    assert_eq!(process.command[1..], ["--say", "hello", "--root", ".", "${LITERAL}"]);
+    let env: Vec<_> = process.env.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();
+    assert_eq!(env, [("LEVEL", "info"), ("TOKEN", "hunter2")]);
+    let agent = &config.agents[0];
+    assert_eq!((agent.memory, agent.max_iterations), (Memory::Own, 5));
+    assert_eq!(agent.final_name, PayloadName::new("urn:example:researcher", "answer"));
+    let prompt: Vec<_> = agent.prompt.iter().map(|(n, t)| (n.as_str(), t.as_str())).collect();
+    let expected = [("identity", "You are hello."), ("rules", "Answer in one sentence.\n")];
+    assert_eq!(prompt, expected);
+    assert_eq!(config.limits.depth, 3);
+    assert_eq!(config.limits.wall_time, Duration::from_secs(5400));
+    assert_eq!(config.payload_bytes, 65536);
+    assert_eq!(config.data, config.directory.join("journal"));
+    assert_eq!(config.state, Path::new("/home/me/.local/state/organism/desk"));
+}
+
+#[test]
+fn paths_follow_the_xdg_directories() {
+    let of = |variables: &[(&str, &str)]| {
+        let config = load(Path::new("good.toml"), &surroundings(&data(), variables)).unwrap();
+        (config.data.display().to_string(), config.state.display().to_string())
+    };
+    let (data, state) = of(&[("HOME", "/h"), ("XDG_DATA_HOME", "/d"), ("XDG_STATE_HOME", "/s")]);
+    assert_eq!((&*data, &*state), ("/d/organism/desk", "/s/organism/desk"));
+    let (data, _) = of(&[("HOME", "/h"), ("XDG_DATA_HOME", "relative")]);
+    assert_eq!(data, "/h/.local/share/organism/desk");
+}
+
+#[test]
+fn variables_override_any_key_the_file_could_have() {
+    let variables = [
+        ("ORGANISM_LISTENERS__SEARCH__TIMEOUT", "5s"),
+        ("ORGANISM_LISTENERS__SEARCH__INSTANCES", "4"),
+        ("ORGANISM_LISTENERS__SEARCH__SERIAL_PER_THREAD", "true"),
+        ("ORGANISM_LISTENERS__SEARCH__COMMAND", "./run,--fast"),
+        ("ORGANISM_LISTENERS__SEARCH__ENV__LEVEL", "debug"),
+        ("ORGANISM_AGENTS__RESEARCHER__PROMPT__IDENTITY", "You are brief."),
+        ("ORGANISM_LIMITS__DEPTH", "2"),
+        ("ORGANISM_ORGANISM__DATA", "/srv/desk"),
+        ("ORGANISM_LOG", "debug"),
+        ("ORGANISM_BIN", "/usr/bin/organism"),
+    ];
+    let around = surroundings(&data(), &variables);
+    let config = load(Path::new("good.toml"), &around).map_err(|p| p.to_string()).unwrap();
+    let search = config.contracts.get(&name("search")).unwrap();
+    assert_eq!(search.timeout, Duration::from_secs(5));
+    assert!(search.serial_per_thread);
+    assert_eq!(config.processes[0].instances, 4);
+    assert_eq!(config.processes[0].command[1..], ["--fast"]);
+    assert_eq!(config.processes[0].env[0].1.expose(), "debug");
+    assert_eq!(config.agents[0].prompt, [("identity".to_owned(), "You are brief.".to_owned())]);
+    assert_eq!(config.limits.depth, 2);
+    assert_eq!(config.data, Path::new("/srv/desk"));
+}
+
+#[test]
+fn an_override_by_value_replaces_a_file_and_the_other_way_round() {
+    let full = include_str!("../../data/config/good-full.toml");
+    let rules = ("ORGANISM_AGENTS__RESEARCHER__PROMPT__RULES", "none");
+    let identity = ("ORGANISM_AGENTS__RESEARCHER__PROMPT__IDENTITY_FILE", "rules.md");
+    let config = load_text(full, &[("GREETING", "x"), rules, identity]).unwrap();
+    let mut prompt = config.agents[0].prompt.clone();
+    prompt.sort();
+    assert_eq!(prompt[0], ("identity".to_owned(), "Answer in one sentence.\n".to_owned()));
+    assert_eq!(prompt[1], ("rules".to_owned(), "none".to_owned()));
+}
+
+#[test]
+fn the_digest_follows_what_prompts_depend_on_and_not_the_machine() {
+    let full = include_str!("../../data/config/good-full.toml");
+    let variables = [("GREETING", "hello")];
+    let first = load_text(full, &variables).unwrap();
+    let elsewhere = load_text(full, &[("GREETING", "hello"), ("HOME", "/elsewhere")]).unwrap();
+    assert_ne!(first.directory, elsewhere.directory);
+    assert_eq!((first.digest, &first.text), (elsewhere.digest, &elsewhere.text));
+    assert!(!first.text.contains("hunter2"), "{}", first.text);
+    let prompt = load_text(full, &[("GREETING", "good day")]).unwrap();
+    assert_ne!(first.digest, prompt.digest);
+    let longer = load_text(full.replace("attempts = 2", "attempts = 3"), &variables).unwrap();
+    assert_ne!(first.digest, longer.digest);
+    let comment = load_text(format!("# comment\n{full}"), &variables).unwrap();
+    assert_eq!(first.digest, comment.digest);
+}
+
+#[test]
+fn an_agent_may_be_its_own_peer() {
+    let good = good_with("peers = [\"search\"]", "peers = [\"search\", \"researcher\"]");
+    assert_eq!(said(&load_text(good, &[])), [""; 0]);
+}
+
+#[test]
+fn a_chain_of_forwards_without_a_circle_is_good() {
+    let chain = "[listeners.search]\nforward = true\nreplies = [\"invoice\"]\npeers = [\"books\"]";
+    let good = good_with("[listeners.search]", chain)
+        .replace("replies = [\"search-results\"]\n", "")
+        .replace("accepts = [\"search\"]", "accepts = [\"search\", \"invoice\"]");
+    let books = "\n[listeners.books]\ncommand = \"./run\"\nschema = \"search.xsd\"\n\
+                 accepts = [\"invoice\"]\nreplies = [\"invoice\"]\nforward = true\n";
+    assert_eq!(said(&load_text(good + books, &[])), [""; 0]);
+}

@@ -1,0 +1,197 @@
+//! Wrong configs, each answered with its own code, place and suggestion.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use organism::config::{Code, load, locate};
+
+use super::{data, good_with, load_text, said, surroundings};
+
+/// A file's name, what it expects, and what was said of it.
+type Case = (String, Vec<String>, Vec<String>);
+
+/// Every file, judged once for all tests; UPDATE_EXPECT writes what was said into the files.
+fn cases() -> &'static [Case] {
+    static CASES: LazyLock<Vec<Case>> = LazyLock::new(judge_all);
+    &CASES
+}
+
+fn judge_all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for entry in std::fs::read_dir(data()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if !name.ends_with(".toml") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = |mark: &str| -> Vec<String> {
+            text.lines().filter_map(|line| line.strip_prefix(mark)).map(str::to_owned).collect()
+        };
+        let variables = lines("#env ");
+        let variables: Vec<_> = variables.iter().map(|v| v.split_once('=').unwrap()).collect();
+        let result = load(Path::new(&name), &surroundings(&data(), &variables));
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            let kept: String =
+                text.split_inclusive('\n').filter(|l| !l.starts_with("#! ")).collect();
+            let said: String = said(&result).iter().map(|line| format!("#! {line}\n")).collect();
+            std::fs::write(&path, kept + &said).unwrap();
+        }
+        cases.push((name, lines("#! "), said(&result)));
+    }
+    cases.sort();
+    cases
+}
+
+#[test]
+fn each_wrong_config_is_answered_with_its_code_place_and_suggestion() {
+    let cases = cases();
+    let mut wrong = 0;
+    for (name, expected, said) in cases {
+        assert_eq!(expected, said, "{name}");
+        wrong += usize::from(!expected.is_empty());
+        assert_eq!(expected.is_empty(), name.starts_with("good"), "{name}");
+    }
+    assert!(wrong >= 45, "only {wrong} wrong configs");
+}
+
+#[test]
+fn every_problem_says_what_to_do() {
+    for (name, _, said) in cases() {
+        for line in said {
+            assert!(
+                line.splitn(3, ' ').nth(2).is_some_and(|help| !help.is_empty()),
+                "{name}: {line}"
+            );
+        }
+    }
+}
+
+/// Codes that no file with a comment in it can show.
+#[test]
+fn texts_that_are_no_config_are_told_apart() {
+    let good = std::fs::read_to_string(data().join("good.toml")).unwrap();
+    let latin1 = [good.as_bytes(), b"\n# caf\xe9\n"].concat();
+    let utf16: Vec<u8> = "\u{feff}[organism]".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let table: [(&str, Vec<u8>, &str); 8] = [
+        ("nothing", b"".to_vec(), "file-empty 1:1"),
+        ("white space", b" \n\t\r\n".to_vec(), "file-empty 1:1"),
+        ("a byte order mark", "\u{feff}".into(), "file-empty 1:1"),
+        ("Latin-1", latin1, "file-not-utf8 23:6"),
+        ("UTF-16", utf16, "file-not-utf8 1:1"),
+        ("control characters", good.replace("desk", "de\u{7}sk").into(), "syntax 2:11"),
+        ("XML", b"<organism/>\n".to_vec(), "syntax 1:1"),
+        ("JSON", b"{\"organism\": {}}\n".to_vec(), "syntax 1:1"),
+    ];
+    for (name, text, expected) in table {
+        let said = said(&load_text(text, &[]));
+        assert!(said.first().is_some_and(|s| s.starts_with(expected)), "{name}: {said:?}");
+        assert_eq!(said.len(), 1, "{name}: {said:?}");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_tabs_and_windows_line_ends_move_no_column() {
+    let wrong = good_with("accepts = [\"search\"]", "\taccepts\t=\t[\"serch\"]");
+    let plain = said(&load_text(&wrong, &[]));
+    assert_eq!(plain, ["undeclared-payload 10:13 did you mean \"search\"?"]);
+    let windows = wrong.replace('\n', "\r\n");
+    assert_eq!(said(&load_text(&windows, &[])), plain);
+    assert_eq!(said(&load_text(format!("\u{feff}{windows}"), &[])), plain);
+    let first = "\u{feff}nmae = 1\n".to_owned() + &wrong;
+    assert!(said(&load_text(first, &[]))[0].starts_with("unknown-section 1:1"));
+}
+
+#[test]
+fn columns_count_characters() {
+    let wrong = good_with("peers = [\"search\"]", "peers = [\"größe-é-🦀\", \"serach\"]");
+    let said = said(&load_text(wrong, &[]));
+    assert_eq!(said[1], "unknown-peer 17:23 did you mean `search`?");
+}
+
+#[test]
+fn missing_files_and_directories_are_told_apart() {
+    let around = surroundings(&data(), &[]);
+    let of = |path: &str| said(&load(Path::new(path), &around));
+    assert_eq!(
+        of("goood.toml"),
+        ["file-missing 1:1 did you mean `good.toml` in the same directory?"]
+    );
+    assert_eq!(of("."), ["file-is-directory .:1:1 name the file in it"]);
+    let nowhere = of("nowhere/organism.toml");
+    assert_eq!(
+        nowhere,
+        ["file-missing 1:1 check the path, or write a config with `organism init`"]
+    );
+}
+
+#[test]
+fn a_config_is_found_where_it_should_be_or_the_search_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let around = surroundings(directory.path(), &[]);
+    let found = |around| locate(None, around).map(|path| path.display().to_string());
+    assert!(found(&around).unwrap_err().to_string().contains("there is no config"));
+    std::fs::create_dir(directory.path().join("config")).unwrap();
+    std::fs::write(directory.path().join("config/desk.toml"), "").unwrap();
+    assert_eq!(found(&around).unwrap(), "config/desk.toml");
+    std::fs::write(directory.path().join("config/other.toml"), "").unwrap();
+    let several = found(&around).unwrap_err().to_string();
+    assert!(
+        several.contains("which config? there are several: desk.toml, other.toml"),
+        "{several}"
+    );
+    std::fs::write(directory.path().join("organism.toml"), "").unwrap();
+    assert_eq!(found(&around).unwrap(), "organism.toml");
+    let variable = surroundings(directory.path(), &[("ORGANISM_CONFIG", "/etc/desk.toml")]);
+    assert_eq!(found(&variable).unwrap(), "/etc/desk.toml");
+    let given = locate(Some(Path::new("given.toml")), &variable).unwrap();
+    assert_eq!(given, Path::new("given.toml"));
+}
+
+/// Unreadable files need a user who is not root; every other code has a case here.
+#[test]
+fn every_code_has_a_wrong_config_and_a_line_in_the_docs() {
+    let shown: BTreeSet<String> = cases()
+        .iter()
+        .flat_map(|(_, _, said)| said)
+        .map(|line| line.split(' ').next().unwrap().to_owned())
+        .chain(["file-empty", "file-not-utf8", "file-missing", "file-is-directory"].map(Into::into))
+        .chain(["file-unreadable"].map(Into::into))
+        .collect();
+    let all: BTreeSet<String> = Code::ALL.iter().map(|code| code.as_str().to_owned()).collect();
+    assert_eq!(shown, all);
+    let docs = include_str!("../../../docs/CONFIG.md");
+    for code in all {
+        assert!(docs.contains(&format!("| `{code}` |")), "docs/CONFIG.md has no row for {code}");
+    }
+}
+
+#[test]
+fn prompts_and_secrets_never_appear_in_what_is_said() {
+    const SECRET: &str = "hunter2";
+    let env = "[listeners.search]\nenv = { TOKEN = \"hunter2\", A_B = 5, \"C-D\" = \"hunter2\" }";
+    let prompt = "[agents.researcher]\nprompt = { identity = \"hunter2\", \"X\" = \"hunter2\" }";
+    let variable = [("PEER", SECRET), ("ORGANISM_LISTENERS__SEARCH__ENV__A-B", SECRET)];
+    let wrongs = [
+        good_with("[listeners.search]", env),
+        good_with("[agents.researcher]", prompt),
+        good_with("peers = [\"search\"]", "peers = [\"${PEER}\"]"),
+        good_with("accepts = [\"search\"]", "accepts = [\"${PEER}\"]"),
+        good_with("\"./run\"", "\"${PEER}\""),
+        good_with("model = \"recorded\"", "model = \"${PEER}\"\ntimeout = \"${PEER}\""),
+        good_with("[listeners.search]", "[listeners.search]\nenv = { TOKEN = \"hunter2 }"),
+        good_with("[models.recorded]", "[agents.researcher.prompt]\nrules = \"hunter2\nhunter2\n"),
+        good_with("recording =", "api_key = \"hunter2\"\nrecordings ="),
+        good_with("[listeners.search]", "[listeners.search]\nenv = \"hunter2\""),
+    ];
+    for wrong in wrongs {
+        let Err(problems) = load_text(&wrong, &variable) else { panic!("this is good:\n{wrong}") };
+        for problem in problems.iter() {
+            let shown = problem.place.source.shown().inner();
+            assert!(!shown.contains(SECRET), "{problem}\n{shown}");
+        }
+        let json = serde_json::to_string(&problems.iter().collect::<Vec<_>>()).unwrap();
+        assert!(!json.contains(SECRET), "{json}");
+    }
+}

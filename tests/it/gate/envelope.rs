@@ -1,0 +1,101 @@
+//! The envelope as text.
+
+use std::time::Duration;
+
+use expect_test::expect;
+use organism::clock::Time;
+use organism::envelope::text::{
+    DeliveryHead, SCHEMA, close_delivery, open_delivery, write_delivered, write_message,
+};
+use organism::envelope::{Kind, Message, NAMESPACE, Payload};
+use organism::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, ThreadId};
+use organism::schema::Schemas;
+use organism::xml::scan::{nested, scan};
+use uuid::Uuid;
+
+fn message(payload: &str) -> Message {
+    let id = |n: u128| MessageId(Uuid::from_u128(n));
+    Message {
+        id: id(1),
+        kind: Kind::Own,
+        from: ListenerName::parse("researcher").unwrap(),
+        to: ListenerName::parse("search").unwrap(),
+        thread: ThreadId::parse("sess-k3v9t2m8.a_B-1").unwrap(),
+        seq: 12,
+        cause: Some(id(2)),
+        call: Some(CallId(id(3))),
+        time: Time::parse("2026-11-20T10:00:00.5Z").unwrap(),
+        name: PayloadName::new("u", "a"),
+        payload: Payload::new(payload),
+    }
+}
+
+fn delivery(timeout: Duration) -> String {
+    let (request, fresh) = (message("<a/>"), message("<b xmlns='u'>2</b>"));
+    let head = DeliveryHead {
+        listener: &request.to,
+        call: request.call.unwrap(),
+        thread: &request.thread,
+        attempt: Attempt { epoch: 1, n: 2 },
+        timeout,
+    };
+    let mut out = String::new();
+    open_delivery(&mut out, &head);
+    write_delivered(&mut out, &request, false);
+    write_delivered(&mut out, &fresh, true);
+    close_delivery(&mut out);
+    out
+}
+
+#[test]
+fn a_message_is_written_as_the_protocol_has_it() {
+    let mut out = String::new();
+    write_message(&mut out, &message("<a xmlns='u'/>"));
+    expect![[r#"<e:message xmlns:e="https://xml-pipeline.org/ns/envelope/v1" id="00000000-0000-0000-0000-000000000001" kind="self" seq="12"><e:meta><e:from>researcher</e:from><e:to>search</e:to><e:thread>sess-k3v9t2m8.a_B-1</e:thread><e:cause>00000000-0000-0000-0000-000000000002</e:cause><e:call>00000000-0000-0000-0000-000000000003</e:call><e:time>2026-11-20T10:00:00.500000Z</e:time></e:meta><a xmlns='u'/></e:message>"#]].assert_eq(&out);
+    let mut first = message("<a xmlns='u'/>");
+    (first.cause, first.call) = (None, None);
+    out.clear();
+    write_message(&mut out, &first);
+    assert!(!out.contains("cause") && !out.contains("e:call"), "{out}");
+}
+
+#[test]
+fn a_delivery_is_written_as_the_protocol_has_it() {
+    expect![[r#"<e:delivery xmlns:e="https://xml-pipeline.org/ns/envelope/v1" call="00000000-0000-0000-0000-000000000003" attempt="1.2" thread="sess-k3v9t2m8.a_B-1" listener="search" timeout="PT60S"><e:message id="00000000-0000-0000-0000-000000000001" kind="self" seq="12"><e:meta><e:from>researcher</e:from><e:to>search</e:to><e:thread>sess-k3v9t2m8.a_B-1</e:thread><e:cause>00000000-0000-0000-0000-000000000002</e:cause><e:call>00000000-0000-0000-0000-000000000003</e:call><e:time>2026-11-20T10:00:00.500000Z</e:time></e:meta><a/></e:message><e:message id="00000000-0000-0000-0000-000000000001" kind="self" seq="12" new="true"><e:meta><e:from>researcher</e:from><e:to>search</e:to><e:thread>sess-k3v9t2m8.a_B-1</e:thread><e:cause>00000000-0000-0000-0000-000000000002</e:cause><e:call>00000000-0000-0000-0000-000000000003</e:call><e:time>2026-11-20T10:00:00.500000Z</e:time></e:meta><b xmlns='u'>2</b></e:message></e:delivery>"#]].assert_eq(&delivery(Duration::from_secs(60)));
+    assert!(delivery(Duration::from_millis(250)).contains(" timeout=\"PT0.25S\""));
+}
+
+#[test]
+fn what_is_written_is_valid_by_the_envelopes_schema() {
+    let mut schemas = Schemas::default();
+    let names = schemas.add_builtin("envelope.xsd", SCHEMA).unwrap();
+    let locals: Vec<&str> = names.iter().map(|name| &*name.local).collect();
+    assert_eq!(locals, ["delivery", "message"]);
+    let valid = |local: &str, text: &str| {
+        schemas.validate(&PayloadName::new(NAMESPACE, local), text.as_bytes())
+    };
+    for payload in ["<a/>", "<a xmlns='u'><b/></a>", "<a xmlns='u' xmlns:e='v'/>"] {
+        let mut out = String::new();
+        write_message(&mut out, &message(payload));
+        assert_eq!(valid("message", &out), Ok(()), "{out}");
+    }
+    for timeout in [Duration::from_secs(60), Duration::from_millis(1_250)] {
+        assert_eq!(valid("delivery", &delivery(timeout)), Ok(()));
+    }
+    let mut bare = String::new();
+    write_message(&mut bare, &message(""));
+    assert!(valid("message", &bare).is_err());
+    assert!(valid("delivery", &delivery(Duration::ZERO).replace("1.2", "1")).is_err());
+}
+
+/// A default namespace around it would.
+#[test]
+fn the_envelope_does_not_change_what_a_payload_means() {
+    let payload = "<p:a xmlns:p='u'><b/></p:a>";
+    let mut out = String::new();
+    write_message(&mut out, &message(payload));
+    assert!(scan(out.as_bytes()).is_ok());
+    let inside = nested(&out, 1);
+    assert_eq!(inside[1].text, payload);
+    assert_eq!(scan(inside[1].text.as_bytes()).unwrap().name, PayloadName::new("u", "a"));
+}

@@ -1,0 +1,246 @@
+//! Plausible records without a pump: who says what, a step at a time.
+
+use std::collections::HashMap;
+
+use organism::clock::Time;
+use organism::envelope::{Disposition, Kind, Message, Payload, Refusal, Rule, Turn};
+use organism::ids::{
+    Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
+};
+use organism::thread::{Closing, Fact, Input, Opener, Opening, Record, Verdict};
+use organism::xml::findings::{Finding, Place};
+use uuid::Uuid;
+
+pub const CORE: &str = "https://xml-pipeline.org/ns/core/v1";
+pub const DESK: &str = "https://example.org/ns/desk/v1";
+/// 2026-11-20T10:00:00Z, in microseconds.
+const START: i64 = 1_795_168_800_000_000;
+
+pub fn name(text: &str) -> ListenerName {
+    ListenerName::parse(text).unwrap()
+}
+
+pub fn thread(text: &str) -> ThreadId {
+    ThreadId::parse(text).unwrap()
+}
+
+/// Writes steps; what it writes is consistent unless a test breaks it.
+#[derive(Default)]
+pub struct Script {
+    seqs: HashMap<ThreadId, u64>,
+    ids: u64,
+    now: i64,
+}
+
+/// One step in the making.
+pub struct Step<'s> {
+    script: &'s mut Script,
+    tree: ThreadId,
+    thread: ThreadId,
+    input: Input,
+    facts: Vec<Fact>,
+}
+
+impl Script {
+    fn id(&mut self) -> MessageId {
+        self.ids += 1;
+        MessageId(Uuid::new_v5(&Uuid::NAMESPACE_OID, &self.ids.to_le_bytes()))
+    }
+
+    pub fn step(&mut self, in_thread: &ThreadId, input: Input) -> Step<'_> {
+        self.now += 137_000;
+        let (tree, thread) = (in_thread.root(), in_thread.clone());
+        Step { script: self, tree, thread, input, facts: Vec::new() }
+    }
+
+    pub fn outcome(&mut self, in_thread: &ThreadId, listener: &str, of: MessageId) -> Step<'_> {
+        let attempt = Attempt { epoch: 1, n: 1 };
+        let call = CallId(of);
+        let listener = name(listener);
+        let input = Input::Outcome { listener, call, attempt, verdicts: Vec::new(), turn: None };
+        let mut step = self.step(in_thread, input);
+        step.facts.push(Fact::Heard { call, attempt });
+        step
+    }
+
+    pub fn boot(&mut self, epoch: u32) -> Record {
+        let mut step =
+            self.step(&ThreadId::organism(), Input::Boot { detail: "started".to_owned() });
+        let journal = Uuid::nil();
+        step.facts.push(Fact::Booted { journal, epoch, config: Digest::of(b"config") });
+        step.end()
+    }
+
+    /// A client's question that opens a tree.
+    pub fn question(&mut self, tree: &ThreadId, text: &str) -> (MessageId, Record) {
+        let id = self.id();
+        let submitted = Input::Submitted {
+            id,
+            client: name("operator"),
+            thread: None,
+            suggested: None,
+            key: None,
+            verdict: Verdict::Passed(Digest::ZERO),
+        };
+        let mut step = self.step(tree, submitted);
+        step.facts.push(Fact::ThreadOpened { thread: tree.clone(), by: name("operator") });
+        let body = format!("<question xmlns=\"{DESK}\">{text}</question>");
+        let id = step.say(Kind::Call, "operator", "researcher", "question", &body, None);
+        (id, step.end())
+    }
+}
+
+impl Step<'_> {
+    pub fn say(
+        &mut self,
+        kind: Kind,
+        from: &str,
+        to: &str,
+        local: &str,
+        payload: &str,
+        call: Option<MessageId>,
+    ) -> MessageId {
+        let id = self.script.id();
+        let seq = self.script.seqs.entry(self.thread.clone()).or_default();
+        *seq += 1;
+        let namespace = if payload.contains(CORE) { CORE } else { DESK };
+        let from = name(from);
+        let opener = Opener::Client { name: from.clone() };
+        let opening =
+            (kind == Kind::Call).then_some(Opening { opener, group: None, forward: false });
+        let message = Message {
+            id,
+            kind,
+            from,
+            to: name(to),
+            thread: self.thread.clone(),
+            seq: *seq,
+            cause: call,
+            call: Some(CallId(call.unwrap_or(id))),
+            time: Time(START + self.script.now),
+            name: PayloadName::new(namespace, local),
+            payload: Payload::new(payload),
+        };
+        self.facts.push(Fact::Accepted { message, opening, key: None });
+        id
+    }
+
+    pub fn dispose(&mut self, message: MessageId, how: Disposition) -> &mut Self {
+        self.facts.push(Fact::Disposed { message, how });
+        self
+    }
+
+    pub fn close(&mut self, call: MessageId, how: Closing) -> &mut Self {
+        self.facts.push(Fact::CallClosed { call: CallId(call), how });
+        self
+    }
+
+    pub fn refuse(&mut self, sender: &str, rule: Rule, message: &str, text: &str) -> &mut Self {
+        self.facts.push(Fact::Refused {
+            sender: name(sender),
+            thread: Some(self.thread.clone()),
+            call: None,
+            refusal: Refusal::new(rule, message, text.as_bytes()),
+        });
+        self
+    }
+
+    pub fn found(&mut self, code: &str, message: &str) -> &mut Self {
+        let place = Place { line: 3, column: 14, offset: 40, path: None };
+        if let Input::Outcome { turn, .. } = &mut self.input {
+            let turn = turn.get_or_insert_with(Turn::default);
+            turn.findings.push(Finding::new(code, place, message));
+        }
+        self
+    }
+
+    /// What follows is said in a child, opened here.
+    pub fn open(&mut self, child: &ThreadId, by: &str) -> &mut Self {
+        self.facts.push(Fact::ThreadOpened { thread: child.clone(), by: name(by) });
+        self
+    }
+
+    pub fn within(&mut self, thread: &ThreadId) -> &mut Self {
+        self.thread = thread.clone();
+        self
+    }
+
+    pub fn end(self) -> Record {
+        Record {
+            position: Position(0),
+            tree: self.tree,
+            previous: Position(0),
+            previous_hash: Digest::ZERO,
+            time: Time(START + self.script.now),
+            input: self.input,
+            facts: self.facts,
+        }
+    }
+}
+
+/// A question, a thought, a search, a refusal the agent recovers from, a subthread, the answer.
+pub fn research(script: &mut Script, root: &str) -> Vec<Record> {
+    let tree = thread(root);
+    let (asked, first) = script.question(&tree, "How is a login checked, &amp; where?");
+    let mut records = vec![first];
+
+    let mut step = script.outcome(&tree, "researcher", asked);
+    let thought = format!("<thinking xmlns=\"{CORE}\">I should look for “login” first.</thinking>");
+    let thought =
+        step.say(Kind::Note, "researcher", "researcher", "thinking", &thought, Some(asked));
+    step.dispose(thought, Disposition::Recorded).dispose(asked, Disposition::Handled);
+    let query = format!("<search xmlns=\"{DESK}\"><query>login</query><path>src</path></search>");
+    let search = step.say(Kind::Call, "researcher", "code-search", "search", &query, None);
+    records.push(step.end());
+
+    let mut step = script.outcome(&tree, "code-search", search);
+    let found = format!(
+        "<results xmlns=\"{DESK}\"><hit file=\"src/auth.rs\" line=\"42\">fn login(name: &amp;str) {{</hit></results>"
+    );
+    let found = step.say(Kind::Reply, "code-search", "researcher", "results", &found, Some(asked));
+    step.dispose(search, Disposition::Handled).close(search, Closing::Completed);
+    records.push(step.end());
+
+    let mut step = script.outcome(&tree, "researcher", asked);
+    step.dispose(found, Disposition::Handled);
+    step.found("unclosed-element", "`<search>` was never closed");
+    let wrong = "<calculate><sum>1+</sum></calculate>";
+    step.refuse("researcher", Rule::SchemaInvalid, "`sum` is not an expression", wrong);
+    let huh =
+        format!("<huh xmlns=\"{CORE}\" code=\"schema-invalid\">`sum` is not an expression</huh>");
+    let huh = step.say(Kind::System, "core", "researcher", "huh", &huh, Some(asked));
+    records.push(step.end());
+
+    let child = tree.child("depth");
+    let mut step = script.outcome(&tree, "researcher", asked);
+    step.dispose(huh, Disposition::Handled).open(&child, "researcher");
+    let spawned = format!(
+        "<thread-spawned xmlns=\"{CORE}\" assigned_id=\"{child}\" parent_id=\"{tree}\" message=\"Thread spawned successfully.\"/>"
+    );
+    let spawned =
+        step.say(Kind::System, "core", "researcher", "thread-spawned", &spawned, Some(asked));
+    step.within(&child);
+    let inner = format!("<question xmlns=\"{DESK}\">What does line 42 call?</question>");
+    let inner = step.say(Kind::Call, "researcher", "researcher", "question", &inner, None);
+    records.push(step.end());
+
+    let mut step = script.outcome(&child, "researcher", inner);
+    let answer = format!("<answer xmlns=\"{DESK}\">It calls verify.</answer>");
+    let answer = step.say(Kind::Reply, "researcher", "researcher", "answer", &answer, Some(inner));
+    step.dispose(answer, Disposition::Recorded).dispose(inner, Disposition::Handled);
+    step.close(inner, Closing::Completed).within(&tree);
+    let result = format!(
+        "<thread-result xmlns=\"{CORE}\" thread_id=\"{child}\" status=\"completed\"><answer xmlns=\"{DESK}\">It calls verify.</answer></thread-result>"
+    );
+    let result =
+        step.say(Kind::System, "core", "researcher", "thread-result", &result, Some(asked));
+    records.push(step.end());
+
+    let mut step = script.outcome(&tree, "researcher", asked);
+    step.dispose(spawned, Disposition::Handled).dispose(result, Disposition::Handled);
+    let last = format!("<answer xmlns=\"{DESK}\">In src/auth.rs:42, by verify.</answer>");
+    let last = step.say(Kind::Reply, "researcher", "operator", "answer", &last, Some(asked));
+    step.dispose(last, Disposition::Recorded).close(asked, Closing::Completed);
+    records.push(step.end());
+    records
+}

@@ -1,0 +1,323 @@
+//! A pump without a disk or a clock: scripted listeners, simulated time, and after every step
+//! the promises that must always hold.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use organism::bus::Delivery;
+use organism::clock::Time;
+use organism::contract::{Contract, Contracts, Role, TreeLimits};
+use organism::envelope::{Disposition, Failure, Kind, Message, Turn};
+use organism::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use organism::pump::core::{Alarm, Core, Effect, Event, Receipt, Submission, Target};
+use organism::pump::gate::Gate;
+use organism::schema::Schemas;
+use organism::thread::{Closing, Fact, Record};
+use uuid::Uuid;
+
+pub const NS: &str = "urn:test:words";
+
+/// `<word xmlns="urn:test:words"><text>…</text></word>`
+pub fn word(local: &str, text: &str) -> String {
+    format!("<{local} xmlns=\"{NS}\"><text>{text}</text></{local}>")
+}
+
+/// A core word as an agent would send it: attributes and content as given.
+pub fn core(local: &str, attributes: &str, content: &str) -> String {
+    format!("<{local} xmlns=\"{}\" {attributes}>{content}</{local}>", organism::system::NAMESPACE)
+}
+
+pub fn name(text: &str) -> ListenerName {
+    ListenerName::parse(text).unwrap()
+}
+
+pub fn names(locals: &[&str]) -> Vec<PayloadName> {
+    locals.iter().map(|local| PayloadName::new(NS, local)).collect()
+}
+
+/// A contract in one line.
+pub fn listener(who: &str, accepts: &[&str], replies: &[&str], peers: &[&str]) -> Contract {
+    contract(who, Role::Listener, accepts, replies, peers)
+}
+
+pub fn agent(who: &str, accepts: &[&str], replies: &[&str], peers: &[&str]) -> Contract {
+    let mut agent = contract(who, Role::Agent, accepts, replies, peers);
+    agent.actions_per_turn = 16;
+    agent
+}
+
+pub fn client(who: &str, peers: &[&str]) -> Contract {
+    contract(who, Role::Client, &[], &[], peers)
+}
+
+fn contract(who: &str, role: Role, accepts: &[&str], replies: &[&str], peers: &[&str]) -> Contract {
+    let mut contract = Contract::new(name(who), role);
+    contract.accepts = names(accepts);
+    contract.replies = names(replies);
+    contract.peers = peers.iter().map(|peer| name(peer)).collect();
+    contract
+}
+
+pub struct World {
+    pub core: Core,
+    pub gate: Gate,
+    pub now: Time,
+    pub records: Vec<Record>,
+    pub deliveries: VecDeque<Delivery>,
+    pub withdrawn: Vec<CallId>,
+    pub results: HashMap<CallId, (Closing, Vec<Arc<Message>>)>,
+    pub alarms: Vec<(Time, Alarm)>,
+    limits: TreeLimits,
+    submissions: u32,
+    receipt: Option<Receipt>,
+}
+
+impl World {
+    pub fn new(contracts: Vec<Contract>) -> Self {
+        Self::with_limits(contracts, TreeLimits::default())
+    }
+
+    pub fn with_limits(contracts: Vec<Contract>, limits: TreeLimits) -> Self {
+        let mut schemas = Schemas::default();
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
+        schemas.add_file(file.as_ref()).unwrap();
+        schemas.add_builtin("core.xsd", organism::system::SCHEMA).unwrap();
+        let contracts = Arc::new(Contracts::new(contracts).unwrap());
+        let core = Core::new(contracts.clone(), limits.clone(), Digest::of(b"config"));
+        let mut world = Self {
+            core,
+            gate: Gate::new(contracts, schemas),
+            now: Time(1_700_000_000_000_000),
+            records: Vec::new(),
+            deliveries: VecDeque::new(),
+            withdrawn: Vec::new(),
+            results: HashMap::new(),
+            alarms: Vec::new(),
+            limits,
+            submissions: 0,
+            receipt: None,
+        };
+        world.boot();
+        world
+    }
+
+    pub fn boot(&mut self) {
+        let epoch = self.core.state().epoch + 1;
+        let journal = Uuid::from_u128(7);
+        self.step(Event::Boot { journal, epoch, detail: "test".to_owned() });
+    }
+
+    /// Dies and starts again from its records alone.
+    pub fn restart(&mut self) {
+        self.core = self.rebuilt();
+        self.deliveries.clear();
+        self.alarms.clear();
+        self.boot();
+    }
+
+    fn rebuilt(&self) -> Core {
+        let contracts = self.gate.contracts.clone();
+        let mut core = Core::new(contracts, self.limits.clone(), Digest::of(b"config"));
+        self.records.iter().for_each(|record| core.replay(record));
+        core
+    }
+
+    pub fn step(&mut self, event: Event) {
+        self.now = self.now.plus(Duration::from_millis(1));
+        let position = Position(self.records.len() as u64 + 1);
+        let mut step = self.core.step(position, self.now, event);
+        for effect in std::mem::take(&mut step.effects) {
+            match effect {
+                Effect::Deliver(delivery) => self.deliveries.push_back(delivery),
+                Effect::Withdraw { call, .. } => self.withdrawn.push(call),
+                Effect::Receipt { receipt, .. } => self.receipt = Some(receipt),
+                Effect::Result { call, how, messages } => {
+                    let twice = self.results.insert(call, (how, messages));
+                    assert!(twice.is_none(), "a second result for {call}");
+                }
+                Effect::Alarm { at, alarm } => self.alarms.push((at, alarm)),
+            }
+        }
+        self.records.extend(step.into_record());
+        self.check_promises();
+    }
+
+    /// What holds after every step, whatever happened.
+    fn check_promises(&self) {
+        assert_eq!(self.rebuilt().state(), self.core.state(), "rebuilt state is live state");
+        let mut seqs: HashMap<&ThreadId, u64> = HashMap::new();
+        let (mut accepted, mut disposed) = (HashSet::new(), HashSet::new());
+        for fact in self.records.iter().flat_map(|record| &record.facts) {
+            match fact {
+                Fact::Accepted { message, .. } => {
+                    let seq = seqs.entry(&message.thread).or_default();
+                    *seq += 1;
+                    assert_eq!(message.seq, *seq, "dense seq in {}", message.thread);
+                    assert!(accepted.insert(message.id), "one message, one id");
+                    if message.from.is_core() {
+                        let valid = self.gate.check_core(message.payload.as_str().as_bytes());
+                        let text = message.payload.as_str();
+                        assert!(valid.is_ok(), "the core wrote {text}: {}", valid.unwrap_err());
+                    }
+                }
+                Fact::Disposed { message, .. } => {
+                    assert!(accepted.contains(message), "disposed of an unknown message");
+                    assert!(disposed.insert(*message), "one disposition each");
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(accepted.len() - disposed.len(), self.core.state().in_flight, "conservation");
+    }
+
+    pub fn submit_to(
+        &mut self,
+        who: &str,
+        target: Target,
+        key: Option<&str>,
+        text: &str,
+    ) -> Receipt {
+        self.submissions += 1;
+        let id = MessageId(Uuid::from_u128(
+            0x0197_0000_0000_7000_8000_0000_0000_0000
+                + u128::from(self.submissions) * 0x9e37_79b9_7f4a_7c15,
+        ));
+        let payload = self.gate.check(&name(who), text.as_bytes());
+        let key = key.map(str::to_owned);
+        let client = name(who);
+        self.step(Event::Submit(Submission { id, client, target, key, payload }));
+        self.receipt.take().unwrap()
+    }
+
+    /// A new thread with one call in it.
+    pub fn open(&mut self, who: &str, text: &str) -> (ThreadId, CallId) {
+        match self.submit_to(who, Target::New { suggested: None }, None, text) {
+            Receipt::Accepted { thread, calls, .. } => (thread, calls[0]),
+            other => panic!("not accepted: {other:?}"),
+        }
+    }
+
+    /// The next delivery, which must be for `who`.
+    pub fn delivery(&mut self, who: &str) -> Delivery {
+        let next = self.deliveries.pop_front();
+        let next = next.unwrap_or_else(|| panic!("nothing is handed over to {who}"));
+        assert_eq!(next.listener.as_str(), who, "handed over to");
+        next
+    }
+
+    /// The next delivery for `who`, wherever it stands among those handed over.
+    pub fn delivery_for(&mut self, who: &str) -> Delivery {
+        let at = self.deliveries.iter().position(|d| d.listener.as_str() == who);
+        let at = at.unwrap_or_else(|| panic!("nothing is handed over to {who}"));
+        self.deliveries.remove(at).unwrap()
+    }
+
+    pub fn answer(&mut self, delivery: &Delivery, payloads: &[String]) {
+        self.answer_turn(delivery, payloads, None);
+    }
+
+    pub fn answer_turn(&mut self, delivery: &Delivery, payloads: &[String], turn: Option<Turn>) {
+        let gated =
+            payloads.iter().map(|text| self.gate.check(&delivery.listener, text.as_bytes()));
+        let payloads = gated.collect();
+        let (call, attempt) = (delivery.call, delivery.attempt);
+        self.step(Event::Outcome { call, attempt, payloads, turn });
+    }
+
+    /// Takes the next delivery, which must be for `who`, and answers it.
+    pub fn play(&mut self, who: &str, payloads: &[String]) -> Delivery {
+        let delivery = self.delivery(who);
+        self.answer(&delivery, payloads);
+        delivery
+    }
+
+    pub fn fail(&mut self, delivery: &Delivery, failure: Failure) {
+        let (call, attempt) = (delivery.call, delivery.attempt);
+        self.step(Event::Failed { call, attempt, failure });
+    }
+
+    /// Lets time pass; alarms and deadlines that come due are stepped, in order.
+    pub fn pass(&mut self, time: Duration) {
+        let until = self.now.plus(time);
+        loop {
+            let alarm = self.alarms.iter().copied().min();
+            let deadline = self.core.next_deadline();
+            let Some((at, alarm)) = [alarm, deadline].into_iter().flatten().min() else { break };
+            if at > until {
+                break;
+            }
+            self.alarms.retain(|set| *set != (at, alarm));
+            self.now = self.now.max(at);
+            self.step(Event::Alarm(alarm));
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// Every message of a thread as `seq kind from>to name text`, with its disposition.
+    pub fn transcript(&self, thread: &ThreadId) -> String {
+        let facts = || self.records.iter().flat_map(|record| &record.facts);
+        let fates: HashMap<MessageId, Disposition> = facts()
+            .filter_map(|fact| match fact {
+                Fact::Disposed { message, how } => Some((*message, *how)),
+                _ => None,
+            })
+            .collect();
+        let mut lines = String::new();
+        for fact in facts() {
+            match fact {
+                Fact::Accepted { message, .. } if message.thread == *thread => {
+                    let fate = fates.get(&message.id).map_or("in flight", |how| how.as_str());
+                    lines.push_str(&format!(
+                        "{} {} {}>{} {} [{fate}]\n",
+                        message.seq,
+                        message.kind.as_str(),
+                        message.from,
+                        message.to,
+                        gist(message),
+                    ));
+                }
+                Fact::Refused { sender, thread: Some(at), refusal, .. } if at == thread => {
+                    lines.push_str(&format!("- refused {sender} {}\n", refusal.rule));
+                }
+                _ => {}
+            }
+        }
+        lines
+    }
+
+    /// What the client got for its call: `how: payloads`.
+    pub fn result(&self, call: CallId) -> String {
+        match self.results.get(&call) {
+            None => "none".to_owned(),
+            Some((how, messages)) => {
+                let gists: Vec<_> = messages.iter().map(|message| gist(message)).collect();
+                format!("{how:?}: {}", gists.join(", ")).to_lowercase()
+            }
+        }
+    }
+}
+
+/// `local(text)` of a test word; `local` with its telling attributes of a core word.
+pub fn gist(message: &Message) -> String {
+    let text = message.payload.as_str();
+    let local = &message.name.local;
+    if message.kind != Kind::System && !message.name.namespace.starts_with("https:") {
+        let inner = text.split_once("<text>").and_then(|(_, rest)| rest.split_once("</text>"));
+        return format!("{local}({})", inner.map_or("", |(inner, _)| inner));
+    }
+    let telling = ["code", "status", "assigned_id", "unknown_id", "kept_messages", "label", "for"];
+    let attributes = telling.iter().filter_map(|name| {
+        let (_, rest) = text.split_once(&format!(" {name}=\""))?;
+        let (value, _) = rest.split_once('"')?;
+        Some(format!(" {value}"))
+    });
+    let first: String = attributes.take(2).collect();
+    format!("{local}{first}")
+}
+
+/// The gists of what is new in a delivery.
+pub fn fresh(delivery: &Delivery) -> Vec<String> {
+    let skip = delivery.messages.len() - delivery.fresh;
+    delivery.messages[skip..].iter().map(|message| gist(message)).collect()
+}
