@@ -53,7 +53,7 @@ fn a_completion_and_an_own_final_are_passed_on_with_their_namespace() {
 fn every_action_is_passed_on_in_order_so_that_each_excess_one_is_refused_visibly() {
     check("<query>a</query> and <query>b</query>", expect![[r#"
         <query xmlns="https://xml-pipeline.org/ns/test-tools/v1">a</query>
-        broken 1: turn-too-large | <query>b</query>
+        <query xmlns="https://xml-pipeline.org/ns/test-tools/v1">b</query>
     "#]]);
 }
 
@@ -98,7 +98,7 @@ fn a_turn_of_notes_only_is_no_mistake() {
         <thinking xmlns="https://xml-pipeline.org/ns/core/v1">Still looking.</thinking>
     "#]]);
     check("Here goes. <progress>half way</progress>", expect![[r#"
-        broken 0: turn-too-large | <progress>half way</progress>
+        <progress xmlns="https://xml-pipeline.org/ns/core/v1">half way</progress>
     "#]]);
 }
 
