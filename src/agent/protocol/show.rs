@@ -93,11 +93,16 @@ fn system_payload(message: &Message, answered: Option<&Answered>) -> String {
     match (&*message.name.local, asked) {
         ("huh", _) if core => huh(payload, asked),
         ("system-error", Some(name)) if core => {
-            result(Some(name), None, &failure(&system_error(payload)))
+            result(Some(name), leg(payload).as_deref(), &failure(&system_error(payload)))
         }
-        ("ack", Some(name)) if core => result(Some(name), None, "acknowledged"),
+        ("ack", Some(name)) if core => result(Some(name), leg(payload).as_deref(), "acknowledged"),
         _ => inert(payload),
     }
+}
+
+/// Which of several peers that were asked at once a core word is about.
+fn leg(payload: &str) -> Option<String> {
+    Element::read(payload)?.attribute("from").map(str::to_owned)
 }
 
 /// The feedback to a payload that was not accepted, or to a turn without one.
