@@ -92,7 +92,8 @@ fn a_self_message_is_seen_by_the_next_turn() {
         2 self thinker>thinker plan(step two) [handled]
         3 self thinker>thinker plan(step three) [handled]
         4 reply thinker>desk answer(a) [recorded]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
 }
 
 /// O9: notes are on record, nobody handles them, and they never end a turn. T2
@@ -110,7 +111,8 @@ fn a_turn_of_notes_only_goes_on() {
         3 note thinker>thinker progress [recorded]
         4 note thinker>thinker thinking [recorded]
         5 reply thinker>desk answer(a) [recorded]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
 }
 
 /// O8: a checklist is recorded as it is and blocks nothing.
@@ -125,14 +127,14 @@ fn a_checklist_is_recorded_and_never_holds_back_a_final() {
         1 call desk>thinker plan(p) [handled]
         2 note thinker>thinker todo-until [recorded]
         3 reply thinker>desk answer(a) [recorded]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
     let facts = world.records.iter().flat_map(|record| record.payloads());
     assert!(facts.into_iter().any(|payload| payload.as_str() == list), "verbatim");
 }
 
-/// O3: the final closes the call; what is still open beneath it falls, and answers late.
 #[test]
-fn a_reply_closes_the_call_and_what_is_beneath_answers_late() {
+fn a_call_that_ends_takes_what_is_beneath_with_it_and_answers_are_late() {
     let mut world = desk();
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("ask", "w"), word("look", "q")]);
@@ -158,11 +160,13 @@ fn a_reply_closes_the_call_and_what_is_beneath_answers_late() {
         10 system core>writer timer-cancelled [recorded]
         11 system core>desk system-error cancelled [recorded]
         12 reply counter>finder counted(9) [late]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
 }
 
+/// O3, O7: the final closes the call.
 #[test]
-fn calls_still_open_when_a_listener_replies_are_cancelled() {
+fn a_timer_does_not_wake_while_a_call_is_out() {
     let mut world = World::new(vec![
         client("desk", &["thinker"]),
         agent("thinker", &["plan"], &["answer"], &["finder", "counter"]),
@@ -187,7 +191,8 @@ fn calls_still_open_when_a_listener_replies_are_cancelled() {
         5 system core>thinker timer-fired [handled]
         6 system core>thinker system-error listener-failed [handled]
         7 reply thinker>desk answer(a) [recorded]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
 }
 
 #[test]
@@ -201,7 +206,8 @@ fn a_call_beside_a_reply_is_refused_and_never_opened() {
         1 call desk>finder look(q) [handled]
         - refused finder call-beside-reply
         2 reply finder>desk found(f) [recorded]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("look", "q"), word("answer", "a"), word("plan", "more")]);
     assert_eq!(world.result(call), "completed: answer(a)");
@@ -212,7 +218,8 @@ fn a_call_beside_a_reply_is_refused_and_never_opened() {
         - refused thinker call-beside-reply
         3 system core>thinker huh call-beside-reply [late]
         4 reply thinker>desk answer(a) [recorded]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
 }
 
 #[test]

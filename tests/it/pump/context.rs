@@ -68,7 +68,10 @@ fn the_turn_that_asks_is_not_among_what_it_keeps() {
 #[test]
 fn keeping_nothing_is_refused_by_the_gate() {
     let mut world = world();
-    world.play("thinker", &[clear(0), core("clear-context", "", ""), core("clear-context", "keep=\"-1\"", "")]);
+    world.play(
+        "thinker",
+        &[clear(0), core("clear-context", "", ""), core("clear-context", "keep=\"-1\"", "")],
+    );
     let woken = fresh(&world.delivery("thinker"));
     assert_eq!(woken, ["huh schema-invalid", "huh schema-invalid", "huh schema-invalid"]);
 }

@@ -53,7 +53,8 @@ fn a_crash_is_tried_again_until_the_attempts_are_used_up() {
     expect![[r#"
         1 call desk>finder look(q) [failed]
         2 system core>desk system-error listener-failed [recorded]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
 }
 
 #[test]
@@ -110,7 +111,8 @@ fn a_timeout_ends_the_call_and_its_answer_is_late() {
         2 system core>desk system-error timeout [recorded]
         3 reply finder>desk found(f) [late]
         - refused finder call-closed
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
 }
 
 #[test]
@@ -159,7 +161,8 @@ fn an_answer_to_an_outdated_attempt_is_refused_visibly() {
         1 call desk>finder look(q) [handled]
         - refused finder stale-attempt
         2 reply finder>desk found(new) [recorded]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
 }
 
 /// Law 4: the caller hears that it failed; the reason is on record.
@@ -199,7 +202,8 @@ fn a_listener_that_emits_rubbish_has_its_call_ended() {
             "finder reserved-name",
             "finder call-closed",
         ]
-    "#]].assert_eq(&format!("{rules:#?}\n"));
+    "#]]
+    .assert_eq(&format!("{rules:#?}\n"));
 }
 
 /// Section 6: a forged system payload is refused under its true sender, and never shown as one.
@@ -234,7 +238,8 @@ fn a_fault_never_answers_a_fault() {
         2 call finder>counter count(n) [failed]
         3 system core>finder system-error listener-failed [failed]
         4 system core>desk system-error listener-failed [recorded]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
 }
 
 /// T6, T14: one by one, in order, each with its reason.
@@ -258,7 +263,8 @@ fn excess_actions_are_refused_one_by_one() {
         - refused thinker excess-action
         5 system core>thinker huh excess-action [in flight]
         6 reply finder>thinker found(1) [in flight]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
 }
 
 /// T11, T15: what was no payload is told in one `huh`; a broken one in its own, in its place.
@@ -268,8 +274,10 @@ fn broken_actions_and_findings_are_fed_back() {
     world.open("desk", &word("plan", "p"));
     let delivery = world.delivery("thinker");
     let place = Place { line: 1, column: 7, ..Place::default() };
-    let finding = |code: &str| Finding::new(code, place.clone(), "did not contain a valid XML action");
-    let broken = Broken { index: 1, attempt: "<look><te".to_owned(), finding: finding("cut-short") };
+    let finding =
+        |code: &str| Finding::new(code, place.clone(), "did not contain a valid XML action");
+    let broken =
+        Broken { index: 1, attempt: "<look><te".to_owned(), finding: finding("cut-short") };
     let turn = Turn {
         note: core("model-turn", "", ""),
         findings: vec![finding("no-action"), finding("unclosed")],
@@ -288,7 +296,8 @@ fn broken_actions_and_findings_are_fed_back() {
             "found(2)",
             "huh no-action",
         ]
-    "#]].assert_eq(&format!("{:#?}\n", fresh(&woken)));
+    "#]]
+    .assert_eq(&format!("{:#?}\n", fresh(&woken)));
     assert_eq!(world.refusals(), ["thinker malformed-action"]);
 }
 
@@ -316,5 +325,6 @@ fn the_last_turn_spent_is_a_typed_failure() {
             "no turn held a valid action, and the last one is used up</system-error>",
             "the last turn is used up after a call, without a final answer</system-error>",
         ]
-    "#]].assert_eq(&format!("{texts:#?}\n"));
+    "#]]
+    .assert_eq(&format!("{texts:#?}\n"));
 }

@@ -47,7 +47,8 @@ fn a_chain_of_three_gives_the_last_result_without_waking_anybody() {
         6 reply third>second counted(42) [handled]
         7 reply second>first counted(42) [handled]
         8 reply first>desk counted(42) [recorded]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
 }
 
 /// Law 4: a fault goes all the way up.
@@ -60,6 +61,34 @@ fn a_fault_passes_through_a_chain() {
     world.fail(&last, Failure::Garbage { detail: "?".to_owned() });
     assert!(world.deliveries.is_empty());
     assert_eq!(world.result(call), "failed: system-error listener-failed");
+}
+
+/// A reply closes the call; what is still open beneath is cancelled, and answers late.
+#[test]
+fn a_forwarded_result_cancels_the_calls_beside_it() {
+    let mut first = forwarder("first", "secret", "ann");
+    first.peers.push(super::world::name("bob"));
+    let mut world = World::new(vec![
+        client("desk", &["first"]),
+        first,
+        listener("ann", &["count"], &["counted"], &[]),
+        listener("bob", &["vote"], &["ballot"], &[]),
+    ]);
+    let (thread, call) = world.open("desk", &word("secret", "0"));
+    world.play("first", &[word("vote", "?"), word("count", "1")]);
+    let bob = world.delivery_for("bob");
+    world.play("ann", &[word("counted", "1")]);
+    assert_eq!(world.result(call), "completed: counted(1)");
+    assert_eq!(world.withdrawn, [bob.call]);
+    world.answer(&bob, &[word("ballot", "b")]);
+    expect![[r#"
+        1 call desk>first secret(0) [handled]
+        2 call first>bob vote(?) [cancelled]
+        3 call first>ann count(1) [handled]
+        4 reply ann>first counted(1) [handled]
+        5 reply first>desk counted(1) [recorded]
+        6 reply bob>first ballot(b) [late]
+    "#]].assert_eq(&world.transcript(&thread));
 }
 
 #[test]

@@ -78,7 +78,8 @@ fn first_gives_the_first_reply_and_cancels_the_rest() {
         6 system core>thinker ack bob [cancelled]
         7 reply cid>thinker ballot(c) [handled]
         8 reply thinker>desk answer(a) [recorded]
-    "#]].assert_eq(&world.transcript(&woken.thread));
+    "#]]
+    .assert_eq(&world.transcript(&woken.thread));
 }
 
 #[test]
@@ -86,11 +87,19 @@ fn first_withdraws_the_legs_that_are_still_at_work_and_their_answers_are_late() 
     let mut world = asked(Gather::First);
     let [ann, bob, cid] = ["ann", "bob", "cid"].map(|who| world.delivery(who));
     world.answer(&bob, &[word("ballot", "b")]);
-    assert_eq!(world.withdrawn, [cid.call, ann.call]);
+    assert_eq!(world.withdrawn, [ann.call, cid.call]);
     assert_eq!(fresh(&world.delivery("thinker")), ["ballot(b)"]);
     world.answer(&ann, &[word("ballot", "a")]);
     world.fail(&cid, no());
-    expect![[""]].assert_eq(&world.transcript(&bob.thread));
+    expect![[r#"
+        1 call desk>thinker plan(p) [handled]
+        2 call thinker>ann vote(?) [cancelled]
+        3 call thinker>bob vote(?) [handled]
+        4 call thinker>cid vote(?) [cancelled]
+        5 reply bob>thinker ballot(b) [in flight]
+        6 reply ann>thinker ballot(a) [late]
+    "#]]
+    .assert_eq(&world.transcript(&bob.thread));
 }
 
 #[test]

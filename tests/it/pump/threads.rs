@@ -60,7 +60,8 @@ fn a_spawned_thread_returns_its_result_to_the_spawner() {
     let woken = world.play("thinker", &[word("answer", "a")]);
     expect![[r#"
         ["thread-spawned sess-htzzwjll.research", "waiting all", "thread-result completed"]
-    "#]].assert_eq(&format!("{:?}\n", fresh(&woken)));
+    "#]]
+    .assert_eq(&format!("{:?}\n", fresh(&woken)));
     assert_eq!(world.result(call), "completed: answer(a)");
     expect![[r#"
         1 call desk>thinker plan(p) [handled]
@@ -70,11 +71,13 @@ fn a_spawned_thread_returns_its_result_to_the_spawner() {
         5 system core>thinker waiting all [handled]
         6 system core>thinker thread-result completed [handled]
         7 reply thinker>desk answer(a) [recorded]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
     expect![[r#"
         1 call thinker>writer ask(w) [handled]
         2 reply writer>thinker report(r) [recorded]
-    "#]].assert_eq(&world.transcript(&child));
+    "#]]
+    .assert_eq(&world.transcript(&child));
     let payloads = woken.messages.iter().map(|message| message.payload.as_str());
     let spawned = payloads.clone().find(|text| text.contains("thread-spawned")).unwrap();
     let expected = format!(
@@ -95,7 +98,8 @@ fn a_thread_without_initial_payload_is_open_and_idle() {
     assert_eq!(finder.thread, thread.child("idle"));
     expect![[r#"
         1 call thinker>finder look(q) [in flight]
-    "#]].assert_eq(&world.transcript(&thread.child("idle")));
+    "#]]
+    .assert_eq(&world.transcript(&thread.child("idle")));
 }
 
 #[test]
@@ -103,7 +107,8 @@ fn a_taken_label_is_numbered_and_no_label_gives_a_short_one() {
     let mut world = world();
     world.open("desk", &word("plan", "p"));
     let long = "x".repeat(64);
-    let spawns = [spawn("a", ""), spawn("a", ""), spawn("a", ""), spawn(&long, ""), spawn(&long, "")];
+    let spawns =
+        [spawn("a", ""), spawn("a", ""), spawn("a", ""), spawn(&long, ""), spawn(&long, "")];
     world.play("thinker", &spawns);
     world.play("thinker", &[spawn("", ""), spawn("a-1", "")]);
     let labels = threads(&world);
@@ -133,7 +138,10 @@ fn an_agent_may_spawn_itself() {
     let (thread, _) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[spawn("sub", &word("plan", "smaller")), core("wait", "", "")]);
     let inner = world.play("thinker", &[word("answer", "part")]);
-    assert_eq!((inner.thread.clone(), fresh(&inner)), (thread.child("sub"), vec!["plan(smaller)".to_owned()]));
+    assert_eq!(
+        (inner.thread.clone(), fresh(&inner)),
+        (thread.child("sub"), vec!["plan(smaller)".to_owned()])
+    );
     let outer = world.delivery("thinker");
     assert_eq!(outer.thread, thread);
     assert!(fresh(&outer).contains(&"thread-result completed".to_owned()));
@@ -144,7 +152,8 @@ fn an_initial_payload_that_the_gate_refuses_creates_no_thread() {
     let mut world = world();
     world.open("desk", &word("plan", "p"));
     let invalid = format!("<look xmlns=\"{NS}\"/>");
-    let bad = [spawn("a", &invalid), spawn("b", &word("vote", "x")), spawn("c", &word("answer", "x"))];
+    let bad =
+        [spawn("a", &invalid), spawn("b", &word("vote", "x")), spawn("c", &word("answer", "x"))];
     world.play("thinker", &bad);
     let woken = world.delivery("thinker");
     assert_eq!(
@@ -160,7 +169,7 @@ fn children_run_on_after_their_spawner_has_closed_and_their_result_is_late() {
     let mut world = world();
     let (thread, first) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[spawn("sub", &word("ask", "w"))]);
-    let writer = world.delivery("writer");
+    let writer = world.delivery_for("writer");
     world.play("thinker", &[word("answer", "a")]);
     assert_eq!(world.result(first), "completed: answer(a)");
     assert!(world.withdrawn.is_empty());
@@ -172,7 +181,8 @@ fn children_run_on_after_their_spawner_has_closed_and_their_result_is_late() {
         3 system core>thinker thread-spawned sess-htzzwjll.sub [handled]
         4 reply thinker>desk answer(a) [recorded]
         5 system core>thinker thread-result completed [late]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
     let second = world.say("desk", &thread, &word("plan", "and now"));
     let woken = world.play("thinker", &[word("answer", "b")]);
     assert_eq!(fresh(&woken), ["plan(and now)"]);
@@ -185,18 +195,32 @@ fn a_thread_result_says_how_the_work_ended_and_carries_its_payloads_byte_for_byt
         format!("<n:report xmlns:n=\"{NS}\" >\n  <n:text a=\"\">&lt;b/&gt; &#65; <![CDATA[c]]></n:text></n:report>")
             .replace(" a=\"\"", "");
     let ends: [(&str, Box<dyn Fn(&mut World)>, &str); 3] = [
-        ("completed", Box::new({
-            let text = unqualified.clone();
-            move |world| { world.play("writer", &[text.clone()]); }
-        }), &unqualified),
-        ("failed", Box::new(|world| {
-            let writer = world.delivery("writer");
-            world.fail(&writer, Failure::Refused { detail: "no".to_owned() });
-        }), "<system-error xmlns=\"https://xml-pipeline.org/ns/core/v1\" code=\"listener-failed\""),
-        ("cancelled", Box::new(|world| {
-            let child = world.deliveries[0].thread.clone();
-            world.cancel(&child);
-        }), "<system-error xmlns=\"https://xml-pipeline.org/ns/core/v1\" code=\"cancelled\""),
+        (
+            "completed",
+            Box::new({
+                let text = unqualified.clone();
+                move |world| {
+                    world.play("writer", &[text.clone()]);
+                }
+            }),
+            &unqualified,
+        ),
+        (
+            "failed",
+            Box::new(|world| {
+                let writer = world.delivery("writer");
+                world.fail(&writer, Failure::Refused { detail: "no".to_owned() });
+            }),
+            "<system-error xmlns=\"https://xml-pipeline.org/ns/core/v1\" code=\"listener-failed\"",
+        ),
+        (
+            "cancelled",
+            Box::new(|world| {
+                let child = world.deliveries[0].thread.clone();
+                world.cancel(&child);
+            }),
+            "<system-error xmlns=\"https://xml-pipeline.org/ns/core/v1\" code=\"cancelled\"",
+        ),
     ];
     for (status, end, inside) in ends {
         let mut world = world();
@@ -223,8 +247,17 @@ fn sending_into_any_thread_but_a_descendant_answers_with_the_same_bytes() {
     let (thread, _) = world.open("desk", &word("plan", "p"));
     let foreign_child = format!("{foreign}.sub");
     let ids = [
-        foreign.as_str(), &foreign_child, thread.as_str(), "sess-organism", "sess-nothere1",
-        &format!("{thread}.nope"), "", "..", "sess-", "../../etc", "SESS-ABCDEFGH",
+        foreign.as_str(),
+        &foreign_child,
+        thread.as_str(),
+        "sess-organism",
+        "sess-nothere1",
+        &format!("{thread}.nope"),
+        "",
+        "..",
+        "sess-",
+        "../../etc",
+        "SESS-ABCDEFGH",
     ]
     .map(str::to_owned);
     for (count, id) in ids.iter().enumerate() {
@@ -260,7 +293,8 @@ fn a_payload_sent_into_a_descendant_opens_a_call_there() {
     expect![[r#"
         1 call thinker>writer ask(w) [handled]
         2 reply writer>thinker report(r) [recorded]
-    "#]].assert_eq(&world.transcript(&ThreadId::parse(&deep).unwrap()));
+    "#]]
+    .assert_eq(&world.transcript(&ThreadId::parse(&deep).unwrap()));
 }
 
 /// Law 5: no thread is ever created implicitly.

@@ -45,13 +45,17 @@ fn a_timer_is_answered_at_once_and_fires_in_time() {
         5 system core>thinker waiting all [handled]
         6 system core>thinker timer-fired tea [handled]
         7 reply thinker>desk answer(a) [recorded]
-    "#]].assert_eq(&world.transcript(&asked.thread));
+    "#]]
+    .assert_eq(&world.transcript(&asked.thread));
 }
 
 #[test]
 fn a_time_that_is_past_fires_at_once() {
     let mut world = world();
-    world.play("thinker", &[core("set-timer", "at=\"2001-01-01T00:00:00Z\"", ""), core("wait", "", "")]);
+    world.play(
+        "thinker",
+        &[core("set-timer", "at=\"2001-01-01T00:00:00Z\"", ""), core("wait", "", "")],
+    );
     world.pass(Duration::ZERO);
     assert_eq!(fresh(&world.delivery("thinker")), ["timer-set", "waiting all", "timer-fired"]);
 }
@@ -107,7 +111,8 @@ fn closing_a_call_cancels_its_timers_on_record() {
         3 system core>thinker timer-set tea [handled]
         4 reply thinker>desk answer(a) [recorded]
         5 system core>thinker timer-cancelled tea [recorded]
-    "#]].assert_eq(&world.transcript(&asked.thread));
+    "#]]
+    .assert_eq(&world.transcript(&asked.thread));
     assert!(world.core.state().tree(&asked.thread).unwrap().timers.is_empty());
 }
 

@@ -48,7 +48,8 @@ fn waiting_for_all_ends_when_the_last_thread_is_done() {
             "thread-result completed",
             "thread-result completed",
         ]
-    "#]].assert_eq(&format!("{:#?}\n", fresh(&woken)));
+    "#]]
+    .assert_eq(&format!("{:#?}\n", fresh(&woken)));
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn what_was_done_while_the_agent_spoke_satisfies_its_wait() {
     let speaking = world.delivery("thinker");
     world.answer(&writer, &[word("report", "r")]);
     world.answer(&speaking, &[wait("any")]);
-    assert_eq!(fresh(&world.delivery("thinker")), ["thread-result completed", "waiting any"]);
+    assert_eq!(fresh(&world.delivery("thinker")), ["waiting any", "thread-result completed"]);
 }
 
 /// A warning is no thread and no timer.
