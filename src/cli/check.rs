@@ -26,6 +26,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Ok(config) => {
             print!("{}", screen(&config));
+            for warning in config.schemas.warnings() {
+                eprintln!("\nnote: {}:{}: {}", warning.file, warning.line, warning.message);
+            }
             Ok(Exit::Done.into())
         }
         Err(found) if args.json => problems::report_json(&found),
@@ -119,7 +122,8 @@ fn listener(config: &Config, contract: &Contract) -> String {
     let program = process.and_then(|process| process.command.first());
     let by = program.map(|program| format!("; runs {program}")).unwrap_or_default();
     let times = process.filter(|process| process.instances > 1);
-    let times = times.map(|process| format!(" ×{}", process.instances)).unwrap_or_default();
+    let times =
+        times.map(|process| format!(" ({} instances)", process.instances)).unwrap_or_default();
     let peers = match contract.peers.is_empty() {
         true => String::new(),
         false => format!("; {}", peers(contract)),

@@ -1,12 +1,16 @@
 //! Draws a config's problems: for a terminal in colour, for anything else in plain ASCII, for
 //! programs as JSON.
 
+use std::fmt;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use miette::{GraphicalReportHandler, GraphicalTheme, ThemeCharacters, ThemeStyles};
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteError,
+    MietteSpanContents, SourceCode, SourceSpan, SpanContents, ThemeCharacters, ThemeStyles,
+};
 
-use crate::config::Problems;
+use crate::config::{Problem, Problems};
 
 use super::Exit;
 
@@ -33,6 +37,58 @@ pub fn report_json(problems: &Problems) -> anyhow::Result<ExitCode> {
     Ok(Exit::Config.into())
 }
 
+/// A problem beneath its own headline: the place and code stand there already.
+#[derive(Debug)]
+struct Drawn<'a>(&'a Problem);
+
+impl fmt::Display for Drawn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl std::error::Error for Drawn<'_> {}
+
+impl Diagnostic for Drawn<'_> {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.0.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        (!self.0.place.source.shown().inner().is_empty()).then_some(self)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let span = self.0.place.span.clone();
+        Some(Box::new(std::iter::once(LabeledSpan::new_with_span(None, span))))
+    }
+}
+
+/// The problem's source, but for columns: they count characters here, not bytes.
+impl SourceCode for Drawn<'_> {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        before: usize,
+        after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let source = &self.0.place.source;
+        let read = source.shown().read_span(span, before, after)?;
+        if (before, after) != (0, 0) {
+            return Ok(read);
+        }
+        let (line, column) = self.0.place.line_and_column();
+        Ok(Box::new(MietteSpanContents::new_named(
+            source.name().to_owned(),
+            read.data(),
+            *read.span(),
+            line.saturating_sub(1) as usize,
+            column.saturating_sub(1) as usize,
+            read.line_count(),
+        )))
+    }
+}
+
 fn ascii() -> GraphicalTheme {
     GraphicalTheme { characters: ThemeCharacters::ascii(), styles: ThemeStyles::none() }
 }
@@ -42,13 +98,13 @@ fn draw(problems: &Problems, theme: GraphicalTheme) -> String {
         .with_width(COLUMNS)
         .with_links(false)
         .without_cause_chain()
-        .with_context_lines(0);
+        .with_context_lines(1);
     let mut out = String::new();
     for problem in problems.iter() {
         let (line, column) = problem.place.line_and_column();
         let name = problem.place.source.name();
         out.push_str(&format!("{name}:{line}:{column}: {}\n", problem.code));
-        if handler.render_report(&mut out, problem).is_err() {
+        if handler.render_report(&mut out, &Drawn(problem)).is_err() {
             out.push_str(&format!("{}\n", problem.message));
         }
         out.push('\n');

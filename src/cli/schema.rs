@@ -260,14 +260,49 @@ fn chosen(file: &SchemaFile, wanted: Option<&str>) -> anyhow::Result<Vec<Payload
 }
 
 fn describe(args: &One) -> anyhow::Result<ExitCode> {
-    let _ = chosen(&open(&args.schema)?, args.payload.as_deref())?;
+    let file = open(&args.schema)?;
+    let chosen = chosen(&file, args.payload.as_deref())?;
+    let all: Vec<_> = chosen.iter().map(|name| file.describe(name)).collect();
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&all)?);
+    } else {
+        let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
+        print!("{}", texts.join("\n"));
+    }
     Ok(Exit::Done.into())
 }
 
 fn example(args: &One) -> anyhow::Result<ExitCode> {
-    describe(args)
+    let file = open(&args.schema)?;
+    let mut exit = Exit::Done;
+    for name in chosen(&file, args.payload.as_deref())? {
+        match file.example(&name) {
+            Some(example) if args.json => {
+                let line = serde_json::json!({"name": name, "example": example});
+                println!("{line}");
+            }
+            Some(example) => println!("{example}"),
+            None => {
+                eprintln!(
+                    "{}: no example of `{name}` could be made up; give one in <xs:appinfo><example>",
+                    file.label()
+                );
+                exit = Exit::InvalidData;
+            }
+        }
+    }
+    Ok(exit.into())
 }
 
 fn json(args: &One) -> anyhow::Result<ExitCode> {
-    describe(args)
+    let file = open(&args.schema)?;
+    let chosen = chosen(&file, args.payload.as_deref())?;
+    if let ([name], true) = (chosen.as_slice(), args.payload.is_some()) {
+        println!("{}", serde_json::to_string_pretty(&file.json(name))?);
+        return Ok(Exit::Done.into());
+    }
+    let all: serde_json::Map<String, serde_json::Value> =
+        chosen.iter().map(|name| (name.to_string(), file.json(name))).collect();
+    println!("{}", serde_json::to_string_pretty(&all)?);
+    Ok(Exit::Done.into())
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::ids::Digest;
 
+use super::members::{Agent, Declared, Model};
 use super::payloads::Payloads;
 use super::problem::{Code, Problem, Problems};
-use super::sections::{Agent, Declared, Model};
 use super::tree::{At, Text};
 use super::{AgentSpec, ModelSpec, Provider, file};
 

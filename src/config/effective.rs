@@ -9,7 +9,7 @@ use crate::contract::{Contract, TreeLimits};
 use crate::ids::Digest;
 
 use super::agents::digest_of;
-use super::sections::Declared;
+use super::members::Declared;
 use super::{AgentSpec, ModelSpec, Provider};
 
 #[derive(Serialize)]

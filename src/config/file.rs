@@ -67,8 +67,7 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> Problems {
     let utf16 = bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]);
     let text: String = bytes.utf8_chunks().next().map(|c| c.valid().to_owned()).unwrap_or_default();
     // The text before the bad byte gives the place; none of it is shown.
-    let everything = 0..text.len();
-    let source = Source::masking(shown, text, &[everything]);
+    let source = Source::hidden(shown, text);
     let place = Place::new(&source, good..good);
     let help = if utf16 {
         "this looks like UTF-16; save the file as UTF-8"

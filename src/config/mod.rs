@@ -9,6 +9,7 @@ mod effective;
 mod file;
 mod keys;
 mod mask;
+mod members;
 mod names;
 mod overrides;
 mod payloads;
@@ -21,6 +22,7 @@ mod surroundings;
 mod syntax;
 mod tree;
 mod variables;
+mod vocabulary;
 
 use std::path::{Path, PathBuf};
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::contract::Role;
 
 use super::keys::nearest;
+use super::members::Declared;
 use super::problem::{Code, Problem, Problems};
-use super::sections::{Declared, Sections};
+use super::sections::Sections;
 use super::source::{Place, Source};
 use super::tree::{At, Text};
 

@@ -3,8 +3,6 @@
 //! Names are written in capitals with `_` for `-`. An override only changes members the file
 //! has; one that fits nothing is a problem, so that a typo never passes in silence.
 
-use std::ops::Range;
-
 use super::keys::{Kind, SECTIONS, Section, is_private, nearest};
 use super::problem::{Code, Problem, Problems};
 use super::source::{Place, Source};
@@ -70,8 +68,7 @@ fn set(root: &mut Table, variable: &str, path: &str, value: &str) -> Option<()> 
 /// The value of a variable is shown only where it is surely nothing private.
 fn source_of(variable: &str, value: &str) -> std::sync::Arc<Source> {
     let public = !variable.contains("__ENV__") && !variable.contains("__PROMPT__");
-    let hidden: &[Range<usize>] = if public { &[] } else { &[0..usize::MAX] };
-    Source::masking(variable, value, hidden)
+    if public { Source::new(variable, value) } else { Source::hidden(variable, value) }
 }
 
 fn shouted(name: &str) -> String {
@@ -125,7 +122,7 @@ fn node(source: &std::sync::Arc<Source>, kind: Kind, value: &str, private: bool)
 }
 
 fn unknown(root: &Table, variable: &str, value: &str) -> Problem {
-    let place = Place::start(&Source::masking(variable, value, &[0..usize::MAX]));
+    let place = Place::start(&Source::hidden(variable, value));
     let known = all(root);
     let near = nearest(variable, known.iter().map(String::as_str));
     let help = match near {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use miette::{Diagnostic, LabeledSpan, SourceCode};
 use serde::Serialize;
 
 use super::source::Place;
@@ -118,22 +117,6 @@ impl fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
-
-impl Diagnostic for Problem {
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
-    }
-
-    fn source_code(&self) -> Option<&dyn SourceCode> {
-        let shown = self.place.source.shown();
-        (!shown.inner().is_empty()).then_some(shown)
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        let span = self.place.span.clone();
-        Some(Box::new(std::iter::once(LabeledSpan::new_with_span(None, span))))
-    }
-}
 
 impl Serialize for Problem {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {

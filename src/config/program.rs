@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::keys::nearest;
+use super::members::{Declared, Process};
 use super::problem::{Code, Problem, Problems};
-use super::sections::{Declared, Process};
 use super::surroundings::Surroundings;
 use super::tree::{At, Text};
 use super::{ProcessSpec, Secret, file};
@@ -56,7 +56,8 @@ fn find(
         search_path(directory, around).into_iter().map(|place| place.join(name)).collect()
     };
     if let Some(found) = places.iter().find(|path| is_executable(path)) {
-        return Some(found.clone());
+        // `./run` beside the config is the config's directory and `run`.
+        return Some(found.components().collect());
     }
     let problem = if places.iter().any(|path| path.is_file()) {
         let message = format!("`{written}` cannot be executed");

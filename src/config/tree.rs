@@ -20,6 +20,12 @@ pub(super) struct At<T> {
     pub place: Place,
 }
 
+impl<T> At<T> {
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> At<U> {
+        At { value: f(self.value), place: self.place }
+    }
+}
+
 /// A string after its variables are filled in. Messages quote `written`: what a variable held
 /// is nobody's business.
 #[derive(Debug, Clone, PartialEq, Eq)]

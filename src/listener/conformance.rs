@@ -16,7 +16,9 @@ use crate::envelope::{Failure, Kind, Message, Payload};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::limits;
 
-/// How long a listener that has nothing to say is listened to.
+/// How long a listener that has nothing to say is listened to: while it starts, and after an
+/// answer.
+const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
 
 /// A payload to try a listener with.
@@ -40,7 +42,7 @@ pub struct Check {
 }
 
 /// Tries `command` with every request, in order; `report` hears of each check as it is done.
-/// Stops early when nothing more can be learnt. True when all went well.
+/// Stops early when nothing more can be learnt. True when all went well and something was asked.
 pub async fn run(
     command: Vec<String>,
     requests: &[Request],
@@ -56,25 +58,27 @@ pub async fn run(
         report(&Check { claim, verdict });
         is_good
     };
-    if !done("starts, and is quiet until it is asked (2)".to_owned(), trial.quiet().await) {
+    if !done("starts, and is quiet until it is asked (2)".to_owned(), trial.quiet(QUIET_AT_START).await) {
         return false;
     }
+    let mut answerable = None;
     for request in requests {
         let answered = trial.answered(request, judge).await;
-        if !done(format!("answers {} (4)", request.name), answered) {
-            trial.again().await;
+        if done(format!("answers {} (4)", request.name), answered) {
+            answerable = answerable.or(Some(request));
+        } else {
+            trial.again();
         }
     }
-    let Some(first) = requests.first() else { return good };
-    let twice = trial.twice(first, judge).await;
-    if !done("answers two requests in a row (2)".to_owned(), twice) {
-        trial.again().await;
-    }
-    done("is quiet after its answer (2)".to_owned(), trial.quiet().await);
-    trial.again().await;
-    done("goes on after a cancel (6)".to_owned(), trial.cancelled(first, judge).await);
-    trial.again().await;
-    done("ends when its input is closed (8)".to_owned(), trial.ended(first, judge).await);
+    // The rest can only be tried with a request that is answered.
+    let Some(request) = answerable else { return false };
+    done("answers two requests in a row (2)".to_owned(), trial.twice(request, judge).await);
+    trial.again();
+    done("is quiet after its answer (2)".to_owned(), trial.quiet_after(request, judge).await);
+    trial.again();
+    done("goes on after a cancel (6)".to_owned(), trial.cancelled(request, judge).await);
+    trial.again();
+    done("ends when its input is closed (8)".to_owned(), trial.ended(request, judge).await);
     good
 }
 
@@ -126,14 +130,13 @@ impl Trial {
         Self { command, patience, host, heard, attempts: 0 }
     }
 
-    /// Ends the process and starts another.
-    async fn again(&mut self) {
-        self.host.drain().await;
+    /// Kills the process and starts another.
+    fn again(&mut self) {
         (self.host, self.heard) = host(self.command.clone());
     }
 
-    async fn quiet(&mut self) -> Result<(), String> {
-        match timeout(QUIET, self.heard.recv()).await {
+    async fn quiet(&mut self, length: Duration) -> Result<(), String> {
+        match timeout(length, self.heard.recv()).await {
             Err(_) => Ok(()),
             Ok(Some(Heard::Left(why))) => Err(why),
             Ok(other) => Err(format!("reported {other:?} without having been asked")),
@@ -177,7 +180,15 @@ impl Trial {
         self.answered(request, judge).await.map_err(|why| format!("the second: {why}"))
     }
 
+    async fn quiet_after(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
+        self.answered(request, judge).await?;
+        self.quiet(QUIET).await
+    }
+
+    /// An answer first, so that the process is surely up and the request not cancelled before it
+    /// is handed over.
     async fn cancelled(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
+        self.answered(request, judge).await?;
         let (call, attempt) = self.deliver(request);
         self.host.cancel(call, attempt);
         self.outcome().await?;

@@ -4,17 +4,22 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use super::bounds;
 use super::compile::Compiler;
+use super::describe::{self, Description};
 use super::libxml2::{Document, Grammar};
 use super::lint;
 use super::load::Bundle;
 use super::messages;
+use super::model::{Model, Name};
 use super::problem::SchemaProblem;
 use super::source::Source;
+use super::{example, json, read, shape};
 use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::{Finding, Place};
+use crate::xml::shape::{ShapeId, Shapes};
 
 /// A schema file with everything it includes and imports.
 pub struct SchemaFile {
@@ -22,6 +27,7 @@ pub struct SchemaFile {
     names: Vec<PayloadName>,
     namespaces: Vec<String>,
     warnings: Vec<SchemaProblem>,
+    model: OnceLock<Model>,
 }
 
 /// What a schema says of a text.
@@ -71,7 +77,7 @@ impl SchemaFile {
     fn new(bundle: Bundle, warnings: Vec<SchemaProblem>) -> Self {
         let names = names(&bundle);
         let namespaces = messages::namespaces(&bundle);
-        Self { bundle, names, namespaces, warnings }
+        Self { bundle, names, namespaces, warnings, model: OnceLock::new() }
     }
 
     pub fn label(&self) -> &str {
@@ -132,6 +138,32 @@ impl SchemaFile {
                 Verdict::Invalid(messages::invalid(text, &diagnostics, &self.namespaces))
             }
         }
+    }
+
+    /// What the schema means, read when first asked for.
+    fn model(&self) -> &Model {
+        self.model.get_or_init(|| read::model(&self.bundle))
+    }
+
+    pub fn describe(&self, name: &PayloadName) -> Description {
+        describe::payload(self.model(), name)
+    }
+
+    /// An instance of `name` that is valid; none where no valid one could be made up.
+    pub fn example(&self, name: &PayloadName) -> Option<String> {
+        let good = |text: &String| self.validate(Some(name), text.as_bytes()) == Verdict::Valid;
+        example::candidates(self.model(), name).into_iter().find(good)
+    }
+
+    /// The JSON Schema of a payload.
+    pub fn json(&self, name: &PayloadName) -> serde_json::Value {
+        json::payload(self.model(), name)
+    }
+
+    /// Adds what extraction needs to know of `name` to `shapes`.
+    pub fn shape(&self, name: &PayloadName, shapes: &mut Shapes) -> Option<ShapeId> {
+        let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
+        shape::add(self.model(), &key, shapes)
     }
 
     /// This thread's compiled copy.

@@ -4,14 +4,23 @@
 
 mod bounds;
 mod compile;
+mod describe;
+mod example;
 mod file;
+mod json;
 mod libxml2;
 mod link;
 mod lint;
 mod load;
 mod messages;
+mod model;
+mod outline;
+mod pattern;
 mod pattern_cost;
 mod problem;
+mod read;
+mod sample;
+mod shape;
 mod source;
 mod tree;
 
@@ -20,11 +29,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use compile::{Compiler, serve as serve_compiler};
+pub use describe::{Content, Description, Parameter};
 pub use file::{SchemaFile, Verdict, parse_check};
 pub use problem::SchemaProblem;
 
 use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::Finding;
+use crate::xml::shape::{ShapeId, Shapes};
 
 /// The schemas of an organism by the payload names they define. Cheap to clone, shared by all
 /// threads; each thread compiles its own copy once.
@@ -136,5 +147,36 @@ impl Schemas {
     /// Whether `text` is well-formed and namespace-well-formed to libxml2, schemas apart.
     pub fn parse_check(&self, text: &[u8]) -> Result<(), Vec<Finding>> {
         parse_check(text)
+    }
+
+    /// What a payload is for and what it takes; empty for a name without a schema.
+    pub fn describe(&self, name: &PayloadName) -> Description {
+        match self.by_name.get(name) {
+            Some(file) => file.describe(name),
+            None => Description {
+                name: name.clone(),
+                doc: String::new(),
+                text: None,
+                parameters: Vec::new(),
+            },
+        }
+    }
+
+    /// An instance of `name` that is valid; none where no valid one could be made up.
+    pub fn example(&self, name: &PayloadName) -> Option<String> {
+        self.by_name.get(name)?.example(name)
+    }
+
+    /// The JSON Schema of a payload, for native tool calls.
+    pub fn json(&self, name: &PayloadName) -> serde_json::Value {
+        match self.by_name.get(name) {
+            Some(file) => file.json(name),
+            None => serde_json::json!({"type": "object"}),
+        }
+    }
+
+    /// Adds what extraction needs to know of `name`; making it a root is left to the caller.
+    pub fn shape(&self, name: &PayloadName, shapes: &mut Shapes) -> Option<ShapeId> {
+        self.by_name.get(name)?.shape(name, shapes)
     }
 }

@@ -1,5 +1,6 @@
 //! Hosts: one suite for every kind, and what only processes can do wrong.
 
+mod conformance;
 mod ear;
 mod faults;
 mod kit;

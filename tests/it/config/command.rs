@@ -38,17 +38,35 @@ fn a_typo_in_a_peer_is_drawn_with_a_caret() {
     drawn(
         "typo-in-a-peer.toml",
         &expect![[r#"
-        typo-in-a-peer.toml:17:10: unknown-peer
-          x typo-in-a-peer.toml:17:10: unknown-peer: there is no listener or agent `serach`
-            ,-[typo-in-a-peer.toml:17:10]
-         17 | "serach"
-            : ^^^^^^^^
-            `----
-          help: did you mean `search`?
+            typo-in-a-peer.toml:17:10: unknown-peer
+              x there is no listener or agent `serach`
+                ,-[typo-in-a-peer.toml:17:10]
+             16 | accepts = ["research"]
+             17 | peers = ["serach"]
+                :          ^^^^^^^^
+             18 |
+                `----
+              help: did you mean `search`?
 
-        1 problem; nothing was started
-    "#]],
+            1 problem; nothing was started
+        "#]],
     );
+}
+
+#[test]
+fn columns_and_carets_agree_where_characters_are_wide() {
+    let directory = tempfile::tempdir().unwrap();
+    let wrong = "[organism]\r\nname = \"d\"\r\n[clients.ü]\r\npeers = [\"größe\", \"b\"]\r\n";
+    std::fs::write(directory.path().join("organism.toml"), wrong).unwrap();
+    let output = organism(directory.path(), &["check"]);
+    let drawing = text(&output.stderr);
+    let places: Vec<_> = drawing.lines().filter(|line| line.contains(",-[")).collect();
+    let headings: Vec<_> = drawing.lines().filter(|l| l.starts_with("organism.toml:")).collect();
+    assert_eq!(places.len(), headings.len(), "{drawing}");
+    for (place, heading) in places.iter().zip(headings) {
+        let place = place.split(['[', ']']).nth(1).unwrap();
+        assert!(heading.starts_with(&format!("{place}: ")), "{drawing}");
+    }
 }
 
 #[test]
@@ -56,17 +74,19 @@ fn a_broken_schema_is_drawn_at_its_own_place() {
     drawn(
         "schema-broken.toml",
         &expect![[r#"
-        broken.xsd:4:3: schema-broken
-          x broken.xsd:4:3: schema-broken: element decl. 'search', attribute 'type': the QName value
-          | 'strnig' does not resolve to a(n) type definition (schema-compile)
-           ,-[broken.xsd:4:3]
-         4 | <xs:element name="search" type="xs:strnig"/>
-           : ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-           `----
-          help: the schema is named at schema-broken.toml:9
+            broken.xsd:4:3: schema-broken
+              x element decl. 'search', attribute 'type': the QName value 'strnig' does not resolve to a(n)
+              | type definition (schema-compile)
+               ,-[broken.xsd:4:3]
+             3 |            targetNamespace="urn:example:broken">
+             4 |   <xs:element name="search" type="xs:strnig"/>
+               :   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+             5 | </xs:schema>
+               `----
+              help: the schema is named at schema-broken.toml:9
 
-        1 problem; nothing was started
-    "#]],
+            1 problem; nothing was started
+        "#]],
     );
 }
 
@@ -81,7 +101,7 @@ fn a_wrong_override_is_drawn_as_a_text_of_its_own() {
     assert_eq!(output.status.code(), Some(78));
     expect![[r#"
         ORGANISM_LISTENERS__SEARCH__TIMEOUT:1:1: bad-duration
-          x ORGANISM_LISTENERS__SEARCH__TIMEOUT:1:1: bad-duration: `5 sec` is not a duration
+          x `5 sec` is not a duration
            ,-[ORGANISM_LISTENERS__SEARCH__TIMEOUT:1:1]
          1 | 5 sec
            : ^^^^^
@@ -98,26 +118,28 @@ fn syntax_is_drawn_in_every_place_it_is_wrong() {
     drawn(
         "syntax-in-two-places.toml",
         &expect![[r#"
-        syntax-in-two-places.toml:2:8: syntax
-          x syntax-in-two-places.toml:2:8: syntax: this is not TOML: string values must be quoted,
-          | expected literal string
-           ,-[syntax-in-two-places.toml:2:8]
-         2 | desk
-           : ^^^^
-           `----
-          help: strings stand in quotes
+            syntax-in-two-places.toml:2:8: syntax
+              x this is not TOML: string values must be quoted, expected literal string
+               ,-[syntax-in-two-places.toml:2:8]
+             1 | [organism]
+             2 | name = desk
+               :        ^^^^
+             3 |
+               `----
+              help: strings stand in quotes
 
-        syntax-in-two-places.toml:14:9: syntax
-          x syntax-in-two-places.toml:14:9: syntax: this is not TOML: string values must be quoted,
-          | expected literal string
-            ,-[syntax-in-two-places.toml:14:9]
-         14 | recorded
-            : ^^^^^^^^
-            `----
-          help: strings stand in quotes
+            syntax-in-two-places.toml:14:9: syntax
+              x this is not TOML: string values must be quoted, expected literal string
+                ,-[syntax-in-two-places.toml:14:9]
+             13 | [agents.researcher]
+             14 | model = recorded
+                :         ^^^^^^^^
+             15 | schema = "researcher.xsd"
+                `----
+              help: strings stand in quotes
 
-        2 problems; nothing was started
-    "#]],
+            2 problems; nothing was started
+        "#]],
     );
 }
 
@@ -126,73 +148,88 @@ fn eight_problems_are_told_at_once() {
     drawn(
         "eight-problems.toml",
         &expect![[r#"
-        eight-problems.toml:2:8: bad-name
-          x eight-problems.toml:2:8: bad-name: `Desk` is not a name: a lowercase letter, then up to 63
-          | lowercase letters, digits or hyphens
-           ,-[eight-problems.toml:2:8]
-         2 | "Desk"
-           : ^^^^^^
-           `----
-          help: did you mean `desk`?
+            eight-problems.toml:2:8: bad-name
+              x `Desk` is not a name: a lowercase letter, then up to 63 lowercase letters, digits or hyphens
+               ,-[eight-problems.toml:2:8]
+             1 | [organism]
+             2 | name = "Desk"
+               :        ^^^^^^
+             3 |
+               `----
+              help: did you mean `desk`?
 
-        eight-problems.toml:5:10: unknown-peer
-          x eight-problems.toml:5:10: unknown-peer: there is no listener or agent `reseacher`
-           ,-[eight-problems.toml:5:10]
-         5 | "reseacher"
-           : ^^^^^^^^^^^
-           `----
-          help: did you mean `researcher`?
+            eight-problems.toml:5:10: unknown-peer
+              x there is no listener or agent `reseacher`
+               ,-[eight-problems.toml:5:10]
+             4 | [clients.user]
+             5 | peers = ["reseacher"]
+               :          ^^^^^^^^^^^
+             6 |
+               `----
+              help: did you mean `researcher`?
 
-        eight-problems.toml:8:12: command-missing
-          x eight-problems.toml:8:12: command-missing: there is no program `./rnu`
-           ,-[eight-problems.toml:8:12]
-         8 | "./rnu"
-           : ^^^^^^^
-           `----
-          help: did you mean `run` in the same directory?
+            eight-problems.toml:8:12: command-missing
+              x there is no program `./rnu`
+               ,-[eight-problems.toml:8:12]
+             7 | [listeners.search]
+             8 | command = ["./rnu"]
+               :            ^^^^^^^
+             9 | schema = "search.xsd"
+               `----
+              help: did you mean `run` in the same directory?
 
-        eight-problems.toml:10:11: bad-duration
-          x eight-problems.toml:10:11: bad-duration: `5 minutess` is not a duration
-            ,-[eight-problems.toml:10:11]
-         10 | "5 minutess"
-            : ^^^^^^^^^^^^
-            `----
-          help: did you mean "5m"?
+            eight-problems.toml:10:11: bad-duration
+              x `5 minutess` is not a duration
+                ,-[eight-problems.toml:10:11]
+              9 | schema = "search.xsd"
+             10 | timeout = "5 minutess"
+                :           ^^^^^^^^^^^^
+             11 | accepts = ["search"]
+                `----
+              help: did you mean "5m"?
 
-        eight-problems.toml:15:9: unknown-model
-          x eight-problems.toml:15:9: unknown-model: there is no model `recordde`
-            ,-[eight-problems.toml:15:9]
-         15 | "recordde"
-            : ^^^^^^^^^^
-            `----
-          help: did you mean `recorded`?
+            eight-problems.toml:15:9: unknown-model
+              x there is no model `recordde`
+                ,-[eight-problems.toml:15:9]
+             14 | [agents.researcher]
+             15 | model = "recordde"
+                :         ^^^^^^^^^^
+             16 | max_iterations = 0
+                `----
+              help: did you mean `recorded`?
 
-        eight-problems.toml:16:18: out-of-range
-          x eight-problems.toml:16:18: out-of-range: `max_iterations` of agent `researcher` is zero
-            ,-[eight-problems.toml:16:18]
-         16 | 0
-            : ^
-            `----
-          help: a whole number from 1 to 1000; without the key the default holds
+            eight-problems.toml:16:18: out-of-range
+              x `max_iterations` of agent `researcher` is zero
+                ,-[eight-problems.toml:16:18]
+             15 | model = "recordde"
+             16 | max_iterations = 0
+                :                  ^
+             17 | memry = "own"
+                `----
+              help: a whole number from 1 to 1000; without the key the default holds
 
-        eight-problems.toml:17:1: unknown-key
-          x eight-problems.toml:17:1: unknown-key: agent `researcher` has no key `memry`
-            ,-[eight-problems.toml:17:1]
-         17 | memry
-            : ^^^^^
-            `----
-          help: did you mean `memory`?
+            eight-problems.toml:17:1: unknown-key
+              x agent `researcher` has no key `memry`
+                ,-[eight-problems.toml:17:1]
+             16 | max_iterations = 0
+             17 | memry = "own"
+                : ^^^^^
+             18 | schema = "researcher.xsd"
+                `----
+              help: did you mean `memory`?
 
-        eight-problems.toml:24:13: recording-missing
-          x eight-problems.toml:24:13: recording-missing: there is no recording `turns.xml`
-            ,-[eight-problems.toml:24:13]
-         24 | "turns.xml"
-            : ^^^^^^^^^^^
-            `----
-          help: paths are relative to the config's directory
+            eight-problems.toml:24:13: recording-missing
+              x there is no recording `turns.xml`
+                ,-[eight-problems.toml:24:13]
+             23 | provider = "playback"
+             24 | recording = "turns.xml"
+                :             ^^^^^^^^^^^
+             25 | #! bad-name 2:8 did you mean `desk`?
+                `----
+              help: paths are relative to the config's directory
 
-        8 problems; nothing was started
-    "#]],
+            8 problems; nothing was started
+        "#]],
     );
 }
 
@@ -231,7 +268,7 @@ fn a_good_config_is_shown_on_one_screen() {
           user  may address researcher
 
         listeners
-          search  takes search; runs HERE/./run
+          search  takes search; runs HERE/run
 
         agents
           researcher  takes research; may address search; model recorded; ends with attempt_completion

@@ -22,7 +22,10 @@ fn a_good_config_becomes_contracts_processes_agents_and_models() {
         [("user", Role::Client), ("search", Role::Listener), ("researcher", Role::Agent)];
     assert_eq!(roles, expected);
     let search = PayloadName::new("urn:example:search", "search");
-    assert_eq!(config.contracts.get(&name("search")).unwrap().accepts, [search.clone()]);
+    assert_eq!(
+        config.contracts.get(&name("search")).unwrap().accepts[..],
+        *std::slice::from_ref(&search)
+    );
     assert!(config.schemas.contains(&search));
     let process = &config.processes[0];
     assert!(Path::new(&process.command[0]).is_absolute());

@@ -2,13 +2,22 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use organism::config::{Code, load, locate};
 
 use super::{data, good_with, load_text, said, surroundings};
 
-/// The files with what they expect, both read from the file.
-fn cases() -> Vec<(String, Vec<String>, Vec<String>)> {
+/// A file's name, what it expects, and what was said of it.
+type Case = (String, Vec<String>, Vec<String>);
+
+/// Every file, judged once for all tests; UPDATE_EXPECT writes what was said into the files.
+fn cases() -> &'static [Case] {
+    static CASES: LazyLock<Vec<Case>> = LazyLock::new(judge_all);
+    &CASES
+}
+
+fn judge_all() -> Vec<Case> {
     let mut cases = Vec::new();
     for entry in std::fs::read_dir(data()).unwrap() {
         let path = entry.unwrap().path();
@@ -39,7 +48,7 @@ fn cases() -> Vec<(String, Vec<String>, Vec<String>)> {
 fn each_wrong_config_is_answered_with_its_code_place_and_suggestion() {
     let cases = cases();
     let mut wrong = 0;
-    for (name, expected, said) in &cases {
+    for (name, expected, said) in cases {
         assert_eq!(expected, said, "{name}");
         wrong += usize::from(!expected.is_empty());
         assert_eq!(expected.is_empty(), name.starts_with("good"), "{name}");

@@ -1,0 +1,224 @@
+//! Clients, listeners, agents and models as they were written, each read from its table.
+
+use std::time::Duration;
+
+use crate::contract::{Gather, Role};
+use crate::ids::ListenerName;
+use crate::limits;
+
+use super::problem::{Code, Problem, Problems};
+use super::read::Reader;
+use super::source::Place;
+use super::tree::{At, Text};
+use super::{FinalFormat, Memory};
+
+/// A client, a listener or an agent as it was written.
+pub(super) struct Declared {
+    pub name: At<ListenerName>,
+    pub role: Role,
+    pub description: String,
+    pub schema: Vec<At<Text>>,
+    pub accepts: Vec<At<Text>>,
+    pub replies: Vec<At<Text>>,
+    pub peers: Vec<At<Text>>,
+    /// Where `peers` stands, or the member's name.
+    pub peers_place: Place,
+    pub forward: bool,
+    pub gather: Gather,
+    pub timeout: Duration,
+    pub attempts: u32,
+    pub concurrency: u32,
+    pub serial_per_thread: bool,
+    pub backlog: usize,
+    pub actions_per_turn: u32,
+    pub process: Option<Process>,
+    pub agent: Option<Agent>,
+}
+
+/// What only a listener hosted as a child process has.
+pub(super) struct Process {
+    pub command: Vec<At<Text>>,
+    pub env: Vec<(At<String>, At<Text>)>,
+    pub instances: u32,
+}
+
+/// What only an agent has.
+pub(super) struct Agent {
+    pub model: Option<At<Text>>,
+    pub memory: Memory,
+    pub max_iterations: u32,
+    pub final_name: Option<At<Text>>,
+    pub final_format: FinalFormat,
+    pub prompt: Vec<(At<String>, At<Text>)>,
+}
+
+/// A model as it was written.
+pub(super) struct Model {
+    pub name: At<String>,
+    pub recording: Option<At<Text>>,
+}
+
+/// A member's name: one token, not one of the core's.
+pub(super) fn token(name: &At<String>, problems: &mut Problems) -> Option<At<ListenerName>> {
+    match ListenerName::parse(&name.value) {
+        Ok(value) => Some(At { value, place: name.place.clone() }),
+        Err(error) => {
+            let help = match tokenized(&name.value) {
+                Some(token) => format!("did you mean `{token}`?"),
+                None => error.expected.to_owned(),
+            };
+            let problem = Problem::new(Code::BadName, &name.place, error.to_string());
+            problems.push(problem.help(help));
+            None
+        }
+    }
+}
+
+/// The nearest text that is a token.
+fn tokenized(text: &str) -> Option<String> {
+    let good = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let token: String = text.chars().map(good).collect();
+    let token = token.trim_matches(|c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit());
+    ListenerName::parse(token).is_ok().then(|| token.to_owned())
+}
+
+fn member_name(name: &At<String>, reader: &mut Reader<'_>) -> Option<At<ListenerName>> {
+    if [ListenerName::CORE, "organism"].contains(&name.value.as_str()) {
+        let message = format!("`{}` is a name of the core", name.value);
+        let problem = Problem::new(Code::ReservedName, &name.place, message);
+        reader.problem(problem.help("choose another name"));
+        return None;
+    }
+    token(name, reader.problems)
+}
+
+pub(super) fn client(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
+    let name = member_name(name, read);
+    read.required("peers", "[\"the listeners it may send to\"]");
+    let declared = common(Role::Client, name, read);
+    if let Some(declared) = declared.as_ref().filter(|d| d.peers.is_empty()) {
+        let place = declared.peers_place.clone();
+        if place.span != read.place.span {
+            read.empty("peers", &place);
+        }
+    }
+    declared
+}
+
+/// What all three have; `None` where the name is bad, with every other problem reported.
+fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> Option<Declared> {
+    let gather = [("all", Gather::All), ("first", Gather::First)];
+    let listens = role != Role::Client;
+    let description = read.text("description").map(|text| text.value.value).unwrap_or_default();
+    let schema = if listens { read.one_or_more("schema") } else { Vec::new() };
+    let timeout = listens.then(|| read.duration("timeout", limits::TIMEOUT_CEILING)).flatten();
+    let attempts = listens.then(|| read.count32("attempts", limits::ATTEMPTS_CEILING)).flatten();
+    let backlog = listens.then(|| read.count("backlog", limits::BACKLOG_CEILING)).flatten();
+    let gather = listens.then(|| read.choice("gather", &gather)).flatten();
+    let (accepts, replies) = if listens {
+        (read.list("accepts"), read.list("replies"))
+    } else {
+        (Vec::new(), Vec::new())
+    };
+    let peers = read.list("peers");
+    Some(Declared {
+        name: name?,
+        role,
+        description,
+        schema,
+        accepts,
+        replies,
+        peers,
+        peers_place: read.place_of("peers"),
+        forward: false,
+        gather: gather.unwrap_or_default(),
+        timeout: timeout.unwrap_or(limits::TIMEOUT_DEFAULT),
+        attempts: attempts.unwrap_or(limits::ATTEMPTS_DEFAULT),
+        concurrency: limits::CONCURRENCY_DEFAULT,
+        serial_per_thread: role == Role::Agent,
+        backlog: backlog.and_then(|n| usize::try_from(n).ok()).unwrap_or(limits::BACKLOG_DEFAULT),
+        actions_per_turn: limits::ACTIONS_PER_TURN_DEFAULT,
+        process: None,
+        agent: None,
+    })
+}
+
+/// Both kinds of listener say what they accept, and by which schema.
+fn accepting(read: &mut Reader<'_>) {
+    read.required("schema", "\"the file that declares its payloads.xsd\"");
+    read.required("accepts", "[\"the payloads it takes\"]");
+}
+
+pub(super) fn listener(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
+    let name = member_name(name, read);
+    read.required("command", "[\"the program\", \"its arguments\"]");
+    accepting(read);
+    let instances = read.count32("instances", limits::INSTANCES_CEILING);
+    let process = Process {
+        command: read.one_or_more("command"),
+        env: read.free("env"),
+        instances: instances.unwrap_or(limits::INSTANCES_DEFAULT),
+    };
+    let forward = read.flag("forward").unwrap_or_default();
+    let serial_per_thread = read.flag("serial_per_thread").unwrap_or_default();
+    let common = common(Role::Listener, name, read)?;
+    let concurrency = process.instances;
+    Some(Declared { forward, serial_per_thread, concurrency, process: Some(process), ..common })
+}
+
+pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
+    let name = member_name(name, read);
+    accepting(read);
+    transport(read);
+    let memory = [("thread", Memory::Thread), ("own", Memory::Own)];
+    let format = [("text", FinalFormat::Text), ("markdown", FinalFormat::Markdown)];
+    let iterations = read.count32("max_iterations", limits::ITERATIONS_CEILING);
+    let agent = Agent {
+        model: read.required_text("model", "\"one of the models of this file\""),
+        memory: read.choice("memory", &memory).unwrap_or_default(),
+        max_iterations: iterations.unwrap_or(limits::ITERATIONS_DEFAULT),
+        final_name: read.text("final"),
+        final_format: read.choice("final_format", &format).unwrap_or_default(),
+        prompt: read.free("prompt"),
+    };
+    let actions = read.count32("max_actions_per_turn", limits::ACTIONS_PER_TURN_CEILING);
+    let concurrency = read.count32("concurrency", limits::CONCURRENCY_CEILING);
+    let common = common(Role::Agent, name, read)?;
+    Some(Declared {
+        actions_per_turn: actions.unwrap_or(limits::ACTIONS_PER_TURN_DEFAULT),
+        concurrency: concurrency.unwrap_or(limits::CONCURRENCY_DEFAULT),
+        agent: Some(agent),
+        ..common
+    })
+}
+
+/// Words the design knows but this version does not have get their own answer.
+fn transport(read: &mut Reader<'_>) {
+    let words = [("xml", true), ("native", false), ("xml-final", false)];
+    if read.choice("transport", &words) == Some(false) {
+        let place = read.text("transport").map_or_else(|| read.place.clone(), |t| t.place);
+        let message = "this transport is not available yet";
+        let problem = Problem::new(Code::NotAvailable, &place, message);
+        read.problem(problem.help("write transport = \"xml\", or leave the key out"));
+    }
+}
+
+pub(super) fn model(name: &At<String>, read: &mut Reader<'_>) -> Model {
+    token(name, read.problems);
+    let words = [("playback", true), ("openai", false), ("anthropic", false)];
+    let provider = match read.required("provider", "\"playback\"") {
+        true => read.choice("provider", &words),
+        false => None,
+    };
+    let recording = match provider {
+        Some(true) => read.required_text("recording", "\"turns.recording.xml\""),
+        _ => read.text("recording"),
+    };
+    if provider == Some(false) {
+        let place = read.text("provider").map_or_else(|| read.place.clone(), |t| t.place);
+        let message = "this provider is not available yet";
+        let problem = Problem::new(Code::NotAvailable, &place, message);
+        read.problem(problem.help("write provider = \"playback\" and name a recording"));
+    }
+    Model { name: name.clone(), recording }
+}

@@ -1,0 +1,321 @@
+//! A payload in words, as prompts, help and docs show it.
+
+use std::fmt;
+
+use super::model::{ElementDecl, Model, Name, Particle, Term};
+use super::outline::{Outline, Value};
+use crate::ids::PayloadName;
+
+/// How deep parameters within parameters are told.
+const DEPTH_MAX: usize = 4;
+
+/// One payload: what it is for and what it takes.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Description {
+    pub name: PayloadName,
+    /// One line; empty where the schema says nothing.
+    pub doc: String,
+    /// Set when the payload's own content is text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<Content>,
+    pub parameters: Vec<Parameter>,
+}
+
+/// What a text may be.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Content {
+    /// In words, such as `integer` or `true or false`.
+    pub kind: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub choices: Vec<String>,
+    /// Such as `1 to 9` or `at most 58 characters`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Parameter {
+    pub name: String,
+    pub attribute: bool,
+    pub required: bool,
+    /// May be given more than once.
+    pub repeated: bool,
+    /// One of several of which only one is taken.
+    pub alternative: bool,
+    pub content: Content,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub doc: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parameters: Vec<Parameter>,
+}
+
+/// Describes a global element. One that the model does not know has neither doc nor parameters.
+pub fn payload(model: &Model, name: &PayloadName) -> Description {
+    let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
+    let Some(element) = model.elements.get(&key) else {
+        return Description {
+            name: name.clone(),
+            doc: String::new(),
+            text: None,
+            parameters: Vec::new(),
+        };
+    };
+    let outline = model.outline(&element.kind);
+    let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone());
+    Description {
+        name: name.clone(),
+        doc: doc.unwrap_or_default(),
+        text: outline.is_text().then(|| content(&outline)),
+        parameters: parameters(model, &outline, &mut vec![key]),
+    }
+}
+
+fn parameters(model: &Model, outline: &Outline, above: &mut Vec<Name>) -> Vec<Parameter> {
+    let attributes = outline.attributes.iter().map(|a| Parameter {
+        name: a.name.local.to_string(),
+        attribute: true,
+        required: a.required,
+        repeated: false,
+        alternative: false,
+        content: of_value(&a.value),
+        doc: a.notes.doc.clone().or_else(|| a.value.notes.doc.clone()),
+        default: a.fixed.clone().or_else(|| a.default.clone()),
+        parameters: Vec::new(),
+    });
+    let mut out: Vec<Parameter> = attributes.collect();
+    let place = Place { required: true, repeated: false, alternative: false };
+    particles(model, &outline.content, place, above, &mut out);
+    out
+}
+
+/// How a particle stands among the others.
+#[derive(Clone, Copy)]
+struct Place {
+    required: bool,
+    repeated: bool,
+    alternative: bool,
+}
+
+fn particles(
+    model: &Model,
+    particles_here: &[Particle],
+    place: Place,
+    above: &mut Vec<Name>,
+    out: &mut Vec<Parameter>,
+) {
+    for particle in particles_here {
+        let place = Place {
+            required: place.required && particle.min > 0,
+            repeated: place.repeated || particle.max.is_none_or(|max| max > 1),
+            ..place
+        };
+        match &particle.term {
+            Term::Element(element) => out.push(parameter(model, element, place, above)),
+            Term::ElementRef(name) => {
+                let all = model.standing_for(name);
+                let place = if all.len() > 1 { one_of(place) } else { place };
+                out.extend(all.iter().map(|element| parameter(model, element, place, above)));
+            }
+            Term::Sequence(inner) | Term::All(inner) => {
+                particles(model, inner, place, above, out);
+            }
+            Term::Choice(inner) => {
+                let place = if inner.len() > 1 { one_of(place) } else { place };
+                particles(model, inner, place, above, out);
+            }
+            Term::GroupRef(name) => {
+                if let Some(inner) = model.groups.get(name).filter(|_| above.len() < 32) {
+                    above.push(name.clone());
+                    particles(model, inner, place, above, out);
+                    above.pop();
+                }
+            }
+            Term::Any(_) => out.push(Parameter {
+                name: "*".into(),
+                attribute: false,
+                required: place.required,
+                repeated: place.repeated,
+                alternative: place.alternative,
+                content: plain("any element"),
+                doc: None,
+                default: None,
+                parameters: Vec::new(),
+            }),
+        }
+    }
+}
+
+fn one_of(place: Place) -> Place {
+    Place { required: false, alternative: true, ..place }
+}
+
+fn parameter(
+    model: &Model,
+    element: &ElementDecl,
+    place: Place,
+    above: &mut Vec<Name>,
+) -> Parameter {
+    let outline = model.outline(&element.kind);
+    let again = above.contains(&element.name) || above.len() >= DEPTH_MAX;
+    let inner = if again {
+        Vec::new()
+    } else {
+        above.push(element.name.clone());
+        let inner = parameters(model, &outline, above);
+        above.pop();
+        inner
+    };
+    let value_doc = outline.text.as_ref().and_then(|text| text.notes.doc.clone());
+    let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone()).or(value_doc);
+    Parameter {
+        name: element.name.local.to_string(),
+        attribute: false,
+        required: place.required,
+        repeated: place.repeated,
+        alternative: place.alternative,
+        content: content(&outline),
+        doc,
+        default: element.fixed.clone().or_else(|| element.default.clone()),
+        parameters: inner,
+    }
+}
+
+fn plain(kind: &str) -> Content {
+    Content { kind: kind.to_owned(), choices: Vec::new(), range: None }
+}
+
+fn content(outline: &Outline) -> Content {
+    match &outline.text {
+        Some(value) => of_value(value),
+        None if outline.anything => plain("anything"),
+        None if outline.mixed => plain("text"),
+        None if outline.content.is_empty() => plain("empty"),
+        None => plain("elements"),
+    }
+}
+
+fn of_value(value: &Value) -> Content {
+    if let Some(item) = &value.list_of {
+        let kind = format!("list, separated by blanks, of {}", of_value(item));
+        return Content { kind, choices: Vec::new(), range: range(value) };
+    }
+    let choices: Vec<String> = value.choices().into_iter().map(|c| c.value).collect();
+    let kind = match value.builtin.as_str() {
+        _ if !choices.is_empty() => "one of".to_owned(),
+        "union" => {
+            let members: Vec<String> =
+                value.union_of.iter().map(|m| of_value(m).to_string()).collect();
+            members.join(" or ")
+        }
+        builtin => words(builtin).to_owned(),
+    };
+    Content { kind, choices, range: range(value) }
+}
+
+/// A built-in type in words.
+fn words(builtin: &str) -> &str {
+    match builtin {
+        "string" | "normalizedString" | "token" | "anySimpleType" | "" => "text",
+        "boolean" => "true or false",
+        "int" | "integer" | "long" | "short" | "byte" => "whole number",
+        "positiveInteger" => "whole number from 1",
+        "nonNegativeInteger" | "unsignedInt" | "unsignedLong" | "unsignedShort"
+        | "unsignedByte" => "whole number from 0",
+        "decimal" | "float" | "double" => "number",
+        "date" => "date such as 2026-01-31",
+        "dateTime" => "date and time such as 2026-01-31T12:00:00Z",
+        "time" => "time such as 12:00:00",
+        "duration" => "duration such as PT30S",
+        "anyURI" => "address",
+        "base64Binary" => "base64",
+        "hexBinary" => "hexadecimal digits",
+        other => other,
+    }
+}
+
+fn range(value: &Value) -> Option<String> {
+    let facets = &value.facets;
+    let mut parts: Vec<String> = Vec::new();
+    match (&facets.min_inclusive, &facets.max_inclusive) {
+        (Some(low), Some(high)) => parts.push(format!("{low} to {high}")),
+        (Some(low), None) => parts.push(format!("at least {low}")),
+        (None, Some(high)) => parts.push(format!("at most {high}")),
+        (None, None) => {}
+    }
+    parts.extend(facets.min_exclusive.iter().map(|low| format!("more than {low}")));
+    parts.extend(facets.max_exclusive.iter().map(|high| format!("less than {high}")));
+    let unit = if value.list_of.is_some() { "items" } else { "characters" };
+    parts.extend(facets.length.map(|n| format!("exactly {n} {unit}")));
+    match (facets.min_length, facets.max_length) {
+        (Some(low), Some(high)) => parts.push(format!("{low} to {high} {unit}")),
+        (Some(1), None) => parts.push("not empty".to_owned()),
+        (Some(low), None) => parts.push(format!("at least {low} {unit}")),
+        (None, Some(high)) => parts.push(format!("at most {high} {unit}")),
+        (None, None) => {}
+    }
+    parts.extend(facets.fraction_digits.map(|n| format!("at most {n} decimals")));
+    parts.extend(facets.total_digits.map(|n| format!("at most {n} digits")));
+    for step in &value.pattern_steps {
+        parts.push(format!("matching {}", step.join(" or ")));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.kind)?;
+        if !self.choices.is_empty() {
+            write!(f, " {}", self.choices.join(", "))?;
+        }
+        match &self.range {
+            Some(range) => write!(f, " ({range})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name.local)?;
+        if !self.doc.is_empty() {
+            write!(f, ": {}", self.doc)?;
+        }
+        writeln!(f)?;
+        if let Some(text) = &self.text {
+            writeln!(f, "  content: {text}")?;
+        }
+        self.parameters.iter().try_for_each(|parameter| line(parameter, f, 1))
+    }
+}
+
+fn line(parameter: &Parameter, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+    let need = match (parameter.required, parameter.alternative) {
+        (true, _) => "required",
+        (false, true) => "alternative",
+        (false, false) => "optional",
+    };
+    write!(
+        f,
+        "{:indent$}- {}: {}, {need}",
+        "",
+        parameter.name,
+        parameter.content,
+        indent = depth * 2
+    )?;
+    if parameter.attribute {
+        f.write_str(", attribute")?;
+    }
+    if parameter.repeated {
+        f.write_str(", may repeat")?;
+    }
+    if let Some(default) = &parameter.default {
+        write!(f, ", default {default}")?;
+    }
+    if let Some(doc) = &parameter.doc {
+        write!(f, ". {doc}")?;
+    }
+    writeln!(f)?;
+    parameter.parameters.iter().try_for_each(|inner| line(inner, f, depth + 1))
+}

@@ -1,0 +1,318 @@
+//! An instance of a payload, made up from its schema.
+//!
+//! Offers several candidates, the most telling first; whoever asks validates them and keeps the
+//! first that passes, because only libxml2 knows.
+
+use std::fmt::Write as _;
+
+use super::model::{ElementDecl, Model, Name, Particle, Term, Type, TypeRef};
+use super::outline::Outline;
+use super::sample;
+use super::tree::XML;
+use crate::ids::PayloadName;
+use crate::limits;
+
+const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
+/// How deep optional parts are shown.
+const OPTIONAL_DEPTH: usize = 3;
+/// Values and branches tried with and without optional parts.
+const ATTEMPTS: usize = 4;
+
+/// Candidates for an example of `name`, to be validated in turn.
+pub fn candidates(model: &Model, name: &PayloadName) -> Vec<String> {
+    let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
+    let Some(element) = model.elements.get(&key) else { return Vec::new() };
+    let outline = model.outline(&element.kind);
+    let given = element.notes.examples.iter().chain(&outline.notes.examples);
+    let mut out: Vec<String> = given.filter(|e| e.starts_with('<')).cloned().collect();
+    for optional in [true, false] {
+        for attempt in 0..ATTEMPTS {
+            let budget = limits::EXAMPLE_ELEMENTS_MAX;
+            let mut build = Build { model, optional, attempt, budget, above: Vec::new() };
+            if let Some(node) = build.element(element) {
+                out.push(written(&node));
+            }
+        }
+    }
+    out.dedup();
+    out
+}
+
+struct Node {
+    name: Name,
+    kind: Option<Name>,
+    attributes: Vec<(Name, String)>,
+    text: String,
+    children: Vec<Node>,
+}
+
+struct Build<'a> {
+    model: &'a Model,
+    /// Show optional parts.
+    optional: bool,
+    attempt: usize,
+    budget: usize,
+    above: Vec<Name>,
+}
+
+impl Build<'_> {
+    fn element(&mut self, element: &ElementDecl) -> Option<Node> {
+        self.budget = self.budget.checked_sub(1)?;
+        if self.above.len() > limits::OUTLINE_DEPTH_MAX {
+            return None;
+        }
+        let kind = self.concrete(&element.kind)?;
+        let outline = self.model.outline(kind.as_ref().unwrap_or(&element.kind));
+        self.above.push(element.name.clone());
+        let node = self.content(element, &outline);
+        self.above.pop();
+        let kind = match kind {
+            Some(TypeRef::Named(name)) => Some(name),
+            _ => None,
+        };
+        node.map(|node| Node { kind, ..node })
+    }
+
+    /// The type to use instead of an abstract one; the outer `None` when there is none to be had.
+    fn concrete(&self, kind: &TypeRef) -> Option<Option<TypeRef>> {
+        match (self.model.type_of(kind), kind) {
+            (Some(Type::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {
+                self.model.concrete(name).map(|name| Some(TypeRef::Named(name)))
+            }
+            _ => Some(None),
+        }
+    }
+
+    fn content(&mut self, element: &ElementDecl, outline: &Outline) -> Option<Node> {
+        let mut node = Node {
+            name: element.name.clone(),
+            kind: None,
+            attributes: Vec::new(),
+            text: String::new(),
+            children: Vec::new(),
+        };
+        for attribute in &outline.attributes {
+            if attribute.required || self.shows_optional() {
+                let given = attribute.fixed.clone().or_else(|| attribute.default.clone());
+                let (name, notes) = (&attribute.name.local, &attribute.notes);
+                let value = given
+                    .unwrap_or_else(|| sample::value(&attribute.value, notes, name, self.attempt));
+                node.attributes.push((attribute.name.clone(), value));
+            }
+        }
+        if outline.is_text() {
+            node.text = self.text(element, outline);
+        } else {
+            self.particles(&outline.content, &mut node.children)?;
+        }
+        Some(node)
+    }
+
+    fn text(&self, element: &ElementDecl, outline: &Outline) -> String {
+        if let Some(given) = element.fixed.as_ref().or(element.default.as_ref()) {
+            return given.clone();
+        }
+        let any = super::outline::Value { builtin: "string".into(), ..Default::default() };
+        let value = outline.text.as_ref().unwrap_or(&any);
+        sample::value(value, &element.notes, &element.name.local, self.attempt)
+    }
+
+    fn shows_optional(&self) -> bool {
+        self.optional && self.above.len() <= OPTIONAL_DEPTH
+    }
+
+    fn particles(&mut self, particles: &[Particle], out: &mut Vec<Node>) -> Option<()> {
+        for particle in particles {
+            let required = particle.min > 0;
+            if !required && !self.shows_optional() {
+                continue;
+            }
+            let times = usize::try_from(particle.min.max(1)).unwrap_or(usize::MAX);
+            let before = out.len();
+            for _ in 0..times.min(limits::EXAMPLE_ELEMENTS_MAX) {
+                if self.term(particle, required, out).is_none() {
+                    if required {
+                        return None;
+                    }
+                    // What is optional and cannot be shown is left out.
+                    out.truncate(before);
+                    break;
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn term(&mut self, particle: &Particle, required: bool, out: &mut Vec<Node>) -> Option<()> {
+        match &particle.term {
+            Term::Element(element) => {
+                if !required && self.above.contains(&element.name) {
+                    return None;
+                }
+                out.push(self.element(element)?);
+                Some(())
+            }
+            Term::ElementRef(name) => {
+                let mut all = self.model.standing_for(name);
+                all.sort_by_key(|element| self.above.contains(&element.name));
+                let element = all.into_iter().next()?;
+                if !required && self.above.contains(&element.name) {
+                    return None;
+                }
+                out.push(self.element(&element)?);
+                Some(())
+            }
+            Term::Sequence(inner) | Term::All(inner) => self.particles(inner, out),
+            Term::Choice(inner) => self.choice(inner, out),
+            Term::GroupRef(name) => {
+                let inner = self.model.groups.get(name)?.clone();
+                self.particles(&inner, out)
+            }
+            Term::Any(wildcard) if required => {
+                out.push(stranger(&wildcard.namespace).filter(|_| !wildcard.strict)?);
+                Some(())
+            }
+            Term::Any(_) => None,
+        }
+    }
+
+    /// The first branch that does not lead back to where we are; each attempt starts at another.
+    fn choice(&mut self, branches: &[Particle], out: &mut Vec<Node>) -> Option<()> {
+        if branches.is_empty() {
+            return Some(());
+        }
+        let start = self.attempt % branches.len();
+        let order = branches.iter().cycle().skip(start).take(branches.len());
+        let mut order: Vec<&Particle> = order.collect();
+        order.sort_by_key(|particle| self.leads_back(particle));
+        for branch in order {
+            let before = out.len();
+            let particle = Particle { min: branch.min.max(1), ..branch.clone() };
+            if self.particles(std::slice::from_ref(&particle), out).is_some() {
+                return Some(());
+            }
+            out.truncate(before);
+        }
+        None
+    }
+
+    fn leads_back(&self, particle: &Particle) -> bool {
+        let (elements, wild) = self.model.elements_in(std::slice::from_ref(particle));
+        wild || elements.iter().any(|element| self.above.contains(&element.name))
+    }
+}
+
+/// An element of nobody's, for a wildcard that lets anything in.
+fn stranger(namespace: &str) -> Option<Node> {
+    let namespace = match namespace.split_whitespace().next().unwrap_or("##any") {
+        "##any" | "##other" => "urn:example",
+        "##local" => "",
+        "##targetNamespace" => return None,
+        given => given,
+    };
+    Some(Node {
+        name: Name::new(namespace, "example"),
+        kind: None,
+        attributes: Vec::new(),
+        text: String::new(),
+        children: Vec::new(),
+    })
+}
+
+/// How the namespaces of an example are bound, all of them on the root.
+struct Bindings {
+    default: String,
+    prefixed: Vec<(String, String)>,
+}
+
+impl Bindings {
+    fn of(root: &Node) -> Self {
+        let (mut elements, mut others) = (Vec::new(), Vec::new());
+        collect(root, &mut elements, &mut others);
+        // An unqualified element would inherit a default namespace.
+        let bare = elements.iter().any(String::is_empty);
+        let default = if bare { String::new() } else { root.name.namespace.to_string() };
+        let mut prefixed: Vec<(String, String)> = Vec::new();
+        others.extend(elements.into_iter().filter(|ns| *ns != default));
+        for namespace in others {
+            let known = namespace.is_empty()
+                || namespace == XML
+                || prefixed.iter().any(|(_, bound)| *bound == namespace);
+            if !known {
+                let prefix = match namespace.as_str() {
+                    XSI => "xsi".to_owned(),
+                    _ => format!("n{}", prefixed.len() + 1),
+                };
+                prefixed.push((prefix, namespace));
+            }
+        }
+        Self { default, prefixed }
+    }
+
+    fn element(&self, name: &Name) -> String {
+        if *name.namespace == *self.default { name.local.to_string() } else { self.attribute(name) }
+    }
+
+    fn attribute(&self, name: &Name) -> String {
+        if &*name.namespace == XML {
+            return format!("xml:{}", name.local);
+        }
+        match self.prefixed.iter().find(|(_, ns)| **ns == *name.namespace) {
+            Some((prefix, _)) => format!("{prefix}:{}", name.local),
+            None => name.local.to_string(),
+        }
+    }
+}
+
+fn collect(node: &Node, elements: &mut Vec<String>, others: &mut Vec<String>) {
+    elements.push(node.name.namespace.to_string());
+    if let Some(kind) = &node.kind {
+        others.push(XSI.to_owned());
+        elements.push(kind.namespace.to_string());
+    }
+    others.extend(node.attributes.iter().map(|(name, _)| name.namespace.to_string()));
+    node.children.iter().for_each(|child| collect(child, elements, others));
+}
+
+fn written(root: &Node) -> String {
+    let bindings = Bindings::of(root);
+    let mut declared = String::new();
+    if !bindings.default.is_empty() {
+        let _ = write!(declared, " xmlns=\"{}\"", escaped(&bindings.default, true));
+    }
+    for (prefix, namespace) in &bindings.prefixed {
+        let _ = write!(declared, " xmlns:{prefix}=\"{}\"", escaped(namespace, true));
+    }
+    let mut out = String::new();
+    put(root, &bindings, &declared, 0, &mut out);
+    out
+}
+
+fn put(node: &Node, bindings: &Bindings, declared: &str, depth: usize, out: &mut String) {
+    let name = bindings.element(&node.name);
+    let indent = "  ".repeat(depth);
+    let _ = write!(out, "{indent}<{name}{declared}");
+    if let Some(kind) = &node.kind {
+        let _ = write!(out, " xsi:type=\"{}\"", bindings.element(kind));
+    }
+    for (attribute, value) in &node.attributes {
+        let _ = write!(out, " {}=\"{}\"", bindings.attribute(attribute), escaped(value, true));
+    }
+    if !node.children.is_empty() {
+        out.push('>');
+        for child in &node.children {
+            out.push('\n');
+            put(child, bindings, "", depth + 1, out);
+        }
+        let _ = write!(out, "\n{indent}</{name}>");
+    } else if node.text.is_empty() {
+        out.push_str("/>");
+    } else {
+        let _ = write!(out, ">{}</{name}>", escaped(&node.text, false));
+    }
+}
+
+fn escaped(text: &str, attribute: bool) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    if attribute { text.replace('"', "&quot;").replace('\n', "&#10;") } else { text }
+}

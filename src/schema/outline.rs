@@ -1,0 +1,274 @@
+//! A type as an author sees it: derivation, groups and references resolved.
+
+use std::sync::Arc;
+
+use super::model::{
+    AttributeDecl, AttributeOf, AttributeUse, Attributes, Choice, Derivation, ElementDecl, Facets,
+    Model, Name, Notes, Particle, SimpleBase, Term, Type, TypeRef,
+};
+use super::tree::XSD;
+use crate::limits;
+
+/// What an element of some type may hold.
+#[derive(Debug, Default)]
+pub struct Outline {
+    /// Set when the content is text of some simple type.
+    pub text: Option<Value>,
+    /// Text may stand between the children.
+    pub mixed: bool,
+    pub content: Vec<Particle>,
+    pub attributes: Vec<Attribute>,
+    /// Anything well-formed goes.
+    pub anything: bool,
+    pub notes: Notes,
+}
+
+#[derive(Debug, Clone)]
+pub struct Attribute {
+    pub name: Name,
+    pub value: Value,
+    pub required: bool,
+    pub default: Option<String>,
+    pub fixed: Option<String>,
+    pub notes: Notes,
+}
+
+/// What a text may be.
+#[derive(Debug, Clone, Default)]
+pub struct Value {
+    /// The schema language's own type it comes from, such as `integer`.
+    pub builtin: String,
+    /// With what was inherited; the patterns of each step are alternatives.
+    pub facets: Facets,
+    pub pattern_steps: Vec<Vec<String>>,
+    pub list_of: Option<Box<Value>>,
+    pub union_of: Vec<Value>,
+    pub notes: Notes,
+}
+
+impl Outline {
+    /// No children, no wildcards: whatever stands inside is text.
+    pub fn is_text(&self) -> bool {
+        self.text.is_some() || (self.mixed && self.content.is_empty() && !self.anything)
+    }
+}
+
+impl Model {
+    pub fn outline(&self, reference: &TypeRef) -> Outline {
+        self.outline_at(reference, 0)
+    }
+
+    fn outline_at(&self, reference: &TypeRef, depth: usize) -> Outline {
+        let anything = Outline { anything: true, mixed: true, ..Outline::default() };
+        if depth > limits::OUTLINE_DEPTH_MAX {
+            return anything;
+        }
+        match self.type_of(reference) {
+            None => match reference {
+                TypeRef::Named(name) if name.is_xsd() && &*name.local != "anyType" => {
+                    Outline { text: Some(self.value(reference)), ..Outline::default() }
+                }
+                _ => anything,
+            },
+            Some(Type::Simple(simple)) => Outline {
+                text: Some(self.value(reference)),
+                notes: simple.notes.clone(),
+                ..Outline::default()
+            },
+            Some(Type::Complex(complex)) => {
+                let mut outline = self.derived(&complex.derivation, &complex.content, depth);
+                outline.mixed = complex.mixed || (outline.mixed && complex.content.is_empty());
+                self.add_attributes(&mut outline.attributes, &complex.attributes, depth);
+                outline.notes = complex.notes.clone();
+                outline
+            }
+        }
+    }
+
+    fn derived(&self, derivation: &Derivation, own: &[Particle], depth: usize) -> Outline {
+        let base = |reference: &TypeRef| self.outline_at(reference, depth + 1);
+        match derivation {
+            Derivation::None => Outline { content: own.to_vec(), ..Outline::default() },
+            Derivation::Extends(reference) => {
+                let mut outline = base(reference);
+                outline.content.extend_from_slice(own);
+                outline
+            }
+            Derivation::Restricts(reference) => {
+                let base = base(reference);
+                Outline { content: own.to_vec(), attributes: base.attributes, ..Outline::default() }
+            }
+            Derivation::SimpleExtends(reference) => base(reference),
+            Derivation::SimpleRestricts(reference, inline, facets) => {
+                let mut outline = base(reference);
+                if let Some(inline) = inline {
+                    outline.text = Some(self.value(inline));
+                }
+                let text = outline.text.get_or_insert_default();
+                text.restrict(facets);
+                outline
+            }
+        }
+    }
+
+    fn add_attributes(&self, all: &mut Vec<Attribute>, new: &Attributes, depth: usize) {
+        for usage in &new.uses {
+            let Some(declared) = self.declared(usage) else { continue };
+            all.retain(|a| a.name != declared.name);
+            if !usage.prohibited {
+                all.push(self.attribute(usage, &declared));
+            }
+        }
+        for group in new.groups.iter().filter_map(|name| self.attribute_groups.get(name)) {
+            if depth < limits::OUTLINE_DEPTH_MAX {
+                self.add_attributes(all, group, depth + 1);
+            }
+        }
+    }
+
+    fn declared(&self, usage: &AttributeUse) -> Option<Arc<AttributeDecl>> {
+        match &usage.of {
+            AttributeOf::Local(declared) => Some(declared.clone()),
+            AttributeOf::Global(name) => self.attributes.get(name).cloned(),
+        }
+    }
+
+    fn attribute(&self, usage: &AttributeUse, declared: &AttributeDecl) -> Attribute {
+        let kind = match &declared.kind {
+            TypeRef::Anything => TypeRef::Named(Name::new(XSD, "string")),
+            kind => kind.clone(),
+        };
+        let mut notes = usage.notes.clone();
+        notes.doc = notes.doc.or_else(|| declared.notes.doc.clone());
+        notes.examples.extend_from_slice(&declared.notes.examples);
+        Attribute {
+            name: declared.name.clone(),
+            value: self.value(&kind),
+            required: usage.required,
+            default: usage.default.clone().or_else(|| declared.default.clone()),
+            fixed: usage.fixed.clone().or_else(|| declared.fixed.clone()),
+            notes,
+        }
+    }
+
+    /// What a text of a simple type may be.
+    pub fn value(&self, reference: &TypeRef) -> Value {
+        self.value_at(reference, 0)
+    }
+
+    fn value_at(&self, reference: &TypeRef, depth: usize) -> Value {
+        let simple = match self.type_of(reference) {
+            Some(Type::Simple(simple)) if depth <= limits::OUTLINE_DEPTH_MAX => simple,
+            Some(_) => return Value { builtin: "string".into(), ..Value::default() },
+            None => {
+                let builtin = match reference {
+                    TypeRef::Named(name) if name.is_xsd() => name.local.to_string(),
+                    _ => "string".to_owned(),
+                };
+                return Value::builtin(builtin);
+            }
+        };
+        let mut value = match &simple.base {
+            SimpleBase::Restriction(base) => self.value_at(base, depth + 1),
+            SimpleBase::List(item) => {
+                let item = Box::new(self.value_at(item, depth + 1));
+                Value { builtin: "list".into(), list_of: Some(item), ..Value::default() }
+            }
+            SimpleBase::Union(members) => {
+                let members = members.iter().map(|m| self.value_at(m, depth + 1)).collect();
+                Value { builtin: "union".into(), union_of: members, ..Value::default() }
+            }
+        };
+        value.restrict(&simple.facets);
+        if simple.notes.doc.is_some() {
+            value.notes.doc = simple.notes.doc.clone();
+        }
+        if !simple.notes.examples.is_empty() {
+            value.notes.examples = simple.notes.examples.clone();
+        }
+        value
+    }
+
+    /// The element declarations a particle may bring, groups and substitutes resolved, in order,
+    /// with whether a wildcard is among them.
+    pub fn elements_in(&self, particles: &[Particle]) -> (Vec<Arc<ElementDecl>>, bool) {
+        let mut found = (Vec::new(), false);
+        self.gather(particles, &mut found, 0);
+        found
+    }
+
+    fn gather(
+        &self,
+        particles: &[Particle],
+        found: &mut (Vec<Arc<ElementDecl>>, bool),
+        depth: usize,
+    ) {
+        if depth > limits::OUTLINE_DEPTH_MAX {
+            return;
+        }
+        for particle in particles {
+            match &particle.term {
+                Term::Element(element) => found.0.push(element.clone()),
+                Term::ElementRef(name) => found.0.extend(self.standing_for(name)),
+                Term::Sequence(inner) | Term::Choice(inner) | Term::All(inner) => {
+                    self.gather(inner, found, depth + 1);
+                }
+                Term::GroupRef(name) => {
+                    if let Some(inner) = self.groups.get(name) {
+                        self.gather(inner, found, depth + 1);
+                    }
+                }
+                Term::Any(_) => found.1 = true,
+            }
+        }
+    }
+}
+
+impl Value {
+    /// One of the schema language's own types; its lists are lists of their items.
+    fn builtin(name: String) -> Self {
+        let item = match name.as_str() {
+            "NMTOKENS" => "NMTOKEN",
+            "IDREFS" => "IDREF",
+            "ENTITIES" => "ENTITY",
+            _ => return Self { builtin: name, ..Self::default() },
+        };
+        let item = Self { builtin: item.into(), ..Self::default() };
+        Self { builtin: "list".into(), list_of: Some(Box::new(item)), ..Self::default() }
+    }
+
+    fn restrict(&mut self, new: &Facets) {
+        let facets = &mut self.facets;
+        let swap = |old: &mut Option<u64>, new: Option<u64>| *old = new.or(*old);
+        let put = |old: &mut Option<String>, new: &Option<String>| {
+            if new.is_some() {
+                old.clone_from(new);
+            }
+        };
+        swap(&mut facets.length, new.length);
+        swap(&mut facets.min_length, new.min_length);
+        swap(&mut facets.max_length, new.max_length);
+        swap(&mut facets.total_digits, new.total_digits);
+        swap(&mut facets.fraction_digits, new.fraction_digits);
+        put(&mut facets.min_inclusive, &new.min_inclusive);
+        put(&mut facets.max_inclusive, &new.max_inclusive);
+        put(&mut facets.min_exclusive, &new.min_exclusive);
+        put(&mut facets.max_exclusive, &new.max_exclusive);
+        if !new.enumeration.is_empty() {
+            facets.enumeration = new.enumeration.clone();
+        }
+        if !new.patterns.is_empty() {
+            self.pattern_steps.push(new.patterns.clone());
+        }
+    }
+
+    /// The enumerated values, those of a union's members included.
+    pub fn choices(&self) -> Vec<Choice> {
+        if !self.facets.enumeration.is_empty() || self.union_of.is_empty() {
+            return self.facets.enumeration.clone();
+        }
+        let members: Vec<Vec<Choice>> = self.union_of.iter().map(Value::choices).collect();
+        // One member without choices leaves the union open.
+        if members.iter().any(Vec::is_empty) { Vec::new() } else { members.concat() }
+    }
+}

@@ -1,0 +1,392 @@
+//! From the documents of a schema to its model.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::link::LinkKind;
+use super::load::Bundle;
+use super::model::{
+    AttributeDecl, AttributeOf, AttributeUse, Attributes, Choice, ComplexType, Derivation,
+    ElementDecl, Facets, Model, Name, Notes, Particle, SimpleBase, SimpleType, Term, Type, TypeRef,
+    Wildcard,
+};
+use super::source::Source;
+use super::tree::{Element, XSD};
+
+/// Reads all documents, each under every namespace it was included into.
+pub fn model(bundle: &Bundle) -> Model {
+    let mut model = Model::default();
+    let mut readings: Vec<(usize, String)> = readings(bundle).into_iter().collect();
+    // What is redefined is read before what redefines it.
+    readings.sort_by(|a, b| b.cmp(a));
+    for (index, namespace) in readings {
+        if let Some(source) = bundle.sources.get(index) {
+            Reader::new(source, &namespace).read(&mut model);
+        }
+    }
+    model
+}
+
+fn readings(bundle: &Bundle) -> BTreeSet<(usize, String)> {
+    let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
+    let mut seen = BTreeSet::new();
+    let mut open: Vec<(usize, String)> = own(0).map(|ns| (0, ns)).into_iter().collect();
+    while let Some((index, namespace)) = open.pop() {
+        if !seen.insert((index, namespace.clone())) {
+            continue;
+        }
+        for link in bundle.links.iter().filter(|link| link.from == index) {
+            let Some(to) = link.to else { continue };
+            let target = own(to).unwrap_or_default();
+            let adopts = link.kind != LinkKind::Import && target.is_empty();
+            open.push((to, if adopts { namespace.clone() } else { target }));
+        }
+    }
+    seen
+}
+
+struct Reader<'a> {
+    root: &'a Element,
+    namespace: &'a str,
+    /// The document has no namespace of its own and took over another's.
+    adopted: bool,
+    elements_qualified: bool,
+    attributes_qualified: bool,
+}
+
+/// Marks what a redefinition replaced, and refers to.
+const REPLACED: &str = "#replaced";
+
+impl<'a> Reader<'a> {
+    fn new(source: &'a Source, namespace: &'a str) -> Self {
+        let qualified = |name| source.root.attribute(name).map(str::trim) == Some("qualified");
+        Self {
+            root: &source.root,
+            namespace,
+            adopted: source.target().is_empty() && !namespace.is_empty(),
+            elements_qualified: qualified("elementFormDefault"),
+            attributes_qualified: qualified("attributeFormDefault"),
+        }
+    }
+
+    fn read(&self, model: &mut Model) {
+        for child in &self.root.children {
+            self.component(child, model);
+        }
+        for redefine in self.root.all("redefine") {
+            for child in &redefine.children {
+                self.redefine(child, model);
+            }
+        }
+    }
+
+    fn own(&self, element: &Element) -> Option<Name> {
+        Some(Name::new(self.namespace, element.attribute("name")?.trim()))
+    }
+
+    fn name(&self, element: &Element, attribute: &str) -> Option<Name> {
+        self.resolve(element, element.attribute(attribute)?)
+    }
+
+    fn resolve(&self, element: &Element, text: &str) -> Option<Name> {
+        let name = element.resolve(text)?;
+        if self.adopted && name.namespace.is_empty() {
+            return Some(Name::new(self.namespace, &name.local));
+        }
+        Some(name)
+    }
+
+    fn component(&self, element: &Element, model: &mut Model) {
+        if !element.name.is_xsd() {
+            return;
+        }
+        let Some(name) = self.own(element) else { return };
+        match &*element.name.local {
+            "element" => {
+                if let Some(head) = self.name(element, "substitutionGroup") {
+                    model.substitutes.entry(head).or_default().push(name.clone());
+                }
+                let declared = self.element(element, name.clone());
+                model.elements.insert(name, Arc::new(declared));
+            }
+            "complexType" => {
+                model.types.insert(name, Arc::new(Type::Complex(Box::new(self.complex(element)))));
+            }
+            "simpleType" => {
+                model.types.insert(name, Arc::new(Type::Simple(Box::new(self.simple(element)))));
+            }
+            "group" => {
+                model.groups.insert(name, Arc::new(self.particles(element)));
+            }
+            "attribute" => {
+                model.attributes.insert(name.clone(), Arc::new(self.attribute(element, name)));
+            }
+            "attributeGroup" => {
+                model.attribute_groups.insert(name, Arc::new(self.attributes(element)));
+            }
+            _ => {}
+        }
+    }
+
+    /// A component that refers to what it replaces by its own name.
+    fn redefine(&self, element: &Element, model: &mut Model) {
+        let Some(name) = self.own(element) else { return };
+        let aside = Name::new(&name.namespace, &format!("{}{REPLACED}", name.local));
+        if let Some(old) = model.types.get(&name).cloned() {
+            model.types.insert(aside.clone(), old);
+        }
+        if let Some(old) = model.groups.get(&name).cloned() {
+            model.groups.insert(aside.clone(), old);
+        }
+        if let Some(old) = model.attribute_groups.get(&name).cloned() {
+            model.attribute_groups.insert(aside.clone(), old);
+        }
+        self.component(element, model);
+        match &*element.name.local {
+            "complexType" => {
+                let mut complex = self.complex(element);
+                if let Derivation::Extends(base) | Derivation::Restricts(base) =
+                    &mut complex.derivation
+                {
+                    *base = TypeRef::Named(aside);
+                }
+                model.types.insert(name, Arc::new(Type::Complex(Box::new(complex))));
+            }
+            "simpleType" => {
+                let mut simple = self.simple(element);
+                simple.base = SimpleBase::Restriction(TypeRef::Named(aside));
+                model.types.insert(name, Arc::new(Type::Simple(Box::new(simple))));
+            }
+            "group" => {
+                let mut particles = self.particles(element);
+                particles.iter_mut().for_each(|p| rename(p, &name, &aside));
+                model.groups.insert(name, Arc::new(particles));
+            }
+            _ => {}
+        }
+    }
+
+    fn element(&self, element: &Element, name: Name) -> ElementDecl {
+        ElementDecl {
+            name,
+            kind: self.kind(element),
+            default: element.attribute("default").map(str::to_owned),
+            fixed: element.attribute("fixed").map(str::to_owned),
+            is_abstract: is_true(element, "abstract"),
+            notes: notes(element),
+        }
+    }
+
+    /// The type of an element or attribute: named, in place, or none.
+    fn kind(&self, element: &Element) -> TypeRef {
+        if let Some(name) = self.name(element, "type") {
+            return TypeRef::Named(name);
+        }
+        if let Some(inline) = element.first("complexType") {
+            return TypeRef::Inline(Arc::new(Type::Complex(Box::new(self.complex(inline)))));
+        }
+        self.inline_simple(element).unwrap_or(TypeRef::Anything)
+    }
+
+    fn inline_simple(&self, element: &Element) -> Option<TypeRef> {
+        let inline = element.first("simpleType")?;
+        Some(TypeRef::Inline(Arc::new(Type::Simple(Box::new(self.simple(inline))))))
+    }
+
+    fn simple(&self, element: &Element) -> SimpleType {
+        let notes = notes(element);
+        let named = |e: &Element, a: &str| self.name(e, a).map(TypeRef::Named);
+        if let Some(list) = element.first("list") {
+            let item = named(list, "itemType").or_else(|| self.inline_simple(list));
+            let base = SimpleBase::List(item.unwrap_or(TypeRef::Anything));
+            return SimpleType { base, facets: Facets::default(), notes };
+        }
+        if let Some(union) = element.first("union") {
+            let members = union.attribute("memberTypes").unwrap_or_default();
+            let named = members.split_whitespace().filter_map(|m| self.resolve(union, m));
+            let inline = union
+                .all("simpleType")
+                .map(|s| TypeRef::Inline(Arc::new(Type::Simple(Box::new(self.simple(s))))));
+            let base = SimpleBase::Union(named.map(TypeRef::Named).chain(inline).collect());
+            return SimpleType { base, facets: Facets::default(), notes };
+        }
+        let restriction = element.first("restriction");
+        let base = restriction
+            .and_then(|r| named(r, "base").or_else(|| self.inline_simple(r)))
+            .unwrap_or_else(|| TypeRef::Named(Name::new(XSD, "string")));
+        let facets = restriction.map(facets).unwrap_or_default();
+        SimpleType { base: SimpleBase::Restriction(base), facets, notes }
+    }
+
+    fn complex(&self, element: &Element) -> ComplexType {
+        let mut mixed = is_true(element, "mixed");
+        let mut body = element;
+        let mut derivation = Derivation::None;
+        let content = element.first("complexContent").or_else(|| element.first("simpleContent"));
+        if let Some(content) = content {
+            mixed |= is_true(content, "mixed");
+            let simple = content.is("simpleContent");
+            let extension = content.first("extension");
+            if let Some(inner) = extension.or_else(|| content.first("restriction")) {
+                let base = self.name(inner, "base").map_or(TypeRef::Anything, TypeRef::Named);
+                derivation = match (simple, extension.is_some()) {
+                    (false, true) => Derivation::Extends(base),
+                    (false, false) => Derivation::Restricts(base),
+                    (true, true) => Derivation::SimpleExtends(base),
+                    (true, false) => Derivation::SimpleRestricts(
+                        base,
+                        self.inline_simple(inner),
+                        Box::new(facets(inner)),
+                    ),
+                };
+                body = inner;
+            }
+        }
+        ComplexType {
+            is_abstract: is_true(element, "abstract"),
+            mixed,
+            derivation,
+            content: self.particles(body),
+            attributes: self.attributes(body),
+            notes: notes(element),
+        }
+    }
+
+    fn particles(&self, element: &Element) -> Vec<Particle> {
+        element.children.iter().filter_map(|child| self.particle(child)).collect()
+    }
+
+    fn particle(&self, element: &Element) -> Option<Particle> {
+        if !element.name.is_xsd() {
+            return None;
+        }
+        let term = match &*element.name.local {
+            "element" => match self.name(element, "ref") {
+                Some(name) => Term::ElementRef(name),
+                None => {
+                    let form = element.attribute("form").map(str::trim);
+                    let qualified = form.map_or(self.elements_qualified, |f| f == "qualified");
+                    let namespace = if qualified { self.namespace } else { "" };
+                    let name = Name::new(namespace, element.attribute("name")?.trim());
+                    Term::Element(Arc::new(self.element(element, name)))
+                }
+            },
+            "sequence" => Term::Sequence(self.particles(element)),
+            "choice" => Term::Choice(self.particles(element)),
+            "all" => Term::All(self.particles(element)),
+            "group" => Term::GroupRef(self.name(element, "ref")?),
+            "any" => Term::Any(Wildcard {
+                namespace: element.attribute("namespace").unwrap_or("##any").to_owned(),
+                strict: element.attribute("processContents").is_none_or(|p| p.trim() == "strict"),
+            }),
+            _ => return None,
+        };
+        let count = |name: &str| element.attribute(name).map(str::trim);
+        let min = count("minOccurs").and_then(|n| n.parse().ok()).unwrap_or(1);
+        let max = match count("maxOccurs") {
+            Some("unbounded") => None,
+            Some(number) => Some(number.parse().unwrap_or(1)),
+            None => Some(1),
+        };
+        (max != Some(0)).then_some(Particle { min, max, term })
+    }
+
+    fn attribute(&self, element: &Element, name: Name) -> AttributeDecl {
+        AttributeDecl {
+            name,
+            kind: self.kind(element),
+            default: element.attribute("default").map(str::to_owned),
+            fixed: element.attribute("fixed").map(str::to_owned),
+            notes: notes(element),
+        }
+    }
+
+    fn attributes(&self, element: &Element) -> Attributes {
+        let mut out = Attributes::default();
+        for child in element.children.iter().filter(|c| c.name.is_xsd()) {
+            match &*child.name.local {
+                "attribute" => out.uses.extend(self.attribute_use(child)),
+                "attributeGroup" => out.groups.extend(self.name(child, "ref")),
+                "anyAttribute" => out.open = true,
+                _ => {}
+            }
+        }
+        out
+    }
+
+    fn attribute_use(&self, element: &Element) -> Option<AttributeUse> {
+        let of = match self.name(element, "ref") {
+            Some(name) => AttributeOf::Global(name),
+            None => {
+                let form = element.attribute("form").map(str::trim);
+                let qualified = form.map_or(self.attributes_qualified, |f| f == "qualified");
+                let namespace = if qualified { self.namespace } else { "" };
+                let name = Name::new(namespace, element.attribute("name")?.trim());
+                AttributeOf::Local(Arc::new(self.attribute(element, name)))
+            }
+        };
+        let usage = element.attribute("use").map(str::trim);
+        Some(AttributeUse {
+            of,
+            required: usage == Some("required"),
+            prohibited: usage == Some("prohibited"),
+            default: element.attribute("default").map(str::to_owned),
+            fixed: element.attribute("fixed").map(str::to_owned),
+            notes: notes(element),
+        })
+    }
+}
+
+fn rename(particle: &mut Particle, from: &Name, to: &Name) {
+    match &mut particle.term {
+        Term::GroupRef(name) if name == from => *name = to.clone(),
+        Term::Sequence(inner) | Term::Choice(inner) | Term::All(inner) => {
+            inner.iter_mut().for_each(|p| rename(p, from, to));
+        }
+        _ => {}
+    }
+}
+
+fn is_true(element: &Element, attribute: &str) -> bool {
+    matches!(element.attribute(attribute).map(str::trim), Some("true" | "1"))
+}
+
+fn facets(restriction: &Element) -> Facets {
+    let mut out = Facets::default();
+    for child in restriction.children.iter().filter(|c| c.name.is_xsd()) {
+        let Some(value) = child.attribute("value").map(str::to_owned) else { continue };
+        let number = value.trim().parse().ok();
+        match &*child.name.local {
+            "enumeration" => out.enumeration.push(Choice { value, doc: notes(child).doc }),
+            "pattern" => out.patterns.push(value),
+            "length" => out.length = number,
+            "minLength" => out.min_length = number,
+            "maxLength" => out.max_length = number,
+            "minInclusive" => out.min_inclusive = Some(value),
+            "maxInclusive" => out.max_inclusive = Some(value),
+            "minExclusive" => out.min_exclusive = Some(value),
+            "maxExclusive" => out.max_exclusive = Some(value),
+            "totalDigits" => out.total_digits = number,
+            "fractionDigits" => out.fraction_digits = number,
+            _ => {}
+        }
+    }
+    out
+}
+
+fn notes(element: &Element) -> Notes {
+    let mut out = Notes::default();
+    for annotation in element.all("annotation") {
+        for doc in annotation.all("documentation") {
+            let words: Vec<&str> = doc.text.split_whitespace().collect();
+            if out.doc.is_none() && !words.is_empty() {
+                out.doc = Some(words.join(" "));
+            }
+        }
+        for info in annotation.all("appinfo") {
+            let examples = info.children.iter().filter(|c| &*c.name.local == "example");
+            out.examples.extend(examples.map(|e| e.text.trim().to_owned()));
+        }
+    }
+    out
+}

@@ -1,0 +1,153 @@
+//! A value for a simple type, for examples.
+
+use super::model::Notes;
+use super::outline::Value;
+use super::pattern;
+
+/// A text that should be valid, preferring what the schema's author offers. `attempt` asks for
+/// another one when the first was not.
+pub fn value(value: &Value, notes: &Notes, name: &str, attempt: usize) -> String {
+    let offered = notes.examples.iter().chain(&value.notes.examples);
+    if let Some(example) = offered.filter(|e| !e.starts_with('<')).nth(attempt) {
+        return example.clone();
+    }
+    if let Some(item) = &value.list_of {
+        let facets = &value.facets;
+        let times = facets.length.or(facets.min_length).unwrap_or(1).max(1);
+        let one = self::value(item, &Notes::default(), name, attempt);
+        let times = usize::try_from(times).unwrap_or(1).min(1_000);
+        return vec![one; times].join(" ");
+    }
+    let choices = value.choices();
+    if let Some(choice) = choices.get(attempt % choices.len().max(1)) {
+        return choice.value.clone();
+    }
+    if !value.union_of.is_empty() {
+        let member = value.union_of.get(attempt % value.union_of.len());
+        return member.map(|m| self::value(m, notes, name, attempt)).unwrap_or_default();
+    }
+    if let Some(text) = patterned(value, attempt) {
+        return text;
+    }
+    plain(value, name, attempt)
+}
+
+/// From the patterns of the last step, with a length that fits.
+fn patterned(value: &Value, attempt: usize) -> Option<String> {
+    let patterns = value.pattern_steps.last()?;
+    let facets = &value.facets;
+    let low = facets.length.or(facets.min_length).unwrap_or(0);
+    let high = facets.length.or(facets.max_length).unwrap_or(u64::MAX);
+    let fits = |text: &String| {
+        let length = text.chars().count() as u64;
+        (low..=high).contains(&length)
+    };
+    let wishes = [3, 1, 0, 2, 4, 8, usize::try_from(low).unwrap_or(0)];
+    let mut samples = Vec::new();
+    for pattern in patterns {
+        for wish in wishes {
+            samples.extend(pattern::sample(pattern, wish).filter(fits));
+        }
+    }
+    samples.dedup();
+    let count = samples.len();
+    (count > 0).then(|| samples.swap_remove(attempt % count))
+}
+
+fn plain(value: &Value, name: &str, attempt: usize) -> String {
+    match value.builtin.as_str() {
+        "boolean" => "true".to_owned(),
+        "decimal" | "float" | "double" => number(value, "1.5"),
+        "int" | "integer" | "long" | "short" | "byte" | "positiveInteger"
+        | "nonNegativeInteger" | "unsignedInt" | "unsignedLong" | "unsignedShort"
+        | "unsignedByte" => number(value, "1"),
+        "negativeInteger" | "nonPositiveInteger" => number(value, "-1"),
+        "date" => dated(value, "2026-01-31"),
+        "dateTime" => dated(value, "2026-01-31T12:00:00Z"),
+        "time" => dated(value, "12:00:00"),
+        "gYear" => dated(value, "2026"),
+        "gYearMonth" => dated(value, "2026-01"),
+        "gMonthDay" => dated(value, "--01-31"),
+        "gMonth" => dated(value, "--01"),
+        "gDay" => dated(value, "---31"),
+        "duration" => dated(value, "PT30S"),
+        "anyURI" => long_enough(value, "https://example.org/", "a"),
+        "base64Binary" => bytes(value, "AAAA", 3, "b3JnYW5pc20="),
+        "hexBinary" => bytes(value, "00", 1, "00ff"),
+        "language" => "en".to_owned(),
+        "NMTOKEN" | "Name" | "NCName" | "ENTITY" | "QName" | "NOTATION" => {
+            long_enough(value, name, "a")
+        }
+        "ID" | "IDREF" => format!("id{}", attempt + 1),
+        _ => long_enough(value, name, "a"),
+    }
+}
+
+/// A number within the bounds, near `usual`.
+fn number(value: &Value, usual: &str) -> String {
+    let facets = &value.facets;
+    let read = |bound: &Option<String>| bound.as_ref().and_then(|b| b.trim().parse::<f64>().ok());
+    let usual_number: f64 = usual.parse().unwrap_or(1.0);
+    let low = read(&facets.min_inclusive);
+    let high = read(&facets.max_inclusive);
+    let above = read(&facets.min_exclusive);
+    let below = read(&facets.max_exclusive);
+    let good = |n: f64| {
+        low.is_none_or(|b| n >= b)
+            && high.is_none_or(|b| n <= b)
+            && above.is_none_or(|b| n > b)
+            && below.is_none_or(|b| n < b)
+    };
+    let whole = usual_number.fract() == 0.0 || facets.fraction_digits == Some(0);
+    let usual_number = if whole { usual_number.trunc() } else { usual_number };
+    if good(usual_number) {
+        return if whole { format!("{usual_number:.0}") } else { usual.to_owned() };
+    }
+    if let Some(bound) = facets.min_inclusive.as_ref().or(facets.max_inclusive.as_ref()) {
+        return bound.trim().to_owned();
+    }
+    let halfway = match (above, below) {
+        (Some(a), Some(b)) => f64::midpoint(a, b),
+        _ => 0.0,
+    };
+    let tries = [above.map(|b| b + 1.0), below.map(|b| b - 1.0), Some(halfway)];
+    let found = tries.into_iter().flatten().find(|n| good(*n)).unwrap_or(usual_number);
+    if found.fract() == 0.0 { format!("{found:.0}") } else { found.to_string() }
+}
+
+/// A date or duration: a bound where there is one, else the usual.
+fn dated(value: &Value, usual: &str) -> String {
+    let facets = &value.facets;
+    let bound = facets.min_inclusive.as_ref().or(facets.max_inclusive.as_ref());
+    bound.map_or_else(|| usual.to_owned(), |b| b.trim().to_owned())
+}
+
+/// `usual`, made as long or short as the facets want.
+fn long_enough(value: &Value, usual: &str, filler: &str) -> String {
+    let facets = &value.facets;
+    let count = |n: Option<u64>| n.and_then(|n| usize::try_from(n).ok());
+    let low = count(facets.length.or(facets.min_length)).unwrap_or(0).min(100_000);
+    let high = count(facets.length.or(facets.max_length)).unwrap_or(usize::MAX);
+    let mut text: String = usual.chars().take(high).collect();
+    let missing = low.saturating_sub(text.chars().count());
+    text.push_str(&filler.repeat(missing));
+    text
+}
+
+/// Encoded bytes, as many as the facets want.
+fn bytes(value: &Value, unit: &str, unit_bytes: u64, usual: &str) -> String {
+    let facets = &value.facets;
+    match facets.length.or(facets.min_length).or(facets.max_length) {
+        None => usual.to_owned(),
+        Some(wanted) if unit_bytes == 1 => unit.repeat(usize::try_from(wanted).unwrap_or(0)),
+        Some(wanted) => {
+            let whole = unit.repeat(usize::try_from(wanted / unit_bytes).unwrap_or(0));
+            let rest = match wanted % unit_bytes {
+                1 => "AA==",
+                2 => "AAA=",
+                _ => "",
+            };
+            whole + rest
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! From the model to the outline that extraction from model text needs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::model::{ElementDecl, Model, Name, TypeRef};
+use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
+
+/// Adds the shape of a global element, and of everything beneath it, to `shapes`.
+pub fn add(model: &Model, name: &Name, shapes: &mut Shapes) -> Option<ShapeId> {
+    let element = model.elements.get(name)?;
+    let mut builder = Builder { model, shapes, known: HashMap::new() };
+    Some(builder.element(element))
+}
+
+/// The same name with the same type is the same shape, so that recursive types end.
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    Named(Name, Name),
+    Inline(Name, usize),
+    Anything(Name),
+}
+
+struct Builder<'a> {
+    model: &'a Model,
+    shapes: &'a mut Shapes,
+    known: HashMap<Key, ShapeId>,
+}
+
+impl Builder<'_> {
+    fn element(&mut self, element: &ElementDecl) -> ShapeId {
+        let name = element.name.clone();
+        let key = match &element.kind {
+            TypeRef::Named(kind) => Key::Named(name, kind.clone()),
+            TypeRef::Inline(inline) => Key::Inline(name, Arc::as_ptr(inline) as usize),
+            TypeRef::Anything => Key::Anything(name),
+        };
+        if let Some(id) = self.known.get(&key) {
+            return *id;
+        }
+        let outline = self.model.outline(&element.kind);
+        let id = self.shapes.add(Shape {
+            name: qname(&element.name),
+            attributes: outline.attributes.iter().map(|a| qname(&a.name)).collect(),
+            content: Content::Any,
+        });
+        self.known.insert(key, id);
+        let content = if outline.is_text() {
+            Content::Text
+        } else {
+            let (children, wild) = self.model.elements_in(&outline.content);
+            if wild || outline.mixed || outline.anything {
+                Content::Any
+            } else {
+                let mut ids: Vec<ShapeId> = Vec::new();
+                for child in children {
+                    let child = self.element(&child);
+                    if !ids.contains(&child) {
+                        ids.push(child);
+                    }
+                }
+                Content::Elements(ids)
+            }
+        };
+        if let Some(shape) = self.shapes.nodes.get_mut(id.0 as usize) {
+            shape.content = content;
+        }
+        id
+    }
+}
+
+fn qname(name: &Name) -> QName {
+    QName::new(Some(&name.namespace), &name.local)
+}
