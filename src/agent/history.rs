@@ -38,7 +38,7 @@ pub struct Viewpoint<'a> {
 pub enum Item {
     /// A turn of its own: the model's text, verbatim.
     Spoken(String),
-    Seen(Seen),
+    Seen(Box<Seen>),
 }
 
 /// A message of the thread, with what it answers where that is known.
@@ -264,7 +264,7 @@ fn shown(places: Vec<Place>, calls: &HashMap<MessageId, OwnCall>) -> Vec<Item> {
         PlaceItem::Spoken(raw) => Item::Spoken(raw),
         PlaceItem::Seen(message) => {
             let answers = answered(&message);
-            Item::Seen(Seen { message, answers })
+            Item::Seen(Box::new(Seen { message, answers }))
         }
     };
     places.into_iter().map(show).collect()

@@ -11,6 +11,7 @@ pub mod protocol;
 mod turn;
 
 pub use history::History;
+pub use note::PastTurn;
 pub use prompt::Environment;
 pub use turn::{Agent, AgentOptions};
 

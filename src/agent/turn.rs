@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::bus::native::{Context, Handler};
 use crate::bus::{Delivery, Outcome};
 use crate::contract::{Contract, Contracts, Meaning};
 use crate::envelope::{Failure, Spent, Turn};
@@ -192,6 +193,12 @@ impl Agent {
             return None;
         }
         Some(if acted { Spent::AfterLastCall } else { Spent::NeverValid })
+    }
+}
+
+impl Handler for Agent {
+    async fn handle(&self, delivery: Delivery, _: Context) -> Result<Outcome, Failure> {
+        self.turn(&delivery).await
     }
 }
 

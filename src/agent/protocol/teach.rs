@@ -4,7 +4,8 @@
 
 use std::fmt::Write as _;
 
-use super::vocabulary::{Lexicon, Parameter, Word};
+use super::vocabulary::{Lexicon, Word};
+use crate::schema::{Content, Parameter};
 
 /// What the sections are written from.
 #[derive(Debug, Clone)]
@@ -29,8 +30,8 @@ pub fn capabilities(taught: &Taught) -> String {
     let mut out = String::from("You can use these tools:");
     for word in tools {
         let _ = write!(out, "\n- {}", word.name.local);
-        if !word.doc.is_empty() {
-            let _ = write!(out, ": {}", word.doc);
+        if !word.description.doc.is_empty() {
+            let _ = write!(out, ": {}", word.description.doc);
         }
     }
     out
@@ -52,32 +53,63 @@ pub fn tool_calling(taught: &Taught) -> String {
 
 fn tool(out: &mut String, word: &Word) {
     let _ = write!(out, "<{}>", word.name.local);
-    if !word.doc.is_empty() {
-        let _ = write!(out, ": {}", word.doc);
+    if !word.description.doc.is_empty() {
+        let _ = write!(out, ": {}", word.description.doc);
     }
     out.push('\n');
     if !word.peers.is_empty() {
         let _ = writeln!(out, "Answered by: {}", word.peers.join(", "));
     }
-    out.push_str(if word.parameters.is_empty() { "Parameters: none\n" } else { "Parameters:\n" });
-    for parameter in &word.parameters {
-        line(out, parameter);
+    match &word.description.text {
+        Some(content) => {
+            let _ = writeln!(out, "Content: {}", kind(content));
+        }
+        None if word.description.parameters.is_empty() => out.push_str("Parameters: none\n"),
+        None => {}
+    }
+    if !word.description.parameters.is_empty() {
+        out.push_str("Parameters:\n");
+        parameters(out, &word.description.parameters, 0);
     }
     let _ = writeln!(out, "Example:\n{}", word.example);
 }
 
-fn line(out: &mut String, parameter: &Parameter) {
-    let sign = if parameter.attribute { "attribute " } else { "" };
-    let needed = if parameter.required { "required" } else { "optional" };
-    let _ = write!(out, "- {sign}{} ({}, {needed}", parameter.name, parameter.kind);
-    if parameter.repeated {
-        out.push_str(", may be repeated");
+fn parameters(out: &mut String, parameters: &[Parameter], depth: usize) {
+    for parameter in parameters {
+        let sign = if parameter.attribute { "attribute " } else { "" };
+        let needed = match (parameter.required, parameter.alternative) {
+            (_, true) => "one of several",
+            (true, false) => "required",
+            (false, false) => "optional",
+        };
+        let indent = "  ".repeat(depth);
+        let kind = kind(&parameter.content);
+        let _ = write!(out, "{indent}- {sign}{} ({kind}, {needed}", parameter.name);
+        if parameter.repeated {
+            out.push_str(", may be repeated");
+        }
+        if let Some(default) = &parameter.default {
+            let _ = write!(out, ", default {default}");
+        }
+        out.push(')');
+        if let Some(doc) = &parameter.doc {
+            let _ = write!(out, ": {doc}");
+        }
+        out.push('\n');
+        self::parameters(out, &parameter.parameters, depth + 1);
     }
-    out.push(')');
-    if !parameter.doc.is_empty() {
-        let _ = write!(out, ": {}", parameter.doc);
+}
+
+/// What a text may be, in words.
+fn kind(content: &Content) -> String {
+    let mut out = content.kind.clone();
+    if !content.choices.is_empty() {
+        let _ = write!(out, " {}", content.choices.join(", "));
     }
-    out.push('\n');
+    if let Some(range) = &content.range {
+        let _ = write!(out, ", {range}");
+    }
+    out
 }
 
 pub fn response_protocol(taught: &Taught) -> String {

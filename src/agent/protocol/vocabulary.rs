@@ -2,7 +2,7 @@
 
 use crate::contract::{Contract, Contracts, Meaning};
 use crate::ids::PayloadName;
-use crate::schema::Schemas;
+use crate::schema::{Description, Schemas};
 use crate::system::{self, NOTES, Primitive};
 
 /// One payload name of the vocabulary.
@@ -12,22 +12,9 @@ pub struct Word {
     pub meaning: Meaning,
     /// Who answers it, each with its description.
     pub peers: Vec<String>,
-    pub doc: String,
-    pub parameters: Vec<Parameter>,
-    /// An instance that passes its schema, names written bare where they can be.
+    pub description: Description,
+    /// An instance that passes its schema, its names written bare where they can be.
     pub example: String,
-}
-
-/// A child element or an attribute of a payload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parameter {
-    pub name: String,
-    /// Its type as a person reads it.
-    pub kind: String,
-    pub required: bool,
-    pub repeated: bool,
-    pub attribute: bool,
-    pub doc: String,
 }
 
 /// An agent's vocabulary: its peers' words in config order, its own, its finals, the core's.
@@ -82,7 +69,12 @@ impl Lexicon {
         self.words.iter().filter(|word| word.meaning == Meaning::Reply)
     }
 
-    /// A word fit to stand in a thread of its own: the agent's, or else a peer's.
+    /// Whether a word may stand in a thread of its own: the agent's or a peer's.
+    pub fn is_addressable(&self, word: &Word) -> bool {
+        matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
+    }
+
+    /// The word to show in examples of other threads.
     pub fn addressable(&self) -> Option<&Word> {
         self.own().next().or_else(|| self.tools().next())
     }
@@ -108,13 +100,22 @@ fn described(
             .collect(),
         _ => Vec::new(),
     };
-    let _ = schemas;
-    Word {
-        name,
-        meaning,
-        peers,
-        doc: String::new(),
-        parameters: Vec::new(),
-        example: String::new(),
+    let description = schemas.describe(&name);
+    let example = schemas.example(&name).map(|example| bare(&example));
+    let example = example.unwrap_or_else(|| format!("<{}/>", name.local));
+    Word { name, meaning, peers, description, example }
+}
+
+/// An example as an agent may write it: without the root's default namespace, where that is the
+/// only one in it.
+fn bare(example: &str) -> String {
+    let Some((before, declared)) = example.split_once(" xmlns=\"") else {
+        return example.to_owned();
+    };
+    match declared.split_once('"') {
+        Some((_, after)) if !after.contains("xmlns") && !before.contains('>') => {
+            format!("{before}{after}")
+        }
+        _ => example.to_owned(),
     }
 }

@@ -1,0 +1,111 @@
+//! One agent at work in a test: contracts, schemas, a story and played turns.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use organism::agent::{self, Agent, AgentOptions, Environment};
+use organism::bus::{Delivery, Outcome};
+use organism::contract::{Contract, Contracts, Role};
+use organism::envelope::{Failure, Kind};
+use organism::ids::{Attempt, CallId, MessageId, PayloadName};
+use organism::model::{Model, Playback};
+use organism::schema::Schemas;
+use organism::system;
+
+use super::story::{ROOT, Story, listener, said, thread};
+
+pub const TOOLS: &str = "https://xml-pipeline.org/ns/test-tools/v1";
+pub const DESK: &str = "https://xml-pipeline.org/ns/research-desk/v1";
+
+pub fn schemas() -> Schemas {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut schemas = Schemas::default();
+    schemas.add_builtin("core.xsd", system::SCHEMA).unwrap();
+    schemas.add_builtin("agent.xsd", agent::SCHEMA).unwrap();
+    for file in ["tests/data/agent/tools.xsd", "config/research-desk/research-desk.xsd"] {
+        schemas.add_file(&root.join(file)).unwrap();
+    }
+    schemas
+}
+
+/// A researcher with three tools, that ends with `attempt_completion` or its own `answer`.
+pub fn contracts() -> Arc<Contracts> {
+    let names = |ns: &str, locals: &[&str]| {
+        locals.iter().map(|local| PayloadName::new(ns, local)).collect::<Vec<_>>()
+    };
+    let mut replies = names(DESK, &["answer"]);
+    replies.push(agent::attempt_completion());
+    let researcher = Contract {
+        description: "Answers questions.".to_owned(),
+        accepts: names(DESK, &["question"]),
+        replies,
+        peers: vec![listener("code")],
+        ..Contract::new(listener("researcher"), Role::Agent)
+    };
+    let code = Contract {
+        description: "knows the code".to_owned(),
+        accepts: names(TOOLS, &["search", "extract", "query"]),
+        replies: names(TOOLS, &["found"]),
+        ..Contract::new(listener("code"), Role::Listener)
+    };
+    Arc::new(Contracts::new(vec![researcher, code]).unwrap())
+}
+
+pub fn options() -> AgentOptions {
+    let contracts = contracts();
+    let contract = contracts.get(&listener("researcher")).unwrap().clone();
+    let environment = Environment {
+        os: "linux".to_owned(),
+        shell: "bash".to_owned(),
+        runtime: "organism 0.1.0".to_owned(),
+        date: None,
+    };
+    AgentOptions { environment, ..AgentOptions::new(contract, contracts, schemas()) }
+}
+
+/// A model that says `raw` as the agent's turn number `turn`.
+pub fn says(turn: u32, raw: &str, stop: &str) -> Model {
+    let raw = toml::Value::String(raw.to_owned());
+    let recording = format!(
+        "recorded = \"a test\"\n[[turn]]\nagent = \"researcher\"\nturn = {turn}\nstop = \"{stop}\"\ntext = {raw}\n"
+    );
+    Model::Playback(Playback::parse("test.toml", &recording).unwrap())
+}
+
+/// A thread in which the desk has asked a question.
+pub fn asked() -> (Story, MessageId) {
+    let mut story = Story::default();
+    let question = format!("<question xmlns=\"{DESK}\"><part>where?</part></question>");
+    let call = story.say(said("desk", "researcher", Kind::Call, &question));
+    (story, call)
+}
+
+pub fn delivery(story: &Story, call: MessageId) -> Delivery {
+    Delivery {
+        listener: listener("researcher"),
+        call: CallId(call),
+        thread: thread(ROOT),
+        attempt: Attempt { epoch: 1, n: 1 },
+        messages: Vec::new(),
+        fresh: 0,
+        position: story.position(),
+        timeout: Duration::from_secs(60),
+    }
+}
+
+pub fn take(agent: &Agent, delivery: &Delivery) -> Result<Outcome, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(agent.turn(delivery))
+}
+
+/// What the first turn of a call comes to when the model says `raw`.
+pub fn turn(raw: &str) -> Outcome {
+    let (story, call) = asked();
+    let agent = Agent::new(options(), says(1, raw, "normal"), Arc::new(story.clone()));
+    take(&agent, &delivery(&story, call)).unwrap()
+}
+
+pub fn payloads(outcome: &Outcome) -> Vec<String> {
+    outcome.payloads.iter().map(|bytes| String::from_utf8(bytes.clone()).unwrap()).collect()
+}

@@ -1,0 +1,191 @@
+//! The prompt, and that what it teaches is true.
+
+use std::sync::Arc;
+
+use expect_test::expect;
+use organism::agent::Agent;
+use organism::agent::protocol::Lexicon;
+use organism::agent::protocol::teach::{CORE_EXAMPLES, core_example};
+use organism::system;
+
+use super::desk::{asked, delivery, options, payloads, says, schemas, turn};
+use super::story::name_of;
+
+fn prompt() -> String {
+    let (story, call) = asked();
+    let mut options = options();
+    options.sections = vec![
+        ("communication".to_owned(), "Be brief.".to_owned()),
+        ("identity".to_owned(), "You are a code assistant.".to_owned()),
+    ];
+    let agent = Agent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+    agent.rendered(&delivery(&story, call)).unwrap().system
+}
+
+// T1 T9
+#[test]
+fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
+    expect![[r#"
+        <identity>
+        You are a code assistant.
+        </identity>
+
+        <capabilities>
+        You can use these tools:
+        - search: Searches code.
+        - extract: Extracts code.
+        - query: Asks the index.
+        </capabilities>
+
+        <rules>
+        - Reach the goal of the request by reasoning and by using the tools.
+        - Say only what the results you were given support; where they do not, say so.
+        </rules>
+
+        <tool_calling>
+        <search>: Searches code.
+        Answered by: code (knows the code)
+        Parameters:
+        - query (text, required): What to look for.
+        - path (text, optional)
+        - allow_tests (true or false, optional)
+        Example:
+        <search>
+          <query>query</query>
+          <path>path</path>
+          <allow_tests>true</allow_tests>
+        </search>
+
+        <extract>: Extracts code.
+        Answered by: code (knows the code)
+        Parameters:
+        - file_path (text, required)
+        - line (whole number from 1, optional)
+        - end_line (whole number from 1, optional)
+        Example:
+        <extract>
+          <file_path>file_path</file_path>
+          <line>1</line>
+          <end_line>1</end_line>
+        </extract>
+
+        <query>: Asks the index.
+        Answered by: code (knows the code)
+        Content: text
+        Example:
+        <query>query</query>
+        </tool_calling>
+
+        <response_protocol>
+        Every response is your reasoning in <thinking>...</thinking>, then exactly one action. You have at most 10 responses for a task.
+        An action is one XML element: its root is the name of the action, its parameters are child elements, or attributes where the description says so. Write it as plain text, not in a code fence, not in quotes, not inside <thinking>, and always close it. Text around it is kept, but nothing is done with it.
+        Values are text. Write & as &amp; and < as &lt; in them; a value with much markup may stand in <![CDATA[...]]>.
+
+        To end the task, with everything the asker needs to know:
+        <answer>
+          <text>text</text>
+          <source>source</source>
+        </answer>
+
+        To end the task, with everything the asker needs to know:
+        <attempt_completion>
+          <result>result</result>
+        </attempt_completion>
+
+        To go on working by yourself, write your own <question>: it is recorded in this thread and you are asked again.
+        <question>
+          <part>part</part>
+        </question>
+
+        The system itself understands these; notes are no actions and may precede one:
+        - <spawn-thread> opens a child thread that works at the same time; its result comes back to you as <thread-result>.
+          <spawn-thread suggested_sub_id="part-one"><initial-payload><question>
+            <part>part</part>
+          </question></initial-payload></spawn-thread>
+        - <send-to-thread> sends another payload into a thread you spawned.
+          <send-to-thread thread_id="sess-abcd1234.part-one"><question>
+            <part>part</part>
+          </question></send-to-thread>
+        - <wait> ends your turn until all, or any, of your threads and timers are done.
+          <wait for="all"/>
+        - <set-timer> tells you when a time has come, with <timer-fired>.
+          <set-timer after="PT30S" label="look again"/>
+        - <cancel-timer> cancels a timer by the id you were given.
+          <cancel-timer timer_id="0197f3a2-0000-7000-8000-000000000000"/>
+        - <clear-context> keeps only your latest turns and messages in what you are shown; the record keeps everything.
+          <clear-context keep="10"/>
+        - <todo-until> a note: a checklist for you and for people who watch.
+          <todo-until condition="every part is answered"><step done="true">look</step><step>answer</step></todo-until>
+        - <progress> a note: how far you are.
+          <progress>two of three parts are done</progress>
+        - <thinking> a note: your reasoning, before every action.
+          <thinking>I need the place where this is decided, so I search for it.</thinking>
+
+        What comes back:
+        - The result of a tool is <tool_result tool_name="NAME">...</tool_result>; markup in it is escaped.
+        - A result that begins with "Error:" is a failure, of the tool or of the way you called it: read what was wrong and what was expected, and correct it.
+        - An action that is not accepted is answered the same way and has no effect; so is every action beyond the number you may write.
+        - <message from="..." to="..."> is a message of somebody in this thread.
+        - <thread-spawned>, <thread-result>, <timer-set>, <timer-fired> and the like are written by the system alone; never write them yourself.
+
+        An example of the flow:
+        You: <thinking>I need what search can tell me.</thinking>
+        <search>
+          <query>query</query>
+          <path>path</path>
+          <allow_tests>true</allow_tests>
+        </search>
+        Answer: <tool_result tool_name="search">...</tool_result>
+        You: <thinking>That is all I need to answer.</thinking>
+        <answer>
+          <text>text</text>
+          <source>source</source>
+        </answer>
+        </response_protocol>
+
+        <environment>
+        OS: linux
+        Shell: bash
+        Runtime: organism 0.1.0
+        Date: 2026-11-20
+        </environment>
+
+        <communication>
+        Be brief.
+        </communication>"#]].assert_eq(&prompt());
+}
+
+// T9
+#[test]
+fn everything_that_is_taught_parses_and_passes_its_schema() {
+    let options = options();
+    let schemas = schemas();
+    let lexicon = Lexicon::new(&options.contract, &options.contracts, &options.schemas);
+    let mut examples: Vec<(String, String)> = lexicon
+        .iter()
+        .filter(|word| &*word.name.namespace != system::NAMESPACE)
+        .map(|word| (word.name.to_string(), word.example.clone()))
+        .collect();
+    for (local, _, template) in CORE_EXAMPLES {
+        let name = system::name(local);
+        assert!(lexicon.get(&name).is_some(), "{local} is in the vocabulary");
+        examples.push((name.to_string(), core_example(&lexicon, template)));
+    }
+    assert_eq!(examples.len(), 6 + CORE_EXAMPLES.len());
+    for (name, example) in examples {
+        let outcome = turn(&format!("<thinking>This is taught.</thinking>\n{example}"));
+        let told = outcome.turn.as_ref().unwrap();
+        assert_eq!((told.findings.len(), told.broken.len()), (0, 0), "{example}");
+        let payloads = payloads(&outcome);
+        let payload = payloads.iter().find(|p| name_of(p).to_string() == name).unwrap();
+        schemas.validate(&name_of(payload), payload.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn every_core_word_an_agent_may_write_has_an_example() {
+    let taught: Vec<_> = CORE_EXAMPLES.iter().map(|(name, _, _)| *name).collect();
+    for word in system::Primitive::WORDS.iter().chain(&system::NOTES) {
+        assert!(taught.contains(word), "{word} is taught");
+    }
+}

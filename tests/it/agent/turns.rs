@@ -1,0 +1,193 @@
+//! What one turn of a model comes to.
+
+use std::sync::Arc;
+
+use expect_test::{Expect, expect};
+use organism::agent::Agent;
+use organism::envelope::{Kind, Spent};
+use organism::xml::tree::Element;
+
+use super::desk::{TOOLS, asked, delivery, options, payloads, says, schemas, take, turn};
+use super::story::{name_of, said};
+
+/// The outcome of a turn, a line a thing.
+fn check(raw: &str, expect: Expect) {
+    let outcome = turn(raw);
+    let mut lines = payloads(&outcome);
+    let turn = outcome.turn.unwrap();
+    for broken in &turn.broken {
+        lines
+            .push(format!("broken {}: {} | {}", broken.index, broken.finding.code, broken.attempt));
+    }
+    lines.extend(turn.findings.iter().map(|f| format!("told {}: {}", f.code, f.message)));
+    expect.assert_eq(&(lines.join("\n") + "\n"));
+}
+
+// T2 T3 T4
+#[test]
+fn thinking_is_a_note_and_a_tool_call_one_action_whatever_its_parameters_are_called() {
+    check(
+        "<thinking>Look first.</thinking>\nSo:\n<search> <query>login</query> <path>src</path> </search>",
+        expect![[r#"
+            <thinking xmlns="https://xml-pipeline.org/ns/core/v1">Look first.</thinking>
+            <search xmlns="https://xml-pipeline.org/ns/test-tools/v1"><query>login</query><path>src</path></search>
+        "#]],
+    );
+}
+
+// T5 O3
+#[test]
+fn a_completion_and_an_own_final_are_passed_on_with_their_namespace() {
+    check(
+        "<attempt_completion><result>JWT & <b>cookies</b></result></attempt_completion>",
+        expect![[r#"
+            <attempt_completion xmlns="https://xml-pipeline.org/ns/agent/v1"><result>JWT &amp; &lt;b&gt;cookies&lt;/b&gt;</result></attempt_completion>
+        "#]],
+    );
+    check("<answer><text>there</text></answer>", expect![[r#"
+        <answer xmlns="https://xml-pipeline.org/ns/research-desk/v1"><text>there</text></answer>
+    "#]]);
+}
+
+// T6
+#[test]
+fn every_action_is_passed_on_in_order_so_that_each_excess_one_is_refused_visibly() {
+    check("<query>a</query> and <query>b</query>", expect![[r#"
+        <query xmlns="https://xml-pipeline.org/ns/test-tools/v1">a</query>
+        <query xmlns="https://xml-pipeline.org/ns/test-tools/v1">b</query>
+    "#]]);
+}
+
+// O2 O4 O7 O8
+#[test]
+fn core_words_and_own_payloads_may_be_written_bare_inside_each_other() {
+    check(
+        "<todo-until condition=\"all checked\"><step done=\"true\">a</step></todo-until>\
+         <spawn-thread suggested_sub_id=\"x\"><initial-payload><question><part>1 < 2 && 3</part></question></initial-payload></spawn-thread>\
+         <set-timer after=\"PT1S\" label=\"l\"/>",
+        expect![[r#"
+            <todo-until xmlns="https://xml-pipeline.org/ns/core/v1" condition="all checked"><step done="true">a</step></todo-until>
+            <spawn-thread xmlns="https://xml-pipeline.org/ns/core/v1" suggested_sub_id="x"><initial-payload><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>1 &lt; 2 &amp;&amp; 3</part></question></initial-payload></spawn-thread>
+            <set-timer xmlns="https://xml-pipeline.org/ns/core/v1" after="PT1S" label="l"/>
+        "#]],
+    );
+}
+
+// T11 T15
+#[test]
+fn a_turn_without_an_action_is_told_how_one_is_written() {
+    check("The login is in src/auth.rs.", expect![[r#"
+        told no-action: the response did not contain a valid XML action: call one tool (<search>, <extract>, <query>) with its parameters as child elements, or end the task with <answer>, <attempt_completion>, as plain XML outside of code fences, quotes and <thinking>
+    "#]]);
+    check("", expect![[r#"
+        told no-action: the response did not contain a valid XML action: it was empty; call one tool (<search>, <extract>, <query>) with its parameters as child elements, or end the task with <answer>, <attempt_completion>, as plain XML outside of code fences, quotes and <thinking>
+    "#]]);
+    check("<thinking>It is in src/auth.rs.</thinking>\nIt is there.", expect![[r#"
+        <thinking xmlns="https://xml-pipeline.org/ns/core/v1">It is in src/auth.rs.</thinking>
+        told no-action: the response did not contain a valid XML action: call one tool (<search>, <extract>, <query>) with its parameters as child elements, or end the task with <answer>, <attempt_completion>, as plain XML outside of code fences, quotes and <thinking>
+    "#]]);
+    check("```xml\n<search><query>x</query></search>\n```", expect![[r#"
+        told no-action: the response did not contain a valid XML action: call one tool (<search>, <extract>, <query>) with its parameters as child elements, or end the task with <answer>, <attempt_completion>, as plain XML outside of code fences, quotes and <thinking>
+        told action-in-code-fence: an action's tag in a code fence is not acted on
+    "#]]);
+}
+
+// O8
+#[test]
+fn a_turn_of_notes_only_is_no_mistake() {
+    check("<thinking>Still looking.</thinking>\n", expect![[r#"
+        <thinking xmlns="https://xml-pipeline.org/ns/core/v1">Still looking.</thinking>
+    "#]]);
+    check("Here goes. <progress>half way</progress>", expect![[r#"
+        <progress xmlns="https://xml-pipeline.org/ns/core/v1">half way</progress>
+    "#]]);
+}
+
+// T13 T15
+#[test]
+fn a_broken_action_is_named_and_does_not_stop_its_neighbours() {
+    check("<query>a</query><search><query>b</query>", expect![[r#"
+        <query xmlns="https://xml-pipeline.org/ns/test-tools/v1">a</query>
+        broken 1: unclosed-action | <search><query>b</query>
+    "#]]);
+}
+
+#[test]
+fn a_payload_the_agent_does_not_know_is_left_to_the_gate_when_it_names_its_namespace() {
+    check("<entry xmlns=\"urn:ledger\"><amount>1</amount></entry>", expect![[r#"
+        <entry xmlns="urn:ledger"><amount>1</amount></entry>
+    "#]]);
+}
+
+// T10 O9
+#[test]
+fn the_record_of_a_turn_holds_all_of_its_text_and_passes_its_schema() {
+    for raw in
+        ["<query>a</query> and then &lt;more&gt; ]]> text\r\n\tafter", "bell \u{7} and \u{FFFE}"]
+    {
+        let note = turn(raw).turn.unwrap().note;
+        assert_eq!(schemas().validate(&name_of(&note), note.as_bytes()), Ok(()));
+        let read = organism::agent::PastTurn::read(&note).unwrap();
+        assert_eq!(read.raw, raw);
+    }
+}
+
+// T12
+#[test]
+fn the_last_turn_says_how_the_turns_were_spent() {
+    let spent = |first: &str, valid: bool, last: &str| {
+        let (mut story, call) = asked();
+        let search = format!("<search xmlns=\"{TOOLS}\"><query>x</query></search>");
+        let sent = [said("researcher", "code", Kind::Call, &search)];
+        let at = story.position();
+        story.turn("researcher", call, at, first, if valid { &sent } else { &[] });
+        let mut options = options();
+        options.max_iterations = 2;
+        let agent = Agent::new(options, says(2, last, "normal"), Arc::new(story.clone()));
+        take(&agent, &delivery(&story, call)).unwrap().turn.unwrap().spent
+    };
+    let prose = "It is there.";
+    let tool = "<query>x</query>";
+    let wrong = "<search><qurey>x</qurey></search>";
+    let done = "<attempt_completion><result>x</result></attempt_completion>";
+    assert_eq!(spent(prose, false, prose), Some(Spent::NeverValid));
+    assert_eq!(spent(prose, false, wrong), Some(Spent::NeverValid));
+    assert_eq!(spent(prose, false, tool), Some(Spent::AfterLastCall));
+    assert_eq!(spent(tool, true, prose), Some(Spent::AfterLastCall));
+    assert_eq!(spent(tool, true, done), None);
+    // The final is one action too many.
+    assert_eq!(spent(tool, true, &format!("{tool}{done}")), Some(Spent::AfterLastCall));
+    let (story, call) = asked();
+    let agent = Agent::new(options(), says(1, prose, "normal"), Arc::new(story.clone()));
+    let first = take(&agent, &delivery(&story, call)).unwrap().turn.unwrap();
+    assert_eq!(first.spent, None);
+}
+
+#[test]
+fn a_stream_that_is_cut_fails_the_attempt_and_a_truncated_one_is_told() {
+    let (story, call) = asked();
+    let agent = |raw, stop| Agent::new(options(), says(1, raw, stop), Arc::new(story.clone()));
+    let failure = take(&agent("<query>a</query>", "cut"), &delivery(&story, call)).unwrap_err();
+    assert!(failure.is_retried(), "{failure}");
+    let outcome = take(&agent("I will now", "length"), &delivery(&story, call)).unwrap();
+    let codes: Vec<_> = outcome.turn.unwrap().findings.into_iter().map(|f| f.code).collect();
+    assert_eq!(codes, ["truncated", "no-action"]);
+}
+
+// O1 O9
+#[test]
+fn a_prompt_can_be_rendered_again_from_the_journal_alone() {
+    let (mut story, call) = asked();
+    let first = delivery(&story, call);
+    let agent =
+        Agent::new(options(), says(1, "<query>a</query>", "normal"), Arc::new(story.clone()));
+    let before = agent.rendered(&first).unwrap();
+    let note = take(&agent, &first).unwrap().turn.unwrap().note;
+    let note = Element::read(&note).unwrap();
+    let found = format!("<found xmlns=\"{TOOLS}\">x</found>");
+    story.say(said("code", "researcher", Kind::Reply, &found));
+    let later = Agent::new(options(), says(9, "", "normal"), Arc::new(story.clone()));
+    assert_eq!(later.rendered(&first).unwrap(), before);
+    assert_eq!(note.attribute("position"), Some("1"));
+    assert!(later.rendered(&delivery(&story, call)).unwrap() != before);
+}
