@@ -212,7 +212,7 @@ impl Extractor {
         let is_cut = self.is_cut();
         let turn = std::mem::take(&mut self.turn);
         let grammar = Arc::clone(&self.grammar);
-        let source = Source { bytes: &turn, ended };
+        let source = Source::new(&turn, ended);
         let mut walk = Walk::new(source, &grammar, is_cut);
         loop {
             let found = memchr3(b'<', b'`', b'~', source.rest(self.decided));
