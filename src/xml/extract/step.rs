@@ -111,9 +111,7 @@ impl Walk<'_> {
     fn orphan(&self, at: usize, name: &str, end: usize) -> Step {
         let local = name.rsplit(':').next().unwrap_or(name);
         let grammar = self.grammar;
-        let known = [name, local].iter().any(|name| {
-            grammar.has_root_called(name) || grammar.is_reasoning(name) || grammar.is_reserved(name)
-        });
+        let known = grammar.means(name) || (local != name && grammar.means(local));
         let step = Step::text(end);
         if !known {
             return step;
@@ -288,7 +286,7 @@ impl Walk<'_> {
         let is_plain = memchr::memchr(b'=', source.slice(name.end..end)).is_none()
             || memmem::find(source.slice(name.end..end), b"xmlns").is_none();
         let quotes = memchr::memchr_iter(b'"', source.slice(name.end..end)).count();
-        Ok((is_plain && quotes % 2 == 0).then_some(name))
+        Ok((is_plain && quotes.is_multiple_of(2)).then_some(name))
     }
 
     fn unknown_text(&self, at: usize, end: usize, name: &str, unknown: &mut UnknownRoots) -> Step {
