@@ -78,6 +78,10 @@ impl Started<'_> {
             sorted.take(item);
         }
         let mut reading = sorted.reading;
+        for broken in &mut reading.broken {
+            // Notes are handed over first, so that is where counting starts.
+            broken.index += reading.notes.len();
+        }
         let idle = reading.actions.is_empty() && reading.broken.is_empty();
         if stop == StopReason::Length && reading.actions.is_empty() {
             reading.told.push(feedback::truncated(raw));
