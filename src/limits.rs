@@ -20,6 +20,8 @@ pub const FINDINGS_MAX: usize = 16;
 pub const FINDING_BYTES_MAX: usize = 1 << 10;
 /// How much of a refused text the record keeps.
 pub const REFUSAL_HEAD_BYTES: usize = 4 << 10;
+/// An example longer than this is not sent along with a refusal.
+pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 
 // Model text.
 pub const TURN_BYTES_MAX: usize = 1 << 20;

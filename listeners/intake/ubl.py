@@ -49,7 +49,9 @@ class Node:
         found = self.one(path)
         return default if found is None else found.number
 
-    def currency(self):
+    @property
+    def unit(self):
+        """The currency of an amount; None for what is no amount."""
         return self.element.get("currencyID")
 
     def _children(self, local):

@@ -1,1 +1,20 @@
-//! Placeholder.
+//! Questions to the record: what happened in a thread, who said what, and whether all of it can
+//! be proved. Reads journals; knows nothing of terminals.
+//!
+//! **Invariant:** nothing here writes to a journal, and every answer comes from its records alone.
+
+mod export;
+mod ledger;
+mod said;
+mod search;
+mod story;
+mod threads;
+mod verify;
+
+pub use export::{Format, export};
+pub use ledger::{Ledger, Tally};
+pub use said::{Refused, Said};
+pub use search::search;
+pub use story::{Item, Story, What, story};
+pub use threads::{Status, Summary, summaries};
+pub use verify::{Break, OutsideState, Redacted, Report, verify};

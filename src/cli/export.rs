@@ -1,10 +1,68 @@
-//! Placeholder.
+//! `organism export`: the record as XML or as JSON lines.
 
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-#[derive(Debug, clap::Args)]
-pub struct Args {}
+use anyhow::Context as _;
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+use crate::audit;
+use crate::journal::Error;
+
+use super::exit::{Exit, Failed};
+use super::place::{self, Place};
+use super::thread::{known, unknown};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Only the tree of this thread.
+    #[arg(value_name = "ID")]
+    thread: Option<String>,
+    #[arg(long, value_enum, default_value_t = Format::Xml)]
+    format: Format,
+    /// Where to write; stdout without it.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Format {
+    /// Every record with its envelopes, dispositions and refusals.
+    Xml,
+    /// A line per message or refusal.
+    Jsonl,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let reader = place::reader(&args.place)?;
+    let tree = args.thread.as_deref().map(known).transpose()?.map(|thread| thread.root());
+    if let Some(root) = &tree
+        && reader.head(root).map_err(place::failed)?.is_none()
+    {
+        return Err(unknown(root).into());
+    }
+    let out: Box<dyn Write> = match &args.output {
+        Some(path) => Box::new(File::create(path).map_err(|error| {
+            Failed::new(Exit::Unavailable, format!("cannot write {}: {error}", path.display()))
+        })?),
+        None => Box::new(std::io::stdout().lock()),
+    };
+    let mut out = BufWriter::new(out);
+    let format = match args.format {
+        Format::Xml => audit::Format::Xml,
+        Format::Jsonl => audit::Format::Jsonl,
+    };
+    let result = audit::export(&reader, tree.as_ref(), format, &mut out);
+    match result {
+        // Whoever read our output has had enough.
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}
+        other => {
+            other.map_err(place::failed)?;
+            out.flush().context("writing the export")?;
+        }
+    }
+    Ok(Exit::Done.into())
 }

@@ -1,10 +1,194 @@
-//! Placeholder.
+//! `organism listener`: tools for listener authors.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Subcommand;
+
+use super::exit::{Exit, Failed};
+use crate::envelope;
+use crate::ids::PayloadName;
+use crate::listener::conformance::{self, Check, Request};
+use crate::schema::Schemas;
+use crate::xml::scan::scan;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Go through the listener protocol with a program.
+    Test(Test),
+}
+
+/// Starts the program as an organism would and checks that it keeps to docs/PROTOCOL.md.
+#[derive(Debug, clap::Args)]
+struct Test {
+    /// A payload to send, in a file. May be given several times.
+    #[arg(long, value_name = "FILE")]
+    payload: Vec<PathBuf>,
+    /// The listener's schema: requests and answers are held to it. May be given several times.
+    #[arg(long, value_name = "XSD")]
+    schema: Vec<PathBuf>,
+    /// A payload name it accepts, as `{namespace}local`, or `local` where a schema makes that
+    /// plain: an example of it is sent. May be given several times.
+    #[arg(long, value_name = "NAME", requires = "schema")]
+    accepts: Vec<String>,
+    /// A payload name it may answer with; everything else is wrong then. May be given several
+    /// times.
+    #[arg(long, value_name = "NAME")]
+    replies: Vec<String>,
+    /// Seconds that an answer, or the next heartbeat, may take.
+    #[arg(long, value_name = "SECONDS", default_value = "10")]
+    timeout: f64,
+    /// Write the checklist as JSON lines.
+    #[arg(long)]
+    json: bool,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.verb {
+        Verb::Test(test) => test.run(),
+    }
+}
+
+impl Test {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let patience = Duration::try_from_secs_f64(self.timeout)
+            .map_err(|e| Failed::new(Exit::Usage, format!("--timeout {}: {e}", self.timeout)))?;
+        let schemas = self.schemas()?;
+        let requests = self.requests(&schemas)?;
+        let replies = names(&self.replies, &schemas)?;
+        let judge = |text: &str| judged(text, &schemas, &replies);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (mut count, mut good) = (0, 0);
+        let mut report = |check: &Check| {
+            count += 1;
+            good += usize::from(check.verdict.is_ok());
+            self.show(check);
+        };
+        let trial =
+            conformance::run(self.command.clone(), &requests, patience, &judge, &mut report);
+        let passed = runtime.block_on(trial);
+        if !self.json {
+            eprintln!(
+                "{good} of {count} checks passed; the numbers are sections of docs/PROTOCOL.md"
+            );
+        }
+        Ok(if passed { Exit::Done } else { Exit::WorkflowFailed }.into())
+    }
+
+    fn show(&self, check: &Check) {
+        let claim = &check.claim;
+        let why = check.verdict.as_ref().err();
+        if self.json {
+            let line = serde_json::json!({ "check": claim, "ok": why.is_none(), "found": why });
+            println!("{line}");
+        } else if let Some(why) = why {
+            println!("  FAIL  {claim}\n        {why}");
+        } else {
+            println!("  ok    {claim}");
+        }
+    }
+
+    fn schemas(&self) -> anyhow::Result<Schemas> {
+        let mut schemas = Schemas::default();
+        for path in &self.schema {
+            schemas.add_file(path).map_err(|problems| {
+                let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
+                Failed::new(Exit::Config, lines.join("\n"))
+            })?;
+        }
+        Ok(schemas)
+    }
+
+    /// The payloads of the files, then an example for each accepted name.
+    fn requests(&self, schemas: &Schemas) -> anyhow::Result<Vec<Request>> {
+        let mut requests = Vec::new();
+        for path in &self.payload {
+            let text = std::fs::read(path).map_err(|e| {
+                Failed::new(Exit::Usage, format!("cannot read {}: {e}", path.display()))
+            })?;
+            let request = request(&text, schemas).map_err(|why| {
+                Failed::new(Exit::InvalidData, format!("{}: {why}", path.display()))
+            })?;
+            requests.push(request);
+        }
+        for name in names(&self.accepts, schemas)? {
+            let payload = example(&name, schemas)?;
+            requests.push(Request { name, payload });
+        }
+        if requests.is_empty() {
+            let message =
+                "nothing to send: give --payload FILE, or --schema XSD and --accepts NAME";
+            return Err(Failed::new(Exit::Usage, message).into());
+        }
+        Ok(requests)
+    }
+}
+
+fn request(text: &[u8], schemas: &Schemas) -> Result<Request, String> {
+    let scanned = scan(text).map_err(|violation| violation.to_string())?;
+    let root = text.get(scanned.root).unwrap_or_default();
+    valid(&scanned.name, root, schemas)?;
+    Ok(Request { name: scanned.name, payload: String::from_utf8_lossy(root).into_owned() })
+}
+
+fn example(name: &PayloadName, schemas: &Schemas) -> Result<String, Failed> {
+    schemas.example(name).ok_or_else(|| {
+        let message = format!("no example of {name} can be made up; give one with --payload FILE");
+        Failed::new(Exit::Usage, message)
+    })
+}
+
+/// What is wrong with one payload of an answer.
+fn judged(text: &str, schemas: &Schemas, replies: &[PayloadName]) -> Result<(), String> {
+    let scanned = scan(text.as_bytes()).map_err(|violation| violation.to_string())?;
+    let name = scanned.name;
+    if *name.namespace == *envelope::NAMESPACE {
+        return Err("the envelope is not a listener's to write; answer with payloads".to_owned());
+    }
+    if !replies.is_empty() && !replies.contains(&name) {
+        return Err(format!("{name} is not among its replies"));
+    }
+    valid(&name, text.get(scanned.root).unwrap_or_default().as_bytes(), schemas)
+}
+
+/// Holds a payload to its schema, where any schemas were given.
+fn valid(name: &PayloadName, text: &[u8], schemas: &Schemas) -> Result<(), String> {
+    if schemas.names().next().is_none() {
+        return Ok(());
+    }
+    schemas.validate(name, text).map_err(|findings| {
+        let findings: Vec<_> = findings.iter().map(ToString::to_string).collect();
+        findings.join("; ")
+    })
+}
+
+fn names(written: &[String], schemas: &Schemas) -> Result<Vec<PayloadName>, Failed> {
+    written.iter().map(|text| named(text, schemas)).collect()
+}
+
+/// A payload name in full, or a local name that the schemas define once.
+fn named(text: &str, schemas: &Schemas) -> Result<PayloadName, Failed> {
+    let name = PayloadName::parse(text).map_err(|e| Failed::new(Exit::Usage, e.to_string()))?;
+    if schemas.names().next().is_none() || schemas.contains(&name) {
+        return Ok(name);
+    }
+    let mut same = schemas.names().filter(|known| known.local == name.local);
+    match (name.namespace.is_empty(), same.next(), same.next()) {
+        (true, Some(only), None) => Ok(only.clone()),
+        (true, Some(one), Some(two)) => Err(Failed::new(
+            Exit::Usage,
+            format!("`{text}` may be {one} or {two}; write it in full"),
+        )),
+        _ => Err(Failed::new(Exit::Usage, format!("no schema defines {name}"))),
+    }
 }

@@ -1,10 +1,48 @@
-//! Placeholder.
+//! `organism search`: messages that mention a text.
 
 use std::process::ExitCode;
 
-#[derive(Debug, clap::Args)]
-pub struct Args {}
+use crate::audit;
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+use super::exit::Exit;
+use super::place::{self, Place};
+use super::render::{self, Paper, put, put_json};
+use super::thread::known;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Looked for in payloads, names and threads, upper and lower case alike.
+    #[arg(value_name = "TEXT")]
+    text: String,
+    /// Only in this thread and what is beneath it.
+    #[arg(long, value_name = "ID")]
+    thread: Option<String>,
+    /// How many of the newest to show.
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    limit: usize,
+    /// Whole payloads.
+    #[arg(long)]
+    full: bool,
+    /// A line of JSON per message.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Like `grep`: 1 where nothing was found.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let within = args.thread.as_deref().map(known).transpose()?;
+    let reader = place::reader(&args.place)?;
+    let found = audit::search(&reader, &args.text, within.as_ref(), args.limit);
+    let found = found.map_err(place::failed)?;
+    let paper = Paper::stdout(args.full);
+    for said in &found {
+        if args.json { put_json(said)? } else { put(&render::said(&paper, said))? }
+    }
+    if found.is_empty() {
+        eprintln!("no message mentions `{}`", args.text);
+        return Ok(Exit::WorkflowFailed.into());
+    }
+    Ok(Exit::Done.into())
 }

@@ -1,10 +1,66 @@
-//! Placeholder.
+//! `organism threads`: which threads there are, and how they stand.
 
 use std::process::ExitCode;
 
-#[derive(Debug, clap::Args)]
-pub struct Args {}
+use crate::audit::{self, Summary};
+use crate::ids::ThreadId;
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+use super::exit::Exit;
+use super::place::{self, Place};
+use super::render::{Paper, duration, put, put_json, table};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// How many of the newest to list.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    limit: usize,
+    /// Every thread there is, the organism's own included.
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+    /// A line of JSON per thread.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let reader = place::reader(&args.place)?;
+    // One more, as the organism's own thread is left out below.
+    let newest = (!args.all).then_some(args.limit.saturating_add(1));
+    let mut threads = audit::summaries(&reader, newest).map_err(place::failed)?;
+    if !args.all {
+        threads.retain(|summary| summary.thread != ThreadId::organism());
+        threads.drain(..threads.len().saturating_sub(args.limit));
+    }
+    if args.json {
+        threads.iter().try_for_each(put_json)?;
+        return Ok(Exit::Done.into());
+    }
+    if threads.is_empty() {
+        eprintln!("no threads yet; `organism send` starts one");
+        return Ok(Exit::Done.into());
+    }
+    let headers = ["thread", "status", "opened", ">took", ">messages", "asked"];
+    let rows: Vec<_> = threads.iter().map(row).collect();
+    put(&table(&Paper::stdout(false), &headers, &rows))?;
+    Ok(Exit::Done.into())
+}
+
+fn row(summary: &Summary) -> Vec<String> {
+    let opened = summary.opened.to_string();
+    let opened = opened.get(5..16).unwrap_or(&opened).replace('T', " ");
+    let open = match summary.in_flight {
+        0 => summary.messages.accepted.to_string(),
+        open => format!("{} ({open} open)", summary.messages.accepted),
+    };
+    let asked = summary.asked.as_ref().map_or("", |name| &*name.local).to_owned();
+    vec![
+        summary.thread.to_string(),
+        summary.status.as_str().to_owned(),
+        opened,
+        duration(summary.updated.since(summary.opened)),
+        open,
+        asked,
+    ]
 }

@@ -169,7 +169,8 @@ fn hex(bytes: &[u8]) -> String {
 
 fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut out = [0u8; N];
-    if text.len() != 2 * N || !text.is_ascii() {
+    let canonical = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    if text.len() != 2 * N || !canonical {
         return None;
     }
     for (byte, pair) in out.iter_mut().zip(text.as_bytes().chunks_exact(2)) {

@@ -142,10 +142,9 @@ impl Heads {
         self.merkle.root()
     }
 
-    /// Trees changed since the last time, with their place in the order of appearance. Call
-    /// [`Heads::saved`] once they are written down.
-    pub(super) fn unsaved(&self) -> impl Iterator<Item = (usize, &Head)> {
-        self.unsaved.iter().filter_map(|index| self.all.get(*index).map(|head| (*index, head)))
+    /// Trees changed since [`Heads::saved`] was last called.
+    pub(super) fn unsaved(&self) -> impl Iterator<Item = &Head> {
+        self.unsaved.iter().filter_map(|index| self.all.get(*index))
     }
 
     pub(super) fn saved(&mut self) {

@@ -29,6 +29,7 @@
 //! }
 //! ```
 
+pub mod conformance;
 mod connection;
 mod payload;
 mod request;

@@ -189,7 +189,6 @@ fn hosts(
 fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
     let mut options = Options::new(spec.name.clone(), spec.command.clone());
     options.instances = spec.instances;
-    options.config_dir = Some(config.directory.clone());
     options.working_dir = Some(config.directory.clone());
     let exposed = spec.env.iter().map(|(key, value)| (key.clone(), value.expose().to_owned()));
     options.env = exposed.collect();

@@ -7,32 +7,36 @@
 //! Must not know the state of threads: rules that depend on it are the pump's.
 
 mod asked;
+mod submission;
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::contract::{Contracts, Meaning};
 use crate::envelope::{self, Payload, Refusal, Rule};
 use crate::ids::{ListenerName, PayloadName};
+use crate::limits;
 use crate::schema::Schemas;
 use crate::system::{self, Primitive};
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::Place;
 use crate::xml::scan::{Breach, Nested, scan};
+use submission::Submission;
 
 /// What a sender is told of a name outside its vocabulary. The same for names that nobody has,
 /// for names it may not use, and for senders nobody knows: more would reveal who is there.
 pub const NOT_IN_VOCABULARY: &str =
     "not a payload you can send; use only the payload names you were given";
 
-/// The codes of findings that the text cannot be read as XML. The scan refuses such texts
-/// first; where libxml2 and it disagree, the stricter one decides.
-const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
-
 /// The gate of one config: contracts and schemas. Cheap to clone; used from many threads.
 #[derive(Clone)]
 pub struct Gate {
     pub contracts: Arc<Contracts>,
     pub schemas: Schemas,
+    examples: Examples,
 }
+
+/// What a refused payload should have looked like, made up once for each name.
+type Examples = Arc<Mutex<HashMap<PayloadName, Option<String>>>>;
 
 /// A payload that passed every rule that does not depend on the state of threads: only
 /// [`Gate::check`] makes one. The pump turns it into an admitted message or refuses it by
@@ -70,14 +74,6 @@ impl Checked {
     }
 }
 
-/// The text that is being checked: what a refusal records, and what places count from.
-struct Submission<'a> {
-    /// All that was submitted.
-    text: &'a [u8],
-    /// Where in it the element at hand starts.
-    base: Place,
-}
-
 /// One element that passed the rules on its text alone.
 struct Element<'a> {
     name: PayloadName,
@@ -86,7 +82,7 @@ struct Element<'a> {
 
 impl Gate {
     pub fn new(contracts: Arc<Contracts>, schemas: Schemas) -> Self {
-        Self { contracts, schemas }
+        Self { contracts, schemas, examples: Examples::default() }
     }
 
     /// Checks one payload of `sender`: `text` is the element and whatever stands around it.
@@ -139,12 +135,26 @@ impl Gate {
     fn valid(&self, element: &Element<'_>, submission: &Submission<'_>) -> Result<(), Refusal> {
         match self.schemas.validate(&element.name, element.text.as_bytes()) {
             Ok(()) => Ok(()),
-            Err(findings) => Err(submission.refuse_findings(&findings)),
+            Err(findings) => {
+                let refusal = submission.refuse_findings(&findings);
+                Err(Refusal { expected: self.example(&element.name), ..refusal })
+            }
         }
     }
 
+    /// Making one up costs far more than a refusal may.
+    fn example(&self, name: &PayloadName) -> Option<String> {
+        let known = || self.examples.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(example) = known().get(name) {
+            return example.clone();
+        }
+        let example = self.schemas.example(name);
+        let example = example.filter(|e| e.len() <= limits::REFUSAL_EXAMPLE_BYTES_MAX);
+        known().insert(name.clone(), example.clone());
+        example
+    }
+
     /// Reads a primitive, and checks the payload inside it as the sender's own.
-    #[expect(clippy::type_complexity, reason = "exactly the two fields it fills")]
     fn asked(
         &self,
         sender: &ListenerName,
@@ -156,12 +166,31 @@ impl Gate {
         let inner = asked::inner(&primitive, element.text).map_err(invalid)?;
         let inner = match inner {
             Some(nested) => {
+                let nested = self.named(sender, nested);
                 let outer = submission.within(&primitive, &nested);
                 Some(Box::new(self.check_inner(sender, &nested, &outer)?))
             }
             None => None,
         };
         Ok((Some(primitive), inner))
+    }
+
+    /// A bare name inside a bare primitive is in the core's namespace, where nobody means it to
+    /// be: like any bare name of an agent, it is looked up among what the sender may call.
+    fn named(&self, sender: &ListenerName, nested: Nested) -> Nested {
+        let meant = || {
+            let name = scan(nested.text.as_bytes()).ok()?.name;
+            if &*name.namespace != system::NAMESPACE || self.schemas.contains(&name) {
+                return None;
+            }
+            let mut words = self.contracts.vocabulary(sender)?.iter();
+            let (meant, _) = words.find(|(word, meaning)| {
+                word.local == name.local && matches!(meaning, Meaning::Own | Meaning::Call { .. })
+            })?;
+            let plain = !meant.namespace.contains(['<', '&', '"', '\'']);
+            if plain { nested.rebind(&meant.namespace) } else { None }
+        };
+        meant().unwrap_or(nested)
     }
 
     /// The same rules for a payload inside a primitive, which must open a call.
@@ -197,7 +226,7 @@ fn read(text: &[u8]) -> Result<(Element<'_>, Submission<'_>), Refusal> {
     let base = Place::at(text, scanned.root.start);
     let root = text.get(scanned.root).map(std::str::from_utf8);
     let root = root.and_then(Result::ok).expect("a scanned root lies in the text, on characters");
-    Ok((Element { name: scanned.name, text: root }, Submission { text, base }))
+    Ok((Element { name: scanned.name, text: root }, Submission { text, base, added: 0..0 }))
 }
 
 fn rule_of(breach: Breach) -> Rule {
@@ -223,57 +252,4 @@ fn not_reserved(element: &Element<'_>, submission: &Submission<'_>) -> Result<()
         _ => return Ok(()),
     };
     Err(submission.refuse(Rule::ReservedName, message))
-}
-
-impl Submission<'_> {
-    fn refuse(&self, rule: Rule, message: impl Into<String>) -> Refusal {
-        Refusal::new(rule, message, self.text).at(self.base.clone())
-    }
-
-    /// The first finding has the refusal's place; the others name theirs.
-    fn refuse_findings(&self, findings: &[Finding]) -> Refusal {
-        let unreadable = findings.iter().any(|finding| UNREADABLE.contains(&&*finding.code));
-        let rule = if unreadable { Rule::NotWellFormed } else { Rule::SchemaInvalid };
-        let mut findings = findings.iter();
-        let Some(first) = findings.next() else {
-            return self.refuse(rule, "not valid by its schema");
-        };
-        let mut message = first.message.clone();
-        for other in findings {
-            let place = self.place(&other.place);
-            message.push_str(&format!("; {} at {place}", other.message));
-        }
-        Refusal::new(rule, message, self.text).at(self.place(&first.place))
-    }
-
-    /// A place in the element, as a place in what was submitted.
-    fn place(&self, inside: &Place) -> Place {
-        let base = &self.base;
-        let first_line = inside.line <= 1;
-        let path = match (&base.path, &inside.path) {
-            (Some(outer), Some(inner)) => Some(format!("{outer}{inner}")),
-            (outer, inner) => inner.clone().or_else(|| outer.clone()),
-        };
-        Place {
-            line: base.line + inside.line.saturating_sub(1),
-            column: if first_line {
-                base.column + inside.column.saturating_sub(1)
-            } else {
-                inside.column
-            },
-            offset: base.offset + inside.offset,
-            path,
-        }
-    }
-
-    /// The same submission, seen from an element inside the one at hand.
-    fn within(&self, primitive: &Primitive, nested: &Nested) -> Self {
-        let offset = self.base.offset + nested.range.start;
-        let path = match primitive {
-            Primitive::SpawnThread { .. } => "/spawn-thread/initial-payload",
-            _ => "/send-to-thread",
-        };
-        let base = Place { path: Some(path.to_owned()), ..Place::at(self.text, offset) };
-        Self { text: self.text, base }
-    }
 }

@@ -198,15 +198,15 @@ fn content(outline: &Outline) -> Content {
 
 fn of_value(value: &Value) -> Content {
     if let Some(item) = &value.list_of {
-        let item = of_value(item);
-        let kind = format!("list of {}, separated by blanks", item.kind);
-        return Content { kind, choices: item.choices, range: item.range };
+        let kind = format!("list, separated by blanks, of {}", of_value(item));
+        return Content { kind, choices: Vec::new(), range: range(value) };
     }
     let choices: Vec<String> = value.choices().into_iter().map(|c| c.value).collect();
     let kind = match value.builtin.as_str() {
         _ if !choices.is_empty() => "one of".to_owned(),
         "union" => {
-            let members: Vec<String> = value.union_of.iter().map(|m| of_value(m).kind).collect();
+            let members: Vec<String> =
+                value.union_of.iter().map(|m| of_value(m).to_string()).collect();
             members.join(" or ")
         }
         builtin => words(builtin).to_owned(),

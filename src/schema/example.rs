@@ -268,7 +268,7 @@ fn collect(node: &Node, elements: &mut Vec<String>, others: &mut Vec<String>) {
     elements.push(node.name.namespace.to_string());
     if let Some(kind) = &node.kind {
         others.push(XSI.to_owned());
-        others.push(kind.namespace.to_string());
+        elements.push(kind.namespace.to_string());
     }
     others.extend(node.attributes.iter().map(|(name, _)| name.namespace.to_string()));
     node.children.iter().for_each(|child| collect(child, elements, others));

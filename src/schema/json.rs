@@ -48,8 +48,10 @@ impl Build<'_> {
             let name = if taken { format!("@{local}") } else { local };
             let mut schema = text(&attribute.value);
             describe(&mut schema, attribute.notes.doc.as_deref());
-            put(&mut schema, "const", attribute.fixed.clone().map(Json::String));
-            put(&mut schema, "default", attribute.default.clone().map(Json::String));
+            let fixed = typed(&schema, attribute.fixed.as_deref());
+            put(&mut schema, "const", fixed);
+            let default = typed(&schema, attribute.default.as_deref());
+            put(&mut schema, "default", default);
             if attribute.required {
                 properties.required.push(Json::String(name.clone()));
             }
@@ -143,8 +145,10 @@ impl Build<'_> {
         };
         let doc = element.notes.doc.clone().or(outline.notes.doc);
         describe(&mut schema, doc.as_deref());
-        put(&mut schema, "const", element.fixed.clone().map(Json::String));
-        put(&mut schema, "default", element.default.clone().map(Json::String));
+        let fixed = typed(&schema, element.fixed.as_deref());
+        put(&mut schema, "const", fixed);
+        let default = typed(&schema, element.default.as_deref());
+        put(&mut schema, "default", default);
         schema
     }
 }
@@ -158,6 +162,15 @@ fn put(schema: &mut Json, key: &str, value: Option<Json>) {
     if let (Some(object), Some(value)) = (schema.as_object_mut(), value) {
         object.entry(key).or_insert(value);
     }
+}
+
+/// A value written in a schema, as what its own JSON Schema says it is.
+fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
+    let text = text?;
+    let plain =
+        matches!(schema.get("type").and_then(Json::as_str), Some("boolean" | "integer" | "number"));
+    let value = if plain { serde_json::from_str(text.trim()).ok() } else { None };
+    Some(value.unwrap_or_else(|| Json::String(text.to_owned())))
 }
 
 /// A simple type. Numbers and booleans are JSON's own; everything else is a string.

@@ -40,7 +40,7 @@ pub struct Diagnostic {
     pub code: u32,
     /// From 1; 0 where unknown.
     pub line: u32,
-    /// In bytes from 1; 0 where unknown.
+    /// In characters from 1; 0 where unknown.
     pub column: u32,
     pub message: String,
     /// Index of the document it stands in, for schemas.

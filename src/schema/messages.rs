@@ -65,7 +65,7 @@ pub fn unreadable(text: &[u8], diagnostics: &[Diagnostic]) -> Vec<Finding> {
     diagnostics.iter().map(finding).collect()
 }
 
-/// Where a line and a column in bytes lead.
+/// Where a line and a column in characters lead.
 fn offset(text: &[u8], line: u32, column: u32) -> usize {
     let line = usize::try_from(line.max(1)).unwrap_or(usize::MAX);
     let start = match line {
@@ -73,7 +73,10 @@ fn offset(text: &[u8], line: u32, column: u32) -> usize {
         _ => memchr::memchr_iter(b'\n', text).nth(line - 2).map_or(text.len(), |at| at + 1),
     };
     let column = usize::try_from(column.max(1)).unwrap_or(usize::MAX) - 1;
-    start.saturating_add(column).min(text.len())
+    let rest = text.get(start..).unwrap_or_default();
+    let starts = rest.iter().enumerate().filter(|(_, byte)| (**byte & 0xC0) != 0x80);
+    let within = starts.map(|(at, _)| at).nth(column).unwrap_or(rest.len());
+    start + within
 }
 
 /// An instance libxml2 found invalid, as findings. `namespaces` are those of the schema.
@@ -92,8 +95,9 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
     let ways: Vec<Vec<u32>> = kept.iter().map(|d| way(&d.steps)).collect();
     let places = tree::locate(text, &ways);
     let finding = |(d, place): (&&Diagnostic, Option<Place>)| {
-        let place = place.unwrap_or_else(|| Place { line: d.line, ..Place::default() });
-        let place = Place { path: Some(path(&d.steps)), ..place };
+        let place = place.unwrap_or_else(|| Place::at(text, offset(text, d.line, 1)));
+        let path = (!d.steps.is_empty()).then(|| path(&d.steps));
+        let place = Place { path, ..place };
         Finding::new(code_of(d), place, sentence(&d.message, namespaces))
     };
     kept.iter().zip(places).map(finding).collect()
@@ -170,13 +174,26 @@ fn sentence(message: &str, namespaces: &[String]) -> String {
     for namespace in namespaces {
         text = text.replace(&format!("{{{namespace}}}"), "");
     }
-    let text = one_line(&text);
+    let mut text = one_line(&text);
+    if expects_itself(&text) {
+        // The namespace is what is wrong, so it is what must be shown.
+        text = one_line(message);
+    }
     let Some((subject, said)) = text.split_once("': ") else { return text };
     let said = match said.strip_prefix("[facet '").and_then(|rest| rest.split_once("'] ")) {
         Some((_, said)) => said,
         None => said,
     };
     format!("{subject}': {}", one_line(said))
+}
+
+/// Whether an element is said to stand where the same name is expected.
+fn expects_itself(text: &str) -> bool {
+    let named = text.strip_prefix("element '").and_then(|rest| rest.split_once('\''));
+    let (Some((name, _)), Some((_, expected))) = (named, text.split_once("; expected is")) else {
+        return false;
+    };
+    expected.split([' ', ',', '(', ')']).any(|word| word == name)
 }
 
 /// One line, lower case, no full stop.

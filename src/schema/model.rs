@@ -48,8 +48,8 @@ pub enum TypeRef {
 
 #[derive(Debug)]
 pub enum Type {
-    Simple(SimpleType),
-    Complex(ComplexType),
+    Simple(Box<SimpleType>),
+    Complex(Box<ComplexType>),
 }
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ pub enum Derivation {
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
     /// With facets, and a base given in place where there is one.
-    SimpleRestricts(TypeRef, Option<TypeRef>, Facets),
+    SimpleRestricts(TypeRef, Option<TypeRef>, Box<Facets>),
 }
 
 #[derive(Debug, Clone, Default)]

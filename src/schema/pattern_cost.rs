@@ -83,7 +83,7 @@ impl Scan<'_> {
         }
         if let Some(group) = self.open.last_mut() {
             group.pieces += 1;
-            group.endless = endless;
+            group.endless = endless || bare;
             group.repeats = group.repeats.max(repeats);
         }
         Ok(())

@@ -110,10 +110,10 @@ impl<'a> Reader<'a> {
                 model.elements.insert(name, Arc::new(declared));
             }
             "complexType" => {
-                model.types.insert(name, Arc::new(Type::Complex(self.complex(element))));
+                model.types.insert(name, Arc::new(Type::Complex(Box::new(self.complex(element)))));
             }
             "simpleType" => {
-                model.types.insert(name, Arc::new(Type::Simple(self.simple(element))));
+                model.types.insert(name, Arc::new(Type::Simple(Box::new(self.simple(element)))));
             }
             "group" => {
                 model.groups.insert(name, Arc::new(self.particles(element)));
@@ -150,12 +150,12 @@ impl<'a> Reader<'a> {
                 {
                     *base = TypeRef::Named(aside);
                 }
-                model.types.insert(name, Arc::new(Type::Complex(complex)));
+                model.types.insert(name, Arc::new(Type::Complex(Box::new(complex))));
             }
             "simpleType" => {
                 let mut simple = self.simple(element);
                 simple.base = SimpleBase::Restriction(TypeRef::Named(aside));
-                model.types.insert(name, Arc::new(Type::Simple(simple)));
+                model.types.insert(name, Arc::new(Type::Simple(Box::new(simple))));
             }
             "group" => {
                 let mut particles = self.particles(element);
@@ -183,14 +183,14 @@ impl<'a> Reader<'a> {
             return TypeRef::Named(name);
         }
         if let Some(inline) = element.first("complexType") {
-            return TypeRef::Inline(Arc::new(Type::Complex(self.complex(inline))));
+            return TypeRef::Inline(Arc::new(Type::Complex(Box::new(self.complex(inline)))));
         }
         self.inline_simple(element).unwrap_or(TypeRef::Anything)
     }
 
     fn inline_simple(&self, element: &Element) -> Option<TypeRef> {
         let inline = element.first("simpleType")?;
-        Some(TypeRef::Inline(Arc::new(Type::Simple(self.simple(inline)))))
+        Some(TypeRef::Inline(Arc::new(Type::Simple(Box::new(self.simple(inline))))))
     }
 
     fn simple(&self, element: &Element) -> SimpleType {
@@ -206,7 +206,7 @@ impl<'a> Reader<'a> {
             let named = members.split_whitespace().filter_map(|m| self.resolve(union, m));
             let inline = union
                 .all("simpleType")
-                .map(|s| TypeRef::Inline(Arc::new(Type::Simple(self.simple(s)))));
+                .map(|s| TypeRef::Inline(Arc::new(Type::Simple(Box::new(self.simple(s))))));
             let base = SimpleBase::Union(named.map(TypeRef::Named).chain(inline).collect());
             return SimpleType { base, facets: Facets::default(), notes };
         }
@@ -233,9 +233,11 @@ impl<'a> Reader<'a> {
                     (false, true) => Derivation::Extends(base),
                     (false, false) => Derivation::Restricts(base),
                     (true, true) => Derivation::SimpleExtends(base),
-                    (true, false) => {
-                        Derivation::SimpleRestricts(base, self.inline_simple(inner), facets(inner))
-                    }
+                    (true, false) => Derivation::SimpleRestricts(
+                        base,
+                        self.inline_simple(inner),
+                        Box::new(facets(inner)),
+                    ),
                 };
                 body = inner;
             }

@@ -1,1 +1,361 @@
-//! Tests of audit.
+//! What an auditor asks of a record, and how the answers look.
+
+use std::process::{Command, Output};
+
+use expect_test::expect;
+use organism::audit::{self, Format, OutsideState};
+use organism::envelope::{Disposition, Kind};
+use organism::ids::{Attempt, CallId, MessageId};
+use organism::journal::sqlite::DATABASE;
+use organism::thread::{Fact, Input, Record};
+use uuid::Uuid;
+
+use crate::journal::Place;
+use crate::journal::script::{Script, name, research, thread};
+
+const ROOT: &str = "sess-abcdefgh";
+
+fn organism(place: &Place, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_organism"))
+        .args(args)
+        .arg("--data")
+        .arg(place.data())
+        .arg("--state")
+        .arg(place.state())
+        .env_remove("COLUMNS")
+        .output()
+        .unwrap()
+}
+
+fn stdout(output: Output) -> String {
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn researched() -> Place {
+    Place::with(&mut research(&mut Script::default(), ROOT))
+}
+
+fn verify(place: &Place) -> audit::Report {
+    audit::verify(&place.data(), Some(&place.state()), &mut |_, _| {}).unwrap()
+}
+
+#[test]
+fn a_sound_journal_is_proved_with_its_counts() {
+    let place = researched();
+    let report = verify(&place);
+    assert_eq!(report.broken, None);
+    assert_eq!((report.records, report.trees, report.threads), (7, 1, 2));
+    let tally = report.messages;
+    assert_eq!((tally.accepted, tally.settled, tally.refused), (10, 10, 1));
+    assert_eq!((report.checkpoints, report.outside), (1, OutsideState::Agrees));
+    let alone = audit::verify(&place.data(), None, &mut |_, _| {}).unwrap();
+    assert_eq!((alone.broken, alone.outside), (None, OutsideState::NotCompared));
+}
+
+#[test]
+fn what_is_in_flight_is_counted_and_is_no_break() {
+    let mut records = research(&mut Script::default(), ROOT);
+    for left in 1..=records.len() {
+        let place = Place::with(&mut records[..left]);
+        let report = verify(&place);
+        assert_eq!(report.broken, None, "{left} records");
+        assert_eq!(report.messages.accepted, report.messages.settled + report.in_flight);
+        assert_eq!(report.in_flight == 0, left == records.len(), "{left} records");
+    }
+}
+
+fn accepted(record: &mut Record) -> &mut organism::envelope::Message {
+    let message = record.facts.iter_mut().find_map(|fact| match fact {
+        Fact::Accepted { message, .. } => Some(message),
+        _ => None,
+    });
+    message.unwrap()
+}
+
+// O9
+#[test]
+fn every_broken_law_is_named_at_its_record() {
+    type Break = fn(&mut [Record]);
+    let unknown = MessageId(Uuid::nil());
+    assert_eq!(unknown.to_string().len(), 36);
+    let cases: [(&str, u64, Break); 5] = [
+        ("has a second disposition", 3, |records| {
+            let again = records[1].facts.iter().find(|f| matches!(f, Fact::Disposed { .. }));
+            let again = again.unwrap().clone();
+            records[2].facts.push(again);
+        }),
+        ("was never accepted", 4, |records| {
+            let message = MessageId(Uuid::nil());
+            records[3].facts.push(Fact::Disposed { message, how: Disposition::Handled });
+        }),
+        ("has seq 9 in sess-abcdefgh, where 4 is due", 3, |records| {
+            accepted(&mut records[2]).seq = 9;
+        }),
+        ("is accepted a second time", 3, |records| {
+            let id = accepted(&mut records[0]).id;
+            accepted(&mut records[2]).id = id;
+        }),
+        ("of sess-zzzzzzzz stands in sess-abcdefgh", 3, |records| {
+            accepted(&mut records[2]).thread = thread("sess-zzzzzzzz");
+        }),
+    ];
+    for (expected, at, break_it) in cases {
+        let mut records = research(&mut Script::default(), ROOT);
+        break_it(&mut records);
+        let place = Place::with(&mut records);
+        let broken = verify(&place).broken.unwrap_or_else(|| panic!("not found: {expected}"));
+        assert!(broken.detail.contains(expected), "{}", broken.detail);
+        assert_eq!(broken.position, at, "{expected}");
+    }
+}
+
+#[test]
+fn verify_says_ok_or_where_it_breaks_with_exit_code_4() {
+    let place = researched();
+    let sound = organism(&place, &["verify"]);
+    assert_eq!(sound.status.code(), Some(0));
+    let text = stdout(sound);
+    assert!(
+        text.contains("messages     10 accepted = 10 settled + 0 in flight; 1 refused"),
+        "{text}"
+    );
+    assert!(text.ends_with("\nok\n"), "{text}");
+    let db = rusqlite::Connection::open(place.data().join(DATABASE)).unwrap();
+    db.execute(
+        "UPDATE step SET body = replace(body, 'operator', 'operatar') WHERE position = 1",
+        [],
+    )
+    .unwrap();
+    let broken = organism(&place, &["verify"]);
+    assert_eq!(broken.status.code(), Some(4));
+    let text = stdout(broken);
+    assert!(text.ends_with("\nBROKEN at position 1: its hash does not match its body\n"), "{text}");
+    let json = organism(&place, &["verify", "--json"]);
+    assert_eq!(json.status.code(), Some(4));
+    let report: serde_json::Value = serde_json::from_str(&stdout(json)).unwrap();
+    assert_eq!(report["broken"]["position"], 1);
+}
+
+// O4 O9
+#[test]
+fn a_thread_reads_as_who_said_what_to_whom_with_subthreads_beneath_their_spawn() {
+    let place = researched();
+    expect![[r#"
+        sess-abcdefgh  completed  0.8 s  8 messages
+          +0.000s  operator → researcher  question
+                   How is a login checked, & where?
+          +0.137s  researcher  thinking
+                   I should look for “login” first.
+          +0.137s  researcher → code-search  search
+                   query: login
+                   path: src
+          +0.274s  code-search → researcher  results
+                   hit (file=src/auth.rs, line=42): fn login(name: &str) {
+          +0.411s  researcher  1 finding
+                   unclosed-element: `<search>` was never closed at line 3, column 14
+          +0.411s  researcher  refused: schema-invalid
+                   `sum` is not an expression
+                   <calculate><sum>1+</sum></calculate>
+          +0.411s  core → researcher  ⚙ huh
+                   code: schema-invalid
+                   `sum` is not an expression
+          +0.548s  core → researcher  ⚙ thread-spawned
+        │ sess-abcdefgh.depth  completed  0.1 s  2 messages
+        │   +0.548s  researcher → researcher  question
+        │            What does line 42 call?
+        │   +0.685s  researcher → researcher  answer
+        │            It calls verify.
+          +0.685s  core → researcher  ⚙ thread-result
+                   thread_id: sess-abcdefgh.depth
+                   status: completed
+                   answer: It calls verify.
+          +0.822s  researcher → operator  answer
+                   In src/auth.rs:42, by verify.
+    "#]]
+    .assert_eq(&stdout(organism(&place, &["thread", ROOT])));
+}
+
+#[test]
+fn a_subthread_can_be_read_by_itself_and_an_unknown_one_is_an_error() {
+    let place = researched();
+    expect![[r#"
+        sess-abcdefgh.depth  completed  0.1 s  2 messages
+          +0.000s  researcher → researcher  question
+                   What does line 42 call?
+          +0.137s  researcher → researcher  answer
+                   It calls verify.
+    "#]]
+    .assert_eq(&stdout(organism(&place, &["thread", "sess-abcdefgh.depth"])));
+    let unknown = organism(&place, &["thread", "sess-nowhere1"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    expect![[r#"
+        organism: no thread sess-nowhere1 is on record; `organism threads` lists them
+    "#]]
+    .assert_eq(&String::from_utf8_lossy(&unknown.stderr));
+}
+
+#[test]
+fn failures_late_answers_and_messages_in_flight_are_marked() {
+    let mut script = Script::default();
+    let root = thread(ROOT);
+    let (asked, first) = script.question(&root, &"many words ".repeat(120));
+    let attempt = Attempt { epoch: 1, n: 1 };
+    let failure = organism::envelope::Failure::Crashed { detail: "exit code 1".to_owned() };
+    let (listener, call) = (name("researcher"), CallId(asked));
+    let mut failed = script
+        .step(&root, Input::Failed { listener, call, attempt, failure: failure.clone() })
+        .end();
+    failed.facts.push(Fact::AttemptFailed { call, attempt, failure });
+    let mut step = script.outcome(&root, "researcher", asked);
+    let late = step.say(Kind::Reply, "code-search", "researcher", "results", "<r/>", Some(asked));
+    step.dispose(late, Disposition::Late);
+    let place = Place::with(&mut [first, failed, step.end()]);
+    expect![[r#"
+        sess-abcdefgh  running  0.3 s  2 messages
+          +0.000s  operator → researcher  question  in flight
+                   many words many words many words many words many words many words
+                   many words many words many words many words many words many words
+                   many words many words many words many words many words many words
+                   many words many words many words many words many words many words
+                   many words many words many words many words many words many words
+                   many words many words many words many words many words many words
+                   many words many words many words many words many words many words
+                   many words many words many words many words many words many words
+                   … 12 more lines (--full)
+          +0.137s  researcher  attempt 1.1 failed
+                   crashed: exit code 1
+          +0.274s  code-search → researcher  results  late
+    "#]]
+    .assert_eq(&stdout(organism(&place, &["thread", ROOT])));
+    let full = stdout(organism(&place, &["thread", "--full", ROOT]));
+    assert_eq!(full.matches("many").count(), 120);
+}
+
+#[test]
+fn nothing_is_wider_than_80_columns_and_no_text_reaches_the_terminal_raw() {
+    let mut script = Script::default();
+    let mut deepest = thread(ROOT);
+    let (asked, first) = script.question(&deepest, "\u{9b}31m wide 漢字 ".repeat(40).as_str());
+    let mut records = vec![first];
+    for _ in 0..12 {
+        let child = deepest.child("a-rather-long-label-for-a-subthread");
+        let mut step = script.outcome(&deepest, "researcher", asked);
+        step.open(&child, "researcher").within(&child);
+        let body = format!("<deep><code>{}</code></deep>", "x".repeat(300));
+        step.say(Kind::Note, "researcher", "researcher", "thinking", &body, Some(asked));
+        records.push(step.end());
+        deepest = child;
+    }
+    let place = Place::with(&mut records);
+    for args in [&["thread", ROOT][..], &["threads"], &["search", "x"], &["tail", "--no-follow"]] {
+        let text = stdout(organism(&place, args));
+        assert!(!text.is_empty());
+        for line in text.lines() {
+            let wide = line.chars().filter(|char| ('一'..='龥').contains(char)).count();
+            assert!(line.chars().count() + wide <= 80, "{args:?}: {line}");
+            assert!(!line.contains(['\u{1b}', '\u{9b}']), "{args:?}: {line}");
+        }
+    }
+}
+
+#[test]
+fn threads_are_listed_with_how_they_stand() {
+    let mut script = Script::default();
+    let mut records = vec![script.boot(1)];
+    records.extend(research(&mut script, "sess-finished"));
+    records.extend(research(&mut script, "sess-underway").into_iter().take(4));
+    records.extend(research(&mut script, "sess-draining").into_iter().take(5));
+    let place = Place::with(&mut records);
+    expect![[r#"
+        thread         status     opened        took    messages  asked
+        sess-finished  completed  11-20 10:00  0.8 s          10  question
+        sess-underway  running    11-20 10:00  0.4 s  5 (1 open)  question
+        sess-draining  running    11-20 10:00  0.5 s  7 (2 open)  question
+    "#]]
+    .assert_eq(&stdout(organism(&place, &["threads"])));
+    let lines = stdout(organism(&place, &["threads", "--json", "--all"]));
+    let threads: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(threads.len(), 4);
+    assert_eq!(threads[0]["thread"], "sess-organism");
+    assert_eq!(threads[1]["messages"]["settled"], 10);
+    assert_eq!(stdout(organism(&place, &["threads", "--limit", "1", "--json"])).lines().count(), 1);
+}
+
+#[test]
+fn search_finds_payloads_and_names_newest_last_and_says_when_there_is_nothing() {
+    let place = researched();
+    let found = stdout(organism(&place, &["search", "LOGIN"]));
+    expect![[r#"
+         10:00:00  operator → researcher  question  sess-abcdefgh
+                   How is a login checked, & where?
+         10:00:00  researcher  thinking  sess-abcdefgh
+                   I should look for “login” first.
+         10:00:00  researcher → code-search  search  sess-abcdefgh
+                   query: login
+                   path: src
+         10:00:00  code-search → researcher  results  sess-abcdefgh
+                   hit (file=src/auth.rs, line=42): fn login(name: &str) {
+    "#]]
+    .assert_eq(&found);
+    let ids = |args: &[&str]| stdout(organism(&place, args)).lines().count();
+    assert_eq!(ids(&["search", "verify", "--json"]), 3);
+    assert_eq!(ids(&["search", "verify", "--json", "--thread", "sess-abcdefgh.depth"]), 1);
+    assert_eq!(ids(&["search", "code-search", "--json"]), 2);
+    let nothing = organism(&place, &["search", "no such words"]);
+    assert_eq!(nothing.status.code(), Some(1));
+    assert_eq!(nothing.stdout, b"");
+}
+
+#[test]
+fn tail_shows_what_is_recorded_while_the_pump_runs() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    let mut records = research(&mut Script::default(), ROOT);
+    journal.append(&mut records).unwrap();
+    let lines = stdout(organism(&place, &["tail", "--no-follow", "--json", "-n", "4"]));
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 7);
+    assert_eq!(lines[0]["rule"], "schema-invalid");
+    assert_eq!(lines[6]["to"], "operator");
+    drop(journal);
+}
+
+#[test]
+fn an_export_is_one_well_formed_document_or_a_line_per_message() {
+    let place = researched();
+    let reader = place.reader();
+    let mut out = Vec::new();
+    audit::export(&reader, None, Format::Xml, &mut out).unwrap();
+    let xml = String::from_utf8(out).unwrap();
+    let document = libxml::parser::Parser::default().parse_string(&xml).unwrap();
+    let root = document.get_root_element().unwrap();
+    assert_eq!((root.get_name(), root.get_child_elements().len()), ("journal".to_owned(), 7));
+    assert_eq!(xml.matches("<e:message ").count(), 10);
+    assert_eq!(xml.matches("<e:disposition ").count(), 10);
+    assert_eq!(xml.matches("<e:refusal ").count(), 1);
+    for payload in place.records().iter().flat_map(|sealed| sealed.record.payloads()) {
+        assert!(xml.contains(payload.as_str()), "{payload:?}");
+    }
+    let lines = stdout(organism(&place, &["export", "--format", "jsonl"]));
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 11);
+    assert!(lines.iter().all(|line| line["type"] == "refusal" || line["disposition"] != "null"));
+    let unknown = organism(&place, &["export", "sess-nowhere1"]);
+    assert_eq!(unknown.status.code(), Some(2));
+}
+
+#[test]
+fn where_there_is_no_journal_every_command_says_so() {
+    let place = Place::new();
+    for verb in ["threads", "thread", "tail", "verify", "export"] {
+        let refused = organism(&place, &[verb]);
+        assert_eq!(refused.status.code(), Some(69), "{verb}");
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(text.contains("there is no journal at"), "{verb}: {text}");
+    }
+    assert!(!place.data().exists());
+}

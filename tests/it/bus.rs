@@ -1,7 +1,9 @@
 //! Hosts: one suite for every kind, and what only processes can do wrong.
 
+mod conformance;
 mod ear;
-mod process;
+mod faults;
+mod kit;
 mod suite;
 
 macro_rules! listener_suite {
@@ -33,4 +35,4 @@ macro_rules! listener_suite {
     )+ };
 }
 
-listener_suite!(native | process_host);
+listener_suite!(native | process);

@@ -1,6 +1,7 @@
 //! What every journal promises, and what an embedded one promises beyond that.
 
 mod damage;
+mod death;
 pub mod script;
 mod sql;
 mod suite;
@@ -32,7 +33,14 @@ impl Place {
     }
 
     pub fn open(&self) -> Result<Journal, Error> {
-        Journal::open(&self.data(), &self.state(), &mut |_| Ok(()))
+        self.open_with(&mut |_| Ok(()))
+    }
+
+    pub fn open_with(
+        &self,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Journal, Error> {
+        Journal::open(&self.data(), &self.state(), visit)
     }
 
     pub fn reader(&self) -> Reader {

@@ -46,7 +46,7 @@ impl Child {
     pub fn spawn(options: &Options, instance: usize) -> Result<(Self, Pipes), SpawnError> {
         let mut words = options.command.iter();
         let program = words.next().map_or("", String::as_str);
-        let path = program::find(program, options.config_dir.as_deref())?;
+        let path = program::find(program)?;
         let mut command = Command::new(path);
         command
             .args(words)

@@ -33,7 +33,7 @@ pub(super) struct Conversation<'a> {
     frames: Frames<ChildStdout>,
     /// Nothing once it is closed, by either side.
     stdin: Option<ChildStdin>,
-    outgoing: Vec<u8>,
+    outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
     draining: bool,
@@ -63,7 +63,7 @@ impl<'a> Conversation<'a> {
             child,
             frames: Frames::new(stdout),
             stdin: Some(stdin),
-            outgoing: Vec::new(),
+            outgoing: String::new(),
             written: 0,
             serving: None,
             draining: false,
@@ -97,7 +97,7 @@ impl<'a> Conversation<'a> {
     /// The child is heard before anything is said to it, so that what it says unasked is not
     /// taken for the answer to the next delivery.
     async fn event(&mut self) -> Event {
-        let unwritten = self.outgoing.get(self.written..).unwrap_or_default();
+        let unwritten = self.outgoing.as_bytes().get(self.written..).unwrap_or_default();
         let writing = async {
             match &mut self.stdin {
                 Some(stdin) if !unwritten.is_empty() => stdin.write(unwritten).await,
@@ -145,10 +145,10 @@ impl<'a> Conversation<'a> {
         if self.frames.has_more() {
             return Some(self.unasked().await);
         }
-        if !self.draining {
-            if let Some(delivery) = self.desk.ready() {
-                self.hand_over(&delivery);
-            }
+        if !self.draining
+            && let Some(delivery) = self.desk.ready()
+        {
+            self.hand_over(&delivery);
         }
         None
     }

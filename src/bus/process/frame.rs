@@ -1,70 +1,39 @@
 //! The frames between a host and its child (docs/PROTOCOL.md, sections 2 to 6).
 
-use std::io::{self, Write as _};
-use std::time::Duration;
+use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::bus::Delivery;
-use crate::envelope::{Message, NAMESPACE};
+use crate::envelope::text::{self, DeliveryHead};
 use crate::ids::CallId;
 use crate::limits;
+use crate::xml::findings::Place;
+use crate::xml::scan::split;
 
 /// Ends every frame. XML cannot contain it.
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
 
 /// Appends a delivery frame (section 3).
-pub(super) fn write_delivery(out: &mut Vec<u8>, delivery: &Delivery) {
-    let Delivery { listener, call, thread, attempt, messages, fresh, .. } = delivery;
-    let timeout = duration(delivery.timeout);
-    put(
-        out,
-        format_args!(
-            "<e:delivery xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\" \
-             listener=\"{listener}\" thread=\"{thread}\" timeout=\"{timeout}\">"
-        ),
-    );
+pub(super) fn write_delivery(out: &mut String, delivery: &Delivery) {
+    let Delivery { listener, call, thread, attempt, messages, fresh, timeout, .. } = delivery;
+    let (call, attempt, timeout) = (*call, *attempt, *timeout);
+    text::open_delivery(out, &DeliveryHead { listener, call, thread, attempt, timeout });
     let known = messages.len().saturating_sub(*fresh);
     for (index, message) in messages.iter().enumerate() {
-        write_message(out, message, index >= known);
+        text::write_delivered(out, message, index >= known);
     }
-    out.extend_from_slice(b"</e:delivery>\0");
-}
-
-fn write_message(out: &mut Vec<u8>, message: &Message, new: bool) {
-    let Message { id, seq, from, to, thread, time, .. } = message;
-    let kind = message.kind.as_str();
-    let new = if new { " new=\"true\"" } else { "" };
-    put(out, format_args!("<e:message id=\"{id}\" kind=\"{kind}\" seq=\"{seq}\"{new}><e:meta>"));
-    put(out, format_args!("<e:from>{from}</e:from><e:to>{to}</e:to>"));
-    put(out, format_args!("<e:thread>{thread}</e:thread>"));
-    if let Some(cause) = message.cause {
-        put(out, format_args!("<e:cause>{cause}</e:cause>"));
-    }
-    if let Some(call) = message.call {
-        put(out, format_args!("<e:call>{call}</e:call>"));
-    }
-    put(out, format_args!("<e:time>{time}</e:time></e:meta>"));
-    out.extend_from_slice(message.payload.as_str().as_bytes());
-    out.extend_from_slice(b"</e:message>");
+    text::close_delivery(out);
+    out.push(char::from(END));
 }
 
 /// Appends a cancel frame (section 6).
-pub(super) fn write_cancel(out: &mut Vec<u8>, call: CallId) {
-    put(out, format_args!("<cancel call=\"{call}\"/>\0"));
-}
-
-fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("writing to memory does not fail");
-}
-
-/// An XSD duration in seconds.
-fn duration(length: Duration) -> String {
-    match length.subsec_millis() {
-        0 => format!("PT{}S", length.as_secs()),
-        millis => format!("PT{}.{millis:03}S", length.as_secs()),
-    }
+pub(super) fn write_cancel(out: &mut String, call: CallId) {
+    out.push_str("<cancel call=\"");
+    out.push_str(&call.to_string());
+    out.push_str("\"/>");
+    out.push(char::from(END));
 }
 
 /// What a child said in one frame.
@@ -83,34 +52,11 @@ pub(super) fn read(frame: &[u8]) -> Said {
 }
 
 fn payloads(frame: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-    let ranges = split(frame)?;
-    if ranges.len() > limits::OUTCOME_PAYLOADS_MAX {
-        let (count, max) = (ranges.len(), limits::OUTCOME_PAYLOADS_MAX);
-        return Err(format!("{count} payloads in one answer, at most {max} are taken"));
-    }
+    let ranges = split(frame).map_err(|violation| {
+        let place = Place::at(frame, violation.offset);
+        format!("{violation} at {place} of the answer")
+    })?;
     Ok(ranges.into_iter().filter_map(|range| frame.get(range)).map(<[u8]>::to_vec).collect())
-}
-
-/// Temporary: until `xml::scan::split` is here.
-fn split(frame: &[u8]) -> Result<Vec<std::ops::Range<usize>>, String> {
-    use quick_xml::events::Event;
-    let text = std::str::from_utf8(frame).map_err(|e| format!("not UTF-8: {e}"))?;
-    let mut reader = quick_xml::Reader::from_str(text);
-    let mut ranges = Vec::new();
-    loop {
-        let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-        let begin = at(reader.buffer_position());
-        match reader.read_event().map_err(|e| e.to_string())? {
-            Event::Start(start) => {
-                reader.read_to_end(start.name()).map_err(|e| e.to_string())?;
-                ranges.push(begin..at(reader.buffer_position()));
-            }
-            Event::Empty(_) => ranges.push(begin..at(reader.buffer_position())),
-            Event::Text(text) if text.trim_ascii().is_empty() => {}
-            Event::Eof => return Ok(ranges),
-            other => return Err(format!("expected an element, got {other:?}")),
-        }
-    }
 }
 
 /// Why no further frame can be read.

@@ -52,7 +52,10 @@ fn fault(options: &Options, desk: &Desk, reason: &str, restarts: &mut Restarts) 
         }
         Next::RestFor(wait) => {
             tracing::error!(%listener, instance, ?wait, "{reason}; it rests, restarts are used up");
-            desk.down(&format!("restarts are used up; {reason}"));
+            match options.restarts.max {
+                0 => desk.down(reason),
+                _ => desk.down(&format!("restarts are used up; {reason}")),
+            }
         }
     }
     next

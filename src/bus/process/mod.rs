@@ -29,24 +29,30 @@ pub use program::{NotFound, find};
 pub use restarts::Policy;
 
 /// How a process listener is run.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     pub listener: ListenerName,
     /// The program and its arguments; [`find`] says where the program is looked for.
     pub command: Vec<String>,
     /// Processes to keep; each takes one delivery at a time.
     pub instances: u32,
-    /// The config's directory, one of the places where the program is looked for.
-    pub config_dir: Option<PathBuf>,
     /// Where the processes run; the organism's own working directory where not given.
     pub working_dir: Option<PathBuf>,
-    /// Added to the environment that is passed through.
+    /// Added to the environment that is passed through; may hold secrets.
     pub env: Vec<(String, String)>,
     pub restarts: Policy,
     /// How long an instance may stay busy after its caller is gone.
     pub cancel_grace: Duration,
     /// How long outstanding deliveries may run on when the host is drained.
     pub drain_timeout: Duration,
+}
+
+/// Without the environment: nobody's log should have its secrets.
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { listener, command, instances, .. } = self;
+        write!(f, "{listener}: {instances} of {command:?}")
+    }
 }
 
 impl Options {
@@ -56,7 +62,6 @@ impl Options {
             listener,
             command,
             instances: limits::INSTANCES_DEFAULT,
-            config_dir: None,
             working_dir: None,
             env: Vec::new(),
             restarts: Policy::default(),

@@ -3,11 +3,13 @@
 //! The only B-tree a record costs is the one it is appended to: what else can be asked is
 //! derived, in batches or by reading.
 
+mod connect;
 mod directory;
 mod open;
 mod reader;
 mod row;
 mod scan;
+mod trees;
 mod write;
 
 use rusqlite::{Connection, ErrorCode};
@@ -25,8 +27,14 @@ use directory::{Lock, Watermark};
 use row::Encoded;
 
 pub use directory::DATABASE;
-pub use reader::{About, Reader, Tree};
+pub use reader::{About, Reader};
 pub use scan::scan;
+pub use trees::Tree;
+
+/// The last record that was acknowledged, as noted beside the journal; zeros where none was.
+pub fn acknowledged(data: &std::path::Path) -> Result<(Position, Digest), Error> {
+    Ok(Watermark::read(data)?.unwrap_or_default())
+}
 
 const SCHEMA: &str = include_str!("schema.sql");
 
@@ -43,7 +51,8 @@ pub struct Journal {
     /// Checkpoints that are in the journal, but not outside yet.
     unwritten: Vec<Checkpoint>,
     checked: Position,
-    checked_at: Time,
+    /// None until the first record of this run says what time it is.
+    checked_at: Option<Time>,
     refreshed: Position,
     /// About what the write-ahead log holds.
     wal_bytes: usize,
@@ -83,6 +92,7 @@ impl Journal {
         self.usable()?;
         let Some(now) = records.last().map(|record| record.time) else { return Ok(Vec::new()) };
         failpoint("before-append");
+        self.checked_at.get_or_insert(now);
         let rows = self.stamp(records)?;
         let checkpoint = self.is_due(now).then(|| self.next_checkpoint(now));
         self.commit(checkpoint.as_ref(), |db| write::steps(db, records, &rows))?;
@@ -185,7 +195,8 @@ impl Journal {
     fn is_due(&self, now: Time) -> bool {
         let since = self.heads.last().0 - self.checked.0;
         since >= limits::CHECKPOINT_RECORDS
-            || (since > 0 && now.since(self.checked_at) >= limits::CHECKPOINT_INTERVAL)
+            || (since > 0
+                && self.checked_at.is_none_or(|at| now.since(at) >= limits::CHECKPOINT_INTERVAL))
     }
 
     /// Over what is durable now, which excludes the group it is committed with.
@@ -203,21 +214,28 @@ impl Journal {
         })
     }
 
-    /// Copies the checkpoint outside. Should that fail, the journal itself is whole: it is tried
-    /// again with the next one.
     fn after_checkpoint(&mut self, checkpoint: Option<Checkpoint>) {
         let Some(checkpoint) = checkpoint else { return };
         failpoint("after-checkpoint");
-        (self.checked, self.checked_at) = (checkpoint.position, checkpoint.time);
+        (self.checked, self.checked_at) = (checkpoint.position, Some(checkpoint.time));
         self.unwritten.push(checkpoint);
+        self.write_outside();
+        failpoint("after-outside-line");
+    }
+
+    /// Copies checkpoints outside. Should that fail, the journal itself is whole: it is tried
+    /// again with the next one.
+    fn write_outside(&mut self) {
+        if self.unwritten.is_empty() {
+            return;
+        }
         match self.outside.append(&self.unwritten) {
             Ok(()) => self.unwritten.clear(),
             Err(error) => {
                 let path = self.outside.path().display();
-                tracing::warn!(%path, %error, "a checkpoint could not be written outside the journal");
+                tracing::warn!(%path, %error, "checkpoints could not be written outside the journal");
             }
         }
-        failpoint("after-outside-line");
     }
 
     /// One transaction: the fence, what `fill` writes, a checkpoint, and the table of trees when

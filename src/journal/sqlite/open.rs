@@ -6,7 +6,6 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags};
 use uuid::Uuid;
 
-use crate::clock::Time;
 use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::{Key, Outside};
@@ -14,7 +13,7 @@ use crate::journal::{Checkpoint, Error, FORMAT, Heads, Sealed};
 use crate::limits;
 
 use super::directory::{DATABASE, Lock, Watermark};
-use super::{Journal, Reader, SCHEMA, scan, write};
+use super::{About, Journal, Reader, SCHEMA, scan, write};
 
 impl Journal {
     /// Opens the journal in directory `data`, or makes one, and hands every record to `visit`,
@@ -39,18 +38,18 @@ impl Journal {
         }
         let proved = prove(data, state, visit)?;
         let db = connect(data).map_err(Error::sqlite("opening the journal"))?;
-        let epoch = raise_epoch(&db, proved.epoch, &key)?;
+        let epoch = raise_epoch(&db, &proved.about, &key)?;
         failpoint("epoch-raised");
         let mut journal = Self {
             db,
-            id: proved.id,
+            id: proved.about.journal,
             epoch,
             watermark: Watermark::open(data)?,
             key,
             outside: proved.outside,
             unwritten: proved.unwritten,
             checked: proved.checked,
-            checked_at: Time(0),
+            checked_at: None,
             refreshed: Position(0),
             heads: proved.heads,
             wal_bytes: 0,
@@ -63,15 +62,9 @@ impl Journal {
 
     /// Does what a crash may have left undone: the watermark, lines outside, the trees' table.
     fn settle(&mut self) -> Result<(), Error> {
-        if self.heads.is_empty() {
-            return Ok(());
-        }
+        // Also in an empty journal: where the disk is full later, the mark has its room.
         self.watermark.set(self.heads.last(), self.heads.last_hash())?;
-        if !self.unwritten.is_empty() {
-            let written = self.outside.append(&self.unwritten);
-            written.map_err(Error::io(self.outside.path().display().to_string()))?;
-            self.unwritten.clear();
-        }
+        self.write_outside();
         self.refresh_trees()
     }
 }
@@ -102,9 +95,7 @@ fn create(data: &Path, key: &Key) -> Result<(), Error> {
         db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
         db.execute_batch(&format!("BEGIN; {SCHEMA}"))?;
         write::set_meta(&db, "format", &FORMAT.to_string())?;
-        write::set_meta(&db, "journal", &Uuid::now_v7().to_string())?;
-        write::set_meta(&db, "epoch", "0")?;
-        write::set_meta(&db, "key", &key.public())?;
+        write::about(&db, &About { journal: Uuid::now_v7(), epoch: 0, key: key.public() })?;
         write::set_meta(&db, "refreshed", "0")?;
         db.execute_batch("COMMIT")
     };
@@ -115,8 +106,7 @@ fn create(data: &Path, key: &Key) -> Result<(), Error> {
 }
 
 struct Proved {
-    id: Uuid,
-    epoch: u32,
+    about: About,
     heads: Heads,
     outside: Outside,
     unwritten: Vec<Checkpoint>,
@@ -153,7 +143,7 @@ fn prove(
     let mut unwritten = reader.checkpoints()?;
     let checked = unwritten.last().map(|last| last.position).unwrap_or_default();
     unwritten.retain(|checkpoint| checkpoint.position > latest_position);
-    Ok(Proved { id: about.journal, epoch: about.epoch, heads, outside, unwritten, checked })
+    Ok(Proved { about, heads, outside, unwritten, checked })
 }
 
 fn refuse_cut_tail(last: Position, known: Position, how: &str) -> Result<(), Error> {
@@ -192,11 +182,8 @@ fn connect(data: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// A new epoch for this pump: from here on, commits of any earlier one are fenced off.
-fn raise_epoch(db: &Connection, before: u32, key: &Key) -> Result<u32, Error> {
-    let epoch = before + 1;
-    write::transaction(db, before, |db| {
-        write::set_meta(db, "epoch", &epoch.to_string())?;
-        write::set_meta(db, "key", &key.public())
-    })?;
-    Ok(epoch)
+fn raise_epoch(db: &Connection, before: &About, key: &Key) -> Result<u32, Error> {
+    let after = About { epoch: before.epoch + 1, key: key.public(), ..before.clone() };
+    write::transaction(db, before.epoch, |db| write::about(db, &after))?;
+    Ok(after.epoch)
 }

@@ -1,17 +1,15 @@
 //! Reading a journal: from any process, while a pump writes. Every record is checked against
 //! its own hash and its payloads' digests on the way out.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
 use uuid::Uuid;
 
-use crate::clock::Time;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::{Checkpoint, Error, FORMAT, Sealed};
-use crate::limits;
 
+use super::connect::{connect, unusable};
 use super::directory::DATABASE;
 use super::row;
 
@@ -25,21 +23,18 @@ pub struct About {
     pub key: String,
 }
 
-/// Where one tree stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tree {
-    pub root: ThreadId,
-    pub first: Position,
-    pub head: Position,
-    pub records: u64,
-    pub opened: Time,
-    pub updated: Time,
+impl About {
+    /// Shows damage, not forgery.
+    pub(super) fn check(&self) -> String {
+        Digest::of(format!("{FORMAT} {} {} {}", self.journal, self.epoch, self.key).as_bytes())
+            .to_string()
+    }
 }
 
 /// A read-only view, cheap to open and meant to be short-lived.
 #[derive(Debug)]
 pub struct Reader {
-    db: Connection,
+    pub(super) db: Connection,
     data: PathBuf,
 }
 
@@ -71,7 +66,7 @@ impl Reader {
         Err(Error::Format { path: self.data.display().to_string(), found, ours: FORMAT })
     }
 
-    fn meta(&self, key: &str) -> Result<Option<String>, Error> {
+    pub(super) fn meta(&self, key: &str) -> Result<Option<String>, Error> {
         self.db
             .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
             .optional()
@@ -83,11 +78,12 @@ impl Reader {
             self.meta(key)?.ok_or_else(|| Error::broken(0, format!("it has no `{key}`")))
         };
         let damaged = |key: &str| Error::broken(0, format!("its `{key}` is damaged"));
-        Ok(About {
+        let about = About {
             journal: read("journal")?.parse().map_err(|_| damaged("journal"))?,
             epoch: read("epoch")?.parse().map_err(|_| damaged("epoch"))?,
             key: read("key")?,
-        })
+        };
+        if about.check() == read("check")? { Ok(about) } else { Err(damaged("check")) }
     }
 
     /// The last position; 0 where there are no records.
@@ -122,64 +118,6 @@ impl Reader {
             sealed.push(row::decode(position, row)?);
         }
         Ok(sealed)
-    }
-
-    /// Every tree, in order of first appearance.
-    pub fn trees(&self) -> Result<Vec<Tree>, Error> {
-        let failed = |error| self.failed("its trees", error);
-        let refreshed = self.refreshed()?;
-        let sql = "SELECT root, first, head, records, opened, updated FROM tree ORDER BY first";
-        let mut trees = Vec::new();
-        let mut query = self.db.prepare(sql).map_err(failed)?;
-        let mut rows = query.query([]).map_err(failed)?;
-        while let Some(row) = rows.next().map_err(failed)? {
-            trees.push(tree_of(row)?);
-        }
-        let mut places: HashMap<ThreadId, usize> =
-            trees.iter().enumerate().map(|(at, tree)| (tree.root.clone(), at)).collect();
-        let sql = "SELECT tree, position, position, 1, time, time FROM step \
-                   WHERE position > ?1 ORDER BY position";
-        let mut query = self.db.prepare(sql).map_err(failed)?;
-        let mut rows = query.query([refreshed.0]).map_err(failed)?;
-        while let Some(row) = rows.next().map_err(failed)? {
-            let step = tree_of(row)?;
-            match places.get(&step.root).and_then(|at| trees.get_mut(*at)) {
-                // The table was brought up to date between the two queries.
-                Some(tree) if tree.head >= step.head => {}
-                Some(tree) => {
-                    (tree.head, tree.updated) = (step.head, step.updated);
-                    tree.records += 1;
-                }
-                None => {
-                    places.insert(step.root.clone(), trees.len());
-                    trees.push(step);
-                }
-            }
-        }
-        Ok(trees)
-    }
-
-    /// The last record of a tree; None where no such tree is on record.
-    pub fn head(&self, root: &ThreadId) -> Result<Option<Position>, Error> {
-        let refreshed = self.refreshed()?;
-        let recent = "SELECT position FROM step WHERE position > ?1 AND tree = ?2 \
-                      ORDER BY position DESC LIMIT 1";
-        let recent =
-            self.db.query_row(recent, (refreshed.0, root.as_str()), |row| row.get(0)).optional();
-        let head = match recent {
-            Ok(None) => {
-                let known = "SELECT head FROM tree WHERE root = ?1";
-                self.db.query_row(known, [root.as_str()], |row| row.get(0)).optional()
-            }
-            other => other,
-        };
-        head.map(|head| head.map(Position)).map_err(|error| self.failed("a tree's head", error))
-    }
-
-    /// Up to which position the table of trees is right.
-    fn refreshed(&self) -> Result<Position, Error> {
-        let text = self.meta("refreshed")?.unwrap_or_default();
-        Ok(Position(text.parse().unwrap_or(0)))
     }
 
     /// A tree's records in order, up to and including `up_to`, or all of them.
@@ -227,7 +165,8 @@ impl Reader {
             let line: String = row.get(1).map_err(failed)?;
             let damaged = || Error::broken(position, "the checkpoint after it is damaged");
             let checkpoint: Checkpoint = serde_json::from_str(&line).map_err(|_| damaged())?;
-            if checkpoint.position.0 != position {
+            let text = serde_json::to_string(&checkpoint).unwrap_or_default();
+            if checkpoint.position.0 != position || text != line {
                 return Err(damaged());
             }
             checkpoints.push(checkpoint);
@@ -284,7 +223,7 @@ impl Reader {
         }
     }
 
-    fn failed(&self, what: &str, error: rusqlite::Error) -> Error {
+    pub(super) fn failed(&self, what: &str, error: rusqlite::Error) -> Error {
         let damage = match error.sqlite_error_code() {
             Some(code) => matches!(code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase),
             // No error of SQLite's: a value of the wrong type came out.
@@ -302,73 +241,4 @@ fn catalogue(db: &Connection) -> rusqlite::Result<Vec<(String, String, Option<St
     let mut query = db.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY 1, 2")?;
     let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     rows.collect()
-}
-
-fn tree_of(row: &rusqlite::Row<'_>) -> Result<Tree, Error> {
-    let read = || -> rusqlite::Result<(String, Tree)> {
-        let tree = Tree {
-            root: ThreadId::organism(),
-            first: Position(row.get(1)?),
-            head: Position(row.get(2)?),
-            records: row.get(3)?,
-            opened: Time(row.get(4)?),
-            updated: Time(row.get(5)?),
-        };
-        Ok((row.get(0)?, tree))
-    };
-    let damaged = |detail: String| Error::broken(0, format!("its trees are damaged: {detail}"));
-    let (root, tree) = read().map_err(|error| damaged(error.to_string()))?;
-    let root = ThreadId::parse(&root).map_err(|error| damaged(error.to_string()))?;
-    Ok(Tree { root, ..tree })
-}
-
-/// A file that is no database, or not ours, is another format rather than a broken journal.
-fn unusable(path: &Path, error: rusqlite::Error) -> Error {
-    let text = error.to_string();
-    match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => {
-            Error::Format { path: path.display().to_string(), found: text, ours: FORMAT }
-        }
-        Some(ErrorCode::DatabaseCorrupt) => Error::broken(0, text),
-        Some(ErrorCode::Unknown) if text.contains("no such table") => {
-            Error::Format { path: path.display().to_string(), found: text, ours: FORMAT }
-        }
-        _ => Error::sqlite(path.display().to_string())(error),
-    }
-}
-
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let open = || -> rusqlite::Result<Connection> {
-        let db = Connection::open_with_flags(path, flags)?;
-        db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
-        db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
-        Ok(db)
-    };
-    match open() {
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
-            connect_immutable(path).unwrap_or(Err(error))
-        }
-        other => other,
-    }
-}
-
-/// A journal at rest in a directory we may not write to: SQLite cannot make its shared-memory
-/// file there, and without a write-ahead log it need not.
-fn connect_immutable(path: &Path) -> Option<rusqlite::Result<Connection>> {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    if Path::new(&log).metadata().is_ok_and(|log| log.len() > 0) {
-        return None;
-    }
-    let escaped: String = path.to_str()?.chars().map(escape).collect();
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-    Some(Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags))
-}
-
-fn escape(char: char) -> String {
-    match char {
-        '%' | '?' | '#' => format!("%{:02X}", u32::from(char)),
-        other => other.to_string(),
-    }
 }

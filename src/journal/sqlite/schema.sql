@@ -1,4 +1,4 @@
--- Format, journal uuid, epoch, signing key.
+-- Format, journal uuid, epoch, signing key, and a digest over these; how far `tree` goes.
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 
 -- One record a row, appended only. `body` is the JSON text that is hashed; `payloads` are the
@@ -16,7 +16,6 @@ CREATE TABLE step(
 -- Derived: where each tree stood when this table was last brought up to date.
 CREATE TABLE tree(
   root TEXT PRIMARY KEY,
-  ordinal INTEGER NOT NULL,
   first INTEGER NOT NULL,
   head INTEGER NOT NULL,
   records INTEGER NOT NULL,

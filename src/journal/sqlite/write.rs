@@ -6,6 +6,7 @@ use crate::failpoint::failpoint;
 use crate::journal::{Checkpoint, Error, Heads};
 use crate::thread::Record;
 
+use super::reader::About;
 use super::row::{self, Encoded};
 
 /// Runs `fill` in one transaction, fenced by `epoch`; returns after the write-ahead log is on
@@ -60,6 +61,14 @@ pub fn set_meta(db: &Connection, key: &str, value: &str) -> rusqlite::Result<()>
     db.prepare_cached(sql)?.execute((key, value)).map(drop)
 }
 
+/// Says what the journal is, with a digest that shows damage.
+pub fn about(db: &Connection, about: &About) -> rusqlite::Result<()> {
+    set_meta(db, "journal", &about.journal.to_string())?;
+    set_meta(db, "epoch", &about.epoch.to_string())?;
+    set_meta(db, "key", &about.key)?;
+    set_meta(db, "check", &about.check())
+}
+
 pub fn steps(db: &Connection, records: &[Record], rows: &[Encoded]) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached(row::INSERT)?;
     for (record, row) in records.iter().zip(rows) {
@@ -81,15 +90,15 @@ pub fn checkpoint(db: &Connection, checkpoint: &Checkpoint) -> rusqlite::Result<
 
 /// Brings the table of trees up to `heads`.
 pub fn trees(db: &Connection, heads: &Heads) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO tree(root, ordinal, first, head, records, opened, updated) \
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
-               ON CONFLICT(root) DO UPDATE SET head = ?4, records = ?5, updated = ?7";
+    let sql = "INSERT INTO tree(root, first, head, records, opened, updated) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
+               ON CONFLICT(root) DO UPDATE SET head = ?3, records = ?4, updated = ?6";
     let mut upsert = db.prepare_cached(sql)?;
-    for (ordinal, head) in heads.unsaved() {
+    for head in heads.unsaved() {
         let (first, last) = (head.first.0, head.position.0);
         let times = (head.opened.0, head.updated.0);
         let root = head.root.as_str();
-        upsert.execute((root, ordinal, first, last, head.records, times.0, times.1))?;
+        upsert.execute((root, first, last, head.records, times.0, times.1))?;
     }
     set_meta(db, "refreshed", &heads.last().to_string())
 }

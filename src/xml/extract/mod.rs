@@ -209,10 +209,11 @@ impl Extractor {
 
     /// Decides as much as can be decided.
     fn advance(&mut self, ended: bool) {
+        let is_cut = self.is_cut();
         let turn = std::mem::take(&mut self.turn);
         let grammar = Arc::clone(&self.grammar);
         let source = Source { bytes: &turn, ended };
-        let mut walk = Walk::new(source, &grammar, self.is_cut());
+        let mut walk = Walk::new(source, &grammar, is_cut);
         loop {
             let found = memchr3(b'<', b'`', b'~', source.rest(self.decided));
             self.decided = found.map_or(turn.len(), |found| self.decided + found);

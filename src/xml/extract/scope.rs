@@ -1,7 +1,5 @@
 //! Namespace bindings in force at one place of an action.
 
-use std::ops::Range;
-
 use super::source::Source;
 use super::tag::OpenTag;
 use crate::xml::write::XML_NAMESPACE;
@@ -97,11 +95,4 @@ pub(super) fn declared_prefix(attribute: &str) -> Option<&str> {
         "xmlns" => Some(""),
         _ => attribute.strip_prefix("xmlns:"),
     }
-}
-
-/// Whether the tag binds any namespace.
-pub(super) fn declares(source: Source<'_>, tag: &OpenTag) -> bool {
-    let is_declaration =
-        |name: Range<usize>| declared_prefix(&source.lossy(name)).is_some();
-    tag.attributes.iter().any(|attribute| is_declaration(attribute.name.clone()))
 }

@@ -1,7 +1,8 @@
 //! Complexity: how deep, how wide and how long things may be. Looks at tags alone, and leaves
 //! what is malformed to the next stage.
 
-use super::markup::{Kind, Markup, Piece, open_tag};
+use super::markup::{Kind, Markup, Piece};
+use super::tag::open_tag;
 use super::{Breach, Violation};
 use crate::limits;
 
@@ -28,19 +29,18 @@ struct Bounds {
 impl Bounds {
     fn see(&mut self, text: &str, piece: &Piece) -> Result<(), Violation> {
         match piece.kind {
-            Kind::Start { empty, values } => {
-                let tag = text.get(piece.range.clone()).unwrap_or_default();
-                let offset = piece.range.start;
-                let declared = tag_bounds(tag, empty, values, offset)?;
-                self.open(declared, offset)?;
-                if empty {
-                    self.close();
-                }
+            Kind::Start => self.open(tag_bounds(text, piece)?, piece.start),
+            Kind::Empty => {
+                self.open(tag_bounds(text, piece)?, piece.start)?;
+                self.close();
+                Ok(())
             }
-            Kind::End => self.close(),
-            Kind::Comment | Kind::Cdata | Kind::Instruction => {}
+            Kind::End => {
+                self.close();
+                Ok(())
+            }
+            Kind::Comment | Kind::Cdata | Kind::Instruction => Ok(()),
         }
-        Ok(())
     }
 
     fn open(&mut self, declared: usize, offset: usize) -> Result<(), Violation> {
@@ -68,16 +68,17 @@ impl Bounds {
 }
 
 /// Holds one start tag to the limits; gives how many namespaces it declares.
-fn tag_bounds(tag: &str, empty: bool, values: usize, offset: usize) -> Result<usize, Violation> {
-    if values == 0 && tag.len() <= limits::XML_NAME_BYTES_MAX {
+fn tag_bounds(text: &str, tag: &Piece) -> Result<usize, Violation> {
+    let length = tag.end - tag.start;
+    if tag.values == 0 && length <= limits::XML_NAME_BYTES_MAX {
         return Ok(0);
     }
-    let (name, attributes) = open_tag(tag, empty, offset);
-    name_bounds(name, offset)?;
-    if tag.len() > limits::XML_ATTRIBUTE_BYTES_MAX {
+    let (name, attributes) = open_tag(text, tag);
+    name_bounds(name, tag.start)?;
+    if length > limits::XML_ATTRIBUTE_BYTES_MAX {
         let max = limits::XML_ATTRIBUTE_BYTES_MAX;
-        let message = format!("attributes of {} bytes, where {max} is the most", tag.len());
-        return Err(Violation::complexity(offset, message));
+        let message = format!("attributes of {length} bytes, where {max} is the most");
+        return Err(Violation::complexity(tag.start, message));
     }
     let mut declared = 0;
     for attribute in attributes.map_while(Result::ok) {

@@ -7,6 +7,7 @@
 //! Must not know envelopes, vocabularies or schemas.
 
 mod bounds;
+mod content;
 mod forbidden;
 mod markup;
 mod names;
@@ -15,6 +16,7 @@ mod nested;
 mod prolog;
 mod reference;
 mod split;
+mod tag;
 mod wellformed;
 
 use std::ops::Range;

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::markup::Attribute;
 use super::reference::attribute_value;
+use super::tag::Attribute;
 use super::{Violation, quoted};
 
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
@@ -74,11 +74,10 @@ impl<'a> Namespaces<'a> {
             return Namespace::NONE;
         }
         let next = Namespace(self.uris.len());
-        let number = *self.numbers.entry(uri).or_insert_with_key(|uri| {
+        *self.numbers.entry(uri).or_insert_with_key(|uri| {
             self.uris.push(uri.clone());
             next
-        });
-        number
+        })
     }
 
     /// The namespace of an element with this prefix.

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use super::markup::{Kind, Markup, open_tag};
+use super::markup::{Kind, Markup, Piece};
 use super::reference::attribute_value;
+use super::tag::open_tag;
 
 /// An element cut out of its parents, meaning alone what it meant inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,19 +16,36 @@ pub struct Nested {
     pub range: Range<usize>,
     /// Its text, with the namespace declarations it relied on added to its start tag.
     pub text: String,
+    /// Those declarations, in bytes of `text`.
+    pub added: Range<usize>,
+    /// Of these, the default namespace, as it stands in `text`.
+    inherited: Option<Range<usize>>,
+}
+
+impl Nested {
+    /// Puts its bare names in another namespace, if they had theirs from the elements around.
+    /// `uri` must need no escaping.
+    pub fn rebind(&self, uri: &str) -> Option<Self> {
+        debug_assert!(!uri.contains(['<', '&', '"', '\'']));
+        let default = self.inherited.clone()?;
+        let (head, tail) = (self.text.get(..default.start)?, self.text.get(default.end..)?);
+        let end = self.added.end - default.len() + uri.len();
+        Some(Self {
+            range: self.range.clone(),
+            text: [head, uri, tail].concat(),
+            added: self.added.start..end,
+            inherited: Some(default.start..default.start + uri.len()),
+        })
+    }
 }
 
 /// The unprefixed attributes of the root of `text`, decoded, in order. `text` must have
 /// passed the scan.
 pub fn attributes(text: &str) -> Vec<(&str, Cow<'_, str>)> {
-    let Some(Ok(piece)) = Markup::new(text, 0).next() else {
+    let Some(Ok(tag)) = Markup::new(text, 0).next() else {
         return Vec::new();
     };
-    let Kind::Start { empty, .. } = piece.kind else {
-        return Vec::new();
-    };
-    let tag = text.get(piece.range).unwrap_or_default();
-    let (_, attributes) = open_tag(tag, empty, 0);
+    let (_, attributes) = open_tag(text, &tag);
     let plain = attributes.map_while(Result::ok);
     let plain = plain.filter(|a| a.declares().is_none() && !a.name.contains(':'));
     plain.map(|a| (a.name, attribute_value(a.value))).collect()
@@ -39,16 +57,17 @@ pub fn nested(text: &str, levels: usize) -> Vec<Nested> {
     // Declarations of the elements around, outermost first; the raw values, as they stand.
     let mut scope: Vec<Vec<(&str, &str)>> = Vec::new();
     let mut depth = 0_usize;
-    let mut inner: Option<(Range<usize>, bool)> = None;
+    let mut inner: Option<Piece> = None;
     for piece in Markup::new(text, 0).map_while(Result::ok) {
         match piece.kind {
-            Kind::Start { empty, .. } => {
+            Kind::Start | Kind::Empty => {
+                let opens = piece.kind == Kind::Start;
                 if depth == levels {
-                    inner = Some((piece.range.clone(), empty));
-                } else if depth < levels && !empty {
-                    scope.push(declarations(text, piece.range.clone(), empty));
+                    inner = Some(piece);
+                } else if depth < levels && opens {
+                    scope.push(declarations(text, &piece));
                 }
-                depth += usize::from(!empty);
+                depth += usize::from(opens);
             }
             Kind::End => {
                 depth = depth.saturating_sub(1);
@@ -59,35 +78,31 @@ pub fn nested(text: &str, levels: usize) -> Vec<Nested> {
             Kind::Comment | Kind::Cdata | Kind::Instruction => continue,
         }
         if depth == levels
-            && let Some((tag, empty)) = inner.take()
+            && let Some(tag) = inner.take()
         {
-            let range = tag.start..piece.range.end;
-            let text = cut_out(text, range.clone(), (tag, empty), &scope);
-            found.push(Nested { range, text });
+            let range = tag.start..piece.end;
+            found.push(cut_out(text, range, &tag, &scope));
         }
     }
     found
 }
 
-fn declarations(text: &str, tag: Range<usize>, empty: bool) -> Vec<(&str, &str)> {
-    let (_, attributes) = open_tag(text.get(tag).unwrap_or_default(), empty, 0);
+fn declarations<'a>(text: &'a str, tag: &Piece) -> Vec<(&'a str, &'a str)> {
+    let (_, attributes) = open_tag(text, tag);
     let attributes = attributes.map_while(Result::ok);
     attributes.filter_map(|a| Some((a.declares()?, a.value))).collect()
 }
 
 /// Copies an element and adds what it needs: the default namespace, which its unprefixed names
 /// have, and every prefix that occurs in it, in a name or in a value that may hold one.
-fn cut_out(
-    text: &str,
-    range: Range<usize>,
-    (tag, empty): (Range<usize>, bool),
-    scope: &[Vec<(&str, &str)>],
-) -> String {
+fn cut_out(text: &str, range: Range<usize>, tag: &Piece, scope: &[Vec<(&str, &str)>]) -> Nested {
     let element = text.get(range.clone()).unwrap_or_default();
-    let own = declarations(text, tag.clone(), empty);
-    let (name, _) = open_tag(text.get(tag).unwrap_or_default(), empty, 0);
+    let own = declarations(text, tag);
+    let (name, _) = open_tag(text, tag);
     let mut known: Vec<&str> = own.iter().map(|(prefix, _)| *prefix).collect();
     let mut added = String::new();
+    let at = 1 + name.len();
+    let mut inherited = None;
     for (prefix, value) in scope.iter().rev().flatten() {
         if known.contains(prefix) {
             continue;
@@ -102,12 +117,16 @@ fn cut_out(
             let quote = if value.contains('"') { '\'' } else { '"' };
             added.extend([" xmlns", colon, prefix, "="]);
             added.push(quote);
+            if prefix.is_empty() {
+                let start = at + added.len();
+                inherited = Some(start..start + value.len());
+            }
             added.push_str(value);
             added.push(quote);
         }
     }
-    let (head, rest) = element.split_at_checked(1 + name.len()).unwrap_or((element, ""));
-    [head, &added, rest].concat()
+    let (head, rest) = element.split_at_checked(at).unwrap_or((element, ""));
+    Nested { range, text: [head, &added, rest].concat(), added: at..at + added.len(), inherited }
 }
 
 /// Whether `prefix:` occurs anywhere in the element; once too often does no harm.

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::markup::{Kind, Markup, is_space};
+use super::markup::{Kind, Markup};
+use super::tag::is_space;
 use super::{Breach, Violation, prolog, utf8};
 use crate::limits;
 
@@ -20,15 +21,15 @@ pub fn split(frame: &[u8]) -> Result<Vec<Range<usize>>, Violation> {
     let mut end = prolog.end;
     for piece in Markup::new(text, prolog.end) {
         let piece = piece?;
-        let at = piece.range.start;
+        let at = piece.start;
         if depth == 0 {
             only_space(text, end..at)?;
             root = at;
         }
-        end = piece.range.end;
+        end = piece.end;
         depth = match piece.kind {
-            Kind::Start { empty: false, .. } => depth + 1,
-            Kind::Start { empty: true, .. } => depth,
+            Kind::Start => depth + 1,
+            Kind::Empty => depth,
             Kind::End if depth > 0 => depth - 1,
             Kind::Comment => continue,
             Kind::Cdata | Kind::Instruction if depth > 0 => continue,

@@ -4,9 +4,11 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::markup::{Attribute, Attributes, Kind, Markup, Piece, is_space, open_tag};
+use super::content::{attribute_value, character_data, comment};
+use super::markup::{Kind, Markup, Piece};
 use super::namespaces::{Namespace, Namespaces};
-use super::{Breach, Scanned, Violation, names, quoted, reference};
+use super::tag::{Attributes, is_space, open_tag};
+use super::{Breach, Scanned, Violation, names, quoted};
 use crate::ids::PayloadName;
 
 /// From this many attributes on, duplicates are found by hashing.
@@ -45,8 +47,8 @@ pub(super) fn check(text: &str, start: usize) -> Result<Roots, Violation> {
     let mut end = start;
     for piece in Markup::new(text, start) {
         let piece = piece?;
-        reader.text(end..piece.range.start)?;
-        end = piece.range.end;
+        reader.text(end..piece.start)?;
+        end = piece.end;
         reader.piece(&piece)?;
     }
     reader.text(end..text.len())?;
@@ -104,19 +106,18 @@ impl<'a> Reader<'a> {
     }
 
     fn piece(&mut self, piece: &Piece) -> Result<(), Violation> {
-        let at = piece.range.start;
+        let at = piece.start;
         match piece.kind {
-            Kind::Start { empty, .. } => {
-                self.start(self.get(piece.range.clone()), empty, at)?;
-                if empty {
-                    self.close(piece.range.end);
-                }
+            Kind::Start => self.start(piece)?,
+            Kind::Empty => {
+                self.start(piece)?;
+                self.close(piece.end);
             }
             Kind::End => {
-                self.end_tag(self.get(piece.range.clone()), at)?;
-                self.close(piece.range.end);
+                self.end_tag(self.get(piece.range()), at)?;
+                self.close(piece.end);
             }
-            Kind::Comment => comment(self.get(piece.range.clone()), at)?,
+            Kind::Comment => comment(self.get(piece.range()), at)?,
             Kind::Cdata if self.open.is_empty() => self.stray(at, "text outside of any element"),
             Kind::Cdata => {}
             Kind::Instruction => return Err(Violation::form(at, "a processing instruction")),
@@ -124,8 +125,9 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn start(&mut self, tag: &'a str, empty: bool, at: usize) -> Result<(), Violation> {
-        let (name, attributes) = open_tag(tag, empty, at);
+    fn start(&mut self, tag: &Piece) -> Result<(), Violation> {
+        let at = tag.start;
+        let (name, attributes) = open_tag(self.text, tag);
         let Some((prefix, local)) = names::qualified(name) else {
             let name = quoted(name);
             let message = match name.starts_with(|c: char| c.is_alphabetic()) {
@@ -230,44 +232,5 @@ impl<'a> Reader<'a> {
             }
             None => Ok(self.roots),
         }
-    }
-}
-
-/// Text between tags: references that can be read, and no `]]>`.
-fn character_data(text: &str, start: usize) -> Result<(), Violation> {
-    for at in memchr::memchr2_iter(b'&', b']', text.as_bytes()) {
-        let rest = text.get(at..).unwrap_or_default();
-        if rest.starts_with('&') {
-            reference::read(rest, start + at)?;
-        } else if rest.starts_with("]]>") {
-            return Err(Violation::form(start + at, "`]]>` in text; write `]]&gt;`"));
-        }
-    }
-    Ok(())
-}
-
-fn attribute_value(attribute: &Attribute<'_>) -> Result<(), Violation> {
-    for at in memchr::memchr2_iter(b'&', b'<', attribute.value.as_bytes()) {
-        let rest = attribute.value.get(at..).unwrap_or_default();
-        let offset = attribute.value_offset + at;
-        if rest.starts_with('<') {
-            return Err(Violation::form(offset, "`<` in an attribute value; write `&lt;`"));
-        }
-        reference::read(rest, offset)?;
-    }
-    Ok(())
-}
-
-/// A comment with its delimiters: `--` may stand only at its ends.
-fn comment(comment: &str, start: usize) -> Result<(), Violation> {
-    let inside = comment.len().checked_sub(3).and_then(|end| comment.get(4..end));
-    let inside = inside.unwrap_or_default();
-    let mut dashes = memchr::memchr_iter(b'-', inside.as_bytes());
-    match dashes.find(|at| inside.as_bytes().get(at + 1) == Some(&b'-')) {
-        Some(at) => Err(Violation::form(start + 4 + at, "`--` inside a comment")),
-        None if inside.ends_with('-') => {
-            Err(Violation::form(start + comment.len() - 4, "`--` inside a comment"))
-        }
-        None => Ok(()),
     }
 }

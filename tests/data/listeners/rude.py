@@ -11,6 +11,8 @@ def read():
     while not frame.endswith(b"\0"):
         byte = os.read(0, 1 << 16)
         if not byte:
+            if how == "stays":
+                os.read(os.pipe()[0], 1)
             sys.exit(0)
         frame += byte
 
@@ -23,11 +25,12 @@ def write(data):
 ANSWER = b'<done xmlns="urn:test">once</done>'
 if how == "speaks-first":
     write(ANSWER + b"\0")
-    read()
 while True:
     read()
     if how == "twice":
         write(ANSWER + b"\0" + ANSWER + b"\0")
+    elif how in ("stays", "speaks-first"):
+        write(ANSWER + b"\0")
     elif how == "half":
         write(ANSWER[:20])
         sys.exit(0)
@@ -41,7 +44,7 @@ while True:
     elif how == "not-xml":
         write(b"done, thanks\0")
     elif how == "unbalanced":
-        write(b"<done><a></done></a>\0")
+        write(b"<done><a></a>\0")
     elif how == "too-many":
         write(b"<d/>" * 1001 + b"\0")
     elif how == "too-long":

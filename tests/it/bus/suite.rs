@@ -21,7 +21,7 @@ pub mod fixture {
     const CANCEL_GRACE: Duration = Duration::from_millis(300);
     const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-    pub fn process_host(sink: Arc<dyn Sink>) -> Arc<dyn Host> {
+    pub fn process(sink: Arc<dyn Sink>) -> Arc<dyn Host> {
         Arc::new(ProcessHost::start(obedient(), sink, &Handle::current()))
     }
 
@@ -153,7 +153,7 @@ pub async fn deliveries_run_in_parallel(mut ear: Ear) {
         let heard = ear.next().await;
         assert!(matches!(heard, Heard::Beat(_)), "all three should have begun, heard {heard:?}");
     }
-    numbers.map(|number| ear.cancel(number));
+    numbers.iter().for_each(|number| ear.cancel(*number));
     let mut answered = Vec::new();
     for _ in numbers {
         match ear.next().await {

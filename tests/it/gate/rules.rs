@@ -19,7 +19,7 @@ fn shown(refusal: &Refusal) -> String {
     format!("{}{} {}", refusal.rule, place.unwrap_or_default(), refusal.message)
 }
 
-/// One line a case: what the gate makes of it.
+/// One entry a case: what the gate makes of it.
 fn verdicts(cases: &[(&str, String)], expected: Expect) {
     let mut out = String::new();
     for (sender, text) in cases {
@@ -157,6 +157,9 @@ fn primitives_are_read() {
             ("desk", initial(ADD)),
             ("desk", prefixed.into()),
             ("desk", send(ADD)),
+            // Bare names are looked up among what the sender may call.
+            ("desk", initial("<ask><question>why?</question></ask>")),
+            ("desk", send("<add><a>1</a><b>2</b></add>")),
             ("desk", format!("<wait {CORE}/>")),
             ("desk", format!("<wait {CORE} for='any'/>")),
             ("desk", format!("<clear-context {CORE} keep='10'/>")),
@@ -175,6 +178,10 @@ fn primitives_are_read() {
                 Primitive SpawnThread { suggested_sub_id: None } [<k:add xmlns:k="urn:org:calc:v1"><k:a>1</k:a><k:b>2</k:b></k:add>]
             desk: <send-to-thread CORE thread_id='sess-a'><add xmlns='urn:org:calc:v1'><a>1</a><b>2</b></add></send-to-thread>
                 Primitive SendToThread { thread_id: "sess-a" } [<add xmlns='urn:org:calc:v1'><a>1</a><b>2</b></add>]
+            desk: <spawn-thread CORE suggested_sub_id='r&amp;d'><initial-payload><ask><question>why?</question></ask></initial-payload></spawn-thread>
+                Primitive SpawnThread { suggested_sub_id: Some("r&d") } [<ask xmlns="urn:org:desk:v1"><question>why?</question></ask>]
+            desk: <send-to-thread CORE thread_id='sess-a'><add><a>1</a><b>2</b></add></send-to-thread>
+                Primitive SendToThread { thread_id: "sess-a" } [<add xmlns="urn:org:calc:v1"><a>1</a><b>2</b></add>]
             desk: <wait CORE/>
                 Primitive Wait { until: All }
             desk: <wait CORE for='any'/>
@@ -206,6 +213,9 @@ fn a_payload_inside_a_primitive_is_checked_as_the_senders_own() {
             ("desk", initial(&format!("<wait {CORE}/>"))),
             ("desk", initial(&format!("<thinking {CORE}/>"))),
             ("desk", initial("<answer xmlns='urn:org:desk:v1'/>")),
+            ("desk", initial("<answer>no</answer>")),
+            ("desk", initial("<open/>")),
+            ("desk", initial("<ask xmlns=''/>")),
         ],
         expect![[r#"
             desk: <spawn-thread CORE>\n <initial-payload><open xmlns='urn:org:vault:v1'/></initial-payload>\n</spawn-thread>
@@ -220,6 +230,12 @@ fn a_payload_inside_a_primitive_is_checked_as_the_senders_own() {
                 schema-invalid @ line 2, column 19 (/spawn-thread/initial-payload) the payload inside opens no call; write one that a peer or you yourself accept
             desk: <spawn-thread CORE>\n <initial-payload><answer xmlns='urn:org:desk:v1'/></initial-payload>\n</spawn-thread>
                 schema-invalid @ line 2, column 19 (/spawn-thread/initial-payload) the payload inside opens no call; write one that a peer or you yourself accept
+            desk: <spawn-thread CORE>\n <initial-payload><answer>no</answer></initial-payload>\n</spawn-thread>
+                reserved-name @ line 2, column 19 (/spawn-thread/initial-payload) only the core writes payloads of this name
+            desk: <spawn-thread CORE>\n <initial-payload><open/></initial-payload>\n</spawn-thread>
+                reserved-name @ line 2, column 19 (/spawn-thread/initial-payload) only the core writes payloads of this name
+            desk: <spawn-thread CORE>\n <initial-payload><ask xmlns=''/></initial-payload>\n</spawn-thread>
+                not-in-vocabulary not a payload you can send; use only the payload names you were given
         "#]],
     );
 }
@@ -272,6 +288,13 @@ fn what_the_schema_refuses_is_refused_at_its_place() {
                     ask("<query>why?</query>")
                 ),
             ),
+            (
+                "desk",
+                "<c:spawn-thread xmlns:c='https://xml-pipeline.org/ns/core/v1' \
+                 xmlns:d='urn:org:desk:v1'><c:initial-payload><d:ask><d:query/></d:ask>\
+                 </c:initial-payload></c:spawn-thread>"
+                    .into(),
+            ),
             ("desk", format!("<todo-until {CORE}/>")),
             ("desk", format!("<spawn-thread {CORE}><initial-payload/></spawn-thread>")),
         ],
@@ -286,12 +309,27 @@ fn what_the_schema_refuses_is_refused_at_its_place() {
                 schema-invalid @ line 3, column 3 (/ask/query) element 'query': this element is not expected; expected is ( question )
             desk: <spawn-thread CORE>\n <initial-payload><ask xmlns='urn:org:desk:v1'>\n  <query>why?</query></ask></initial-payload></spawn-thread>
                 schema-invalid @ line 3, column 3 (/spawn-thread/initial-payload/ask/query) element 'query': this element is not expected; expected is ( question )
+            desk: <c:spawn-thread xmlns:c='https://xml-pipeline.org/ns/core/v1' xmlns:d='urn:org:desk:v1'><c:initial-payload><d:ask><d:query/></d:ask></c:initial-payload></c:spawn-thread>
+                schema-invalid @ line 1, column 115 (/spawn-thread/initial-payload/ask/query) element 'query': this element is not expected; expected is ( question )
             desk: <todo-until CORE/>
                 schema-invalid @ line 1, column 1 (/todo-until) element 'todo-until': the attribute 'condition' is required but missing
             desk: <spawn-thread CORE><initial-payload/></spawn-thread>
                 schema-invalid @ line 1, column 59 (/spawn-thread/initial-payload) element 'initial-payload': missing child element(s); expected is one of ( {*}*, * )
         "#]],
     );
+}
+
+#[test]
+fn a_form_error_is_answered_with_an_example_that_passes() {
+    let wrong = "<ask xmlns='urn:org:desk:v1'><query/></ask>";
+    let refusal = check("client", wrong).unwrap_err();
+    assert_eq!(refusal.rule, Rule::SchemaInvalid);
+    let example = refusal.expected.unwrap();
+    assert!(check("client", &example).is_ok(), "{example}");
+    // Inside a primitive, the example is of the payload that was wrong.
+    let spawn =
+        format!("<spawn-thread {CORE}><initial-payload>{wrong}</initial-payload></spawn-thread>");
+    assert_eq!(check("desk", &spawn).unwrap_err().expected, Some(example));
 }
 
 #[test]

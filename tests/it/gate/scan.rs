@@ -315,6 +315,9 @@ fn only_utf_8_is_read() {
     }
 }
 
+/// Writes a text that has so many of something.
+type Maker<'a> = &'a dyn Fn(usize) -> String;
+
 /// Each limit passes at its value and refuses one beyond it.
 #[test]
 fn each_limit_is_exact() {
@@ -331,7 +334,7 @@ fn each_limit_is_exact() {
     let element = |n: usize| format!("<{}/>", "n".repeat(n));
     let attribute = |n: usize| format!("<a {}=''/>", "n".repeat(n));
     let tag = |n: usize| format!("<a k='{}'/>", "v".repeat(n - 9));
-    let cases: [(&str, usize, &dyn Fn(usize) -> String); 8] = [
+    let cases: [(&str, usize, Maker<'_>); 8] = [
         ("depth", limits::XML_DEPTH_MAX, &nest),
         ("elements", limits::XML_ELEMENTS_MAX, &many),
         ("attributes", limits::XML_ATTRIBUTES_MAX, &attributes),

@@ -1,1 +1,333 @@
+//! What an embedded journal notices: rot, cuts, rewriting, a full disk, another pump.
 
+use std::path::Path;
+
+use organism::audit::{self, Report};
+use organism::clock::Time;
+use organism::ids::{Position, ThreadId};
+use organism::journal::Error;
+use organism::journal::sqlite::{DATABASE, Reader};
+use organism::thread::Record;
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use super::Place;
+use super::script::{Script, research};
+
+/// The seed is in every message of failure; the same seed makes the same damage.
+struct Dice(u64);
+
+impl Dice {
+    fn seeded(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+fn story(trees: usize) -> Vec<Record> {
+    let mut script = Script::default();
+    (0..trees).flat_map(|n| research(&mut script, &format!("sess-tree{n:04}"))).collect()
+}
+
+fn sql(place: &Place) -> Connection {
+    let db = Connection::open(place.data().join(DATABASE)).unwrap();
+    db.execute_batch("PRAGMA synchronous = OFF").unwrap();
+    db
+}
+
+fn verify(place: &Place) -> Result<Report, Error> {
+    audit::verify(&place.data(), Some(&place.state()), &mut |_, _| {})
+}
+
+/// Where it is broken, whichever way it came to light.
+fn break_of(place: &Place) -> Option<String> {
+    match verify(place) {
+        Ok(report) => report.broken.map(|broken| format!("{}: {}", broken.position, broken.detail)),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+fn flip(path: &Path, at: u64, bit: u64) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at as usize] ^= 1 << bit;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Everything anyone can read out of it.
+fn contents(place: &Place) -> Vec<Vec<Value>> {
+    let db = sql(place);
+    let mut all = Vec::new();
+    for table in ["meta", "step", "tree", "checkpoint", "blob"] {
+        let mut query = db.prepare(&format!("SELECT * FROM {table} ORDER BY 1")).unwrap();
+        let width = query.column_count();
+        let rows = query.query_map([], |row| (0..width).map(|at| row.get(at)).collect());
+        all.extend(rows.unwrap().map(Result::unwrap).collect::<Vec<Vec<Value>>>());
+    }
+    all
+}
+
+#[test]
+fn every_flipped_bit_in_a_record_is_found_at_its_position() {
+    let place = Place::with(&mut story(4));
+    let last = place.reader().last().unwrap().0;
+    let db = sql(&place);
+    for seed in 1..=300 {
+        let mut dice = Dice::seeded(seed);
+        let position = last - dice.roll(8);
+        let column = ["body", "payloads", "hash"][dice.roll(3) as usize];
+        let kind = if column == "body" { "TEXT" } else { "BLOB" };
+        let read = format!("SELECT cast({column} AS BLOB) FROM step WHERE position = ?1");
+        let sound: Vec<u8> = db.query_row(&read, [position], |row| row.get(0)).unwrap();
+        if sound.is_empty() {
+            continue;
+        }
+        let mut rotten = sound.clone();
+        rotten[dice.roll(sound.len() as u64) as usize] ^= 1 << dice.roll(8);
+        let write = format!("UPDATE step SET {column} = cast(?2 AS {kind}) WHERE position = ?1");
+        db.execute(&write, (position, &rotten)).unwrap();
+        let found = break_of(&place).unwrap_or_else(|| panic!("seed {seed}: not found"));
+        assert!(found.starts_with(&format!("{position}: ")), "seed {seed}: {found}");
+        db.execute(&write, (position, &sound)).unwrap();
+    }
+    assert_eq!(break_of(&place), None);
+}
+
+#[test]
+fn a_bit_flipped_anywhere_in_the_file_is_found_or_changes_nothing_that_can_be_read() {
+    let place = Place::with(&mut story(4));
+    let before = contents(&place);
+    let path = place.data().join(DATABASE);
+    let sound = std::fs::read(&path).unwrap();
+    let mut found = 0;
+    for seed in 1..=300 {
+        let mut dice = Dice::seeded(seed);
+        flip(&path, dice.roll(sound.len() as u64), dice.roll(8));
+        if break_of(&place).is_some() {
+            found += 1;
+        } else {
+            assert_eq!(contents(&place), before, "seed {seed}");
+        }
+        std::fs::write(&path, &sound).unwrap();
+    }
+    println!("{found} of 300 flips hit something that can be read");
+    assert!(found > 100, "only {found} of 300 flips hit anything");
+}
+
+/// A journal whose pump died: all its records are still in the write-ahead log.
+fn left_open(records: &mut [Record]) -> Place {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    for group in records.chunks_mut(2) {
+        journal.append(group).unwrap();
+    }
+    place.copy()
+}
+
+#[test]
+fn rot_in_the_write_ahead_log_is_told_apart_from_a_torn_tail() {
+    let mut records = story(2);
+    let place = left_open(&mut records);
+    let log = place.data().join("journal.db-wal");
+    let length = std::fs::metadata(&log).unwrap().len();
+    for seed in 1..=60 {
+        let mut dice = Dice::seeded(seed);
+        let rotten = place.copy();
+        let log = rotten.data().join("journal.db-wal");
+        flip(&log, dice.roll(length), dice.roll(8));
+        let found = std::fs::read(&log).unwrap();
+        match rotten.open() {
+            Err(Error::Broken { .. }) => {
+                assert!(break_of(&rotten).is_some(), "seed {seed}");
+                // Left as it was found, for whoever looks into it.
+                assert!(std::fs::read(&log).unwrap() == found, "seed {seed}");
+            }
+            Err(other) => panic!("seed {seed}: {other}"),
+            Ok(journal) => {
+                // It hit what no record depends on, such as the log's spare bytes.
+                assert_eq!(journal.next().0, records.len() as u64 + 1, "seed {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tail_cut_at_any_byte_is_never_taken_for_the_end() {
+    let mut records = story(1);
+    let place = left_open(&mut records);
+    let length = std::fs::metadata(place.data().join("journal.db-wal")).unwrap().len();
+    let tail = 40_000.min(length);
+    for cut in (0..tail).step_by(997).chain([1, 2, tail - 1]) {
+        let shorter = place.copy();
+        let log = std::fs::OpenOptions::new()
+            .write(true)
+            .open(shorter.data().join("journal.db-wal"))
+            .unwrap();
+        log.set_len(length - cut).unwrap();
+        match shorter.open() {
+            Ok(journal) => assert_eq!(journal.next().0, records.len() as u64 + 1, "cut {cut}"),
+            Err(error) => {
+                assert!(matches!(error, Error::Broken { .. }), "cut {cut}: {error}");
+                assert!(break_of(&shorter).is_some(), "cut {cut}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_commit_that_was_never_acknowledged_may_be_lost_without_a_break() {
+    let mut records = story(1);
+    let place = left_open(&mut records);
+    // The mark as it stood before the last commit: what came after was acknowledged to nobody.
+    let sealed = place.records();
+    let before = &sealed[sealed.len() - 3];
+    let check =
+        organism::ids::Digest::of_parts(&[&before.record.position.0.to_be_bytes(), &before.hash.0]);
+    let mut mark = before.record.position.0.to_be_bytes().to_vec();
+    mark.extend_from_slice(&before.hash.0);
+    mark.extend_from_slice(&check.0[..8]);
+    std::fs::write(place.data().join("watermark"), mark).unwrap();
+    let path = place.data().join("journal.db-wal");
+    let log = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    log.set_len(std::fs::metadata(&path).unwrap().len() - 100).unwrap();
+    let journal = place.open().unwrap();
+    assert!(journal.next() > before.record.position);
+}
+
+#[test]
+fn deleted_records_show_even_when_the_mark_beside_the_journal_is_deleted_too() {
+    let place = Place::with(&mut story(2));
+    let last = place.reader().last().unwrap().0;
+    let db = sql(&place);
+    db.execute("DELETE FROM step WHERE position > ?1", [last - 2]).unwrap();
+    drop(db);
+    let expected = format!("the journal is broken at position {}", last - 1);
+    assert!(place.open().unwrap_err().to_string().starts_with(&expected));
+    std::fs::remove_file(place.data().join("watermark")).unwrap();
+    assert!(place.open().unwrap_err().to_string().starts_with(&expected));
+    assert!(break_of(&place).unwrap().starts_with(&format!("{}: ", last - 1)));
+}
+
+#[test]
+fn a_rewritten_record_shows_against_the_checkpoint_outside() {
+    let place = Place::with(&mut story(1));
+    let sealed = place.records().pop().unwrap();
+    let mut forged = sealed.record.clone();
+    forged.time = Time(forged.time.0 + 1);
+    let body = serde_json::to_string(&forged).unwrap();
+    let hash = organism::journal::chained(forged.previous_hash, &body);
+    let db = sql(&place);
+    let rewrite = "UPDATE step SET body = ?2, hash = ?3, time = ?4 WHERE position = ?1";
+    db.execute(rewrite, (forged.position.0, body, hash.0, forged.time.0)).unwrap();
+    drop(db);
+    std::fs::remove_file(place.data().join("watermark")).unwrap();
+    let at = forged.position;
+    let refused = place.open().unwrap_err().to_string();
+    assert!(refused.contains(&format!("at position {at}: the records up to here")), "{refused}");
+    assert!(break_of(&place).unwrap().starts_with(&format!("{at}: the records up to here")));
+}
+
+#[test]
+fn a_lost_journal_file_is_not_silently_begun_anew() {
+    let place = Place::with(&mut story(1));
+    std::fs::remove_file(place.data().join(DATABASE)).unwrap();
+    let refused = place.open().unwrap_err().to_string();
+    assert!(refused.contains("journal.db is gone, but 7 records were acknowledged"), "{refused}");
+}
+
+#[test]
+fn a_redacted_payload_keeps_the_chain_and_is_reported() {
+    let place = Place::with(&mut story(1));
+    let db = sql(&place);
+    db.execute("UPDATE step SET payloads = zeroblob(length(payloads)) WHERE position = 3", [])
+        .unwrap();
+    drop(db);
+    let report = verify(&place).unwrap();
+    assert_eq!(report.broken, None);
+    let redacted: Vec<_> = report.redacted.iter().map(|r| r.position).collect();
+    assert_eq!(redacted, [Position(3)]);
+    let reader = place.reader();
+    let sealed = reader.record(Position(3)).unwrap().unwrap();
+    assert!(sealed.record.payloads().all(|payload| payload.is_redacted()));
+    drop(reader);
+    place.open().unwrap();
+}
+
+#[test]
+fn another_format_is_refused_by_name_and_nothing_is_changed() {
+    let place = Place::with(&mut story(1));
+    sql(&place).execute("UPDATE meta SET value = '99' WHERE key = 'format'", []).unwrap();
+    let expected = |error: Error| {
+        assert!(matches!(&error, Error::Format { found, .. } if found == "99"), "{error}");
+    };
+    expected(place.open().unwrap_err());
+    expected(Reader::open(&place.data()).unwrap_err());
+    let other = Place::new();
+    std::fs::create_dir_all(other.data()).unwrap();
+    let bytes = b"this is not a journal, it is somebody's letter".repeat(100);
+    std::fs::write(other.data().join(DATABASE), &bytes).unwrap();
+    assert!(matches!(other.open().unwrap_err(), Error::Format { .. }));
+    assert_eq!(std::fs::read(other.data().join(DATABASE)).unwrap(), bytes);
+}
+
+#[test]
+fn a_pump_that_lost_its_journal_to_another_is_fenced_and_stops() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    let mut script = Script::default();
+    journal.append(&mut [script.boot(1)]).unwrap();
+    sql(&place).execute("UPDATE meta SET value = '2' WHERE key = 'epoch'", []).unwrap();
+    let fenced = journal.append(&mut [script.boot(1)]).unwrap_err();
+    assert!(matches!(fenced, Error::Fenced { ours: 1, theirs: 2 }), "{fenced}");
+    let stopped = journal.append(&mut [script.boot(1)]).unwrap_err();
+    assert!(matches!(stopped, Error::Stopped { .. }), "{stopped}");
+    assert_eq!(place.reader().last().unwrap(), Position(1));
+}
+
+#[test]
+fn a_full_disk_appends_nothing_and_room_again_needs_no_restart() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    let mut script = Script::default();
+    journal.append(&mut [script.boot(1)]).unwrap();
+    journal.set_pages_max(Some(1)).unwrap();
+    let mut group: Vec<_> = (0..100).map(|_| script.boot(1)).collect();
+    for _ in 0..3 {
+        let full = journal.append(&mut group).unwrap_err();
+        assert!(matches!(full, Error::Full { .. }), "{full}");
+        assert_eq!(place.reader().last().unwrap(), Position(1));
+    }
+    journal.set_pages_max(None).unwrap();
+    let hashes = journal.append(&mut group).unwrap();
+    let head = journal.heads().get(&ThreadId::organism()).unwrap();
+    assert_eq!((head.position, Some(&head.hash)), (Position(101), hashes.last()));
+    journal.close(Time(0)).unwrap();
+    assert_eq!(break_of(&place), None);
+}
+
+#[test]
+fn half_a_line_outside_and_lines_not_yet_there_are_made_good_at_the_next_start() {
+    let place = Place::with(&mut story(1));
+    let id = place.reader().about().unwrap().journal;
+    let path = place.state().join(format!("{id}.checkpoints"));
+    let whole = std::fs::read(&path).unwrap();
+    for left in [0, 10, whole.len() - 1] {
+        std::fs::write(&path, &whole[..left]).unwrap();
+        drop(place.open().unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), whole, "{left} bytes were left");
+    }
+}
+
+#[test]
+fn only_the_owner_may_read_the_key() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::with(&mut story(1));
+    let mode =
+        |name: &str| std::fs::metadata(place.state().join(name)).unwrap().permissions().mode();
+    assert_eq!(mode("key") & 0o777, 0o600);
+}

@@ -1,13 +1,15 @@
-//! What every implementation promises: one macro, a module for each.
+//! What every implementation promises: one macro, a module for each. A place opens a journal
+//! with `open` and `open_with`, reads it with `reader` and `records`, copies it with `copy`.
 
 macro_rules! journal_suite {
-    ($implementation:ident) => {
+    ($implementation:ident: $place:ty) => {
         mod $implementation {
             use organism::ids::{Digest, Position};
             use organism::journal::Error;
 
-            use crate::journal::Place;
             use crate::journal::script::{Script, research, thread};
+
+            type Place = $place;
 
             #[test]
             fn records_come_out_as_they_went_in_with_their_payloads() {
@@ -47,15 +49,12 @@ macro_rules! journal_suite {
                 let mut records = research(&mut Script::default(), "sess-abcdefgh");
                 for (at, record) in records.chunks_mut(1).enumerate() {
                     let mut seen = 0;
-                    let mut journal = organism::journal::sqlite::Journal::open(
-                        &place.data(),
-                        &place.state(),
-                        &mut |_| {
+                    let mut journal = place
+                        .open_with(&mut |_| {
                             seen += 1;
                             Ok(())
-                        },
-                    )
-                    .unwrap();
+                        })
+                        .unwrap();
                     assert_eq!((journal.epoch() as usize, seen), (at + 1, at));
                     assert_eq!(journal.next(), Position(at as u64 + 1));
                     journal.append(record).unwrap();
@@ -184,4 +183,4 @@ macro_rules! journal_suite {
     };
 }
 
-journal_suite!(sqlite);
+journal_suite!(sqlite: crate::journal::Place);

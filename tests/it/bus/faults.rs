@@ -42,9 +42,9 @@ async fn every_broken_answer_is_a_failure_of_its_kind() {
         ("signal", "crashed", "killed by signal 11"),
         ("deaf", "crashed", "closed its standard input"),
         ("not-utf8", "unreadable", "UTF-8"),
-        ("not-xml", "unreadable", ""),
-        ("unbalanced", "unreadable", ""),
-        ("too-many", "unreadable", "1001 payloads in one answer, at most 1000"),
+        ("not-xml", "unreadable", "text outside of any payload"),
+        ("unbalanced", "unreadable", "not closed"),
+        ("too-many", "unreadable", "more than 1000 payloads"),
         ("too-long", "unreadable", "a frame of more than 16777216 bytes"),
     ];
     for (how, kind, detail) in cases {
@@ -138,17 +138,26 @@ async fn a_missing_program_is_named() {
 }
 
 #[test]
-fn a_program_is_found_beside_the_config_before_path() {
-    let folder = tempfile::tempdir().unwrap();
-    let own = folder.path().join("sh");
-    assert_ne!(find("sh", Some(folder.path())).unwrap(), own);
-    std::fs::copy("/bin/sh", &own).unwrap();
-    assert_eq!(find("sh", Some(folder.path())).unwrap(), own);
-    assert_eq!(find("./sh", Some(folder.path())).unwrap(), folder.path().join("./sh"));
-    assert!(find("./no-such", Some(folder.path())).is_err());
-    let folder = folder.path().to_str().unwrap();
-    let refused = find(folder, None).unwrap_err().to_string();
-    assert!(refused.contains("not an executable file"), "{refused}");
+fn a_program_is_found_by_path_or_by_name_and_must_be_executable() {
+    assert!(find("sh").unwrap().is_absolute());
+    assert_eq!(find("/bin/sh").unwrap(), std::path::Path::new("/bin/sh"));
+    for (program, why) in [
+        ("no-such-program", "neither beside organism nor on PATH"),
+        ("./no-such-program", "there is no such file"),
+        ("/tmp", "/tmp is not an executable file"),
+        ("/etc/passwd", "/etc/passwd is not an executable file"),
+        ("", "neither beside organism nor on PATH"),
+    ] {
+        let refused = find(program).unwrap_err().to_string();
+        assert!(refused.contains(why), "{program}: {refused}");
+    }
+}
+
+#[test]
+fn the_environment_of_a_listener_is_not_shown() {
+    let mut options = running(["sh"]);
+    options.env = vec![("TOKEN".to_owned(), "hunter2".to_owned())];
+    assert_eq!(format!("{options:?}"), "tested: 1 of [\"sh\"]");
 }
 
 #[tokio::test]

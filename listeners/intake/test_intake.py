@@ -1,0 +1,234 @@
+"""The intake: its checks one by one, its books, and the four programs with a stand-in for the pump."""
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import uuid
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import checks
+import make_invoices
+from book import Book
+from ubl import Invoice, written
+from words import NS, fields
+
+HERE = Path(__file__).resolve().parent
+FULL = (HERE / "examples" / "full.xml").read_text()
+ENVELOPE = "https://xml-pipeline.org/ns/envelope/v1"
+
+FAULTS = [
+    # in the example, this becomes that; then this is found at that place
+    ("<cbc:DueDate>2026-04-01", "<cbc:DueDate>2026-03-01", "dates", "/Invoice/DueDate"),
+    ('currencyID="EUR">200</cbc:Amount', 'currencyID="SEK">200</cbc:Amount', "currency",
+     "/Invoice/AllowanceCharge[1]/Amount"),
+    ('"C62">10<', '"C62">11<', "line-amount", "/Invoice/InvoiceLine[1]/LineExtensionAmount"),
+    ('"HUR">2<', '"HUR">4<', "line-amount", "/Invoice/InvoiceLine[2]/LineExtensionAmount"),
+    (">5000<", ">5000.01<", "line-sum", "/Invoice/LegalMonetaryTotal/LineExtensionAmount"),
+    (">5100.00<", ">5000.00<", "net-total", "/Invoice/LegalMonetaryTotal/TaxExclusiveAmount"),
+    (">4100.0<", ">4200.0<", "tax-amount", "/Invoice/TaxTotal[1]/TaxSubtotal[1]/TaxAmount"),
+    (">1025.00<", ">1000.00<", "tax-total", "/Invoice/TaxTotal[1]/TaxAmount"),
+    (">6125.00<", ">6126.00<", "gross-total", "/Invoice/LegalMonetaryTotal/TaxInclusiveAmount"),
+    (">5125.50<", ">5125.00<", "payable", "/Invoice/LegalMonetaryTotal/PayableAmount"),
+]
+
+
+def found(text):
+    invoice = Invoice(ET.fromstring(text.encode()))
+    return checks.first_fault(checks.ON_RECEPTION + checks.ON_TOTALS, invoice)
+
+
+class Checks(unittest.TestCase):
+    def test_an_invoice_with_one_of_everything_has_no_fault(self):
+        self.assertIsNone(found(FULL))
+
+    def test_each_fault_is_found_at_its_place(self):
+        for this, that, code, place in FAULTS:
+            with self.subTest(code):
+                self.assertIn(this, FULL)
+                fault = found(FULL.replace(this, that, 1))
+                self.assertIsNotNone(fault)
+                self.assertEqual((fault.code, fault.place), (code, place))
+
+    def test_a_reason_is_a_sentence_with_both_numbers(self):
+        reason = found(FULL.replace(">5000<", ">5000.01<")).reason
+        expected = "The lines add up to 5000.00, but the invoice says 5000.01."
+        self.assertEqual(reason, expected)
+
+    def test_money_is_rounded_to_the_coins_of_its_currency(self):
+        # 10.001 for 410 each is 4100.41, and yen have no cents.
+        odd = FULL.replace('"C62">10<', '"C62">10.001<')
+        self.assertEqual(found(odd).code, "line-amount")
+        self.assertIn("is 4000.41.", found(odd).reason)
+        self.assertIsNone(found(odd.replace("EUR", "JPY")))
+
+    def test_an_invoice_is_handed_on_as_it_came(self):
+        element = ET.fromstring(FULL.encode())
+        self.assertEqual(canonical(written(element)), canonical(FULL))
+
+
+class Books(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "new" / "book.jsonl"
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_a_message_makes_one_entry_however_often_it_comes(self):
+        first = Book(self.path)
+        made = first.enter("m1", number="7")
+        self.assertEqual(first.enter("m1", number="7"), made)
+        first.close()
+        second = Book(self.path)
+        self.assertEqual(second.enter("m1", number="7"), made)
+        self.assertEqual(second.enter("m2", number="8")["entry"], 2)
+        second.close()
+        self.assertEqual(len(self.path.read_text().splitlines()), 2)
+
+    def test_an_entry_cut_short_by_a_crash_is_forgotten(self):
+        book = Book(self.path)
+        book.enter("m1", number="7")
+        book.close()
+        whole = self.path.read_bytes()
+        self.path.write_bytes(whole + b'{"entry": 2, "mess')
+        book = Book(self.path)
+        self.assertEqual(len(book.entries), 1)
+        book.enter("m2", number="8")
+        book.close()
+        book = Book(self.path)
+        self.assertEqual([entry["message"] for entry in book.entries], ["m1", "m2"])
+        book.close()
+
+
+class Generator(unittest.TestCase):
+    def test_the_same_seed_writes_the_same_documents(self):
+        def digest(seed):
+            text = "".join(text for _, text, _ in make_invoices.make(60, 20, seed))
+            return hashlib.sha256(text.encode()).hexdigest()
+
+        self.assertEqual(digest(7), digest(7))
+        self.assertNotEqual(digest(7), digest(8))
+
+    def test_the_broken_ones_are_broken_in_ten_ways(self):
+        lines = [line for _, _, line in make_invoices.make(1000, 50, 7)]
+        refused = [line["by"] for line in lines if line["expect"] == "refused"]
+        self.assertEqual((len(lines), len(refused)), (1000, 50))
+        counts = {by: refused.count(by) for by in refused}
+        self.assertEqual(counts.pop("gate:schema-invalid"), 15)
+        self.assertEqual(counts.pop("listener:totals"), 10)
+        self.assertEqual(set(counts.values()), {5})
+        self.assertEqual(len(counts), 5)
+
+
+class Programs(unittest.TestCase):
+    """The four listeners as processes, with a stand-in that carries their payloads."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.ledger = Path(self.folder.name) / "ledger.jsonl"
+        self.rejects = Path(self.folder.name) / "rejects.jsonl"
+        self.programs = {}
+        for name, arguments in [
+            ("reception", []), ("totals", []),
+            ("ledger", [self.ledger]), ("rejects", [self.rejects]),
+        ]:
+            self.start(name, arguments)
+
+    def tearDown(self):
+        for program in self.programs.values():
+            program.stdin.close()
+            self.assertEqual(program.wait(timeout=20), 0)
+            program.stdout.close()
+        self.folder.cleanup()
+
+    def start(self, name, arguments):
+        command = [sys.executable, str(HERE / f"{name}.py"), *map(str, arguments)]
+        self.programs[name] = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+
+    def ask(self, name, payload, key):
+        program = self.programs[name]
+        program.stdin.write(delivery(name, payload, key).encode() + b"\0")
+        answer = bytearray()
+        while not answer.endswith(b"\0"):
+            part = program.stdout.read(1 << 16)
+            self.assertTrue(part, f"{name} ended without an answer")
+            answer += part
+        return answer[:-1].decode()
+
+    def send(self, document, key):
+        """Carries a document from listener to listener; gives the final answer."""
+        peers = {"Invoice": "totals", "booking": "ledger", "rejection": "rejects"}
+        name, payload = "reception", document
+        for step in range(5):
+            payload = self.ask(name, payload, str(uuid.uuid5(uuid.NAMESPACE_URL, f"{key}/{step}")))
+            name = peers.get(ET.fromstring(payload).tag.rpartition("}")[2])
+            if name is None:
+                return ET.fromstring(payload)
+        self.fail("no end in five steps")
+
+    def test_every_document_that_the_gate_lets_in_gets_the_answer_it_should(self):
+        wrong, handled, refused = [], 0, 0
+        for file, text, expected in make_invoices.make(200, 50, 7):
+            if expected["by"].startswith("gate:"):
+                continue
+            answer = self.send(stripped(text), file)
+            got = fields(answer)
+            if answer.tag == NS + "invoice-accepted":
+                handled += 1
+                outcome = ("handled", "listener:ledger", "booked")
+            else:
+                refused += 1
+                outcome = ("refused", "listener:" + got["by"], got["code"])
+            if outcome != (expected["expect"], expected["by"], expected["reason"]):
+                wrong.append((file, outcome, got))
+        self.assertEqual(wrong, [])
+        self.assertEqual((handled, refused), (150, 15))
+        self.assertEqual(len(self.ledger.read_text().splitlines()), 150)
+        self.assertEqual(len(self.rejects.read_text().splitlines()), 15)
+
+    def test_a_delivery_that_comes_again_has_no_second_effect(self):
+        first = self.send(stripped(FULL), "once")
+        again = self.send(stripped(FULL), "once")
+        self.assertEqual(first.tag, NS + "invoice-accepted")
+        self.assertEqual(ET.tostring(first), ET.tostring(again))
+        # Also not after the ledger was killed in between.
+        self.programs["ledger"].kill()
+        self.programs["ledger"].wait()
+        self.programs["ledger"].stdin.close()
+        self.programs["ledger"].stdout.close()
+        self.start("ledger", [self.ledger])
+        self.assertEqual(ET.tostring(first), ET.tostring(self.send(stripped(FULL), "once")))
+        self.assertEqual(len(self.ledger.read_text().splitlines()), 1)
+        # Another message with the same invoice is another matter.
+        answer = self.send(stripped(FULL), "twice")
+        self.assertEqual(fields(answer)["code"], "duplicate")
+        self.assertIn("booked already, as entry 1", fields(answer)["reason"])
+
+
+def canonical(text):
+    return ET.canonicalize(text, rewrite_prefixes=True)
+
+
+def stripped(text):
+    """What the gate records: the root element and nothing around it."""
+    text = text.lstrip("\ufeff")
+    start = text.index("<Invoice") if "<Invoice" in text else text.index("<ubl:Invoice")
+    return text[start:].rstrip()
+
+
+def delivery(name, payload, key):
+    return (
+        f'<e:delivery xmlns:e="{ENVELOPE}" listener="{name}" thread="sess-k3v9t2m8" call="{key}" '
+        f'attempt="1.1" timeout="PT60S"><e:message id="{key}" kind="call" seq="1" new="true">'
+        f"<e:meta><e:from>inbox</e:from><e:to>{name}</e:to><e:thread>sess-k3v9t2m8</e:thread>"
+        f"<e:time>2026-11-20T10:00:00Z</e:time></e:meta>{payload}</e:message></e:delivery>"
+    )
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,122 @@
+//! Conservation, proved by counting: accepted = settled + in flight, for every thread.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use serde::Serialize;
+
+use crate::ids::{MessageId, ThreadId};
+use crate::thread::{Fact, Record};
+
+/// The counts of one thread, or of many together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    pub accepted: u64,
+    pub settled: u64,
+    pub refused: u64,
+}
+
+impl Tally {
+    pub fn in_flight(&self) -> u64 {
+        self.accepted.saturating_sub(self.settled)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.accepted += other.accepted;
+        self.settled += other.settled;
+        self.refused += other.refused;
+    }
+}
+
+/// Every message seen so far, and whether it is settled.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    messages: HashMap<MessageId, (u32, bool)>,
+    threads: Vec<(ThreadId, Tally)>,
+    by_thread: HashMap<ThreadId, u32>,
+    /// Refusals of senders in no thread.
+    unplaced: u64,
+}
+
+impl Ledger {
+    /// Takes in the next record, or says which of the laws it breaks.
+    pub fn take(&mut self, record: &Record) -> Result<(), String> {
+        record.facts.iter().try_for_each(|fact| match fact {
+            Fact::Accepted { message, .. } => self.accept(record, message),
+            Fact::Disposed { message, .. } => self.settle(*message),
+            Fact::Refused { thread: Some(thread), .. } => {
+                let at = self.place(thread);
+                self.count(at, |tally| tally.refused += 1);
+                Ok(())
+            }
+            Fact::Refused { thread: None, .. } => {
+                self.unplaced += 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        })
+    }
+
+    fn accept(
+        &mut self,
+        record: &Record,
+        message: &crate::envelope::Message,
+    ) -> Result<(), String> {
+        let thread = &message.thread;
+        if thread.root() != record.tree {
+            return Err(format!("message {} of {thread} stands in {}", message.id, record.tree));
+        }
+        let at = self.place(thread);
+        let Entry::Vacant(entry) = self.messages.entry(message.id) else {
+            return Err(format!("message {} is accepted a second time", message.id));
+        };
+        entry.insert((at, false));
+        let tally = self.count(at, |tally| tally.accepted += 1);
+        if message.seq != tally.accepted {
+            return Err(format!(
+                "message {} has seq {} in {thread}, where {} is due",
+                message.id, message.seq, tally.accepted
+            ));
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, id: MessageId) -> Result<(), String> {
+        let Some((at, settled)) = self.messages.get_mut(&id) else {
+            return Err(format!("message {id} has a disposition, but was never accepted"));
+        };
+        if std::mem::replace(settled, true) {
+            return Err(format!("message {id} has a second disposition"));
+        }
+        let at = *at;
+        self.count(at, |tally| tally.settled += 1);
+        Ok(())
+    }
+
+    fn place(&mut self, thread: &ThreadId) -> u32 {
+        if let Some(at) = self.by_thread.get(thread) {
+            return *at;
+        }
+        let at = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
+        self.threads.push((thread.clone(), Tally::default()));
+        self.by_thread.insert(thread.clone(), at);
+        at
+    }
+
+    fn count(&mut self, at: u32, change: impl FnOnce(&mut Tally)) -> Tally {
+        let Some((_, tally)) = self.threads.get_mut(at as usize) else { return Tally::default() };
+        change(tally);
+        *tally
+    }
+
+    /// In order of first appearance.
+    pub fn threads(&self) -> impl Iterator<Item = (&ThreadId, Tally)> {
+        self.threads.iter().map(|(thread, tally)| (thread, *tally))
+    }
+
+    pub fn total(&self) -> Tally {
+        let mut total = Tally { refused: self.unplaced, ..Tally::default() };
+        self.threads().for_each(|(_, tally)| total.add(tally));
+        total
+    }
+}

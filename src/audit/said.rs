@@ -1,0 +1,107 @@
+//! Messages and refusals as an auditor reads them: everything in text, one flat value each.
+
+use serde::Serialize;
+
+use crate::envelope::{Disposition, Kind, Message, Refusal, Rule};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::xml::findings::Place;
+
+/// A message with where it stands and how it ended, as far as was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Said {
+    pub position: Position,
+    pub id: MessageId,
+    pub thread: ThreadId,
+    pub seq: u64,
+    pub kind: Kind,
+    pub from: ListenerName,
+    pub to: ListenerName,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<MessageId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<CallId>,
+    /// RFC 3339.
+    pub time: String,
+    #[serde(skip)]
+    pub at: crate::clock::Time,
+    pub name: PayloadName,
+    /// None where the payload was redacted.
+    pub payload: Option<String>,
+    pub digest: Digest,
+    /// None while the message is in flight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disposition: Option<Disposition>,
+}
+
+impl Said {
+    pub fn new(position: Position, message: &Message) -> Self {
+        let payload = &message.payload;
+        Self {
+            position,
+            id: message.id,
+            thread: message.thread.clone(),
+            seq: message.seq,
+            kind: message.kind,
+            from: message.from.clone(),
+            to: message.to.clone(),
+            cause: message.cause,
+            call: message.call,
+            time: message.time.to_string(),
+            at: message.time,
+            name: message.name.clone(),
+            payload: (!payload.is_redacted()).then(|| payload.as_str().to_owned()),
+            digest: payload.digest,
+            disposition: None,
+        }
+    }
+
+    /// Whether it speaks of `text`, which is lower case.
+    pub fn mentions(&self, text: &str) -> bool {
+        let fields = [self.from.as_str(), self.to.as_str(), self.thread.as_str(), &self.name.local];
+        let payload = self.payload.as_deref().unwrap_or_default();
+        fields.iter().any(|field| field.to_lowercase().contains(text))
+            || payload.to_lowercase().contains(text)
+            || self.id.to_string() == text
+    }
+}
+
+/// What did not become a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    pub position: Position,
+    pub time: String,
+    pub sender: ListenerName,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread: Option<ThreadId>,
+    pub rule: Rule,
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    pub length: usize,
+    pub digest: Digest,
+    /// How the refused text began.
+    pub head: String,
+}
+
+impl Refused {
+    pub fn new(
+        position: Position,
+        time: crate::clock::Time,
+        sender: &ListenerName,
+        thread: Option<&ThreadId>,
+        refusal: &Refusal,
+    ) -> Self {
+        Self {
+            position,
+            time: time.to_string(),
+            sender: sender.clone(),
+            thread: thread.cloned(),
+            rule: refusal.rule,
+            message: refusal.message.clone(),
+            place: refusal.place.clone(),
+            length: refusal.length,
+            digest: refusal.digest,
+            head: refusal.head.clone(),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Finding messages by text.
+
+use crate::ids::{Position, ThreadId};
+use crate::journal::Error;
+use crate::journal::sqlite::Reader;
+use crate::limits;
+use crate::thread::Fact;
+
+use super::said::Said;
+
+/// The newest `limit` messages that mention `text` in their payload, names or thread, upper and
+/// lower case alike; oldest first. `within` limits it to a thread and what is beneath it.
+pub fn search(
+    reader: &Reader,
+    text: &str,
+    within: Option<&ThreadId>,
+    limit: usize,
+) -> Result<Vec<Said>, Error> {
+    let text = text.to_lowercase();
+    let mut found = Vec::new();
+    let mut to = reader.last()?;
+    while to > Position(0) && found.len() < limit {
+        let from = Position(to.0.saturating_sub(limits::SCAN_RECORDS - 1).max(1));
+        let records = reader.records(from, to)?;
+        for sealed in records.iter().rev() {
+            let said = sealed.record.facts.iter().rev().filter_map(|fact| match fact {
+                Fact::Accepted { message, .. } => Some(Said::new(sealed.record.position, message)),
+                _ => None,
+            });
+            let inside = |said: &Said| {
+                within.is_none_or(|of| said.thread == *of || said.thread.is_beneath(of))
+            };
+            found.extend(said.filter(|said| inside(said) && said.mentions(&text)));
+        }
+        to = Position(from.0 - 1);
+    }
+    found.truncate(limit);
+    found.reverse();
+    Ok(found)
+}

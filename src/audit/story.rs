@@ -1,0 +1,209 @@
+//! One thread as a story: everything that happened in it, in order, with its subthreads where
+//! they began.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::clock::Time;
+use crate::envelope::{Disposition, Failure};
+use crate::ids::{Attempt, ListenerName, MessageId, Position, ThreadId, TimerId};
+use crate::journal::sqlite::Reader;
+use crate::journal::{Error, Sealed};
+use crate::thread::{Fact, Input, Record, TimerEnd};
+use crate::xml::findings::Finding;
+
+use super::said::{Refused, Said};
+use super::threads::{Calls, Status};
+
+/// What happened in one thread.
+#[derive(Debug, Clone, Serialize)]
+pub struct Story {
+    pub thread: ThreadId,
+    pub opened_by: ListenerName,
+    pub status: Status,
+    #[serde(skip)]
+    pub opened: Time,
+    #[serde(skip)]
+    pub updated: Time,
+    pub items: Vec<Item>,
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone, Serialize)]
+pub struct Item {
+    pub position: Position,
+    #[serde(skip)]
+    pub at: Time,
+    #[serde(flatten)]
+    pub what: What,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    Message(Said),
+    Refused(Refused),
+    /// What was wrong in a model's turn, beyond its refused payloads.
+    Findings {
+        by: ListenerName,
+        findings: Vec<Finding>,
+    },
+    AttemptFailed {
+        listener: Option<ListenerName>,
+        attempt: Attempt,
+        failure: Failure,
+    },
+    TimerEnded {
+        timer: TimerId,
+        how: TimerEnd,
+    },
+    Cancelled {
+        by: ListenerName,
+        reason: String,
+    },
+    Subthread(Story),
+}
+
+/// The story of a thread, up to `up_to`; None where no such thread is on record.
+pub fn story(
+    reader: &Reader,
+    thread: &ThreadId,
+    up_to: Option<Position>,
+) -> Result<Option<Story>, Error> {
+    let mut teller = Teller::default();
+    for Sealed { record, .. } in reader.tree(&thread.root(), up_to)? {
+        teller.take(&record);
+    }
+    Ok(teller.tell(thread))
+}
+
+#[derive(Default)]
+struct Teller {
+    stories: HashMap<ThreadId, Story>,
+    /// Where each message stands: its thread, and its index there.
+    places: HashMap<MessageId, (ThreadId, usize)>,
+    calls: Calls,
+}
+
+impl Teller {
+    fn take(&mut self, record: &Record) {
+        // Calls that this very record closes still say where it happened.
+        let scene = self.scene(record);
+        self.take_input(record, &scene);
+        let mut opened = Vec::new();
+        for fact in &record.facts {
+            if let Fact::ThreadOpened { thread, by } = fact {
+                self.open(thread, by, record.time);
+                opened.push(thread.clone());
+            }
+            self.take_fact(record, fact, &scene);
+            self.calls.take(fact);
+        }
+        // After what was said when it was opened.
+        for child in opened {
+            if let (Some(parent), Some(story)) = (child.parent(), self.stories.get(&child)) {
+                let placeholder = What::Subthread(Story { items: Vec::new(), ..story.clone() });
+                self.add(&parent, record, placeholder);
+            }
+        }
+    }
+
+    /// The thread a record is about, where its facts do not say.
+    fn scene(&self, record: &Record) -> ThreadId {
+        let call = match &record.input {
+            Input::Outcome { call, .. }
+            | Input::Failed { call, .. }
+            | Input::Deadline { call, .. } => self.calls.thread_of(*call),
+            Input::Cancel { thread, .. } => Some(thread),
+            _ => None,
+        };
+        call.unwrap_or(&record.tree).clone()
+    }
+
+    fn take_input(&mut self, record: &Record, scene: &ThreadId) {
+        match &record.input {
+            Input::Outcome { listener, turn: Some(turn), .. } if !turn.findings.is_empty() => {
+                let findings = turn.findings.clone();
+                self.add(scene, record, What::Findings { by: listener.clone(), findings });
+            }
+            Input::Cancel { by, reason, .. } => {
+                let what = What::Cancelled { by: by.clone(), reason: reason.clone() };
+                self.add(scene, record, what);
+            }
+            _ => {}
+        }
+    }
+
+    fn take_fact(&mut self, record: &Record, fact: &Fact, scene: &ThreadId) {
+        match fact {
+            Fact::Accepted { message, .. } => {
+                let said = Said::new(record.position, message);
+                let at = self.add(&message.thread, record, What::Message(said));
+                self.places.insert(message.id, (message.thread.clone(), at));
+            }
+            Fact::Disposed { message, how } => self.dispose(*message, *how),
+            Fact::Refused { sender, thread, refusal, .. } => {
+                let thread = thread.as_ref().unwrap_or(&record.tree);
+                let refused =
+                    Refused::new(record.position, record.time, sender, Some(thread), refusal);
+                self.add(thread, record, What::Refused(refused));
+            }
+            Fact::AttemptFailed { attempt, failure, .. } => {
+                let listener = match &record.input {
+                    Input::Failed { listener, .. } => Some(listener.clone()),
+                    _ => None,
+                };
+                let (attempt, failure) = (*attempt, failure.clone());
+                self.add(scene, record, What::AttemptFailed { listener, attempt, failure });
+            }
+            Fact::TimerEnded { timer, how } => {
+                self.add(scene, record, What::TimerEnded { timer: *timer, how: *how });
+            }
+            _ => {}
+        }
+    }
+
+    fn open(&mut self, thread: &ThreadId, by: &ListenerName, at: Time) {
+        let story = Story {
+            thread: thread.clone(),
+            opened_by: by.clone(),
+            status: Status::Idle,
+            opened: at,
+            updated: at,
+            items: Vec::new(),
+        };
+        self.stories.entry(thread.clone()).or_insert(story);
+    }
+
+    /// Adds to a thread's items and says where. The reserved thread is never opened by a record.
+    fn add(&mut self, thread: &ThreadId, record: &Record, what: What) -> usize {
+        self.open(thread, &ListenerName::core(), record.time);
+        let Some(story) = self.stories.get_mut(thread) else { return 0 };
+        story.updated = record.time;
+        story.items.push(Item { position: record.position, at: record.time, what });
+        story.items.len() - 1
+    }
+
+    fn dispose(&mut self, message: MessageId, how: Disposition) {
+        let Some((thread, at)) = self.places.get(&message) else { return };
+        let item = self.stories.get_mut(thread).and_then(|story| story.items.get_mut(*at));
+        if let Some(Item { what: What::Message(said), .. }) = item {
+            said.disposition = Some(how);
+        }
+    }
+
+    fn tell(&mut self, thread: &ThreadId) -> Option<Story> {
+        let mut story = self.stories.remove(thread)?;
+        story.status = self.calls.status(thread);
+        for item in &mut story.items {
+            if let What::Subthread(child) = &mut item.what {
+                // Depth is bounded by the depth of threads.
+                if let Some(told) = self.tell(&child.thread.clone()) {
+                    *child = told;
+                }
+            }
+        }
+        Some(story)
+    }
+}

@@ -1,0 +1,165 @@
+//! Threads at a glance.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::clock::Time;
+use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
+use crate::journal::sqlite::Reader;
+use crate::journal::{Error, Sealed};
+use crate::thread::{Closing, Fact, Opener, Opening, Record};
+
+use super::ledger::{Ledger, Tally};
+
+/// How a thread stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Nothing was asked in it yet.
+    Idle,
+    Running,
+    /// It has its result; threads beneath it still run.
+    Draining,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl Status {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl From<Closing> for Status {
+    fn from(how: Closing) -> Self {
+        match how {
+            Closing::Completed => Self::Completed,
+            Closing::Failed => Self::Failed,
+            Closing::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+/// The calls of a tree, as far as they tell how its threads stand.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// Open calls, with their thread and whether they were opened from outside it.
+    open: HashMap<CallId, (ThreadId, bool)>,
+    ended: HashMap<ThreadId, Closing>,
+}
+
+impl Calls {
+    pub(super) fn take(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Accepted { message, opening: Some(opening), .. } => {
+                let outside = from_outside(opening, &message.thread);
+                let call = CallId(message.id);
+                self.open.insert(call, (message.thread.clone(), outside));
+            }
+            Fact::CallClosed { call, how } => {
+                if let Some((thread, true)) = self.open.remove(call) {
+                    self.ended.insert(thread, *how);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn thread_of(&self, call: CallId) -> Option<&ThreadId> {
+        self.open.get(&call).map(|(thread, _)| thread)
+    }
+
+    pub(super) fn status(&self, thread: &ThreadId) -> Status {
+        if self.open.values().any(|(of, _)| of == thread) {
+            return Status::Running;
+        }
+        let Some(how) = self.ended.get(thread) else { return Status::Idle };
+        let drains = thread.is_root() && self.open.values().any(|(of, _)| of.is_beneath(thread));
+        if drains { Status::Draining } else { Status::from(*how) }
+    }
+}
+
+fn from_outside(opening: &Opening, thread: &ThreadId) -> bool {
+    match &opening.opener {
+        Opener::Client { .. } => true,
+        Opener::Call { thread: of, .. } => of != thread,
+    }
+}
+
+/// One tree in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    pub thread: ThreadId,
+    pub status: Status,
+    /// Threads beneath the root.
+    pub subthreads: usize,
+    /// Of the whole tree.
+    pub messages: Tally,
+    pub in_flight: u64,
+    pub records: u64,
+    #[serde(serialize_with = "text")]
+    pub opened: Time,
+    #[serde(serialize_with = "text")]
+    pub updated: Time,
+    /// Who first asked for what, where anything was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_by: Option<ListenerName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<PayloadName>,
+}
+
+fn text<S: serde::Serializer>(time: &Time, s: S) -> Result<S::Ok, S::Error> {
+    s.collect_str(time)
+}
+
+/// The `newest` trees that changed last, oldest first; all of them without a number.
+pub fn summaries(reader: &Reader, newest: Option<usize>) -> Result<Vec<Summary>, Error> {
+    let mut trees = reader.trees()?;
+    trees.sort_by_key(|tree| tree.head);
+    let skipped = newest.map_or(0, |newest| trees.len().saturating_sub(newest));
+    trees.into_iter().skip(skipped).map(|tree| Ok(summary(&reader.walk(tree.head)?))).collect()
+}
+
+fn summary(records: &[Sealed]) -> Summary {
+    let records: Vec<&Record> = records.iter().map(|sealed| &sealed.record).collect();
+    let root = records.first().map_or_else(ThreadId::organism, |record| record.tree.clone());
+    let (mut ledger, mut calls, mut subthreads, mut asked) =
+        (Ledger::default(), Calls::default(), 0, None);
+    for record in &records {
+        // A list is no proof: what does not add up is for `verify` to say.
+        ledger.take(record).unwrap_or_default();
+        for fact in &record.facts {
+            calls.take(fact);
+            match fact {
+                Fact::ThreadOpened { thread, .. } if !thread.is_root() => subthreads += 1,
+                Fact::Accepted { message, opening: Some(_), .. } if asked.is_none() => {
+                    asked = Some((message.from.clone(), message.name.clone()));
+                }
+                _ => {}
+            }
+        }
+    }
+    let messages = ledger.total();
+    let (asked_by, asked) = asked.unzip();
+    Summary {
+        status: calls.status(&root),
+        thread: root,
+        subthreads,
+        messages,
+        in_flight: messages.in_flight(),
+        records: records.len() as u64,
+        opened: records.first().map_or(Time(0), |record| record.time),
+        updated: records.last().map_or(Time(0), |record| record.time),
+        asked_by,
+        asked,
+    }
+}

@@ -1,0 +1,61 @@
+//! Which journal a command is about.
+
+use std::path::PathBuf;
+
+use crate::journal::Error;
+use crate::journal::sqlite::Reader;
+
+use super::exit::{Exit, Failed};
+use super::opened;
+
+#[derive(Debug, clap::Args)]
+pub struct Place {
+    /// The organism's config, which says where its journal is.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The journal's directory.
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub data: Option<PathBuf>,
+    /// The directory of what is kept outside the journal.
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub state: Option<PathBuf>,
+}
+
+/// Where the journal of these arguments is.
+pub fn data_dir(place: &Place) -> anyhow::Result<PathBuf> {
+    match &place.data {
+        Some(data) => Ok(data.clone()),
+        None => Ok(opened::config(place.config.as_deref())?.data),
+    }
+}
+
+/// Where the checkpoints of these arguments are kept outside the journal.
+pub fn state_dir(place: &Place) -> anyhow::Result<Option<PathBuf>> {
+    match (&place.state, &place.data) {
+        (Some(state), _) => Ok(Some(state.clone())),
+        (None, Some(_)) => Ok(None),
+        (None, None) => Ok(Some(opened::config(place.config.as_deref())?.state)),
+    }
+}
+
+pub fn reader(place: &Place) -> anyhow::Result<Reader> {
+    Reader::open(&data_dir(place)?).map_err(failed)
+}
+
+/// A journal's error, with its exit code and what to do about it.
+pub fn failed(error: Error) -> anyhow::Error {
+    let exit = match &error {
+        Error::Broken { .. } => Exit::ChainBroken,
+        Error::Format { .. } => Exit::InvalidData,
+        Error::Held { .. } | Error::Full { .. } => Exit::TryAgain,
+        Error::Misplaced { .. } => Exit::Bug,
+        _ => Exit::Unavailable,
+    };
+    let advice = match &error {
+        Error::Missing { .. } => "; say --data DIR, or start an organism first",
+        Error::Broken { .. } => "; `organism verify` says what can be proved",
+        Error::Held { .. } => "; stop that process, or read the journal without it",
+        _ => "",
+    };
+    Failed::new(exit, format!("{error}{advice}")).into()
+}

@@ -1,0 +1,92 @@
+//! How the record looks on a terminal: 80 columns, colour only where someone looks, nothing in
+//! a text that could steer the terminal.
+
+mod payload;
+mod story;
+mod table;
+mod wrap;
+
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+pub use story::{refused, said, story};
+pub use table::table;
+pub use wrap::{clean, columns, wrap};
+
+const COLUMNS_MAX: usize = 80;
+const COLUMNS_MIN: usize = 40;
+
+/// What is written on.
+#[derive(Debug, Clone, Copy)]
+pub struct Paper {
+    pub colour: bool,
+    pub columns: usize,
+    /// Whole payloads instead of their first lines.
+    pub full: bool,
+}
+
+impl Paper {
+    pub fn stdout(full: bool) -> Self {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let columns = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+        let columns = columns.unwrap_or(COLUMNS_MAX).clamp(COLUMNS_MIN, COLUMNS_MAX);
+        Self { colour: wanted && std::io::stdout().is_terminal(), columns, full }
+    }
+
+    fn ink(&self, code: &str, text: &str) -> String {
+        if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+
+    pub fn bold(&self, text: &str) -> String {
+        self.ink("1", text)
+    }
+
+    pub fn dim(&self, text: &str) -> String {
+        self.ink("2", text)
+    }
+
+    pub fn red(&self, text: &str) -> String {
+        self.ink("31", text)
+    }
+
+    pub fn green(&self, text: &str) -> String {
+        self.ink("32", text)
+    }
+
+    pub fn yellow(&self, text: &str) -> String {
+        self.ink("33", text)
+    }
+
+    pub fn cyan(&self, text: &str) -> String {
+        self.ink("36", text)
+    }
+}
+
+/// Writes to stdout. Whoever stops reading ends the command, as for any filter.
+pub fn put(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        other => Ok(other?),
+    }
+}
+
+/// A value as one line of JSON.
+pub fn put_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    put(&format!("{}\n", serde_json::to_string(value)?))
+}
+
+/// Such as `0.3 s`, `4 min 10 s`, `2 h 5 min`.
+pub fn duration(length: Duration) -> String {
+    let seconds = length.as_secs();
+    match seconds {
+        0..60 => format!("{:.1} s", length.as_secs_f64()),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// With the right ending: `1 message`, `2 messages`.
+pub fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,243 @@
+//! A thread as a person wants to read it.
+
+use std::time::Duration;
+
+use crate::audit::{Item, Refused, Said, Status, Story, What};
+use crate::clock::Time;
+use crate::envelope::{Disposition, Kind};
+use crate::system;
+
+use super::table::cut;
+use super::{Paper, columns, count, duration, payload, wrap};
+
+/// Lines of a payload that are shown unless all of it is asked for.
+const LINES_MAX: usize = 8;
+/// Deeper subthreads are not indented further.
+const INDENTED_MAX: usize = 8;
+
+/// The whole story, subthreads beneath where they were spawned.
+pub fn story(paper: &Paper, story: &Story) -> String {
+    let mut page = Page::new(paper, "+99.999s ".len(), story.opened);
+    page.title(story);
+    page.items(story);
+    page.text
+}
+
+/// One message by itself, as `tail` and `search` show it.
+pub fn said(paper: &Paper, said: &Said) -> String {
+    let mut page = Page::new(paper, "10:00:00".len(), said.at);
+    page.message(said, &clock(&said.time), Some(said.thread.as_str()));
+    page.text
+}
+
+/// One refusal by itself.
+pub fn refused(paper: &Paper, refused: &Refused) -> String {
+    let mut page = Page::new(paper, "10:00:00".len(), Time(0));
+    page.refused(refused, &clock(&refused.time));
+    page.text
+}
+
+/// The time of day, to the second.
+fn clock(time: &str) -> String {
+    time.get(11..19).unwrap_or(time).to_owned()
+}
+
+struct Page<'p> {
+    paper: &'p Paper,
+    /// Columns for the time, before everything else.
+    time_columns: usize,
+    began: Time,
+    depth: usize,
+    text: String,
+}
+
+impl<'p> Page<'p> {
+    fn new(paper: &'p Paper, time_columns: usize, began: Time) -> Self {
+        Self { paper, time_columns, began, depth: 0, text: String::new() }
+    }
+
+    fn margin(&self) -> String {
+        "│ ".repeat(self.depth.min(INDENTED_MAX))
+    }
+
+    fn room(&self) -> usize {
+        self.paper.columns - columns(&self.margin())
+    }
+
+    fn line(&mut self, line: &str) {
+        let margin = self.margin();
+        let margin = if margin.is_empty() { margin } else { self.paper.dim(&margin) };
+        let line = format!("{margin}{line}");
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    fn title(&mut self, story: &Story) {
+        let messages = story.items.iter().filter(|item| matches!(item.what, What::Message(_)));
+        let rest = format!(
+            "{}  {}",
+            duration(story.updated.since(story.opened)),
+            count(messages.count() as u64, "message")
+        );
+        let status = status(self.paper, story.status);
+        let taken = columns(&rest) + columns(story.status.as_str()) + 4;
+        let thread = cut(story.thread.as_str(), self.room().saturating_sub(taken).max(16));
+        let line = format!("{}  {status}  {}", self.paper.bold(&thread), self.paper.dim(&rest));
+        self.line(&line);
+    }
+
+    fn items(&mut self, story: &Story) {
+        for item in &story.items {
+            self.item(item);
+        }
+    }
+
+    fn item(&mut self, item: &Item) {
+        let time = offset(item.at.since(self.began));
+        match &item.what {
+            What::Message(said) => self.message(said, &time, None),
+            What::Refused(refused) => self.refused(refused, &time),
+            What::Findings { by, findings } => {
+                let head = format!("{by}  {}", count(findings.len() as u64, "finding"));
+                self.head(&time, &self.paper.yellow(&head));
+                for finding in findings {
+                    self.body(&finding.to_string(), |paper, line| paper.yellow(line));
+                }
+            }
+            What::AttemptFailed { listener, attempt, failure } => {
+                let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
+                self.head(&time, &self.paper.red(&format!("{who}  attempt {attempt} failed")));
+                self.body(&failure.to_string(), |paper, line| paper.red(line));
+            }
+            What::TimerEnded { timer, how } => {
+                let how = format!("{how:?}").to_lowercase();
+                self.head(&time, &self.paper.dim(&format!("timer {how}  {timer}")));
+            }
+            What::Cancelled { by, reason } => {
+                self.head(&time, &self.paper.red(&format!("cancelled by {by}")));
+                self.body(reason, |_, line| line.to_owned());
+            }
+            What::Subthread(story) => self.subthread(story),
+        }
+    }
+
+    fn subthread(&mut self, story: &Story) {
+        self.depth += 1;
+        self.title(story);
+        self.items(story);
+        self.depth -= 1;
+    }
+
+    fn message(&mut self, said: &Said, time: &str, thread: Option<&str>) {
+        let paper = self.paper;
+        let (from, to, name) = (said.from.as_str(), said.to.as_str(), &*said.name.local);
+        let mut head = match said.kind {
+            Kind::Note => paper.dim(&format!("{from}  {name}")),
+            Kind::Own => format!("{from} ↻  {}", paper.cyan(name)),
+            Kind::System => format!("{from} → {to}  {}", paper.yellow(&format!("⚙ {name}"))),
+            Kind::Call => format!("{from} → {to}  {}", paper.cyan(name)),
+            Kind::Reply => format!("{from} → {to}  {}", paper.green(name)),
+        };
+        if let Some(mark) = unusual(said, thread.is_some()) {
+            head = format!("{head}  {}", paper.red(mark));
+        }
+        if let Some(thread) = thread {
+            let plain = format!("{time}  {from} → {to}  {name}  ");
+            let room = paper.columns.saturating_sub(columns(&plain) + 2).max(13);
+            head = format!("{head}  {}", paper.dim(&cut(thread, room)));
+        }
+        self.head(time, &head);
+        let is_core = &*said.name.namespace == system::NAMESPACE;
+        let limit = match name {
+            _ if paper.full => usize::MAX,
+            "thread-spawned" if is_core => 0,
+            "model-turn" if is_core => 1,
+            _ => LINES_MAX,
+        };
+        self.payload(said, limit);
+    }
+
+    fn payload(&mut self, said: &Said, limit: usize) {
+        let paint = |paper: &Paper, line: &str| match said.kind {
+            Kind::Note => paper.dim(line),
+            _ => line.to_owned(),
+        };
+        let Some(text) = said.payload.as_deref() else {
+            return self.body("[redacted]", |paper, line| paper.dim(line));
+        };
+        let wrapped: Vec<String> =
+            payload::lines(text).iter().flat_map(|line| wrap(line, self.body_room())).collect();
+        // A single line more is no longer than saying that there is one.
+        let one_more = limit > 1 && wrapped.len() == limit.saturating_add(1);
+        let shown = limit.saturating_add(usize::from(one_more));
+        for line in wrapped.iter().take(shown) {
+            self.body_line(&paint(self.paper, line));
+        }
+        let hidden = wrapped.len().saturating_sub(shown);
+        if hidden > 0 && limit > 0 {
+            let more = format!("… {} (--full)", count(hidden as u64, "more line"));
+            self.body_line(&self.paper.dim(&more));
+        }
+    }
+
+    fn refused(&mut self, refused: &Refused, time: &str) {
+        let head = format!("{}  refused: {}", refused.sender, refused.rule);
+        self.head(time, &self.paper.red(&head));
+        let place = refused.place.as_ref().map_or_else(String::new, |place| format!(" at {place}"));
+        self.body(&format!("{}{place}", refused.message), |paper, line| paper.red(line));
+        let head: String = refused.head.split_whitespace().collect::<Vec<_>>().join(" ");
+        let room = if self.paper.full { usize::MAX } else { self.body_room() };
+        self.body(&cut(&head, room), |paper, line| paper.dim(line));
+    }
+
+    fn head(&mut self, time: &str, head: &str) {
+        let gap = " ".repeat(self.time_columns.saturating_sub(columns(time)));
+        let line = format!("{gap}{}  {head}", self.paper.dim(time));
+        self.line(&line);
+    }
+
+    fn body_room(&self) -> usize {
+        self.room().saturating_sub(self.time_columns + 2)
+    }
+
+    fn body(&mut self, text: &str, paint: impl Fn(&Paper, &str) -> String) {
+        for line in wrap(text, self.body_room()) {
+            self.body_line(&paint(self.paper, &line));
+        }
+    }
+
+    fn body_line(&mut self, line: &str) {
+        let line = format!("{}{line}", " ".repeat(self.time_columns + 2));
+        self.line(&line);
+    }
+}
+
+/// Such as `+0.137s`; minutes and hours where there are any.
+fn offset(since: Duration) -> String {
+    let seconds = since.as_secs();
+    match seconds {
+        0..100 => format!("+{:.3}s", since.as_secs_f64()),
+        100..6000 => format!("+{}m{:02}s", seconds / 60, seconds % 60),
+        _ => format!("+{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// How a message ended, where that is not the ordinary.
+fn unusual(said: &Said, unknown: bool) -> Option<&'static str> {
+    match said.disposition {
+        Some(Disposition::Handled | Disposition::Recorded) => None,
+        Some(other) => Some(other.as_str()),
+        None if unknown => None,
+        None => Some("in flight"),
+    }
+}
+
+pub fn status(paper: &Paper, status: Status) -> String {
+    let text = status.as_str();
+    match status {
+        Status::Completed => paper.green(text),
+        Status::Failed | Status::Cancelled => paper.red(text),
+        Status::Running | Status::Draining => paper.cyan(text),
+        Status::Idle => paper.dim(text),
+    }
+}

@@ -1,0 +1,59 @@
+//! Getting at a journal's file to read it, and saying why one cannot be used.
+
+use std::path::Path;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::journal::{Error, FORMAT};
+use crate::limits;
+
+/// A file that is no database, or not ours, is another format rather than a broken journal.
+pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
+    let text = error.to_string();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => {
+            Error::Format { path: path.display().to_string(), found: text, ours: FORMAT }
+        }
+        Some(ErrorCode::DatabaseCorrupt) => Error::broken(0, text),
+        Some(ErrorCode::Unknown) if text.contains("no such table") => {
+            Error::Format { path: path.display().to_string(), found: text, ours: FORMAT }
+        }
+        _ => Error::sqlite(path.display().to_string())(error),
+    }
+}
+
+pub fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = || -> rusqlite::Result<Connection> {
+        let db = Connection::open_with_flags(path, flags)?;
+        db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
+        db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        Ok(db)
+    };
+    match open() {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
+            connect_immutable(path).unwrap_or(Err(error))
+        }
+        other => other,
+    }
+}
+
+/// A journal at rest in a directory we may not write to: SQLite cannot make its shared-memory
+/// file there, and without a write-ahead log it need not.
+fn connect_immutable(path: &Path) -> Option<rusqlite::Result<Connection>> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    if Path::new(&log).metadata().is_ok_and(|log| log.len() > 0) {
+        return None;
+    }
+    let escaped: String = path.to_str()?.chars().map(escape).collect();
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    Some(Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags))
+}
+
+fn escape(char: char) -> String {
+    match char {
+        '%' | '?' | '#' => format!("%{:02X}", u32::from(char)),
+        other => other.to_string(),
+    }
+}

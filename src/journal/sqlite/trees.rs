@@ -1,0 +1,111 @@
+//! Where every tree stands, from the derived table and the records after it.
+
+use std::collections::HashMap;
+
+use rusqlite::OptionalExtension as _;
+
+use crate::clock::Time;
+use crate::ids::{Position, ThreadId};
+use crate::journal::Error;
+
+use super::Reader;
+
+/// Where one tree stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    pub root: ThreadId,
+    pub first: Position,
+    pub head: Position,
+    pub records: u64,
+    pub opened: Time,
+    pub updated: Time,
+}
+
+impl Reader {
+    /// Every tree, in order of first appearance.
+    pub fn trees(&self) -> Result<Vec<Tree>, Error> {
+        let failed = |error| self.failed("its trees", error);
+        let refreshed = self.refreshed()?;
+        let sql = "SELECT root, first, head, records, opened, updated FROM tree ORDER BY first";
+        let mut trees = Vec::new();
+        let mut query = self.db.prepare(sql).map_err(failed)?;
+        let mut rows = query.query([]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            trees.push(tree_of(row)?);
+        }
+        let mut places: HashMap<ThreadId, usize> =
+            trees.iter().enumerate().map(|(at, tree)| (tree.root.clone(), at)).collect();
+        let sql = "SELECT tree, position, position, 1, time, time FROM step \
+                   WHERE position > ?1 ORDER BY position";
+        let mut query = self.db.prepare(sql).map_err(failed)?;
+        let mut rows = query.query([refreshed.0]).map_err(failed)?;
+        while let Some(row) = rows.next().map_err(failed)? {
+            let step = tree_of(row)?;
+            match places.get(&step.root).and_then(|at| trees.get_mut(*at)) {
+                // The table was brought up to date between the two queries.
+                Some(tree) if tree.head >= step.head => {}
+                Some(tree) => {
+                    (tree.head, tree.updated) = (step.head, step.updated);
+                    tree.records += 1;
+                }
+                None => {
+                    places.insert(step.root.clone(), trees.len());
+                    trees.push(step);
+                }
+            }
+        }
+        Ok(trees)
+    }
+
+    /// The last record of a tree; None where no such tree is on record.
+    pub fn head(&self, root: &ThreadId) -> Result<Option<Position>, Error> {
+        let refreshed = self.refreshed()?;
+        let recent = "SELECT position FROM step WHERE position > ?1 AND tree = ?2 \
+                      ORDER BY position DESC LIMIT 1";
+        let recent =
+            self.db.query_row(recent, (refreshed.0, root.as_str()), |row| row.get(0)).optional();
+        let head = match recent {
+            Ok(None) => {
+                let known = "SELECT head FROM tree WHERE root = ?1";
+                self.db.query_row(known, [root.as_str()], |row| row.get(0)).optional()
+            }
+            other => other,
+        };
+        head.map(|head| head.map(Position)).map_err(|error| self.failed("a tree's head", error))
+    }
+
+    /// Up to which position the table of trees is right.
+    fn refreshed(&self) -> Result<Position, Error> {
+        let text = self.meta("refreshed")?.unwrap_or_default();
+        Ok(Position(text.parse().unwrap_or(0)))
+    }
+
+    /// Whether the table of trees goes as far as it says.
+    pub fn check_refreshed(&self) -> Result<(), Error> {
+        let sql = "SELECT value = (SELECT cast(coalesce(max(head), 0) AS TEXT) FROM tree) \
+                   FROM meta WHERE key = 'refreshed'";
+        let right = self.db.query_row(sql, [], |row| row.get(0)).optional();
+        match right.map_err(|error| self.failed("its trees", error))? {
+            Some(true) => Ok(()),
+            _ => Err(Error::broken(0, "the table of trees does not go as far as it says")),
+        }
+    }
+}
+
+fn tree_of(row: &rusqlite::Row<'_>) -> Result<Tree, Error> {
+    let read = || -> rusqlite::Result<(String, Tree)> {
+        let tree = Tree {
+            root: ThreadId::organism(),
+            first: Position(row.get(1)?),
+            head: Position(row.get(2)?),
+            records: row.get(3)?,
+            opened: Time(row.get(4)?),
+            updated: Time(row.get(5)?),
+        };
+        Ok((row.get(0)?, tree))
+    };
+    let damaged = |detail: String| Error::broken(0, format!("its trees are damaged: {detail}"));
+    let (root, tree) = read().map_err(|error| damaged(error.to_string()))?;
+    let root = ThreadId::parse(&root).map_err(|error| damaged(error.to_string()))?;
+    Ok(Tree { root, ..tree })
+}

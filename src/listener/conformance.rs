@@ -1,0 +1,250 @@
+//! The conformance kit for listener authors: goes through docs/PROTOCOL.md with a program,
+//! over the same process host that an organism uses.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::bus::process::{Options, Policy, ProcessHost};
+use crate::bus::{Delivery, Host as _, Outcome, Sink};
+use crate::clock::Time;
+use crate::envelope::{Failure, Kind, Message, Payload};
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::limits;
+
+/// How long a listener that has nothing to say is listened to: while it starts, and after an
+/// answer.
+const QUIET_AT_START: Duration = Duration::from_secs(1);
+const QUIET: Duration = Duration::from_millis(300);
+
+/// A payload to try a listener with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub name: PayloadName,
+    /// One element.
+    pub payload: String,
+}
+
+/// Says what is wrong with one payload of an answer, if anything is.
+pub type Judge<'a> = &'a dyn Fn(&str) -> Result<(), String>;
+
+/// One line of the checklist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// What a listener should do, such as `answers {urn:x}add`.
+    pub claim: String,
+    /// What was seen instead, with the section of docs/PROTOCOL.md that asks for more.
+    pub verdict: Result<(), String>,
+}
+
+/// Tries `command` with every request, in order; `report` hears of each check as it is done.
+/// Stops early when nothing more can be learnt. True when all went well and something was asked.
+pub async fn run(
+    command: Vec<String>,
+    requests: &[Request],
+    patience: Duration,
+    judge: Judge<'_>,
+    report: &mut dyn FnMut(&Check),
+) -> bool {
+    let mut trial = Trial::start(command, patience);
+    let mut good = true;
+    let mut done = |claim: String, verdict: Result<(), String>| {
+        let is_good = verdict.is_ok();
+        good &= is_good;
+        report(&Check { claim, verdict });
+        is_good
+    };
+    if !done("starts, and is quiet until it is asked (2)".to_owned(), trial.quiet(QUIET_AT_START).await) {
+        return false;
+    }
+    let mut answerable = None;
+    for request in requests {
+        let answered = trial.answered(request, judge).await;
+        if done(format!("answers {} (4)", request.name), answered) {
+            answerable = answerable.or(Some(request));
+        } else {
+            trial.again();
+        }
+    }
+    // The rest can only be tried with a request that is answered.
+    let Some(request) = answerable else { return false };
+    done("answers two requests in a row (2)".to_owned(), trial.twice(request, judge).await);
+    trial.again();
+    done("is quiet after its answer (2)".to_owned(), trial.quiet_after(request, judge).await);
+    trial.again();
+    done("goes on after a cancel (6)".to_owned(), trial.cancelled(request, judge).await);
+    trial.again();
+    done("ends when its input is closed (8)".to_owned(), trial.ended(request, judge).await);
+    good
+}
+
+/// What a host reports, in the order of its coming.
+#[derive(Debug)]
+enum Heard {
+    Ended(Result<Outcome, Failure>),
+    Heartbeat,
+    Left(String),
+}
+
+struct Ear(mpsc::UnboundedSender<Heard>);
+
+impl Ear {
+    fn hear(&self, heard: Heard) {
+        // When the trial is over nobody is interested any more.
+        let _ = self.0.send(heard);
+    }
+}
+
+impl Sink for Ear {
+    fn ended(&self, _: &ListenerName, _: CallId, _: Attempt, result: Result<Outcome, Failure>) {
+        self.hear(Heard::Ended(result));
+    }
+
+    fn heartbeat(&self, _: &ListenerName, _: CallId, _: Attempt) {
+        self.hear(Heard::Heartbeat);
+    }
+
+    fn joined(&self, _: &ListenerName, _: &str) {}
+
+    fn left(&self, _: &ListenerName, detail: &str) {
+        self.hear(Heard::Left(detail.to_owned()));
+    }
+}
+
+/// One process under test: it is not restarted, so that its end is noticed.
+struct Trial {
+    command: Vec<String>,
+    patience: Duration,
+    host: ProcessHost,
+    heard: mpsc::UnboundedReceiver<Heard>,
+    attempts: u32,
+}
+
+impl Trial {
+    fn start(command: Vec<String>, patience: Duration) -> Self {
+        let (host, heard) = host(command.clone());
+        Self { command, patience, host, heard, attempts: 0 }
+    }
+
+    /// Kills the process and starts another.
+    fn again(&mut self) {
+        (self.host, self.heard) = host(self.command.clone());
+    }
+
+    async fn quiet(&mut self, length: Duration) -> Result<(), String> {
+        match timeout(length, self.heard.recv()).await {
+            Err(_) => Ok(()),
+            Ok(Some(Heard::Left(why))) => Err(why),
+            Ok(other) => Err(format!("reported {other:?} without having been asked")),
+        }
+    }
+
+    fn deliver(&mut self, request: &Request) -> (CallId, Attempt) {
+        self.attempts += 1;
+        let attempt = Attempt { epoch: 1, n: self.attempts };
+        let delivery = delivery(request, attempt, self.patience);
+        let call = delivery.call;
+        self.host.deliver(delivery);
+        (call, attempt)
+    }
+
+    /// Waits for the end of a delivery; a heartbeat gives it more time.
+    async fn outcome(&mut self) -> Result<Outcome, String> {
+        loop {
+            match timeout(self.patience, self.heard.recv()).await {
+                Err(_) => return Err(format!("no answer within {:?}", self.patience)),
+                Ok(Some(Heard::Heartbeat)) => {}
+                Ok(Some(Heard::Ended(ended))) => return ended.map_err(|e| e.to_string()),
+                Ok(Some(Heard::Left(why))) => return Err(why),
+                Ok(None) => return Err("the host is gone".to_owned()),
+            }
+        }
+    }
+
+    async fn answered(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
+        self.deliver(request);
+        let outcome = self.outcome().await?;
+        for payload in outcome.payloads {
+            let text = String::from_utf8(payload).map_err(|e| format!("is not UTF-8: {e}"))?;
+            judge(&text).map_err(|why| format!("{why}: {}", shortened(&text)))?;
+        }
+        Ok(())
+    }
+
+    async fn twice(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
+        self.answered(request, judge).await.map_err(|why| format!("the first: {why}"))?;
+        self.answered(request, judge).await.map_err(|why| format!("the second: {why}"))
+    }
+
+    async fn quiet_after(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
+        self.answered(request, judge).await?;
+        self.quiet(QUIET).await
+    }
+
+    /// An answer first, so that the process is surely up and the request not cancelled before it
+    /// is handed over.
+    async fn cancelled(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
+        self.answered(request, judge).await?;
+        let (call, attempt) = self.deliver(request);
+        self.host.cancel(call, attempt);
+        self.outcome().await?;
+        self.answered(request, judge).await.map_err(|why| format!("the next request: {why}"))
+    }
+
+    /// An answer first, so that the process is surely up when its input is closed.
+    async fn ended(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
+        self.answered(request, judge).await?;
+        let begun = Instant::now();
+        self.host.drain().await;
+        let grace = limits::EXIT_GRACE;
+        if begun.elapsed() < grace {
+            return Ok(());
+        }
+        Err(format!("still there after {grace:?}, and was killed"))
+    }
+}
+
+fn host(command: Vec<String>) -> (ProcessHost, mpsc::UnboundedReceiver<Heard>) {
+    let (sender, heard) = mpsc::unbounded_channel();
+    let mut options = Options::new(tested(), command);
+    options.restarts = Policy { max: 0, ..Policy::default() };
+    let host = ProcessHost::start(options, Arc::new(Ear(sender)), &Handle::current());
+    (host, heard)
+}
+
+fn tested() -> ListenerName {
+    ListenerName::parse("listener-under-test").expect("the name is a good one")
+}
+
+fn delivery(request: &Request, attempt: Attempt, timeout: Duration) -> Delivery {
+    let (listener, thread) = (tested(), ThreadId::organism());
+    let id = MessageId(Uuid::now_v7());
+    let message = Message {
+        id,
+        kind: Kind::Call,
+        from: ListenerName::core(),
+        to: listener.clone(),
+        thread: thread.clone(),
+        seq: attempt.n.into(),
+        cause: None,
+        call: Some(CallId(id)),
+        time: Time::now(),
+        name: request.name.clone(),
+        payload: Payload::new(request.payload.as_str()),
+    };
+    let messages = vec![Arc::new(message)];
+    let (call, position) = (CallId(id), Position(1));
+    Delivery { listener, call, thread, attempt, messages, fresh: 1, position, timeout }
+}
+
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}

@@ -1,0 +1,44 @@
+//! What stands in and between tags: text, attribute values, comments.
+
+use super::tag::Attribute;
+use super::{Violation, reference};
+
+/// Text between tags: references that can be read, and no `]]>`.
+pub(super) fn character_data(text: &str, start: usize) -> Result<(), Violation> {
+    for at in memchr::memchr2_iter(b'&', b']', text.as_bytes()) {
+        let rest = text.get(at..).unwrap_or_default();
+        if rest.starts_with('&') {
+            reference::read(rest, start + at)?;
+        } else if rest.starts_with("]]>") {
+            return Err(Violation::form(start + at, "`]]>` in text; write `]]&gt;`"));
+        }
+    }
+    Ok(())
+}
+
+/// An attribute's value: references that can be read, and no `<`.
+pub(super) fn attribute_value(attribute: &Attribute<'_>) -> Result<(), Violation> {
+    for at in memchr::memchr2_iter(b'&', b'<', attribute.value.as_bytes()) {
+        let rest = attribute.value.get(at..).unwrap_or_default();
+        let offset = attribute.value_offset + at;
+        if rest.starts_with('<') {
+            return Err(Violation::form(offset, "`<` in an attribute value; write `&lt;`"));
+        }
+        reference::read(rest, offset)?;
+    }
+    Ok(())
+}
+
+/// A comment with its delimiters: `--` may stand only at its ends.
+pub(super) fn comment(comment: &str, start: usize) -> Result<(), Violation> {
+    let inside = comment.len().checked_sub(3).and_then(|end| comment.get(4..end));
+    let inside = inside.unwrap_or_default();
+    let mut dashes = memchr::memchr_iter(b'-', inside.as_bytes());
+    match dashes.find(|at| inside.as_bytes().get(at + 1) == Some(&b'-')) {
+        Some(at) => Err(Violation::form(start + 4 + at, "`--` inside a comment")),
+        None if inside.ends_with('-') => {
+            Err(Violation::form(start + comment.len() - 4, "`--` inside a comment"))
+        }
+        None => Ok(()),
+    }
+}

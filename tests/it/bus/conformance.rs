@@ -1,0 +1,106 @@
+//! `organism listener test`, run as an author would.
+
+use std::process::Command;
+
+use super::ear::{repository, script};
+
+/// Runs the kit; gives the exit code, the checklist and what was said beside it.
+fn test(arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+    command.args(["listener", "test"]).args(arguments).current_dir(repository());
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+const SCHEMA: &str = "listeners/shell-echo/schema/shell-echo.xsd";
+
+fn request() -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let say = "<say xmlns=\"https://xml-pipeline.org/ns/shell-echo/v1\"><text>hi</text></say>";
+    std::fs::write(file.path(), say).unwrap();
+    file
+}
+
+#[test]
+fn the_shell_listener_keeps_to_the_protocol() {
+    let program = "listeners/shell-echo/shell-echo";
+    let arguments = ["--schema", SCHEMA, "--accepts", "say", "--replies", "echo", program];
+    let (code, checklist, talk) = test(&arguments);
+    assert_eq!(code, 0, "{checklist}{talk}");
+    expect_test::expect![[r#"
+        ok    starts, and is quiet until it is asked (2)
+        ok    answers {https://xml-pipeline.org/ns/shell-echo/v1}say (4)
+        ok    answers two requests in a row (2)
+        ok    is quiet after its answer (2)
+        ok    goes on after a cancel (6)
+        ok    ends when its input is closed (8)
+    "#]]
+    .assert_eq(&checklist.replace("  ok", "ok"));
+    assert!(talk.starts_with("6 of 6 checks passed"), "{talk}");
+}
+
+#[test]
+fn each_breach_fails_its_own_check() {
+    let cases: &[(&[&str], &str)] = &[
+        // Seen at once, or when the true answer follows, as fast as the machine is.
+        (&["python3", "rude.py", "speaks-first"], ""),
+        (&["python3", "rude.py", "half"], "answers {https"),
+        (&["python3", "rude.py", "exit"], "answers {https"),
+        (&["python3", "rude.py", "not-xml"], "answers {https"),
+        (&["python3", "rude.py", "twice"], "answers two requests in a row"),
+        (&["python3", "rude.py", "stays"], "ends when its input is closed"),
+        (&["cat"], "answers {https"),
+        (&["no-such-program"], "starts, and is quiet until it is asked"),
+    ];
+    let request = request();
+    let payload = request.path().to_str().unwrap();
+    let rude = script("rude.py");
+    for (command, claim) in cases {
+        let words =
+            command.iter().map(|word| if *word == "rude.py" { rude.as_str() } else { word });
+        let arguments: Vec<_> = ["--payload", payload, "--"].into_iter().chain(words).collect();
+        let (code, checklist, talk) = test(&arguments);
+        assert_eq!(code, 1, "{command:?}: {checklist}{talk}");
+        let failed = checklist.lines().find_map(|line| line.strip_prefix("  FAIL  "));
+        assert!(failed.is_some_and(|line| line.starts_with(claim)), "{command:?}: {checklist}");
+    }
+}
+
+#[test]
+fn an_answer_is_held_to_its_schema_and_to_the_replies() {
+    let request = request();
+    let payload = request.path().to_str().unwrap();
+    let echo = "listeners/shell-echo/shell-echo";
+    let wrong = r#"while read -rd '' f; do printf '<echo xmlns="https://xml-pipeline.org/ns/shell-echo/v1"/>\0'; done"#;
+    let cases: &[(&[&str], &str)] = &[
+        (&["--replies", "say", echo], "echo is not among its replies"),
+        (&["--", "bash", "-c", wrong], "schema-"),
+    ];
+    for (rest, why) in cases {
+        let arguments: Vec<_> =
+            ["--schema", SCHEMA, "--payload", payload].iter().chain(*rest).copied().collect();
+        let (code, checklist, talk) = test(&arguments);
+        assert_eq!(code, 1, "{rest:?}: {checklist}{talk}");
+        assert!(checklist.contains(why), "{rest:?}: {checklist}{talk}");
+    }
+}
+
+#[test]
+fn what_cannot_be_tried_is_said_with_its_exit_code() {
+    let broken = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(broken.path(), "<say>").unwrap();
+    let broken = broken.path().to_str().unwrap();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["cat"], 2, "--payload FILE"),
+        (&["--payload", broken, "cat"], 65, "not closed"),
+        (&["--schema", "Cargo.toml", "--accepts", "say", "cat"], 78, "Cargo.toml"),
+        (&["--schema", SCHEMA, "--accepts", "sing", "cat"], 2, "no schema defines sing"),
+        (&["--payload", "no-such-file", "cat"], 2, "no-such-file"),
+    ];
+    for (arguments, expected, why) in cases {
+        let (code, checklist, talk) = test(arguments);
+        assert_eq!(code, *expected, "{arguments:?}: {checklist}{talk}");
+        assert!(talk.contains(why), "{arguments:?}: {talk}");
+    }
+}

@@ -1,0 +1,215 @@
+//! The Rust kit and the shell listener, spoken to as a host would.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+
+use organism::bus::process::{Options, ProcessHost};
+use organism::envelope::Kind;
+use organism::ids::PayloadName;
+use organism::listener::{IntoReply as _, Listener, Payload, Reply, Request};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+
+use super::ear::{Ear, name, repository};
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Add {
+    #[serde(rename = "@note", default, skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+    n: Vec<i64>,
+}
+
+impl Payload for Add {
+    const NAMESPACE: &'static str = "urn:calc";
+    const NAME: &'static str = "add";
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Sum {
+    #[serde(rename = "$text")]
+    total: i64,
+}
+
+impl Payload for Sum {
+    const NAMESPACE: &'static str = "urn:calc";
+    const NAME: &'static str = "sum";
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Plain {
+    text: String,
+}
+
+impl Payload for Plain {
+    const NAMESPACE: &'static str = "urn:a&b";
+    const NAME: &'static str = "plain";
+    const QUALIFIED: bool = false;
+}
+
+/// A listener on a thread, with the other ends of its pipes.
+struct Served {
+    input: UnixStream,
+    output: UnixStream,
+    thread: JoinHandle<Result<(), String>>,
+}
+
+impl Served {
+    fn start(make: impl FnOnce() -> Listener + Send + 'static) -> Self {
+        let (input, theirs_in) = UnixStream::pair().unwrap();
+        let (output, theirs_out) = UnixStream::pair().unwrap();
+        let thread =
+            std::thread::spawn(move || make().serve_on(theirs_in.into(), theirs_out.into()));
+        Self { input, output, thread }
+    }
+
+    fn say(&mut self, frame: &str) {
+        self.input.write_all(frame.as_bytes()).unwrap();
+        self.input.write_all(b"\0").unwrap();
+    }
+
+    fn hear(&mut self) -> String {
+        let mut frame = Vec::new();
+        let mut byte = [0];
+        loop {
+            self.output.read_exact(&mut byte).unwrap();
+            match byte {
+                [0] => return String::from_utf8(frame).unwrap(),
+                [other] => frame.push(other),
+            }
+        }
+    }
+
+    fn end(self) -> Result<(), String> {
+        drop(self.input);
+        self.thread.join().unwrap()
+    }
+}
+
+const CALL: &str = "00000000-0000-0000-0000-000000000001";
+
+fn delivery(payloads: &[&str]) -> String {
+    let messages: String = payloads
+        .iter()
+        .enumerate()
+        .map(|(index, payload)| {
+            format!(
+                "<e:message id=\"{CALL}\" kind=\"call\" seq=\"{}\" new=\"true\"><e:meta>\
+                 <e:from>tester</e:from><e:to>calc</e:to><e:thread>sess-k3v9t2m8</e:thread>\
+                 <e:time>2026-11-20T10:00:00Z</e:time></e:meta>{payload}</e:message>",
+                index + 1
+            )
+        })
+        .collect();
+    format!(
+        "<e:delivery xmlns:e=\"https://xml-pipeline.org/ns/envelope/v1\" call=\"{CALL}\" \
+         attempt=\"2.1\" listener=\"calc\" thread=\"sess-k3v9t2m8\" timeout=\"PT1.5S\">\
+         {messages}</e:delivery>"
+    )
+}
+
+fn calculator() -> Listener {
+    Listener::new()
+        .on(|add: Add, _: &Request| {
+            let total = add.n.iter().try_fold(0_i64, |sum, n| sum.checked_add(*n));
+            total.map(|total| Sum { total }).ok_or("too much to add")
+        })
+        .on(|plain: Plain, _: &Request| Ok::<_, String>(plain))
+        .otherwise(|request: &Request| {
+            let names: Vec<_> = request.messages.iter().map(|m| m.name.to_string()).collect();
+            Ok::<_, String>(Reply::raw(format!(
+                "<saw>{} {} {:?}</saw>",
+                names.join(" "),
+                request.attempt,
+                request.timeout
+            )))
+        })
+}
+
+#[test]
+fn a_typed_handler_answers_a_typed_payload() {
+    let mut served = Served::start(calculator);
+    served
+        .say(&delivery(&["<c:add xmlns:c=\"urn:calc\" note='x'><c:n>2</c:n><c:n>3</c:n></c:add>"]));
+    assert_eq!(served.hear(), "<sum xmlns=\"urn:calc\">5</sum>");
+    served.say(&delivery(&["<add xmlns=\"urn:calc\"><n>20</n></add>"]));
+    assert_eq!(served.hear(), "<sum xmlns=\"urn:calc\">20</sum>");
+    assert_eq!(served.end(), Ok(()));
+}
+
+#[test]
+fn payloads_reach_a_handler_by_name_and_byte_for_byte() {
+    let mut served = Served::start(calculator);
+    let odd =
+        "<p:plain xmlns:p=\"urn:a&amp;b\"><text>1 &lt; 2 &amp; <![CDATA[<3]]></text></p:plain>";
+    served.say(&delivery(&[odd]));
+    assert_eq!(
+        served.hear(),
+        "<p:plain xmlns:p=\"urn:a&amp;b\"><text>1 &lt; 2 &amp; &lt;3</text></p:plain>"
+    );
+    served.say(&delivery(&["<q/>", "<r xmlns=\"urn:x\"> <r/> </r>"]));
+    assert_eq!(served.hear(), "<saw>q {urn:x}r 2.1 1.5s</saw>");
+    assert_eq!(served.end(), Ok(()));
+}
+
+#[test]
+fn an_error_of_a_handler_ends_the_listener_with_its_reason() {
+    let mut served = Served::start(calculator);
+    served.say(&delivery(&[&format!("<add xmlns=\"urn:calc\"><n>{}</n><n>1</n></add>", i64::MAX)]));
+    assert_eq!(served.end(), Err("{urn:calc}add: too much to add".to_owned()));
+    let mut served = Served::start(calculator);
+    served.say(&delivery(&["<add xmlns=\"urn:calc\"><n>two</n></add>"]));
+    let reason = served.end().unwrap_err();
+    assert!(
+        reason.starts_with("{urn:calc}add: {urn:calc}add does not have the fields"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_cancel_is_seen_while_the_handler_works_and_skipped_after() {
+    let mut served = Served::start(|| {
+        Listener::new().otherwise(|request: &Request| {
+            request.heartbeat().map_err(|e| e.to_string())?;
+            while !request.is_cancelled() {
+                std::thread::yield_now();
+            }
+            Ok::<_, String>(())
+        })
+    });
+    let cancel = format!("<cancel call=\"{CALL}\"/>");
+    for _ in 0..2 {
+        served.say(&delivery(&["<q/>"]));
+        assert_eq!(served.hear(), "<heartbeat/>");
+        served.say("<cancel call=\"another\"/>");
+        served.say(&cancel);
+        assert_eq!(served.hear(), "");
+        served.say(&cancel);
+    }
+    assert_eq!(served.end(), Ok(()));
+}
+
+#[test]
+fn several_payloads_of_one_type_are_one_answer() {
+    let reply = vec![Sum { total: 1 }, Sum { total: 2 }].into_reply().unwrap();
+    assert_eq!(
+        reply.payloads(),
+        ["<sum xmlns=\"urn:calc\">1</sum>", "<sum xmlns=\"urn:calc\">2</sum>"]
+    );
+    assert_eq!(Sum::payload_name(), PayloadName::new("urn:calc", "sum"));
+    assert_eq!(().into_reply().unwrap().payloads(), [""; 0]);
+}
+
+#[tokio::test]
+async fn the_shell_listener_echoes() {
+    let program = repository().join("listeners/shell-echo/shell-echo");
+    let options = Options::new(name("tested"), vec![program.to_str().unwrap().to_owned()]);
+    let mut ear = Ear::hosting(|sink| {
+        std::sync::Arc::new(ProcessHost::start(options, sink, &Handle::current()))
+    });
+    let said = super::ear::message(1, Kind::Call, "<text>R&amp;D %s \\0 * `id`</text>");
+    ear.deliver(vec![said], 1);
+    let expected = "<echo xmlns=\"https://xml-pipeline.org/ns/shell-echo/v1\">\
+                    <text>R&amp;D %s \\0 * `id`</text></echo>";
+    ear.expect(super::ear::Heard::Answer(1, vec![expected.to_owned()])).await;
+}

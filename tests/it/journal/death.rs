@@ -1,0 +1,119 @@
+//! The process dies at every named place of the journal; what was acknowledged is there after.
+
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use organism::audit;
+use organism::clock::Time;
+use organism::failpoint;
+use organism::ids::Position;
+use organism::journal::sqlite::Journal;
+use tempfile::TempDir;
+
+use super::Place;
+use super::script::Script;
+
+const HOME: &str = "JOURNAL_TEST_HOME";
+const RECORDS: u64 = 6;
+
+#[test]
+#[ignore = "the process that the tests below let die"]
+fn writer() {
+    let home = std::env::var_os(HOME).expect("started by a test");
+    let home = Path::new(&home);
+    let mut journal =
+        Journal::open(&home.join("data"), &home.join("state"), &mut |_| Ok(())).unwrap();
+    let ledger = home.join("ledger");
+    let mut ledger = std::fs::OpenOptions::new().append(true).create(true).open(ledger).unwrap();
+    let mut script = Script::default();
+    for _ in 0..RECORDS {
+        let mut record = script.boot(journal.epoch());
+        // Late enough that each commit brings a checkpoint with it.
+        let apart =
+            organism::limits::CHECKPOINT_INTERVAL * u32::try_from(journal.next().0).unwrap();
+        record.time = record.time.plus(apart);
+        journal.append(&mut [record]).unwrap();
+        writeln!(ledger, "{}", journal.heads().last()).unwrap();
+    }
+    journal.close(Time::now()).unwrap();
+}
+
+/// Runs the writer; true where it died at its failpoint, false where it came to its end.
+fn write(place: &Place, failpoint: &str) -> bool {
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "journal::death::writer", "--ignored", "--quiet"])
+        .env(HOME, place.home.path())
+        .env("ORGANISM_FAILPOINT", failpoint)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success() || status.signal() == Some(6), "{failpoint}: {status}");
+    !status.success()
+}
+
+fn acknowledged(place: &Place) -> u64 {
+    let ledger = std::fs::read_to_string(place.home.path().join("ledger")).unwrap_or_default();
+    ledger.lines().last().map_or(0, |line| line.parse().unwrap())
+}
+
+#[test]
+fn a_death_at_any_place_loses_nothing_acknowledged_and_leaves_a_sound_journal() {
+    for point in failpoint::JOURNAL {
+        for nth in [1, 3] {
+            let place = Place { home: TempDir::new().unwrap() };
+            assert!(!write(&place, "none"));
+            let died = write(&place, &format!("{point}:{nth}"));
+            let once_a_run = matches!(point, "epoch-raised" | "during-recovery");
+            assert_eq!(died, nth == 1 || !once_a_run, "{point}:{nth}");
+            let acknowledged = acknowledged(&place);
+            let mut journal = place.open().unwrap_or_else(|error| panic!("{point}:{nth}: {error}"));
+            let last = journal.heads().last().0;
+            assert!((acknowledged..=acknowledged + 1).contains(&last), "{point}:{nth}: {last}");
+            journal.append(&mut [Script::default().boot(journal.epoch())]).unwrap();
+            let (data, state) = (place.data(), place.state());
+            let report = audit::verify(&data, Some(&state), &mut |_, _| {}).unwrap();
+            assert_eq!(report.broken, None, "{point}:{nth}");
+            assert_eq!(report.records, last + 1);
+        }
+    }
+}
+
+#[test]
+fn dying_during_recovery_again_and_again_changes_nothing() {
+    let place = Place { home: TempDir::new().unwrap() };
+    assert!(!write(&place, "none"));
+    for point in ["during-recovery", "epoch-raised"].repeat(5) {
+        assert!(write(&place, point), "{point}");
+    }
+    let journal = place.open().unwrap();
+    assert_eq!(journal.heads().last(), Position(RECORDS));
+    // Each of the five that got as far as raising it did so once.
+    assert_eq!(journal.epoch(), 7);
+}
+
+#[test]
+fn the_holder_is_named_at_once_while_another_process_writes_and_gone_when_it_dies() {
+    let place = Place { home: TempDir::new().unwrap() };
+    let journal = place.open().unwrap();
+    let begun = std::time::Instant::now();
+    assert!(
+        !Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "journal::death::writer", "--ignored"])
+            .env(HOME, place.home.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap()
+            .success()
+    );
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert_eq!(place.reader().last().unwrap(), Position(0));
+    // The `holder` file of a process that died holds nobody up.
+    drop(journal);
+    std::fs::write(place.data().join("holder"), "process 1 on elsewhere").unwrap();
+    assert!(!write(&place, "none"));
+}

@@ -1,0 +1,171 @@
+//! The intake organism on a thousand invoices: at the gate alone, and as it runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use organism::contract::{Contract, Contracts, Role};
+use organism::ids::{ListenerName, PayloadName};
+use organism::pump::gate::Gate;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{listeners, python, schemas};
+
+const UBL: &str = "urn:oasis:names:specification:ubl:schema:xsd:Invoice-2";
+
+#[test]
+fn an_invoice_with_one_of_everything_is_valid() {
+    let schemas = schemas(&["intake/schema/Invoice.xsd"]);
+    let text = std::fs::read(listeners().join("intake/examples/full.xml")).unwrap();
+    assert_eq!(schemas.validate(&PayloadName::new(UBL, "Invoice"), &text), Ok(()));
+}
+
+/// A line of the manifest.
+#[derive(Deserialize)]
+struct Expected {
+    file: String,
+    expect: String,
+    by: String,
+    reason: String,
+}
+
+/// Writes the documents, and reads what is to become of each.
+fn documents(folder: &Path) -> Vec<Expected> {
+    python("intake", &["make_invoices.py", folder.to_str().unwrap()]);
+    let manifest = std::fs::read_to_string(folder.join("MANIFEST.jsonl")).unwrap();
+    manifest.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn the_gate_refuses_each_broken_invoice_by_the_rule_it_breaks() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = intake_gate();
+    let inbox = ListenerName::parse("inbox").unwrap();
+    let mut wrong = Vec::new();
+    let mut refused = BTreeMap::new();
+    for expected in documents(folder.path()) {
+        let text = std::fs::read(folder.path().join(&expected.file)).unwrap();
+        let verdict = gate.check(&inbox, &text);
+        let by_gate = expected.by.strip_prefix("gate:");
+        if verdict.as_ref().err().map(|refusal| refusal.rule.code()) != by_gate {
+            wrong.push(format!("{}: expected {}, got {verdict:?}", expected.file, expected.by));
+        }
+        if let Err(refusal) = verdict {
+            *refused.entry(refusal.rule.code()).or_insert(0) += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let expected = [
+        ("forbidden", 5),
+        ("not-in-vocabulary", 5),
+        ("not-one-root", 5),
+        ("not-well-formed", 5),
+        ("schema-invalid", 15),
+    ];
+    assert_eq!(refused, BTreeMap::from(expected));
+}
+
+/// As `config/intake.toml` has it for its client.
+fn intake_gate() -> Gate {
+    let name = |text: &str| ListenerName::parse(text).unwrap();
+    let mut inbox = Contract::new(name("inbox"), Role::Client);
+    inbox.peers = vec![name("reception")];
+    let mut reception = Contract::new(name("reception"), Role::Listener);
+    reception.accepts = vec![PayloadName::new(UBL, "Invoice")];
+    let contracts = Contracts::new(vec![inbox, reception]).unwrap();
+    Gate::new(Arc::new(contracts), schemas(&["intake/schema/Invoice.xsd"]))
+}
+
+#[test]
+fn a_thousand_invoices_are_each_booked_or_refused_by_whom_and_for_what_they_should() {
+    let folder = tempfile::tempdir().unwrap();
+    let invoices = folder.path().join("invoices");
+    let expected = documents(&invoices);
+    let output = Command::new(env!("CARGO_BIN_EXE_organism"))
+        .args(["send", "--config", "config/intake.toml", "--json", "--each"])
+        .arg(&invoices)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("XDG_DATA_HOME", folder.path().join("data"))
+        .env("XDG_STATE_HOME", folder.path().join("state"))
+        .env("INTAKE_DATA", folder.path().join("books"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("1000 sent: 965 done, 35 refused, 0 failed"), "{told}");
+
+    let became = became(&String::from_utf8(output.stdout).unwrap());
+    let wrong: Vec<_> = expected
+        .iter()
+        .map(|e| (&e.file, [&e.expect, &e.by, &e.reason].map(String::clone)))
+        .filter(|(file, outcome)| became.get(*file) != Some(outcome))
+        .map(|(file, outcome)| format!("{file}: expected {outcome:?}, got {:?}", became.get(file)))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    books_agree_with_the_journal(folder.path());
+}
+
+/// For each file what became of it, by whom and why, in the words of the manifest.
+fn became(lines: &str) -> BTreeMap<String, [String; 3]> {
+    let mut became = BTreeMap::new();
+    for line in lines.lines() {
+        let sent: Value = serde_json::from_str(line).unwrap();
+        let outcome = match sent["sent"].as_str().unwrap() {
+            "refused" => {
+                let rule = sent["refusal"]["rule"].as_str().unwrap();
+                assert_ne!(sent["refusal"]["message"], "", "{line}");
+                ["refused".to_owned(), format!("gate:{rule}"), rule.to_owned()]
+            }
+            "result" => answered(sent["replies"][0]["payload"].as_str().unwrap()),
+            _ => continue,
+        };
+        let file = sent["file"].as_str().unwrap().to_owned();
+        assert_eq!(became.insert(file, outcome), None, "two results: {line}");
+    }
+    became
+}
+
+fn answered(reply: &str) -> [String; 3] {
+    if reply.starts_with("<invoice-accepted ") {
+        return ["handled", "listener:ledger", "booked"].map(str::to_owned);
+    }
+    let reason = text_of(reply, "reason");
+    assert!(reason.ends_with('.') && reason.contains(' '), "no sentence: {reply}");
+    let by = format!("listener:{}", text_of(reply, "by"));
+    ["refused".to_owned(), by, text_of(reply, "code").to_owned()]
+}
+
+fn text_of<'a>(payload: &'a str, element: &str) -> &'a str {
+    let (_, rest) = payload.split_once(&format!("<{element}>")).unwrap();
+    rest.split_once("</").unwrap().0
+}
+
+/// What the listeners wrote down is what the journal says they answered, no more and no less.
+fn books_agree_with_the_journal(folder: &Path) {
+    let journal = folder.join("data/organism/intake/journal.db");
+    let journal = rusqlite::Connection::open(journal).unwrap();
+    let ids = |name: &str| -> BTreeSet<String> {
+        let query = "SELECT id FROM message WHERE kind = 'call' AND name LIKE '%}' || ?1";
+        let mut query = journal.prepare(query).unwrap();
+        query.query_map([name], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    };
+    let count = |query: &str| journal.query_row(query, [], |row| row.get::<_, i64>(0)).unwrap();
+    let rejected = messages(&folder.join("books/rejects.jsonl"));
+    let booked = messages(&folder.join("books/ledger.jsonl"));
+    assert_eq!((booked.len(), rejected.len()), (950, 15));
+    assert_eq!(rejected, ids("rejection"));
+    let not_booked: BTreeSet<_> = ids("booking").difference(&booked).cloned().collect();
+    assert_eq!(not_booked.len(), 5, "only the duplicates were asked for and not booked");
+    assert!(booked.is_subset(&ids("booking")));
+    assert_eq!(count("SELECT count(*) FROM refusal"), 35);
+    assert_eq!(count("SELECT count(*) FROM message WHERE disposition IS NULL"), 0);
+}
+
+/// The messages that the entries of a book were made for.
+fn messages(book: &Path) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(book).unwrap();
+    let entry = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+    text.lines().map(|line| entry(line)["message"].as_str().unwrap().to_owned()).collect()
+}

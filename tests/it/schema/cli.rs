@@ -1,0 +1,107 @@
+//! `organism schema`.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use super::data;
+
+fn organism(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_organism"))
+        .arg("schema")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn path(name: &str) -> String {
+    data(name).display().to_string()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn validate_tells_with_its_exit_code() {
+    let (schema, text) = (path("bench/task.xsd"), path("bench/task.xml"));
+    let output = organism(&["validate", &schema, &text], "");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stdout(&output), format!("{text}: valid\n"));
+
+    let output = organism(&["validate", "--json", &schema, &path("xsd/search.xsd")], "");
+    assert_eq!(output.status.code(), Some(65));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["verdict"], &answer["code"]), (&"invalid".into(), &"schema-root".into()));
+
+    let bad = path("xsd/hostile/import_http.xsd");
+    let output = organism(&["validate", &bad, &text], "");
+    assert_eq!(output.status.code(), Some(78));
+    assert_eq!(stdout(&output), "");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(&format!("{bad}:1:125: schema-import-outside: ")), "{said}");
+}
+
+#[test]
+fn a_batch_answers_every_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
+    let malformed = put("malformed.xml", "<task>\n</tusk>");
+    let invalid = put("invalid.xml", "<task xmlns='urn:bench:relay:1'>\n<id>x</id></task>");
+    let line = |id: &str, schema: &str, instance: &str| {
+        let line = serde_json::json!({"id": id, "schema": path(schema), "instance": instance});
+        format!("{line}\n")
+    };
+    let input = [
+        line("good", "bench/task.xsd", &path("bench/task.xml")),
+        line("malformed", "bench/task.xsd", &malformed),
+        line("invalid", "bench/task.xsd", &invalid),
+        line("refused", "xsd/hostile/group_bomb.xsd", &invalid),
+        "{\"id\": 7, \"schema\": 1}\n".to_owned(),
+        "rubbish\n\n".to_owned(),
+        line("absent", "bench/task.xsd", "absent.xml"),
+        line("again", "bench/task.xsd", &path("bench/task.xml")),
+    ];
+    let output = organism(&["validate", "--batch"], &input.concat());
+    assert_eq!(output.status.code(), Some(0));
+    let answers: Vec<serde_json::Value> =
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let short: Vec<String> = answers
+        .iter()
+        .map(|a| format!("{} {} {} {}", a["id"], a["verdict"], a["code"], a["line"]))
+        .collect();
+    let expected = [
+        r#""good" "valid" null null"#,
+        r#""malformed" "malformed" "not-well-formed" 2"#,
+        r#""invalid" "invalid" "schema-pattern" 2"#,
+        r#""refused" "schema-refused" "schema-too-complex" 1"#,
+        r#"7 "error" "bad-line" null"#,
+        r#"null "error" "bad-line" null"#,
+        r#""absent" "error" "unreadable" null"#,
+        r#""again" "valid" null null"#,
+    ];
+    assert_eq!(short, expected);
+    assert_eq!(answers[2]["path"], "/task/id");
+}
+
+#[test]
+fn describe_example_and_json_write_to_stdout() {
+    let schema = path("xsd/search.xsd");
+    let output = organism(&["describe", &schema, "search"], "");
+    assert!(stdout(&output).starts_with("search: Searches the code.\n"), "{}", stdout(&output));
+    let output = organism(&["example", &schema], "");
+    assert!(stdout(&output).starts_with("<search xmlns=\"urn:t:search\">"));
+    let output = organism(&["json", &schema, "{urn:t:search}search"], "");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["required"], serde_json::json!(["query"]));
+    let output = organism(&["describe", &schema, "serach"], "");
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -1,0 +1,234 @@
+//! What is derived from a schema: names, descriptions, examples, JSON Schemas, shapes.
+
+use expect_test::expect;
+use organism::ids::PayloadName;
+use organism::schema::Schemas;
+use organism::xml::shape::{Content, Shapes};
+
+use super::{GOOD, data, loaded, name};
+
+// T9
+#[test]
+fn every_example_is_valid() {
+    let mut count = 0;
+    for file in GOOD {
+        let schemas = loaded(file);
+        for name in schemas.names() {
+            let example = schemas.example(name).unwrap_or_else(|| panic!("no example of {name}"));
+            assert_eq!(schemas.validate(name, example.as_bytes()), Ok(()), "{example}");
+            count += 1;
+        }
+    }
+    assert!(count >= 20, "{count}");
+}
+
+#[test]
+fn an_example_shows_optional_parts_and_what_the_author_offers() {
+    let schemas = loaded("xsd/search.xsd");
+    let example = schemas.example(&name(&schemas, "search")).unwrap();
+    expect![[r#"
+        <search xmlns="urn:t:search">
+          <query>fn main</query>
+          <path>path</path>
+          <allow_tests>false</allow_tests>
+          <limit>5</limit>
+        </search>"#]]
+    .assert_eq(&example);
+}
+
+#[test]
+fn unqualified_children_do_not_inherit_a_default_namespace() {
+    let schemas = loaded("xsd/unqualified.xsd");
+    let example = schemas.example(&name(&schemas, "add")).unwrap();
+    expect![[r#"
+        <n1:add xmlns:n1="urn:t:unqualified">
+          <a>1</a>
+          <b>1</b>
+          <n1:unit>unit</n1:unit>
+        </n1:add>"#]]
+    .assert_eq(&example);
+}
+
+// T9
+#[test]
+fn a_description_has_types_needs_and_docs() {
+    let shown = |file: &str, local: &str| {
+        let schemas = loaded(file);
+        schemas.describe(&name(&schemas, local)).to_string()
+    };
+    expect![[r#"
+        search: Searches the code.
+          - query: text, required. What to look for.
+          - path: text, optional
+          - allow_tests: true or false, optional, default false
+          - limit: whole number (5 to 50), optional
+    "#]]
+    .assert_eq(&shown("xsd/search.xsd", "search"));
+    expect![[r#"
+        payment
+          - card: empty, alternative
+            - number: text (matching \d{4}(-\d{4}){3}), required, attribute
+          - iban: text, alternative
+          - bic: text, alternative
+          - amount: number (more than 0, at most 2 decimals), required
+    "#]]
+    .assert_eq(&shown("xsd/choice.xsd", "payment"));
+    expect![[r#"
+        tree
+          - depth: whole number from 0, required, attribute
+          - branch: elements, alternative, may repeat
+            - depth: whole number from 0, required, attribute
+            - branch: elements, alternative, may repeat
+            - leaf: whole number, alternative
+          - leaf: whole number, alternative
+    "#]]
+    .assert_eq(&shown("xsd/recursive.xsd", "tree"));
+    expect![[r#"
+        zoo
+          - animal: elements, required
+            - age: whole number from 0, optional, attribute
+            - name: text, required
+          - puppy: elements, required
+            - chip: hexadecimal digits, required, attribute
+            - name: text, required
+            - breed: text, required, default pug
+          - keeper: text, required, may repeat
+    "#]]
+    .assert_eq(&shown("xsd/derived.xsd", "zoo"));
+    expect![[r#"
+        sizes
+          content: list, separated by blanks, of whole number (at least 10) or one of small, large (at least 2 items)
+          - tags: list, separated by blanks, of NMTOKEN, optional, attribute
+          - kind: text, optional, attribute, default eu
+    "#]]
+    .assert_eq(&shown("xsd/union.xsd", "sizes"));
+}
+
+#[test]
+fn a_json_schema_has_the_same_parameters() {
+    let schemas = loaded("xsd/search.xsd");
+    let json = schemas.json(&name(&schemas, "search"));
+    expect![[r#"{"type":"object","properties":{"query":{"type":"string","description":"What to look for."},"path":{"type":"string"},"allow_tests":{"type":"boolean","default":false},"limit":{"type":"integer","minimum":5,"maximum":50}},"required":["query"],"additionalProperties":false,"description":"Searches the code."}"#]].assert_eq(&serde_json::to_string(&json).unwrap());
+    let schemas = loaded("xsd/recursive.xsd");
+    let json = schemas.json(&name(&schemas, "tree"));
+    expect![[r#"{"type":"object","properties":{"branch":{"type":"array","items":{"type":"object","properties":{"branch":{"type":"array","items":{"type":"object"}},"leaf":{"type":"integer"},"depth":{"type":"integer","minimum":0}},"required":["depth"],"additionalProperties":false}},"leaf":{"type":"integer"},"depth":{"type":"integer","minimum":0}},"required":["depth"],"additionalProperties":false}"#]].assert_eq(&serde_json::to_string(&json).unwrap());
+    for file in GOOD {
+        let schemas = loaded(file);
+        for name in schemas.names() {
+            assert_eq!(schemas.json(name)["type"], "object", "{name}");
+        }
+    }
+}
+
+/// A shape as text, two levels deep.
+fn shape(file: &str, local: &str) -> String {
+    let schemas = loaded(file);
+    let mut shapes = Shapes::default();
+    let root = schemas.shape(&name(&schemas, local), &mut shapes).unwrap();
+    let mut out = String::new();
+    for shape in &shapes.nodes {
+        let content = match &shape.content {
+            Content::Text => "text".to_owned(),
+            Content::Any => "any".to_owned(),
+            Content::Elements(ids) => {
+                let names = ids.iter().map(|id| shapes.get(*id).unwrap().name.local.to_string());
+                names.collect::<Vec<_>>().join(",")
+            }
+        };
+        let namespace = shape.name.namespace.as_deref().unwrap_or("-");
+        let attributes: Vec<&str> = shape.attributes.iter().map(|a| &*a.local).collect();
+        out += &format!("{namespace} {} [{}] {content}\n", shape.name.local, attributes.join(","));
+    }
+    assert_eq!(root.0, 0);
+    out
+}
+
+#[test]
+fn a_shape_tells_text_from_elements_and_ends_on_recursion() {
+    expect![[r#"
+        urn:t:search search [] query,path,allow_tests,limit
+        urn:t:search query [] text
+        urn:t:search path [] text
+        urn:t:search allow_tests [] text
+        urn:t:search limit [] text
+    "#]]
+    .assert_eq(&shape("xsd/search.xsd", "search"));
+    expect![[r#"
+        urn:t:tree tree [depth] branch,leaf
+        urn:t:tree branch [depth] branch,leaf
+        urn:t:tree leaf [] text
+    "#]]
+    .assert_eq(&shape("xsd/recursive.xsd", "tree"));
+    expect![[r#"
+        urn:t:unqualified add [] a,b,unit
+        - a [] text
+        - b [] text
+        urn:t:unqualified unit [] text
+    "#]]
+    .assert_eq(&shape("xsd/unqualified.xsd", "add"));
+    expect![[r#"
+        urn:t:shapes drawing [] circle
+        urn:t:shapes circle [id,r] 
+    "#]]
+    .assert_eq(&shape("xsd/substitution.xsd", "drawing"));
+    expect![[r#"
+        urn:t:mixed note [lang] any
+    "#]]
+    .assert_eq(&shape("xsd/mixed.xsd", "note"));
+    expect![[r#"
+        urn:t:mixed body [path] text
+    "#]]
+    .assert_eq(&shape("xsd/mixed.xsd", "body"));
+    expect![[r#"
+        urn:t:mixed open [] any
+    "#]]
+    .assert_eq(&shape("xsd/mixed.xsd", "open"));
+    expect![[r#"
+        urn:t:mixed ping [] 
+    "#]]
+    .assert_eq(&shape("xsd/mixed.xsd", "ping"));
+}
+
+#[test]
+fn names_are_the_global_elements_that_can_stand_for_themselves() {
+    let names = |file: &str| {
+        let names: Vec<String> = loaded(file).names().map(ToString::to_string).collect();
+        names.join(" ")
+    };
+    assert_eq!(names("xsd/substitution.xsd"), "{urn:t:shapes}circle {urn:t:shapes}drawing");
+    assert_eq!(names("xsd/chameleon.xsd"), "{urn:t:chameleon}basket {urn:t:chameleon}total");
+    assert_eq!(names("xsd/shop/order.xsd"), "{urn:t:order}Order");
+}
+
+#[test]
+fn a_digest_covers_every_document() {
+    let folder = tempfile::tempdir().unwrap();
+    let digest = |part: &str| {
+        for file in ["gathered.xsd", "parts/one.xsd", "parts/two.xsd"] {
+            let to = folder.path().join(file);
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::copy(data("xsd").join(file), to).unwrap();
+        }
+        std::fs::write(folder.path().join("parts/two.xsd"), part).unwrap();
+        let mut schemas = Schemas::default();
+        schemas.add_file(&folder.path().join("gathered.xsd")).unwrap();
+        schemas.digest_of(&name(&schemas, "both")).unwrap()
+    };
+    let two = |kind: &str| {
+        format!(
+            "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema' targetNamespace='urn:t:parts'><xs:element name='two' type='xs:{kind}'/></xs:schema>"
+        )
+    };
+    assert_eq!(digest(&two("int")), digest(&two("int")));
+    assert_ne!(digest(&two("int")), digest(&two("string")));
+}
+
+#[test]
+fn builtin_schemas_work_like_files() {
+    const TEXT: &str = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema' targetNamespace='urn:core'><xs:element name='ack'/></xs:schema>";
+    let mut schemas = Schemas::default();
+    let names = schemas.add_builtin("core.xsd", TEXT).unwrap();
+    assert_eq!(names, [PayloadName::new("urn:core", "ack")]);
+    assert!(schemas.contains(&names[0]));
+    assert_eq!(schemas.validate(&names[0], b"<ack xmlns='urn:core'/>"), Ok(()));
+}

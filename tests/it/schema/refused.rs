@@ -1,0 +1,260 @@
+//! What is refused to be a schema, and why.
+
+use std::time::{Duration, Instant};
+
+use organism::schema::{SchemaProblem, Schemas};
+
+use super::{data, loaded, schema, try_text};
+
+const LIMIT: Duration = Duration::from_secs(3);
+
+fn timed<T>(what: &str, run: impl FnOnce() -> T) -> T {
+    let started = Instant::now();
+    let result = run();
+    let took = started.elapsed();
+    println!("{what}: {took:?}");
+    assert!(took < LIMIT, "{what} took {took:?}");
+    result
+}
+
+#[test]
+fn hostile_schemas_are_refused_in_time_with_file_line_and_code() {
+    let cases = [
+        ("base_cycle", "schema-compile"),
+        ("choice_ambiguous", "schema-compile"),
+        ("doctype", "schema-doctype"),
+        ("group_bomb", "schema-too-complex"),
+        ("import_http", "schema-import-outside"),
+        ("include_file", "schema-import-outside"),
+        ("include_parent", "schema-import-outside"),
+        ("maxoccurs_bomb", "schema-too-complex"),
+        ("not_schema", "schema-not-a-schema"),
+        ("pattern_huge_rep", "schema-pattern"),
+        ("pattern_redos", "schema-pattern"),
+        ("substitution_cycle", "schema-compile"),
+        ("truncated", "schema-not-well-formed"),
+    ];
+    for (file, code) in cases {
+        let path = data(&format!("xsd/hostile/{file}.xsd"));
+        let problems = timed(file, || Schemas::default().add_file(&path)).unwrap_err();
+        assert_eq!(problems[0].code, code, "{file}: {problems:?}");
+        assert_eq!(problems[0].file, path.display().to_string());
+        assert_eq!(problems[0].line, 1, "{file}");
+    }
+}
+
+#[test]
+fn odd_but_harmless_schemas_are_taken() {
+    for file in ["any_lax_everything", "include_self", "recursive_type", "keyref_quadratic"] {
+        let path = data(&format!("xsd/hostile/{file}.xsd"));
+        let names = timed(file, || Schemas::default().add_file(&path));
+        assert_eq!(names.map(|n| n.len()), Ok(1), "{file}");
+    }
+    let values: String = (0..40_000).map(|i| format!("<xs:enumeration value=\"v{i}\"/>")).collect();
+    let wide = schema(&format!(
+        "<xs:element name=\"r\"><xs:simpleType><xs:restriction base=\"xs:string\">{values}</xs:restriction></xs:simpleType></xs:element>"
+    ));
+    assert!(timed("wide_enum", || try_text(&wide)).is_ok());
+}
+
+#[test]
+fn a_schema_that_takes_too_long_to_compile_is_stopped() {
+    let parts: String =
+        (0..3_000).map(|i| format!("<xs:element name=\"a{i}\" minOccurs=\"0\"/>")).collect();
+    let slow = schema(&format!(
+        "<xs:element name=\"r\"><xs:complexType><xs:sequence>{parts}</xs:sequence></xs:complexType></xs:element>"
+    ));
+    let problems = timed("slow", || try_text(&slow)).unwrap_err();
+    assert!(
+        ["schema-too-slow", "schema-too-complex"].contains(&&*problems[0].code),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn deep_and_multiplying_patterns_are_refused_before_compilation() {
+    let pattern = |value: &str| {
+        let body = format!(
+            "<xs:element name=\"r\"><xs:simpleType><xs:restriction base=\"xs:string\"><xs:pattern value=\"{value}\"/></xs:restriction></xs:simpleType></xs:element>"
+        );
+        try_text(&schema(&body)).map_err(|p| p[0].code.clone()).map(drop)
+    };
+    let deep = "(".repeat(5_000) + "a" + &")".repeat(5_000);
+    let refused = Err("schema-pattern".to_owned());
+    for bad in [deep.as_str(), "(a+)+", "((a*)|b)*", "(x{1,200}){1,200}", "((a+))*c"] {
+        assert_eq!(pattern(bad), refused, "{bad}");
+    }
+    for good in ["(a+,)*a", "[(+]+", r"(\(+\))*", "a{1,4000}", "([a-z]+\\.)*[a-z]+", "(ab?)+"] {
+        assert_eq!(pattern(good), Ok(()), "{good}");
+    }
+}
+
+#[test]
+fn attributes_and_namespaces_beyond_measure_never_reach_libxml2() {
+    let flood = |prefix: &str| -> String {
+        let all: String = (0..100_000).map(|i| format!(" {prefix}a{i}=\"v{i}\"")).collect();
+        schema(&format!("<xs:element name=\"r\"{all}/>"))
+    };
+    for text in [flood(""), flood("xmlns:")] {
+        let problems = timed("flood", || try_text(&text)).unwrap_err();
+        assert_eq!(problems[0].code, "schema-too-complex");
+    }
+}
+
+fn first(problems: Result<impl std::fmt::Debug, Vec<SchemaProblem>>) -> String {
+    let problem = problems.unwrap_err().remove(0);
+    let file = problem.file.rsplit('/').next().unwrap_or_default().to_owned();
+    format!("{file}:{} {}", problem.line, problem.code)
+}
+
+#[test]
+fn nothing_outside_the_schemas_folder_is_read() {
+    let outer = tempfile::tempdir().unwrap();
+    let inner = outer.path().join("schemas");
+    std::fs::create_dir_all(inner.join("sub")).unwrap();
+    let good = schema("<xs:element name=\"r\"/>");
+    std::fs::write(outer.path().join("secret.xsd"), &good).unwrap();
+    std::fs::write(inner.join("other.xsd"), &good).unwrap();
+    std::fs::write(
+        inner.join("sub/up.xsd"),
+        schema("<xs:include schemaLocation=\"../other.xsd\"/>"),
+    )
+    .unwrap();
+    std::os::unix::fs::symlink(outer.path().join("secret.xsd"), inner.join("link.xsd")).unwrap();
+    let secret = outer.path().join("secret.xsd").display().to_string();
+    let file = inner.join("schema.xsd");
+    let mut cases = vec![
+        ("../secret.xsd".to_owned(), "schema-import-outside"),
+        (secret.clone(), "schema-import-outside"),
+        (format!("file://{secret}"), "schema-import-outside"),
+        ("link.xsd".to_owned(), "schema-import-outside"),
+        ("sub/../../secret.xsd".to_owned(), "schema-import-outside"),
+        ("..\\secret.xsd".to_owned(), "schema-import-outside"),
+        ("".to_owned(), "schema-import-outside"),
+        ("absent.xsd".to_owned(), "schema-import-missing"),
+    ];
+    for (location, code) in cases.drain(..) {
+        for link in ["include", "redefine"] {
+            let body = format!("\n\n<xs:{link} schemaLocation=\"{location}\"/>");
+            std::fs::write(&file, schema(&body)).unwrap();
+            let told = first(Schemas::default().add_file(&file));
+            assert_eq!(told, format!("schema.xsd:3 {code}"), "{link} {location}");
+        }
+        let body = format!("\n<xs:import namespace=\"urn:c\" schemaLocation=\"{location}\"/>");
+        std::fs::write(&file, schema(&body)).unwrap();
+        assert_eq!(first(Schemas::default().add_file(&file)), format!("schema.xsd:2 {code}"));
+    }
+    // Up and down again within the folder is fine.
+    std::fs::write(&file, schema("<xs:include schemaLocation=\"sub/up.xsd\"/>")).unwrap();
+    assert_eq!(Schemas::default().add_file(&file).unwrap().len(), 1);
+}
+
+#[test]
+fn an_import_nobody_can_place_is_refused() {
+    let located = schema("\n<xs:import namespace=\"urn:c\"/><xs:element name=\"r\"/>");
+    assert_eq!(first(try_text(&located)), "schema.xsd:2 schema-import-missing");
+    let nameless = schema("<xs:include/><xs:element name=\"r\"/>");
+    assert_eq!(first(try_text(&nameless)), "schema.xsd:1 schema-import-missing");
+}
+
+#[test]
+fn nothing_is_ever_fetched() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let at = listener.local_addr().unwrap();
+    for body in [
+        format!("<xs:import namespace=\"urn:c\" schemaLocation=\"http://{at}/c.xsd\"/>"),
+        format!("<xs:include schemaLocation=\"http://{at}/c.xsd\"/>"),
+        format!("<xs:redefine schemaLocation=\"ftp://{at}/c.xsd\"/>"),
+        format!("<xs:include schemaLocation=\"//{at}/c.xsd\"/>"),
+    ] {
+        assert_eq!(first(try_text(&schema(&body))), "schema.xsd:1 schema-import-outside", "{body}");
+    }
+    let entity = format!("<!DOCTYPE xs:schema SYSTEM \"http://{at}/e.dtd\">{}", schema(""));
+    assert_eq!(first(try_text(&entity)), "schema.xsd:1 schema-doctype");
+    let base = schema(
+        "<xs:import xml:base=\"http://BASE/\" namespace=\"urn:c\" schemaLocation=\"c.xsd\"/>",
+    );
+    let base = base.replace("BASE", &at.to_string());
+    assert_eq!(first(try_text(&base)), "schema.xsd:1 schema-import-missing");
+    let style = format!(
+        "<?xml-stylesheet href=\"http://{at}/x.xsl\"?>{}",
+        schema("<xs:element name=\"r\"/>")
+    );
+    assert!(try_text(&style).is_ok());
+    assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn what_is_no_readable_text_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("schema.xsd");
+    let text = schema("<xs:element name=\"r\"/>");
+    let utf16: Vec<u8> =
+        std::iter::once(0xFEFF).chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    std::fs::write(&file, utf16).unwrap();
+    assert_eq!(Schemas::default().add_file(&file).unwrap().len(), 1);
+    let cases: [(&[u8], &str); 4] = [
+        (b"\xff\xfe\xff", "schema.xsd:1 schema-not-well-formed"),
+        (b"<a>\xff</a>", "schema.xsd:1 schema-encoding"),
+        (b"", "schema.xsd:1 schema-not-well-formed"),
+        (&[b' '; 5 << 20], "schema.xsd:0 schema-too-large"),
+    ];
+    for (bytes, expected) in cases {
+        std::fs::write(&file, bytes).unwrap();
+        assert_eq!(first(Schemas::default().add_file(&file)), expected);
+    }
+    assert_eq!(
+        first(Schemas::default().add_file(folder.path())).split(' ').nth(1),
+        Some("schema-unreadable")
+    );
+    assert!(
+        first(Schemas::default().add_file(&folder.path().join("no.xsd")))
+            .ends_with("schema-unreadable")
+    );
+}
+
+#[test]
+fn too_many_documents_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |i: usize| folder.path().join(format!("s{i}.xsd"));
+    for i in 0..70 {
+        let next = format!("<xs:include schemaLocation=\"s{}.xsd\"/>", (i + 1) % 70);
+        std::fs::write(file(i), schema(&next)).unwrap();
+    }
+    assert!(first(Schemas::default().add_file(&file(0))).ends_with("schema-too-large"));
+}
+
+#[test]
+fn a_compile_error_names_the_file_it_stands_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = schema("\n\n<xs:element name=\"r\" type=\"nowhere\"/>");
+    std::fs::write(folder.path().join("part.xsd"), part).unwrap();
+    let main = folder.path().join("main.xsd");
+    std::fs::write(&main, schema("<xs:include schemaLocation=\"part.xsd\"/>")).unwrap();
+    let problems = Schemas::default().add_file(&main).unwrap_err();
+    assert_eq!(first(Err::<(), _>(problems.clone())), "part.xsd:3 schema-compile");
+    assert!(problems[0].message.contains("'nowhere'"), "{}", problems[0].message);
+}
+
+#[test]
+fn reserved_namespaces_and_names_defined_twice_are_refused() {
+    let mut schemas = Schemas::default();
+    schemas.reserve(&["urn:org:sys:v1"]);
+    let problems = schemas.add_file(&data("xsd/hostile/hijack_namespace.xsd"));
+    assert_eq!(first(problems), "hijack_namespace.xsd:1 schema-reserved-namespace");
+    schemas.add_file(&data("xsd/hostile/recursive_type.xsd")).unwrap();
+    // The same again is the same; another definition of the same name is not.
+    schemas.add_file(&data("xsd/hostile/recursive_type.xsd")).unwrap();
+    let problems = schemas.add_file(&data("xsd/hostile/keyref_quadratic.xsd"));
+    assert_eq!(first(problems), "keyref_quadratic.xsd:1 schema-duplicate-name");
+}
+
+#[test]
+fn switching_validation_off_is_warned_of() {
+    let schemas = loaded("xsd/hostile/any_lax_everything.xsd");
+    let codes: Vec<&str> = schemas.warnings().iter().map(|w| w.code.as_str()).collect();
+    assert_eq!(codes, ["schema-skip", "schema-skip"]);
+    assert_eq!(schemas.warnings()[0].line, 1);
+    assert!(loaded("xsd/search.xsd").warnings().is_empty());
+}
