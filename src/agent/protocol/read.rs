@@ -91,17 +91,18 @@ impl Started<'_> {
             let unknown = &extraction.unknown_roots;
             reading.told.push(feedback::no_action(raw, tools, finals, unknown));
         }
+        reading.findings = reading.told.clone();
+        reading.findings.extend(everything(&extraction));
         reading.told.extend(extraction.errors.iter().map(named));
         let explains = |notice: &&Finding| idle || notice.code == Code::NearMissTag.as_str();
         reading.told.extend(extraction.notices.iter().filter(explains).map(named));
-        reading.findings = everything(&extraction);
         reading
     }
 }
 
-/// Every finding of a turn, those of broken actions first.
-fn everything(extraction: &Extraction) -> Vec<Finding> {
-    extraction.defects().chain(&extraction.notices).map(named).collect()
+/// Every finding of a turn's text, those of broken actions first.
+fn everything(extraction: &Extraction) -> impl Iterator<Item = Finding> {
+    extraction.defects().chain(&extraction.notices).map(named)
 }
 
 /// A finding under a code as records and feedback spell them.

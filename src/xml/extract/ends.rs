@@ -74,9 +74,13 @@ enum Follower {
     /// A sibling, the parent's close or the end.
     Fits,
     SameClose,
-    OtherClose { after: usize },
+    OtherClose {
+        after: usize,
+    },
     Unknown,
-    Action { at: usize },
+    Action {
+        at: usize,
+    },
     Text,
 }
 

@@ -187,7 +187,8 @@ pub fn near_miss<'g>(root: &str, grammar: &'g Grammar) -> Option<&'g str> {
             || (known.len().abs_diff(local.len()) <= allowed
                 && strsim::osa_distance(known, local) <= allowed)
     };
-    let mut found: Vec<&str> = grammar.roots.keys().map(String::as_str).filter(|k| near(k)).collect();
+    let mut found: Vec<&str> =
+        grammar.roots.keys().map(String::as_str).filter(|k| near(k)).collect();
     found.sort_by_key(|known| (strsim::osa_distance(known, local), *known));
     found.first().copied()
 }

@@ -55,9 +55,8 @@ impl Walk<'_> {
     fn starts_line(&self, at: usize, floor: usize, item: bool) -> bool {
         let floor = floor.max(at.saturating_sub(INDENT_BYTES_MAX));
         let before = self.source.slice(floor..at);
-        let line = memchr::memrchr(b'\n', before).map_or(before, |newline| {
-            before.get(newline + 1..).unwrap_or_default()
-        });
+        let line = memchr::memrchr(b'\n', before)
+            .map_or(before, |newline| before.get(newline + 1..).unwrap_or_default());
         let is_margin = |b: &u8| is_space(*b) || *b == b'>';
         let mut words = line.split(is_margin).filter(|word| !word.is_empty());
         match (words.next(), words.next()) {
@@ -133,9 +132,7 @@ impl Walk<'_> {
 fn is_list_marker(word: &[u8]) -> bool {
     match word.split_last() {
         Some((b'-' | b'*' | b'+', [])) => true,
-        Some((b'.' | b')', digits)) => {
-            !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
-        }
+        Some((b'.' | b')', digits)) => !digits.is_empty() && digits.iter().all(u8::is_ascii_digit),
         _ => false,
     }
 }

@@ -84,7 +84,8 @@ impl Walk<'_> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
         if let Some(close) = self.is_closed_next(name, tag.end)? {
-            let message = format!("`{shown}` holds elements, not text; write its parameters as tags");
+            let message =
+                format!("`{shown}` holds elements, not text; write its parameters as tags");
             let note = Note::new(Code::MalformedAction, tag.start, message);
             return Ok(Step::item(close.next, Draft::Broken(note)));
         }

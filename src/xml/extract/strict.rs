@@ -48,11 +48,7 @@ impl Walk<'_> {
     }
 
     /// Where the close tag of `tag` stands, and the place behind it.
-    fn well_formed(
-        &self,
-        tag: &OpenTag,
-        reading: &mut Reading,
-    ) -> Result<(usize, usize), Stop> {
+    fn well_formed(&self, tag: &OpenTag, reading: &mut Reading) -> Result<(usize, usize), Stop> {
         let source = self.source;
         let outside = reading.scope.depth();
         let mut open = vec![Open { name: tag.name.clone(), outside }];

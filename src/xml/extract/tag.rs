@@ -121,7 +121,8 @@ impl Source<'_> {
             return;
         }
         if tag.attributes.iter().any(|other| self.slice(other.name.clone()) == name) {
-            tag.fault = tag.fault.or(fault(Code::DuplicateAttribute, "an attribute is given twice"));
+            tag.fault =
+                tag.fault.or(fault(Code::DuplicateAttribute, "an attribute is given twice"));
         }
         if attribute.value.len() > limits::XML_ATTRIBUTE_BYTES_MAX {
             tag.fault = tag.fault.or(fault(Code::ParamTooLarge, "an attribute is too large"));
@@ -166,7 +167,8 @@ impl Source<'_> {
     }
 
     fn suspicious_value(&self, tag: &OpenTag) -> Option<usize> {
-        let holds = |value: &Range<usize>| memchr::memchr(b'<', self.slice(value.clone())).is_some();
+        let holds =
+            |value: &Range<usize>| memchr::memchr(b'<', self.slice(value.clone())).is_some();
         tag.attributes.iter().map(|a| &a.value).find(|value| holds(value)).map(|v| v.start)
     }
 
