@@ -27,7 +27,7 @@ pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
 /// Bytes of a turn read in search of close tags that are not there, before the rest is left.
-pub const LOOKAHEAD_BYTES_MAX: usize = 64 << 20;
+pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
 /// Unknown root names remembered of one turn.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
 

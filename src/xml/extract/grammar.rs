@@ -117,23 +117,21 @@ impl Grammar {
     /// The action a root is, by namespace exactly; bare names by local name, if only one has it.
     fn action(&self, written: &Written<'_>) -> Option<ShapeId> {
         match written {
-            Written::Bound(namespace, local) => {
-                self.pick(self.roots.get(*local)?, Some(namespace.as_str()))
-            }
+            Written::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
             Written::Bare(local) => {
                 let candidates = self.roots.get(*local)?;
                 match candidates.as_slice() {
                     [only] => Some(*only),
-                    several => self.pick(several, None),
+                    several => self.pick(several, ""),
                 }
             }
-            Written::Unbound(name) => self.pick(self.roots.get(*name)?, None),
+            Written::Unbound(name) => self.pick(self.roots.get(*name)?, ""),
         }
     }
 
-    fn pick(&self, candidates: &[ShapeId], namespace: Option<&str>) -> Option<ShapeId> {
+    fn pick(&self, candidates: &[ShapeId], namespace: &str) -> Option<ShapeId> {
         let fits = |id: &&ShapeId| {
-            self.shape(**id).is_some_and(|shape| shape.name.namespace.as_deref() == namespace)
+            self.shape(**id).is_some_and(|shape| in_namespace(&shape.name, namespace))
         };
         candidates.iter().find(fits).copied()
     }
@@ -153,9 +151,9 @@ impl Grammar {
         };
         let unqualified = |local: &str| named(&|q| q.namespace.is_none() && &*q.local == local);
         match written {
-            Written::Bound(namespace, local) => named(&|q| {
-                q.namespace.as_deref() == Some(namespace.as_str()) && &*q.local == *local
-            }),
+            Written::Bound(namespace, local) => {
+                named(&|q| in_namespace(q, namespace) && &*q.local == *local)
+            }
             Written::Unbound(name) => unqualified(name),
             Written::Bare(local) if !by_local_name => unqualified(local),
             Written::Bare(local) => {
@@ -166,6 +164,11 @@ impl Grammar {
             }
         }
     }
+}
+
+/// The empty namespace is none.
+fn in_namespace(name: &QName, namespace: &str) -> bool {
+    name.namespace.as_deref().unwrap_or_default() == namespace
 }
 
 /// The action whose name an unknown root's name was probably meant to be: another case, hyphens

@@ -221,19 +221,14 @@ impl Walk<'_> {
         unknown: &mut UnknownRoots,
     ) -> Result<Step, More> {
         let shown = self.source.lossy(tag.name.clone());
-        let near = |name| near_miss(name, self.grammar);
         match scope.element(&shown) {
-            Written::Bare(_) => {
-                let step = Step::text(tag.end);
-                let near = if unknown.add(&shown) { near(&shown) } else { None };
-                Ok(match near {
-                    Some(known) => step.note(missed(tag.start, &shown, known)),
-                    None => step,
-                })
+            Written::Bare(_) => Ok(self.unknown_text(tag, &shown, unknown)),
+            Written::Bound(namespace, _) if namespace.is_empty() => {
+                Ok(self.unknown_text(tag, &shown, unknown))
             }
             Written::Bound(namespace, local) => {
                 let name = self.source.slice(tag.name.clone());
-                let note = near(local).map_or_else(
+                let note = near_miss(local, self.grammar).map_or_else(
                     || unknown_root(tag.start, local, &namespace),
                     |known| missed(tag.start, &format!("{{{namespace}}}{local}"), known),
                 );
@@ -264,12 +259,16 @@ impl Walk<'_> {
             let end = close.map_or(tag.end, |close| close.next);
             return Ok(Step::item(end, Draft::Broken(note)));
         }
+        Ok(self.unknown_text(tag, name, unknown))
+    }
+
+    fn unknown_text(&self, tag: &OpenTag, name: &str, unknown: &mut UnknownRoots) -> Step {
         let step = Step::text(tag.end);
-        let near = if unknown.add(name) { near_miss(local, self.grammar) } else { None };
-        Ok(match near {
+        let near = if unknown.add(name) { near_miss(name, self.grammar) } else { None };
+        match near {
             Some(known) => step.note(missed(tag.start, name, known)),
             None => step,
-        })
+        }
     }
 }
 

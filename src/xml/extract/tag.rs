@@ -51,6 +51,12 @@ impl Source<'_> {
         from + rest.iter().position(|b| !is_name_byte(*b)).unwrap_or(rest.len())
     }
 
+    /// Whether the text is over in or right behind the `<` or `</` at `start` and its name.
+    pub fn is_cut_tag(&self, start: usize) -> bool {
+        let from = start + if self.byte(start + 1) == Some(b'/') { 2 } else { 1 };
+        self.skip_space(self.name_end(from)) >= self.len()
+    }
+
     /// What stands at the `<` at `start`.
     pub fn opening(&self, start: usize) -> Result<Opening, More> {
         let from = start + 1;
