@@ -58,13 +58,13 @@ fn an_unknown_tool_or_parameter_is_named_and_never_reaches_a_tool() {
     check(
         "<grep><pattern>x</pattern></grep>",
         expect![[r#"
-            told no-action: the response did not contain a valid XML action: <grep>, <pattern> is nothing you may write here; call one tool (<search>, <extract>, <query>) with its parameters as child elements, or end the task with <answer>, <attempt_completion>, as plain XML outside of code fences, quotes and <thinking>
+            told no-action: the response did not contain a valid XML action: none of your actions is called <grep>, <pattern>; call one tool (<search>, <extract>, <query>) with its parameters as child elements, or end the task with <answer>, <attempt_completion>, as plain XML outside of code fences, quotes and <thinking>
         "#]],
     );
     check(
         "<Search><path>x</path></Search>",
         expect![[r#"
-            told no-action: the response did not contain a valid XML action: <Search>, <path> is nothing you may write here; call one tool (<search>, <extract>, <query>) with its parameters as child elements, or end the task with <answer>, <attempt_completion>, as plain XML outside of code fences, quotes and <thinking>
+            told no-action: the response did not contain a valid XML action: none of your actions is called <Search>, <path>; call one tool (<search>, <extract>, <query>) with its parameters as child elements, or end the task with <answer>, <attempt_completion>, as plain XML outside of code fences, quotes and <thinking>
             told near-miss-tag: `Search` is not known; did you mean `<search>`?
         "#]],
     );
