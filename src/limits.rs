@@ -60,8 +60,10 @@ pub const OUTLINE_DEPTH_MAX: usize = 24;
 // Names and ids.
 pub const NAME_BYTES_MAX: usize = 64;
 pub const LABEL_CHARS_MAX: usize = 64;
+/// Of a root's id after `sess-`: with the deepest child, it is still a thread id.
 pub const ROOT_CHARS_MIN: usize = 8;
-pub const THREAD_ID_BYTES_MAX: usize = 64 + 65 * THREAD_DEPTH_CEILING;
+pub const ROOT_CHARS_MAX: usize = 59;
+pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH_CEILING;
 pub const ID_ECHO_CHARS_MAX: usize = 80;
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
 

@@ -93,9 +93,14 @@ fn system_payload(message: &Message, answered: Option<&Answered>) -> String {
     match (&*message.name.local, asked) {
         ("huh", _) if core => huh(payload, asked),
         ("system-error", _) if core => system_error(payload, asked),
-        ("ack", Some(name)) if core => result(Some(name), None, "acknowledged"),
+        ("ack", Some(name)) if core => result(Some(name), leg(payload).as_deref(), "acknowledged"),
         _ => inert(payload),
     }
+}
+
+/// Which of several peers that were asked at once a core word is about.
+fn leg(payload: &str) -> Option<String> {
+    Element::read(payload)?.attribute("from").map(str::to_owned)
 }
 
 /// The feedback to a payload that was not accepted, or to a turn without one.
@@ -146,7 +151,7 @@ fn system_error(payload: &str, asked: Option<&str>) -> String {
         _ => "",
     };
     let said = failure(&format!("{code}: {}{retry}", error.text().trim()));
-    result(asked.or(error.attribute("about")), None, &said)
+    result(asked.or(error.attribute("about")), error.attribute("from"), &said)
 }
 
 /// What a failure says: its text where it holds nothing else, the payload otherwise.
