@@ -316,17 +316,27 @@ impl Digest {
     }
 
     pub fn parse(text: &str) -> Result<Self, IdError> {
-        let bad = || IdError::new("digest", text, "64 hexadecimal digits");
+        let bad = || IdError::new("digest", text, "64 hexadecimal digits in lower case");
         let digits = text.as_bytes();
         if digits.len() != 64 {
             return Err(bad());
         }
         let mut out = [0u8; 32];
         for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| bad())?;
-            *byte = u8::from_str_radix(pair, 16).map_err(|_| bad())?;
+            let &[high, low] = pair else { return Err(bad()) };
+            let (Some(high), Some(low)) = (nibble(high), nibble(low)) else { return Err(bad()) };
+            *byte = high << 4 | low;
         }
         Ok(Self(out))
+    }
+}
+
+/// Lower case only: a digest has one spelling.
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
     }
 }
 

@@ -20,10 +20,16 @@ pub const FINDINGS_MAX: usize = 16;
 pub const FINDING_BYTES_MAX: usize = 1 << 10;
 /// How much of a refused text the record keeps.
 pub const REFUSAL_HEAD_BYTES: usize = 4 << 10;
+/// An example longer than this is not sent along with a refusal.
+pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 
 // Model text.
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
+/// Bytes of a turn read in search of close tags that are not there, before the rest is left.
+pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
+/// Unknown root names remembered of one turn.
+pub const UNKNOWN_ROOTS_MAX: usize = 64;
 
 // Schemas.
 pub const SCHEMA_BYTES_MAX: usize = 4 << 20;

@@ -10,6 +10,7 @@ use crate::model::{StopReason, Usage};
 use crate::system;
 use crate::xml::findings::Finding;
 use crate::xml::tree::Element;
+use crate::xml::write::{escape_attribute, escape_text, is_xml_char};
 
 /// The local name of the note in the core's namespace.
 pub const WORD: &str = "model-turn";
@@ -59,9 +60,9 @@ impl TurnNote<'_> {
         ] {
             let _ = write!(out, " {name}=\"{}\"", escape_attribute(&value));
         }
-        let _ = write!(out, "><environment>{}</environment>", escape(self.environment));
-        if is_xml(self.raw) {
-            let _ = write!(out, "<raw>{}</raw>", escape(self.raw));
+        let _ = write!(out, "><environment>{}</environment>", escape_text(self.environment));
+        if self.raw.chars().all(is_xml_char) {
+            let _ = write!(out, "<raw>{}</raw>", escape_text(self.raw));
         } else {
             let _ = write!(out, "<raw encoding=\"base64\">{}</raw>", BASE64.encode(self.raw));
         }
@@ -72,7 +73,7 @@ impl TurnNote<'_> {
                 escape_attribute(&finding.code),
                 finding.place.line,
                 finding.place.column,
-                escape(&legal(&finding.message)),
+                escape_text(&finding.message),
             );
         }
         out.push_str("</");
@@ -107,37 +108,4 @@ impl PastTurn {
             raw: text,
         })
     }
-}
-
-/// Whether every character may stand in an XML document.
-fn is_xml(text: &str) -> bool {
-    text.chars().all(is_xml_char)
-}
-
-fn is_xml_char(c: char) -> bool {
-    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{FFFD}' | '\u{10000}'..) && c != '\u{FFFE}'
-}
-
-/// `text` with what XML cannot hold replaced by U+FFFD.
-pub(super) fn legal(text: &str) -> String {
-    text.chars().map(|c| if is_xml_char(c) { c } else { '\u{FFFD}' }).collect()
-}
-
-/// As element content that reads back byte for byte.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + text.len() / 8);
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '\r' => out.push_str("&#13;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-pub(super) fn escape_attribute(text: &str) -> String {
-    escape(text).replace('"', "&quot;").replace('\n', "&#10;").replace('\t', "&#9;")
 }

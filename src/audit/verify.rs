@@ -1,15 +1,16 @@
 //! Proving a journal, from what stands in it and from the checkpoints outside it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::ids::{MessageId, Position};
+use crate::ids::{Digest, MessageId, Position};
 use crate::journal::checkpoint::Outside;
 use crate::journal::sqlite::{Reader, acknowledged, scan};
 use crate::journal::{Checkpoint, Error, Heads, Sealed};
+use crate::limits;
 use crate::thread::Fact;
 
 use super::ledger::{Ledger, Tally};
@@ -77,6 +78,10 @@ pub fn verify(
     Ok(proof.report(broken))
 }
 
+fn ends_early(last: Position, known: &str) -> Error {
+    Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
+}
+
 #[derive(Default)]
 struct Proof {
     journal: Uuid,
@@ -106,15 +111,31 @@ impl Proof {
         let checkpoints = reader.checkpoints()?;
         let last = reader.last()?;
         if mark.0 > last {
-            let detail = format!("it ends here, but records up to {} were acknowledged", mark.0);
-            return Err(Error::Broken { position: last.0 + 1, detail });
+            return Err(ends_early(last, &format!("records up to {} were acknowledged", mark.0)));
         }
         reader.check_structure()?;
         self.compare_outside(outside.as_deref(), &checkpoints)?;
-        let mut due: BTreeMap<Position, &Checkpoint> =
+        self.read_all(data, last, mark, &checkpoints, progress)?;
+        if let Some(beyond) = checkpoints.iter().find(|checkpoint| checkpoint.position > last) {
+            let detail = format!("a checkpoint speaks of position {}", beyond.position);
+            return Err(ends_early(last, &detail));
+        }
+        self.check_trees(&reader, last)?;
+        self.check_blobs(&reader)
+    }
+
+    fn read_all(
+        &mut self,
+        data: &Path,
+        last: Position,
+        mark: (Position, Digest),
+        checkpoints: &[Checkpoint],
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), Error> {
+        let mut due: HashMap<Position, &Checkpoint> =
             checkpoints.iter().map(|checkpoint| (checkpoint.position, checkpoint)).collect();
         let mut heads = std::mem::take(&mut self.heads);
-        let scanned = scan(data, last, &mut heads, &mut |sealed, heads| {
+        let result = scan(data, last, &mut heads, &mut |sealed, heads| {
             let position = sealed.record.position;
             if position == mark.0 && sealed.hash != mark.1 {
                 let detail = "it is not the record that was acknowledged".to_owned();
@@ -124,19 +145,13 @@ impl Proof {
             if let Some(checkpoint) = due.remove(&position) {
                 self.hold_to(checkpoint, heads)?;
             }
-            if position.0 % 1_000 == 0 || position == last {
+            if position.0 % limits::SCAN_RECORDS == 0 || position == last {
                 progress(position.0, last.0);
             }
             Ok(())
         });
         self.heads = heads;
-        scanned?;
-        if let Some((position, _)) = due.into_iter().next().filter(|(at, _)| *at > last) {
-            let detail = format!("it ends here, but a checkpoint speaks of position {position}");
-            return Err(Error::Broken { position: last.0 + 1, detail });
-        }
-        self.check_trees(&reader, last)?;
-        self.check_blobs(&reader)
+        result
     }
 
     fn take(&mut self, sealed: &Sealed) -> Result<(), Error> {

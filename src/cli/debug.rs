@@ -1,10 +1,153 @@
-//! Placeholder.
+//! Hidden: parts of the engine on their own, for corpora and experiments.
 
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, Write as _};
 use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::Exit;
+use crate::xml::element::{Element, Value};
+use crate::xml::extract::{ExtractLimits, Extraction, Extractor, Grammar};
+use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
 
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    part: Part,
+}
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+#[derive(Debug, clap::Subcommand)]
+enum Part {
+    /// Read chunked turns as JSON lines, answer with what the extractor makes of each.
+    Extract,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.part {
+        Part::Extract => extract()?,
+    }
+    Ok(Exit::Done.into())
+}
+
+fn extract() -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for (number, line) in std::io::stdin().lock().lines().enumerate() {
+        let answer = answer(&line?).with_context(|| format!("line {}", number + 1))?;
+        writeln!(out, "{answer}")?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// One turn: the names known, and the text in chunks. A name's spec is `"text"`, or an object of
+/// children and `@attributes`, with `#` where the element is text-only.
+#[derive(Debug, Deserialize)]
+pub struct Turn {
+    known_tags: Map<String, Json>,
+    reasoning: Option<Vec<String>>,
+    reserved: Option<Vec<String>>,
+    limits: Option<Limits>,
+    /// Each in base64; may end inside a character.
+    #[serde(default)]
+    chunks: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Limits {
+    max_leaf_bytes: Option<usize>,
+    max_turn_bytes: Option<usize>,
+}
+
+fn answer(line: &str) -> anyhow::Result<Json> {
+    let turn: Turn = serde_json::from_str(line)?;
+    let mut extractor = Extractor::new(Arc::new(turn.grammar()));
+    for chunk in &turn.chunks {
+        extractor.push(&STANDARD.decode(chunk)?);
+    }
+    Ok(describe(&extractor.finish()))
+}
+
+impl Turn {
+    /// The names known, as a grammar.
+    pub fn grammar(&self) -> Grammar {
+        let mut shapes = Shapes::default();
+        for (name, spec) in &self.known_tags {
+            let id = shape(&mut shapes, name, spec);
+            shapes.roots.push(id);
+        }
+        let mut limits = ExtractLimits::default();
+        if let Some(given) = self.limits {
+            limits.max_leaf_bytes = given.max_leaf_bytes.unwrap_or(limits.max_leaf_bytes);
+            limits.max_turn_bytes = given.max_turn_bytes.unwrap_or(limits.max_turn_bytes);
+        }
+        let names = |names: &Option<Vec<String>>| names.clone().unwrap_or_default();
+        Grammar::new(shapes, names(&self.reasoning), names(&self.reserved), limits)
+    }
+}
+
+fn shape(shapes: &mut Shapes, name: &str, spec: &Json) -> ShapeId {
+    let braced = name.strip_prefix('{').and_then(|rest| rest.rsplit_once('}'));
+    let name = match braced {
+        Some((namespace, local)) => QName::new(Some(namespace), local),
+        None => QName::new(None, name),
+    };
+    let mut attributes = Vec::new();
+    let mut children = Vec::new();
+    let mut is_text = !spec.is_object();
+    for (key, child) in spec.as_object().into_iter().flatten() {
+        match key.strip_prefix('@') {
+            Some(attribute) => attributes.push(QName::new(None, attribute)),
+            None if key == "#" => is_text = true,
+            None => children.push(shape(shapes, key, child)),
+        }
+    }
+    let content = if is_text { Content::Text } else { Content::Elements(children) };
+    shapes.add(Shape { name, attributes, content })
+}
+
+/// What was extracted, as the corpus compares it.
+pub fn describe(extraction: &Extraction) -> Json {
+    let action = |element: &Element| {
+        let name = match &element.name.namespace {
+            Some(namespace) => format!("{{{namespace}}}{}", element.name.local),
+            None => element.name.local.to_string(),
+        };
+        json!({ "name": name, "value": value(element) })
+    };
+    let actions: Vec<Json> = extraction.actions().map(|found| action(&found.element)).collect();
+    let errors: Vec<&str> = extraction.defects().map(|finding| finding.code.as_str()).collect();
+    let notices: Vec<&str> = extraction.notices.iter().map(|f| f.code.as_str()).collect();
+    json!({ "actions": actions, "errors": errors, "notices": notices, "text": extraction.text() })
+}
+
+fn value(element: &Element) -> Json {
+    let mut members: BTreeMap<String, Vec<Json>> = BTreeMap::new();
+    for (name, value) in &element.attributes {
+        members.insert(format!("@{}", name.local), vec![json!(value)]);
+    }
+    match &element.content {
+        Value::Text(text) if members.is_empty() => return json!(text),
+        Value::Text(text) => {
+            members.insert("#".to_owned(), vec![json!(text)]);
+        }
+        Value::Verbatim(inner) => {
+            members.insert("#".to_owned(), vec![json!(inner.xml)]);
+        }
+        Value::Elements(children) => {
+            for child in children {
+                members.entry(child.name.local.to_string()).or_default().push(value(child));
+            }
+        }
+    }
+    let single = |mut values: Vec<Json>| match values.len() {
+        1 => values.pop().unwrap_or_default(),
+        _ => Json::Array(values),
+    };
+    members.into_iter().map(|(name, values)| (name, single(values))).collect()
 }

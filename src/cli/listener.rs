@@ -141,9 +141,11 @@ fn request(text: &[u8], schemas: &Schemas) -> Result<Request, String> {
     Ok(Request { name: scanned.name, payload: String::from_utf8_lossy(root).into_owned() })
 }
 
-fn example(name: &PayloadName, _: &Schemas) -> Result<String, Failed> {
-    let message = format!("no example of {name} can be made; give one with --payload FILE");
-    Err(Failed::new(Exit::Usage, message))
+fn example(name: &PayloadName, schemas: &Schemas) -> Result<String, Failed> {
+    schemas.example(name).ok_or_else(|| {
+        let message = format!("no example of {name} can be made up; give one with --payload FILE");
+        Failed::new(Exit::Usage, message)
+    })
 }
 
 /// What is wrong with one payload of an answer.

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
-
 use crate::journal::Error;
 use crate::journal::sqlite::Reader;
 
 use super::exit::{Exit, Failed};
+use super::opened;
 
 #[derive(Debug, clap::Args)]
 pub struct Place {
@@ -24,34 +23,19 @@ pub struct Place {
 
 /// Where the journal of these arguments is.
 pub fn data_dir(place: &Place) -> anyhow::Result<PathBuf> {
-    match (&place.data, &place.config) {
-        (Some(data), _) => Ok(data.clone()),
-        (None, None) => xdg("XDG_DATA_HOME", ".local/share"),
-        (None, Some(config)) => {
-            let message = format!("cannot read {} yet; say --data DIR", config.display());
-            Err(Failed::new(Exit::Usage, message).into())
-        }
+    match &place.data {
+        Some(data) => Ok(data.clone()),
+        None => Ok(opened::config(place.config.as_deref())?.data),
     }
 }
 
 /// Where the checkpoints of these arguments are kept outside the journal.
-pub fn state_dir(place: &Place) -> anyhow::Result<PathBuf> {
-    match &place.state {
-        Some(state) => Ok(state.clone()),
-        None => xdg("XDG_STATE_HOME", ".local/state"),
+pub fn state_dir(place: &Place) -> anyhow::Result<Option<PathBuf>> {
+    match (&place.state, &place.data) {
+        (Some(state), _) => Ok(Some(state.clone())),
+        (None, Some(_)) => Ok(None),
+        (None, None) => Ok(Some(opened::config(place.config.as_deref())?.state)),
     }
-}
-
-fn xdg(variable: &str, beneath_home: &str) -> anyhow::Result<PathBuf> {
-    let set = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = match set {
-        Some(base) => base,
-        None => {
-            let home = std::env::var_os("HOME").context("neither --data nor HOME is set")?;
-            PathBuf::from(home).join(beneath_home)
-        }
-    };
-    Ok(base.join("organism"))
 }
 
 pub fn reader(place: &Place) -> anyhow::Result<Reader> {

@@ -23,7 +23,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (data, state) = (place::data_dir(&args.place)?, place::state_dir(&args.place)?);
     let bar = progress_bar(args.json);
-    let report = audit::verify(&data, Some(&state), &mut |done, all| {
+    let report = audit::verify(&data, state.as_deref(), &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });

@@ -16,7 +16,9 @@ use crate::envelope::{Failure, Kind, Message, Payload};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::limits;
 
-/// How long a listener that has nothing to say is listened to.
+/// How long a listener that has nothing to say is listened to: while it starts, and after an
+/// answer.
+const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
 
 /// A payload to try a listener with.
@@ -56,7 +58,7 @@ pub async fn run(
         report(&Check { claim, verdict });
         is_good
     };
-    if !done("starts, and is quiet until it is asked (2)".to_owned(), trial.quiet().await) {
+    if !done("starts, and is quiet until it is asked (2)".to_owned(), trial.quiet(QUIET_AT_START).await) {
         return false;
     }
     let mut answerable = None;
@@ -133,8 +135,8 @@ impl Trial {
         (self.host, self.heard) = host(self.command.clone());
     }
 
-    async fn quiet(&mut self) -> Result<(), String> {
-        match timeout(QUIET, self.heard.recv()).await {
+    async fn quiet(&mut self, length: Duration) -> Result<(), String> {
+        match timeout(length, self.heard.recv()).await {
             Err(_) => Ok(()),
             Ok(Some(Heard::Left(why))) => Err(why),
             Ok(other) => Err(format!("reported {other:?} without having been asked")),
@@ -180,7 +182,7 @@ impl Trial {
 
     async fn quiet_after(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
         self.answered(request, judge).await?;
-        self.quiet().await
+        self.quiet(QUIET).await
     }
 
     /// An answer first, so that the process is surely up and the request not cancelled before it

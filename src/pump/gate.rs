@@ -7,33 +7,36 @@
 //! Must not know the state of threads: rules that depend on it are the pump's.
 
 mod asked;
+mod submission;
 
-use std::ops::Range;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::contract::{Contracts, Meaning};
 use crate::envelope::{self, Payload, Refusal, Rule};
 use crate::ids::{ListenerName, PayloadName};
+use crate::limits;
 use crate::schema::Schemas;
 use crate::system::{self, Primitive};
-use crate::xml::findings::{Finding, Place};
+use crate::xml::findings::Place;
 use crate::xml::scan::{Breach, Nested, scan};
+use submission::Submission;
 
 /// What a sender is told of a name outside its vocabulary. The same for names that nobody has,
 /// for names it may not use, and for senders nobody knows: more would reveal who is there.
 pub const NOT_IN_VOCABULARY: &str =
     "not a payload you can send; use only the payload names you were given";
 
-/// The codes of findings that the text cannot be read as XML. The scan refuses such texts
-/// first; where libxml2 and it disagree, the stricter one decides.
-const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
-
 /// The gate of one config: contracts and schemas. Cheap to clone; used from many threads.
 #[derive(Clone)]
 pub struct Gate {
     pub contracts: Arc<Contracts>,
     pub schemas: Schemas,
+    examples: Examples,
 }
+
+/// What a refused payload should have looked like, made up once for each name.
+type Examples = Arc<Mutex<HashMap<PayloadName, Option<String>>>>;
 
 /// A payload that passed every rule that does not depend on the state of threads: only
 /// [`Gate::check`] makes one. The pump turns it into an admitted message or refuses it by
@@ -71,16 +74,6 @@ impl Checked {
     }
 }
 
-/// The text that is being checked: what a refusal records, and what places count from.
-struct Submission<'a> {
-    /// All that was submitted.
-    text: &'a [u8],
-    /// Where in it the element at hand starts.
-    base: Place,
-    /// Bytes of the element at hand that were not submitted: declarations it relied on.
-    added: Range<usize>,
-}
-
 /// One element that passed the rules on its text alone.
 struct Element<'a> {
     name: PayloadName,
@@ -89,7 +82,7 @@ struct Element<'a> {
 
 impl Gate {
     pub fn new(contracts: Arc<Contracts>, schemas: Schemas) -> Self {
-        Self { contracts, schemas }
+        Self { contracts, schemas, examples: Examples::default() }
     }
 
     /// Checks one payload of `sender`: `text` is the element and whatever stands around it.
@@ -144,10 +137,21 @@ impl Gate {
             Ok(()) => Ok(()),
             Err(findings) => {
                 let refusal = submission.refuse_findings(&findings);
-                let example = self.schemas.example(&element.name);
-                Err(Refusal { expected: example, ..refusal })
+                Err(Refusal { expected: self.example(&element.name), ..refusal })
             }
         }
+    }
+
+    /// Making one up costs far more than a refusal may.
+    fn example(&self, name: &PayloadName) -> Option<String> {
+        let known = || self.examples.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(example) = known().get(name) {
+            return example.clone();
+        }
+        let example = self.schemas.example(name);
+        let example = example.filter(|e| e.len() <= limits::REFUSAL_EXAMPLE_BYTES_MAX);
+        known().insert(name.clone(), example.clone());
+        example
     }
 
     /// Reads a primitive, and checks the payload inside it as the sender's own.
@@ -248,53 +252,4 @@ fn not_reserved(element: &Element<'_>, submission: &Submission<'_>) -> Result<()
         _ => return Ok(()),
     };
     Err(submission.refuse(Rule::ReservedName, message))
-}
-
-impl Submission<'_> {
-    fn refuse(&self, rule: Rule, message: impl Into<String>) -> Refusal {
-        Refusal::new(rule, message, self.text).at(self.base.clone())
-    }
-
-    /// The first finding has the refusal's place; the others name theirs.
-    fn refuse_findings(&self, findings: &[Finding]) -> Refusal {
-        let unreadable = findings.iter().any(|finding| UNREADABLE.contains(&&*finding.code));
-        let rule = if unreadable { Rule::NotWellFormed } else { Rule::SchemaInvalid };
-        let mut findings = findings.iter();
-        let Some(first) = findings.next() else {
-            return self.refuse(rule, "not valid by its schema");
-        };
-        let mut message = first.message.clone();
-        for other in findings {
-            let place = self.place(&other.place);
-            message.push_str(&format!("; {} at {place}", other.message));
-        }
-        Refusal::new(rule, message, self.text).at(self.place(&first.place))
-    }
-
-    /// A place in the element, as a place in what was submitted.
-    fn place(&self, inside: &Place) -> Place {
-        let base = &self.base;
-        let path = match (&base.path, &inside.path) {
-            (Some(outer), Some(inner)) => Some(format!("{outer}{inner}")),
-            (outer, inner) => inner.clone().or_else(|| outer.clone()),
-        };
-        if inside.column == 0 {
-            // Only the line is known, if that.
-            let line = base.line + inside.line.saturating_sub(1);
-            return Place { line, path, ..base.clone() };
-        }
-        let past = inside.offset.min(self.added.end).saturating_sub(self.added.start);
-        Place { path, ..Place::at(self.text, base.offset + inside.offset - past) }
-    }
-
-    /// The same submission, seen from an element inside the one at hand.
-    fn within(&self, primitive: &Primitive, nested: &Nested) -> Self {
-        let offset = self.base.offset + nested.range.start;
-        let path = match primitive {
-            Primitive::SpawnThread { .. } => "/spawn-thread/initial-payload",
-            _ => "/send-to-thread",
-        };
-        let base = Place { path: Some(path.to_owned()), ..Place::at(self.text, offset) };
-        Self { text: self.text, base, added: nested.added.clone() }
-    }
 }

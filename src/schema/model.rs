@@ -105,7 +105,7 @@ pub enum Derivation {
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
     /// With facets, and a base given in place where there is one.
-    SimpleRestricts(TypeRef, Option<TypeRef>, Facets),
+    SimpleRestricts(TypeRef, Option<TypeRef>, Box<Facets>),
 }
 
 #[derive(Debug, Clone, Default)]

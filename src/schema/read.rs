@@ -233,9 +233,11 @@ impl<'a> Reader<'a> {
                     (false, true) => Derivation::Extends(base),
                     (false, false) => Derivation::Restricts(base),
                     (true, true) => Derivation::SimpleExtends(base),
-                    (true, false) => {
-                        Derivation::SimpleRestricts(base, self.inline_simple(inner), facets(inner))
-                    }
+                    (true, false) => Derivation::SimpleRestricts(
+                        base,
+                        self.inline_simple(inner),
+                        Box::new(facets(inner)),
+                    ),
                 };
                 body = inner;
             }

@@ -56,6 +56,15 @@ impl Source {
             let place = Place::at(text.as_bytes(), offset);
             return Err(problem(&place, "schema-doctype", message.into()));
         }
+        if let Some(offset) = tree::excess(&text) {
+            let message = format!(
+                "more than {} attributes on one element, or {} namespaces in scope",
+                limits::XML_ATTRIBUTES_MAX,
+                limits::XML_NAMESPACES_MAX
+            );
+            let place = Place::at(text.as_bytes(), offset);
+            return Err(problem(&place, "schema-too-complex", message));
+        }
         if let Err(diagnostics) = Document::parse(text.as_bytes()) {
             let place = diagnostics.first().map_or_else(Place::default, |d| Place {
                 line: d.line,

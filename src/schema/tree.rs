@@ -9,6 +9,7 @@ use std::sync::Arc;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
+use crate::limits;
 use crate::xml::findings::Place;
 
 /// The namespace of schemas themselves.
@@ -129,6 +130,43 @@ pub fn read(text: &str) -> Option<Element> {
             Event::Text(piece) => push(&mut open, &piece.xml10_content()),
             Event::CData(piece) => push(&mut open, &piece.xml10_content()),
             Event::GeneralRef(name) => push(&mut open, &reference(&name)?),
+            Event::Eof => return None,
+            _ => {}
+        }
+    }
+}
+
+/// Where a start tag has more attributes, or more namespaces in scope, than a schema needs:
+/// libxml2 takes quadratic time over them. Linear, and never fooled by what is not well-formed.
+pub fn excess(text: &str) -> Option<usize> {
+    let mut reader = Reader::from_str(text);
+    reader.config_mut().check_end_names = false;
+    reader.config_mut().allow_unmatched_ends = true;
+    let mut bound: Vec<usize> = Vec::new();
+    let mut in_scope = 0;
+    loop {
+        let before = position(&reader);
+        let event = reader.read_event().ok()?;
+        match &event {
+            Event::Start(start) | Event::Empty(start) => {
+                let (mut attributes, mut own) = (0, 0);
+                let mut all = start.attributes();
+                for attribute in all.with_checks(false).take(limits::XML_ATTRIBUTES_MAX + 1) {
+                    attributes += 1;
+                    own +=
+                        usize::from(attribute.is_ok_and(|a| a.key.as_ref().starts_with("xmlns")));
+                }
+                if attributes > limits::XML_ATTRIBUTES_MAX
+                    || in_scope + own > limits::XML_NAMESPACES_MAX
+                {
+                    return Some(before);
+                }
+                if matches!(event, Event::Start(_)) {
+                    in_scope += own;
+                    bound.push(own);
+                }
+            }
+            Event::End(_) => in_scope -= bound.pop().unwrap_or(0),
             Event::Eof => return None,
             _ => {}
         }

@@ -19,7 +19,9 @@ pub struct Definition {
 
 const RUST: &[&str] = &[
     r#"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:(?:default|const|async|unsafe|extern(?:\s+"[^"]*")?)\s+)*fn\s+(?P<name>\w+)"#,
-    r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|union|trait|mod|type|const|static(?:\s+mut)?)\s+(?P<name>\w+)",
+    r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|union|trait|type|const|static(?:\s+mut)?)\s+(?P<name>\w+)",
+    // `mod x;` only says that there is a file.
+    r"^\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(?P<name>\w+)\s*\{",
     r"^\s*macro_rules!\s+(?P<name>\w+)",
 ];
 /// Holds definitions, and is one only where no other is found.
@@ -51,11 +53,13 @@ const ANY: &[&str] = &[
     r"^(?P<name>[A-Za-z_]\w*)\s*(?:=|:=|\(\)\s*\{)",
 ];
 
-/// Words that the shape of a function takes for its name or its type.
-const NOT_NAMES: &[&str] = &[
+/// Words that begin a statement, which the shape of a function would take for a definition.
+const STATEMENTS: &[&str] = &[
     "if", "for", "while", "switch", "catch", "return", "else", "new", "throw", "case", "goto",
-    "delete", "do", "function", "await", "typeof", "sizeof", "in", "of", "fn", "impl", "using",
+    "delete", "do", "await", "typeof", "using",
 ];
+/// Words that stand before a parenthesis without naming anything.
+const CONTROLS: &[&str] = &["if", "for", "while", "switch", "sizeof"];
 
 struct Language {
     /// In the order they are tried; the first that fits a line names it.
@@ -164,7 +168,7 @@ fn named(lines: &[&str], patterns: &[&str], shape: Shape) -> Vec<(usize, String)
 
 fn name_on(line: &str, matchers: &[RegexMatcher]) -> Option<String> {
     let first = line.split_whitespace().next()?;
-    if NOT_NAMES.contains(&first) && !matches!(first, "fn" | "impl" | "function") {
+    if STATEMENTS.contains(&first) {
         return None;
     }
     matchers.iter().find_map(|matcher| {
@@ -174,7 +178,7 @@ fn name_on(line: &str, matchers: &[RegexMatcher]) -> Option<String> {
         }
         let found = captures.get(matcher.capture_index("name")?)?;
         let name = line.get(found.start()..found.end())?;
-        (!NOT_NAMES.contains(&name)).then(|| name.to_owned())
+        (!CONTROLS.contains(&name)).then(|| name.to_owned())
     })
 }
 

@@ -8,8 +8,13 @@ pub const NO_ACTION: &str = "no-action";
 pub const TRUNCATED: &str = "truncated";
 
 /// Says that there was no action, and how one is written.
-pub fn no_action(raw: &str, tools: &[&str], finals: &[&str]) -> Finding {
-    let names = |names: &[&str]| {
+pub fn no_action(
+    raw: &str,
+    tools: &[String],
+    finals: &[String],
+    unknown: &[String],
+) -> Finding {
+    let names = |names: &[String]| {
         names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(", ")
     };
     let mut how = Vec::new();
@@ -20,7 +25,11 @@ pub fn no_action(raw: &str, tools: &[&str], finals: &[&str]) -> Finding {
         how.push(format!("end the task with {}", names(finals)));
     }
     let how = if how.is_empty() { "write one action".to_owned() } else { how.join(", or ") };
-    let nothing = if raw.trim().is_empty() { "it was empty; " } else { "" };
+    let nothing = match unknown {
+        _ if raw.trim().is_empty() => "it was empty; ".to_owned(),
+        [] => String::new(),
+        unknown => format!("{} is nothing you may write here; ", names(unknown)),
+    };
     Finding::new(
         NO_ACTION,
         Place::at(raw.as_bytes(), 0),

@@ -3,6 +3,7 @@
 //! cannot drift apart.
 
 pub mod feedback;
+mod grammar;
 pub mod read;
 pub mod show;
 pub mod teach;

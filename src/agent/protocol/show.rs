@@ -5,9 +5,9 @@ use crate::envelope::{Kind, Message};
 use crate::model::Role;
 use crate::system;
 use crate::xml::tree::{Element, Node};
+use crate::xml::write::{escape_attribute, escape_text};
 
 use crate::agent::history::{Answered, Item, Seen};
-use crate::agent::note::{escape, escape_attribute, legal};
 
 /// Stands between two turns of the model where nothing was said to it.
 const GO_ON: &str = "Noted. Go on with one action.";
@@ -77,7 +77,7 @@ fn reply(message: &Message, answered: &Answered) -> String {
         result(Some(&answered.name.local), from, &content)
     } else {
         let name = &answered.name.local;
-        format!("Result of an earlier {name} that is no longer shown:\n{}", escape(&content))
+        format!("Result of an earlier {name} that is no longer shown:\n{}", escape_text(&content))
     }
 }
 
@@ -183,7 +183,7 @@ fn result(name: Option<&str>, from: Option<&str>, content: &str) -> String {
             tag.push_str(&format!(" {attribute}=\"{}\"", escape_attribute(value)));
         }
     }
-    format!("{tag}>{}</tool_result>", escape(&legal(content)))
+    format!("{tag}>{}</tool_result>", escape_text(content))
 }
 
 /// A payload as it is, but for the two places where well-formed XML may hold bare tags: what a
@@ -200,13 +200,13 @@ fn inert(payload: &str) -> String {
         };
         let body = special.strip_prefix(open).and_then(|body| body.split_once(close));
         let Some((body, after)) = body else {
-            out.push_str(&escape(special));
+            out.push_str(&escape_text(special));
             return out;
         };
         if open == "<!--" {
-            out.push_str(&format!("<!--{}-->", escape(body)));
+            out.push_str(&format!("<!--{}-->", escape_text(body)));
         } else {
-            out.push_str(&escape(body));
+            out.push_str(&escape_text(body));
         }
         rest = after;
     }

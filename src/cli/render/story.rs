@@ -17,7 +17,7 @@ const INDENTED_MAX: usize = 8;
 
 /// The whole story, subthreads beneath where they were spawned.
 pub fn story(paper: &Paper, story: &Story) -> String {
-    let mut page = Page { paper, began: story.opened, depth: 0, text: String::new() };
+    let mut page = Page::new(paper, "+99.999s ".len(), story.opened);
     page.title(story);
     page.items(story);
     page.text
@@ -25,14 +25,14 @@ pub fn story(paper: &Paper, story: &Story) -> String {
 
 /// One message by itself, as `tail` and `search` show it.
 pub fn said(paper: &Paper, said: &Said) -> String {
-    let mut page = Page { paper, began: said.at, depth: 0, text: String::new() };
+    let mut page = Page::new(paper, "10:00:00".len(), said.at);
     page.message(said, &clock(&said.time), Some(said.thread.as_str()));
     page.text
 }
 
 /// One refusal by itself.
 pub fn refused(paper: &Paper, refused: &Refused) -> String {
-    let mut page = Page { paper, began: Time(0), depth: 0, text: String::new() };
+    let mut page = Page::new(paper, "10:00:00".len(), Time(0));
     page.refused(refused, &clock(&refused.time));
     page.text
 }
@@ -44,12 +44,18 @@ fn clock(time: &str) -> String {
 
 struct Page<'p> {
     paper: &'p Paper,
+    /// Columns for the time, before everything else.
+    time_columns: usize,
     began: Time,
     depth: usize,
     text: String,
 }
 
-impl Page<'_> {
+impl<'p> Page<'p> {
+    fn new(paper: &'p Paper, time_columns: usize, began: Time) -> Self {
+        Self { paper, time_columns, began, depth: 0, text: String::new() }
+    }
+
     fn margin(&self) -> String {
         "│ ".repeat(self.depth.min(INDENTED_MAX))
     }
@@ -185,13 +191,13 @@ impl Page<'_> {
     }
 
     fn head(&mut self, time: &str, head: &str) {
-        let gap = " ".repeat(TIME_COLUMNS.saturating_sub(columns(time)));
+        let gap = " ".repeat(self.time_columns.saturating_sub(columns(time)));
         let line = format!("{gap}{}  {head}", self.paper.dim(time));
         self.line(&line);
     }
 
     fn body_room(&self) -> usize {
-        self.room().saturating_sub(TIME_COLUMNS + 2)
+        self.room().saturating_sub(self.time_columns + 2)
     }
 
     fn body(&mut self, text: &str, paint: impl Fn(&Paper, &str) -> String) {
@@ -201,12 +207,10 @@ impl Page<'_> {
     }
 
     fn body_line(&mut self, line: &str) {
-        let line = format!("{}{line}", " ".repeat(TIME_COLUMNS + 2));
+        let line = format!("{}{line}", " ".repeat(self.time_columns + 2));
         self.line(&line);
     }
 }
-
-const TIME_COLUMNS: usize = 9;
 
 /// Such as `+0.137s`; minutes and hours where there are any.
 fn offset(since: Duration) -> String {

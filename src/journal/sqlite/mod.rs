@@ -214,21 +214,28 @@ impl Journal {
         })
     }
 
-    /// Copies the checkpoint outside. Should that fail, the journal itself is whole: it is tried
-    /// again with the next one.
     fn after_checkpoint(&mut self, checkpoint: Option<Checkpoint>) {
         let Some(checkpoint) = checkpoint else { return };
         failpoint("after-checkpoint");
         (self.checked, self.checked_at) = (checkpoint.position, Some(checkpoint.time));
         self.unwritten.push(checkpoint);
+        self.write_outside();
+        failpoint("after-outside-line");
+    }
+
+    /// Copies checkpoints outside. Should that fail, the journal itself is whole: it is tried
+    /// again with the next one.
+    fn write_outside(&mut self) {
+        if self.unwritten.is_empty() {
+            return;
+        }
         match self.outside.append(&self.unwritten) {
             Ok(()) => self.unwritten.clear(),
             Err(error) => {
                 let path = self.outside.path().display();
-                tracing::warn!(%path, %error, "a checkpoint could not be written outside the journal");
+                tracing::warn!(%path, %error, "checkpoints could not be written outside the journal");
             }
         }
-        failpoint("after-outside-line");
     }
 
     /// One transaction: the fence, what `fill` writes, a checkpoint, and the table of trees when

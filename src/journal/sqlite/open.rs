@@ -62,15 +62,9 @@ impl Journal {
 
     /// Does what a crash may have left undone: the watermark, lines outside, the trees' table.
     fn settle(&mut self) -> Result<(), Error> {
-        if self.heads.is_empty() {
-            return Ok(());
-        }
+        // Also in an empty journal: where the disk is full later, the mark has its room.
         self.watermark.set(self.heads.last(), self.heads.last_hash())?;
-        if !self.unwritten.is_empty() {
-            let written = self.outside.append(&self.unwritten);
-            written.map_err(Error::io(self.outside.path().display().to_string()))?;
-            self.unwritten.clear();
-        }
+        self.write_outside();
         self.refresh_trees()
     }
 }

@@ -37,7 +37,10 @@ pub fn scan(
     if chunks <= 1 {
         return match chunks {
             0 => Ok(()),
-            _ => take(read(data, span(0))),
+            _ => {
+                let (from, to) = span(0);
+                take(Reader::open(data).and_then(|reader| reader.records(from, to)))
+            }
         };
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -63,16 +66,17 @@ fn send_all(
     spans: impl Iterator<Item = (Position, Position)>,
     chunks: &SyncSender<Chunk>,
 ) {
-    for span in spans {
-        let chunk = read(data, span);
+    // Each query is a transaction of its own: the reader may stay open between them.
+    let reader = match Reader::open(data) {
+        Ok(reader) => reader,
+        Err(error) => return chunks.send(Err(error)).unwrap_or_default(),
+    };
+    for (from, to) in spans {
+        let chunk = reader.records(from, to);
         let failed = chunk.is_err();
         // Nobody listens any more once an earlier chunk was broken.
         if chunks.send(chunk).is_err() || failed {
             return;
         }
     }
-}
-
-fn read(data: &Path, (from, to): (Position, Position)) -> Chunk {
-    Reader::open(data)?.records(from, to)
 }

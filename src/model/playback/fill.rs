@@ -6,6 +6,7 @@
 //! found reads [`MISSING`].
 
 use crate::xml::tree::Element;
+use crate::xml::write::escape_text;
 
 pub const MISSING: &str = "(nothing found)";
 
@@ -25,7 +26,7 @@ pub(super) fn fill<'a>(template: &str, heard: impl Iterator<Item = &'a str>) -> 
             continue;
         };
         let found = select(&heard, path.trim());
-        out.push_str(&escape(found.as_deref().unwrap_or(MISSING)));
+        out.push_str(&escape_text(found.as_deref().unwrap_or(MISSING)));
         rest = after;
     }
     out.push_str(rest);
@@ -98,8 +99,4 @@ fn follow(element: &Element, steps: &[Step<'_>]) -> Option<String> {
     }
     let child = element.children().filter(|child| child.name == step.name).nth(step.index)?;
     follow(child, rest)
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -25,12 +25,11 @@ def write(data):
 ANSWER = b'<done xmlns="urn:test">once</done>'
 if how == "speaks-first":
     write(ANSWER + b"\0")
-    read()
 while True:
     read()
     if how == "twice":
-        write(ANSWER + b"\0" + ANSWER + b"\0")
-    elif how == "stays":
+        write(ANSWER + b"\0" + ANSWER.replace(b"once", b"twice") + b"\0")
+    elif how in ("stays", "speaks-first"):
         write(ANSWER + b"\0")
     elif how == "half":
         write(ANSWER[:20])

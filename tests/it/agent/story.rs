@@ -102,6 +102,30 @@ impl Story {
         messages: &[Said<'_>],
     ) -> Vec<MessageId> {
         let thread = messages.first().map_or(ROOT, |said| said.thread);
+        self.turn_with(thread, agent, call, position, raw, messages)
+    }
+
+    /// The same in a thread of one's choice, with nothing beside the turn.
+    pub fn turn_in(
+        &mut self,
+        thread: &str,
+        agent: &str,
+        call: MessageId,
+        position: Position,
+        raw: &str,
+    ) {
+        self.turn_with(thread, agent, call, position, raw, &[]);
+    }
+
+    fn turn_with(
+        &mut self,
+        thread: &str,
+        agent: &str,
+        call: MessageId,
+        position: Position,
+        raw: &str,
+        messages: &[Said<'_>],
+    ) -> Vec<MessageId> {
         let raw = raw.replace('&', "&amp;").replace('<', "&lt;");
         let note = format!(
             "<model-turn xmlns=\"{}\" agent=\"{agent}\" call=\"{call}\" position=\"{position}\"><raw>{raw}</raw></model-turn>",

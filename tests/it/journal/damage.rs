@@ -138,9 +138,15 @@ fn rot_in_the_write_ahead_log_is_told_apart_from_a_torn_tail() {
     for seed in 1..=60 {
         let mut dice = Dice::seeded(seed);
         let rotten = place.copy();
-        flip(&rotten.data().join("journal.db-wal"), dice.roll(length), dice.roll(8));
+        let log = rotten.data().join("journal.db-wal");
+        flip(&log, dice.roll(length), dice.roll(8));
+        let found = std::fs::read(&log).unwrap();
         match rotten.open() {
-            Err(Error::Broken { .. }) => assert!(break_of(&rotten).is_some(), "seed {seed}"),
+            Err(Error::Broken { .. }) => {
+                assert!(break_of(&rotten).is_some(), "seed {seed}");
+                // Left as it was found, for whoever looks into it.
+                assert!(std::fs::read(&log).unwrap() == found, "seed {seed}");
+            }
             Err(other) => panic!("seed {seed}: {other}"),
             Ok(journal) => {
                 // It hit what no record depends on, such as the log's spare bytes.

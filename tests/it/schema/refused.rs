@@ -89,6 +89,18 @@ fn deep_and_multiplying_patterns_are_refused_before_compilation() {
     }
 }
 
+#[test]
+fn attributes_and_namespaces_beyond_measure_never_reach_libxml2() {
+    let flood = |prefix: &str| -> String {
+        let all: String = (0..100_000).map(|i| format!(" {prefix}a{i}=\"v{i}\"")).collect();
+        schema(&format!("<xs:element name=\"r\"{all}/>"))
+    };
+    for text in [flood(""), flood("xmlns:")] {
+        let problems = timed("flood", || try_text(&text)).unwrap_err();
+        assert_eq!(problems[0].code, "schema-too-complex");
+    }
+}
+
 fn first(problems: Result<impl std::fmt::Debug, Vec<SchemaProblem>>) -> String {
     let problem = problems.unwrap_err().remove(0);
     let file = problem.file.rsplit('/').next().unwrap_or_default().to_owned();

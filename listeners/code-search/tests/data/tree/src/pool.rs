@@ -47,3 +47,9 @@ macro_rules! twice {
 fn free() -> (u8, u8) {
     twice!(1)
 }
+
+impl Other {
+    pub const fn new() -> Self {
+        Self
+    }
+}

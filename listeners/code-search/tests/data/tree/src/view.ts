@@ -19,4 +19,9 @@ export class View extends Base {
       return;
     }
   }
+  delete(key: string): void {
+    for (const each of [key]) {
+      new Map().delete(each);
+    }
+  }
 }

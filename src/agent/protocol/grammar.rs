@@ -1,0 +1,66 @@
+//! What the extractor knows of one agent's words.
+
+use crate::schema::Schemas;
+use crate::system;
+use crate::xml::extract::{ExtractLimits, Grammar};
+use crate::xml::shape::{Content, Shape, ShapeId, Shapes};
+
+use super::vocabulary::Lexicon;
+
+/// Tags whose content is reasoning, unless the agent has a payload of that name.
+const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
+/// What only this side of the conversation writes, beside the core's own words.
+const RESULT: &str = "tool_result";
+
+/// The grammar of an agent's vocabulary. What it spawns or sends elsewhere may be written bare
+/// too, so those places hold the words it may address.
+pub fn of(lexicon: &Lexicon, schemas: &Schemas) -> Grammar {
+    let mut shapes = Shapes::default();
+    let mut addressable = Vec::new();
+    for word in lexicon.iter().filter(|word| word.name != system::name("thinking")) {
+        let Some(id) = schemas.shape(&word.name, &mut shapes) else { continue };
+        shapes.roots.push(id);
+        if lexicon.is_addressable(word) {
+            addressable.push(id);
+        }
+    }
+    for (parent, child) in [("spawn-thread", Some("initial-payload")), ("send-to-thread", None)] {
+        if let Some(shape) = place(&mut shapes, parent, child) {
+            shape.content = Content::Elements(addressable.clone());
+        }
+    }
+    let taken = |local: &str| lexicon.iter().any(|word| &*word.name.local == local);
+    let reasoning = REASONING.into_iter().filter(|name| *name == "thinking" || !taken(name));
+    Grammar::new(
+        shapes,
+        reasoning.map(str::to_owned).collect(),
+        reserved(lexicon, schemas),
+        ExtractLimits::default(),
+    )
+}
+
+/// The names only the core may write.
+fn reserved(lexicon: &Lexicon, schemas: &Schemas) -> Vec<String> {
+    let core = schemas.names().filter(|name| &*name.namespace == system::NAMESPACE);
+    let only = core.filter(|name| lexicon.get(name).is_none()).map(|name| name.local.to_string());
+    only.chain([RESULT.to_owned()]).collect()
+}
+
+/// The shape of a core word, or of one of its children.
+fn place<'s>(shapes: &'s mut Shapes, parent: &str, child: Option<&str>) -> Option<&'s mut Shape> {
+    let named = |shapes: &Shapes, ids: &[ShapeId], local: &str| {
+        ids.iter().copied().find(|id| {
+            shapes.get(*id).is_some_and(|shape| {
+                shape.name.namespace.as_deref() == Some(system::NAMESPACE)
+                    && &*shape.name.local == local
+            })
+        })
+    };
+    let roots = shapes.roots.clone();
+    let mut id = named(shapes, &roots, parent)?;
+    if let Some(child) = child {
+        let Content::Elements(children) = &shapes.get(id)?.content else { return None };
+        id = named(shapes, children, child)?;
+    }
+    shapes.nodes.get_mut(id.0 as usize)
+}

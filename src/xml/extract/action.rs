@@ -1,0 +1,257 @@
+//! One action: its attributes, its children and their values, as the grammar shapes them.
+
+use std::ops::Range;
+
+use super::codes::{Code, Note};
+use super::decode;
+use super::ends::{Defect, Parent, Stop, Walk};
+use super::scope::{Scope, Written, declared_prefix};
+use super::tag::{OpenTag, Opening};
+use crate::limits;
+use crate::xml::element::{Element, Value};
+use crate::xml::shape::{Content, QName, ShapeId};
+
+/// What reading one action carries along.
+pub(super) struct Reading {
+    pub scope: Scope,
+    /// The root had no namespace, so bare names go by local name.
+    pub bare: bool,
+    pub depth: usize,
+    /// A defect that does not keep the rest from being read; the first one counts.
+    pub flaw: Option<Note>,
+}
+
+impl Reading {
+    pub fn note(&mut self, note: Note) {
+        self.flaw.get_or_insert(note);
+    }
+}
+
+impl Walk<'_> {
+    /// Reads the element whose open tag is `tag` and whose namespaces are in scope. Gives the
+    /// element and the place behind it. `parent` is what a text-only element stands in.
+    fn element(
+        &mut self,
+        tag: &OpenTag,
+        id: ShapeId,
+        parent: &Parent<'_>,
+        reading: &mut Reading,
+    ) -> Result<(Element, usize), Stop> {
+        let Some(shape) = self.grammar.shape(id) else {
+            return Err(Note::new(Code::UnknownParam, tag.start, "no such element").into());
+        };
+        if reading.depth >= limits::XML_DEPTH_MAX {
+            return Err(Note::new(Code::TooDeep, tag.start, "elements are nested too deep").into());
+        }
+        let mut element = Element::new(shape.name.clone());
+        element.attributes = self.attributes(tag, reading);
+        let own_name = self.source.slice(tag.name.clone());
+        let next = match &shape.content {
+            Content::Text if tag.empty => {
+                element.content = Value::Text(String::new());
+                tag.end
+            }
+            Content::Text => {
+                // What follows the value is a sibling's tag, outside of this element's scope.
+                reading.scope.leave(parent.scope_depth);
+                let close = self.value_close(own_name, tag.end, parent, &mut reading.scope)?;
+                element.content = Value::Text(self.leaf(tag, tag.end..close.at, reading));
+                close.next
+            }
+            Content::Elements(_) if tag.empty => tag.end,
+            Content::Elements(_) => {
+                let scope_depth = reading.scope.depth();
+                let inside = Parent { shape: id, name: own_name, bare: reading.bare, scope_depth };
+                let (children, next) = self.children(&inside, tag.end, reading)?;
+                element.content = Value::Elements(children);
+                next
+            }
+            Content::Any => {
+                let (verbatim, next) = self.verbatim(tag, &shape.name, reading)?;
+                element.content = Value::Verbatim(verbatim);
+                next
+            }
+        };
+        Ok((element, next))
+    }
+
+    /// A root that is not text-only.
+    pub fn root_element(
+        &mut self,
+        tag: &OpenTag,
+        id: ShapeId,
+        reading: &mut Reading,
+    ) -> Result<(Element, usize), Stop> {
+        let name = self.source.slice(tag.name.clone());
+        let scope_depth = reading.scope.depth();
+        let nothing_around = Parent { shape: id, name, bare: reading.bare, scope_depth };
+        self.element(tag, id, &nothing_around, reading)
+    }
+
+    /// The children of an element up to its close tag; the place behind that.
+    fn children(
+        &mut self,
+        parent: &Parent<'_>,
+        from: usize,
+        reading: &mut Reading,
+    ) -> Result<(Vec<Element>, usize), Stop> {
+        let source = self.source;
+        let mut children = Vec::new();
+        let mut at = from;
+        reading.depth += 1;
+        loop {
+            let Some(next) = source.skip_blank(at)? else { return Err(self.unclosed(parent, at)) };
+            at = next;
+            if let Some(behind) = source.closes(at, parent.name)? {
+                reading.depth -= 1;
+                return Ok((children, behind));
+            }
+            let tag = self.child_tag(parent, at)?;
+            let depth = reading.scope.depth();
+            reading.scope.enter(source, &tag);
+            let id = self.child_shape(&tag, parent, reading)?;
+            let (child, next) = self.element(&tag, id, parent, reading)?;
+            reading.scope.leave(depth);
+            children.push(child);
+            at = next;
+        }
+    }
+
+    /// The open tag that must stand at `at` if `parent` is well-formed.
+    fn child_tag(&self, parent: &Parent<'_>, at: usize) -> Result<OpenTag, Stop> {
+        let source = self.source;
+        match source.byte(at) {
+            None => return Err(self.unclosed(parent, at)),
+            Some(b'<') => {}
+            Some(_) => return Err(text_between(parent, at)),
+        }
+        if let Some((name, after)) = source.closing(at)? {
+            let found = source.lossy(name);
+            let expected = String::from_utf8_lossy(parent.name);
+            let message = format!("expected `</{expected}>`, found `</{found}>`");
+            let note = Note::new(Code::MismatchedClose, at, message);
+            return Err(Stop::Defect(Defect { note, resume: Some(after) }));
+        }
+        match source.opening(at)? {
+            Opening::Tag(tag) => Ok(tag),
+            Opening::Cut(_) => Err(self.unclosed(parent, at)),
+            Opening::Interrupted(name) => {
+                let message = format!("the tag `<{}` has no `>`", source.lossy(name));
+                Err(Note::new(Code::MalformedTag, at, message).into())
+            }
+            Opening::Text if source.is_cut_tag(at) => Err(self.unclosed(parent, at)),
+            Opening::Text => Err(text_between(parent, at)),
+        }
+    }
+
+    fn child_shape(
+        &self,
+        tag: &OpenTag,
+        parent: &Parent<'_>,
+        reading: &Reading,
+    ) -> Result<ShapeId, Stop> {
+        let name = self.source.lossy(tag.name.clone());
+        let written = reading.scope.element(&name);
+        if let Some(id) = self.grammar.child(parent.shape, &written, parent.bare) {
+            return Ok(id);
+        }
+        let within = String::from_utf8_lossy(parent.name);
+        let is_action = self.grammar.is_action(&name, &written);
+        let known = self.grammar.child_names(parent.shape);
+        let message = match (known.as_slice(), &written) {
+            ([], _) => format!("`{within}` has no children, found `{name}`"),
+            (known, Written::Bound(uri, local)) => {
+                let known = known.join("`, `");
+                format!("`{within}` has no child `{local}` in `{uri}`; it has `{known}`")
+            }
+            (known, _) => {
+                format!("`{within}` has no child `{name}`; it has `{}`", known.join("`, `"))
+            }
+        };
+        let note = Note::new(Code::UnknownParam, tag.start, message);
+        Err(Stop::Defect(Defect { note, resume: is_action.then_some(tag.start) }))
+    }
+
+    fn unclosed(&self, parent: &Parent<'_>, at: usize) -> Stop {
+        let name = String::from_utf8_lossy(parent.name);
+        let message = format!("the text ends inside `{name}`; close it with `</{name}>`");
+        Note::new(Code::UnclosedAction, at, message).into()
+    }
+
+    /// The tag's attributes but for namespace declarations, decoded; flaws are noted.
+    pub fn attributes(&self, tag: &OpenTag, reading: &mut Reading) -> Vec<(QName, String)> {
+        if let Some(fault) = tag.fault {
+            let name = self.source.lossy(tag.name.clone());
+            let message = format!("in `<{name}>`: {}", fault.message);
+            reading.note(Note::new(fault.code, fault.at, message));
+        }
+        let mut attributes = Vec::with_capacity(tag.attributes.len());
+        for attribute in &tag.attributes {
+            let name = self.source.lossy(attribute.name.clone());
+            if declared_prefix(&name).is_some() {
+                continue;
+            }
+            let value = self.characters(attribute.value.clone(), &name, reading);
+            let value = decode::attribute(value).into_owned();
+            let name = match reading.scope.attribute(&name) {
+                Written::Bare(local) => QName::new(None, local),
+                Written::Bound(uri, local) => QName::new(Some(&uri), local),
+                Written::Unbound(name) => {
+                    let message = format!("the prefix of the attribute `{name}` is not bound");
+                    reading.note(Note::new(Code::UnboundPrefix, attribute.name.start, message));
+                    QName::new(None, name)
+                }
+            };
+            self.check_legal(&value, attribute.value.start, &name.local, reading);
+            attributes.push((name, value));
+        }
+        attributes
+    }
+
+    /// A text-only element's value, decoded; flaws are noted.
+    pub fn leaf(&self, tag: &OpenTag, range: Range<usize>, reading: &mut Reading) -> String {
+        let name = self.source.lossy(tag.name.clone());
+        let start = range.start;
+        let raw = self.characters(range, &name, reading);
+        let value = decode::simple_content(raw);
+        let limit = self.grammar.limits.max_leaf_bytes;
+        if value.len() > limit {
+            let size = value.len();
+            let message = format!("`{name}` has {size} bytes; at most {limit} are read");
+            reading.note(Note::new(Code::ParamTooLarge, start, message));
+            return String::new();
+        }
+        let opened = raw.trim_start().starts_with("<![CDATA[");
+        if opened && !raw.contains("]]>") {
+            let message = format!("the CDATA section in `{name}` has no `]]>`");
+            reading.note(Note::new(Code::UnclosedCdata, start, message));
+        }
+        self.check_legal(&value, start, &name, reading);
+        value.into_owned()
+    }
+
+    /// The text of a range; what is no UTF-8 is noted and left empty.
+    fn characters(&self, range: Range<usize>, name: &str, reading: &mut Reading) -> &str {
+        let start = range.start;
+        std::str::from_utf8(self.source.slice(range)).unwrap_or_else(|error| {
+            let message = format!("`{name}` holds bytes that are not UTF-8");
+            let at = start + error.valid_up_to();
+            reading.note(Note::new(Code::IllegalCharacter, at, message));
+            ""
+        })
+    }
+
+    pub fn check_legal(&self, value: &str, at: usize, name: &str, reading: &mut Reading) {
+        if let Some(c) = decode::illegal(value) {
+            let code = u32::from(c);
+            let message = format!("`{name}` holds U+{code:04X}, which XML cannot carry");
+            reading.note(Note::new(Code::IllegalCharacter, at, message));
+        }
+    }
+}
+
+fn text_between(parent: &Parent<'_>, at: usize) -> Stop {
+    let name = String::from_utf8_lossy(parent.name);
+    let message = format!("`{name}` holds elements only; this text belongs to none of them");
+    Note::new(Code::UnexpectedText, at, message).into()
+}

@@ -1,0 +1,88 @@
+//! Characters: one decoding pass where the text is strict XML, none where it is not.
+
+use std::borrow::Cow;
+
+use memchr::{memchr2, memmem};
+
+use crate::xml::write::is_xml_char;
+
+/// A text-only element's characters: decoded where they are strict simple content (CDATA, the
+/// five entities, legal character references), otherwise raw, all of them.
+pub(super) fn simple_content(raw: &str) -> Cow<'_, str> {
+    decode(raw, true).unwrap_or(Cow::Borrowed(raw))
+}
+
+/// An attribute's characters, by the same rule.
+pub(super) fn attribute(raw: &str) -> Cow<'_, str> {
+    decode(raw, false).unwrap_or(Cow::Borrowed(raw))
+}
+
+/// Whether `raw` is what an attribute of strict XML may hold.
+pub(super) fn is_strict_attribute(raw: &str) -> bool {
+    decode(raw, false).is_some()
+}
+
+/// `None` where `raw` is not strict.
+fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
+    let Some(mut at) = memchr2(b'<', b'&', raw.as_bytes()) else { return Some(raw.into()) };
+    let mut out = String::with_capacity(raw.len());
+    let mut from = 0;
+    loop {
+        out.push_str(raw.get(from..at)?);
+        let rest = raw.get(at..)?;
+        if rest.starts_with('&') {
+            let (c, length) = reference(rest)?;
+            out.push(c);
+            from = at + length;
+        } else {
+            let inside = rest.strip_prefix("<![CDATA[").filter(|_| cdata)?;
+            let end = memmem::find(inside.as_bytes(), b"]]>")?;
+            out.push_str(inside.get(..end)?);
+            from = at + "<![CDATA[".len() + end + "]]>".len();
+        }
+        match memchr2(b'<', b'&', raw.as_bytes().get(from..)?) {
+            Some(next) => at = from + next,
+            None => break,
+        }
+    }
+    out.push_str(raw.get(from..)?);
+    Some(Cow::Owned(out))
+}
+
+/// The character that a reference at the start of `text` stands for, and its length in bytes.
+pub(super) fn reference(text: &str) -> Option<(char, usize)> {
+    const LONGEST: usize = 12;
+    let end = text.bytes().take(LONGEST).position(|b| b == b';')?;
+    let name = text.get(1..end)?;
+    let c = match name {
+        "amp" => '&',
+        "lt" => '<',
+        "gt" => '>',
+        "quot" => '"',
+        "apos" => '\'',
+        _ => numbered(name.strip_prefix('#')?)?,
+    };
+    Some((c, end + 1))
+}
+
+fn numbered(digits: &str) -> Option<char> {
+    let (digits, radix) = match digits.strip_prefix('x') {
+        Some(hex) => (hex, 16),
+        None => (digits, 10),
+    };
+    if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let number = u32::from_str_radix(digits, radix).ok()?;
+    char::from_u32(number).filter(|c| is_xml_char(*c))
+}
+
+/// The first character that XML cannot hold.
+pub(super) fn illegal(text: &str) -> Option<char> {
+    // Only controls, U+FFFE and U+FFFF are illegal, so most text is settled byte by byte.
+    let suspect = |b: u8| (b < b' ' && !matches!(b, b'\t' | b'\n' | b'\r')) || b == 0xEF;
+    if !text.bytes().any(suspect) {
+        return None;
+    }
+    text.chars().find(|c| !is_xml_char(*c))
+}

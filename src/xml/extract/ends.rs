@@ -1,0 +1,373 @@
+//! Where things end: the close tags of raw text, found among characters that may look like tags
+//! themselves.
+
+use std::collections::HashMap;
+
+use memchr::memmem;
+
+use super::codes::{Code, Note};
+use super::grammar::{Grammar, Root};
+use super::scope::Scope;
+use super::source::{More, Source, is_space};
+use super::tag::Opening;
+use crate::limits;
+use crate::xml::shape::ShapeId;
+
+/// A walk over the turn as far as it has come. Everything it decides is decided by bytes that
+/// are there; where more bytes could change the answer it says [`More`].
+pub(super) struct Walk<'a> {
+    pub source: Source<'a>,
+    pub grammar: &'a Grammar,
+    /// The turn was longer than may be read: what depends on its end is not known.
+    pub cut: bool,
+    /// Bytes read in vain, looking for close tags that are not there.
+    pub vain: usize,
+    /// Where the last close tag of each name stands; known once the text is over.
+    last_closes: Option<HashMap<&'a [u8], usize>>,
+    next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
+    /// For a run length of backticks, up to where there is no other such run.
+    pub(super) unmatched_ticks: HashMap<usize, usize>,
+}
+
+/// An open or close tag of one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OwnTag {
+    pub at: usize,
+    pub next: usize,
+    pub closes: bool,
+}
+
+/// Why reading an action stopped.
+pub(super) enum Stop {
+    More,
+    Defect(Defect),
+}
+
+/// What is wrong with an action, and where the next thing starts if its end cannot be found.
+pub(super) struct Defect {
+    pub note: Note,
+    pub resume: Option<usize>,
+}
+
+impl From<More> for Stop {
+    fn from(_: More) -> Self {
+        Self::More
+    }
+}
+
+impl From<Note> for Stop {
+    fn from(note: Note) -> Self {
+        Self::Defect(Defect { note, resume: None })
+    }
+}
+
+/// The element that a value stands in.
+pub(super) struct Parent<'a> {
+    pub shape: ShapeId,
+    /// As written.
+    pub name: &'a [u8],
+    /// Bare names are looked up by local name.
+    pub bare: bool,
+    /// How deep the scope is directly inside it.
+    pub scope_depth: usize,
+}
+
+/// What follows a close tag.
+enum Follower {
+    /// A sibling, the parent's close or the end.
+    Fits,
+    SameClose,
+    OtherClose {
+        after: usize,
+    },
+    Unknown,
+    Action {
+        at: usize,
+    },
+    Text,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(source: Source<'a>, grammar: &'a Grammar, cut: bool) -> Self {
+        Self {
+            source,
+            grammar,
+            cut,
+            vain: 0,
+            last_closes: None,
+            next_tag: HashMap::new(),
+            unmatched_ticks: HashMap::new(),
+        }
+    }
+
+    pub fn is_tangled(&self) -> bool {
+        self.vain > limits::LOOKAHEAD_BYTES_MAX
+    }
+
+    /// The next tag of exactly this name, CDATA sections left out if `cdata`.
+    fn own_tag(&self, name: &[u8], from: usize, cdata: bool) -> Result<Option<OwnTag>, More> {
+        let source = self.source;
+        let mut from = from;
+        while let Some(at) = source.find_byte(b'<', from)? {
+            if cdata && source.starts(at, b"<![CDATA[")? {
+                let end = source.find(b"]]>", at + 9)?;
+                from = end.map_or(at + 9, |end| end + 3);
+                continue;
+            }
+            if let Some(next) = source.closes(at, name)? {
+                return Ok(Some(OwnTag { at, next, closes: true }));
+            }
+            if let Some(next) = self.opens(at, name)? {
+                return Ok(Some(OwnTag { at, next, closes: false }));
+            }
+            from = at + 1;
+        }
+        Ok(None)
+    }
+
+    /// Whether an open tag of this name, not self-closing, stands at `at`.
+    fn opens(&self, at: usize, name: &[u8]) -> Result<Option<usize>, More> {
+        let source = self.source;
+        if !source.starts(at + 1, name)? {
+            return Ok(None);
+        }
+        let behind = at + 1 + name.len();
+        match source.byte(behind) {
+            Some(b'>') => return Ok(Some(behind + 1)),
+            Some(byte) if is_space(byte) => {}
+            Some(_) => return Ok(None),
+            None => return source.end_or_more(),
+        }
+        let Some(end) = source.find_either(b'<', b'>', behind)? else { return Ok(None) };
+        let is_tag = source.byte(end) == Some(b'>') && source.byte(end - 1) != Some(b'/');
+        Ok(is_tag.then_some(end + 1))
+    }
+
+    /// Once the text is over: whether a close tag of this name can still come after `from`.
+    fn can_close(&mut self, name: &[u8], from: usize) -> bool {
+        let source = self.source;
+        if !source.ended {
+            return true;
+        }
+        let last_closes = self.last_closes.get_or_insert_with(|| {
+            let starts = memmem::find_iter(source.bytes, b"</").map(|at| at + 2);
+            starts.map(|at| (source.slice(at..source.name_end(at)), at)).collect()
+        });
+        last_closes.get(name).is_some_and(|last| *last >= from)
+    }
+
+    /// Everything from `from` on was searched without success.
+    fn in_vain(&mut self, from: usize) {
+        self.vain += self.source.len().saturating_sub(from);
+    }
+
+    /// The balanced close of an element of this name whose content starts at `from`.
+    pub fn matching_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, More> {
+        if !self.can_close(name, from) {
+            return Ok(None);
+        }
+        let (mut depth, mut at) = (0_usize, from);
+        while let Some(tag) = self.own_tag(name, at, true)? {
+            at = tag.next;
+            match (tag.closes, depth) {
+                (true, 0) => return Ok(Some(tag)),
+                (true, _) => depth -= 1,
+                (false, _) => depth += 1,
+            }
+        }
+        self.in_vain(from);
+        Ok(None)
+    }
+
+    /// The first close of this name, whatever was opened before it.
+    pub fn first_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, More> {
+        let mut at = from;
+        while let Some(tag) = self.own_tag(name, at, true)? {
+            if tag.closes {
+                return Ok(Some(tag));
+            }
+            at = tag.next;
+        }
+        Ok(None)
+    }
+
+    /// Whether the next tag of this name is a close tag: what was mentioned is closed later.
+    pub fn is_closed_next(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, More> {
+        let known = self.next_tag.get(name).copied();
+        let known = known.filter(|(since, tag)| *since <= from && tag.is_none_or(|t| from <= t.at));
+        let tag = match known {
+            Some((_, tag)) => tag,
+            None => self.own_tag(name, from, false)?,
+        };
+        if known.is_none() {
+            self.next_tag.insert(name.to_vec(), (from, tag));
+        }
+        Ok(tag.filter(|tag| tag.closes))
+    }
+
+    /// The close tag of a text-only child: the first balanced one that is followed by a
+    /// sibling, the parent's close or the end; else the first that is so followed.
+    pub fn value_close(
+        &mut self,
+        name: &[u8],
+        from: usize,
+        parent: &Parent<'_>,
+        scope: &mut Scope,
+    ) -> Result<OwnTag, Stop> {
+        if self.is_tangled() {
+            return Err(Note::new(Code::TooTangled, from, TANGLED).into());
+        }
+        let mut first: Option<(OwnTag, Follower)> = None;
+        let mut second_best: Option<OwnTag> = None;
+        let (mut depth, mut at) = (0_usize, from);
+        while self.can_close(name, at) {
+            let Some(tag) = self.own_tag(name, at, true)? else { break };
+            at = tag.next;
+            if !tag.closes {
+                depth += 1;
+                continue;
+            }
+            if depth > 0 {
+                depth -= 1;
+                if second_best.is_none() && self.fits(name, tag.next, parent, scope)? {
+                    second_best = Some(tag);
+                }
+                continue;
+            }
+            match self.follower(name, tag.next, parent, scope)? {
+                Follower::Fits => return Ok(tag),
+                Follower::SameClose => {
+                    let again = self.source.skip_space(tag.next);
+                    return Err(doubled(name, again));
+                }
+                other if first.is_none() => first = Some((tag, other)),
+                _ => {}
+            }
+        }
+        if let Some(tag) = second_best {
+            self.in_vain(from);
+            if !self.cut && !self.holds_action(from, tag.at, name) {
+                return Ok(tag);
+            }
+        }
+        Err(self.unclosed_value(name, from, first, parent))
+    }
+
+    /// Says why a value has no end, from what follows the close tag it does have.
+    fn unclosed_value(
+        &mut self,
+        name: &[u8],
+        from: usize,
+        first: Option<(OwnTag, Follower)>,
+        parent: &Parent<'_>,
+    ) -> Stop {
+        let shown = String::from_utf8_lossy(name);
+        let within = String::from_utf8_lossy(parent.name);
+        let Some((tag, follower)) = first else {
+            let message = format!("`{shown}` in `{within}` has no closing tag `</{shown}>`");
+            return Note::new(Code::UnclosedParam, from, message).into();
+        };
+        self.in_vain(from);
+        let mut resume = None;
+        let (code, what) = match follower {
+            Follower::OtherClose { after } => {
+                resume = Some(after);
+                (Code::MismatchedClose, format!("another closing tag than `</{within}>`"))
+            }
+            Follower::Unknown => (Code::UnknownParam, format!("no child that `{within}` has")),
+            Follower::Action { at } => {
+                resume = Some(at);
+                (Code::UnclosedAction, format!("another action before `</{within}>`"))
+            }
+            Follower::Text | Follower::Fits | Follower::SameClose => {
+                (Code::UnexpectedText, "text that belongs to no child".to_owned())
+            }
+        };
+        let message = format!("behind `</{shown}>` in `{within}` comes {what}");
+        Stop::Defect(Defect { note: Note::new(code, tag.at, message), resume })
+    }
+
+    fn fits(
+        &self,
+        name: &[u8],
+        at: usize,
+        parent: &Parent<'_>,
+        scope: &mut Scope,
+    ) -> Result<bool, More> {
+        Ok(matches!(self.follower(name, at, parent, scope)?, Follower::Fits))
+    }
+
+    fn follower(
+        &self,
+        name: &[u8],
+        at: usize,
+        parent: &Parent<'_>,
+        scope: &mut Scope,
+    ) -> Result<Follower, More> {
+        let source = self.source;
+        let Some(at) = source.skip_blank(at)? else { return Ok(Follower::Text) };
+        match source.byte(at) {
+            None => return source.end_or_more().map(|fits| fits.unwrap_or(Follower::Fits)),
+            Some(b'<') => {}
+            Some(_) => return Ok(Follower::Text),
+        }
+        if source.closes(at, parent.name)?.is_some() {
+            return Ok(Follower::Fits);
+        }
+        if source.closes(at, name)?.is_some() {
+            return Ok(Follower::SameClose);
+        }
+        if let Some((_, after)) = source.closing(at)? {
+            return Ok(Follower::OtherClose { after });
+        }
+        let tag = match source.opening(at)? {
+            Opening::Tag(tag) => tag,
+            Opening::Cut(_) => return Ok(Follower::Fits),
+            Opening::Text if source.is_cut_tag(at) => return Ok(Follower::Fits),
+            _ => return Ok(Follower::Text),
+        };
+        let depth = scope.depth();
+        scope.enter(source, &tag);
+        let tag_name = source.lossy(tag.name.clone());
+        let written = scope.element(&tag_name);
+        let follower = match self.grammar.child(parent.shape, &written, parent.bare) {
+            Some(_) => Follower::Fits,
+            None => match self.grammar.root(&tag_name, &written) {
+                Root::Action(_) => Follower::Action { at },
+                _ => Follower::Unknown,
+            },
+        };
+        scope.leave(depth);
+        Ok(follower)
+    }
+
+    /// Whether between two places stands the open tag of an action, other than one of `except`.
+    pub fn holds_action(&self, from: usize, to: usize, except: &[u8]) -> bool {
+        let part = Source { bytes: self.source.slice(0..to), ended: true };
+        let mut at = from;
+        while let Ok(Some(found)) = part.find_byte(b'<', at) {
+            at = found + 1;
+            let end = part.name_end(at);
+            let name = part.slice(at..end);
+            let behind = part.byte(end).is_some_and(|b| is_space(b) || matches!(b, b'/' | b'>'));
+            if !behind || name == except {
+                continue;
+            }
+            let name = String::from_utf8_lossy(name);
+            let local = name.rsplit(':').next().unwrap_or(&name);
+            if self.grammar.has_root_called(local) || self.grammar.has_root_called(&name) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+pub(super) const TANGLED: &str = "too many elements are left open; the rest was not read";
+
+/// A close tag for what has just been closed.
+pub(super) fn doubled(name: &[u8], at: usize) -> Stop {
+    let shown = String::from_utf8_lossy(name);
+    let message = format!("`</{shown}>` stands twice; close every element once");
+    Note::new(Code::MismatchedClose, at, message).into()
+}

@@ -1,0 +1,197 @@
+//! What one agent may write: the names that are actions, those that are reasoning, those only
+//! the system may use, and the limits. Built once for an agent.
+
+use std::collections::HashMap;
+
+use super::scope::Written;
+use crate::limits;
+use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
+
+/// Bounds of one turn, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtractLimits {
+    /// One text value, decoded.
+    pub max_leaf_bytes: usize,
+    /// The whole turn as received.
+    pub max_turn_bytes: usize,
+}
+
+impl Default for ExtractLimits {
+    fn default() -> Self {
+        Self { max_leaf_bytes: limits::LEAF_BYTES_MAX, max_turn_bytes: limits::TURN_BYTES_MAX }
+    }
+}
+
+/// The names an agent's text is read by.
+#[derive(Debug, Clone, Default)]
+pub struct Grammar {
+    shapes: Shapes,
+    reasoning: Vec<String>,
+    reserved: Vec<String>,
+    pub(super) limits: ExtractLimits,
+    roots: HashMap<String, Vec<ShapeId>>,
+}
+
+/// What a root's name means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Root {
+    Action(ShapeId),
+    Reasoning,
+    Reserved,
+    Unknown,
+}
+
+impl Grammar {
+    /// `reasoning` and `reserved` are names as written; reserved ones match in any namespace.
+    pub fn new(
+        shapes: Shapes,
+        reasoning: Vec<String>,
+        reserved: Vec<String>,
+        limits: ExtractLimits,
+    ) -> Self {
+        let mut roots: HashMap<String, Vec<ShapeId>> = HashMap::new();
+        for id in &shapes.roots {
+            if let Some(shape) = shapes.get(*id) {
+                roots.entry(shape.name.local.to_string()).or_default().push(*id);
+            }
+        }
+        Self { shapes, reasoning, reserved, limits, roots }
+    }
+
+    pub fn shapes(&self) -> &Shapes {
+        &self.shapes
+    }
+
+    pub(super) fn shape(&self, id: ShapeId) -> Option<&Shape> {
+        self.shapes.get(id)
+    }
+
+    pub(super) fn is_reasoning(&self, name: &str) -> bool {
+        self.reasoning.iter().any(|known| known == name)
+    }
+
+    pub(super) fn is_reserved(&self, local: &str) -> bool {
+        self.reserved.iter().any(|known| known == local)
+    }
+
+    /// Whether the local name is an action's, whatever its namespace.
+    pub(super) fn has_root_called(&self, local: &str) -> bool {
+        self.roots.contains_key(local)
+    }
+
+    /// Whether only namespaced actions have this local name.
+    pub(super) fn has_namespaced_root(&self, local: &str) -> bool {
+        let qualified = |id: &ShapeId| self.shape(*id).is_some_and(|s| s.name.namespace.is_some());
+        self.roots.get(local).is_some_and(|ids| ids.iter().all(qualified))
+    }
+
+    /// Whether any name that means something starts with `start`.
+    pub(super) fn may_become(&self, start: &str) -> bool {
+        let names = self.roots.keys().chain(&self.reasoning).chain(&self.reserved);
+        !start.is_empty() && names.into_iter().any(|name| name.starts_with(start))
+    }
+
+    pub(super) fn root(&self, name: &str, written: &Written<'_>) -> Root {
+        if self.is_reasoning(name) {
+            return Root::Reasoning;
+        }
+        match self.action(written) {
+            Some(id) => Root::Action(id),
+            None if self.is_reserved(written.local()) || self.is_reserved(name) => Root::Reserved,
+            None => Root::Unknown,
+        }
+    }
+
+    pub(super) fn is_action(&self, name: &str, written: &Written<'_>) -> bool {
+        matches!(self.root(name, written), Root::Action(_))
+    }
+
+    /// The local names of an element's children.
+    pub(super) fn child_names(&self, parent: ShapeId) -> Vec<&str> {
+        let Some(Content::Elements(children)) = self.shape(parent).map(|s| &s.content) else {
+            return Vec::new();
+        };
+        children.iter().filter_map(|id| self.shape(*id)).map(|s| &*s.name.local).collect()
+    }
+
+    /// The action a root is, by namespace exactly; bare names by local name, if only one has it.
+    fn action(&self, written: &Written<'_>) -> Option<ShapeId> {
+        match written {
+            Written::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
+            Written::Bare(local) => {
+                let candidates = self.roots.get(*local)?;
+                match candidates.as_slice() {
+                    [only] => Some(*only),
+                    several => self.pick(several, ""),
+                }
+            }
+            Written::Unbound(name) => self.pick(self.roots.get(*name)?, ""),
+        }
+    }
+
+    fn pick(&self, candidates: &[ShapeId], namespace: &str) -> Option<ShapeId> {
+        let fits = |id: &&ShapeId| {
+            self.shape(**id).is_some_and(|shape| in_namespace(&shape.name, namespace))
+        };
+        candidates.iter().find(fits).copied()
+    }
+
+    /// The child of `parent` that a name means. In a bare root, bare names go by local name.
+    pub(super) fn child(
+        &self,
+        parent: ShapeId,
+        written: &Written<'_>,
+        by_local_name: bool,
+    ) -> Option<ShapeId> {
+        let parent = self.shape(parent)?;
+        let Content::Elements(children) = &parent.content else { return None };
+        let named = |fits: &dyn Fn(&QName) -> bool| {
+            let found = children.iter().find(|id| self.shape(**id).is_some_and(|s| fits(&s.name)));
+            found.copied()
+        };
+        let unqualified = |local: &str| named(&|q| q.namespace.is_none() && &*q.local == local);
+        match written {
+            Written::Bound(namespace, local) => {
+                named(&|q| in_namespace(q, namespace) && &*q.local == *local)
+            }
+            Written::Unbound(name) => unqualified(name),
+            Written::Bare(local) if !by_local_name => unqualified(local),
+            Written::Bare(local) => {
+                let kin = |q: &QName| q.namespace == parent.name.namespace && &*q.local == *local;
+                named(&kin)
+                    .or_else(|| unqualified(local))
+                    .or_else(|| named(&|q| &*q.local == *local))
+            }
+        }
+    }
+}
+
+/// The empty namespace is none.
+fn in_namespace(name: &QName, namespace: &str) -> bool {
+    name.namespace.as_deref().unwrap_or_default() == namespace
+}
+
+/// The action whose name an unknown root's name was probably meant to be: another case, hyphens
+/// for underscores, or at most two letters off.
+pub fn near_miss<'g>(root: &str, grammar: &'g Grammar) -> Option<&'g str> {
+    let local = root.rsplit(':').next().unwrap_or(root);
+    let fold = |name: &str| -> String {
+        let kept = name.chars().filter(|c| c.is_alphanumeric());
+        kept.flat_map(char::to_lowercase).collect()
+    };
+    let folded = fold(local);
+    let allowed = match local.len() {
+        0..=2 => 0,
+        3..=5 => 1,
+        _ => 2,
+    };
+    let near = |known: &str| {
+        fold(known) == folded
+            || (known.len().abs_diff(local.len()) <= allowed
+                && strsim::osa_distance(known, local) <= allowed)
+    };
+    let mut found: Vec<&str> =
+        grammar.roots.keys().map(String::as_str).filter(|k| near(k)).collect();
+    found.sort_by_key(|known| (strsim::osa_distance(known, local), *known));
+    found.first().copied()
+}

@@ -1,0 +1,297 @@
+//! Payloads out of a model's streamed text.
+//!
+//! A turn is text in which some elements are actions. [`Extractor`] takes it in chunks of any
+//! size and gives the same [`Extraction`] for every chunking: whatever it decides, it decides
+//! once all the bytes are there that the decision depends on, and what depends on the end of the
+//! turn waits for [`Extractor::finish`]. Nothing incomplete becomes an [`Action`]; every defect
+//! becomes a finding.
+//!
+//! Knows names and shapes, no schemas; neither who may be addressed nor what is answered.
+
+mod action;
+mod codes;
+mod decode;
+mod ends;
+mod grammar;
+mod quoted;
+mod root;
+mod scope;
+mod source;
+mod step;
+mod strict;
+mod tag;
+mod wait;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use memchr::memchr3;
+
+use codes::Note;
+use ends::Walk;
+use source::Source;
+use step::{Draft, Step, UnknownRoots};
+use wait::{Lines, Wait};
+
+use super::element::Element;
+use super::findings::Finding;
+use super::shape::QName;
+use super::write;
+use crate::limits;
+
+pub use codes::Code;
+pub use grammar::{ExtractLimits, Grammar, near_miss};
+
+/// What a turn came to.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Extraction {
+    /// In the order of the text.
+    pub items: Vec<Item>,
+    /// Errors that belong to no action, at most [`limits::FINDINGS_MAX`].
+    pub errors: Vec<Finding>,
+    /// Why something was left alone, at most [`limits::FINDINGS_MAX`].
+    pub notices: Vec<Finding>,
+    /// Errors and notices beyond those.
+    pub unreported: usize,
+    /// Names of roots without a namespace that are no actions, each once.
+    pub unknown_roots: Vec<String>,
+}
+
+/// One piece of a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Item {
+    Text(String),
+    Reasoning {
+        name: String,
+        text: String,
+        /// It was closed; if not, it reached to the end.
+        complete: bool,
+    },
+    Action(Action),
+    /// An action that was recognised and cannot be dispatched.
+    Broken(Broken),
+    /// A root in a namespace the agent does not know: to be refused like any unknown payload.
+    Unknown(Unknown),
+}
+
+/// A complete action.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Action {
+    /// Under its resolved name.
+    pub element: Element,
+    /// In bytes of the turn.
+    pub source: Range<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Broken {
+    /// As the model wrote it.
+    pub attempt: String,
+    pub finding: Finding,
+    /// In bytes of the turn.
+    pub source: Range<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unknown {
+    pub name: QName,
+    /// As the model wrote it.
+    pub attempt: String,
+    /// In bytes of the turn.
+    pub source: Range<usize>,
+}
+
+impl Action {
+    pub fn name(&self) -> &QName {
+        &self.element.name
+    }
+
+    /// The action as one namespaced XML element, ready for the record.
+    pub fn payload(&self) -> String {
+        write::payload(&self.element)
+    }
+}
+
+impl Extraction {
+    pub fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Action(action) => Some(action),
+            _ => None,
+        })
+    }
+
+    pub fn broken(&self) -> impl Iterator<Item = &Broken> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Broken(broken) => Some(broken),
+            _ => None,
+        })
+    }
+
+    /// Every error: those of broken actions, then those that belong to none.
+    pub fn defects(&self) -> impl Iterator<Item = &Finding> {
+        self.broken().map(|broken| &broken.finding).chain(&self.errors)
+    }
+
+    /// The text outside actions and reasoning.
+    pub fn text(&self) -> String {
+        let texts = self.items.iter().filter_map(|item| match item {
+            Item::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
+    }
+}
+
+/// Reads one turn as it streams.
+#[derive(Debug)]
+pub struct Extractor {
+    grammar: Arc<Grammar>,
+    turn: Vec<u8>,
+    /// Bytes of the turn, those over the limit included.
+    received: usize,
+    /// Everything before is decided.
+    decided: usize,
+    /// Where the text began that belongs to no item yet.
+    text_from: usize,
+    wait: Wait,
+    lines: Lines,
+    unknown: UnknownRoots,
+    found: Extraction,
+}
+
+impl Extractor {
+    pub fn new(grammar: Arc<Grammar>) -> Self {
+        Self {
+            grammar,
+            turn: Vec::new(),
+            received: 0,
+            decided: 0,
+            text_from: 0,
+            wait: Wait::default(),
+            lines: Lines::default(),
+            unknown: UnknownRoots::default(),
+            found: Extraction::default(),
+        }
+    }
+
+    /// Takes in the next bytes. A chunk may end anywhere, inside a character too.
+    pub fn push(&mut self, chunk: &[u8]) {
+        self.received = self.received.saturating_add(chunk.len());
+        let room = self.grammar.limits.max_turn_bytes.saturating_sub(self.turn.len());
+        let old = self.turn.len();
+        self.turn.extend(chunk.iter().take(room));
+        if self.wait.is_over(&self.turn, old, self.decided) {
+            self.advance(false);
+        }
+    }
+
+    /// The items decided so far; they stay as they are.
+    pub fn settled(&self) -> &[Item] {
+        &self.found.items
+    }
+
+    /// The turn is over.
+    pub fn finish(mut self) -> Extraction {
+        self.advance(true);
+        self.flush_text(self.turn.len());
+        if self.is_cut() {
+            let limit = self.grammar.limits.max_turn_bytes;
+            let message = format!("the turn has {} bytes; at most {limit} are read", self.received);
+            self.report(Note::new(Code::TurnTooLarge, self.turn.len(), message));
+        }
+        self.found.unknown_roots = self.unknown.0;
+        self.found
+    }
+
+    fn is_cut(&self) -> bool {
+        self.received > self.turn.len()
+    }
+
+    /// Decides as much as can be decided.
+    fn advance(&mut self, ended: bool) {
+        let is_cut = self.is_cut();
+        let turn = std::mem::take(&mut self.turn);
+        let grammar = Arc::clone(&self.grammar);
+        let source = Source { bytes: &turn, ended };
+        let mut walk = Walk::new(source, &grammar, is_cut);
+        loop {
+            let found = memchr3(b'<', b'`', b'~', source.rest(self.decided));
+            self.decided = found.map_or(turn.len(), |found| self.decided + found);
+            let at = self.decided;
+            if found.is_none() {
+                break;
+            }
+            if walk.is_tangled() {
+                self.report(Note::new(Code::TooTangled, at, ends::TANGLED));
+                break;
+            }
+            match walk.step(at, self.text_from, &mut self.unknown) {
+                Ok(step) => self.take(step, at, &turn),
+                Err(source::More) => {
+                    self.wait.failed(turn.len() - at);
+                    break;
+                }
+            }
+        }
+        self.turn = turn;
+    }
+
+    fn take(&mut self, step: Step, at: usize, turn: &[u8]) {
+        self.decided = step.end;
+        let mut notes = step.notes;
+        notes.sort_by_key(|note| note.at);
+        let Some(draft) = step.item else {
+            notes.into_iter().for_each(|note| self.report_in(turn, note));
+            return;
+        };
+        self.flush(turn, at);
+        self.text_from = step.end;
+        let source = at..step.end;
+        let attempt = || String::from_utf8_lossy(turn.get(source.clone()).unwrap_or_default());
+        let item = match draft {
+            Draft::Reasoning { name, text, complete } => Item::Reasoning { name, text, complete },
+            Draft::Action(element) => Item::Action(Action { element, source }),
+            Draft::Broken(note) => {
+                let attempt = attempt().into_owned();
+                let finding = self.lines.finding(turn, note);
+                Item::Broken(Broken { attempt, finding, source })
+            }
+            Draft::Unknown(name) => {
+                let attempt = attempt().into_owned();
+                Item::Unknown(Unknown { name, attempt, source })
+            }
+        };
+        self.found.items.push(item);
+        notes.into_iter().for_each(|note| self.report_in(turn, note));
+    }
+
+    fn flush_text(&mut self, end: usize) {
+        let turn = std::mem::take(&mut self.turn);
+        self.flush(&turn, end);
+        self.turn = turn;
+    }
+
+    fn flush(&mut self, turn: &[u8], end: usize) {
+        let text = turn.get(self.text_from..end).unwrap_or_default();
+        if !text.is_empty() {
+            self.found.items.push(Item::Text(String::from_utf8_lossy(text).into_owned()));
+        }
+        self.text_from = end;
+    }
+
+    fn report(&mut self, note: Note) {
+        let turn = std::mem::take(&mut self.turn);
+        self.report_in(&turn, note);
+        self.turn = turn;
+    }
+
+    fn report_in(&mut self, turn: &[u8], note: Note) {
+        let list =
+            if note.code.is_error() { &mut self.found.errors } else { &mut self.found.notices };
+        if list.len() < limits::FINDINGS_MAX {
+            list.push(self.lines.finding(turn, note));
+        } else {
+            self.found.unreported += 1;
+        }
+    }
+}

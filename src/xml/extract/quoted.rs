@@ -1,0 +1,138 @@
+//! Markdown code in the text around actions: fences and inline code, whose tags are quotes.
+
+use memchr::{memchr, memchr2};
+
+use super::ends::Walk;
+use super::source::{More, is_space};
+
+/// What a run of backticks or tildes turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ticks {
+    /// Characters; the place behind them.
+    Text(usize),
+    Fence(usize),
+    Inline(usize),
+}
+
+/// How far back a line's start is looked for.
+const INDENT_BYTES_MAX: usize = 128;
+const FENCE_MIN: usize = 3;
+
+impl Walk<'_> {
+    /// What the run at `at` starts; `floor` is where the text around actions last began.
+    pub fn ticks(&mut self, at: usize, floor: usize) -> Result<Ticks, More> {
+        let source = self.source;
+        let Some(tick) = source.byte(at) else { return Ok(Ticks::Text(at + 1)) };
+        let end = self.run_end(at, tick)?;
+        if end - at >= FENCE_MIN && self.starts_line(at, floor, true) {
+            let line_end = source.find_byte(b'\n', end)?.unwrap_or(source.len());
+            let info = source.slice(end..line_end);
+            if tick == b'~' || memchr(b'`', info).is_none() {
+                return Ok(Ticks::Fence(self.fence_end(tick, end - at, line_end)?));
+            }
+        }
+        if tick == b'~' {
+            return Ok(Ticks::Text(end));
+        }
+        let slashes = source.slice(floor..at).iter().rev().take_while(|b| **b == b'\\').count();
+        if slashes % 2 == 1 {
+            return Ok(Ticks::Text(at + 1));
+        }
+        Ok(self.inline_end(end, end - at)?.map_or(Ticks::Text(end), Ticks::Inline))
+    }
+
+    fn run_end(&self, at: usize, tick: u8) -> Result<usize, More> {
+        let rest = self.source.rest(at);
+        match rest.iter().position(|b| *b != tick) {
+            Some(length) => Ok(at + length),
+            None if self.source.ended => Ok(self.source.len()),
+            None => Err(More),
+        }
+    }
+
+    /// Whether only white space, quote marks and (for `item`) one list marker stand between the
+    /// start of the line and `at`.
+    fn starts_line(&self, at: usize, floor: usize, item: bool) -> bool {
+        let floor = floor.max(at.saturating_sub(INDENT_BYTES_MAX));
+        let before = self.source.slice(floor..at);
+        let line = memchr::memrchr(b'\n', before)
+            .map_or(before, |newline| before.get(newline + 1..).unwrap_or_default());
+        let is_margin = |b: &u8| is_space(*b) || *b == b'>';
+        let mut words = line.split(is_margin).filter(|word| !word.is_empty());
+        match (words.next(), words.next()) {
+            (None, _) => true,
+            (Some(word), None) => {
+                item && is_list_marker(word) && line.last().is_some_and(|b| is_space(*b))
+            }
+            _ => false,
+        }
+    }
+
+    /// Where a fence ends that was opened with `length` ticks: behind the first line that has
+    /// nothing but at least as many. A fence that is not closed goes on to the end.
+    fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, More> {
+        let source = self.source;
+        let pattern = [tick; FENCE_MIN];
+        let mut from = line_end;
+        while let Some(at) = source.find(&pattern, from)? {
+            let end = self.run_end(at, tick)?;
+            from = end;
+            if end - at < length || !self.starts_line(at, line_end, false) {
+                continue;
+            }
+            let rest = source.rest(end);
+            let blank = rest.iter().take_while(|b| matches!(b, b' ' | b'\t' | b'\r')).count();
+            match source.byte(end + blank) {
+                Some(b'\n') => return Ok(end + blank),
+                Some(_) => {}
+                None if source.ended => return Ok(source.len()),
+                None => return Err(More),
+            }
+        }
+        Ok(source.len())
+    }
+
+    /// Where the inline code ends that was opened with `length` backticks before `from`: behind
+    /// the next run of as many in the same paragraph.
+    fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, More> {
+        if self.unmatched_ticks.get(&length).is_some_and(|until| from < *until) {
+            return Ok(None);
+        }
+        let source = self.source;
+        let mut at = from;
+        while let Some(found) = memchr2(b'`', b'\n', source.rest(at)) {
+            at += found;
+            if source.byte(at) == Some(b'`') {
+                let end = self.run_end(at, b'`')?;
+                if end - at == length {
+                    return Ok(Some(end));
+                }
+                at = end;
+                continue;
+            }
+            let rest = source.rest(at + 1);
+            let blank = rest.iter().take_while(|b| matches!(b, b' ' | b'\t' | b'\r')).count();
+            match source.byte(at + 1 + blank) {
+                Some(b'\n') => {
+                    self.unmatched_ticks.insert(length, at);
+                    return Ok(None);
+                }
+                None if !source.ended => return Err(More),
+                _ => at += 1,
+            }
+        }
+        if !source.ended {
+            return Err(More);
+        }
+        self.unmatched_ticks.insert(length, source.len());
+        Ok(None)
+    }
+}
+
+fn is_list_marker(word: &[u8]) -> bool {
+    match word.split_last() {
+        Some((b'-' | b'*' | b'+', [])) => true,
+        Some((b'.' | b')', digits)) => !digits.is_empty() && digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}

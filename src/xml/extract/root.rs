@@ -1,0 +1,194 @@
+//! A known root: is it an action at all, where does it end, and what is left if it is broken.
+
+use memchr::memchr3;
+
+use super::action::Reading;
+use super::codes::{Code, Note};
+use super::ends::{Defect, OwnTag, Stop, Walk, doubled};
+use super::grammar::Root;
+use super::quoted::Ticks;
+use super::scope::Scope;
+use super::source::More;
+use super::step::{Draft, Step};
+use super::tag::{OpenTag, Opening};
+use crate::xml::element::{Element, Value};
+use crate::xml::shape::{Content, ShapeId};
+
+/// What comes next behind a close tag of a text-only root.
+enum Boundary {
+    SameClose(OwnTag),
+    Action,
+    End,
+}
+
+impl Walk<'_> {
+    /// Reads the root that `tag` opens. `scope` holds its namespaces.
+    pub fn root(
+        &mut self,
+        tag: &OpenTag,
+        id: ShapeId,
+        scope: Scope,
+        bare: bool,
+    ) -> Result<Step, More> {
+        let content = self.grammar.shape(id).map(|shape| &shape.content);
+        let is_text = matches!(content, Some(Content::Text));
+        let is_shaped = matches!(content, Some(Content::Elements(_)));
+        if is_shaped && !tag.empty && self.text_follows(tag.end)? {
+            return self.mention(tag);
+        }
+        let mut reading = Reading { scope, bare, depth: 0, flaw: None };
+        let read = if is_text {
+            self.root_text(tag, id, &mut reading)
+        } else {
+            self.root_element(tag, id, &mut reading)
+        };
+        match read {
+            Ok((element, end)) => Ok(match reading.flaw {
+                None => Step::item(end, Draft::Action(element)),
+                Some(flaw) => Step::item(end, Draft::Broken(flaw)),
+            }),
+            Err(Stop::More) => Err(More),
+            Err(Stop::Defect(defect)) => self.broken(tag, defect, reading.flaw),
+        }
+    }
+
+    /// A broken action reaches to its close tag; what stands inside is never acted on. Without
+    /// one it reaches to where another action must have begun, else to the end.
+    fn broken(&mut self, tag: &OpenTag, defect: Defect, flaw: Option<Note>) -> Result<Step, More> {
+        let name = self.source.slice(tag.name.clone());
+        let Defect { mut note, resume } = defect;
+        let end = match self.matching_close(name, note.at.max(tag.end))? {
+            Some(close) => close.next,
+            None if matches!(note.code, Code::UnclosedParam | Code::UnknownParam) => {
+                let name = self.source.lossy(tag.name.clone());
+                note.code = Code::UnclosedAction;
+                note.message = format!("`{name}` is not closed: {}", note.message);
+                resume.unwrap_or(self.source.len())
+            }
+            None if tag.fault.is_some() => resume.unwrap_or(tag.end),
+            None => resume.unwrap_or(self.source.len()),
+        };
+        Ok(Step::item(end, Draft::Broken(flaw.unwrap_or(note))))
+    }
+
+    /// Whether text, not markup, is the first thing in an element.
+    fn text_follows(&self, from: usize) -> Result<bool, More> {
+        let source = self.source;
+        let Some(at) = source.skip_blank(from)? else { return Ok(false) };
+        match source.byte(at) {
+            None => source.end_or_more().map(|text| text.unwrap_or(false)),
+            Some(b'<') if source.starts(at, b"</")? => Ok(source.closing(at)?.is_none()),
+            Some(b'<') => Ok(matches!(source.opening(at)?, Opening::Text)),
+            Some(_) => Ok(true),
+        }
+    }
+
+    /// An open tag followed by text only mentions the action, unless it is closed later.
+    fn mention(&mut self, tag: &OpenTag) -> Result<Step, More> {
+        let name = self.source.slice(tag.name.clone());
+        let shown = self.source.lossy(tag.name.clone());
+        if let Some(close) = self.is_closed_next(name, tag.end)? {
+            let message =
+                format!("`{shown}` holds elements, not text; write its parameters as tags");
+            let note = Note::new(Code::MalformedAction, tag.start, message);
+            return Ok(Step::item(close.next, Draft::Broken(note)));
+        }
+        let message = format!("`<{shown}>` followed by text is taken as a mention");
+        Ok(Step::text(tag.end).note(Note::new(Code::TagMention, tag.start, message)))
+    }
+
+    /// A text-only root: ends at its last close tag before another action.
+    fn root_text(
+        &mut self,
+        tag: &OpenTag,
+        id: ShapeId,
+        reading: &mut Reading,
+    ) -> Result<(Element, usize), Stop> {
+        let source = self.source;
+        let name = source.slice(tag.name.clone());
+        let shown = source.lossy(tag.name.clone());
+        let qname = self.grammar.shape(id).map(|shape| shape.name.clone());
+        let mut element = qname.map_or_else(|| Element::local(&shown), Element::new);
+        element.attributes = self.attributes(tag, reading);
+        if tag.empty {
+            element.content = Value::Text(String::new());
+            return Ok((element, tag.end));
+        }
+        let balanced = self.matching_close(name, tag.end)?;
+        let close = match balanced {
+            Some(close) => Some(close),
+            None => self.first_close(name, tag.end)?,
+        };
+        let Some(mut close) = close else {
+            let message = format!("the text ends inside `{shown}`; close it with `</{shown}>`");
+            return Err(Note::new(Code::UnclosedAction, tag.start, message).into());
+        };
+        loop {
+            let behind = source.skip_space(close.next);
+            if source.closes(behind, name)?.is_some() {
+                return Err(doubled(name, behind));
+            }
+            match self.boundary(name, close.next)? {
+                Boundary::SameClose(later) => close = later,
+                Boundary::Action => break,
+                Boundary::End if self.cut => {
+                    let message = format!("the turn is too long to know where `{shown}` ends");
+                    return Err(Note::new(Code::TurnTooLarge, tag.start, message).into());
+                }
+                Boundary::End => break,
+            }
+        }
+        element.content = Value::Text(self.leaf(tag, tag.end..close.at, reading));
+        Ok((element, close.next))
+    }
+
+    fn boundary(&mut self, name: &[u8], floor: usize) -> Result<Boundary, More> {
+        let source = self.source;
+        let mut at = floor;
+        while let Some(found) = memchr3(b'<', b'`', b'~', source.rest(at)) {
+            at += found;
+            if source.byte(at) != Some(b'<') {
+                at = match self.ticks(at, floor)? {
+                    Ticks::Text(end) => end,
+                    Ticks::Fence(end) | Ticks::Inline(end) => {
+                        match self.first_close(name, at)?.filter(|close| close.at < end) {
+                            Some(close) => return Ok(Boundary::SameClose(close)),
+                            None => end,
+                        }
+                    }
+                };
+                continue;
+            }
+            if let Some(next) = source.closes(at, name)? {
+                return Ok(Boundary::SameClose(OwnTag { at, next, closes: true }));
+            }
+            if source.starts(at, b"<!--")? {
+                at = source.find(b"-->", at + 4)?.map_or(at + 4, |end| end + 3);
+                continue;
+            }
+            let Opening::Tag(tag) = source.opening(at)? else {
+                at += 1;
+                continue;
+            };
+            let is_quoted = at > floor && source.byte(at - 1) == Some(b'`');
+            match self.meaning(&tag).0 {
+                Root::Reasoning if !tag.empty => at = self.reasoning_end(&tag)?.unwrap_or(tag.end),
+                Root::Action(id) if !is_quoted && self.starts_action(&tag, id)? => {
+                    return Ok(Boundary::Action);
+                }
+                _ => at = tag.end,
+            }
+        }
+        source.end_or_more().map(|end| end.unwrap_or(Boundary::End))
+    }
+
+    /// Whether an open tag is more than a mention.
+    fn starts_action(&mut self, tag: &OpenTag, id: ShapeId) -> Result<bool, More> {
+        let name = self.source.slice(tag.name.clone());
+        match self.grammar.shape(id).map(|shape| &shape.content) {
+            _ if tag.empty => Ok(true),
+            Some(Content::Elements(_)) => Ok(!self.text_follows(tag.end)?),
+            _ => Ok(self.first_close(name, tag.end)?.is_some()),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Namespace bindings in force at one place of an action.
+
+use super::source::Source;
+use super::tag::OpenTag;
+use crate::xml::write::XML_NAMESPACE;
+
+/// Prefixes and their namespaces, innermost last. The empty prefix is the default namespace.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Scope {
+    bindings: Vec<(String, String)>,
+}
+
+/// What a name as written says about its namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Written<'a> {
+    /// No prefix, and nothing said about the default namespace.
+    Bare(&'a str),
+    /// The namespace is empty where the default namespace was taken back.
+    Bound(String, &'a str),
+    /// A prefix that nothing binds; the whole name.
+    Unbound(&'a str),
+}
+
+impl<'a> Written<'a> {
+    pub fn local(&self) -> &'a str {
+        match *self {
+            Self::Bare(local) | Self::Bound(_, local) => local,
+            Self::Unbound(name) => name.split_once(':').map_or(name, |(_, local)| local),
+        }
+    }
+}
+
+impl Scope {
+    pub fn depth(&self) -> usize {
+        self.bindings.len()
+    }
+
+    /// Forgets every binding made since the depth was `depth`.
+    pub fn leave(&mut self, depth: usize) {
+        self.bindings.truncate(depth);
+    }
+
+    /// Takes in a tag's namespace declarations.
+    pub fn enter(&mut self, source: Source<'_>, tag: &OpenTag) {
+        for attribute in &tag.attributes {
+            let name = source.lossy(attribute.name.clone());
+            let Some(prefix) = declared_prefix(&name) else { continue };
+            let raw = source.lossy(attribute.value.clone());
+            let uri = super::decode::attribute(&raw).into_owned();
+            self.bindings.push((prefix.to_owned(), uri));
+        }
+    }
+
+    fn lookup(&self, prefix: &str) -> Option<&str> {
+        let mut found = self.bindings.iter().rev().filter(|(bound, _)| bound == prefix);
+        if prefix == "xml" {
+            Some(XML_NAMESPACE)
+        } else {
+            found.next().map(|(_, uri)| uri.as_str())
+        }
+    }
+
+    /// An element's name.
+    pub fn element<'n>(&self, name: &'n str) -> Written<'n> {
+        match name.split_once(':') {
+            None => match self.lookup("") {
+                Some(uri) => Written::Bound(uri.to_owned(), name),
+                None => Written::Bare(name),
+            },
+            Some((prefix, local)) => match self.lookup(prefix).filter(|uri| !uri.is_empty()) {
+                Some(uri) => Written::Bound(uri.to_owned(), local),
+                None => Written::Unbound(name),
+            },
+        }
+    }
+
+    /// An attribute's name: the default namespace is not for attributes.
+    pub fn attribute<'n>(&self, name: &'n str) -> Written<'n> {
+        if name.contains(':') { self.element(name) } else { Written::Bare(name) }
+    }
+
+    /// Every binding in force, one for each prefix.
+    pub fn visible(&self) -> Vec<(String, String)> {
+        let mut visible: Vec<(String, String)> = Vec::new();
+        for (prefix, uri) in self.bindings.iter().rev() {
+            if visible.iter().all(|(seen, _)| seen != prefix) {
+                visible.push((prefix.clone(), uri.clone()));
+            }
+        }
+        visible.retain(|(prefix, uri)| prefix.is_empty() || !uri.is_empty());
+        visible.sort();
+        visible
+    }
+}
+
+/// The prefix that an attribute of this name binds, if it is a namespace declaration.
+pub(super) fn declared_prefix(attribute: &str) -> Option<&str> {
+    match attribute {
+        "xmlns" => Some(""),
+        _ => attribute.strip_prefix("xmlns:"),
+    }
+}

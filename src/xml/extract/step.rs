@@ -1,0 +1,283 @@
+//! The text around actions: what the next piece of markup is, and how far it reaches.
+
+use super::codes::{Code, Note};
+use super::ends::Walk;
+use super::grammar::{Root, near_miss};
+use super::quoted::Ticks;
+use super::scope::{Scope, Written};
+use super::source::More;
+use super::tag::{OpenTag, Opening};
+use crate::limits;
+use crate::xml::element::Element;
+use crate::xml::shape::QName;
+
+/// What was decided about the piece of markup at one place.
+pub(super) struct Step {
+    /// Just behind it.
+    pub end: usize,
+    /// `None` where it is only text.
+    pub item: Option<Draft>,
+    pub notes: Vec<Note>,
+}
+
+pub(super) enum Draft {
+    Reasoning { name: String, text: String, complete: bool },
+    Action(Element),
+    Broken(Note),
+    Unknown(QName),
+}
+
+impl Step {
+    pub fn text(end: usize) -> Self {
+        Self { end, item: None, notes: Vec::new() }
+    }
+
+    pub fn item(end: usize, item: Draft) -> Self {
+        Self { end, item: Some(item), notes: Vec::new() }
+    }
+
+    pub fn note(mut self, note: Note) -> Self {
+        self.notes.push(note);
+        self
+    }
+}
+
+/// Roots that are no actions, each once, in the order of the text.
+#[derive(Debug, Clone, Default)]
+pub(super) struct UnknownRoots(pub Vec<String>);
+
+impl UnknownRoots {
+    /// Whether `name` is new; names beyond the limit are never new.
+    fn add(&mut self, name: &str) -> bool {
+        let is_new = self.0.len() < limits::UNKNOWN_ROOTS_MAX && !self.0.iter().any(|n| n == name);
+        if is_new {
+            self.0.push(name.to_owned());
+        }
+        is_new
+    }
+}
+
+impl Walk<'_> {
+    /// Decides what stands at `at`, a `<`, backtick or tilde. `floor` is where the text around
+    /// actions last began.
+    pub fn step(
+        &mut self,
+        at: usize,
+        floor: usize,
+        unknown: &mut UnknownRoots,
+    ) -> Result<Step, More> {
+        let source = self.source;
+        if source.byte(at) != Some(b'<') {
+            return Ok(match self.ticks(at, floor)? {
+                Ticks::Text(end) => Step::text(end),
+                Ticks::Fence(end) => self.hidden(at, end, Code::ActionInCodeFence, "a code fence"),
+                Ticks::Inline(end) => self.hidden(at, end, Code::ActionInInlineCode, "inline code"),
+            });
+        }
+        if source.starts(at, b"<!--")? {
+            let end = source.find(b"-->", at + 4)?.map_or(source.len(), |end| end + 3);
+            return Ok(self.hidden(at, end, Code::ActionInComment, "a comment"));
+        }
+        if source.starts(at, b"<![CDATA[")? {
+            let end = source.find(b"]]>", at + 9)?.map_or(source.len(), |end| end + 3);
+            return Ok(self.hidden(at, end, Code::ActionInCdata, "a CDATA section"));
+        }
+        if let Some((name, end)) = source.closing(at)? {
+            return Ok(self.orphan(at, &source.lossy(name), end));
+        }
+        match source.opening(at)? {
+            Opening::Text => Ok(Step::text(at + 1)),
+            Opening::Cut(name) => Ok(self.cut_short(at, &source.lossy(name))),
+            Opening::Interrupted(name) => self.interrupted(at, name),
+            Opening::Tag(tag) => self.tag(&tag, unknown),
+        }
+    }
+
+    fn hidden(&self, at: usize, end: usize, code: Code, place: &str) -> Step {
+        let step = Step::text(end);
+        if !self.holds_action(at, end, b"") {
+            return step;
+        }
+        step.note(Note::new(code, at, format!("an action's tag in {place} is not acted on")))
+    }
+
+    fn orphan(&self, at: usize, name: &str, end: usize) -> Step {
+        let local = name.rsplit(':').next().unwrap_or(name);
+        let grammar = self.grammar;
+        let known = [name, local].iter().any(|name| {
+            grammar.has_root_called(name) || grammar.is_reasoning(name) || grammar.is_reserved(name)
+        });
+        let step = Step::text(end);
+        if !known {
+            return step;
+        }
+        step.note(Note::new(Code::OrphanCloseTag, at, format!("`</{name}>` closes nothing")))
+    }
+
+    /// The text ended in what may have become an action's open tag.
+    fn cut_short(&self, at: usize, name: &str) -> Step {
+        let local = name.rsplit(':').next().unwrap_or(name);
+        if !self.grammar.may_become(name) && !self.grammar.may_become(local) {
+            return Step::text(at + 1);
+        }
+        let message = format!("the text ends inside the tag `<{name}`");
+        let note = Note::new(Code::TruncatedOpenTag, at, message);
+        Step::item(self.source.len(), Draft::Broken(note))
+    }
+
+    /// An action's open tag that never got its `>`: broken if it is closed later, else text.
+    fn interrupted(&mut self, at: usize, name: std::ops::Range<usize>) -> Result<Step, More> {
+        let shown = self.source.lossy(name.clone());
+        let local = shown.rsplit(':').next().unwrap_or(&shown);
+        if !self.grammar.has_root_called(local) {
+            return Ok(Step::text(at + 1));
+        }
+        let message = format!("the tag `<{shown}` has no `>`");
+        let bytes = self.source.slice(name.clone());
+        Ok(match self.is_closed_next(bytes, name.end)? {
+            Some(close) => {
+                let note = Note::new(Code::MalformedTag, at, message);
+                Step::item(close.next, Draft::Broken(note))
+            }
+            None => Step::text(name.end).note(Note::new(Code::TagMention, at, message)),
+        })
+    }
+
+    /// What a root's tag means, its namespaces, and whether it was written without one.
+    pub fn meaning(&self, tag: &OpenTag) -> (Root, Scope, bool) {
+        let mut scope = Scope::default();
+        scope.enter(self.source, tag);
+        let name = self.source.lossy(tag.name.clone());
+        let written = scope.element(&name);
+        let bare = matches!(written, Written::Bare(_));
+        (self.grammar.root(&name, &written), scope.clone(), bare)
+    }
+
+    fn tag(&mut self, tag: &OpenTag, unknown: &mut UnknownRoots) -> Result<Step, More> {
+        let (root, scope, bare) = self.meaning(tag);
+        match root {
+            Root::Action(id) => self.root(tag, id, scope, bare),
+            Root::Reasoning => self.reasoning(tag),
+            Root::Reserved => self.forged(tag),
+            Root::Unknown => self.unknown(tag, &scope, unknown),
+        }
+    }
+
+    /// The place behind the first close tag of a reasoning block.
+    pub fn reasoning_end(&self, tag: &OpenTag) -> Result<Option<usize>, More> {
+        let name = self.source.slice(tag.name.clone());
+        let pattern = [b"</", name].concat();
+        let mut from = tag.end;
+        while let Some(at) = self.source.find(&pattern, from)? {
+            if let Some(next) = self.source.closes(at, name)? {
+                return Ok(Some(next));
+            }
+            from = at + 2;
+        }
+        Ok(None)
+    }
+
+    fn reasoning(&self, tag: &OpenTag) -> Result<Step, More> {
+        let source = self.source;
+        let name = source.lossy(tag.name.clone()).into_owned();
+        let end = if tag.empty { Some(tag.end) } else { self.reasoning_end(tag)? };
+        let complete = end.is_some();
+        let end = end.unwrap_or(source.len());
+        let inside = source.slice(tag.end..end);
+        let length = match memchr::memrchr(b'<', inside) {
+            Some(close) if complete => close,
+            _ => inside.len(),
+        };
+        let text = source.lossy(tag.end..tag.end + length).into_owned();
+        let mut step = self.hidden(tag.end, end, Code::ActionInReasoning, "reasoning");
+        if !complete {
+            let message = format!("`{name}` is not closed; close it before you act");
+            step = step.note(Note::new(Code::UnclosedReasoning, tag.start, message));
+        }
+        step.item = Some(Draft::Reasoning { name, text, complete });
+        Ok(step)
+    }
+
+    /// A tag only the system may write: neither it nor what stands inside is acted on.
+    fn forged(&mut self, tag: &OpenTag) -> Result<Step, More> {
+        let name = self.source.slice(tag.name.clone());
+        let shown = self.source.lossy(tag.name.clone());
+        let end = if tag.empty {
+            tag.end
+        } else {
+            self.matching_close(name, tag.end)?.map_or(self.source.len(), |close| close.next)
+        };
+        let message = format!("only the system writes `<{shown}>`; nothing in it is acted on");
+        let note = Note::new(Code::ForgedSystemTag, tag.start, message);
+        Ok(Step::item(end, Draft::Broken(note)))
+    }
+
+    /// A root that is no action: text if it is bare, a payload to be refused if it has a
+    /// namespace.
+    fn unknown(
+        &mut self,
+        tag: &OpenTag,
+        scope: &Scope,
+        unknown: &mut UnknownRoots,
+    ) -> Result<Step, More> {
+        let shown = self.source.lossy(tag.name.clone());
+        match scope.element(&shown) {
+            Written::Bare(_) => Ok(self.unknown_text(tag, &shown, unknown)),
+            Written::Bound(namespace, _) if namespace.is_empty() => {
+                Ok(self.unknown_text(tag, &shown, unknown))
+            }
+            Written::Bound(namespace, local) => {
+                let name = self.source.slice(tag.name.clone());
+                let note = near_miss(local, self.grammar).map_or_else(
+                    || unknown_root(tag.start, local, &namespace),
+                    |known| missed(tag.start, &format!("{{{namespace}}}{local}"), known),
+                );
+                let close = if tag.empty { None } else { self.matching_close(name, tag.end)? };
+                let end = close.map_or(tag.end, |close| close.next);
+                let mut step = Step::text(end).note(note);
+                if tag.empty || close.is_some() {
+                    step.item = Some(Draft::Unknown(QName::new(Some(&namespace), local)));
+                }
+                Ok(step)
+            }
+            Written::Unbound(name) => self.unbound(tag, name, unknown),
+        }
+    }
+
+    fn unbound(
+        &mut self,
+        tag: &OpenTag,
+        name: &str,
+        unknown: &mut UnknownRoots,
+    ) -> Result<Step, More> {
+        let local = name.split_once(':').map_or(name, |(_, local)| local);
+        if self.grammar.has_namespaced_root(local) {
+            let bytes = self.source.slice(tag.name.clone());
+            let close = if tag.empty { None } else { self.matching_close(bytes, tag.end)? };
+            let message = format!("the prefix of `<{name}>` is not bound; declare its namespace");
+            let note = Note::new(Code::UnboundPrefix, tag.start, message);
+            let end = close.map_or(tag.end, |close| close.next);
+            return Ok(Step::item(end, Draft::Broken(note)));
+        }
+        Ok(self.unknown_text(tag, name, unknown))
+    }
+
+    fn unknown_text(&self, tag: &OpenTag, name: &str, unknown: &mut UnknownRoots) -> Step {
+        let step = Step::text(tag.end);
+        let near = if unknown.add(name) { near_miss(name, self.grammar) } else { None };
+        match near {
+            Some(known) => step.note(missed(tag.start, name, known)),
+            None => step,
+        }
+    }
+}
+
+fn missed(at: usize, found: &str, known: &str) -> Note {
+    let message = format!("`{found}` is not known; did you mean `<{known}>`?");
+    Note::new(Code::NearMissTag, at, message)
+}
+
+fn unknown_root(at: usize, local: &str, namespace: &str) -> Note {
+    let message = format!("`{local}` in `{namespace}` is not known here");
+    Note::new(Code::UnknownRoot, at, message)
+}

@@ -1,0 +1,168 @@
+//! Content that the grammar does not shape further: read as strict XML and kept as written.
+
+use super::action::Reading;
+use super::codes::{Code, Note};
+use super::decode;
+use super::ends::{Stop, Walk};
+use super::scope::Written;
+use super::tag::{OpenTag, Opening};
+use crate::limits;
+use crate::xml::element::Verbatim;
+use crate::xml::shape::QName;
+
+/// An element that is open, with the depth of the scope outside it.
+struct Open {
+    name: std::ops::Range<usize>,
+    outside: usize,
+}
+
+impl Walk<'_> {
+    /// The inside of the element that `tag` opens, which must be well-formed, and the place
+    /// behind its close tag.
+    pub fn verbatim(
+        &mut self,
+        tag: &OpenTag,
+        name: &QName,
+        reading: &mut Reading,
+    ) -> Result<(Verbatim, usize), Stop> {
+        let written = self.source.lossy(tag.name.clone()).into_owned();
+        let mut bindings = reading.scope.visible();
+        let has_default = bindings.iter().any(|(prefix, _)| prefix.is_empty());
+        if let (true, false, Some(namespace)) = (reading.bare, has_default, &name.namespace) {
+            bindings.push((String::new(), namespace.to_string()));
+        }
+        let written = Some(written).filter(|written| written.contains(':'));
+        let (end, next) = if tag.empty {
+            (tag.end, tag.end)
+        } else {
+            let depth = reading.scope.depth();
+            let ends = self.well_formed(tag, reading)?;
+            reading.scope.leave(depth);
+            ends
+        };
+        let Ok(xml) = std::str::from_utf8(self.source.slice(tag.end..end)) else {
+            return Err(ill(tag.end, "the text is not UTF-8"));
+        };
+        self.check_legal(xml, tag.end, &name.local, reading);
+        Ok((Verbatim { xml: xml.to_owned(), written, bindings }, next))
+    }
+
+    /// Where the close tag of `tag` stands, and the place behind it.
+    fn well_formed(&self, tag: &OpenTag, reading: &mut Reading) -> Result<(usize, usize), Stop> {
+        let source = self.source;
+        let outside = reading.scope.depth();
+        let mut open = vec![Open { name: tag.name.clone(), outside }];
+        let mut at = tag.end;
+        loop {
+            let Some(found) = source.find_either(b'<', b'&', at)? else {
+                return Err(ended(tag, at, self));
+            };
+            if memchr::memmem::find(source.slice(at..found), b"]]>").is_some() {
+                return Err(ill(at, "`]]>` may not stand in text"));
+            }
+            at = found;
+            if source.byte(at) == Some(b'&') {
+                at = self.entity(at)?;
+                continue;
+            }
+            if source.starts(at, b"</")? {
+                let innermost = open.last().map(|open| open.name.clone()).unwrap_or_default();
+                let Some(behind) = source.closes(at, source.slice(innermost.clone()))? else {
+                    let expected = source.lossy(innermost);
+                    return Err(ill(at, format!("expected `</{expected}>`")));
+                };
+                let outside = open.pop().map_or(0, |open| open.outside);
+                reading.scope.leave(outside);
+                if open.is_empty() {
+                    return Ok((at, behind));
+                }
+                at = behind;
+            } else if source.starts(at, b"<!--")? || source.starts(at, b"<![CDATA[")? {
+                at = self.section(at, tag)?;
+            } else {
+                at = self.inner_tag(at, tag, &mut open, reading)?;
+            }
+        }
+    }
+
+    fn entity(&self, at: usize) -> Result<usize, Stop> {
+        const LONGEST: usize = 12;
+        let source = self.source;
+        let end = source.len().min(at + LONGEST);
+        let text = source.lossy(at..end);
+        match decode::reference(&text) {
+            Some((_, length)) => Ok(at + length),
+            None if end < at + LONGEST && !source.ended => Err(Stop::More),
+            None => Err(ill(at, "`&` must be written `&amp;`")),
+        }
+    }
+
+    /// A comment or CDATA section; the place behind it.
+    fn section(&self, at: usize, tag: &OpenTag) -> Result<usize, Stop> {
+        let source = self.source;
+        let (skip, end): (usize, &[u8]) =
+            if source.starts(at, b"<!--")? { (4, b"-->") } else { (9, b"]]>") };
+        let Some(found) = source.find(end, at + skip)? else { return Err(ended(tag, at, self)) };
+        let is_comment = skip == 4;
+        let dashes = memchr::memmem::find(source.slice(at + skip..found + 1), b"--").is_some();
+        if is_comment && dashes {
+            return Err(ill(at, "`--` may not stand in a comment"));
+        }
+        Ok(found + end.len())
+    }
+
+    fn inner_tag(
+        &self,
+        at: usize,
+        root: &OpenTag,
+        open: &mut Vec<Open>,
+        reading: &mut Reading,
+    ) -> Result<usize, Stop> {
+        let source = self.source;
+        let tag = match source.opening(at)? {
+            Opening::Tag(tag) => tag,
+            Opening::Cut(_) => return Err(ended(root, at, self)),
+            _ => return Err(ill(at, "`<` must be written `&lt;` where it starts no tag")),
+        };
+        if let Some(fault) = tag.fault {
+            return Err(Note::new(fault.code, fault.at, fault.message).into());
+        }
+        let is_strict = |attribute: &super::tag::RawAttribute| {
+            let value = source.lossy(attribute.value.clone());
+            decode::is_strict_attribute(&value)
+        };
+        if !tag.attributes.iter().all(is_strict) {
+            return Err(ill(at, "`<` and `&` in an attribute must be escaped"));
+        }
+        let outside = reading.scope.depth();
+        reading.scope.enter(source, &tag);
+        let is_unbound = |name: &String| {
+            let written = reading.scope.element(name);
+            matches!(written, Written::Unbound(_)) && !name.starts_with("xmlns:")
+        };
+        let names = tag.attributes.iter().map(|a| &a.name).chain([&tag.name]);
+        let mut names = names.map(|name| source.lossy(name.clone()).into_owned());
+        if let Some(name) = names.find(is_unbound) {
+            let message = format!("the prefix of `{name}` is not bound");
+            return Err(Note::new(Code::UnboundPrefix, at, message).into());
+        }
+        if tag.empty {
+            reading.scope.leave(outside);
+        } else if open.len() + reading.depth >= limits::XML_DEPTH_MAX {
+            return Err(Note::new(Code::TooDeep, at, "elements are nested too deep").into());
+        } else {
+            open.push(Open { name: tag.name.clone(), outside });
+        }
+        Ok(tag.end)
+    }
+}
+
+fn ill(at: usize, message: impl Into<String>) -> Stop {
+    Note::new(Code::NotWellFormed, at, message).into()
+}
+
+fn ended(tag: &OpenTag, at: usize, walk: &Walk<'_>) -> Stop {
+    let name = walk.source.lossy(tag.name.clone());
+    let message = format!("the text ends inside `{name}`");
+    Note::new(Code::UnclosedAction, at, message).into()
+}

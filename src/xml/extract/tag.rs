@@ -1,0 +1,222 @@
+//! One tag at one place: is there one, what is its name, which attributes does it carry.
+
+use std::ops::Range;
+
+use super::codes::Code;
+use super::source::{More, Source, is_name_byte, is_name_start, is_space};
+use crate::limits;
+
+/// An open tag. Ranges are bytes of the turn.
+#[derive(Debug, Clone)]
+pub(super) struct OpenTag {
+    pub start: usize,
+    pub name: Range<usize>,
+    pub attributes: Vec<RawAttribute>,
+    /// Just behind the `>`.
+    pub end: usize,
+    pub empty: bool,
+    /// Why its attributes cannot be read.
+    pub fault: Option<Fault>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct RawAttribute {
+    pub name: Range<usize>,
+    pub value: Range<usize>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fault {
+    pub code: Code,
+    pub at: usize,
+    pub message: &'static str,
+}
+
+/// What a `<` turned out to be the start of.
+#[derive(Debug, Clone)]
+pub(super) enum Opening {
+    Tag(OpenTag),
+    /// Characters that only look like markup.
+    Text,
+    /// A name and white space, then another `<` before any `>`.
+    Interrupted(Range<usize>),
+    /// The text ended inside the tag; the name may be incomplete.
+    Cut(Range<usize>),
+}
+
+impl Source<'_> {
+    /// The end of a name that starts at `from`.
+    pub fn name_end(&self, from: usize) -> usize {
+        let rest = self.rest(from);
+        from + rest.iter().position(|b| !is_name_byte(*b)).unwrap_or(rest.len())
+    }
+
+    /// Whether the text is over in or right behind the `<` or `</` at `start` and its name.
+    pub fn is_cut_tag(&self, start: usize) -> bool {
+        let from = start + if self.byte(start + 1) == Some(b'/') { 2 } else { 1 };
+        self.skip_space(self.name_end(from)) >= self.len()
+    }
+
+    /// What stands at the `<` at `start`.
+    pub fn opening(&self, start: usize) -> Result<Opening, More> {
+        let from = start + 1;
+        match self.byte(from) {
+            None if !self.ended => return Err(More),
+            Some(first) if is_name_start(first) => {}
+            _ => return Ok(Opening::Text),
+        }
+        let name = from..self.name_end(from);
+        match self.byte(name.end) {
+            None if self.ended => Ok(Opening::Cut(name)),
+            None => Err(More),
+            Some(b'>' | b'/') => self.attributes(start, name),
+            Some(next) if is_space(next) => self.attributes(start, name),
+            Some(_) => Ok(Opening::Text),
+        }
+    }
+
+    fn attributes(&self, start: usize, name: Range<usize>) -> Result<Opening, More> {
+        let mut tag = OpenTag {
+            start,
+            end: name.end,
+            name,
+            attributes: Vec::new(),
+            empty: false,
+            fault: None,
+        };
+        loop {
+            let at = self.skip_space(tag.end);
+            match (self.byte(at), self.byte(at + 1)) {
+                (Some(b'>'), _) => {
+                    tag.end = at + 1;
+                    return Ok(Opening::Tag(tag));
+                }
+                (Some(b'/'), Some(b'>')) => {
+                    tag.end = at + 2;
+                    tag.empty = true;
+                    return Ok(Opening::Tag(tag));
+                }
+                (None, _) | (Some(b'/'), None) => {
+                    return match self.end_or_more()? {
+                        Some(never) => Ok(never),
+                        None => Ok(Opening::Cut(tag.name)),
+                    };
+                }
+                (Some(b'<'), _) => return self.interrupted(tag),
+                _ => {}
+            }
+            let spaced = at > tag.end;
+            match self.attribute(at, spaced)? {
+                Ok(attribute) => {
+                    tag.end = attribute.value.end + 1;
+                    self.note_attribute(&mut tag, attribute);
+                }
+                Err(fault) => {
+                    tag.fault = Some(fault);
+                    return self.faulty(tag);
+                }
+            }
+        }
+    }
+
+    fn note_attribute(&self, tag: &mut OpenTag, attribute: RawAttribute) {
+        let name = self.slice(attribute.name.clone());
+        let fault = |code, message| Some(Fault { code, at: attribute.name.start, message });
+        if tag.attributes.len() >= limits::XML_ATTRIBUTES_MAX {
+            tag.fault = tag.fault.or(fault(Code::MalformedTag, "too many attributes"));
+            return;
+        }
+        if tag.attributes.iter().any(|other| self.slice(other.name.clone()) == name) {
+            tag.fault =
+                tag.fault.or(fault(Code::DuplicateAttribute, "an attribute is given twice"));
+        }
+        if attribute.value.len() > limits::XML_ATTRIBUTE_BYTES_MAX {
+            tag.fault = tag.fault.or(fault(Code::ParamTooLarge, "an attribute is too large"));
+        }
+        tag.attributes.push(attribute);
+    }
+
+    /// One `name="value"` at `at`.
+    fn attribute(&self, at: usize, spaced: bool) -> Result<Result<RawAttribute, Fault>, More> {
+        let fault = |at, message| Ok(Err(Fault { code: Code::MalformedTag, at, message }));
+        let name = at..self.name_end(at);
+        if !spaced || !self.byte(at).is_some_and(is_name_start) {
+            return fault(at, "expected white space and an attribute");
+        }
+        let equals = self.skip_space(name.end);
+        match self.byte(equals) {
+            Some(b'=') => {}
+            None if !self.ended => return Err(More),
+            _ => return fault(at, "an attribute has no value"),
+        }
+        let open = self.skip_space(equals + 1);
+        let quote = match self.byte(open) {
+            Some(quote @ (b'"' | b'\'')) => quote,
+            None if !self.ended => return Err(More),
+            _ => return fault(open, "an attribute's value must stand in quotes"),
+        };
+        match self.find_byte(quote, open + 1)? {
+            Some(close) => Ok(Ok(RawAttribute { name, value: open + 1..close })),
+            None => fault(open, "an attribute's value has no closing quote"),
+        }
+    }
+
+    /// Another `<` where an attribute could be. If a value before it holds a `<` as well, its
+    /// closing quote was probably forgotten, and the tag ends earlier.
+    fn interrupted(&self, tag: OpenTag) -> Result<Opening, More> {
+        if self.suspicious_value(&tag).is_none() {
+            return Ok(Opening::Interrupted(tag.name));
+        }
+        let message = "an attribute's value has no closing quote";
+        let fault = Fault { code: Code::MalformedTag, at: tag.end, message };
+        self.faulty(OpenTag { fault: Some(fault), ..tag })
+    }
+
+    fn suspicious_value(&self, tag: &OpenTag) -> Option<usize> {
+        let holds =
+            |value: &Range<usize>| memchr::memchr(b'<', self.slice(value.clone())).is_some();
+        tag.attributes.iter().map(|a| &a.value).find(|value| holds(value)).map(|v| v.start)
+    }
+
+    /// A tag that cannot be read ends at the next `>`.
+    fn faulty(&self, mut tag: OpenTag) -> Result<Opening, More> {
+        let fault_at = tag.fault.map_or(tag.end, |fault| fault.at);
+        let from = self.suspicious_value(&tag).unwrap_or(fault_at);
+        match self.find_either(b'<', b'>', from)? {
+            Some(at) if self.byte(at) == Some(b'>') => {
+                tag.end = at + 1;
+                tag.empty = self.byte(at.saturating_sub(1)) == Some(b'/');
+                Ok(Opening::Tag(tag))
+            }
+            Some(_) => Ok(Opening::Interrupted(tag.name)),
+            None => Ok(Opening::Cut(tag.name)),
+        }
+    }
+
+    /// A close tag's name and the place behind it, if one stands at the `<` at `start`.
+    pub fn closing(&self, start: usize) -> Result<Option<(Range<usize>, usize)>, More> {
+        if !self.starts(start, b"</")? || !self.byte(start + 2).is_some_and(is_name_start) {
+            return if self.len() <= start + 2 { self.end_or_more() } else { Ok(None) };
+        }
+        let name = start + 2..self.name_end(start + 2);
+        let at = self.skip_space(name.end);
+        match self.byte(at) {
+            Some(b'>') => Ok(Some((name, at + 1))),
+            Some(_) => Ok(None),
+            None => self.end_or_more(),
+        }
+    }
+
+    /// Whether the close tag of exactly this name stands at `start`; the place behind it.
+    pub fn closes(&self, start: usize, name: &[u8]) -> Result<Option<usize>, More> {
+        if !self.starts(start, b"</")? || !self.starts(start + 2, name)? {
+            return Ok(None);
+        }
+        let at = self.skip_space(start + 2 + name.len());
+        match self.byte(at) {
+            Some(b'>') => Ok(Some(at + 1)),
+            Some(_) => Ok(None),
+            None => self.end_or_more(),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Keeping the work in proportion: when to look again, and counting lines only once.
+
+use memchr::memchr3;
+
+use super::codes::Note;
+use crate::xml::findings::{Finding, Place};
+
+/// When it is worth looking again at what could not be decided yet. Each look costs as much as
+/// is undecided, so all looks together may cost no more than a few times the turn.
+#[derive(Debug, Default)]
+pub(super) struct Wait {
+    spent: usize,
+}
+
+const ALLOWANCE_BYTES: usize = 4 << 10;
+const SHARE: usize = 4;
+
+impl Wait {
+    /// A look that decided nothing about the last `undecided` bytes.
+    pub fn failed(&mut self, undecided: usize) {
+        self.spent += undecided;
+    }
+
+    /// Whether the bytes from `old` on may have settled something.
+    pub fn is_over(&self, turn: &[u8], old: usize, decided: usize) -> bool {
+        let undecided = turn.len() - decided;
+        let new = turn.get(old..).unwrap_or_default();
+        self.spent + undecided <= turn.len() * SHARE + ALLOWANCE_BYTES
+            && memchr3(b'>', b'`', b'\n', new).is_some()
+    }
+}
+
+/// Lines and columns of rising places, counted once.
+#[derive(Debug)]
+pub(super) struct Lines {
+    offset: usize,
+    line: u32,
+    column: u32,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self { offset: 0, line: 1, column: 1 }
+    }
+}
+
+impl Lines {
+    pub fn finding(&mut self, turn: &[u8], note: Note) -> Finding {
+        Finding::new(note.code.as_str(), self.place(turn, note.at), note.message)
+    }
+
+    fn place(&mut self, turn: &[u8], at: usize) -> Place {
+        let Some(between) = turn.get(self.offset..at) else { return Place::at(turn, at) };
+        for byte in between {
+            if *byte == b'\n' {
+                self.line = self.line.saturating_add(1);
+                self.column = 1;
+            } else if byte & 0xC0 != 0x80 {
+                self.column = self.column.saturating_add(1);
+            }
+        }
+        self.offset = at;
+        Place { line: self.line, column: self.column, offset: at, path: None }
+    }
+}
