@@ -8,12 +8,7 @@ pub const NO_ACTION: &str = "no-action";
 pub const TRUNCATED: &str = "truncated";
 
 /// Says that there was no action, and how one is written.
-pub fn no_action(
-    raw: &str,
-    tools: &[String],
-    finals: &[String],
-    unknown: &[String],
-) -> Finding {
+pub fn no_action(raw: &str, tools: &[String], finals: &[String], unknown: &[String]) -> Finding {
     let names = |names: &[String]| {
         names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(", ")
     };
