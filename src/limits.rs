@@ -27,14 +27,17 @@ pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
 /// Bytes of a turn read in search of close tags that are not there, before the rest is left.
-pub const LOOKAHEAD_BYTES_MAX: usize = 64 << 20;
+pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
 /// Unknown root names remembered of one turn.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
 
 // Schemas.
 pub const SCHEMA_BYTES_MAX: usize = 4 << 20;
 pub const SCHEMA_DOCUMENTS_MAX: usize = 64;
+/// Of processor time.
 pub const SCHEMA_COMPILE_TIMEOUT: Duration = Duration::from_secs(2);
+/// By the clock, where the machine is too busy to give a compilation its processor time.
+pub const SCHEMA_COMPILE_PATIENCE: Duration = Duration::from_secs(10);
 /// For the compiling child process, in KiB and in seconds of processor time.
 pub const SCHEMA_COMPILE_MEMORY_KIB: u64 = 1 << 20;
 pub const SCHEMA_COMPILE_CPU_SECONDS: u64 = 30;
@@ -142,6 +145,7 @@ pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 pub const TIMERS_PER_CALL_MAX: usize = 64;
 pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
+const _: () = assert!(SCHEMA_COMPILE_TIMEOUT.as_secs() <= SCHEMA_COMPILE_PATIENCE.as_secs());
 const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
 const _: () = assert!(REFUSAL_HEAD_BYTES < PAYLOAD_BYTES_MAX);
 const _: () = assert!(XML_ATTRIBUTE_BYTES_MAX < PAYLOAD_BYTES_MAX);

@@ -45,7 +45,8 @@ fn extract() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One turn: the names known, and the text in chunks.
+/// One turn: the names known, and the text in chunks. A name's spec is `"text"`, or an object of
+/// children and `@attributes`, with `#` where the element is text-only.
 #[derive(Debug, Deserialize)]
 pub struct Turn {
     known_tags: Map<String, Json>,
@@ -73,6 +74,7 @@ fn answer(line: &str) -> anyhow::Result<Json> {
 }
 
 impl Turn {
+    /// The names known, as a grammar.
     pub fn grammar(&self) -> Grammar {
         let mut shapes = Shapes::default();
         for (name, spec) in &self.known_tags {

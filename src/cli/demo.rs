@@ -1,10 +1,185 @@
-//! Placeholder.
+//! `organism demo`: the research desk at work on a directory, live, then proved.
+//!
+//! The model's turns are recorded and say so; everything else happens as it is shown.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-#[derive(Debug, clap::Args)]
-pub struct Args {}
+use anyhow::Context as _;
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+use crate::config::{self, Config, Surroundings};
+use crate::ids::{ListenerName, Position, ThreadId};
+use crate::journal::sqlite::Reader;
+use crate::limits;
+use crate::organism::{Door, Organism, Parcel, Sent};
+use crate::{audit, thread};
+
+use super::exit::Failed;
+use super::render::{Paper, live, put};
+use super::{Exit, problems};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The directory the desk is asked about; otherwise the project this config stands in.
+    directory: Option<PathBuf>,
+    /// The research desk's config; otherwise ./config/research-desk.toml.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let file = config_file(args.config)?;
+    let place = tempfile_directory()?;
+    let config = match load(&file, args.directory.as_deref(), &place)? {
+        Ok(config) => config,
+        Err(found) => return Ok(problems::report(&found)),
+    };
+    let question = file.with_extension("").join("question.xml");
+    let payload = std::fs::read_to_string(&question)
+        .with_context(|| format!("the demo's question {}", question.display()))?;
+    let paper = Paper::stdout(false);
+    put(&opening(&paper, &file))?;
+    let (data, state) = (config.data.clone(), config.state.clone());
+    let answered = super::opened::runtime()?.block_on(ask(config, payload, &paper))?;
+    put(&closing(&paper, &file, &data, &state, answered.as_deref())?)?;
+    Ok(if answered.is_some() { Exit::Done } else { Exit::WorkflowFailed }.into())
+}
+
+/// The config named, the one of the project we stand in, or the one this program was built in.
+fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+    const NAME: &str = "config/research-desk.toml";
+    if let Some(given) = given {
+        return Ok(given);
+    }
+    let program = std::env::current_exe().ok();
+    let built_in = program.as_deref().and_then(|p| p.ancestors().nth(3)).map(|p| p.join(NAME));
+    let mut places = [Some(PathBuf::from(NAME)), built_in].into_iter().flatten();
+    places.find(|path| path.is_file()).ok_or_else(|| {
+        let text = format!("there is no ./{NAME}; run this in the project, or say --config FILE");
+        Failed::new(Exit::Usage, text).into()
+    })
+}
+
+/// A journal of its own for every run, left for whoever wants to look.
+fn tempfile_directory() -> anyhow::Result<PathBuf> {
+    let name = format!("organism-demo-{}", uuid::Uuid::now_v7().simple());
+    let path = std::env::temp_dir().join(name);
+    std::fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
+    Ok(path)
+}
+
+fn load(
+    file: &Path,
+    directory: Option<&Path>,
+    place: &Path,
+) -> anyhow::Result<Result<Config, config::Problems>> {
+    let mut around = Surroundings::of_process();
+    if let Some(directory) = directory {
+        let root = std::path::absolute(directory)?;
+        around.variables.insert("ROOT".to_owned(), root.display().to_string());
+    }
+    Ok(config::load(file, &around).map(|mut config| {
+        (config.data, config.state) = (place.join("data"), place.join("state"));
+        config
+    }))
+}
+
+/// Asks the question and shows the record as it grows. The answer, if there was one.
+async fn ask(config: Config, payload: String, paper: &Paper) -> anyhow::Result<Option<String>> {
+    let data = config.data.clone();
+    let client = ListenerName::parse("desk")?;
+    let door = Door::Own(Box::new(Organism::start(config).await?));
+    let parcel = Parcel { client, thread: None, suggested: None, key: None, payload, wait: true };
+    let mut answer = None;
+    let mut view = live::View::new(*paper);
+    let mut seen = Position(0);
+    {
+        let sending = door.send(parcel, |sent| match sent {
+            Sent::Result { how: thread::Closing::Completed, replies, .. } => {
+                answer = replies.into_iter().next().map(|reply| reply.payload);
+            }
+            Sent::Result { replies, .. } => {
+                replies.iter().for_each(|reply| eprintln!("{}", reply.payload));
+            }
+            Sent::Refused { refusal, .. } => eprintln!("refused: {refusal}"),
+            Sent::Accepted { .. } | Sent::NoThread { .. } => {}
+        });
+        let mut sending = std::pin::pin!(sending);
+        loop {
+            let sent = tokio::time::timeout(limits::TAIL_INTERVAL, sending.as_mut()).await;
+            seen = show_since(&data, seen, &mut view)?;
+            if let Ok(sent) = sent {
+                sent?;
+                break;
+            }
+        }
+    }
+    door.close().await?;
+    Ok(answer)
+}
+
+fn show_since(data: &Path, seen: Position, view: &mut live::View) -> anyhow::Result<Position> {
+    let reader = Reader::open(data)?;
+    let last = reader.last()?;
+    for sealed in reader.records(Position(seen.0 + 1), last)? {
+        put(&view.record(&sealed.record))?;
+    }
+    Ok(last)
+}
+
+fn opening(paper: &Paper, file: &Path) -> String {
+    let title = paper.bold("A research desk answers a question about this source tree.");
+    let lines = [
+        "The model's turns are recorded. Everything else is real and happens now: the",
+        "listener processes, the searches, every check, the timer, the journal.",
+    ];
+    format!(
+        "{title}\n{}\n{}\n\n",
+        lines.join("\n"),
+        paper.dim(&format!("config {}", file.display()))
+    )
+}
+
+/// The answer, the proof, and what to try next.
+fn closing(
+    paper: &Paper,
+    file: &Path,
+    data: &Path,
+    state: &Path,
+    answer: Option<&str>,
+) -> anyhow::Result<String> {
+    let report = audit::verify(data, Some(state), &mut |_, _| {})?;
+    let tally = report.messages;
+    let mut out = format!("\n{}\n", paper.bold("The answer"));
+    match answer {
+        Some(answer) => {
+            for line in super::render::payload_lines(answer) {
+                out.push_str(&format!("  {line}\n"));
+            }
+        }
+        None => out.push_str("  none: the thread above says why\n"),
+    }
+    out.push_str(&format!("\n{}\n", paper.bold("The proof")));
+    out.push_str(&format!(
+        "  {} records, {} accepted = {} settled + {} in flight, {} refused\n",
+        report.records, tally.accepted, tally.settled, report.in_flight, tally.refused
+    ));
+    out.push_str(&match &report.broken {
+        None => format!("  {}\n", paper.green("the chain and its signed checkpoints hold")),
+        Some(broken) => format!("  {}\n", paper.red(&format!("BROKEN: {}", broken.detail))),
+    });
+    out.push_str(&format!("\n{}\n", paper.bold("Try next")));
+    let summaries = audit::summaries(&Reader::open(data)?, None)?;
+    let mut roots = summaries.iter().map(|summary| summary.thread.to_string());
+    let thread = roots.find(|root| root != ThreadId::ORGANISM).unwrap_or_default();
+    let (config, data) = (file.display(), data.display());
+    for (command, what) in [
+        (format!("organism thread {} --data {data}", thread), "read it again"),
+        (format!("organism verify --data {data}"), "prove it again"),
+        (format!("organism send --config {config} QUESTION.xml"), "ask it yourself"),
+        ("organism init my-organism".to_owned(), "start one of your own"),
+    ] {
+        out.push_str(&format!("  {command}\n      {}\n", paper.dim(what)));
+    }
+    Ok(out)
 }

@@ -4,7 +4,7 @@
 
 mod cancel;
 mod check;
-mod debug;
+pub mod debug;
 mod demo;
 mod exit;
 mod export;

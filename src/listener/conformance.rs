@@ -58,7 +58,10 @@ pub async fn run(
         report(&Check { claim, verdict });
         is_good
     };
-    if !done("starts, and is quiet until it is asked (2)".to_owned(), trial.quiet(QUIET_AT_START).await) {
+    if !done(
+        "starts, and is quiet until it is asked (2)".to_owned(),
+        trial.quiet(QUIET_AT_START).await,
+    ) {
         return false;
     }
     let mut answerable = None;

@@ -81,7 +81,8 @@ impl Element {
     }
 
     pub fn get_attribute(&self, local: &str) -> Option<&str> {
-        let named = |(name, _): &&(QName, String)| name.namespace.is_none() && &*name.local == local;
+        let named =
+            |(name, _): &&(QName, String)| name.namespace.is_none() && &*name.local == local;
         self.attributes.iter().find(named).map(|(_, value)| value.as_str())
     }
 

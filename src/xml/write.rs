@@ -101,11 +101,7 @@ fn open_tag(out: &mut String, element: &Element, default: &str) {
 }
 
 /// Attributes without a namespace as they are; others under a prefix that is not `taken`.
-fn write_attributes(
-    out: &mut String,
-    attributes: &[(QName, String)],
-    taken: &[(String, String)],
-) {
+fn write_attributes(out: &mut String, attributes: &[(QName, String)], taken: &[(String, String)]) {
     let mut bound = 0;
     for (name, value) in attributes {
         let value = escape_attribute(value);

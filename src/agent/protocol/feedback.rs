@@ -8,12 +8,7 @@ pub const NO_ACTION: &str = "no-action";
 pub const TRUNCATED: &str = "truncated";
 
 /// Says that there was no action, and how one is written.
-pub fn no_action(
-    raw: &str,
-    tools: &[String],
-    finals: &[String],
-    unknown: &[String],
-) -> Finding {
+pub fn no_action(raw: &str, tools: &[String], finals: &[String], unknown: &[String]) -> Finding {
     let names = |names: &[String]| {
         names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(", ")
     };
@@ -28,7 +23,7 @@ pub fn no_action(
     let nothing = match unknown {
         _ if raw.trim().is_empty() => "it was empty; ".to_owned(),
         [] => String::new(),
-        unknown => format!("{} is nothing you may write here; ", names(unknown)),
+        unknown => format!("none of your actions is called {}; ", names(unknown)),
     };
     Finding::new(
         NO_ACTION,

@@ -304,3 +304,92 @@ impl Desk {
         self.dispatch.fail(waiting, reason);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{MessageId, Position, ThreadId};
+
+    #[derive(Default)]
+    struct Ledger(Mutex<Vec<u32>>);
+
+    impl Sink for Ledger {
+        fn ended(&self, _: &ListenerName, _: CallId, a: Attempt, _: Result<Outcome, Failure>) {
+            self.0.lock().unwrap().push(a.n);
+        }
+        fn heartbeat(&self, _: &ListenerName, _: CallId, _: Attempt) {}
+        fn joined(&self, _: &ListenerName, _: &str) {}
+        fn left(&self, _: &ListenerName, _: &str) {}
+    }
+
+    fn delivery(n: u32) -> Delivery {
+        Delivery {
+            listener: ListenerName::parse("tested").unwrap(),
+            call: CallId(MessageId(uuid::Uuid::nil())),
+            thread: ThreadId::organism(),
+            attempt: Attempt { epoch: 1, n },
+            messages: Vec::new(),
+            fresh: 0,
+            position: Position(1),
+            timeout: Duration::ZERO,
+        }
+    }
+
+    fn two_desks() -> (Arc<Ledger>, Arc<Dispatch>, Desk, Desk) {
+        let ledger = Arc::new(Ledger::default());
+        let listener = ListenerName::parse("tested").unwrap();
+        let (dispatch, desks) = Dispatch::new(listener, ledger.clone(), 2);
+        let [first, second] = <[Desk; 2]>::try_from(desks).unwrap();
+        (ledger, dispatch, first, second)
+    }
+
+    #[test]
+    fn what_was_ordered_of_a_gone_instance_goes_to_the_next() {
+        let (ledger, dispatch, mut first, second) = two_desks();
+        assert!(first.ready().is_none());
+        dispatch.deliver(delivery(1));
+        dispatch.deliver(delivery(2));
+        assert!(!first.leave());
+        let next = |desk: &Desk| desk.ready().map(|delivery| delivery.attempt.n);
+        assert_eq!((next(&second), next(&second), next(&second)), (Some(1), Some(2), None));
+        assert!(ledger.0.lock().unwrap().is_empty(), "handed over, not ended");
+    }
+
+    #[test]
+    fn what_was_ordered_of_a_gone_instance_goes_to_an_idle_one_at_once() {
+        let (_, dispatch, mut first, mut second) = two_desks();
+        assert!(first.ready().is_none());
+        dispatch.deliver(delivery(1));
+        assert!(second.ready().is_none());
+        assert!(!first.leave());
+        let order = second.orders.try_recv().unwrap();
+        let Order::Deliver(taken) = order else { panic!("expected a delivery, got {order:?}") };
+        assert_eq!(taken.attempt.n, 1);
+    }
+
+    #[test]
+    fn whatever_waits_in_a_drain_is_ended_once() {
+        let (ledger, dispatch, mut first, mut second) = two_desks();
+        assert!(first.ready().is_none());
+        for n in 1..=3 {
+            dispatch.deliver(delivery(n));
+        }
+        dispatch.drain();
+        assert!(first.leave() && second.leave());
+        dispatch.close();
+        let mut ended = ledger.0.lock().unwrap().clone();
+        ended.sort_unstable();
+        assert_eq!(ended, [1, 2, 3]);
+    }
+
+    #[test]
+    fn an_instance_that_is_down_leaves_the_work_to_the_others() {
+        let (ledger, dispatch, first, second) = two_desks();
+        first.down("broken");
+        dispatch.deliver(delivery(1));
+        assert_eq!(second.ready().unwrap().attempt.n, 1);
+        second.down("broken too");
+        dispatch.deliver(delivery(2));
+        assert_eq!(*ledger.0.lock().unwrap(), [2]);
+    }
+}

@@ -1,6 +1,7 @@
 //! How the record looks on a terminal: 80 columns, colour only where someone looks, nothing in
 //! a text that could steer the terminal.
 
+pub mod live;
 mod payload;
 mod story;
 mod table;
@@ -9,6 +10,7 @@ mod wrap;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::time::Duration;
 
+pub use payload::lines as payload_lines;
 pub use story::{refused, said, story};
 pub use table::table;
 pub use wrap::{clean, columns, wrap};

@@ -52,13 +52,16 @@ impl Walk<'_> {
                 tag.end
             }
             Content::Text => {
+                // What follows the value is a sibling's tag, outside of this element's scope.
+                reading.scope.leave(parent.scope_depth);
                 let close = self.value_close(own_name, tag.end, parent, &mut reading.scope)?;
                 element.content = Value::Text(self.leaf(tag, tag.end..close.at, reading));
                 close.next
             }
             Content::Elements(_) if tag.empty => tag.end,
             Content::Elements(_) => {
-                let inside = Parent { shape: id, name: own_name, bare: reading.bare };
+                let scope_depth = reading.scope.depth();
+                let inside = Parent { shape: id, name: own_name, bare: reading.bare, scope_depth };
                 let (children, next) = self.children(&inside, tag.end, reading)?;
                 element.content = Value::Elements(children);
                 next
@@ -80,7 +83,8 @@ impl Walk<'_> {
         reading: &mut Reading,
     ) -> Result<(Element, usize), Stop> {
         let name = self.source.slice(tag.name.clone());
-        let nothing_around = Parent { shape: id, name, bare: reading.bare };
+        let scope_depth = reading.scope.depth();
+        let nothing_around = Parent { shape: id, name, bare: reading.bare, scope_depth };
         self.element(tag, id, &nothing_around, reading)
     }
 
@@ -135,9 +139,7 @@ impl Walk<'_> {
                 let message = format!("the tag `<{}` has no `>`", source.lossy(name));
                 Err(Note::new(Code::MalformedTag, at, message).into())
             }
-            Opening::Text if source.name_end(at + 2) >= source.len() => {
-                Err(self.unclosed(parent, at))
-            }
+            Opening::Text if source.is_cut_tag(at) => Err(self.unclosed(parent, at)),
             Opening::Text => Err(text_between(parent, at)),
         }
     }

@@ -7,6 +7,7 @@ use memchr::memmem;
 
 use super::codes::{Code, Note};
 use super::grammar::{Grammar, Root};
+use super::quoted::Paragraph;
 use super::scope::Scope;
 use super::source::{More, Source, is_space};
 use super::tag::Opening;
@@ -22,10 +23,10 @@ pub(super) struct Walk<'a> {
     pub cut: bool,
     /// Bytes read in vain, looking for close tags that are not there.
     pub vain: usize,
-    last_close: HashMap<Vec<u8>, Option<usize>>,
+    /// Where the last close tag of each name stands; known once the text is over.
+    last_closes: Option<HashMap<&'a [u8], usize>>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
-    /// For a run length of backticks, up to where there is no other such run.
-    pub(super) unmatched_ticks: HashMap<usize, usize>,
+    pub(super) paragraph: Option<Paragraph>,
 }
 
 /// An open or close tag of one name.
@@ -67,6 +68,8 @@ pub(super) struct Parent<'a> {
     pub name: &'a [u8],
     /// Bare names are looked up by local name.
     pub bare: bool,
+    /// How deep the scope is directly inside it.
+    pub scope_depth: usize,
 }
 
 /// What follows a close tag.
@@ -74,9 +77,13 @@ enum Follower {
     /// A sibling, the parent's close or the end.
     Fits,
     SameClose,
-    OtherClose { after: usize },
+    OtherClose {
+        after: usize,
+    },
     Unknown,
-    Action { at: usize },
+    Action {
+        at: usize,
+    },
     Text,
 }
 
@@ -87,9 +94,9 @@ impl<'a> Walk<'a> {
             grammar,
             cut,
             vain: 0,
-            last_close: HashMap::new(),
+            last_closes: None,
             next_tag: HashMap::new(),
-            unmatched_ticks: HashMap::new(),
+            paragraph: None,
         }
     }
 
@@ -103,8 +110,7 @@ impl<'a> Walk<'a> {
         let mut from = from;
         while let Some(at) = source.find_byte(b'<', from)? {
             if cdata && source.starts(at, b"<![CDATA[")? {
-                let end = source.find(b"]]>", at + 9)?;
-                from = end.map_or(at + 9, |end| end + 3);
+                from = source.cdata_end(at + 9)?.unwrap_or(at + 9);
                 continue;
             }
             if let Some(next) = source.closes(at, name)? {
@@ -138,16 +144,15 @@ impl<'a> Walk<'a> {
 
     /// Once the text is over: whether a close tag of this name can still come after `from`.
     fn can_close(&mut self, name: &[u8], from: usize) -> bool {
-        if !self.source.ended {
+        let source = self.source;
+        if !source.ended {
             return true;
         }
-        if !self.last_close.contains_key(name) {
-            let pattern = [b"</", name].concat();
-            let last = memmem::rfind(self.source.bytes, &pattern);
-            self.vain += self.source.len();
-            self.last_close.insert(name.to_vec(), last);
-        }
-        self.last_close.get(name).copied().flatten().is_some_and(|last| last >= from)
+        let last_closes = self.last_closes.get_or_insert_with(|| {
+            let starts = memmem::find_iter(source.bytes, b"</").map(|at| at + 2);
+            starts.map(|at| (source.slice(at..source.name_end(at)), at)).collect()
+        });
+        last_closes.get(name).is_some_and(|last| *last >= from)
     }
 
     /// Everything from `from` on was searched without success.
@@ -230,7 +235,10 @@ impl<'a> Walk<'a> {
             }
             match self.follower(name, tag.next, parent, scope)? {
                 Follower::Fits => return Ok(tag),
-                Follower::SameClose => return Err(doubled(name, tag)),
+                Follower::SameClose => {
+                    let again = self.source.skip_space(tag.next);
+                    return Err(doubled(name, again));
+                }
                 other if first.is_none() => first = Some((tag, other)),
                 _ => {}
             }
@@ -311,7 +319,12 @@ impl<'a> Walk<'a> {
         if let Some((_, after)) = source.closing(at)? {
             return Ok(Follower::OtherClose { after });
         }
-        let Opening::Tag(tag) = source.opening(at)? else { return Ok(Follower::Text) };
+        let tag = match source.opening(at)? {
+            Opening::Tag(tag) => tag,
+            Opening::Cut(_) => return Ok(Follower::Fits),
+            Opening::Text if source.is_cut_tag(at) => return Ok(Follower::Fits),
+            _ => return Ok(Follower::Text),
+        };
         let depth = scope.depth();
         scope.enter(source, &tag);
         let tag_name = source.lossy(tag.name.clone());
@@ -329,7 +342,7 @@ impl<'a> Walk<'a> {
 
     /// Whether between two places stands the open tag of an action, other than one of `except`.
     pub fn holds_action(&self, from: usize, to: usize, except: &[u8]) -> bool {
-        let part = Source { bytes: self.source.slice(0..to), ended: true };
+        let part = self.source.up_to(to);
         let mut at = from;
         while let Ok(Some(found)) = part.find_byte(b'<', at) {
             at = found + 1;
@@ -351,8 +364,9 @@ impl<'a> Walk<'a> {
 
 pub(super) const TANGLED: &str = "too many elements are left open; the rest was not read";
 
-fn doubled(name: &[u8], tag: OwnTag) -> Stop {
+/// A close tag for what has just been closed.
+pub(super) fn doubled(name: &[u8], at: usize) -> Stop {
     let shown = String::from_utf8_lossy(name);
     let message = format!("`</{shown}>` stands twice; close every element once");
-    Note::new(Code::MismatchedClose, tag.at, message).into()
+    Note::new(Code::MismatchedClose, at, message).into()
 }

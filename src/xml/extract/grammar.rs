@@ -79,6 +79,11 @@ impl Grammar {
         self.roots.contains_key(local)
     }
 
+    /// Whether a root of this name, bare or prefixed, can be anything but text.
+    pub(super) fn means(&self, local: &str) -> bool {
+        self.has_root_called(local) || self.is_reasoning(local) || self.is_reserved(local)
+    }
+
     /// Whether only namespaced actions have this local name.
     pub(super) fn has_namespaced_root(&self, local: &str) -> bool {
         let qualified = |id: &ShapeId| self.shape(*id).is_some_and(|s| s.name.namespace.is_some());
@@ -117,23 +122,21 @@ impl Grammar {
     /// The action a root is, by namespace exactly; bare names by local name, if only one has it.
     fn action(&self, written: &Written<'_>) -> Option<ShapeId> {
         match written {
-            Written::Bound(namespace, local) => {
-                self.pick(self.roots.get(*local)?, Some(namespace.as_str()))
-            }
+            Written::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
             Written::Bare(local) => {
                 let candidates = self.roots.get(*local)?;
                 match candidates.as_slice() {
                     [only] => Some(*only),
-                    several => self.pick(several, None),
+                    several => self.pick(several, ""),
                 }
             }
-            Written::Unbound(name) => self.pick(self.roots.get(*name)?, None),
+            Written::Unbound(name) => self.pick(self.roots.get(*name)?, ""),
         }
     }
 
-    fn pick(&self, candidates: &[ShapeId], namespace: Option<&str>) -> Option<ShapeId> {
+    fn pick(&self, candidates: &[ShapeId], namespace: &str) -> Option<ShapeId> {
         let fits = |id: &&ShapeId| {
-            self.shape(**id).is_some_and(|shape| shape.name.namespace.as_deref() == namespace)
+            self.shape(**id).is_some_and(|shape| in_namespace(&shape.name, namespace))
         };
         candidates.iter().find(fits).copied()
     }
@@ -153,9 +156,9 @@ impl Grammar {
         };
         let unqualified = |local: &str| named(&|q| q.namespace.is_none() && &*q.local == local);
         match written {
-            Written::Bound(namespace, local) => named(&|q| {
-                q.namespace.as_deref() == Some(namespace.as_str()) && &*q.local == *local
-            }),
+            Written::Bound(namespace, local) => {
+                named(&|q| in_namespace(q, namespace) && &*q.local == *local)
+            }
             Written::Unbound(name) => unqualified(name),
             Written::Bare(local) if !by_local_name => unqualified(local),
             Written::Bare(local) => {
@@ -166,6 +169,11 @@ impl Grammar {
             }
         }
     }
+}
+
+/// The empty namespace is none.
+fn in_namespace(name: &QName, namespace: &str) -> bool {
+    name.namespace.as_deref().unwrap_or_default() == namespace
 }
 
 /// The action whose name an unknown root's name was probably meant to be: another case, hyphens
@@ -187,7 +195,8 @@ pub fn near_miss<'g>(root: &str, grammar: &'g Grammar) -> Option<&'g str> {
             || (known.len().abs_diff(local.len()) <= allowed
                 && strsim::osa_distance(known, local) <= allowed)
     };
-    let mut found: Vec<&str> = grammar.roots.keys().map(String::as_str).filter(|k| near(k)).collect();
+    let mut found: Vec<&str> =
+        grammar.roots.keys().map(String::as_str).filter(|k| near(k)).collect();
     found.sort_by_key(|known| (strsim::osa_distance(known, local), *known));
     found.first().copied()
 }

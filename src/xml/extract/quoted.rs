@@ -1,5 +1,7 @@
 //! Markdown code in the text around actions: fences and inline code, whose tags are quotes.
 
+use std::collections::HashMap;
+
 use memchr::{memchr, memchr2};
 
 use super::ends::Walk;
@@ -55,9 +57,8 @@ impl Walk<'_> {
     fn starts_line(&self, at: usize, floor: usize, item: bool) -> bool {
         let floor = floor.max(at.saturating_sub(INDENT_BYTES_MAX));
         let before = self.source.slice(floor..at);
-        let line = memchr::memrchr(b'\n', before).map_or(before, |newline| {
-            before.get(newline + 1..).unwrap_or_default()
-        });
+        let line = memchr::memrchr(b'\n', before)
+            .map_or(before, |newline| before.get(newline + 1..).unwrap_or_default());
         let is_margin = |b: &u8| is_space(*b) || *b == b'>';
         let mut words = line.split(is_margin).filter(|word| !word.is_empty());
         match (words.next(), words.next()) {
@@ -96,10 +97,11 @@ impl Walk<'_> {
     /// Where the inline code ends that was opened with `length` backticks before `from`: behind
     /// the next run of as many in the same paragraph.
     fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, More> {
-        if self.unmatched_ticks.get(&length).is_some_and(|until| from < *until) {
+        if self.paragraph.as_ref().is_some_and(|known| known.has_no_run(from, length)) {
             return Ok(None);
         }
         let source = self.source;
+        let mut last = HashMap::new();
         let mut at = from;
         while let Some(found) = memchr2(b'`', b'\n', source.rest(at)) {
             at += found;
@@ -108,6 +110,7 @@ impl Walk<'_> {
                 if end - at == length {
                     return Ok(Some(end));
                 }
+                last.insert(end - at, at);
                 at = end;
                 continue;
             }
@@ -115,7 +118,7 @@ impl Walk<'_> {
             let blank = rest.iter().take_while(|b| matches!(b, b' ' | b'\t' | b'\r')).count();
             match source.byte(at + 1 + blank) {
                 Some(b'\n') => {
-                    self.unmatched_ticks.insert(length, at);
+                    self.paragraph = Some(Paragraph { from, to: at, last });
                     return Ok(None);
                 }
                 None if !source.ended => return Err(More),
@@ -125,17 +128,29 @@ impl Walk<'_> {
         if !source.ended {
             return Err(More);
         }
-        self.unmatched_ticks.insert(length, source.len());
+        self.paragraph = Some(Paragraph { from, to: source.len(), last });
         Ok(None)
+    }
+}
+
+/// The runs of backticks in (the rest of) a paragraph.
+pub(super) struct Paragraph {
+    from: usize,
+    to: usize,
+    /// For each length, where the last such run starts.
+    last: HashMap<usize, usize>,
+}
+
+impl Paragraph {
+    fn has_no_run(&self, from: usize, length: usize) -> bool {
+        (self.from..self.to).contains(&from) && self.last.get(&length).is_none_or(|at| *at < from)
     }
 }
 
 fn is_list_marker(word: &[u8]) -> bool {
     match word.split_last() {
         Some((b'-' | b'*' | b'+', [])) => true,
-        Some((b'.' | b')', digits)) => {
-            !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
-        }
+        Some((b'.' | b')', digits)) => !digits.is_empty() && digits.iter().all(u8::is_ascii_digit),
         _ => false,
     }
 }

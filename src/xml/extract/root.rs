@@ -4,7 +4,7 @@ use memchr::memchr3;
 
 use super::action::Reading;
 use super::codes::{Code, Note};
-use super::ends::{Defect, OwnTag, Stop, Walk};
+use super::ends::{Defect, OwnTag, Stop, Walk, doubled};
 use super::grammar::Root;
 use super::quoted::Ticks;
 use super::scope::Scope;
@@ -48,23 +48,27 @@ impl Walk<'_> {
                 Some(flaw) => Step::item(end, Draft::Broken(flaw)),
             }),
             Err(Stop::More) => Err(More),
-            Err(Stop::Defect(defect)) => {
-                let end = self.broken_end(tag, &defect)?;
-                Ok(Step::item(end, Draft::Broken(reading.flaw.unwrap_or(defect.note))))
-            }
+            Err(Stop::Defect(defect)) => self.broken(tag, defect, reading.flaw),
         }
     }
 
     /// A broken action reaches to its close tag; what stands inside is never acted on. Without
     /// one it reaches to where another action must have begun, else to the end.
-    fn broken_end(&mut self, tag: &OpenTag, defect: &Defect) -> Result<usize, More> {
+    fn broken(&mut self, tag: &OpenTag, defect: Defect, flaw: Option<Note>) -> Result<Step, More> {
         let name = self.source.slice(tag.name.clone());
-        let from = defect.note.at.max(tag.end);
-        if let Some(close) = self.matching_close(name, from)? {
-            return Ok(close.next);
-        }
-        let unread = if tag.fault.is_some() { tag.end } else { self.source.len() };
-        Ok(defect.resume.unwrap_or(unread))
+        let Defect { mut note, resume } = defect;
+        let end = match self.matching_close(name, note.at.max(tag.end))? {
+            Some(close) => close.next,
+            None if matches!(note.code, Code::UnclosedParam | Code::UnknownParam) => {
+                let name = self.source.lossy(tag.name.clone());
+                note.code = Code::UnclosedAction;
+                note.message = format!("`{name}` is not closed: {}", note.message);
+                resume.unwrap_or(self.source.len())
+            }
+            None if tag.fault.is_some() => resume.unwrap_or(tag.end),
+            None => resume.unwrap_or(self.source.len()),
+        };
+        Ok(Step::item(end, Draft::Broken(flaw.unwrap_or(note))))
     }
 
     /// Whether text, not markup, is the first thing in an element.
@@ -84,7 +88,8 @@ impl Walk<'_> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
         if let Some(close) = self.is_closed_next(name, tag.end)? {
-            let message = format!("`{shown}` holds elements, not text; write its parameters as tags");
+            let message =
+                format!("`{shown}` holds elements, not text; write its parameters as tags");
             let note = Note::new(Code::MalformedAction, tag.start, message);
             return Ok(Step::item(close.next, Draft::Broken(note)));
         }
@@ -119,9 +124,9 @@ impl Walk<'_> {
             return Err(Note::new(Code::UnclosedAction, tag.start, message).into());
         };
         loop {
-            if source.closes(source.skip_space(close.next), name)?.is_some() {
-                let message = format!("`</{shown}>` stands twice; close every element once");
-                return Err(Note::new(Code::MismatchedClose, close.at, message).into());
+            let behind = source.skip_space(close.next);
+            if source.closes(behind, name)?.is_some() {
+                return Err(doubled(name, behind));
             }
             match self.boundary(name, close.next)? {
                 Boundary::SameClose(later) => close = later,
@@ -158,7 +163,7 @@ impl Walk<'_> {
                 return Ok(Boundary::SameClose(OwnTag { at, next, closes: true }));
             }
             if source.starts(at, b"<!--")? {
-                at = source.find(b"-->", at + 4)?.map_or(at + 4, |end| end + 3);
+                at = source.comment_end(at + 4)?.unwrap_or(at + 4);
                 continue;
             }
             let Opening::Tag(tag) = source.opening(at)? else {

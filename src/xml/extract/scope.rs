@@ -13,8 +13,9 @@ pub(super) struct Scope {
 /// What a name as written says about its namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Written<'a> {
-    /// No prefix, and no default namespace in force.
+    /// No prefix, and nothing said about the default namespace.
     Bare(&'a str),
+    /// The namespace is empty where the default namespace was taken back.
     Bound(String, &'a str),
     /// A prefix that nothing binds; the whole name.
     Unbound(&'a str),
@@ -52,8 +53,11 @@ impl Scope {
 
     fn lookup(&self, prefix: &str) -> Option<&str> {
         let mut found = self.bindings.iter().rev().filter(|(bound, _)| bound == prefix);
-        let uri = found.next().map(|(_, uri)| uri.as_str()).filter(|uri| !uri.is_empty());
-        if prefix == "xml" { Some(XML_NAMESPACE) } else { uri }
+        if prefix == "xml" {
+            Some(XML_NAMESPACE)
+        } else {
+            found.next().map(|(_, uri)| uri.as_str())
+        }
     }
 
     /// An element's name.
@@ -63,7 +67,7 @@ impl Scope {
                 Some(uri) => Written::Bound(uri.to_owned(), name),
                 None => Written::Bare(name),
             },
-            Some((prefix, local)) => match self.lookup(prefix) {
+            Some((prefix, local)) => match self.lookup(prefix).filter(|uri| !uri.is_empty()) {
                 Some(uri) => Written::Bound(uri.to_owned(), local),
                 None => Written::Unbound(name),
             },

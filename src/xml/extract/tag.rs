@@ -51,6 +51,12 @@ impl Source<'_> {
         from + rest.iter().position(|b| !is_name_byte(*b)).unwrap_or(rest.len())
     }
 
+    /// Whether the text is over in or right behind the `<` or `</` at `start` and its name.
+    pub fn is_cut_tag(&self, start: usize) -> bool {
+        let from = start + if self.byte(start + 1) == Some(b'/') { 2 } else { 1 };
+        self.skip_space(self.name_end(from)) >= self.len()
+    }
+
     /// What stands at the `<` at `start`.
     pub fn opening(&self, start: usize) -> Result<Opening, More> {
         let from = start + 1;
@@ -121,7 +127,8 @@ impl Source<'_> {
             return;
         }
         if tag.attributes.iter().any(|other| self.slice(other.name.clone()) == name) {
-            tag.fault = tag.fault.or(fault(Code::DuplicateAttribute, "an attribute is given twice"));
+            tag.fault =
+                tag.fault.or(fault(Code::DuplicateAttribute, "an attribute is given twice"));
         }
         if attribute.value.len() > limits::XML_ATTRIBUTE_BYTES_MAX {
             tag.fault = tag.fault.or(fault(Code::ParamTooLarge, "an attribute is too large"));
@@ -166,7 +173,8 @@ impl Source<'_> {
     }
 
     fn suspicious_value(&self, tag: &OpenTag) -> Option<usize> {
-        let holds = |value: &Range<usize>| memchr::memchr(b'<', self.slice(value.clone())).is_some();
+        let holds =
+            |value: &Range<usize>| memchr::memchr(b'<', self.slice(value.clone())).is_some();
         tag.attributes.iter().map(|a| &a.value).find(|value| holds(value)).map(|v| v.start)
     }
 

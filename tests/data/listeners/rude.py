@@ -28,7 +28,7 @@ if how == "speaks-first":
 while True:
     read()
     if how == "twice":
-        write(ANSWER + b"\0" + ANSWER + b"\0")
+        write(ANSWER + b"\0" + ANSWER.replace(b"once", b"twice") + b"\0")
     elif how in ("stays", "speaks-first"):
         write(ANSWER + b"\0")
     elif how == "half":

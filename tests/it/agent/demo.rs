@@ -110,5 +110,6 @@ fn every_recorded_turn_of_the_research_desk_reads_as_it_should() {
         #9: thinking, todo-until, answer
         .clock#1: thinking, search
         .clock#2: thinking, answer
-    "#]].assert_eq(&story);
+    "#]]
+    .assert_eq(&story);
 }

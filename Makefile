@@ -1,0 +1,47 @@
+# Every target sets up what it needs and can be run first, from a fresh clone.
+
+CARGO ?= cargo
+export PYTHONDONTWRITEBYTECODE = 1
+
+# Homebrew keeps these out of the way of the system's own.
+ifeq ($(shell uname),Darwin)
+BREW := $(shell brew --prefix 2>/dev/null)
+export PKG_CONFIG_PATH := $(BREW)/opt/libxml2/lib/pkgconfig:$(PKG_CONFIG_PATH)
+ifneq ($(wildcard $(BREW)/opt/llvm/lib/libclang.dylib),)
+export LIBCLANG_PATH ?= $(BREW)/opt/llvm/lib
+endif
+endif
+
+.PHONY: help setup build demo test torture bench lint fmt doc
+
+help: ## what there is to make
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+setup: ## install what the build needs, or say what to install
+	@.ci/setup
+
+build: setup ## the command and the listeners
+	@$(CARGO) build --quiet --locked --workspace
+
+demo: setup ## agents at work on this source tree, live
+	@echo "building (about three minutes the first time) ..." >&2
+	@$(CARGO) build --locked --workspace
+	@./target/debug/organism demo
+
+test: setup ## everything, in debug
+	$(CARGO) test --locked --workspace
+
+torture: setup ## the same tests with larger numbers; TORTURE=n multiplies them
+	ORGANISM_TORTURE=$(or $(TORTURE),10) $(CARGO) test --locked --workspace
+
+bench: setup ## how fast it is on this machine
+	$(CARGO) run --locked --release --bin organism -- debug bench
+
+lint: setup ## clippy, warnings are errors
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+fmt: ## format the Rust
+	$(CARGO) fmt --all
+
+doc: setup ## the library's documentation, warnings are errors
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --lib

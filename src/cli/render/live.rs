@@ -1,0 +1,127 @@
+//! A thread while it grows: a line for each message, and a word on what it shows, once.
+
+use std::collections::HashSet;
+
+use crate::clock::Time;
+use crate::envelope::{Kind, Message, Refusal, Rule};
+use crate::ids::{ListenerName, ThreadId};
+use crate::thread::{Fact, Record};
+
+use super::table::cut;
+use super::{Paper, payload};
+
+pub struct View {
+    paper: Paper,
+    began: Option<Time>,
+    explained: HashSet<&'static str>,
+}
+
+impl View {
+    pub fn new(paper: Paper) -> Self {
+        Self { paper, began: None, explained: HashSet::new() }
+    }
+
+    /// The lines of one record; none for what belongs to no thread.
+    pub fn record(&mut self, record: &Record) -> String {
+        if record.tree.as_str() == ThreadId::ORGANISM {
+            return String::new();
+        }
+        let mut out = String::new();
+        for fact in &record.facts {
+            match fact {
+                Fact::Accepted { message, .. } => self.message(&mut out, message),
+                Fact::Refused { sender, thread: Some(thread), refusal, .. } => {
+                    self.refusal(&mut out, record.time, sender, thread, refusal);
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+
+    fn message(&mut self, out: &mut String, message: &Message) {
+        if &*message.name.local == "model-turn" {
+            return;
+        }
+        self.explain(out, &message.thread, gloss(message));
+        let (from, to) = (message.from.as_str(), message.to.as_str());
+        let name = &message.name.local;
+        let gist = gist(message);
+        let line = match message.kind {
+            Kind::Note => format!("{from}  {name}  {gist}"),
+            Kind::System => format!("⚙ → {to}  {name}  {gist}"),
+            _ => format!("{from} → {to}  {name}  {gist}"),
+        };
+        let line = self.line(message.time, &message.thread, &line);
+        out.push_str(&match message.kind {
+            Kind::Note => self.paper.dim(&line),
+            Kind::System => self.paper.cyan(&line),
+            _ => line,
+        });
+        out.push('\n');
+    }
+
+    fn refusal(
+        &mut self,
+        out: &mut String,
+        time: Time,
+        sender: &ListenerName,
+        thread: &ThreadId,
+        refusal: &Refusal,
+    ) {
+        let gloss = match refusal.rule {
+            Rule::SchemaInvalid => {
+                Some("its schema refuses a payload; the agent is told and mends it")
+            }
+            Rule::NotInVocabulary => {
+                Some("not a peer of this agent: refused, and nothing revealed")
+            }
+            _ => None,
+        };
+        self.explain(out, thread, gloss);
+        let line = format!("✗ {sender}  refused: {}", refusal.rule);
+        let line = self.line(time, thread, &line);
+        out.push_str(&self.paper.red(&line));
+        out.push('\n');
+    }
+
+    fn explain(&mut self, out: &mut String, thread: &ThreadId, gloss: Option<&'static str>) {
+        let Some(gloss) = gloss.filter(|gloss| self.explained.insert(gloss)) else { return };
+        let line = format!("         {}— {gloss}", margin(thread));
+        out.push_str(&self.paper.yellow(&line));
+        out.push('\n');
+    }
+
+    fn line(&mut self, time: Time, thread: &ThreadId, text: &str) -> String {
+        let began = *self.began.get_or_insert(time);
+        let offset = time.since(began).as_secs_f64();
+        cut(&format!("{offset:>7.3}s {}{text}", margin(thread)), self.paper.columns)
+    }
+}
+
+/// A bar for each level beneath the root.
+fn margin(thread: &ThreadId) -> String {
+    "│ ".repeat(thread.depth())
+}
+
+/// A payload's values on one line.
+fn gist(message: &Message) -> String {
+    let lines = payload::lines(message.payload.as_str());
+    let lines = lines
+        .iter()
+        .map(|line| line.trim())
+        .filter(|line| !line.is_empty() && !line.ends_with(':'));
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+/// What a reader may want to know when something happens for the first time.
+fn gloss(message: &Message) -> Option<&'static str> {
+    match &*message.name.local {
+        "spawn-thread" => Some("a subthread: its work runs beside this one"),
+        "todo-until" => Some("a plan in the open: recorded, shown, never interpreted"),
+        "set-timer" => Some("a timer, kept in the journal"),
+        "thread-result" => Some("the subthread's result comes home"),
+        "answer" if message.thread.is_root() => Some("the final answer, from what was found"),
+        _ => None,
+    }
+}

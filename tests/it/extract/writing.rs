@@ -1,0 +1,209 @@
+//! What is written is what is read back.
+
+use std::sync::Arc;
+
+use organism::xml::element::{Element, Value};
+use organism::xml::extract::{Extractor, Grammar};
+use organism::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
+use organism::xml::write::{escape_attribute, escape_text, payload};
+use quick_xml::NsReader;
+use quick_xml::events::Event;
+use quick_xml::name::ResolveResult;
+
+use super::chunks::Numbers;
+
+const NAMESPACES: [Option<&str>; 3] = [None, Some("urn:a"), Some("urn:b?x=1&y=\"2\"")];
+const PIECES: [&str; 20] = [
+    "",
+    "a",
+    " ",
+    "\n",
+    "\t",
+    "\r",
+    "\r\n",
+    "<",
+    ">",
+    "&",
+    "\"",
+    "'",
+    "]]>",
+    "<![CDATA[",
+    "&amp;",
+    "<!--",
+    "é",
+    "日本",
+    "😀",
+    "</x>",
+];
+
+fn text(numbers: &mut Numbers) -> String {
+    (0..numbers.below(6)).map(|_| PIECES[numbers.below(PIECES.len())]).collect()
+}
+
+fn name(numbers: &mut Numbers) -> QName {
+    let local = ["x", "item", "a-b", "ü_1"][numbers.below(4)];
+    QName::new(NAMESPACES[numbers.below(3)], local)
+}
+
+fn element(numbers: &mut Numbers, depth: usize) -> Element {
+    let mut element = Element::new(name(numbers));
+    for local in ["id", "class", "z"].into_iter().take(numbers.below(4)) {
+        let namespace = NAMESPACES[numbers.below(3)];
+        element.attributes.push((QName::new(namespace, local), text(numbers)));
+    }
+    let children = if depth == 0 { 0 } else { numbers.below(4) };
+    element.content = match children {
+        0 => Value::Text(text(numbers)),
+        _ => Value::Elements((0..children).map(|_| self::element(numbers, depth - 1)).collect()),
+    };
+    element
+}
+
+/// Reads XML with a parser that is not ours.
+fn parse(xml: &str) -> Element {
+    let mut reader = NsReader::from_str(xml);
+    let mut open: Vec<Element> = Vec::new();
+    loop {
+        let event = reader.read_event().unwrap();
+        match event {
+            Event::Start(start) | Event::Empty(start) if start.is_empty() => unreachable!("{xml}"),
+            Event::Start(ref start) | Event::Empty(ref start) => {
+                let resolve = |(result, local): (ResolveResult<'_>, &str)| {
+                    let namespace = match result {
+                        ResolveResult::Bound(ns) => Some(unescaped(ns.into_inner())),
+                        _ => None,
+                    };
+                    QName::new(namespace.as_deref(), local)
+                };
+                let (result, local) = reader.resolver().resolve_element(start.name());
+                let mut element = Element::new(resolve((result, local.into_inner())));
+                for attribute in start.attributes().map(Result::unwrap) {
+                    if attribute.key.as_namespace_binding().is_some() {
+                        continue;
+                    }
+                    let (result, local) = reader.resolver().resolve_attribute(attribute.key);
+                    let name = resolve((result, local.into_inner()));
+                    element.attributes.push((name, unescaped(&attribute.value)));
+                }
+                element.content = Value::Text(String::new());
+                if matches!(event, Event::Empty(_)) {
+                    close(&mut open, element.clone());
+                    if open.is_empty() {
+                        return element;
+                    }
+                } else {
+                    open.push(element);
+                }
+            }
+            Event::Text(characters) => add(&mut open, &characters),
+            Event::GeneralRef(name) => {
+                let reference = format!("&{};", &*name);
+                add(&mut open, &unescaped(&reference));
+            }
+            Event::End(_) => {
+                let element = open.pop().unwrap();
+                if open.is_empty() {
+                    return element;
+                }
+                close(&mut open, element);
+            }
+            other => panic!("{other:?} in {xml}"),
+        }
+    }
+}
+
+fn unescaped(raw: &str) -> String {
+    quick_xml::escape::unescape(raw).unwrap().into_owned()
+}
+
+fn close(open: &mut [Element], child: Element) {
+    let Some(parent) = open.last_mut() else { return };
+    match &mut parent.content {
+        Value::Elements(children) => children.push(child),
+        content => *content = Value::Elements(vec![child]),
+    }
+}
+
+fn add(open: &mut [Element], characters: &str) {
+    if let Some(Element { content: Value::Text(text), .. }) = open.last_mut() {
+        text.push_str(characters);
+    }
+}
+
+/// Shapes in which exactly this element can be read.
+fn shape_of(element: &Element, shapes: &mut Shapes) -> ShapeId {
+    let content = match &element.content {
+        Value::Text(_) => Content::Text,
+        Value::Verbatim(_) => Content::Any,
+        Value::Elements(children) => {
+            Content::Elements(children.iter().map(|child| shape_of(child, shapes)).collect())
+        }
+    };
+    shapes.add(Shape { name: element.name.clone(), attributes: Vec::new(), content })
+}
+
+/// Whether the same name means the same shape everywhere in the element, as a schema would have
+/// it: only then can reading be the inverse of writing.
+fn is_readable(element: &Element) -> bool {
+    let Value::Elements(children) = &element.content else { return true };
+    let mut names: Vec<&QName> = children.iter().map(|child| &child.name).collect();
+    names.sort();
+    names.dedup();
+    names.len() == children.len() && children.iter().all(is_readable)
+}
+
+// T7 T8
+#[test]
+fn what_is_written_is_read_back_by_another_parser() {
+    let mut numbers = Numbers::new("write");
+    for _ in 0..5_000 {
+        let written = element(&mut numbers, 3);
+        let xml = payload(&written);
+        assert_eq!(parse(&xml), written, "{xml}");
+    }
+}
+
+// T7, R4 R5 R15 R16
+#[test]
+fn what_is_written_is_extracted_again() {
+    let mut numbers = Numbers::new("extract");
+    let mut read = 0;
+    while read < 3_000 {
+        let written = element(&mut numbers, 3);
+        if !is_readable(&written) {
+            continue;
+        }
+        read += 1;
+        let mut shapes = Shapes::default();
+        let root = shape_of(&written, &mut shapes);
+        shapes.roots.push(root);
+        let grammar = Grammar::new(shapes, Vec::new(), Vec::new(), Default::default());
+        let xml = payload(&written);
+        let mut extractor = Extractor::new(Arc::new(grammar));
+        extractor.push(xml.as_bytes());
+        let extraction = extractor.finish();
+        let actions: Vec<&Element> = extraction.actions().map(|action| &action.element).collect();
+        let defects: Vec<_> = extraction.defects().map(ToString::to_string).collect();
+        assert!(actions == [&written], "{xml}\n{defects:?}");
+    }
+}
+
+#[test]
+fn escaped_text_keeps_every_legal_character_and_shows_the_others() {
+    assert_eq!(escape_text("a\r\n\t<&>\"'"), "a&#13;\n\t&lt;&amp;&gt;\"'");
+    assert_eq!(escape_attribute("a\r\n\t<&>\"'"), "a&#13;&#10;&#9;&lt;&amp;&gt;&quot;'");
+    assert_eq!(escape_text("a\u{0}\u{1b}\u{fffe}b"), "a\u{fffd}\u{fffd}\u{fffd}b");
+}
+
+#[test]
+fn elements_are_written_by_hand_in_one_expression() {
+    let result = Element::local("tool_result")
+        .attribute("tool_name", "search & find")
+        .child(Element::local("hit").attribute("line", "3").text("a < b"))
+        .child(Element::local("raw").verbatim("<x/>"));
+    assert_eq!(
+        result.to_xml(),
+        "<tool_result tool_name=\"search &amp; find\"><hit line=\"3\">a &lt; b</hit>\
+         <raw><x/></raw></tool_result>"
+    );
+}
