@@ -138,7 +138,7 @@ pub struct Refusal {
     pub head: String,
     /// Set where the payload had passed the gate and the pump refused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<PayloadName>,
+    pub name: Option<Box<PayloadName>>,
 }
 
 impl Refusal {
@@ -170,7 +170,7 @@ impl Refusal {
 
     /// The payload had passed the gate.
     pub fn named(mut self, name: &PayloadName) -> Self {
-        self.name = Some(name.clone());
+        self.name = Some(Box::new(name.clone()));
         self
     }
 
