@@ -224,6 +224,21 @@ fn a_thread_result_says_how_the_work_ended_and_carries_its_payloads_byte_for_byt
     }
 }
 
+/// A message has a greatest size, and the result of a thread is one message.
+#[test]
+fn a_result_too_large_for_a_thread_result_is_left_in_its_thread_and_said_so() {
+    let mut world = world();
+    world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[spawn("sub", &word("ask", "w")), core("wait", "", "")]);
+    let report = word("report", &"x".repeat(600_000));
+    let child = world.play("writer", &[report.clone(), report]).thread;
+    let woken = world.delivery("thinker");
+    let result = woken.messages.last().unwrap().payload.as_str();
+    assert!(result.contains("status=\"completed\"><system-error"), "{result}");
+    assert!(result.contains("code=\"too-large\""), "{result}");
+    assert_eq!(world.transcript(&child).matches("reply writer>thinker report").count(), 2);
+}
+
 /// A default namespace around it would change what unqualified names in a payload mean.
 #[test]
 fn a_payload_with_unqualified_locals_stays_valid_inside_a_thread_result() {
