@@ -263,7 +263,8 @@ fn run(seed: u64) -> Time {
 #[test]
 fn whatever_happens_the_promises_hold_and_the_work_ends() {
     let seeds = std::env::var("SIMULATION_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
-    let first: u64 = std::env::var("SIMULATION_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    let first: u64 =
+        std::env::var("SIMULATION_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     for seed in first..first + seeds.unwrap_or(SEEDS) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
             println!("the seed is {seed}: SIMULATION_SEED={seed} SIMULATION_SEEDS=1");
