@@ -35,7 +35,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(found) => return Ok(problems::report(&found)),
     };
     let question = file.with_extension("").join("question.xml");
-    let payload = std::fs::read_to_string(&question)
+    let payload = std::fs::read(&question)
         .with_context(|| format!("the demo's question {}", question.display()))?;
     let paper = Paper::stdout(false);
     put(&opening(&paper, &file))?;
@@ -85,7 +85,7 @@ fn load(
 }
 
 /// Asks the question and shows the record as it grows. The answer, if there was one.
-async fn ask(config: Config, payload: String, paper: &Paper) -> anyhow::Result<Option<String>> {
+async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<Option<String>> {
     let data = config.data.clone();
     let client = ListenerName::parse("desk")?;
     let door = Door::Own(Box::new(Organism::start(config).await?));

@@ -5,6 +5,7 @@ use std::sync::mpsc::Sender;
 use super::Letter;
 use crate::bus::{Outcome, Sink};
 use crate::envelope::Failure;
+use crate::failpoint::failpoint;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 use crate::pump::core::Event;
@@ -52,6 +53,7 @@ impl Sink for PumpSink {
         attempt: Attempt,
         result: Result<Outcome, Failure>,
     ) {
+        failpoint("answered");
         self.send(match result {
             Ok(outcome) => self.gated(listener, call, attempt, outcome),
             Err(failure) => Event::Failed { call, attempt, failure },
