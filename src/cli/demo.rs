@@ -15,7 +15,7 @@ use crate::organism::{Door, Organism, Parcel, Sent};
 use crate::{audit, thread};
 
 use super::exit::Failed;
-use super::render::{Paper, live, put};
+use super::render::{Paper, live, payload_lines, put, wrap};
 use super::{Exit, problems};
 
 #[derive(Debug, clap::Args)]
@@ -153,7 +153,8 @@ fn closing(
     let mut out = format!("\n{}\n", paper.bold("The answer"));
     match answer {
         Some(answer) => {
-            for line in super::render::payload_lines(answer) {
+            let lines = payload_lines(answer);
+            for line in lines.iter().flat_map(|line| wrap(line, paper.columns - 2)) {
                 out.push_str(&format!("  {line}\n"));
             }
         }
