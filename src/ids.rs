@@ -117,7 +117,7 @@ impl<'de> Deserialize<'de> for ListenerName {
     }
 }
 
-/// A thread: `sess-` and at least 8 lowercase alphanumerics for a root, then `.label` a level.
+/// A thread: `sess-` and 8 to 59 lowercase alphanumerics for a root, then `.label` a level.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct ThreadId(Arc<str>);
@@ -136,7 +136,7 @@ impl ThreadId {
             IdError::new(
                 "thread id",
                 text,
-                "`sess-` and at least 8 lowercase letters or digits, then `.label` for each level",
+                "`sess-` and 8 to 59 lowercase letters or digits, then `.label` for each level",
             )
         };
         if text.len() > limits::THREAD_ID_BYTES_MAX {
@@ -145,7 +145,8 @@ impl ThreadId {
         let mut parts = text.split('.');
         let root = parts.next().and_then(|r| r.strip_prefix(Self::ROOT_PREFIX)).ok_or_else(bad)?;
         let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-        if root.len() < limits::ROOT_CHARS_MIN || !root.bytes().all(alphanumeric) {
+        let fits = (limits::ROOT_CHARS_MIN..=limits::ROOT_CHARS_MAX).contains(&root.len());
+        if !fits || !root.bytes().all(alphanumeric) {
             return Err(bad());
         }
         if parts.all(Self::is_label) { Ok(Self(text.into())) } else { Err(bad()) }

@@ -34,7 +34,10 @@ pub const UNKNOWN_ROOTS_MAX: usize = 64;
 // Schemas.
 pub const SCHEMA_BYTES_MAX: usize = 4 << 20;
 pub const SCHEMA_DOCUMENTS_MAX: usize = 64;
+/// Of processor time.
 pub const SCHEMA_COMPILE_TIMEOUT: Duration = Duration::from_secs(2);
+/// By the clock, where the machine is too busy to give a compilation its processor time.
+pub const SCHEMA_COMPILE_PATIENCE: Duration = Duration::from_secs(10);
 /// For the compiling child process, in KiB and in seconds of processor time.
 pub const SCHEMA_COMPILE_MEMORY_KIB: u64 = 1 << 20;
 pub const SCHEMA_COMPILE_CPU_SECONDS: u64 = 30;
@@ -57,8 +60,10 @@ pub const OUTLINE_DEPTH_MAX: usize = 24;
 // Names and ids.
 pub const NAME_BYTES_MAX: usize = 64;
 pub const LABEL_CHARS_MAX: usize = 64;
+/// Of a root's id after `sess-`: with the deepest child, it is still a thread id.
 pub const ROOT_CHARS_MIN: usize = 8;
-pub const THREAD_ID_BYTES_MAX: usize = 64 + 65 * THREAD_DEPTH_CEILING;
+pub const ROOT_CHARS_MAX: usize = 59;
+pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH_CEILING;
 pub const ID_ECHO_CHARS_MAX: usize = 80;
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
 
@@ -145,6 +150,7 @@ pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 pub const TIMERS_PER_CALL_MAX: usize = 64;
 pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
+const _: () = assert!(SCHEMA_COMPILE_TIMEOUT.as_secs() <= SCHEMA_COMPILE_PATIENCE.as_secs());
 const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
 // A submission crosses the control socket in base64, with room for the words around it.
 const _: () = assert!(SUBMISSION_BYTES_MAX / 3 * 4 + (1 << 20) <= FRAME_BYTES_MAX);

@@ -1,1 +1,28 @@
+//! The repository holds itself to its own rules: floors, sizes, names, docs, codes, links and the
+//! table of requirements. A rule that is broken for a good reason is listed with the reason.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test that panics has failed, which is what is wanted"
+)]
 
+#[path = "tidy/docs.rs"]
+mod docs;
+#[path = "tidy/floors.rs"]
+mod floors;
+#[path = "tidy/names.rs"]
+mod names;
+#[path = "tidy/requirements.rs"]
+mod requirements;
+#[path = "tidy/size.rs"]
+mod size;
+#[path = "tidy/source.rs"]
+mod source;
+#[path = "tidy/tree.rs"]
+mod tree;
+
+/// Fails with everything that is wrong, a line each.
+#[track_caller]
+fn nothing(wrong: Vec<String>, rule: &str) {
+    assert!(wrong.is_empty(), "{rule}:\n  {}\n", wrong.join("\n  "));
+}

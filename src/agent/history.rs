@@ -136,7 +136,9 @@ impl Gathered {
                 Fact::Window { agent, thread, before, kept }
                     if agent == view.agent && thread == view.thread =>
                 {
-                    self.windows.push((*before, *kept));
+                    // What is kept is counted without the turn that asked for it.
+                    let before = turn.as_ref().map_or(*before, |turn| turn.seq.min(*before));
+                    self.windows.push((before, *kept));
                 }
                 _ => {}
             }

@@ -7,7 +7,7 @@ use crate::bus::native::{Context, Handler};
 use crate::bus::{Delivery, Outcome};
 use crate::contract::{Contract, Contracts, Meaning};
 use crate::envelope::{Failure, Spent, Turn};
-use crate::ids::Digest;
+use crate::ids::{Digest, PayloadName};
 use crate::limits;
 use crate::model::{self, End, Model, Origin, Request};
 use crate::schema::Schemas;
@@ -16,7 +16,7 @@ use super::Memory;
 use super::history::{self, History, Remembered, Viewpoint};
 use super::note::TurnNote;
 use super::prompt::{self, Environment};
-use super::protocol::{Lexicon, Reading, Taught, read::Reader, show};
+use super::protocol::{Action, Lexicon, Reading, Taught, read::Reader, show};
 
 /// Everything an agent is, but for its model and its journal.
 #[derive(Clone)]
@@ -170,23 +170,26 @@ impl Agent {
         Ok((raw, reading, end))
     }
 
+    fn meaning(&self, name: &PayloadName) -> Option<&Meaning> {
+        self.options.contracts.vocabulary(&self.options.contract.name)?.meaning(name)
+    }
+
     /// Whether this was the last turn and it did not end the call.
     fn spent(&self, remembered: &Remembered, reading: &Reading) -> Option<Spent> {
         if remembered.iterations + 1 < self.options.max_iterations {
             return None;
         }
-        let allowed = usize::try_from(self.options.contract.actions_per_turn.max(1));
-        let valid = |action: &&super::protocol::Action| {
-            self.options.schemas.validate(&action.name, &action.payload).is_ok()
+        let valid = |action: &&Action| {
+            self.meaning(&action.name).is_some()
+                && self.options.schemas.validate(&action.name, &action.payload).is_ok()
         };
-        let mut done = reading.actions.iter().take(allowed.unwrap_or(usize::MAX)).filter(valid);
-        let vocabulary = self.options.contracts.vocabulary(&self.options.contract.name);
-        let meaning = |name| vocabulary.and_then(|vocabulary| vocabulary.meaning(name));
+        let allowed = usize::try_from(self.options.contract.actions_per_turn.max(1));
+        let mut done = reading.actions.iter().filter(valid).take(allowed.unwrap_or(usize::MAX));
         let mut acted = remembered.acted;
         if done.any(|action| {
-            acted |= meaning(&action.name).is_some();
+            acted = true;
             matches!(
-                meaning(&action.name),
+                self.meaning(&action.name),
                 Some(Meaning::Reply | Meaning::Call { forward: true, .. })
             )
         }) {

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use crate::envelope::{self, Disposition, Message};
+use crate::envelope::{self, Disposition, Message, Payload};
 use crate::ids::{MessageId, Position, ThreadId};
 use crate::journal::sqlite::Reader;
 use crate::journal::{Error, Sealed};
@@ -155,26 +155,19 @@ fn fact(fact: &Fact, out: &mut dyn Write) -> std::io::Result<()> {
     }
 }
 
+/// The document's root binds the envelope's prefix already.
 fn message(message: &Message, out: &mut dyn Write) -> std::io::Result<()> {
-    let (id, kind, seq) = (message.id, message.kind.as_str(), message.seq);
-    write!(out, "<e:message id=\"{id}\" kind=\"{kind}\" seq=\"{seq}\"><e:meta>")?;
-    write!(out, "<e:from>{}</e:from><e:to>{}</e:to>", message.from, message.to)?;
-    write!(out, "<e:thread>{}</e:thread>", message.thread)?;
-    if let Some(cause) = message.cause {
-        write!(out, "<e:cause>{cause}</e:cause>")?;
-    }
-    if let Some(call) = message.call {
-        write!(out, "<e:call>{call}</e:call>")?;
-    }
-    write!(out, "<e:time>{}</e:time></e:meta>", message.time)?;
+    let mut text = String::new();
     let payload = &message.payload;
     if payload.is_redacted() {
         let (length, digest) = (payload.len(), payload.digest);
-        write!(out, "<e:redacted length=\"{length}\" digest=\"{digest}\"/>")?;
+        let mark = format!("<e:redacted length=\"{length}\" digest=\"{digest}\"/>");
+        let marked = Message { payload: Payload::new(mark), ..message.clone() };
+        envelope::text::write_delivered(&mut text, &marked, false);
     } else {
-        out.write_all(payload.bytes.as_bytes())?;
+        envelope::text::write_delivered(&mut text, message, false);
     }
-    writeln!(out, "</e:message>")
+    writeln!(out, "{text}")
 }
 
 /// As XML text; what XML cannot hold becomes U+FFFD.

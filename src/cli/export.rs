@@ -11,8 +11,7 @@ use crate::audit;
 use crate::journal::Error;
 
 use super::exit::{Exit, Failed};
-use super::place::{self, Place};
-use super::thread::{known, unknown};
+use super::place::{self, Place, known, unknown};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

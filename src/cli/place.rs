@@ -1,7 +1,8 @@
-//! Which journal a command is about.
+//! Which journal, and which thread, a command is about.
 
 use std::path::PathBuf;
 
+use crate::ids::ThreadId;
 use crate::journal::Error;
 use crate::journal::sqlite::Reader;
 
@@ -40,6 +41,17 @@ pub fn state_dir(place: &Place) -> anyhow::Result<Option<PathBuf>> {
 
 pub fn reader(place: &Place) -> anyhow::Result<Reader> {
     Reader::open(&data_dir(place)?).map_err(failed)
+}
+
+/// A thread id as it was typed.
+pub fn known(text: &str) -> anyhow::Result<ThreadId> {
+    ThreadId::parse(text).map_err(|error| Failed::new(Exit::Usage, error.to_string()).into())
+}
+
+/// A well-formed id that names nothing.
+pub fn unknown(thread: &ThreadId) -> Failed {
+    let message = format!("no thread {thread} is on record; `organism threads` lists them");
+    Failed::new(Exit::Usage, message)
 }
 
 /// A journal's error, with its exit code and what to do about it.

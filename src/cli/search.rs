@@ -5,9 +5,8 @@ use std::process::ExitCode;
 use crate::audit;
 
 use super::exit::Exit;
-use super::place::{self, Place};
+use super::place::{self, Place, known};
 use super::render::{self, Paper, put, put_json};
-use super::thread::known;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -9,9 +9,8 @@ use crate::limits;
 use crate::thread::Fact;
 
 use super::exit::Exit;
-use super::place::{self, Place};
+use super::place::{self, Place, known};
 use super::render::{self, Paper, put, put_json};
-use super::thread::known;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -8,8 +8,8 @@ use crate::audit;
 use crate::ids::ThreadId;
 use crate::journal::sqlite::Reader;
 
-use super::exit::{Exit, Failed};
-use super::place::{self, Place};
+use super::exit::Exit;
+use super::place::{self, Place, known, unknown};
 use super::render::{Paper, put, put_json, story};
 
 #[derive(Debug, clap::Args)]
@@ -41,15 +41,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         put(&story(&Paper::stdout(args.full), &told))?;
     }
     Ok(Exit::Done.into())
-}
-
-pub fn known(text: &str) -> anyhow::Result<ThreadId> {
-    ThreadId::parse(text).map_err(|error| Failed::new(Exit::Usage, error.to_string()).into())
-}
-
-pub fn unknown(thread: &ThreadId) -> Failed {
-    let message = format!("no thread {thread} is on record; `organism threads` lists them");
-    Failed::new(Exit::Usage, message)
 }
 
 fn newest(reader: &Reader) -> anyhow::Result<Option<ThreadId>> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::Digest;
+use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::Place;
 
 /// The rules of the gate, in the order they are tried; the first that fails decides.
@@ -52,11 +52,13 @@ pub enum Rule {
     Draining,
     /// The disk is full.
     StorageFull,
+    /// The call it belongs to has ended, or ends with this very outcome.
+    CallClosed,
 }
 
 impl Rule {
     /// In the order of the gate.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::TooLarge,
         Self::NotUtf8,
         Self::Forbidden,
@@ -79,6 +81,7 @@ impl Rule {
         Self::MalformedAction,
         Self::Draining,
         Self::StorageFull,
+        Self::CallClosed,
     ];
 
     /// The code in records, feedback and docs.
@@ -106,6 +109,7 @@ impl Rule {
             Self::MalformedAction => "malformed-action",
             Self::Draining => "draining",
             Self::StorageFull => "storage-full",
+            Self::CallClosed => "call-closed",
         }
     }
 }
@@ -132,6 +136,9 @@ pub struct Refusal {
     pub digest: Digest,
     /// The first 4 KiB, with what is not UTF-8 replaced.
     pub head: String,
+    /// Set where the payload had passed the gate and the pump refused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<PayloadName>,
 }
 
 impl Refusal {
@@ -145,6 +152,7 @@ impl Refusal {
             length: text.len(),
             digest: Digest::of(text),
             head: String::from_utf8_lossy(head).into_owned(),
+            name: None,
         }
     }
 
@@ -152,6 +160,18 @@ impl Refusal {
     /// back would tell unknown from forbidden.
     pub fn is_uniform(&self) -> bool {
         matches!(self.rule, Rule::NotInVocabulary | Rule::UnknownThread)
+    }
+
+    /// The same text, refused for another reason.
+    pub fn instead(&self, rule: Rule, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { rule, message, place: None, expected: None, ..self.clone() }
+    }
+
+    /// The payload had passed the gate.
+    pub fn named(mut self, name: &PayloadName) -> Self {
+        self.name = Some(name.clone());
+        self
     }
 
     pub fn at(mut self, place: Place) -> Self {

@@ -6,8 +6,6 @@
 
 pub mod playback;
 
-use std::time::Duration;
-
 use crate::ids::{ListenerName, ThreadId};
 
 pub use playback::Playback;
@@ -100,8 +98,6 @@ pub enum Error {
     NotRecorded { agent: String, labels: String, turn: u32, recording: String },
     #[error("the stream of {route} ended after {bytes} bytes without its terminator")]
     Cut { route: String, bytes: usize },
-    #[error("{route} sent nothing for {seconds} s", seconds = after.as_secs())]
-    Stalled { route: String, after: Duration },
     #[error("the answer of {route} is longer than {max} bytes")]
     TooLong { route: String, max: usize },
 }
@@ -109,7 +105,7 @@ pub enum Error {
 impl Error {
     /// Whether the same request may succeed later.
     pub fn is_retried(&self) -> bool {
-        matches!(self, Self::Cut { .. } | Self::Stalled { .. })
+        matches!(self, Self::Cut { .. })
     }
 }
 

@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -119,14 +120,40 @@ impl Worker {
         let texts: Vec<_> = documents.iter().map(|d| String::from_utf8_lossy(d)).collect();
         let mut line = serde_json::to_string(&texts).map_err(|_| Failure::Died)?;
         line.push('\n');
+        let before = spent(self.child.id());
         let sent = self.stdin.write_all(line.as_bytes()).and_then(|()| self.stdin.flush());
         sent.map_err(|_| Failure::Died)?;
-        match self.answers.recv_timeout(limits::SCHEMA_COMPILE_TIMEOUT) {
-            Ok(answer) => serde_json::from_str(&answer).map_err(|_| Failure::Died),
-            Err(RecvTimeoutError::Timeout) => Err(Failure::Slow),
-            Err(RecvTimeoutError::Disconnected) => Err(Failure::Died),
+        let answer = self.wait(before)?;
+        serde_json::from_str(&answer).map_err(|_| Failure::Died)
+    }
+
+    /// Waits until the child has answered or used up its time. On a busy machine the clock runs
+    /// faster than the child, which must not cost a good schema its place.
+    fn wait(&self, before: Option<Duration>) -> Result<String, Failure> {
+        let started = Instant::now();
+        loop {
+            match self.answers.recv_timeout(limits::SCHEMA_COMPILE_TIMEOUT / 4) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Disconnected) => return Err(Failure::Died),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let waited = started.elapsed();
+            let used = match (before, spent(self.child.id())) {
+                (Some(before), Some(now)) => now.saturating_sub(before),
+                _ => waited,
+            };
+            if used >= limits::SCHEMA_COMPILE_TIMEOUT || waited >= limits::SCHEMA_COMPILE_PATIENCE {
+                return Err(Failure::Slow);
+            }
         }
     }
+}
+
+/// The processor time a process has used so far, where the system tells.
+fn spent(process: u32) -> Option<Duration> {
+    // Nanoseconds on the processor come first.
+    let told = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
+    told.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
 fn start(program: &Path) -> std::io::Result<Worker> {

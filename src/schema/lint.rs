@@ -1,4 +1,8 @@
 //! What a schema may do but should rather not.
+//!
+//! Of libxml2's few known wrong verdicts, the one that lets too much pass (`fixed` on a reference
+//! to an attribute) is warned of here; the other, refusing white space around numbers that stand
+//! beside attributes, errs on the safe side and shows itself.
 
 use super::problem::SchemaProblem;
 use super::source::Source;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ErrorCode, NAMESPACE, WaitFor};
 use crate::clock::Time;
-use crate::envelope::{Payload, Refusal};
+use crate::envelope::{Payload, Refusal, Rule};
 use crate::ids::{Digest, ListenerName, PayloadName, ThreadId, TimerId};
 use crate::xml::findings::Finding;
 use crate::xml::write::{escape_attribute, escape_text};
@@ -106,8 +106,13 @@ pub enum Answer {
         about: Option<String>,
         message: String,
         retry_after: Option<Duration>,
+        /// Whose fault it is, where several were asked at once.
+        from: Option<ListenerName>,
     },
-    Ack,
+    Ack {
+        /// Who has nothing to say, where several were asked at once.
+        from: Option<ListenerName>,
+    },
     BudgetWarning {
         budget: String,
         used: u64,
@@ -141,7 +146,21 @@ pub enum Answer {
 
 impl Answer {
     pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self::Error { code, about: None, message: message.into(), retry_after: None }
+        Self::Error { code, about: None, message: message.into(), retry_after: None, from: None }
+    }
+
+    /// What a sender is told of its refused payload: of its form in a `huh`, of the state of the
+    /// world in a `system-error`.
+    pub fn to(refusal: &Refusal) -> Self {
+        let code = match refusal.rule {
+            Rule::Busy => ErrorCode::Busy,
+            Rule::Cycle => ErrorCode::Cycle,
+            Rule::BudgetSpent => ErrorCode::BudgetSpent,
+            _ => return Self::Huh(Huh::of(refusal)),
+        };
+        let about = refusal.name.as_ref().map(|name| name.local.to_string());
+        let message = refusal.message.clone();
+        Self::Error { code, about, message, retry_after: None, from: None }
     }
 
     pub const fn word(&self) -> &'static str {
@@ -156,7 +175,7 @@ impl Answer {
             Self::TimerCancelled { .. } => "timer-cancelled",
             Self::Huh(_) => "huh",
             Self::Error { .. } => "system-error",
-            Self::Ack => "ack",
+            Self::Ack { .. } => "ack",
             Self::BudgetWarning { .. } => "budget-warning",
             Self::Boot { .. } => "boot",
             Self::ShutdownSignal { .. } => "shutdown-signal",
@@ -205,13 +224,14 @@ impl Answer {
                 Tag::new(self.word()).with("timer_id", timer).maybe("label", label.as_ref()).empty()
             }
             Self::Huh(huh) => write_huh(huh),
-            Self::Error { code, about, message, retry_after } => Tag::new(self.word())
+            Self::Error { code, about, message, retry_after, from } => Tag::new(self.word())
                 .with("code", code)
                 .with("retry_allowed", code.retry_allowed())
                 .maybe("about", about.as_ref())
                 .maybe("retry_after", retry_after.map(|d| format!("PT{}S", d.as_secs_f64())))
+                .maybe("from", from.as_ref())
                 .text(message),
-            Self::Ack => Tag::new(self.word()).empty(),
+            Self::Ack { from } => Tag::new(self.word()).maybe("from", from.as_ref()).empty(),
             Self::BudgetWarning { budget, used, limit } => Tag::new(self.word())
                 .with("budget", budget)
                 .with("used", used)

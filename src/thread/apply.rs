@@ -64,7 +64,8 @@ impl State {
             }
             Fact::Window { agent, thread, kept, .. } => {
                 if let Some(thread) = home.threads.get_mut(thread) {
-                    thread.shown.insert(agent.clone(), *kept);
+                    // The turn that asked is shown beside what it kept.
+                    thread.shown.insert(agent.clone(), kept.saturating_add(1));
                 }
             }
             Fact::Used { call, tokens_in, tokens_out } => {
@@ -116,6 +117,9 @@ impl Tree {
     fn open_call(&mut self, message: &Message, opening: &Opening) {
         self.take_seq(message);
         let id = CallId(message.id);
+        if self.calls.is_empty() {
+            self.started = message.time;
+        }
         self.in_flight.insert(message.id, Some(id));
         if let Some(thread) = self.threads.get_mut(&message.thread) {
             thread.open_calls += 1;

@@ -8,13 +8,13 @@ use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, Thr
 
 use super::Fact;
 
-/// What became of one payload of an input, as the gate saw it.
+/// What became of one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Its bytes are those of the message with this digest, or lost if the pump refused it.
+    /// Its bytes are those of the message with this digest.
     Passed(Digest),
-    /// The refusal with this digest stands among the facts.
+    /// The gate or the pump refused it: the refusal with this digest stands among the facts.
     Refused(Digest),
 }
 
@@ -54,8 +54,13 @@ pub enum Input {
         call: CallId,
         attempt: Attempt,
     },
+    /// A failed call is to be handed over again.
+    Retry {
+        call: CallId,
+    },
     Timer {
         timer: TimerId,
+        call: CallId,
     },
     /// The config no longer has the listener of this call.
     Gone {

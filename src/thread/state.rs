@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Closing, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::Message;
+use crate::envelope::{Kind, Message};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::system::WaitFor;
 
@@ -56,6 +56,7 @@ pub struct Tree {
     pub timers: BTreeMap<TimerId, Timer>,
     pub usage: Usage,
     pub warned: BTreeSet<String>,
+    /// When it last began to work: a conversation that goes on the next day is not late.
     pub started: Time,
     /// Its latest record.
     pub head: Position,
@@ -170,12 +171,17 @@ impl Call {
 
     /// `timers`: how many of this call's timers are still running.
     fn wait_is_over(&self, timers: usize) -> bool {
-        let came = || self.pending.iter().any(|p| p.slot == Slot::UNASKED);
         match self.waiting {
             None => true,
             Some(WaitFor::All) => self.away.is_empty() && timers == 0,
-            Some(WaitFor::Any) => came() || (self.away.is_empty() && timers == 0),
+            Some(WaitFor::Any) => self.has_news() || (self.away.is_empty() && timers == 0),
         }
+    }
+
+    /// Whether a thread of this call ended, or a timer fired, and its listener has not heard.
+    pub fn has_news(&self) -> bool {
+        let news = |p: &Pending| matches!(&*p.message.name.local, "thread-result" | "timer-fired");
+        self.pending.iter().any(|p| p.message.kind == Kind::System && news(p))
     }
 
     /// The request that opened it.

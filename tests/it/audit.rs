@@ -349,6 +349,20 @@ fn an_export_is_one_well_formed_document_or_a_line_per_message() {
 }
 
 #[test]
+fn a_redacted_payload_is_shown_and_exported_as_such() {
+    let place = researched();
+    rusqlite::Connection::open(place.data().join(DATABASE))
+        .unwrap()
+        .execute("UPDATE step SET payloads = zeroblob(length(payloads)) WHERE position = 3", [])
+        .unwrap();
+    assert!(stdout(organism(&place, &["thread", ROOT])).contains("[redacted]"));
+    let xml = stdout(organism(&place, &["export"]));
+    assert_eq!(xml.matches("<e:redacted length=").count(), 1);
+    assert!(libxml::parser::Parser::default().parse_string(&xml).is_ok());
+    assert!(stdout(organism(&place, &["verify"])).contains("redacted     1 payload, proved by"));
+}
+
+#[test]
 fn where_there_is_no_journal_every_command_says_so() {
     let place = Place::new();
     for verb in ["threads", "thread", "tail", "verify", "export"] {

@@ -1,4 +1,18 @@
 //! The pure step, through the real gate and real schemas: what section 4 to 6 of the design say.
 
 mod calls;
+mod cancel;
+mod clients;
+mod context;
+mod failures;
+mod fairness;
+mod forward;
+mod groups;
+mod limits;
+mod replay;
+mod restart;
+mod simulation;
+mod threads;
+mod timers;
+mod waiting;
 mod world;

@@ -23,7 +23,7 @@ pub fn no_action(raw: &str, tools: &[String], finals: &[String], unknown: &[Stri
     let nothing = match unknown {
         _ if raw.trim().is_empty() => "it was empty; ".to_owned(),
         [] => String::new(),
-        unknown => format!("{} is nothing you may write here; ", names(unknown)),
+        unknown => format!("none of your actions is called {}; ", names(unknown)),
     };
     Finding::new(
         NO_ACTION,

@@ -78,6 +78,10 @@ impl Started<'_> {
             sorted.take(item);
         }
         let mut reading = sorted.reading;
+        for broken in &mut reading.broken {
+            // Notes are handed over first, so that is where counting starts.
+            broken.index += reading.notes.len();
+        }
         let idle = reading.actions.is_empty() && reading.broken.is_empty();
         if stop == StopReason::Length && reading.actions.is_empty() {
             reading.told.push(feedback::truncated(raw));
@@ -87,17 +91,18 @@ impl Started<'_> {
             let unknown = &extraction.unknown_roots;
             reading.told.push(feedback::no_action(raw, tools, finals, unknown));
         }
+        reading.findings = reading.told.clone();
+        reading.findings.extend(everything(&extraction));
         reading.told.extend(extraction.errors.iter().map(named));
         let explains = |notice: &&Finding| idle || notice.code == Code::NearMissTag.as_str();
         reading.told.extend(extraction.notices.iter().filter(explains).map(named));
-        reading.findings = everything(&extraction);
         reading
     }
 }
 
-/// Every finding of a turn, those of broken actions first.
-fn everything(extraction: &Extraction) -> Vec<Finding> {
-    extraction.defects().chain(&extraction.notices).map(named).collect()
+/// Every finding of a turn's text, those of broken actions first.
+fn everything(extraction: &Extraction) -> impl Iterator<Item = Finding> {
+    extraction.defects().chain(&extraction.notices).map(named)
 }
 
 /// A finding under a code as records and feedback spell them.

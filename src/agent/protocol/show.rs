@@ -92,12 +92,15 @@ fn system_payload(message: &Message, answered: Option<&Answered>) -> String {
     let core = &*message.name.namespace == system::NAMESPACE;
     match (&*message.name.local, asked) {
         ("huh", _) if core => huh(payload, asked),
-        ("system-error", Some(name)) if core => {
-            result(Some(name), None, &failure(&system_error(payload)))
-        }
-        ("ack", Some(name)) if core => result(Some(name), None, "acknowledged"),
+        ("system-error", _) if core => system_error(payload, asked),
+        ("ack", Some(name)) if core => result(Some(name), leg(payload).as_deref(), "acknowledged"),
         _ => inert(payload),
     }
+}
+
+/// Which of several peers that were asked at once a core word is about.
+fn leg(payload: &str) -> Option<String> {
+    Element::read(payload)?.attribute("from").map(str::to_owned)
 }
 
 /// The feedback to a payload that was not accepted, or to a turn without one.
@@ -137,16 +140,18 @@ fn root_name(attempt: &str) -> Option<&str> {
     (!local.is_empty()).then_some(local)
 }
 
-fn system_error(payload: &str) -> String {
+/// Something the agent asked for that the world did not allow.
+fn system_error(payload: &str, asked: Option<&str>) -> String {
     let Some(error) = Element::read(payload) else {
-        return payload.to_owned();
+        return result(asked, None, &failure(payload));
     };
     let code = error.attribute("code").unwrap_or("failed");
     let retry = match error.attribute("retry_allowed") {
         Some("true") => " (you may try again)",
         _ => "",
     };
-    format!("{code}: {}{retry}", error.text().trim())
+    let said = failure(&format!("{code}: {}{retry}", error.text().trim()));
+    result(asked.or(error.attribute("about")), error.attribute("from"), &said)
 }
 
 /// What a failure says: its text where it holds nothing else, the payload otherwise.

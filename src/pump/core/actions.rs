@@ -1,33 +1,52 @@
-//! Actions: calls to peers, an agent's word to itself, and what the core is asked for.
+//! Actions: calls to peers, and an agent's word to itself.
 
-use super::event::{Alarm, Effect};
-use super::outcome::Scene;
+use super::cycle;
+use super::outcome::{CALL_CLOSED, Scene};
+use super::refused::refused;
 use super::step::Draft;
-use super::submit::UNKNOWN_THREAD;
 use super::{Core, Step};
+use crate::clock::Time;
 use crate::contract::{Gather, Meaning};
-use crate::envelope::{Disposition, Kind, Refusal, Rule};
-use crate::ids::{CallId, ListenerName, MessageId, ThreadId, TimerId};
+use crate::envelope::{Kind, Refusal, Rule};
+use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::pump::gate::Checked;
-use crate::system::{Answer, ErrorCode, Primitive, WaitFor, When};
-use crate::thread::{Fact, Opener, Opening, TimerEnd};
+use crate::thread::{Opener, Opening};
+
+/// Why no call can be opened now.
+type Denial = (Rule, String);
 
 impl Core {
-    pub(super) fn act(&mut self, step: &mut Step, scene: &Scene, checked: &Checked) {
+    /// Carries out one action of an outcome.
+    ///
+    /// # Errors
+    /// The refusal, where nothing of it was accepted.
+    pub(super) fn act(
+        &mut self,
+        step: &mut Step,
+        scene: &Scene,
+        checked: &Checked,
+    ) -> Result<(), Refusal> {
+        // An action before this one may have ended the call.
+        if self.state.call(scene.call).is_none() {
+            return Err(refused(Rule::CallClosed, CALL_CLOSED, checked));
+        }
+        if let Some(spent) = self.tree_spent(&scene.thread, step.time) {
+            return Err(refused(Rule::BudgetSpent, spent, checked));
+        }
         match checked.meaning() {
             Meaning::Primitive => self.primitive(step, scene, checked),
             Meaning::Own => self.continue_own(step, scene, checked),
-            Meaning::Call { .. } => self.call(step, scene, checked, &scene.thread),
+            Meaning::Call { .. } => {
+                let denied = |(rule, text)| refused(rule, text, checked);
+                self.call(step, scene, checked, &scene.thread).map_err(denied)?;
+            }
             Meaning::Note | Meaning::Reply => {}
         }
+        Ok(())
     }
 
     fn continue_own(&mut self, step: &mut Step, scene: &Scene, checked: &Checked) {
-        if let Some(spent) = self.messages_spent(&scene.thread) {
-            self.tell_error(step, scene, None, ErrorCode::BudgetSpent, &spent);
-            return;
-        }
         let draft = Draft {
             kind: Kind::Own,
             from: &scene.listener,
@@ -42,22 +61,24 @@ impl Core {
     }
 
     /// Opens a call in `thread` to every peer the payload is for, or to the sender itself.
+    ///
+    /// # Errors
+    /// By which rule it cannot be opened, and why.
     pub(super) fn call(
         &mut self,
         step: &mut Step,
         scene: &Scene,
         checked: &Checked,
         thread: &ThreadId,
-    ) {
+    ) -> Result<(), Denial> {
         let own = [scene.listener.clone()];
         let (peers, gather, forward) = match checked.meaning() {
             Meaning::Call { peers, gather, forward } => (peers.as_slice(), *gather, *forward),
             _ => (own.as_slice(), Gather::All, false),
         };
-        if let Some((code, text)) = self.cannot_call(scene, peers, thread) {
-            self.tell_error(step, scene, Some(checked), code, &text);
-            return;
-        }
+        self.can_call(scene, peers, thread, step.time)?;
+        // From another thread a result comes back as a `thread-result`, to whoever sent there.
+        let forward = forward && *thread == scene.thread;
         let mut group = None;
         let mut calls = Vec::new();
         for peer in peers {
@@ -88,248 +109,45 @@ impl Core {
             self.end_wait(step, peer, thread);
             self.wake(step, call);
         }
+        Ok(())
     }
 
-    fn cannot_call(
+    fn can_call(
         &self,
         scene: &Scene,
         peers: &[ListenerName],
         thread: &ThreadId,
-    ) -> Option<(ErrorCode, String)> {
-        if let Some(spent) = self.messages_spent(thread) {
-            return Some((ErrorCode::BudgetSpent, spent));
+        now: Time,
+    ) -> Result<(), Denial> {
+        if let Some(spent) = self.tree_spent(thread, now) {
+            return Err((Rule::BudgetSpent, spent));
         }
         for peer in peers {
-            let contract = self.contracts.get(peer)?;
-            if contract.is_agent() && *thread == scene.thread && self.is_beneath(scene, peer) {
+            let Some(contract) = self.contracts.get(peer) else { continue };
+            let own_thread = *thread == scene.thread;
+            if contract.is_agent() && own_thread && cycle::closes(self, scene.call, peer, thread) {
                 let text = format!("{peer} is waiting for this very call; spawn a thread instead");
-                return Some((ErrorCode::Cycle, text));
+                return Err((Rule::Cycle, text));
             }
             if self.desk.backlog(peer) >= contract.backlog {
-                let text = format!("{peer} has {} calls waiting", contract.backlog);
-                return Some((ErrorCode::Busy, text));
+                return Err((Rule::Busy, format!("{peer} has {} calls waiting", contract.backlog)));
             }
         }
-        (self.state.in_flight >= limits::IN_FLIGHT_MAX)
-            .then(|| (ErrorCode::Busy, "too much is in flight".to_owned()))
-    }
-
-    /// Whether the sender works beneath an open call of `agent` in its own thread.
-    fn is_beneath(&self, scene: &Scene, agent: &ListenerName) -> bool {
-        let mut above = Some(scene.call);
-        while let Some(call) = above.and_then(|id| self.state.call(id)) {
-            if call.callee == *agent {
-                return true;
-            }
-            above = match &call.opening.opener {
-                Opener::Call { call: id, thread, .. } if *thread == scene.thread => Some(*id),
-                _ => None,
-            };
+        match self.state.in_flight >= limits::IN_FLIGHT_MAX {
+            true => Err((Rule::Busy, "too much is in flight".to_owned())),
+            false => Ok(()),
         }
-        false
     }
 
-    fn messages_spent(&self, thread: &ThreadId) -> Option<String> {
-        let used = self.state.tree(thread)?.usage.messages;
+    /// What a tree has used up, for whoever wants to add to it.
+    pub(super) fn tree_spent(&self, thread: &ThreadId, now: Time) -> Option<String> {
+        let tree = self.state.tree(thread)?;
         let most = self.limits.messages;
-        (used >= most).then(|| format!("all {most} messages of this tree are used"))
-    }
-
-    fn tell_error(
-        &mut self,
-        step: &mut Step,
-        scene: &Scene,
-        about: Option<&Checked>,
-        code: ErrorCode,
-        text: &str,
-    ) {
-        let about = about.map(|checked| checked.name().local.to_string());
-        let error = Answer::Error { code, about, message: text.to_owned(), retry_after: None };
-        self.tell(step, scene.call, None, &error);
-    }
-
-    /// The request is on record as a call to the core, answered in the same step.
-    fn primitive(&mut self, step: &mut Step, scene: &Scene, checked: &Checked) {
-        let Some(primitive) = checked.primitive().cloned() else { return };
-        let draft = Draft {
-            kind: Kind::Call,
-            from: &scene.listener,
-            to: &ListenerName::core(),
-            thread: &scene.thread,
-            cause: Some(scene.call.0),
-            call: None,
-            name: checked.name().clone(),
-            payload: checked.payload().clone(),
-        };
-        let request = self.accept(step, draft, None, None, None);
-        self.dispose(step, request.id, Disposition::Handled);
-        let ask = Ask { scene, checked, request: request.id };
-        match primitive {
-            Primitive::SpawnThread { suggested_sub_id } => self.spawn(step, &ask, suggested_sub_id),
-            Primitive::SendToThread { thread_id } => self.send_to_thread(step, &ask, thread_id),
-            Primitive::Wait { until } => self.wait(step, &ask, until),
-            Primitive::ClearContext { keep } => self.clear_context(step, &ask, keep),
-            Primitive::SetTimer { when, label } => self.set_timer(step, &ask, when, label),
-            Primitive::CancelTimer { timer_id } => self.cancel_timer(step, &ask, &timer_id),
+        if tree.usage.messages >= most {
+            return Some(format!("all {most} messages of this tree are used"));
         }
-    }
-
-    fn spawn(&mut self, step: &mut Step, ask: &Ask<'_>, label: Option<String>) {
-        let parent = &ask.scene.thread;
-        if let Some(label) = &label
-            && !ThreadId::is_label(label)
-        {
-            let text = ask.checked.payload().as_str().as_bytes();
-            let message = "suggested_sub_id must be 1 to 64 letters, digits, `_` or `-`";
-            let refusal = Refusal::new(Rule::BadLabel, message, text);
-            return self.refuse_with_huh(step, ask.scene, refusal);
-        }
-        if let Some(text) = self.cannot_spawn(parent) {
-            return self.answer_error(step, ask, ErrorCode::LimitReached, &text);
-        }
-        let label = self.free_label(step, parent, label);
-        let child = parent.child(&label);
-        let by = ask.scene.listener.clone();
-        self.fact(step, Fact::ThreadOpened { thread: child.clone(), by });
-        let answer = Answer::ThreadSpawned { assigned: child.clone(), parent: parent.clone() };
-        self.answer(step, ask, &answer);
-        if let Some(inner) = ask.checked.inner() {
-            self.call(step, ask.scene, inner, &child);
-        }
-    }
-
-    fn cannot_spawn(&self, parent: &ThreadId) -> Option<String> {
-        let tree = self.state.tree(parent)?;
-        let children = tree.threads.get(parent)?.children.len();
-        let limits = &self.limits;
-        if parent.depth() as u64 >= u64::from(limits.depth) {
-            return Some(format!("threads may be at most {} deep", limits.depth));
-        }
-        if children as u64 >= u64::from(limits.children) {
-            return Some(format!("a thread may have at most {} children", limits.children));
-        }
-        (tree.threads.len() as u64 >= u64::from(limits.threads))
-            .then(|| format!("a tree may have at most {} threads", limits.threads))
-    }
-
-    /// The suggested label, or the first free `label-n`; without one, a short derived label.
-    fn free_label(&self, step: &mut Step, parent: &ThreadId, label: Option<String>) -> String {
-        let taken = |label: &str| {
-            let thread = self.state.thread(parent);
-            thread.is_some_and(|thread| thread.children.contains(label))
-        };
-        let base = label.unwrap_or_else(|| {
-            let id = step.next_id().simple().to_string();
-            id.chars().take(SHORT_LABEL_CHARS).collect()
-        });
-        if !taken(&base) {
-            return base;
-        }
-        let numbered = |n: u32| {
-            let suffix = format!("-{n}");
-            let room = limits::LABEL_CHARS_MAX - suffix.len();
-            format!("{}{suffix}", base.get(..base.len().min(room)).unwrap_or_default())
-        };
-        (1..).map(numbered).find(|label| !taken(label)).unwrap_or(base)
-    }
-
-    fn send_to_thread(&mut self, step: &mut Step, ask: &Ask<'_>, thread_id: String) {
-        let known = ThreadId::parse(&thread_id).ok().filter(|thread| {
-            thread.is_beneath(&ask.scene.thread) && self.state.thread(thread).is_some()
-        });
-        match (known, ask.checked.inner()) {
-            (Some(thread), Some(inner)) => {
-                self.answer(step, ask, &Answer::Ack);
-                self.call(step, ask.scene, inner, &thread);
-            }
-            _ => {
-                let text = ask.checked.payload().as_str().as_bytes();
-                let refusal = Refusal::new(Rule::UnknownThread, UNKNOWN_THREAD, text);
-                self.refuse_in(step, ask.scene, refusal);
-                let shown = thread_id.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
-                self.answer(step, ask, &Answer::ThreadError { unknown_id: shown });
-            }
-        }
-    }
-
-    fn wait(&mut self, step: &mut Step, ask: &Ask<'_>, until: WaitFor) {
-        let call = ask.scene.call;
-        let threads = self.state.call(call).map_or(0, |open| open.away.len());
-        let timers = self.state.tree(&ask.scene.thread).map_or(0, |tree| tree.timers_of(call));
-        let arrived = self.state.call(call).is_some_and(|open| {
-            open.pending.iter().any(|pending| pending.slot == crate::thread::Slot::UNASKED)
-        });
-        if threads + timers == 0 && !arrived {
-            let text = "no thread or timer of yours is unfinished";
-            return self.answer_error(step, ask, ErrorCode::NothingToWaitFor, text);
-        }
-        self.answer(step, ask, &Answer::Waiting { until, threads, timers });
-        self.fact(step, Fact::Waiting { call, until });
-    }
-
-    fn clear_context(&mut self, step: &mut Step, ask: &Ask<'_>, keep: u32) {
-        let (agent, thread) = (ask.scene.listener.clone(), ask.scene.thread.clone());
-        let open = self.state.thread(&thread);
-        let present = open.and_then(|t| t.shown.get(&agent)).copied().unwrap_or(0);
-        // The turn that asked is not among what is kept.
-        let kept = keep.min(present.saturating_sub(1));
-        let before = open.map_or(0, |thread| thread.seq);
-        self.fact(step, Fact::Window { agent, thread, before, kept });
-        self.answer(step, ask, &Answer::ContextCleared { kept });
-    }
-
-    fn set_timer(&mut self, step: &mut Step, ask: &Ask<'_>, when: When, label: Option<String>) {
-        let call = ask.scene.call;
-        let timers = self.state.tree(&ask.scene.thread).map_or(0, |tree| tree.timers_of(call));
-        if timers >= limits::TIMERS_PER_CALL_MAX {
-            let text = format!("a call may have at most {} timers", limits::TIMERS_PER_CALL_MAX);
-            return self.answer_error(step, ask, ErrorCode::LimitReached, &text);
-        }
-        let latest = step.time.plus(limits::TIMER_MAX);
-        let fires_at = match when {
-            When::After(after) => step.time.plus(after),
-            When::At(at) => at,
-        };
-        let fires_at = fires_at.clamp(step.time, latest);
-        let timer = TimerId(step.next_id());
-        self.fact(step, Fact::TimerSet { timer, call, fires_at, label: label.clone() });
-        step.effect(Effect::Alarm { at: fires_at, alarm: Alarm::Timer { timer, call } });
-        self.answer(step, ask, &Answer::TimerSet { timer, fires_at, label });
-    }
-
-    fn cancel_timer(&mut self, step: &mut Step, ask: &Ask<'_>, timer_id: &str) {
-        let tree = self.state.tree(&ask.scene.thread);
-        let found = tree.and_then(|tree| {
-            let mut timers = tree.timers.iter();
-            timers.find(|(id, timer)| timer.call == ask.scene.call && id.to_string() == timer_id)
-        });
-        match found.map(|(timer, set)| (*timer, set.label.clone())) {
-            Some((timer, label)) => {
-                self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Cancelled });
-                self.answer(step, ask, &Answer::TimerCancelled { timer, label });
-            }
-            None => {
-                self.answer_error(step, ask, ErrorCode::UnknownTimer, "you have no such timer");
-            }
-        }
-    }
-
-    fn answer(&mut self, step: &mut Step, ask: &Ask<'_>, answer: &Answer) {
-        self.tell(step, ask.scene.call, Some(ask.request), answer);
-    }
-
-    fn answer_error(&mut self, step: &mut Step, ask: &Ask<'_>, code: ErrorCode, text: &str) {
-        let about = Some(ask.checked.name().local.to_string());
-        let error = Answer::Error { code, about, message: text.to_owned(), retry_after: None };
-        self.answer(step, ask, &error);
+        let most = self.limits.wall_time;
+        (now.since(tree.started) >= most)
+            .then(|| format!("this tree's time of {} s is over", most.as_secs_f64()))
     }
 }
-
-/// A primitive being answered.
-struct Ask<'a> {
-    scene: &'a Scene,
-    checked: &'a Checked,
-    request: MessageId,
-}
-
-const SHORT_LABEL_CHARS: usize = 6;

@@ -17,23 +17,26 @@ use crate::thread::{Closing, Fact, Opener, Opening, TimerEnd};
 /// The result of a call, before it is anybody's message.
 pub(super) struct CallResult {
     how: Closing,
-    kind: Kind,
     /// What becomes of messages that the callee had not heard; its request counts as failed
     /// unless this says more.
     unheard: Disposition,
-    payloads: Vec<(PayloadName, Payload)>,
+    payloads: Vec<(Kind, PayloadName, Payload)>,
 }
 
 impl CallResult {
     fn system(how: Closing, unheard: Disposition, answer: &Answer) -> Self {
-        let payloads = vec![(answer.name(), answer.payload())];
-        Self { how, kind: Kind::System, unheard, payloads }
+        let payloads = vec![(Kind::System, answer.name(), answer.payload())];
+        Self { how, unheard, payloads }
     }
 
     fn replies(payloads: Vec<Checked>) -> Self {
-        let pair = |checked: Checked| (checked.name().clone(), checked.payload().clone());
-        let payloads = payloads.into_iter().map(pair).collect();
-        Self { how: Closing::Completed, kind: Kind::Reply, unheard: Disposition::Late, payloads }
+        let part = |c: Checked| (Kind::Reply, c.name().clone(), c.payload().clone());
+        let payloads = payloads.into_iter().map(part).collect();
+        Self { how: Closing::Completed, unheard: Disposition::Late, payloads }
+    }
+
+    fn has_reply(&self) -> bool {
+        self.payloads.iter().any(|(kind, ..)| *kind == Kind::Reply)
     }
 
     const fn status(&self) -> ThreadStatus {
@@ -53,6 +56,13 @@ struct Closed {
     opening: Opening,
 }
 
+impl Closed {
+    /// Its result goes back within its own thread.
+    fn is_nested(&self) -> bool {
+        matches!(&self.opening.opener, Opener::Call { thread, .. } if *thread == self.thread)
+    }
+}
+
 impl Core {
     pub(super) fn reply(&mut self, step: &mut Step, scene: &Scene, finals: Vec<Checked>) {
         if !finals.is_empty() {
@@ -61,11 +71,8 @@ impl Core {
     }
 
     pub(super) fn acknowledge(&mut self, step: &mut Step, call: CallId) {
-        self.close(
-            step,
-            call,
-            CallResult::system(Closing::Completed, Disposition::Late, &Answer::Ack),
-        );
+        let answer = Answer::Ack { from: self.leg_name(call) };
+        self.close(step, call, CallResult::system(Closing::Completed, Disposition::Late, &answer));
     }
 
     /// Ends a call with a system payload that says why.
@@ -84,12 +91,14 @@ impl Core {
     ) {
         let Some(open) = self.state.call(call) else { return };
         let about = open.request().map(|request| request.name.local.to_string());
-        let error = Answer::Error { code, about, message: text.to_owned(), retry_after: None };
+        let (message, from) = (text.to_owned(), self.leg_name(call));
+        let error = Answer::Error { code, about, message, retry_after: None, from };
         self.close(step, call, CallResult::system(Closing::Failed, unheard, &error));
     }
 
     pub(super) fn cancel_call(&mut self, step: &mut Step, call: CallId, text: &str) {
-        let error = Answer::error(ErrorCode::Cancelled, text);
+        let (code, message, from) = (ErrorCode::Cancelled, text.to_owned(), self.leg_name(call));
+        let error = Answer::Error { code, about: None, message, retry_after: None, from };
         self.close(
             step,
             call,
@@ -97,19 +106,67 @@ impl Core {
         );
     }
 
+    /// In a group, whose part of the result this call's is.
+    fn leg_name(&self, call: CallId) -> Option<ListenerName> {
+        let open = self.state.call(call)?;
+        open.opening.group.map(|_| open.callee.clone())
+    }
+
     fn close(&mut self, step: &mut Step, call: CallId, result: CallResult) {
-        let Some(closed) = self.about(call) else { return };
+        let mut next = Some((call, result));
+        while let Some((call, result)) = next.take() {
+            next = self.close_one(step, call, result);
+        }
+    }
+
+    /// Returns the call that is to be closed next, with its result: that of a forwarder.
+    fn close_one(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        result: CallResult,
+    ) -> Option<(CallId, CallResult)> {
+        let closed = self.about(call)?;
         self.drop_beneath(step, call);
         // The result first, while the opener still awaits this call and knows its place.
         self.hand_back(step, &closed, &result);
         self.shut(step, &closed, result.how, result.unheard);
-        if let Opener::Call { call: opener, .. } = closed.opening.opener {
-            self.settle_group(step, &closed, opener, result.how);
-            match closed.opening.forward {
-                true => self.close(step, opener, result),
-                false => self.wake(step, opener),
-            }
+        let Opener::Call { call: opener, .. } = closed.opening.opener else { return None };
+        if closed.is_nested() {
+            self.settle_group(step, &closed, opener, &result);
         }
+        if closed.opening.forward {
+            return Some((opener, self.forwarded(step, &closed, opener, result.how)?));
+        }
+        self.wake(step, opener);
+        None
+    }
+
+    /// The result of a forwarder, once every leg of its call has given its part.
+    fn forwarded(
+        &mut self,
+        step: &mut Step,
+        closed: &Closed,
+        opener: CallId,
+        how: Closing,
+    ) -> Option<CallResult> {
+        let open = self.state.call(opener)?;
+        let group = closed.opening.group.map_or(closed.id, |(group, _)| group);
+        if open.awaiting.iter().any(|awaited| awaited.group == group) {
+            return None;
+        }
+        let own = open.pending.iter().find(|p| p.message.cause == Some(closed.id.0))?;
+        let action = own.slot.action;
+        let parts = open.pending.iter().filter(|p| p.slot.action == action);
+        let parts: Vec<_> = parts.map(|p| Arc::clone(&p.message)).collect();
+        let mut payloads = Vec::new();
+        for part in parts {
+            self.dispose(step, part.id, Disposition::Handled);
+            payloads.push((part.kind, part.name.clone(), part.payload.clone()));
+        }
+        let replied = payloads.iter().any(|(kind, ..)| *kind == Kind::Reply);
+        let how = if replied { Closing::Completed } else { how };
+        Some(CallResult { how, unheard: Disposition::Late, payloads })
     }
 
     fn about(&self, call: CallId) -> Option<Closed> {
@@ -118,13 +175,21 @@ impl Core {
         Some(Closed { id: call, callee, thread, opening: open.opening.clone() })
     }
 
-    /// Cancels what is still open beneath a call in its own thread. Spawned threads run on.
+    /// Cancels what is still open beneath a call in its own thread, the deepest first. Spawned
+    /// threads run on.
     fn drop_beneath(&mut self, step: &mut Step, call: CallId) {
-        let Some(open) = self.state.call(call) else { return };
-        let legs = open.awaiting.iter().flat_map(|a| a.open.iter().map(|(leg, _)| *leg));
-        let legs: Vec<_> = legs.collect();
-        for leg in legs {
-            self.drop_call(step, leg);
+        let (mut next, mut falling) = (vec![call], Vec::new());
+        while let Some(call) = next.pop() {
+            let Some(open) = self.state.call(call) else { continue };
+            let legs = open.awaiting.iter().flat_map(|a| a.open.iter().map(|(leg, _)| *leg));
+            let at = falling.len();
+            falling.extend(legs);
+            next.extend(falling.get(at..).unwrap_or_default());
+        }
+        for leg in falling.into_iter().rev() {
+            if let Some(closed) = self.about(leg) {
+                self.shut(step, &closed, Closing::Cancelled, Disposition::Cancelled);
+            }
         }
     }
 
@@ -210,25 +275,22 @@ impl Core {
     fn hand_back(&mut self, step: &mut Step, closed: &Closed, result: &CallResult) {
         match &closed.opening.opener {
             Opener::Client { name } => {
-                let messages = self.record_result(step, closed, name, None, result);
+                let messages = self.record_result(step, closed, name, result);
                 let effect = Effect::Result { call: closed.id, how: result.how, messages };
                 step.effect(effect);
             }
-            Opener::Call { name, call, thread } if *thread == closed.thread => {
-                let forwarded = closed.opening.forward;
-                let messages = self.send_result(step, closed, name, *call, result);
-                if forwarded {
-                    for message in messages {
-                        self.dispose(step, message.id, Disposition::Handled);
-                    }
-                }
+            Opener::Call { name, call, .. } if closed.is_nested() => {
+                self.send_result(step, closed, name, Some(*call), result);
             }
             Opener::Call { name, call, thread } => {
-                self.record_result(step, closed, name, None, result);
+                self.record_result(step, closed, name, result);
+                if self.settle_away(step, closed, *call, result) {
+                    return;
+                }
                 let answer = Answer::ThreadResult {
                     thread: closed.thread.clone(),
                     status: result.status(),
-                    payloads: result.payloads.iter().map(|(_, payload)| payload.clone()).collect(),
+                    payloads: result.payloads.iter().map(|(.., payload)| payload.clone()).collect(),
                 };
                 self.thread_result(step, closed, name, *call, thread, &answer);
             }
@@ -240,20 +302,19 @@ impl Core {
         step: &mut Step,
         closed: &Closed,
         opener: &ListenerName,
-        opener_call: CallId,
+        opener_call: Option<CallId>,
         result: &CallResult,
     ) -> Vec<Arc<Message>> {
         let core = ListenerName::core();
-        let from = if result.kind == Kind::System { &core } else { &closed.callee };
         let mut messages = Vec::new();
-        for (name, payload) in &result.payloads {
+        for (kind, name, payload) in &result.payloads {
             let draft = Draft {
-                kind: result.kind,
-                from,
+                kind: *kind,
+                from: if *kind == Kind::System { &core } else { &closed.callee },
                 to: opener,
                 thread: &closed.thread,
                 cause: Some(closed.id.0),
-                call: Some(opener_call),
+                call: opener_call,
                 name: name.clone(),
                 payload: payload.clone(),
             };
@@ -268,24 +329,11 @@ impl Core {
         step: &mut Step,
         closed: &Closed,
         opener: &ListenerName,
-        opener_call: Option<CallId>,
         result: &CallResult,
     ) -> Vec<Arc<Message>> {
-        let core = ListenerName::core();
-        let from = if result.kind == Kind::System { &core } else { &closed.callee };
-        let mut messages = Vec::new();
-        for (name, payload) in &result.payloads {
-            let draft = Draft {
-                kind: result.kind,
-                from,
-                to: opener,
-                thread: &closed.thread,
-                cause: Some(closed.id.0),
-                call: opener_call,
-                name: name.clone(),
-                payload: payload.clone(),
-            };
-            messages.push(self.note(step, draft));
+        let messages = self.send_result(step, closed, opener, None, result);
+        for message in &messages {
+            self.dispose(step, message.id, Disposition::Recorded);
         }
         messages
     }
@@ -323,9 +371,15 @@ impl Core {
     }
 
     /// `first`: a reply makes the other legs, and the faults kept so far, superfluous.
-    fn settle_group(&mut self, step: &mut Step, closed: &Closed, opener: CallId, how: Closing) {
+    fn settle_group(
+        &mut self,
+        step: &mut Step,
+        closed: &Closed,
+        opener: CallId,
+        result: &CallResult,
+    ) {
         let Some((group, Gather::First)) = closed.opening.group else { return };
-        if how != Closing::Completed {
+        if !result.has_reply() {
             return;
         }
         let Some(open) = self.state.call(opener) else { return };
@@ -337,6 +391,31 @@ impl Core {
             self.drop_call(step, leg);
         }
         self.drop_faults(step, opener, closed);
+    }
+
+    /// `first` in another thread: a reply cancels the other legs; while one of them may still
+    /// reply, a fault is kept back. Says whether it is.
+    fn settle_away(
+        &mut self,
+        step: &mut Step,
+        closed: &Closed,
+        opener: CallId,
+        result: &CallResult,
+    ) -> bool {
+        let Some((group, Gather::First)) = closed.opening.group else { return false };
+        let Some(open) = self.state.call(opener) else { return false };
+        let is_leg = |id: &CallId| {
+            let leg = self.state.call(*id).filter(|leg| leg.id != closed.id);
+            leg.and_then(|leg| leg.opening.group).is_some_and(|(of, _)| of == group)
+        };
+        let others: Vec<_> = open.away.iter().copied().filter(is_leg).collect();
+        if !result.has_reply() {
+            return !others.is_empty();
+        }
+        for leg in others {
+            self.drop_call(step, leg);
+        }
+        false
     }
 
     /// Faults of other legs of the group stand at the same action as the reply that won.

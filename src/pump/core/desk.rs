@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use super::outcome::Source;
 use crate::clock::Time;
 use crate::contract::Contract;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
@@ -18,7 +19,7 @@ pub(super) struct Desk {
     attempts: HashMap<CallId, u32>,
     waiting: HashSet<CallId>,
     /// Listeners that may have something to take since the last dispatch.
-    stirred: Vec<ListenerName>,
+    stirred: VecDeque<ListenerName>,
 }
 
 /// A delivery that a listener works on.
@@ -38,6 +39,11 @@ pub(super) struct Ghost {
     pub thread: ThreadId,
     pub opener: ListenerName,
     pub opener_call: Option<CallId>,
+}
+
+/// Agents take one call a thread at a time, whatever their contract says.
+fn is_serial(contract: &Contract) -> bool {
+    contract.serial_per_thread || contract.is_agent()
 }
 
 #[derive(Debug, Default)]
@@ -76,6 +82,9 @@ impl Queue {
     fn stir(&mut self, thread: &ThreadId) {
         let Some(line) = self.lines.get_mut(thread) else { return };
         if line.is_idle() {
+            if line.in_ring {
+                self.ring.retain(|queued| queued != thread);
+            }
             self.lines.remove(thread);
         } else if !line.in_ring && line.next().is_some() {
             line.in_ring = true;
@@ -122,12 +131,12 @@ impl Desk {
 
     fn stir(&mut self, listener: &ListenerName) {
         if !self.stirred.contains(listener) {
-            self.stirred.push(listener.clone());
+            self.stirred.push_back(listener.clone());
         }
     }
 
     pub fn stirred(&mut self) -> Option<ListenerName> {
-        self.stirred.pop()
+        self.stirred.pop_front()
     }
 
     /// Takes the next call for a listener that has room, threads in turn.
@@ -138,8 +147,11 @@ impl Desk {
             let Some(line) = queue.lines.get_mut(&thread) else { continue };
             line.in_ring = false;
             let Some(call) = line.next() else { continue };
-            line.ready.retain(|ready| *ready != call);
-            if contract.serial_per_thread {
+            match line.ready.front() == Some(&call) {
+                true => drop(line.ready.pop_front()),
+                false => line.ready.retain(|ready| *ready != call),
+            }
+            if is_serial(contract) {
                 line.current = Some(call);
             }
             queue.waiting = queue.waiting.saturating_sub(1);
@@ -172,13 +184,10 @@ impl Desk {
     }
 
     /// The current attempt of `call` ended. `None` for an attempt that is not the current one.
-    pub fn finish(
-        &mut self,
-        call: CallId,
-        attempt: Attempt,
-        contract: &Contract,
-    ) -> Option<Running> {
-        if self.running.get(&call)?.attempt != attempt {
+    pub fn finish(&mut self, source: &Source, contract: &Contract) -> Option<Running> {
+        let call = source.call;
+        let running = self.running.get(&call)?;
+        if running.attempt != source.attempt || running.listener != source.listener {
             return None;
         }
         let running = self.running.remove(&call)?;
@@ -233,10 +242,17 @@ impl Desk {
     }
 
     /// A listener is done with a delivery whose call was closed before.
-    pub fn lay_to_rest(&mut self, call: CallId, attempt: Attempt) -> Option<Ghost> {
-        let ghost = self.ghosts.remove(&(call, attempt))?;
+    pub fn lay_to_rest(&mut self, source: &Source) -> Option<Ghost> {
+        let delivery = (source.call, source.attempt);
+        self.ghosts.get(&delivery).filter(|ghost| ghost.listener == source.listener)?;
+        let ghost = self.ghosts.remove(&delivery)?;
         self.leave(&ghost.listener);
         Some(ghost)
+    }
+
+    /// The call that has a thread of a serial listener.
+    pub fn holder(&self, listener: &ListenerName, thread: &ThreadId) -> Option<CallId> {
+        self.queues.get(listener)?.lines.get(thread)?.current
     }
 
     /// After a restart: the call that already has its thread.

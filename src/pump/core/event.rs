@@ -45,12 +45,14 @@ pub enum Event {
     },
     Submit(Submission),
     Outcome {
+        listener: ListenerName,
         call: CallId,
         attempt: Attempt,
         payloads: Vec<Result<Checked, Refusal>>,
         turn: Option<Turn>,
     },
     Failed {
+        listener: ListenerName,
         call: CallId,
         attempt: Attempt,
         failure: Failure,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::event::{Alarm, Effect};
-use super::outcome::Scene;
+use super::outcome::{Scene, Source};
 use super::{Core, Step};
 use crate::envelope::{Disposition, Failure};
 use crate::ids::{Attempt, CallId, TimerId};
@@ -12,26 +12,24 @@ use crate::system::{Answer, ErrorCode};
 use crate::thread::{Fact, Input, TimerEnd};
 
 impl Core {
-    pub(super) fn attempt_failed(
-        &mut self,
-        step: &mut Step,
-        call: CallId,
-        attempt: Attempt,
-        failure: Failure,
-    ) {
-        if self.desk.lay_to_rest(call, attempt).is_some() {
-            return;
-        }
-        let Some(open) = self.state.call(call) else { return };
-        let Some(contract) = self.contracts.clone().get(&open.callee).cloned() else { return };
-        let (listener, thread) = (open.callee.clone(), open.thread.clone());
-        if self.desk.finish(call, attempt, &contract).is_none() {
-            return;
-        }
+    pub(super) fn attempt_failed(&mut self, step: &mut Step, source: &Source, failure: Failure) {
+        let Source { listener, call, attempt } = source;
+        let (call, attempt, listener) = (*call, *attempt, listener.clone());
         let input =
             Input::Failed { listener: listener.clone(), call, attempt, failure: failure.clone() };
+        let failed = Fact::AttemptFailed { call, attempt, failure: failure.clone() };
+        if let Some(ghost) = self.desk.lay_to_rest(source) {
+            step.records(ghost.thread.root(), input);
+            return self.fact(step, failed);
+        }
+        let Some(open) = self.state.call(call) else { return };
+        let thread = open.thread.clone();
+        let Some(contract) = self.contracts.get(&listener).cloned() else { return };
+        if self.desk.finish(source, &contract).is_none() {
+            return;
+        }
         step.records(thread.root(), input);
-        self.fact(step, Fact::AttemptFailed { call, attempt, failure: failure.clone() });
+        self.fact(step, failed);
         let failures = self.state.call(call).map_or(0, |open| open.failures);
         if failure.is_retried() && failures < contract.attempts {
             let at = step.time.plus(backoff(call, failures));
@@ -51,7 +49,7 @@ impl Core {
     pub(super) fn alarm(&mut self, step: &mut Step, alarm: Alarm) {
         match alarm {
             Alarm::Deadline { call, attempt } => self.deadline(step, call, attempt),
-            Alarm::Retry { call } => self.retry(call),
+            Alarm::Retry { call } => self.retry(step, call),
             Alarm::Timer { timer, call } => self.timer_fired(step, timer, call),
             Alarm::Gone { call } => self.listener_gone(step, call),
         }
@@ -70,11 +68,14 @@ impl Core {
         self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
     }
 
-    fn retry(&mut self, call: CallId) {
+    fn retry(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
-        if !self.desk.is_busy_with(call) {
-            self.desk.enqueue(&open.callee, &open.thread, call);
+        if open.failures == 0 || self.desk.is_busy_with(call) {
+            return;
         }
+        let (callee, thread) = (open.callee.clone(), open.thread.clone());
+        step.records(thread.root(), Input::Retry { call });
+        self.desk.enqueue(&callee, &thread, call);
     }
 
     fn timer_fired(&mut self, step: &mut Step, timer: TimerId, call: CallId) {
@@ -86,7 +87,7 @@ impl Core {
             let alarm = Alarm::Timer { timer, call };
             return step.effect(Effect::Alarm { at: set.fires_at, alarm });
         }
-        step.records(root, Input::Timer { timer });
+        step.records(root, Input::Timer { timer, call });
         self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Fired });
         self.tell(step, call, None, &Answer::TimerFired { timer, label: set.label });
         self.wake(step, call);
@@ -103,6 +104,10 @@ impl Core {
 
     /// Warns once for each budget of the tree that is nearly spent.
     pub(super) fn warn_of_budgets(&mut self, step: &mut Step, scene: &Scene) {
+        // With nobody to warn, the next turn of the tree is warned.
+        if self.state.call(scene.call).is_none() {
+            return;
+        }
         let Some(tree) = self.state.tree(&scene.thread) else { return };
         let (usage, limits) = (tree.usage, &self.limits);
         let budgets = [

@@ -2,6 +2,7 @@
 
 use uuid::Uuid;
 
+use super::desk::Desk;
 use super::event::{Alarm, Effect};
 use super::{Core, Step};
 use crate::ids::{CallId, ListenerName, ThreadId};
@@ -10,6 +11,7 @@ use crate::thread::{Fact, Input, Opener};
 
 impl Core {
     pub(super) fn boot(&mut self, step: &mut Step, journal: Uuid, epoch: u32, detail: String) {
+        (self.desk, self.draining) = (Desk::default(), false);
         let organism = ThreadId::organism();
         let config = self.config;
         step.booted(journal);

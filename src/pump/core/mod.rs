@@ -5,11 +5,15 @@
 
 mod actions;
 mod close;
+mod cycle;
 mod desk;
 mod event;
 mod failure;
 mod lifecycle;
 mod outcome;
+mod primitives;
+mod refused;
+pub mod replay;
 mod step;
 mod submit;
 mod wake;
@@ -24,6 +28,7 @@ use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, Position};
 use crate::thread::{Record, State};
 use desk::Desk;
+use outcome::Source;
 
 /// State and the rules that move it.
 #[derive(Debug)]
@@ -66,11 +71,11 @@ impl Core {
         match event {
             Event::Boot { journal, epoch, detail } => self.boot(&mut step, journal, epoch, detail),
             Event::Submit(submission) => self.submit(&mut step, submission),
-            Event::Outcome { call, attempt, payloads, turn } => {
-                self.outcome(&mut step, call, attempt, payloads, turn);
+            Event::Outcome { listener, call, attempt, payloads, turn } => {
+                self.outcome(&mut step, Source { listener, call, attempt }, payloads, turn);
             }
-            Event::Failed { call, attempt, failure } => {
-                self.attempt_failed(&mut step, call, attempt, failure);
+            Event::Failed { listener, call, attempt, failure } => {
+                self.attempt_failed(&mut step, &Source { listener, call, attempt }, failure);
             }
             Event::Heartbeat { call, attempt } => self.heartbeat(&mut step, call, attempt),
             Event::Alarm(alarm) => self.alarm(&mut step, alarm),

@@ -1,6 +1,7 @@
 //! What a listener returned: its payloads, in order, each to where it belongs.
 
 use super::desk::{Ghost, Running};
+use super::refused::refused;
 use super::step::Draft;
 use super::{Core, Step};
 use crate::contract::{Contract, Meaning};
@@ -13,81 +14,119 @@ use crate::thread::{Fact, Input, Verdict};
 /// A payload as the gate left it.
 type Gated = Result<Checked, Refusal>;
 
+/// Where an outcome, or the failure of an attempt, comes from.
+pub(super) struct Source {
+    pub listener: ListenerName,
+    pub call: CallId,
+    pub attempt: Attempt,
+}
+
 /// The call an outcome belongs to, as every part of its processing needs it.
 pub(super) struct Scene {
     pub call: CallId,
     pub listener: ListenerName,
     pub thread: ThreadId,
+    pub is_agent: bool,
+    /// The `seq` of the first message this outcome leads to.
+    pub first_seq: u64,
+    /// How much the listener had been shown of the thread when it gave this outcome.
+    pub shown: u32,
 }
 
 impl Core {
     pub(super) fn outcome(
         &mut self,
         step: &mut Step,
-        call: CallId,
-        attempt: Attempt,
+        source: Source,
         payloads: Vec<Gated>,
         turn: Option<Turn>,
     ) {
-        if let Some(ghost) = self.desk.lay_to_rest(call, attempt) {
-            return self.late_outcome(step, call, attempt, &ghost, payloads, turn);
-        }
-        let Some(open) = self.state.call(call) else { return };
-        let scene = Scene { call, listener: open.callee.clone(), thread: open.thread.clone() };
-        let Some(contract) = self.contracts.clone().get(&scene.listener).cloned() else { return };
-        step.records(
-            scene.thread.root(),
-            Input::Outcome {
-                listener: scene.listener.clone(),
-                call,
-                attempt,
-                verdicts: payloads.iter().map(verdict).collect(),
-                turn: turn.clone().map(without_note),
-            },
-        );
-        let Some(running) = self.desk.finish(call, attempt, &contract) else {
-            return self.stale_outcome(step, &scene, attempt, payloads);
+        let input = Input::Outcome {
+            listener: source.listener.clone(),
+            call: source.call,
+            attempt: source.attempt,
+            verdicts: Vec::new(),
+            turn: turn.clone().map(without_note),
         };
-        self.hear(step, call, attempt, &running);
-        match contract.is_agent() {
-            true => self.agent_outcome(step, &scene, &contract, payloads, turn),
-            false => self.listener_outcome(step, &scene, payloads),
+        if let Some(ghost) = self.desk.lay_to_rest(&source) {
+            step.records(ghost.thread.root(), input);
+            self.late_outcome(step, &source, &ghost, payloads, turn);
+        } else if let Some((mut scene, contract)) = self.scene(&source) {
+            step.records(scene.thread.root(), input);
+            let Some(running) = self.desk.finish(&source, &contract) else {
+                return self.stale_outcome(step, &source, Some(&scene.thread), payloads);
+            };
+            self.hear(step, &mut scene, source.attempt, &running);
+            match scene.is_agent {
+                true => self.agent_outcome(step, &scene, &contract, payloads, turn),
+                false => self.listener_outcome(step, &scene, payloads),
+            }
+            self.wake(step, scene.call);
+        } else {
+            step.records(ThreadId::organism(), input);
+            self.stale_outcome(step, &source, None, payloads);
         }
-        self.wake(step, call);
+    }
+
+    /// The open call an outcome is for, if it comes from the one that was asked.
+    fn scene(&self, source: &Source) -> Option<(Scene, Contract)> {
+        let open = self.state.call(source.call).filter(|open| open.callee == source.listener)?;
+        let contract = self.contracts.get(&open.callee)?.clone();
+        let scene = Scene {
+            call: source.call,
+            listener: open.callee.clone(),
+            thread: open.thread.clone(),
+            is_agent: contract.is_agent(),
+            first_seq: 0,
+            shown: 0,
+        };
+        Some((scene, contract))
     }
 
     /// What was delivered is handled: the outcome is on record.
-    fn hear(&mut self, step: &mut Step, call: CallId, attempt: Attempt, running: &Running) {
-        self.fact(step, Fact::Heard { call, attempt });
+    fn hear(&mut self, step: &mut Step, scene: &mut Scene, attempt: Attempt, running: &Running) {
+        self.fact(step, Fact::Heard { call: scene.call, attempt });
         for message in &running.delivered {
             self.dispose(step, *message, Disposition::Handled);
+        }
+        if let Some(thread) = self.state.thread(&scene.thread) {
+            scene.first_seq = thread.seq + 1;
+            scene.shown = thread.shown.get(&scene.listener).copied().unwrap_or(0);
         }
     }
 
     /// A listener that is no agent: all of its outcome proceeds, or none.
     fn listener_outcome(&mut self, step: &mut Step, scene: &Scene, payloads: Vec<Gated>) {
-        let refused = payloads.iter().filter_map(|p| p.as_ref().err()).cloned();
-        let refused: Vec<_> = refused.collect();
-        if !refused.is_empty() {
-            for refusal in refused {
+        let rubbish = |payload: &Gated| matches!(payload, Err(refusal) if refusal.name.is_none());
+        if payloads.iter().any(rubbish) {
+            for payload in payloads {
+                let spoiled = |checked: Checked| refused(Rule::CallClosed, SPOILED, &checked);
+                let refusal = payload.map_or_else(|refusal| refusal, spoiled);
+                step.verdict(Verdict::Refused(refusal.digest));
                 self.refuse_in(step, scene, refusal);
             }
             let text = format!("{} gave an answer that cannot be used", scene.listener);
             return self.fail(step, scene.call, ErrorCode::ListenerFailed, &text);
         }
-        let payloads: Vec<_> = payloads.into_iter().flatten().collect();
         if payloads.is_empty() {
             return self.acknowledge(step, scene.call);
         }
-        let replies = payloads.iter().any(is_reply);
-        for checked in &payloads {
-            match is_reply(checked) {
-                true => {}
-                false if replies => self.call_beside_reply(step, scene, checked),
-                false => self.act(step, scene, checked),
-            }
+        let replies = payloads.iter().flatten().any(is_reply);
+        let mut finals = Vec::new();
+        for payload in payloads {
+            let taken = payload.and_then(|checked| match is_reply(&checked) {
+                true => {
+                    finals.push(checked.clone());
+                    Ok(checked)
+                }
+                false if replies => {
+                    Err(refused(Rule::CallBesideReply, CALL_BESIDE_REPLY, &checked))
+                }
+                false => self.act(step, scene, &checked).map(|()| checked),
+            });
+            self.settle(step, scene, taken);
         }
-        self.reply(step, scene, payloads.into_iter().filter(is_reply).collect());
+        self.reply(step, scene, finals);
     }
 
     fn agent_outcome(
@@ -103,22 +142,27 @@ impl Core {
         let mut plan = Plan::new(contract.actions_per_turn, turn.spent, &payloads);
         let mut finals = Vec::new();
         for item in in_order(payloads, &turn.broken) {
-            match item {
-                Item::Broken(broken) => self.broken(step, scene, broken),
-                Item::Gated(Err(refusal)) => self.refuse_with_huh(step, scene, refusal),
-                Item::Gated(Ok(checked)) if *checked.meaning() == Meaning::Note => {
-                    self.own_note(step, scene, &checked);
+            let payload = match item {
+                Item::Broken(broken) => {
+                    self.broken(step, scene, broken);
+                    continue;
                 }
-                Item::Gated(Ok(checked)) => match plan.verdict(&checked) {
-                    Planned::Final => finals.push(checked),
-                    Planned::Act => self.act(step, scene, &checked),
-                    Planned::Refuse(rule, text) => {
-                        let refusal =
-                            Refusal::new(rule, text, checked.payload().as_str().as_bytes());
-                        self.refuse_with_huh(step, scene, refusal);
-                    }
-                },
-            }
+                Item::Gated(payload) => payload,
+            };
+            let taken = payload.and_then(|checked| match plan.verdict(&checked) {
+                Planned::Note => {
+                    let (listener, thread) = (&scene.listener, &scene.thread);
+                    self.own_note(step, listener, thread, scene.call, &checked);
+                    Ok(checked)
+                }
+                Planned::Final => {
+                    finals.push(checked.clone());
+                    Ok(checked)
+                }
+                Planned::Act => self.act(step, scene, &checked).map(|()| checked),
+                Planned::Refuse(rule, text) => Err(refused(rule, text, &checked)),
+            });
+            self.settle(step, scene, taken);
         }
         if let Some(huh) = Huh::about(&turn.findings) {
             self.tell(step, scene.call, None, &Answer::Huh(huh));
@@ -151,43 +195,33 @@ impl Core {
         self.warn_of_budgets(step, scene);
     }
 
-    fn own_note(&mut self, step: &mut Step, scene: &Scene, checked: &Checked) {
+    /// Notes what became of a payload, and turns it down where it was refused.
+    fn settle(&mut self, step: &mut Step, scene: &Scene, taken: Gated) {
+        step.verdict(verdict(&taken));
+        if let Err(refusal) = taken {
+            self.turn_down(step, scene, refusal);
+        }
+    }
+
+    fn own_note(
+        &mut self,
+        step: &mut Step,
+        listener: &ListenerName,
+        thread: &ThreadId,
+        call: CallId,
+        checked: &Checked,
+    ) {
         let draft = Draft {
             kind: Kind::Note,
-            from: &scene.listener,
-            to: &scene.listener,
-            thread: &scene.thread,
-            cause: Some(scene.call.0),
-            call: Some(scene.call),
+            from: listener,
+            to: listener,
+            thread,
+            cause: Some(call.0),
+            call: Some(call),
             name: checked.name().clone(),
             payload: checked.payload().clone(),
         };
         self.note(step, draft);
-    }
-
-    fn broken(&mut self, step: &mut Step, scene: &Scene, broken: &Broken) {
-        let finding = &broken.finding;
-        let refusal =
-            Refusal::new(Rule::MalformedAction, &finding.message, broken.attempt.as_bytes());
-        let refusal = refusal.at(finding.place.clone());
-        self.refuse_with_huh(step, scene, refusal);
-    }
-
-    fn call_beside_reply(&mut self, step: &mut Step, scene: &Scene, checked: &Checked) {
-        let text = checked.payload().as_str().as_bytes();
-        let refusal = Refusal::new(Rule::CallBesideReply, CALL_BESIDE_REPLY, text);
-        self.refuse_in(step, scene, refusal);
-    }
-
-    pub(super) fn refuse_in(&mut self, step: &mut Step, scene: &Scene, refusal: Refusal) {
-        self.refuse(step, &scene.listener, Some(&scene.thread), Some(scene.call), refusal);
-    }
-
-    /// On the record, and told to the agent.
-    pub(super) fn refuse_with_huh(&mut self, step: &mut Step, scene: &Scene, refusal: Refusal) {
-        let huh = Answer::Huh(Huh::of(&refusal));
-        self.refuse_in(step, scene, refusal);
-        self.tell(step, scene.call, None, &huh);
     }
 
     fn iterations_spent(&mut self, step: &mut Step, call: CallId, spent: Spent) {
@@ -198,71 +232,65 @@ impl Core {
         self.fail(step, call, ErrorCode::IterationsSpent, text);
     }
 
-    /// The call already had its result: what came is recorded, for whoever reads the thread.
+    /// The call already had its result: answers are recorded, for whoever reads the thread, and
+    /// whatever else was asked for is refused.
     fn late_outcome(
         &mut self,
         step: &mut Step,
-        call: CallId,
-        attempt: Attempt,
+        source: &Source,
         ghost: &Ghost,
         payloads: Vec<Gated>,
         turn: Option<Turn>,
     ) {
-        let listener = ghost.listener.clone();
-        let verdicts = payloads.iter().map(verdict).collect();
-        step.records(
-            ghost.thread.root(),
-            Input::Outcome {
-                listener,
-                call,
-                attempt,
-                verdicts,
-                turn: turn.clone().map(without_note),
-            },
-        );
+        let (listener, thread, call) = (&ghost.listener, &ghost.thread, source.call);
         if let Some(turn) = turn {
-            let (listener, thread) = (ghost.listener.clone(), ghost.thread.clone());
-            self.model_turn(step, &Scene { call, listener, thread }, &turn);
+            let (listener, thread) = (listener.clone(), thread.clone());
+            let (is_agent, first_seq, shown) = (true, 0, 0);
+            let scene = Scene { call, listener, thread, is_agent, first_seq, shown };
+            self.model_turn(step, &scene, &turn);
         }
         for payload in payloads {
-            match payload {
-                Err(refusal) => {
-                    self.refuse(step, &ghost.listener, Some(&ghost.thread), Some(call), refusal);
-                }
-                Ok(checked) => {
-                    let draft = Draft {
-                        kind: Kind::Reply,
-                        from: &ghost.listener,
-                        to: &ghost.opener,
-                        thread: &ghost.thread,
-                        cause: Some(call.0),
-                        call: ghost.opener_call,
-                        name: checked.name().clone(),
-                        payload: checked.payload().clone(),
-                    };
-                    self.record_late(step, draft);
-                }
+            let taken = payload.and_then(|checked| match checked.meaning() {
+                Meaning::Reply | Meaning::Note => Ok(checked),
+                _ => Err(refused(Rule::CallClosed, CALL_CLOSED, &checked)),
+            });
+            step.verdict(verdict(&taken));
+            match taken {
+                Ok(checked) if is_reply(&checked) => self.late_reply(step, call, ghost, &checked),
+                Ok(checked) => self.own_note(step, listener, thread, call, &checked),
+                Err(refusal) => self.refuse(step, listener, Some(thread), Some(call), refusal),
             }
         }
     }
 
+    fn late_reply(&mut self, step: &mut Step, call: CallId, ghost: &Ghost, checked: &Checked) {
+        let draft = Draft {
+            kind: Kind::Reply,
+            from: &ghost.listener,
+            to: &ghost.opener,
+            thread: &ghost.thread,
+            cause: Some(call.0),
+            call: ghost.opener_call,
+            name: checked.name().clone(),
+            payload: checked.payload().clone(),
+        };
+        self.record_late(step, draft);
+    }
+
+    /// An answer to an attempt that is not the current one. `thread`: where the call is open.
     fn stale_outcome(
         &mut self,
         step: &mut Step,
-        scene: &Scene,
-        attempt: Attempt,
+        source: &Source,
+        thread: Option<&ThreadId>,
         payloads: Vec<Gated>,
     ) {
+        let message = format!("attempt {} is no longer the current one", source.attempt);
         for payload in payloads {
-            let refusal = payload.map_or_else(
-                |refusal| refusal,
-                |checked| {
-                    let text = checked.payload().as_str().as_bytes();
-                    let message = format!("attempt {attempt} is no longer the current one");
-                    Refusal::new(Rule::StaleAttempt, message, text)
-                },
-            );
-            self.refuse_in(step, scene, refusal);
+            let stale = |checked: Checked| refused(Rule::StaleAttempt, &message, &checked);
+            let refusal = payload.map_or_else(|refusal| refusal, stale);
+            step.verdict(Verdict::Refused(refusal.digest));
+            self.refuse(step, &source.listener, thread, Some(source.call), refusal);
         }
     }
 }
@@ -272,13 +300,17 @@ fn without_note(turn: Turn) -> Turn {
     Turn { note: String::new(), ..turn }
 }
 
+pub(super) const CALL_CLOSED: &str = "the call this belongs to already has its result";
+
+const SPOILED: &str = "not taken: another payload of the same answer was refused";
+
 const CALL_BESIDE_REPLY: &str = "an outcome that replies may not call: reply first, or call first";
 
 fn is_reply(checked: &Checked) -> bool {
     *checked.meaning() == Meaning::Reply
 }
 
-pub(super) fn verdict(payload: &Gated) -> Verdict {
+fn verdict(payload: &Gated) -> Verdict {
     match payload {
         Ok(checked) => Verdict::Passed(checked.payload().digest),
         Err(refusal) => Verdict::Refused(refusal.digest),
@@ -308,6 +340,7 @@ struct Plan {
 }
 
 enum Planned {
+    Note,
     Act,
     Final,
     Refuse(Rule, &'static str),
@@ -322,6 +355,9 @@ impl Plan {
     }
 
     fn verdict(&mut self, checked: &Checked) -> Planned {
+        if *checked.meaning() == Meaning::Note {
+            return Planned::Note;
+        }
         self.taken += 1;
         match is_reply(checked) {
             _ if self.taken > self.room => Planned::Refuse(

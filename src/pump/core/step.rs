@@ -10,7 +10,7 @@ use crate::clock::Time;
 use crate::envelope::{Disposition, Kind, Message, Payload, Refusal};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::system::Answer;
-use crate::thread::{Fact, Input, Opening, Record};
+use crate::thread::{Fact, Input, Opening, Record, Verdict};
 
 /// What processing one event came to.
 #[derive(Debug)]
@@ -46,6 +46,13 @@ impl Step {
     pub(super) fn records(&mut self, tree: ThreadId, input: Input) {
         debug_assert!(self.record.is_none(), "a step is one record");
         self.record = Some((tree, input));
+    }
+
+    /// What became of the next payload of the outcome that is processed.
+    pub(super) fn verdict(&mut self, verdict: Verdict) {
+        if let Some((_, Input::Outcome { verdicts, .. })) = &mut self.record {
+            verdicts.push(verdict);
+        }
     }
 
     pub(super) fn booted(&mut self, journal: Uuid) {

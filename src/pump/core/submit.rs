@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::event::{Effect, Receipt, Submission, Target};
+use super::refused::refused;
 use super::step::Draft;
 use super::{Core, Step};
 use crate::contract::Meaning;
@@ -24,11 +25,13 @@ enum Denial {
 
 impl Core {
     pub(super) fn submit(&mut self, step: &mut Step, submission: Submission) {
-        if let Some(receipt) = self.same_key_again(&submission) {
-            return step.effect(Effect::Receipt { submission: submission.id, receipt });
-        }
         let id = submission.id;
-        let receipt = match self.place(&submission) {
+        let placed = match self.same_key_again(&submission) {
+            Ok(None) => self.place(&submission),
+            Ok(Some(receipt)) => return step.effect(Effect::Receipt { submission: id, receipt }),
+            Err(refusal) => Err(Denial::Refused(refusal)),
+        };
+        let receipt = match placed {
             Ok((checked, thread, peers)) => self.admit(step, &submission, &checked, thread, &peers),
             Err(Denial::Refused(refusal)) => self.turn_away(step, &submission, refusal),
             Err(Denial::NoThread(unknown_id)) => self.no_thread(step, &submission, unknown_id),
@@ -37,18 +40,16 @@ impl Core {
     }
 
     /// The recorded answer to a key that was used before.
-    fn same_key_again(&self, submission: &Submission) -> Option<Receipt> {
-        let key = (submission.client.clone(), submission.key.clone()?);
-        let used = self.state.keys.get(&key)?;
-        let checked = submission.payload.as_ref().ok()?;
+    fn same_key_again(&self, submission: &Submission) -> Result<Option<Receipt>, Refusal> {
+        let Some(key) = submission.key.clone() else { return Ok(None) };
+        let used = self.state.keys.get(&(submission.client.clone(), key));
+        let (Some(used), Ok(checked)) = (used, &submission.payload) else { return Ok(None) };
         if checked.payload().digest == used.digest {
             let (thread, calls) = (used.thread.clone(), used.calls.clone());
-            return Some(Receipt::Accepted { thread, calls, again: true });
+            return Ok(Some(Receipt::Accepted { thread, calls, again: true }));
         }
-        let text = checked.payload().as_str().as_bytes();
         let message = "this key was used for another payload; use a new key";
-        let refusal = Refusal::new(Rule::KeyReused, message, text);
-        Some(Receipt::Refused { refusal, retry_after: None })
+        Err(refused(Rule::KeyReused, message, checked))
     }
 
     /// Where a submission goes, by the rules in the gate's order.
@@ -58,8 +59,12 @@ impl Core {
     ) -> Result<(Checked, ThreadId, Vec<ListenerName>), Denial> {
         let checked = match &submission.payload {
             Ok(checked) => checked,
-            Err(refusal) if refusal.rule < Rule::UnknownThread => {
-                return Err(Denial::Refused(refusal.clone()));
+            // A refusal of the pump's own comes back when a record is processed again.
+            Err(refusal) if refusal.rule < Rule::UnknownThread || refusal.name.is_some() => {
+                return Err(match (refusal.rule, &submission.target) {
+                    (Rule::UnknownThread, Target::Thread { id }) => Denial::NoThread(id.clone()),
+                    _ => Denial::Refused(refusal.clone()),
+                });
             }
             Err(refusal) => {
                 self.target_thread(submission)?;
@@ -67,8 +72,7 @@ impl Core {
             }
         };
         let thread = self.target_thread(submission)?;
-        let text = checked.payload().as_str().as_bytes();
-        let refused = |rule, message: &str| Err(Denial::Refused(Refusal::new(rule, message, text)));
+        let refused = |rule, message: &str| Err(Denial::Refused(refused(rule, message, checked)));
         let Meaning::Call { peers, .. } = checked.meaning() else {
             return refused(Rule::NotInVocabulary, crate::pump::gate::NOT_IN_VOCABULARY);
         };
@@ -107,14 +111,12 @@ impl Core {
                     .ok()
                     .filter(|t| t.is_root() && t.as_str() != ThreadId::ORGANISM);
                 let refused = |message: String| {
-                    let text = submission.payload.as_ref().map(|c| c.payload().as_str());
-                    let text = text.unwrap_or_default().as_bytes();
-                    Denial::Refused(Refusal::new(Rule::BadLabel, message, text))
+                    Denial::Refused(instead(submission, Rule::BadLabel, &message))
                 };
                 let Some(thread) = usable else {
                     return Err(refused(
-                        "the suggested thread id must be `sess-` and at least 8 lowercase \
-                         letters or digits"
+                        "the suggested thread id must be `sess-` and 8 to 59 lowercase letters \
+                         or digits"
                             .to_owned(),
                     ));
                 };
@@ -191,7 +193,10 @@ impl Core {
             Target::Thread { id } => ThreadId::parse(id).ok(),
             Target::New { .. } => None,
         };
-        let thread = thread.filter(|thread| self.state.thread(thread).is_some());
+        let own = |thread: &ThreadId| {
+            self.state.thread(thread).is_some_and(|thread| thread.by == submission.client)
+        };
+        let thread = thread.filter(own);
         let tree = thread.as_ref().map_or_else(ThreadId::organism, ThreadId::root);
         step.records(tree, input_of(submission, Verdict::Refused(refusal.digest)));
         let retry_after = (refusal.rule == Rule::Busy).then_some(BUSY_RETRY);
@@ -205,11 +210,8 @@ impl Core {
         submission: &Submission,
         unknown_id: String,
     ) -> Receipt {
-        let (text, verdict) = match &submission.payload {
-            Ok(checked) => (checked.payload().as_str(), Verdict::Passed(checked.payload().digest)),
-            Err(refusal) => (refusal.head.as_str(), Verdict::Refused(refusal.digest)),
-        };
-        let refusal = Refusal::new(Rule::UnknownThread, UNKNOWN_THREAD, text.as_bytes());
+        let refusal = instead(submission, Rule::UnknownThread, UNKNOWN_THREAD);
+        let verdict = Verdict::Refused(refusal.digest);
         step.records(ThreadId::organism(), input_of(submission, verdict));
         self.refuse(step, &submission.client, None, None, refusal);
         let unknown_id = unknown_id.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
@@ -220,6 +222,14 @@ impl Core {
 
 /// The same for every thread that is not the sender's to write to.
 pub(super) const UNKNOWN_THREAD: &str = "no such thread";
+
+/// The refusal of a submission whatever the gate said of it.
+fn instead(submission: &Submission, rule: Rule, message: &str) -> Refusal {
+    match &submission.payload {
+        Ok(checked) => refused(rule, message, checked),
+        Err(refusal) => refusal.instead(rule, message),
+    }
+}
 
 fn input_of(submission: &Submission, verdict: Verdict) -> Input {
     let (thread, suggested) = match &submission.target {

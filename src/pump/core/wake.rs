@@ -8,7 +8,7 @@ use crate::clock::Time;
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::system::ErrorCode;
-use crate::thread::Fact;
+use crate::thread::{Call, Fact};
 
 impl Core {
     /// Queues `call` if its listener can go on: nothing handed over, nothing awaited.
@@ -40,14 +40,21 @@ impl Core {
         }
         let tree = self.state.tree(thread)?;
         let (usage, limits) = (tree.usage, &self.limits);
-        if usage.model_calls >= limits.model_calls {
+        // Turns that are being taken, or will be, have their model call reserved.
+        let takes_turn = |call: &&Call| {
+            let contract = self.contracts.get(&call.callee);
+            contract.is_some_and(|contract| contract.is_agent()) && self.desk.is_busy_with(call.id)
+        };
+        let reserved = tree.calls.values().filter(takes_turn).count() as u64;
+        if usage.model_calls.saturating_add(reserved) >= limits.model_calls {
             return Some(format!("all {} model calls of this tree are used", limits.model_calls));
         }
         if usage.tokens >= limits.tokens {
             return Some(format!("all {} tokens of this tree are used", limits.tokens));
         }
         if step.time.since(tree.started) >= limits.wall_time {
-            return Some(format!("this tree's time of {:?} is over", limits.wall_time));
+            let most = limits.wall_time.as_secs_f64();
+            return Some(format!("this tree's time of {most} s is over"));
         }
         None
     }
@@ -101,11 +108,10 @@ impl Core {
 
     /// A message to a waiting agent ends its wait.
     pub(super) fn end_wait(&mut self, step: &mut Step, listener: &ListenerName, thread: &ThreadId) {
-        let Some(tree) = self.state.tree(thread) else { return };
-        let waiting = tree.calls.values().find(|call| {
-            call.waiting.is_some() && call.callee == *listener && call.thread == *thread
-        });
-        if let Some(call) = waiting.map(|call| call.id) {
+        // Whoever waits has taken a turn, and so has the thread.
+        let holder = self.desk.holder(listener, thread);
+        let waiting = |call: &CallId| self.state.call(*call).is_some_and(|c| c.waiting.is_some());
+        if let Some(call) = holder.filter(waiting) {
             self.fact(step, Fact::WaitEnded { call });
             self.wake(step, call);
         }

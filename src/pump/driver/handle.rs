@@ -123,6 +123,7 @@ impl Handle {
         let failure = Failure::Unreachable { detail: "nothing hosts this listener".to_owned() };
         let (call, attempt) = (delivery.call, delivery.attempt);
         // The pump reads its own letters: while it runs, this arrives.
-        self.event(Event::Failed { call, attempt, failure }).ok();
+        let listener = delivery.listener.clone();
+        self.event(Event::Failed { listener, call, attempt, failure }).ok();
     }
 }

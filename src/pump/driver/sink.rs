@@ -38,10 +38,12 @@ impl PumpSink {
         if count > limits::OUTCOME_PAYLOADS_MAX {
             let most = limits::OUTCOME_PAYLOADS_MAX;
             let detail = format!("{count} payloads in one answer; at most {most} are taken");
-            return Event::Failed { call, attempt, failure: Failure::Garbage { detail } };
+            let failure = Failure::Garbage { detail };
+            return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
         let payloads = outcome.payloads.iter().map(|text| self.gate.check(listener, text));
-        Event::Outcome { call, attempt, payloads: payloads.collect(), turn: outcome.turn }
+        let (listener, payloads) = (listener.clone(), payloads.collect());
+        Event::Outcome { listener, call, attempt, payloads, turn: outcome.turn }
     }
 }
 
@@ -56,7 +58,7 @@ impl Sink for PumpSink {
         failpoint("answered");
         self.send(match result {
             Ok(outcome) => self.gated(listener, call, attempt, outcome),
-            Err(failure) => Event::Failed { call, attempt, failure },
+            Err(failure) => Event::Failed { listener: listener.clone(), call, attempt, failure },
         });
     }
 

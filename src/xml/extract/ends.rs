@@ -7,6 +7,7 @@ use memchr::memmem;
 
 use super::codes::{Code, Note};
 use super::grammar::{Grammar, Root};
+use super::quoted::Paragraph;
 use super::scope::Scope;
 use super::source::{More, Source, is_space};
 use super::tag::Opening;
@@ -25,8 +26,7 @@ pub(super) struct Walk<'a> {
     /// Where the last close tag of each name stands; known once the text is over.
     last_closes: Option<HashMap<&'a [u8], usize>>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
-    /// For a run length of backticks, up to where there is no other such run.
-    pub(super) unmatched_ticks: HashMap<usize, usize>,
+    pub(super) paragraph: Option<Paragraph>,
 }
 
 /// An open or close tag of one name.
@@ -96,7 +96,7 @@ impl<'a> Walk<'a> {
             vain: 0,
             last_closes: None,
             next_tag: HashMap::new(),
-            unmatched_ticks: HashMap::new(),
+            paragraph: None,
         }
     }
 
@@ -110,8 +110,7 @@ impl<'a> Walk<'a> {
         let mut from = from;
         while let Some(at) = source.find_byte(b'<', from)? {
             if cdata && source.starts(at, b"<![CDATA[")? {
-                let end = source.find(b"]]>", at + 9)?;
-                from = end.map_or(at + 9, |end| end + 3);
+                from = source.cdata_end(at + 9)?.unwrap_or(at + 9);
                 continue;
             }
             if let Some(next) = source.closes(at, name)? {
@@ -343,7 +342,7 @@ impl<'a> Walk<'a> {
 
     /// Whether between two places stands the open tag of an action, other than one of `except`.
     pub fn holds_action(&self, from: usize, to: usize, except: &[u8]) -> bool {
-        let part = Source { bytes: self.source.slice(0..to), ended: true };
+        let part = self.source.up_to(to);
         let mut at = from;
         while let Ok(Some(found)) = part.find_byte(b'<', at) {
             at = found + 1;

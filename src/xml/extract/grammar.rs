@@ -79,6 +79,11 @@ impl Grammar {
         self.roots.contains_key(local)
     }
 
+    /// Whether a root of this name, bare or prefixed, can be anything but text.
+    pub(super) fn means(&self, local: &str) -> bool {
+        self.has_root_called(local) || self.is_reasoning(local) || self.is_reserved(local)
+    }
+
     /// Whether only namespaced actions have this local name.
     pub(super) fn has_namespaced_root(&self, local: &str) -> bool {
         let qualified = |id: &ShapeId| self.shape(*id).is_some_and(|s| s.name.namespace.is_some());

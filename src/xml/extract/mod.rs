@@ -179,7 +179,7 @@ impl Extractor {
         self.received = self.received.saturating_add(chunk.len());
         let room = self.grammar.limits.max_turn_bytes.saturating_sub(self.turn.len());
         let old = self.turn.len();
-        self.turn.extend(chunk.iter().take(room));
+        self.turn.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
         if self.wait.is_over(&self.turn, old, self.decided) {
             self.advance(false);
         }
@@ -212,7 +212,7 @@ impl Extractor {
         let is_cut = self.is_cut();
         let turn = std::mem::take(&mut self.turn);
         let grammar = Arc::clone(&self.grammar);
-        let source = Source { bytes: &turn, ended };
+        let source = Source::new(&turn, ended);
         let mut walk = Walk::new(source, &grammar, is_cut);
         loop {
             let found = memchr3(b'<', b'`', b'~', source.rest(self.decided));

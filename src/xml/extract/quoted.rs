@@ -1,5 +1,7 @@
 //! Markdown code in the text around actions: fences and inline code, whose tags are quotes.
 
+use std::collections::HashMap;
+
 use memchr::{memchr, memchr2};
 
 use super::ends::Walk;
@@ -95,10 +97,11 @@ impl Walk<'_> {
     /// Where the inline code ends that was opened with `length` backticks before `from`: behind
     /// the next run of as many in the same paragraph.
     fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, More> {
-        if self.unmatched_ticks.get(&length).is_some_and(|until| from < *until) {
+        if self.paragraph.as_ref().is_some_and(|known| known.has_no_run(from, length)) {
             return Ok(None);
         }
         let source = self.source;
+        let mut last = HashMap::new();
         let mut at = from;
         while let Some(found) = memchr2(b'`', b'\n', source.rest(at)) {
             at += found;
@@ -107,6 +110,7 @@ impl Walk<'_> {
                 if end - at == length {
                     return Ok(Some(end));
                 }
+                last.insert(end - at, at);
                 at = end;
                 continue;
             }
@@ -114,7 +118,7 @@ impl Walk<'_> {
             let blank = rest.iter().take_while(|b| matches!(b, b' ' | b'\t' | b'\r')).count();
             match source.byte(at + 1 + blank) {
                 Some(b'\n') => {
-                    self.unmatched_ticks.insert(length, at);
+                    self.paragraph = Some(Paragraph { from, to: at, last });
                     return Ok(None);
                 }
                 None if !source.ended => return Err(More),
@@ -124,8 +128,22 @@ impl Walk<'_> {
         if !source.ended {
             return Err(More);
         }
-        self.unmatched_ticks.insert(length, source.len());
+        self.paragraph = Some(Paragraph { from, to: source.len(), last });
         Ok(None)
+    }
+}
+
+/// The runs of backticks in (the rest of) a paragraph.
+pub(super) struct Paragraph {
+    from: usize,
+    to: usize,
+    /// For each length, where the last such run starts.
+    last: HashMap<usize, usize>,
+}
+
+impl Paragraph {
+    fn has_no_run(&self, from: usize, length: usize) -> bool {
+        (self.from..self.to).contains(&from) && self.last.get(&length).is_none_or(|at| *at < from)
     }
 }
 

@@ -163,7 +163,7 @@ impl Walk<'_> {
                 return Ok(Boundary::SameClose(OwnTag { at, next, closes: true }));
             }
             if source.starts(at, b"<!--")? {
-                at = source.find(b"-->", at + 4)?.map_or(at + 4, |end| end + 3);
+                at = source.comment_end(at + 4)?.unwrap_or(at + 4);
                 continue;
             }
             let Opening::Tag(tag) = source.opening(at)? else {

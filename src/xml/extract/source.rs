@@ -11,7 +11,13 @@ pub(super) struct Source<'a> {
     pub bytes: &'a [u8],
     /// Nothing will follow.
     pub ended: bool,
+    /// Where the last `]]>` and the last `-->` start, or later: behind these none is looked for.
+    last_cdata_end: usize,
+    last_comment_end: usize,
 }
+
+const CDATA_END: &[u8] = b"]]>";
+const COMMENT_END: &[u8] = b"-->";
 
 /// The answer depends on bytes that have not arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +38,20 @@ pub(super) const fn is_space(byte: u8) -> bool {
 }
 
 impl<'a> Source<'a> {
+    pub fn new(bytes: &'a [u8], ended: bool) -> Self {
+        let last = |end: &[u8]| match ended {
+            true => memmem::rfind(bytes, end).unwrap_or_default(),
+            false => usize::MAX,
+        };
+        let (last_cdata_end, last_comment_end) = (last(CDATA_END), last(COMMENT_END));
+        Self { bytes, ended, last_cdata_end, last_comment_end }
+    }
+
+    /// The text up to `end`, as if it ended there.
+    pub fn up_to(&self, end: usize) -> Self {
+        Self { bytes: self.slice(0..end), ended: true, ..*self }
+    }
+
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -93,12 +113,28 @@ impl<'a> Source<'a> {
         from + rest.iter().position(|b| !is_space(*b)).unwrap_or(rest.len())
     }
 
+    /// The place behind the end of a CDATA section whose inside starts at `from`.
+    pub fn cdata_end(&self, from: usize) -> Result<Option<usize>, More> {
+        if from > self.last_cdata_end {
+            return Ok(None);
+        }
+        Ok(self.find(CDATA_END, from)?.map(|at| at + CDATA_END.len()))
+    }
+
+    /// The place behind the end of a comment whose inside starts at `from`.
+    pub fn comment_end(&self, from: usize) -> Result<Option<usize>, More> {
+        if from > self.last_comment_end {
+            return Ok(None);
+        }
+        Ok(self.find(COMMENT_END, from)?.map(|at| at + COMMENT_END.len()))
+    }
+
     /// Skips white space and comments. `None` where a comment never ends.
     pub fn skip_blank(&self, from: usize) -> Result<Option<usize>, More> {
         let mut at = self.skip_space(from);
         while self.starts(at, b"<!--")? {
-            match self.find(b"-->", at + 4)? {
-                Some(end) => at = self.skip_space(end + 3),
+            match self.comment_end(at + 4)? {
+                Some(end) => at = self.skip_space(end),
                 None => return Ok(None),
             }
         }

@@ -1,11 +1,15 @@
 //! The text around actions: what the next piece of markup is, and how far it reaches.
 
+use std::ops::Range;
+
+use memchr::memmem;
+
 use super::codes::{Code, Note};
 use super::ends::Walk;
 use super::grammar::{Root, near_miss};
 use super::quoted::Ticks;
 use super::scope::{Scope, Written};
-use super::source::More;
+use super::source::{More, is_name_start, is_space};
 use super::tag::{OpenTag, Opening};
 use crate::limits;
 use crate::xml::element::Element;
@@ -75,15 +79,18 @@ impl Walk<'_> {
             });
         }
         if source.starts(at, b"<!--")? {
-            let end = source.find(b"-->", at + 4)?.map_or(source.len(), |end| end + 3);
+            let end = source.comment_end(at + 4)?.unwrap_or(source.len());
             return Ok(self.hidden(at, end, Code::ActionInComment, "a comment"));
         }
         if source.starts(at, b"<![CDATA[")? {
-            let end = source.find(b"]]>", at + 9)?.map_or(source.len(), |end| end + 3);
+            let end = source.cdata_end(at + 9)?.unwrap_or(source.len());
             return Ok(self.hidden(at, end, Code::ActionInCdata, "a CDATA section"));
         }
         if let Some((name, end)) = source.closing(at)? {
             return Ok(self.orphan(at, &source.lossy(name), end));
+        }
+        if let Some(name) = self.plain_tag(at)? {
+            return Ok(self.unknown_text(at, name.end, &source.lossy(name), unknown));
         }
         match source.opening(at)? {
             Opening::Text => Ok(Step::text(at + 1)),
@@ -104,9 +111,7 @@ impl Walk<'_> {
     fn orphan(&self, at: usize, name: &str, end: usize) -> Step {
         let local = name.rsplit(':').next().unwrap_or(name);
         let grammar = self.grammar;
-        let known = [name, local].iter().any(|name| {
-            grammar.has_root_called(name) || grammar.is_reasoning(name) || grammar.is_reserved(name)
-        });
+        let known = grammar.means(name) || (local != name && grammar.means(local));
         let step = Step::text(end);
         if !known {
             return step;
@@ -126,7 +131,7 @@ impl Walk<'_> {
     }
 
     /// An action's open tag that never got its `>`: broken if it is closed later, else text.
-    fn interrupted(&mut self, at: usize, name: std::ops::Range<usize>) -> Result<Step, More> {
+    fn interrupted(&mut self, at: usize, name: Range<usize>) -> Result<Step, More> {
         let shown = self.source.lossy(name.clone());
         let local = shown.rsplit(':').next().unwrap_or(&shown);
         if !self.grammar.has_root_called(local) {
@@ -150,7 +155,8 @@ impl Walk<'_> {
         let name = self.source.lossy(tag.name.clone());
         let written = scope.element(&name);
         let bare = matches!(written, Written::Bare(_));
-        (self.grammar.root(&name, &written), scope.clone(), bare)
+        let root = self.grammar.root(&name, &written);
+        (root, scope, bare)
     }
 
     fn tag(&mut self, tag: &OpenTag, unknown: &mut UnknownRoots) -> Result<Step, More> {
@@ -222,9 +228,9 @@ impl Walk<'_> {
     ) -> Result<Step, More> {
         let shown = self.source.lossy(tag.name.clone());
         match scope.element(&shown) {
-            Written::Bare(_) => Ok(self.unknown_text(tag, &shown, unknown)),
+            Written::Bare(_) => Ok(self.unknown_text(tag.start, tag.name.end, &shown, unknown)),
             Written::Bound(namespace, _) if namespace.is_empty() => {
-                Ok(self.unknown_text(tag, &shown, unknown))
+                Ok(self.unknown_text(tag.start, tag.name.end, &shown, unknown))
             }
             Written::Bound(namespace, local) => {
                 let name = self.source.slice(tag.name.clone());
@@ -259,14 +265,35 @@ impl Walk<'_> {
             let end = close.map_or(tag.end, |close| close.next);
             return Ok(Step::item(end, Draft::Broken(note)));
         }
-        Ok(self.unknown_text(tag, name, unknown))
+        Ok(self.unknown_text(tag.start, tag.name.end, name, unknown))
     }
 
-    fn unknown_text(&self, tag: &OpenTag, name: &str, unknown: &mut UnknownRoots) -> Step {
-        let step = Step::text(tag.end);
+    /// The name of a tag at `at` that means nothing here, told without reading its attributes:
+    /// neither its name nor a namespace can make it more than text.
+    fn plain_tag(&self, at: usize) -> Result<Option<Range<usize>>, More> {
+        let source = self.source;
+        let name = at + 1..source.name_end(at + 1);
+        let bytes = source.slice(name.clone());
+        let ends = source.byte(name.end).is_some_and(|b| is_space(b) || matches!(b, b'/' | b'>'));
+        if !ends || !bytes.first().copied().is_some_and(is_name_start) {
+            return Ok(None);
+        }
+        if bytes.contains(&b':') || self.grammar.means(&source.lossy(name.clone())) {
+            return Ok(None);
+        }
+        let end = source.find_either(b'<', b'>', name.end)?;
+        let Some(end) = end.filter(|end| source.byte(*end) == Some(b'>')) else { return Ok(None) };
+        let is_plain = memchr::memchr(b'=', source.slice(name.end..end)).is_none()
+            || memmem::find(source.slice(name.end..end), b"xmlns").is_none();
+        let quotes = memchr::memchr_iter(b'"', source.slice(name.end..end)).count();
+        Ok((is_plain && quotes.is_multiple_of(2)).then_some(name))
+    }
+
+    fn unknown_text(&self, at: usize, end: usize, name: &str, unknown: &mut UnknownRoots) -> Step {
+        let step = Step::text(end);
         let near = if unknown.add(name) { near_miss(name, self.grammar) } else { None };
         match near {
-            Some(known) => step.note(missed(tag.start, name, known)),
+            Some(known) => step.note(missed(at, name, known)),
             None => step,
         }
     }

@@ -100,15 +100,14 @@ impl Walk<'_> {
     /// A comment or CDATA section; the place behind it.
     fn section(&self, at: usize, tag: &OpenTag) -> Result<usize, Stop> {
         let source = self.source;
-        let (skip, end): (usize, &[u8]) =
-            if source.starts(at, b"<!--")? { (4, b"-->") } else { (9, b"]]>") };
-        let Some(found) = source.find(end, at + skip)? else { return Err(ended(tag, at, self)) };
-        let is_comment = skip == 4;
-        let dashes = memchr::memmem::find(source.slice(at + skip..found + 1), b"--").is_some();
-        if is_comment && dashes {
+        if source.starts(at, b"<![CDATA[")? {
+            return source.cdata_end(at + 9)?.ok_or_else(|| ended(tag, at, self));
+        }
+        let end = source.comment_end(at + 4)?.ok_or_else(|| ended(tag, at, self))?;
+        if memchr::memmem::find(source.slice(at + 4..end - 2), b"--").is_some() {
             return Err(ill(at, "`--` may not stand in a comment"));
         }
-        Ok(found + end.len())
+        Ok(end)
     }
 
     fn inner_tag(

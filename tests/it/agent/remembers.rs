@@ -246,10 +246,11 @@ fn a_cleared_context_shows_the_last_items_and_late_results_as_plain_text() {
     story.say(said("search", "researcher", Kind::Reply, "<r>old</r>").because(sent[0]));
     let at = story.position();
     story.turn("researcher", call, at, "second", &search);
-    let before = story.seq(ROOT) + 1;
     let at = story.position();
-    story.turn("researcher", call, at, "<clear-context keep=\"1\"/>", &[]);
-    story.window("researcher", before, 1);
+    let clear = r#"<clear-context xmlns="https://xml-pipeline.org/ns/core/v1" keep="1"/>"#;
+    let asked = [said("researcher", "core", Kind::Call, clear)];
+    story.turn("researcher", call, at, "<clear-context keep=\"1\"/>", &asked);
+    story.window("researcher", 1);
     story.say(core(
         "researcher",
         r#"<context-cleared xmlns="https://xml-pipeline.org/ns/core/v1" kept_messages="1"/>"#,

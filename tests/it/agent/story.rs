@@ -136,9 +136,11 @@ impl Story {
         self.step(&all)[1..].to_vec()
     }
 
-    pub fn window(&mut self, agent: &str, before: u64, kept: u32) {
+    /// Moves the agent's window in the last record, as the answer to its last message.
+    pub fn window(&mut self, agent: &str, kept: u32) {
+        let before = self.seq(ROOT);
         let fact = Fact::Window { agent: listener(agent), thread: thread(ROOT), before, kept };
-        self.record(vec![fact]);
+        self.records.last_mut().unwrap().facts.push(fact);
     }
 
     /// How many messages `thread` holds.

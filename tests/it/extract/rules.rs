@@ -134,6 +134,10 @@ fn a_value_ends_at_the_first_balanced_close_that_something_fitting_follows() {
             &["<write><content>end with &lt;/write&gt; then &lt;search&gt;&lt;query&gt;q&lt;\
                /query&gt;&lt;/search&gt;</content></write>"],
         ),
+        (
+            "<write><content>see </content> there</content></write>",
+            &["<write><content>see &lt;/content&gt; there</content></write>"],
+        ),
         ("<write><content>a</content></content></write>", &["broken mismatched_close"]),
         (
             "<write><content>a</content> </content><path>p</path></write>",
@@ -187,6 +191,9 @@ fn what_is_cut_short_or_left_open_is_never_an_action() {
             &["broken unclosed_param", "<search><path>b</path></search>"],
         ),
         ("<search><query>a</query>\n<list_tabs/>", &["broken unclosed_action", "<list_tabs/>"]),
+        ("<search><query>a</query>", &["broken unclosed_action"]),
+        ("<search>", &["broken unclosed_action"]),
+        ("<order><line><sku>a</sku></line>", &["broken unclosed_action"]),
         ("<search>\n<list_tabs/>", &["broken unclosed_action", "<list_tabs/>"]),
         ("<write><content>echo <list_tabs/>", &["broken unclosed_action"]),
         ("<say>so <list_tabs/>", &["broken unclosed_action"]),

@@ -9,11 +9,14 @@ use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::contract::{Contract, Contracts, Role, TreeLimits};
 use organism::envelope::{Disposition, Failure, Kind, Message, Turn};
-use organism::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use organism::ids::{
+    Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
+};
+use organism::pump::core::replay::event_of;
 use organism::pump::core::{Alarm, Core, Effect, Event, Receipt, Submission, Target};
 use organism::pump::gate::Gate;
 use organism::schema::Schemas;
-use organism::thread::{Closing, Fact, Record};
+use organism::thread::{Closing, Fact, Input, Record};
 use uuid::Uuid;
 
 pub const NS: &str = "urn:test:words";
@@ -69,8 +72,23 @@ pub struct World {
     pub results: HashMap<CallId, (Closing, Vec<Arc<Message>>)>,
     pub alarms: Vec<(Time, Alarm)>,
     limits: TreeLimits,
+    config: Digest,
+    /// What the records alone say, kept up to date record by record.
+    shadow: Core,
+    seen: Seen,
+    /// The gate, limits and config of every start, in order.
+    starts: Vec<(Gate, TreeLimits, Digest)>,
     submissions: u32,
     receipt: Option<Receipt>,
+}
+
+/// What the records held so far, for the promises that span steps.
+#[derive(Default)]
+struct Seen {
+    seqs: HashMap<ThreadId, u64>,
+    accepted: HashSet<MessageId>,
+    disposed: HashSet<MessageId>,
+    attempts: HashMap<CallId, Attempt>,
 }
 
 impl World {
@@ -84,9 +102,14 @@ impl World {
         schemas.add_file(file.as_ref()).unwrap();
         schemas.add_builtin("core.xsd", organism::system::SCHEMA).unwrap();
         let contracts = Arc::new(Contracts::new(contracts).unwrap());
-        let core = Core::new(contracts.clone(), limits.clone(), Digest::of(b"config"));
+        let config = Digest::of(b"config");
+        let core = || Core::new(contracts.clone(), limits, config);
         let mut world = Self {
-            core,
+            core: core(),
+            shadow: core(),
+            config,
+            seen: Seen::default(),
+            starts: Vec::new(),
             gate: Gate::new(contracts, schemas),
             now: Time(1_700_000_000_000_000),
             records: Vec::new(),
@@ -105,22 +128,57 @@ impl World {
     pub fn boot(&mut self) {
         let epoch = self.core.state().epoch + 1;
         let journal = Uuid::from_u128(7);
+        self.starts.push((self.gate.clone(), self.limits, self.config));
         self.step(Event::Boot { journal, epoch, detail: "test".to_owned() });
     }
 
     /// Dies and starts again from its records alone.
     pub fn restart(&mut self) {
-        self.core = self.rebuilt();
+        self.core = self.rebuilt(&self.records);
+        assert_eq!(self.core.state(), self.shadow.state(), "rebuilt state is live state");
+        self.shadow = self.rebuilt(&self.records);
         self.deliveries.clear();
         self.alarms.clear();
         self.boot();
     }
 
-    fn rebuilt(&self) -> Core {
-        let contracts = self.gate.contracts.clone();
-        let mut core = Core::new(contracts, self.limits.clone(), Digest::of(b"config"));
-        self.records.iter().for_each(|record| core.replay(record));
+    /// Dies and starts again with another config.
+    pub fn restart_with(&mut self, contracts: Vec<Contract>) {
+        let contracts = Arc::new(Contracts::new(contracts).unwrap());
+        self.gate = Gate::new(contracts, self.gate.schemas.clone());
+        self.config = Digest::of(b"another config");
+        self.restart();
+    }
+
+    fn rebuilt(&self, records: &[Record]) -> Core {
+        let mut core = Core::new(self.gate.contracts.clone(), self.limits, self.config);
+        records.iter().for_each(|record| core.replay(record));
         core
+    }
+
+    /// Feeds the inputs of the records to fresh pumps: the records come out again, byte for byte.
+    pub fn check_replay(&self) {
+        let mut starts = self.starts.iter();
+        let mut again: Vec<Record> = Vec::new();
+        let mut pump = None;
+        for record in &self.records {
+            if matches!(record.input, Input::Boot { .. }) {
+                let (gate, limits, config) = starts.next().expect("a start for every boot");
+                let mut core = Core::new(gate.contracts.clone(), *limits, *config);
+                again.iter().for_each(|record| core.replay(record));
+                pump = Some((core, gate));
+            }
+            let (core, gate) = pump.as_mut().expect("a boot comes first");
+            let event = event_of(record, gate);
+            let event = event.unwrap_or_else(|| panic!("not recoverable: {record:#?}"));
+            let made = core.step(record.position, record.time, event).into_record();
+            let made = made.unwrap_or_else(|| panic!("no record came of {:#?}", record.input));
+            let (was, is) = (serde_json::to_string(record), serde_json::to_string(&made));
+            if was.unwrap() != is.unwrap() {
+                assert_eq!(format!("{made:#?}"), format!("{record:#?}"), "replayed, recorded");
+            }
+            again.push(made);
+        }
     }
 
     pub fn step(&mut self, event: Event) {
@@ -139,22 +197,23 @@ impl World {
                 Effect::Alarm { at, alarm } => self.alarms.push((at, alarm)),
             }
         }
-        self.records.extend(step.into_record());
-        self.check_promises();
+        if let Some(record) = step.into_record() {
+            self.shadow.replay(&record);
+            self.check_record(&record);
+            self.check_tree(&record.tree);
+            self.records.push(record);
+        }
     }
 
-    /// What holds after every step, whatever happened.
-    fn check_promises(&self) {
-        assert_eq!(self.rebuilt().state(), self.core.state(), "rebuilt state is live state");
-        let mut seqs: HashMap<&ThreadId, u64> = HashMap::new();
-        let (mut accepted, mut disposed) = (HashSet::new(), HashSet::new());
-        for fact in self.records.iter().flat_map(|record| &record.facts) {
+    /// What every record promises, beside those before it.
+    fn check_record(&mut self, record: &Record) {
+        for fact in &record.facts {
             match fact {
                 Fact::Accepted { message, .. } => {
-                    let seq = seqs.entry(&message.thread).or_default();
+                    let seq = self.seen.seqs.entry(message.thread.clone()).or_default();
                     *seq += 1;
                     assert_eq!(message.seq, *seq, "dense seq in {}", message.thread);
-                    assert!(accepted.insert(message.id), "one message, one id");
+                    assert!(self.seen.accepted.insert(message.id), "one message, one id");
                     if message.from.is_core() {
                         let valid = self.gate.check_core(message.payload.as_str().as_bytes());
                         let text = message.payload.as_str();
@@ -162,13 +221,36 @@ impl World {
                     }
                 }
                 Fact::Disposed { message, .. } => {
-                    assert!(accepted.contains(message), "disposed of an unknown message");
-                    assert!(disposed.insert(*message), "one disposition each");
+                    assert!(self.seen.accepted.contains(message), "disposed of the unknown");
+                    assert!(self.seen.disposed.insert(*message), "one disposition each");
+                }
+                Fact::Heard { call, attempt } => {
+                    let before = self.seen.attempts.insert(*call, *attempt);
+                    assert!(before < Some(*attempt), "attempts rise");
                 }
                 _ => {}
             }
         }
-        assert_eq!(accepted.len() - disposed.len(), self.core.state().in_flight, "conservation");
+    }
+
+    /// What holds after every step, whatever happened: a record changes no other tree.
+    fn check_tree(&self, tree: &ThreadId) {
+        let [state, shadow] = [&self.core, &self.shadow].map(Core::state);
+        assert_eq!(shadow.trees.get(tree), state.trees.get(tree), "rebuilt state is live state");
+        let open = self.seen.accepted.len() - self.seen.disposed.len();
+        assert_eq!(open, state.in_flight, "conservation");
+        let Some(tree) = state.trees.get(tree) else { return };
+        for (message, call) in &tree.in_flight {
+            let holds = |call: &CallId| {
+                let call = tree.calls.get(call);
+                call.is_some_and(|c| c.pending.iter().any(|p| p.message.id == *message))
+            };
+            assert!(call.as_ref().is_some_and(holds), "{message} waits for nobody");
+        }
+        let awaited = tree.calls.values().flat_map(|call| &call.awaiting);
+        for (leg, _) in awaited.flat_map(|awaited| &awaited.open) {
+            assert!(tree.calls.contains_key(leg), "{leg} is awaited and closed");
+        }
     }
 
     pub fn submit_to(
@@ -221,8 +303,9 @@ impl World {
         let gated =
             payloads.iter().map(|text| self.gate.check(&delivery.listener, text.as_bytes()));
         let payloads = gated.collect();
-        let (call, attempt) = (delivery.call, delivery.attempt);
-        self.step(Event::Outcome { call, attempt, payloads, turn });
+        let (listener, call, attempt) =
+            (delivery.listener.clone(), delivery.call, delivery.attempt);
+        self.step(Event::Outcome { listener, call, attempt, payloads, turn });
     }
 
     /// Takes the next delivery, which must be for `who`, and answers it.
@@ -233,8 +316,9 @@ impl World {
     }
 
     pub fn fail(&mut self, delivery: &Delivery, failure: Failure) {
-        let (call, attempt) = (delivery.call, delivery.attempt);
-        self.step(Event::Failed { call, attempt, failure });
+        let (listener, call, attempt) =
+            (delivery.listener.clone(), delivery.call, delivery.attempt);
+        self.step(Event::Failed { listener, call, attempt, failure });
     }
 
     /// Lets time pass; alarms and deadlines that come due are stepped, in order.
@@ -286,6 +370,44 @@ impl World {
         lines
     }
 
+    /// Goes on in a thread of the client's own.
+    pub fn say(&mut self, who: &str, thread: &ThreadId, text: &str) -> CallId {
+        let target = Target::Thread { id: thread.to_string() };
+        match self.submit_to(who, target, None, text) {
+            Receipt::Accepted { calls, .. } => calls[0],
+            other => panic!("not accepted: {other:?}"),
+        }
+    }
+
+    pub fn cancel(&mut self, thread: &ThreadId) {
+        let (thread, by) = (thread.clone(), name("operator"));
+        self.step(Event::Cancel { thread, by, reason: "enough".to_owned() });
+    }
+
+    /// One turn of a model with these tokens, and what it wrote.
+    pub fn turn(&mut self, who: &str, tokens: u64, payloads: &[String]) -> Delivery {
+        let delivery = self.delivery(who);
+        let note = core("model-turn", "", "");
+        let turn = Turn { note, tokens_in: tokens, ..Turn::default() };
+        self.answer_turn(&delivery, payloads, Some(turn));
+        delivery
+    }
+
+    /// Who has something to do, in the order of hand-over.
+    pub fn handed(&self) -> Vec<String> {
+        self.deliveries.iter().map(|delivery| delivery.listener.to_string()).collect()
+    }
+
+    /// The rules of all refusals on record, in order.
+    pub fn refusals(&self) -> Vec<String> {
+        let facts = self.records.iter().flat_map(|record| &record.facts);
+        let rules = facts.filter_map(|fact| match fact {
+            Fact::Refused { sender, refusal, .. } => Some(format!("{sender} {}", refusal.rule)),
+            _ => None,
+        });
+        rules.collect()
+    }
+
     /// What the client got for its call: `how: payloads`.
     pub fn result(&self, call: CallId) -> String {
         match self.results.get(&call) {
@@ -298,6 +420,16 @@ impl World {
     }
 }
 
+/// Every scenario is also a replay.
+impl Drop for World {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.shadow.state(), self.core.state(), "rebuilt state is live state");
+            self.check_replay();
+        }
+    }
+}
+
 /// `local(text)` of a test word; `local` with its telling attributes of a core word.
 pub fn gist(message: &Message) -> String {
     let text = message.payload.as_str();
@@ -306,9 +438,20 @@ pub fn gist(message: &Message) -> String {
         let inner = text.split_once("<text>").and_then(|(_, rest)| rest.split_once("</text>"));
         return format!("{local}({})", inner.map_or("", |(inner, _)| inner));
     }
-    let telling = ["code", "status", "assigned_id", "unknown_id", "kept_messages", "label", "for"];
+    let telling = [
+        "code",
+        "status",
+        "assigned_id",
+        "unknown_id",
+        "kept_messages",
+        "label",
+        "for",
+        "budget",
+        "from",
+    ];
+    let start = text.split_once('>').map_or(text, |(start, _)| start);
     let attributes = telling.iter().filter_map(|name| {
-        let (_, rest) = text.split_once(&format!(" {name}=\""))?;
+        let (_, rest) = start.split_once(&format!(" {name}=\""))?;
         let (value, _) = rest.split_once('"')?;
         Some(format!(" {value}"))
     });

@@ -68,6 +68,7 @@ fn a_batch_answers_every_line() {
         "{\"id\": 7, \"schema\": 1}\n".to_owned(),
         "rubbish\n\n".to_owned(),
         line("absent", "bench/task.xsd", "absent.xml"),
+        format!("{}\n", serde_json::json!({"id": 8, "schema": path("xsd/search.xsd")})),
         line("again", "bench/task.xsd", &path("bench/task.xml")),
     ];
     let output = organism(&["validate", "--batch"], &input.concat());
@@ -86,6 +87,7 @@ fn a_batch_answers_every_line() {
         r#"7 "error" "bad-line" null"#,
         r#"null "error" "bad-line" null"#,
         r#""absent" "error" "unreadable" null"#,
+        r#"8 "valid" null null"#,
         r#""again" "valid" null null"#,
     ];
     assert_eq!(short, expected);

@@ -1,0 +1,23 @@
+//! Cycles: a call that would wait for itself, because an agent takes one call a thread at a time.
+
+use std::collections::HashSet;
+
+use super::Core;
+use crate::ids::{CallId, ListenerName, ThreadId};
+
+/// Whether a call to `agent` in `thread`, opened from `caller`, could never be answered: the call
+/// that has the agent waits, however indirectly, for `caller`.
+pub(super) fn closes(core: &Core, caller: CallId, agent: &ListenerName, thread: &ThreadId) -> bool {
+    let mut seen = HashSet::new();
+    let mut next: Vec<_> = core.desk.holder(agent, thread).into_iter().collect();
+    while let Some(id) = next.pop() {
+        if id == caller {
+            return true;
+        }
+        let Some(call) = core.state.call(id).filter(|_| seen.insert(id)) else { continue };
+        next.extend(call.awaiting.iter().flat_map(|awaited| awaited.open.iter().map(|leg| leg.0)));
+        // A call to an agent that another call has waits for that one.
+        next.extend(core.desk.holder(&call.callee, &call.thread));
+    }
+    false
+}

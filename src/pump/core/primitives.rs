@@ -1,0 +1,204 @@
+//! Primitives: what an agent asks of the core is answered at once and visibly.
+
+use super::event::{Alarm, Effect};
+use super::outcome::Scene;
+use super::step::Draft;
+use super::submit::UNKNOWN_THREAD;
+use super::{Core, Step};
+use crate::envelope::{Disposition, Kind, Refusal, Rule};
+use crate::ids::{ListenerName, MessageId, ThreadId, TimerId};
+use crate::limits;
+use crate::pump::gate::Checked;
+use crate::system::{Answer, ErrorCode, Primitive, WaitFor, When};
+use crate::thread::{Fact, TimerEnd};
+
+impl Core {
+    /// The request is on record as a call to the core, answered in the same step.
+    pub(super) fn primitive(&mut self, step: &mut Step, scene: &Scene, checked: &Checked) {
+        let Some(primitive) = checked.primitive().cloned() else { return };
+        let draft = Draft {
+            kind: Kind::Call,
+            from: &scene.listener,
+            to: &ListenerName::core(),
+            thread: &scene.thread,
+            cause: Some(scene.call.0),
+            call: None,
+            name: checked.name().clone(),
+            payload: checked.payload().clone(),
+        };
+        let request = self.accept(step, draft, None, None, None);
+        self.dispose(step, request.id, Disposition::Handled);
+        let ask = Ask { scene, checked, request: request.id };
+        match primitive {
+            Primitive::SpawnThread { suggested_sub_id } => self.spawn(step, &ask, suggested_sub_id),
+            Primitive::SendToThread { thread_id } => self.send_to_thread(step, &ask, thread_id),
+            Primitive::Wait { until } => self.wait(step, &ask, until),
+            Primitive::ClearContext { keep } => self.clear_context(step, &ask, keep),
+            Primitive::SetTimer { when, label } => self.set_timer(step, &ask, when, label),
+            Primitive::CancelTimer { timer_id } => self.cancel_timer(step, &ask, &timer_id),
+        }
+    }
+
+    fn spawn(&mut self, step: &mut Step, ask: &Ask<'_>, label: Option<String>) {
+        let parent = &ask.scene.thread;
+        if let Some(label) = &label
+            && !ThreadId::is_label(label)
+        {
+            let text = ask.checked.payload().as_str().as_bytes();
+            let message = "suggested_sub_id must be 1 to 64 letters, digits, `_` or `-`";
+            let refusal = Refusal::new(Rule::BadLabel, message, text);
+            return self.turn_down(step, ask.scene, refusal);
+        }
+        if let Some(text) = self.cannot_spawn(parent) {
+            return self.answer_error(step, ask, ErrorCode::LimitReached, &text);
+        }
+        let label = self.free_label(step, parent, label);
+        let child = parent.child(&label);
+        let by = ask.scene.listener.clone();
+        self.fact(step, Fact::ThreadOpened { thread: child.clone(), by });
+        let answer = Answer::ThreadSpawned { assigned: child.clone(), parent: parent.clone() };
+        self.answer(step, ask, &answer);
+        self.send_inner(step, ask, &child);
+    }
+
+    fn cannot_spawn(&self, parent: &ThreadId) -> Option<String> {
+        let tree = self.state.tree(parent)?;
+        let children = tree.threads.get(parent)?.children.len();
+        let limits = &self.limits;
+        if parent.depth() as u64 >= u64::from(limits.depth) {
+            return Some(format!("threads may be at most {} deep", limits.depth));
+        }
+        if children as u64 >= u64::from(limits.children) {
+            return Some(format!("a thread may have at most {} children", limits.children));
+        }
+        (tree.threads.len() as u64 >= u64::from(limits.threads))
+            .then(|| format!("a tree may have at most {} threads", limits.threads))
+    }
+
+    /// The suggested label, or the first free `label-n`; without one, a short derived label.
+    fn free_label(&self, step: &mut Step, parent: &ThreadId, label: Option<String>) -> String {
+        let taken = |label: &str| {
+            let thread = self.state.thread(parent);
+            thread.is_some_and(|thread| thread.children.contains(label))
+        };
+        let base = label.unwrap_or_else(|| {
+            let id = step.next_id().simple().to_string();
+            id.chars().take(SHORT_LABEL_CHARS).collect()
+        });
+        if !taken(&base) {
+            return base;
+        }
+        let numbered = |n: u32| {
+            let suffix = format!("-{n}");
+            let room = limits::LABEL_CHARS_MAX - suffix.len();
+            format!("{}{suffix}", base.get(..base.len().min(room)).unwrap_or_default())
+        };
+        (1..).map(numbered).find(|label| !taken(label)).unwrap_or(base)
+    }
+
+    /// Routes the payload inside a primitive. It stands on record in the primitive itself; where
+    /// it cannot go on, its sender is told.
+    fn send_inner(&mut self, step: &mut Step, ask: &Ask<'_>, thread: &ThreadId) {
+        let Some(inner) = ask.checked.inner() else { return };
+        if let Err((rule, text)) = self.call(step, ask.scene, inner, thread) {
+            let refusal = super::refused::refused(rule, text, inner);
+            self.tell(step, ask.scene.call, None, &Answer::to(&refusal));
+        }
+    }
+
+    fn send_to_thread(&mut self, step: &mut Step, ask: &Ask<'_>, thread_id: String) {
+        let known = ThreadId::parse(&thread_id).ok().filter(|thread| {
+            thread.is_beneath(&ask.scene.thread) && self.state.thread(thread).is_some()
+        });
+        match (known, ask.checked.inner()) {
+            (Some(thread), Some(_)) => {
+                self.answer(step, ask, &Answer::Ack { from: None });
+                self.send_inner(step, ask, &thread);
+            }
+            _ => {
+                let text = ask.checked.payload().as_str().as_bytes();
+                let refusal = Refusal::new(Rule::UnknownThread, UNKNOWN_THREAD, text);
+                self.refuse_in(step, ask.scene, refusal);
+                let shown = thread_id.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
+                self.answer(step, ask, &Answer::ThreadError { unknown_id: shown });
+            }
+        }
+    }
+
+    fn wait(&mut self, step: &mut Step, ask: &Ask<'_>, until: WaitFor) {
+        let call = ask.scene.call;
+        let threads = self.state.call(call).map_or(0, |open| open.away.len());
+        let timers = self.state.tree(&ask.scene.thread).map_or(0, |tree| tree.timers_of(call));
+        let arrived = self.state.call(call).is_some_and(|open| open.has_news());
+        if threads + timers == 0 && !arrived {
+            let text = "no thread or timer of yours is unfinished";
+            return self.answer_error(step, ask, ErrorCode::NothingToWaitFor, text);
+        }
+        self.answer(step, ask, &Answer::Waiting { until, threads, timers });
+        self.fact(step, Fact::Waiting { call, until });
+    }
+
+    fn clear_context(&mut self, step: &mut Step, ask: &Ask<'_>, keep: u32) {
+        let (agent, thread) = (ask.scene.listener.clone(), ask.scene.thread.clone());
+        // The turn that asked stays beside what is kept, and is not counted.
+        let (kept, before) = (keep.min(ask.scene.shown), ask.scene.first_seq);
+        self.fact(step, Fact::Window { agent, thread, before, kept });
+        self.answer(step, ask, &Answer::ContextCleared { kept });
+    }
+
+    fn set_timer(&mut self, step: &mut Step, ask: &Ask<'_>, when: When, label: Option<String>) {
+        let call = ask.scene.call;
+        let timers = self.state.tree(&ask.scene.thread).map_or(0, |tree| tree.timers_of(call));
+        if timers >= limits::TIMERS_PER_CALL_MAX {
+            let text = format!("a call may have at most {} timers", limits::TIMERS_PER_CALL_MAX);
+            return self.answer_error(step, ask, ErrorCode::LimitReached, &text);
+        }
+        let latest = step.time.plus(limits::TIMER_MAX);
+        let fires_at = match when {
+            When::After(after) => step.time.plus(after),
+            When::At(at) => at,
+        };
+        let fires_at = fires_at.clamp(step.time, latest);
+        let timer = TimerId(step.next_id());
+        self.fact(step, Fact::TimerSet { timer, call, fires_at, label: label.clone() });
+        step.effect(Effect::Alarm { at: fires_at, alarm: Alarm::Timer { timer, call } });
+        self.answer(step, ask, &Answer::TimerSet { timer, fires_at, label });
+    }
+
+    fn cancel_timer(&mut self, step: &mut Step, ask: &Ask<'_>, timer_id: &str) {
+        let tree = self.state.tree(&ask.scene.thread);
+        let found = tree.and_then(|tree| {
+            let mut timers = tree.timers.iter();
+            timers.find(|(id, timer)| timer.call == ask.scene.call && id.to_string() == timer_id)
+        });
+        match found.map(|(timer, set)| (*timer, set.label.clone())) {
+            Some((timer, label)) => {
+                self.fact(step, Fact::TimerEnded { timer, how: TimerEnd::Cancelled });
+                self.answer(step, ask, &Answer::TimerCancelled { timer, label });
+            }
+            None => {
+                self.answer_error(step, ask, ErrorCode::UnknownTimer, "you have no such timer");
+            }
+        }
+    }
+
+    fn answer(&mut self, step: &mut Step, ask: &Ask<'_>, answer: &Answer) {
+        self.tell(step, ask.scene.call, Some(ask.request), answer);
+    }
+
+    fn answer_error(&mut self, step: &mut Step, ask: &Ask<'_>, code: ErrorCode, text: &str) {
+        let about = Some(ask.checked.name().local.to_string());
+        let error =
+            Answer::Error { code, about, message: text.to_owned(), retry_after: None, from: None };
+        self.answer(step, ask, &error);
+    }
+}
+
+/// A primitive being answered.
+struct Ask<'a> {
+    scene: &'a Scene,
+    checked: &'a Checked,
+    request: MessageId,
+}
+
+const SHORT_LABEL_CHARS: usize = 6;

@@ -1,0 +1,48 @@
+//! What the pump refuses although it passed the gate, and how a sender hears of any refusal.
+//!
+//! A refusal says all that its handling depends on: fed back as the input's own, it has the same
+//! effects again.
+
+use super::Core;
+use super::outcome::Scene;
+use super::step::Step;
+use crate::envelope::{Broken, Refusal, Rule};
+use crate::pump::gate::Checked;
+use crate::system::{Answer, ErrorCode};
+
+/// The refusal of a payload that had passed the gate.
+pub(super) fn refused(rule: Rule, message: impl Into<String>, checked: &Checked) -> Refusal {
+    Refusal::new(rule, message, checked.payload().as_str().as_bytes()).named(checked.name())
+}
+
+impl Core {
+    /// Refuses a payload of an outcome and tells its sender. An agent hears of everything; any
+    /// other listener of what it can do something about.
+    pub(super) fn turn_down(&mut self, step: &mut Step, scene: &Scene, refusal: Refusal) {
+        let rule = refusal.rule;
+        let answer = Answer::to(&refusal);
+        self.refuse_in(step, scene, refusal);
+        match rule {
+            _ if scene.is_agent => {}
+            Rule::Busy | Rule::Cycle => {}
+            // Told, it might try for ever.
+            Rule::BudgetSpent => {
+                let text = "the budget of this tree is spent";
+                return self.fail(step, scene.call, ErrorCode::BudgetSpent, text);
+            }
+            _ => return,
+        }
+        self.tell(step, scene.call, None, &answer);
+    }
+
+    pub(super) fn broken(&mut self, step: &mut Step, scene: &Scene, broken: &Broken) {
+        let finding = &broken.finding;
+        let refusal =
+            Refusal::new(Rule::MalformedAction, &finding.message, broken.attempt.as_bytes());
+        self.turn_down(step, scene, refusal.at(finding.place.clone()));
+    }
+
+    pub(super) fn refuse_in(&mut self, step: &mut Step, scene: &Scene, refusal: Refusal) {
+        self.refuse(step, &scene.listener, Some(&scene.thread), Some(scene.call), refusal);
+    }
+}

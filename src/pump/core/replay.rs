@@ -1,0 +1,111 @@
+//! From a record back to the event it was made of, so that a fresh pump can process it again.
+
+use super::event::{Alarm, Event, Submission, Target};
+use crate::envelope::{Kind, Message, Refusal, Rule, Turn};
+use crate::ids::{Digest, ListenerName};
+use crate::pump::gate::{Checked, Gate};
+use crate::thread::{Fact, Input, Record, Verdict};
+
+/// The event `record` was made of. `gate` is that of the config the record was made under.
+///
+/// Payloads are taken from the record's own messages by digest and pass the gate again; what was
+/// refused comes back as its refusal. `None` where the bytes are redacted, or where the gate now
+/// says something else.
+pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
+    let event = match record.input.clone() {
+        Input::Boot { detail } => boot(record, detail)?,
+        Input::Submitted { id, client, thread, suggested, key, verdict } => {
+            let payload = Reader::new(record, gate).payload(&client, &verdict)?;
+            let target = match thread {
+                Some(id) => Target::Thread { id },
+                None => Target::New { suggested },
+            };
+            Event::Submit(Submission { id, client, target, key, payload })
+        }
+        Input::Outcome { listener, call, attempt, verdicts, turn } => {
+            let mut reader = Reader::new(record, gate);
+            let payloads = verdicts.iter().map(|verdict| reader.payload(&listener, verdict));
+            let payloads = payloads.collect::<Option<_>>()?;
+            let turn = turn.map(|turn| with_note(record, turn));
+            Event::Outcome { listener, call, attempt, payloads, turn }
+        }
+        Input::Failed { listener, call, attempt, failure } => {
+            Event::Failed { listener, call, attempt, failure }
+        }
+        Input::Deadline { call, attempt } => Event::Alarm(Alarm::Deadline { call, attempt }),
+        Input::Retry { call } => Event::Alarm(Alarm::Retry { call }),
+        Input::Timer { timer, call } => Event::Alarm(Alarm::Timer { timer, call }),
+        Input::Gone { call } => Event::Alarm(Alarm::Gone { call }),
+        Input::Cancel { thread, by, reason } => Event::Cancel { thread, by, reason },
+        Input::Joined { listener, detail } => Event::Joined { listener, detail },
+        Input::Left { listener, detail } => Event::Left { listener, detail },
+        Input::Shutdown { detail } => Event::Shutdown { reason: detail },
+    };
+    Some(event)
+}
+
+fn boot(record: &Record, detail: String) -> Option<Event> {
+    record.facts.iter().find_map(|fact| match fact {
+        Fact::Booted { journal, epoch, .. } => {
+            Some(Event::Boot { journal: *journal, epoch: *epoch, detail: detail.clone() })
+        }
+        _ => None,
+    })
+}
+
+/// The note's text stands among the record's messages.
+fn with_note(record: &Record, turn: Turn) -> Turn {
+    let is_note = |message: &&Message| {
+        message.kind == Kind::Note && message.from.is_core() && *message.name.local == *"model-turn"
+    };
+    let note = messages(record).find(is_note);
+    Turn { note: note.map_or_else(String::new, |m| m.payload.as_str().to_owned()), ..turn }
+}
+
+fn messages(record: &Record) -> impl Iterator<Item = &Message> {
+    record.facts.iter().filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } => Some(message),
+        _ => None,
+    })
+}
+
+/// Finds payloads in the order in which the input held them.
+struct Reader<'a> {
+    record: &'a Record,
+    gate: &'a Gate,
+    /// Refusals of whole payloads that were not given out yet.
+    refusals: Vec<&'a Refusal>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(record: &'a Record, gate: &'a Gate) -> Self {
+        let is_submitted = matches!(record.input, Input::Submitted { .. });
+        let refusals = record.facts.iter().filter_map(|fact| match fact {
+            Fact::Refused { refusal, .. } => Some(refusal),
+            _ => None,
+        });
+        // In an outcome these come from a primitive that itself was accepted, or from the turn.
+        let beside = [Rule::UnknownThread, Rule::BadLabel, Rule::MalformedAction];
+        let of_payloads = |refusal: &&Refusal| is_submitted || !beside.contains(&refusal.rule);
+        Self { record, gate, refusals: refusals.filter(of_payloads).collect() }
+    }
+
+    fn payload(
+        &mut self,
+        sender: &ListenerName,
+        verdict: &Verdict,
+    ) -> Option<Result<Checked, Refusal>> {
+        match verdict {
+            Verdict::Passed(digest) => Some(Ok(self.passed(sender, *digest)?)),
+            Verdict::Refused(digest) => {
+                let at = self.refusals.iter().position(|refusal| refusal.digest == *digest)?;
+                Some(Err(self.refusals.remove(at).clone()))
+            }
+        }
+    }
+
+    fn passed(&self, sender: &ListenerName, digest: Digest) -> Option<Checked> {
+        let message = messages(self.record).find(|message| message.payload.digest == digest)?;
+        self.gate.check(sender, message.payload.as_str().as_bytes()).ok()
+    }
+}

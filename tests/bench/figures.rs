@@ -1,0 +1,48 @@
+//! A table for people, a line of JSON a figure for programs.
+
+use std::io::Write as _;
+
+#[derive(Debug)]
+pub struct Figures {
+    lines: Vec<String>,
+}
+
+impl Figures {
+    pub fn new() -> Self {
+        println!("{:<24}{:>12} {:<12}{:>12}{:>8}", "figure", "median", "unit", "floor", "ratio");
+        Self { lines: Vec::new() }
+    }
+
+    /// `floor`: what the disk and libxml2 alone allow, in the same unit.
+    pub fn add(&mut self, name: &str, value: f64, unit: &str, floor: Option<f64>) {
+        let ratio = floor.map(|floor| value / floor);
+        let shown = |value: Option<f64>, digits: usize| {
+            value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
+        };
+        println!(
+            "{name:<24}{value:>12.0} {unit:<12}{:>12}{:>8}",
+            shown(floor, 0),
+            shown(ratio, 2)
+        );
+        let line = serde_json::json!({
+            "name": name, "value": value, "unit": unit,
+            "floor": floor, "ratio": ratio, "command": "make bench",
+        });
+        self.lines.push(line.to_string());
+    }
+
+    pub fn write(self) {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench");
+        std::fs::create_dir_all(directory).unwrap();
+        let path = format!("{directory}/results.jsonl");
+        let mut file = std::fs::File::create(&path).unwrap();
+        self.lines.iter().for_each(|line| writeln!(file, "{line}").unwrap());
+        println!("written to {path}");
+    }
+}
+
+pub fn median(runs: usize, mut run: impl FnMut() -> f64) -> f64 {
+    let mut values: Vec<f64> = (0..runs).map(|_| run()).collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

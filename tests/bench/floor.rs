@@ -1,0 +1,69 @@
+//! The floor: a bare SQLite loop with the journal's settings, and the same with every row
+//! parsed and validated by libxml2.
+
+use std::time::{Duration, Instant};
+
+use organism::ids::PayloadName;
+use organism::schema::Schemas;
+use rusqlite::Connection;
+
+pub const TASK: &str = include_str!("../data/bench/task.xml");
+pub const TASK_SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/bench/task.xsd");
+
+/// A directory on the disk that is measured, emptied.
+pub fn directory(name: &str) -> std::path::PathBuf {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench").join(name);
+    if path.exists() {
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+fn database() -> Connection {
+    let db = Connection::open(directory("floor").join("rows.db")).unwrap();
+    let settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+        PRAGMA wal_autocheckpoint = 10000; CREATE TABLE row(id INTEGER PRIMARY KEY, body TEXT);";
+    db.execute_batch(settings).unwrap();
+    db
+}
+
+fn rows(batch: usize, span: Duration, mut check: impl FnMut()) -> f64 {
+    let mut db = database();
+    let (began, mut rows) = (Instant::now(), 0_usize);
+    while began.elapsed() < span {
+        let commit = db.transaction().unwrap();
+        for _ in 0..batch {
+            check();
+            let mut insert = commit.prepare_cached("INSERT INTO row(body) VALUES (?1)").unwrap();
+            insert.execute([TASK]).unwrap();
+        }
+        commit.commit().unwrap();
+        rows += batch;
+    }
+    rows as f64 / began.elapsed().as_secs_f64()
+}
+
+pub fn rows_per_second(batch: usize, span: Duration) -> f64 {
+    rows(batch, span, || {})
+}
+
+pub fn checked_rows_per_second(batch: usize, span: Duration) -> f64 {
+    let mut schemas = Schemas::default();
+    schemas.add_file(TASK_SCHEMA.as_ref()).unwrap();
+    let name = PayloadName::new("urn:bench:relay:1", "task");
+    rows(batch, span, || schemas.validate(&name, TASK.as_bytes()).unwrap())
+}
+
+/// Median of single-row commits, in microseconds.
+pub fn micros_per_commit(span: Duration) -> f64 {
+    let db = database();
+    let (began, mut times) = (Instant::now(), Vec::new());
+    while began.elapsed() < span {
+        let start = Instant::now();
+        db.execute("INSERT INTO row(body) VALUES (?1)", [TASK]).unwrap();
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}

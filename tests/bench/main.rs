@@ -1,0 +1,47 @@
+//! What the message path costs beside the floor under it: `make bench`.
+//!
+//! Every figure is the median of several runs and stands beside a floor measured in the same
+//! run, as the disk of a shared machine is never the same twice.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a bench that panics has failed, and its table goes to the terminal"
+)]
+
+mod figures;
+mod floor;
+mod relay;
+
+use std::time::Duration;
+
+use figures::Figures;
+
+/// Runs per figure; the median counts.
+const RUNS: usize = 5;
+
+fn main() {
+    // A process listener of the relay is this program again.
+    if std::env::args().nth(1).as_deref() == Some("listener") {
+        relay::listen();
+    }
+    let quick = std::env::var_os("BENCH_QUICK").is_some();
+    let (runs, span) = if quick { (1, 1) } else { (RUNS, 3) };
+    let span = Duration::from_secs(span);
+    let mut figures = Figures::new();
+
+    let batched = figures::median(runs, || floor::rows_per_second(64, span));
+    let checked = figures::median(runs, || floor::checked_rows_per_second(64, span));
+    let single = figures::median(runs, || floor::micros_per_commit(span));
+    figures.add("floor_rows_64", batched, "rows/s", None);
+    figures.add("floor_checked_rows_64", checked, "rows/s", Some(batched));
+    figures.add("floor_commit_1", single, "us", None);
+
+    let t64 = figures::median(runs, || relay::native(64, span).hops_per_second());
+    figures.add("relay_native_t64", t64, "messages/s", Some(batched));
+    let t1 = figures::median(runs, || relay::native(1, span).micros_per_hop());
+    figures.add("relay_native_t1", t1, "us", Some(single));
+    let process = figures::median(runs, || relay::process(64, span).hops_per_second());
+    figures.add("relay_process_t64", process, "messages/s", Some(batched));
+    figures.write();
+}

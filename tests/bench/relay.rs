@@ -1,0 +1,169 @@
+//! The relay: in each of T threads one message goes back and forth between two listeners, each
+//! hop gated, validated and durable before it is delivered.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use organism::bus::native::{InlineHost, NativeHost, from_fn};
+use organism::bus::{Delivery, Host, Outcome};
+use organism::config::{self, Config, Surroundings};
+use organism::envelope::Failure;
+use organism::ids::ListenerName;
+use organism::organism::{Native, Organism};
+use organism::pump::core::{Receipt, Target};
+
+use super::floor::{TASK, TASK_SCHEMA, directory};
+
+/// Rounds of one call: long enough that opening it does not count, short enough that what the
+/// caller is given again with every answer does not either.
+const ROUNDS: usize = 32;
+
+const DONE: &str = r#"<done xmlns="urn:bench:relay:done"/>"#;
+const DONE_SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
+  targetNamespace="urn:bench:relay:done"><xs:element name="start"><xs:complexType/></xs:element>
+  <xs:element name="done"><xs:complexType/></xs:element></xs:schema>"#;
+const START: &str = r#"<start xmlns="urn:bench:relay:done"/>"#;
+
+pub struct Relay {
+    hops: u64,
+    took: Duration,
+    threads: usize,
+}
+
+impl Relay {
+    pub fn hops_per_second(&self) -> f64 {
+        self.hops as f64 / self.took.as_secs_f64()
+    }
+
+    pub fn micros_per_hop(&self) -> f64 {
+        self.took.as_secs_f64() * 1e6 * self.threads as f64 / self.hops as f64
+    }
+}
+
+pub fn native(threads: usize, span: Duration) -> Relay {
+    let hops = Arc::new(AtomicU64::new(0));
+    let natives = ["ping", "pong"].map(|name| (listener(name), play(name, hops.clone(), threads)));
+    run(threads, span, hops, HashMap::from(natives), &["true".to_owned()])
+}
+
+/// The same with two child processes a listener.
+pub fn process(threads: usize, span: Duration) -> Relay {
+    let program = std::env::current_exe().unwrap().display().to_string();
+    let command = [program, "listener".to_owned()];
+    run(threads, span, Arc::default(), HashMap::new(), &command)
+}
+
+fn listener(name: &str) -> ListenerName {
+    ListenerName::parse(name).unwrap()
+}
+
+/// `ping` sends the task again and again, `pong` sends it back.
+fn play(name: &str, hops: Arc<AtomicU64>, threads: usize) -> Native {
+    let (listener, pings) = (listener(name), name == "ping");
+    let answer = move |delivery: &Delivery| -> Result<Outcome, Failure> {
+        hops.fetch_add(1, Ordering::Relaxed);
+        let last = pings && delivery.messages.len() > ROUNDS;
+        let text = if last { DONE } else { TASK };
+        Ok(Outcome { payloads: vec![text.as_bytes().to_vec()], turn: None })
+    };
+    Box::new(move |sink, runtime| -> Arc<dyn Host> {
+        match threads {
+            // With one message in flight every wake of another thread would count.
+            1 => Arc::new(InlineHost::new(listener, answer, sink)),
+            _ => Arc::new(NativeHost::new(listener, from_fn(answer), sink, runtime.clone())),
+        }
+    })
+}
+
+fn run(
+    threads: usize,
+    span: Duration,
+    hops: Arc<AtomicU64>,
+    natives: HashMap<ListenerName, Native>,
+    command: &[String],
+) -> Relay {
+    let place = directory("relay");
+    let config = config(&place, command, threads);
+    let counts_itself = !natives.is_empty();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let began = Instant::now();
+    let mut took = Duration::ZERO;
+    let mut calls = 0;
+    runtime.block_on(async {
+        let organism = Organism::start_with(config, natives).await.unwrap();
+        let began = Instant::now();
+        let clients = (0..threads).map(|_| {
+            let handle = organism.handle();
+            tokio::spawn(async move {
+                let mut calls = 0;
+                let mut thread = None;
+                while began.elapsed() < span {
+                    let target = match thread.take() {
+                        None => Target::New { suggested: None },
+                        Some(id) => Target::Thread { id },
+                    };
+                    let client = ListenerName::parse("client").unwrap();
+                    let sent = handle.submit(&client, target, None, START.as_bytes()).await;
+                    let (receipt, results) = sent.unwrap();
+                    let Receipt::Accepted { thread: id, .. } = receipt else {
+                        panic!("not accepted: {receipt:?}")
+                    };
+                    for result in results {
+                        let done = result.await.unwrap();
+                        let answer = done.messages[0].payload.as_str();
+                        assert!(answer.contains("done"), "{answer}");
+                    }
+                    thread = Some(id.to_string());
+                    calls += 1;
+                }
+                calls
+            })
+        });
+        for client in clients.collect::<Vec<_>>() {
+            calls += client.await.unwrap();
+        }
+        took = began.elapsed();
+        organism.stop("the bench is done").await.unwrap();
+    });
+    let _ = began;
+    let hops = match counts_itself {
+        true => hops.load(Ordering::Relaxed),
+        false => calls * (2 * ROUNDS as u64 + 1),
+    };
+    Relay { hops, took, threads }
+}
+
+fn config(place: &Path, command: &[String], threads: usize) -> Config {
+    std::fs::write(place.join("done.xsd"), DONE_SCHEMA).unwrap();
+    let command = serde_json::to_string(command).unwrap();
+    let instances = threads.min(8);
+    let text = format!(
+        "[organism]\nname = \"relay\"\ndata = \"data\"\nstate = \"state\"\n\
+         [limits]\nmessages = 1000000000\n\
+         [clients.client]\npeers = [\"ping\"]\n\
+         [listeners.ping]\ndescription = \"sends\"\ncommand = {command}\n\
+         instances = {instances}\nschema = [\"done.xsd\", \"{TASK_SCHEMA}\"]\n\
+         accepts = [\"start\"]\nreplies = [\"done\"]\npeers = [\"pong\"]\n\
+         [listeners.pong]\ndescription = \"sends back\"\ncommand = {command}\n\
+         instances = {instances}\nschema = \"{TASK_SCHEMA}\"\n\
+         accepts = [\"task\"]\nreplies = [\"task\"]\n"
+    );
+    let file = place.join("relay.toml");
+    std::fs::write(&file, text).unwrap();
+    config::load(&file, &Surroundings::of_process()).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// The relay's process listener: counts what it was given to know when a call is over.
+pub fn listen() -> ! {
+    let code = organism::listener::Listener::new()
+        .otherwise(|request: &organism::listener::Request| {
+            let is_ping = &*request.payload_name().local == "start";
+            let last = is_ping && request.results().len() >= ROUNDS;
+            Ok::<_, String>(organism::listener::Reply::raw(if last { DONE } else { TASK }))
+        })
+        .serve();
+    std::process::exit(if code == std::process::ExitCode::SUCCESS { 0 } else { 1 })
+}

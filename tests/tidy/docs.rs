@@ -1,0 +1,152 @@
+//! The docs say what the code says: every code has its page, every word is described, every
+//! link leads somewhere.
+
+use std::collections::BTreeSet;
+
+use organism::envelope::Rule;
+use organism::system::ErrorCode;
+
+use crate::nothing;
+use crate::tree::{File, files, read, root};
+
+fn documents() -> impl Iterator<Item = &'static File> {
+    files().iter().filter(|file| file.path.ends_with(".md") && !file.path.contains("tests/data/"))
+}
+
+fn codes() -> BTreeSet<&'static str> {
+    let rules = Rule::ALL.iter().map(|rule| rule.code());
+    rules.chain(ErrorCode::ALL.iter().map(|error| error.code())).collect()
+}
+
+#[test]
+fn every_code_has_a_page_and_every_page_a_code() {
+    let mut wrong = Vec::new();
+    let index = read("docs/errors/README.md");
+    for code in codes() {
+        let path = format!("docs/errors/{code}.md");
+        let Ok(page) = std::fs::read_to_string(root().join(&path)) else {
+            wrong.push(format!("{path} is missing"));
+            continue;
+        };
+        for part in [format!("# {code}\n"), "**What happened.**".into(), "**What to do.**".into()] {
+            if !page.contains(&part) {
+                wrong.push(format!("{path} does not say `{}`", part.trim()));
+            }
+        }
+        if !index.contains(&format!("({code}.md)")) {
+            wrong.push(format!("docs/errors/README.md does not list {code}"));
+        }
+    }
+    for file in documents() {
+        let page = file.path.strip_prefix("docs/errors/").and_then(|p| p.strip_suffix(".md"));
+        let known = ["README", "findings"];
+        if page.is_some_and(|page| !codes().contains(page) && !known.contains(&page)) {
+            wrong.push(format!("{} is about no code", file.path));
+        }
+    }
+    nothing(wrong, "pages of docs/errors");
+}
+
+#[test]
+fn a_page_says_whether_to_try_again_as_the_code_does() {
+    let mut wrong = Vec::new();
+    for error in ErrorCode::ALL {
+        let page = read(&format!("docs/errors/{}.md", error.code()));
+        let said = format!("`retry_allowed=\"{}\"`", error.retry_allowed());
+        if !page.contains(&said) {
+            wrong.push(format!("{}: {said}", error.code()));
+        }
+    }
+    nothing(wrong, "pages that do not say");
+}
+
+#[test]
+fn every_code_of_a_finding_is_explained() {
+    let page = read("docs/errors/findings.md");
+    let extracted = organism::xml::extract::Code::ALL.iter().map(|code| code.as_str().to_owned());
+    let validated = read("src/schema/messages.rs");
+    let validated = validated.split('"').skip(1).step_by(2).filter(|word| {
+        let is_code = word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+        is_code && word.starts_with("schema-")
+    });
+    let codes: BTreeSet<_> = extracted.chain(validated.map(str::to_owned)).collect();
+    assert!(codes.len() > 40, "the codes were found");
+    let missing = codes.into_iter().filter(|code| !page.contains(&format!("`{code}`")));
+    nothing(missing.collect(), "codes that docs/errors/findings.md does not explain");
+}
+
+#[test]
+fn every_config_problem_is_explained() {
+    let page = read("docs/CONFIG.md");
+    let missing = organism::config::Code::ALL
+        .iter()
+        .filter(|code| !page.contains(&format!("`{}`", code.as_str())))
+        .map(|code| code.as_str().to_owned());
+    nothing(missing.collect(), "problems that docs/CONFIG.md does not explain");
+}
+
+#[test]
+fn every_core_word_is_in_the_protocol() {
+    let schema = read("schemas/core.xsd");
+    let words: Vec<_> = schema
+        .lines()
+        .filter_map(|line| line.strip_prefix("  <xs:element name=\""))
+        .filter_map(|line| line.split('"').next())
+        .collect();
+    assert!(words.len() > 20, "the words were found");
+    let protocol = read("docs/PROTOCOL.md");
+    let missing = words.into_iter().filter(|word| !protocol.contains(&format!("`{word}")));
+    nothing(missing.map(str::to_owned).collect(), "words that docs/PROTOCOL.md does not describe");
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut wrong = Vec::new();
+    for file in documents() {
+        let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for (at, _) in file.text.match_indices("](") {
+            let target = file.text[at + 2..].split(')').next().unwrap_or_default();
+            let path = target.split('#').next().unwrap_or_default();
+            let is_local = !path.is_empty() && !path.contains("://") && !path.contains(' ');
+            if is_local && !root().join(folder).join(path).exists() {
+                wrong.push(format!("{}: {target}", file.path));
+            }
+        }
+    }
+    nothing(wrong, "links that lead nowhere");
+}
+
+#[test]
+fn every_path_the_docs_name_exists() {
+    let tops = ["src/", "tests/", "docs/", "schemas/", "config/", "listeners/", ".ci/"];
+    let mut wrong = Vec::new();
+    for file in documents().filter(|file| !file.path.starts_with("listeners/")) {
+        for span in file.text.split('`').skip(1).step_by(2) {
+            let is_path = tops.iter().any(|top| span.starts_with(top))
+                && !span.contains(['<', '{', '*', ' ', '…', '\n'])
+                && !span.contains("NNNN");
+            let path = span.split("::").next().unwrap_or_default();
+            if is_path && !root().join(path).exists() {
+                wrong.push(format!("{}: {span}", file.path));
+            }
+        }
+    }
+    nothing(wrong, "paths that are not there");
+}
+
+#[test]
+fn decisions_are_numbered_without_a_gap_and_say_what_they_cost() {
+    let mut paths: Vec<_> =
+        documents().filter(|file| file.path.starts_with("docs/decisions/")).collect();
+    paths.sort_by(|a, b| a.path.cmp(&b.path));
+    assert!(paths.len() >= 6, "the decisions were found");
+    let mut wrong = Vec::new();
+    for (index, file) in paths.iter().enumerate() {
+        let numbered = format!("docs/decisions/{:04}-", index + 1);
+        let is_whole = ["## Context", "## Choice", "## Cost"].iter().all(|p| file.text.contains(p));
+        if !file.path.starts_with(&numbered) || !is_whole {
+            wrong.push(file.path.clone());
+        }
+    }
+    nothing(wrong, "decisions");
+}

@@ -1,0 +1,324 @@
+//! What things are called, what must not stand in code, and what tests must not do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::nothing;
+use crate::source::{Function, functions, line_of, words};
+use crate::tree::{File, files, product, read, rust};
+
+const UNSAFE_FILE: &str = "src/schema/libxml2.rs";
+
+const DUMPING_GROUNDS: &[&str] =
+    &["utils", "util", "common", "helpers", "types", "manager", "misc"];
+
+/// `path`, why it may sleep.
+const SLEEPERS: &[(&str, &str)] = &[(
+    "tests/data/listeners/obedient.py",
+    "a listener under test that is to be slow; no test waits for the time to pass",
+)];
+
+/// `path`, why a machine's path stands there.
+const MACHINE_PATHS: &[(&str, &str)] = &[
+    ("tests/it/config/command.rs", "an environment made up by the test"),
+    ("tests/it/config/good.rs", "an environment made up by the test"),
+];
+
+/// Addresses that may stand in the repository: names of things, and where to read about them.
+const HOSTS: &[&str] = &[
+    "xml-pipeline.org",
+    "www.w3.org",
+    "github.com",
+    "crates.io",
+    "docs.rs",
+    "rustup.rs",
+    "brew.sh",
+    "www.apache.org",
+    "docs.oasis-open.org",
+    "www.rfc-editor.org",
+    "www.unicode.org",
+    "localhost",
+    "127.0.0.1",
+];
+
+/// Reserved for examples by RFC 2606 and RFC 6761.
+const EXAMPLE_HOSTS: &[&str] =
+    &["example", "example.com", "example.org", "example.net", "test", "invalid"];
+
+fn is_test_code(file: &File) -> bool {
+    file.path.starts_with("tests/") || file.path.contains("/tests/")
+}
+
+#[test]
+fn every_file_says_what_it_is_for() {
+    let wrong = rust()
+        .filter(|file| !file.path.starts_with("tests/data/") && !file.path.contains("/tests/data/"))
+        .filter(|file| {
+            let first = file.text.lines().next().unwrap_or_default();
+            !first.starts_with("//! ") || first.to_lowercase().contains("placeholder.")
+        })
+        .map(|file| file.path.clone());
+    nothing(wrong.collect(), "files without a word on what they are for");
+}
+
+#[test]
+fn no_lint_is_switched_off_without_a_reason_and_nothing_is_left_to_do() {
+    let mut wrong = Vec::new();
+    for file in rust() {
+        for banned in ["#[allow", "#![allow", "todo!", "unimplemented!", "dbg!"] {
+            wrong.extend(
+                file.code
+                    .match_indices(banned)
+                    .map(|(at, _)| format!("{}:{}: {banned}", file.path, line_of(&file.code, at))),
+            );
+        }
+        for left in ["TODO", "FIXME", "XXX", "HACK"] {
+            if file.path != "tests/tidy/names.rs" {
+                wrong.extend(
+                    words(&file.text, left)
+                        .map(|at| format!("{}:{}: {left}", file.path, line_of(&file.text, at))),
+                );
+            }
+        }
+    }
+    nothing(wrong, "use #[expect(…, reason = \"…\")], and finish");
+}
+
+#[test]
+fn the_only_unsafe_code_is_the_door_to_libxml2() {
+    let unsafe_at = |file: &File| words(&file.code, "unsafe").count();
+    let door = rust().find(|file| file.path == UNSAFE_FILE).map(unsafe_at);
+    assert!(door.is_some_and(|count| count > 0), "{UNSAFE_FILE} is the door");
+    let wrong = rust().filter(|file| file.path != UNSAFE_FILE && unsafe_at(file) > 0);
+    nothing(wrong.map(|file| file.path.clone()).collect(), "unsafe elsewhere");
+}
+
+#[test]
+fn no_module_is_a_dumping_ground() {
+    let wrong = files().iter().filter(|file| {
+        let code = file.path.ends_with(".rs") || file.path.ends_with(".py");
+        let mut parts = file.path.split(['/', '.']);
+        code && parts.any(|part| DUMPING_GROUNDS.contains(&part))
+    });
+    nothing(wrong.map(|file| file.path.clone()).collect(), "say what is in these");
+}
+
+#[test]
+fn every_file_is_part_of_a_crate() {
+    let wrong = rust().filter(|file| {
+        let Some((folder, name)) = file.path.rsplit_once('/') else { return false };
+        let roots = ["lib.rs", "main.rs", "build.rs"];
+        let is_root = roots.contains(&name) || folder.ends_with("tests") || folder == "tests";
+        !is_root && !is_data(file) && !is_declared(folder, name)
+    });
+    nothing(wrong.map(|file| file.path.clone()).collect(), "files no module declares");
+}
+
+fn is_data(file: &File) -> bool {
+    file.path.starts_with("tests/data/") || file.path.contains("/tests/data/")
+}
+
+fn is_declared(folder: &str, name: &str) -> bool {
+    let (folder, module) = match name {
+        "mod.rs" => folder.rsplit_once('/').unwrap_or(("", folder)),
+        _ => (folder, name.trim_end_matches(".rs")),
+    };
+    let parents = ["mod.rs", "lib.rs", "main.rs"].map(|parent| format!("{folder}/{parent}"));
+    let parents: Vec<_> = parents.into_iter().chain([format!("{folder}.rs")]).collect();
+    let declares = |file: &&File| {
+        let code = &file.code;
+        words(code, "mod").any(|at| {
+            let rest = code[at + 3..].trim_start();
+            rest.strip_prefix(module).is_some_and(|rest| rest.trim_start().starts_with(';'))
+        })
+    };
+    rust().filter(|file| parents.contains(&file.path)).any(|file| declares(&file))
+}
+
+/// Functions of a file that are tests.
+fn tests(file: &File) -> Vec<Function<'_>> {
+    let attributed = |function: &Function<'_>, mark: &str| {
+        let before: Vec<_> = file.code[..function.start].lines().rev().take(6).collect();
+        let own = before.iter().take_while(|line| !line.contains('}') && !line.contains(';'));
+        let marks = [format!("#[{mark}"), format!("::{mark}")];
+        own.into_iter().any(|line| marks.iter().any(|mark| line.contains(mark)))
+    };
+    let tests = functions(&file.code).into_iter();
+    // What a test runs in a process of its own is marked as ignored, and claims nothing.
+    tests
+        .filter(|function| attributed(function, "test") && !attributed(function, "ignore"))
+        .collect()
+}
+
+#[test]
+fn tests_are_named_as_claims() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for file in rust() {
+        for test in tests(file) {
+            seen += 1;
+            let few_words = test.name.matches('_').count() < 2;
+            if test.name.starts_with("test_") || test.name.ends_with("_works") || few_words {
+                wrong.push(format!("{}:{}: {}", file.path, test.line, test.name));
+            }
+        }
+    }
+    assert!(seen > 100, "only {seen} tests were found");
+    nothing(wrong, "say what each claims");
+}
+
+#[test]
+fn every_test_can_fail() {
+    let mut bodies: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for file in rust().filter(|file| is_test_code(file)) {
+        for function in functions(&file.code) {
+            let body = &file.code[function.start..function.end];
+            bodies.entry(function.name).or_default().push(body);
+        }
+    }
+    let mut asserting: BTreeSet<&str> = BTreeSet::new();
+    loop {
+        let before = asserting.len();
+        for (name, bodies) in &bodies {
+            if bodies.iter().any(|body| asserts(body, &asserting)) {
+                asserting.insert(*name);
+            }
+        }
+        if asserting.len() == before {
+            break;
+        }
+    }
+    let mut wrong = Vec::new();
+    for file in rust().filter(|file| is_test_code(file)) {
+        for test in tests(file) {
+            let body = &file.code[test.start..test.end];
+            let discarded = body.lines().any(|line| {
+                line.trim_start().starts_with("matches!(") && line.trim_end().ends_with(';')
+            });
+            if !asserts(body, &asserting) || discarded {
+                wrong.push(format!("{}:{}: {}", file.path, test.line, test.name));
+            }
+        }
+    }
+    nothing(wrong, "tests that assert nothing");
+}
+
+fn asserts(body: &str, asserting: &BTreeSet<&str>) -> bool {
+    let calls = |name: &&&str| {
+        words(body, name).any(|at| {
+            let rest = &body[at + name.len()..];
+            rest.starts_with('(') || rest.starts_with("::<")
+        })
+    };
+    ["assert!", "assert_eq!", "assert_ne!", ".assert_eq(", "panic!", "unwrap_err()"]
+        .iter()
+        .any(|word| body.contains(word))
+        || asserting.iter().any(|name| calls(&name))
+}
+
+#[test]
+fn no_test_sleeps() {
+    let sleeps = ["thread::sleep", "time::sleep", "time.sleep("];
+    let wrong = files()
+        .iter()
+        .filter(|file| is_test_code(file) && file.path != "tests/tidy/names.rs")
+        .filter(|file| SLEEPERS.iter().all(|(path, _)| *path != file.path))
+        .filter(|file| sleeps.iter().any(|sleep| file.text.contains(sleep)));
+    nothing(wrong.map(|file| file.path.clone()).collect(), "wait for the thing, not for time");
+}
+
+#[test]
+fn every_limit_bounds_something() {
+    let limits = read("src/limits.rs");
+    let names = limits.lines().filter_map(|line| line.strip_prefix("pub const "));
+    let names: Vec<_> = names.filter_map(|line| line.split(':').next()).collect();
+    assert!(names.len() > 50, "the limits were found");
+    let used = |name: &str| {
+        product().any(|file| {
+            let count = words(&file.code, name).count();
+            count > usize::from(file.path == "src/limits.rs")
+        })
+    };
+    let idle = names.into_iter().filter(|name| !used(name)).map(str::to_owned);
+    nothing(idle.collect(), "limits that limit nothing");
+}
+
+/// Codes that stand in a closed list before anything gives them, with what will.
+const NOT_GIVEN_YET: &[(&str, &str)] = &[("ErrorCode::Denied", "an approval that was refused")];
+
+#[test]
+fn every_code_is_given_by_something() {
+    let lists = [("Rule", "src/envelope/refusal.rs"), ("ErrorCode", "src/system/errors.rs")];
+    let mut idle = Vec::new();
+    for (list, path) in lists {
+        let text = read(path);
+        let variants = text.lines().filter_map(|line| {
+            let (_, rest) = line.split_once(" Self::")?;
+            rest.split_once(" => ").map(|(variant, _)| format!("{list}::{variant}"))
+        });
+        for code in variants.collect::<BTreeSet<_>>() {
+            let given = product()
+                .any(|file| file.path != path && words(&file.code, &code).next().is_some());
+            if !given && NOT_GIVEN_YET.iter().all(|(listed, _)| *listed != code) {
+                idle.push(code);
+            }
+        }
+    }
+    nothing(idle, "codes that nothing ever gives");
+}
+
+#[test]
+fn nothing_refers_to_the_machine_it_was_written_on() {
+    let marks = [
+        concat!("/wo", "rk/"),
+        concat!("/ro", "ot/"),
+        concat!("/ho", "me/"),
+        concat!("/Us", "ers/"),
+        concat!("/tm", "p/"),
+        concat!("../sh", "ared"),
+    ];
+    let mut wrong = Vec::new();
+    for file in files() {
+        let excepted = MACHINE_PATHS.iter().any(|(path, _)| *path == file.path);
+        for (number, line) in file.text.lines().enumerate() {
+            if let Some(mark) = marks.iter().find(|mark| line.contains(**mark) && !excepted) {
+                wrong.push(format!("{}:{}: {mark}", file.path, number + 1));
+            }
+        }
+    }
+    nothing(wrong, "paths that exist on one machine");
+}
+
+#[test]
+fn every_address_is_one_that_readers_can_use() {
+    let is_allowed = |host: &str| {
+        let example =
+            EXAMPLE_HOSTS.iter().any(|name| host == *name || host.ends_with(&format!(".{name}")));
+        example || HOSTS.contains(&host)
+    };
+    let mut wrong = Vec::new();
+    for file in files().iter().filter(|file| !file.path.starts_with("tests/data/")) {
+        for scheme in ["http://", "https://"] {
+            for (at, _) in file.text.match_indices(scheme) {
+                let rest = &file.text[at + scheme.len()..];
+                let host: String = rest
+                    .chars()
+                    .take_while(|c| c.is_ascii_alphanumeric() || *c == '.' || *c == '-')
+                    .collect();
+                let host = host.trim_end_matches('.');
+                if host.contains('.') && !is_allowed(host) {
+                    wrong.push(format!("{}:{}: {host}", file.path, line_of(&file.text, at)));
+                }
+            }
+        }
+    }
+    nothing(wrong, "addresses not in HOSTS");
+}
+
+#[test]
+fn every_dependency_comes_from_crates_io_at_a_pinned_version() {
+    let lock = read("Cargo.lock");
+    let sources = lock.lines().filter(|line| line.starts_with("source = "));
+    let official = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
+    let wrong: BTreeSet<_> = sources.filter(|line| *line != official).collect();
+    nothing(wrong.into_iter().map(str::to_owned).collect(), "sources other than crates.io");
+}

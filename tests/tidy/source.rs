@@ -1,0 +1,195 @@
+//! Just enough of Rust's grammar to look at code without its comments, literals and test modules.
+
+/// The code with everything else blanked; every line stays where it was.
+pub fn code(text: &str) -> String {
+    without_test_modules(&without_text(text))
+}
+
+/// Blanks comments, strings and characters.
+fn without_text(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let length = if rest.starts_with(b"//") {
+            rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len())
+        } else if rest.starts_with(b"/*") {
+            block_comment(rest)
+        } else if is_word_start(bytes, at) && raw_string(rest).is_some() {
+            raw_string(rest).unwrap_or(1)
+        } else if rest[0] == b'"' {
+            string(rest)
+        } else if rest[0] == b'\'' {
+            character(rest)
+        } else {
+            0
+        };
+        if length == 0 {
+            out.push(rest[0]);
+            at += 1;
+        } else {
+            out.extend(rest[..length].iter().map(|b| if *b == b'\n' { b'\n' } else { b' ' }));
+            at += length;
+        }
+    }
+    String::from_utf8(out).expect("whole literals were blanked")
+}
+
+fn is_word_start(bytes: &[u8], at: usize) -> bool {
+    at == 0 || !is_word(bytes[at - 1])
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+fn block_comment(rest: &[u8]) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while at < rest.len() {
+        if rest[at..].starts_with(b"/*") {
+            depth += 1;
+            at += 2;
+        } else if rest[at..].starts_with(b"*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += 1;
+        }
+    }
+    rest.len()
+}
+
+/// `r"…"`, `r#"…"#`, with `b` or `c` before.
+fn raw_string(rest: &[u8]) -> Option<usize> {
+    let prefix = rest.iter().take_while(|b| matches!(b, b'b' | b'c' | b'r')).count();
+    let hashes = rest[prefix..].iter().take_while(|b| **b == b'#').count();
+    let is_raw = prefix > 0 && rest[prefix - 1] == b'r' && rest.get(prefix + hashes) == Some(&b'"');
+    if !is_raw {
+        return None;
+    }
+    let close = [b"\"".as_slice(), &b"#".repeat(hashes)].concat();
+    let start = prefix + hashes + 1;
+    let end = rest[start..].windows(close.len()).position(|window| window == close);
+    Some(end.map_or(rest.len(), |end| start + end + close.len()))
+}
+
+fn string(rest: &[u8]) -> usize {
+    let mut at = 1;
+    while at < rest.len() {
+        match rest[at] {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+/// A character, or nothing for a lifetime.
+fn character(rest: &[u8]) -> usize {
+    let text = std::str::from_utf8(rest).unwrap_or_default();
+    let mut chars = text.char_indices().skip(1);
+    match chars.next() {
+        Some((_, '\\')) => {
+            // Past the escaped character, which may itself be a quote.
+            let close = text[3..].find('\'');
+            close.map_or(0, |close| 3 + close + 1)
+        }
+        Some(_) => match chars.next() {
+            Some((at, '\'')) => at + 1,
+            _ => 0,
+        },
+        None => 0,
+    }
+}
+
+/// Blanks what stands under `#[cfg(test)]`.
+fn without_test_modules(code: &str) -> String {
+    let mut out = code.to_owned();
+    while let Some(start) = out.find("#[cfg(test)]") {
+        let body = out[start..].find(['{', ';']).map_or(out.len(), |at| start + at);
+        let end = if out[body..].starts_with('{') { closing(&out, body) } else { body + 1 };
+        let end = end.min(out.len());
+        let blank: String =
+            out[start..end].chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect();
+        out.replace_range(start..end, &blank);
+    }
+    out
+}
+
+/// Past the brace that closes the one at `open`.
+pub fn closing(code: &str, open: usize) -> usize {
+    let mut depth = 0;
+    for (at, byte) in code.bytes().enumerate().skip(open) {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1;
+        }
+    }
+    code.len()
+}
+
+pub fn line_of(text: &str, offset: usize) -> usize {
+    text[..offset].bytes().filter(|b| *b == b'\n').count() + 1
+}
+
+/// One function with a body.
+pub struct Function<'a> {
+    pub name: &'a str,
+    pub line: usize,
+    pub lines: usize,
+    /// From `fn` to the closing brace.
+    pub start: usize,
+    pub end: usize,
+}
+
+/// Every function of blanked code.
+pub fn functions(code: &str) -> Vec<Function<'_>> {
+    let mut found = Vec::new();
+    for start in words(code, "fn") {
+        let rest = &code[start + 2..];
+        let name = rest.trim_start();
+        let name = &name[..name.bytes().take_while(|b| is_word(*b)).count()];
+        let Some(open) = rest.find(['{', ';']).map(|at| start + 2 + at) else { continue };
+        if name.is_empty() || code[open..].starts_with(';') {
+            continue;
+        }
+        let end = closing(code, open);
+        let (line, lines) = (line_of(code, start), line_of(code, end) - line_of(code, start) + 1);
+        found.push(Function { name, line, lines, start, end });
+    }
+    found
+}
+
+/// Where a whole word stands.
+pub fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let bytes = code.as_bytes();
+    code.match_indices(word).map(|(at, _)| at).filter(move |at| {
+        let after = at + word.len();
+        is_word_start(bytes, *at) && bytes.get(after).is_none_or(|b| !is_word(*b))
+    })
+}
+
+#[test]
+fn comments_literals_and_test_modules_are_blanked() {
+    let text = "a /* x /* y */ z */ b // c\n\"d\\\"e\" 'f' '\\'' &'g r#\"h\"i\"# j\n#[cfg(test)]\nmod t { k }\nl";
+    let code = code(text);
+    let left: Vec<_> = code.split_whitespace().collect();
+    assert_eq!(left, ["a", "b", "&'g", "j", "l"]);
+    assert_eq!(code.lines().count(), text.lines().count());
+}
+
+#[test]
+fn functions_are_measured_from_their_name_to_their_closing_brace() {
+    let found = functions("fn a();\nfn b() {\n  { }\n}\n");
+    let found: Vec<_> = found.iter().map(|f| (f.name, f.line, f.lines)).collect();
+    assert_eq!(found, [("b", 2, 3)]);
+}
