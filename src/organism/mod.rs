@@ -39,6 +39,12 @@ pub enum Error {
     Builtin { detail: String },
     #[error("the organism has stopped; its log says why")]
     Stopped,
+    /// It went away in the middle of an answer.
+    #[error(
+        "the running organism ended before everything was said; what it had accepted goes on at \
+         its next start: send again with the same --key, or read the thread"
+    )]
+    Lost,
     /// What a running organism answered over its socket was not understood.
     #[error("the running organism answered something else than expected: {detail}")]
     Control { detail: String },
@@ -53,6 +59,9 @@ impl Error {
 
 /// Makes the host of a native listener, which reports to the given sink.
 pub type Native = Box<dyn FnOnce(Arc<dyn Sink>, &runtime::Handle) -> Arc<dyn Host> + Send>;
+
+/// A listener's name and what runs it.
+type Hosted = (ListenerName, Arc<dyn Host>);
 
 /// A running organism.
 pub struct Organism {
@@ -81,7 +90,6 @@ impl Organism {
         let mut core = Core::new(contracts.clone(), config.limits, config.digest);
         let journal = open_journal(&config, &mut core)?;
         let gate = Gate::new(contracts, config.schemas.clone());
-
         let mut pump = Pump::new(core, journal, gate);
         let hosts = hosts(&config, &pump.sink(), natives, &runtime)?;
         for (listener, host) in &hosts {
@@ -124,6 +132,18 @@ impl Organism {
         if let Some(control) = self.control.take() {
             control.close();
         }
+        self.drain(reason).await
+    }
+
+    /// As [`Organism::stop`], once everybody who is connected has been told what they wait for.
+    pub async fn stop_when_served(mut self, reason: &str) -> Result<(), Error> {
+        if let Some(control) = self.control.take() {
+            control.close().all().await;
+        }
+        self.drain(reason).await
+    }
+
+    async fn drain(self, reason: &str) -> Result<(), Error> {
         let drained = self.handle.drain(reason);
         let in_time = tokio::time::timeout(limits::DRAIN_TIMEOUT, drained).await;
         if in_time.is_err() {
@@ -144,6 +164,12 @@ impl Organism {
             Ok(Err(_)) | Err(_) => Err(Error::Stopped),
         }
     }
+}
+
+/// The gate of a config by itself, for whoever wants verdicts and nothing else.
+pub fn gate(config: Config) -> Result<Gate, Error> {
+    let config = with_core_words(config)?;
+    Ok(Gate::new(Arc::new(config.contracts), config.schemas))
 }
 
 /// Schemas of the words every organism knows.
@@ -172,8 +198,8 @@ fn hosts(
     sink: &Arc<PumpSink>,
     mut natives: HashMap<ListenerName, Native>,
     runtime: &runtime::Handle,
-) -> Result<Vec<(ListenerName, Arc<dyn Host>)>, Error> {
-    let mut hosts: Vec<(ListenerName, Arc<dyn Host>)> = Vec::new();
+) -> Result<Vec<Hosted>, Error> {
+    let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.processes {
         let sink: Arc<dyn Sink> = sink.clone();
         let host = match natives.remove(&spec.name) {
