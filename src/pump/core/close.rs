@@ -35,6 +35,10 @@ impl CallResult {
         Self { how: Closing::Completed, unheard: Disposition::Late, payloads }
     }
 
+    fn has_reply(&self) -> bool {
+        self.payloads.iter().any(|(kind, ..)| *kind == Kind::Reply)
+    }
+
     const fn status(&self) -> ThreadStatus {
         match self.how {
             Closing::Completed => ThreadStatus::Completed,
@@ -280,6 +284,9 @@ impl Core {
             }
             Opener::Call { name, call, thread } => {
                 self.record_result(step, closed, name, result);
+                if self.settle_away(step, closed, *call, result) {
+                    return;
+                }
                 let answer = Answer::ThreadResult {
                     thread: closed.thread.clone(),
                     status: result.status(),
@@ -372,7 +379,7 @@ impl Core {
         result: &CallResult,
     ) {
         let Some((group, Gather::First)) = closed.opening.group else { return };
-        if !result.payloads.iter().any(|(kind, ..)| *kind == Kind::Reply) {
+        if !result.has_reply() {
             return;
         }
         let Some(open) = self.state.call(opener) else { return };
@@ -384,6 +391,31 @@ impl Core {
             self.drop_call(step, leg);
         }
         self.drop_faults(step, opener, closed);
+    }
+
+    /// `first` in another thread: a reply cancels the other legs; while one of them may still
+    /// reply, a fault is kept back. Says whether it is.
+    fn settle_away(
+        &mut self,
+        step: &mut Step,
+        closed: &Closed,
+        opener: CallId,
+        result: &CallResult,
+    ) -> bool {
+        let Some((group, Gather::First)) = closed.opening.group else { return false };
+        let Some(open) = self.state.call(opener) else { return false };
+        let is_leg = |id: &CallId| {
+            let leg = self.state.call(*id).filter(|leg| leg.id != closed.id);
+            leg.and_then(|leg| leg.opening.group).is_some_and(|(of, _)| of == group)
+        };
+        let others: Vec<_> = open.away.iter().copied().filter(is_leg).collect();
+        if !result.has_reply() {
+            return !others.is_empty();
+        }
+        for leg in others {
+            self.drop_call(step, leg);
+        }
+        false
     }
 
     /// Faults of other legs of the group stand at the same action as the reply that won.

@@ -19,7 +19,7 @@ pub(super) struct Desk {
     attempts: HashMap<CallId, u32>,
     waiting: HashSet<CallId>,
     /// Listeners that may have something to take since the last dispatch.
-    stirred: Vec<ListenerName>,
+    stirred: VecDeque<ListenerName>,
 }
 
 /// A delivery that a listener works on.
@@ -131,12 +131,12 @@ impl Desk {
 
     fn stir(&mut self, listener: &ListenerName) {
         if !self.stirred.contains(listener) {
-            self.stirred.push(listener.clone());
+            self.stirred.push_back(listener.clone());
         }
     }
 
     pub fn stirred(&mut self) -> Option<ListenerName> {
-        self.stirred.pop()
+        self.stirred.pop_front()
     }
 
     /// Takes the next call for a listener that has room, threads in turn.

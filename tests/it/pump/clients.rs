@@ -1,1 +1,149 @@
-//! clients
+//! Clients: keys, suggested ids, conversations, and other people's threads.
+
+use expect_test::expect;
+use organism::pump::core::{Receipt, Target};
+
+use super::world::{World, agent, client, fresh, listener, word};
+
+fn world() -> World {
+    World::new(vec![
+        client("desk", &["thinker", "finder"]),
+        client("shop", &["thinker"]),
+        agent("thinker", &["plan"], &["answer"], &["finder"]),
+        listener("finder", &["look"], &["found"], &[]),
+    ])
+}
+
+fn fresh_root() -> Target {
+    Target::New { suggested: None }
+}
+
+fn suggested(id: &str) -> Target {
+    Target::New { suggested: Some(id.to_owned()) }
+}
+
+fn rule(receipt: &Receipt) -> String {
+    match receipt {
+        Receipt::Refused { refusal, .. } => refusal.rule.to_string(),
+        Receipt::NoThread { .. } => "no thread".to_owned(),
+        Receipt::Accepted { again, .. } => format!("accepted {again}"),
+    }
+}
+
+#[test]
+fn the_same_key_again_gets_the_recorded_answer_also_after_a_restart() {
+    let mut world = world();
+    let first = world.submit_to("desk", fresh_root(), Some("k"), &word("look", "q"));
+    let Receipt::Accepted { thread, calls, again: false } = first else { panic!("{first:?}") };
+    for _ in 0..2 {
+        let records = world.records.len();
+        let second = world.submit_to("desk", fresh_root(), Some("k"), &word("look", "q"));
+        let Receipt::Accepted { thread: same, calls: same_calls, again: true } = second else {
+            panic!("{second:?}")
+        };
+        assert_eq!((&same, &same_calls), (&thread, &calls));
+        assert_eq!(world.records.len(), records, "nothing new is recorded");
+        world.restart();
+    }
+    assert_eq!(world.deliveries.len(), 1, "handed over once in this run");
+}
+
+#[test]
+fn a_key_used_for_another_payload_is_refused_on_record() {
+    let mut world = world();
+    world.submit_to("desk", fresh_root(), Some("k"), &word("look", "q"));
+    let other = world.submit_to("desk", fresh_root(), Some("k"), &word("look", "other"));
+    assert_eq!(rule(&other), "key-reused");
+    world.restart();
+    let other = world.submit_to("desk", fresh_root(), Some("k"), &word("look", "other"));
+    assert_eq!(rule(&other), "key-reused");
+    assert_eq!(world.refusals(), ["desk key-reused", "desk key-reused"]);
+    let theirs = world.submit_to("shop", fresh_root(), Some("k"), &word("plan", "p"));
+    assert_eq!(rule(&theirs), "accepted false", "a key is its client's own");
+}
+
+#[test]
+fn a_suggested_root_is_taken_as_it_is_or_refused_visibly() {
+    let long = format!("sess-{}", "x".repeat(60));
+    let cases = [
+        ("sess-abcdefgh", "accepted false"),
+        ("sess-abcdefgh", "bad-label"),
+        ("sess-organism", "bad-label"),
+        ("sess-short", "bad-label"),
+        ("sess-ABCDEFGH", "bad-label"),
+        ("sess-abcdefgh.child", "bad-label"),
+        ("abcdefgh", "bad-label"),
+        ("", "bad-label"),
+        (&long, "bad-label"),
+    ];
+    let mut world = world();
+    for (id, expected) in cases {
+        let receipt = world.submit_to("desk", suggested(id), None, &word("look", "q"));
+        assert_eq!(rule(&receipt), expected, "{id}");
+    }
+    assert_eq!(world.refusals().len(), cases.len() - 1);
+}
+
+#[test]
+fn a_completed_thread_goes_on_with_its_history() {
+    let mut world = world();
+    let (thread, first) = world.open("desk", &word("plan", "one"));
+    world.play("thinker", &[word("answer", "1")]);
+    let second = world.say("desk", &thread, &word("plan", "two"));
+    let woken = world.play("thinker", &[word("answer", "2")]);
+    assert_eq!((woken.call, fresh(&woken)), (second, vec!["plan(two)".to_owned()]));
+    assert_eq!(world.result(first), "completed: answer(1)");
+    assert_eq!(world.result(second), "completed: answer(2)");
+    expect![[r#"
+        1 call desk>thinker plan(one) [handled]
+        2 reply thinker>desk answer(1) [recorded]
+        3 call desk>thinker plan(two) [handled]
+        4 reply thinker>desk answer(2) [recorded]
+    "#]]
+    .assert_eq(&world.transcript(&thread));
+}
+
+/// A conversation may go on the day after: its time counts while it is at work.
+#[test]
+fn an_idle_thread_does_not_use_up_its_time() {
+    let mut world = world();
+    let (thread, _) = world.open("desk", &word("plan", "one"));
+    world.play("thinker", &[word("answer", "1")]);
+    world.pass(std::time::Duration::from_secs(3 * 24 * 3600));
+    let second = world.say("desk", &thread, &word("plan", "two"));
+    world.play("thinker", &[word("answer", "2")]);
+    assert_eq!(world.result(second), "completed: answer(2)");
+}
+
+#[test]
+fn another_clients_thread_reads_like_an_unknown_one() {
+    let mut world = world();
+    let (foreign, _) = world.open("shop", &word("plan", "secret"));
+    let ids = [foreign.as_str(), "sess-nothere1", "sess-organism", "", "nonsense"];
+    for (count, id) in ids.iter().enumerate() {
+        let target = Target::Thread { id: (*id).to_owned() };
+        let receipt = world.submit_to("desk", target, None, &word("look", "q"));
+        let Receipt::NoThread { answer } = receipt else { panic!("{id}: {receipt:?}") };
+        let expected = format!(
+            "<system-thread-error xmlns=\"https://xml-pipeline.org/ns/core/v1\" unknown_id=\"{id}\" \
+             code=\"unknown_thread\" \
+             message=\"Unknown thread; emit &lt;spawn-thread/&gt; to create.\"/>"
+        );
+        assert_eq!(answer, expected);
+        assert_eq!(world.refusals().len(), count + 1);
+    }
+    assert_eq!(world.records.last().unwrap().tree.as_str(), "sess-organism");
+    assert!(!world.transcript(&foreign).contains("refused"), "foreign records stay clean");
+}
+
+#[test]
+fn what_the_gate_refuses_is_recorded_under_its_client() {
+    let mut world = world();
+    let texts = ["<look", "", &word("plan", "p").replace("plan", "vote"), &word("found", "x")];
+    for text in texts {
+        world.submit_to("shop", fresh_root(), None, text);
+    }
+    let expected = ["not-well-formed", "not-one-root", "not-in-vocabulary", "not-in-vocabulary"];
+    assert_eq!(world.refusals(), expected.map(|rule| format!("shop {rule}")));
+    assert!(world.records.iter().all(|record| record.tree.as_str() == "sess-organism"));
+}

@@ -1,1 +1,77 @@
-//! context
+//! `clear-context`: what is kept, and how it is counted.
+
+use organism::thread::Fact;
+
+use super::world::{World, agent, client, core, fresh, listener, word};
+
+fn world() -> World {
+    let mut world = World::new(vec![
+        client("desk", &["thinker"]),
+        agent("thinker", &["plan"], &["answer"], &["finder"]),
+        listener("finder", &["look"], &["found"], &[]),
+    ]);
+    world.open("desk", &word("plan", "p"));
+    world
+}
+
+fn clear(keep: u32) -> String {
+    core("clear-context", &format!("keep=\"{keep}\""), "")
+}
+
+/// Two rounds: the request, turn, result, turn, result are five items before the third turn.
+fn after_two_rounds() -> World {
+    let mut world = world();
+    for _ in 0..2 {
+        world.turn("thinker", 1, &[word("look", "q")]);
+        world.play("finder", &[word("found", "f")]);
+    }
+    world
+}
+
+/// O6: the smaller of asked and present, without the request and the confirmation.
+#[test]
+fn what_is_kept_is_the_smaller_of_asked_and_present() {
+    for (keep, kept) in [(1, 1), (4, 4), (5, 5), (6, 5), (4_000_000_000, 5)] {
+        let mut world = after_two_rounds();
+        world.turn("thinker", 1, &[clear(keep)]);
+        let woken = world.delivery("thinker");
+        assert_eq!(fresh(&woken), [format!("context-cleared {kept}")], "asked for {keep}");
+    }
+}
+
+#[test]
+fn a_second_clearing_counts_what_the_first_one_left() {
+    let mut world = after_two_rounds();
+    world.turn("thinker", 1, &[clear(2)]);
+    world.turn("thinker", 1, &[clear(100)]);
+    // The two that were kept, the turn that asked, and the confirmation.
+    assert_eq!(fresh(&world.delivery("thinker")), ["context-cleared 4"]);
+}
+
+/// The window is moved to just before the turn that asked for it.
+#[test]
+fn the_turn_that_asks_is_not_among_what_it_keeps() {
+    let mut world = after_two_rounds();
+    world.turn("thinker", 1, &[clear(1)]);
+    let facts = || world.records.iter().flat_map(|record| &record.facts);
+    let turns = facts().filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } if &*message.name.local == "model-turn" => Some(message.seq),
+        _ => None,
+    });
+    let before = facts().find_map(|fact| match fact {
+        Fact::Window { before, .. } => Some(*before),
+        _ => None,
+    });
+    assert_eq!(turns.last(), before);
+}
+
+#[test]
+fn keeping_nothing_is_refused_by_the_gate() {
+    let mut world = world();
+    world.play(
+        "thinker",
+        &[clear(0), core("clear-context", "", ""), core("clear-context", "keep=\"-1\"", "")],
+    );
+    let woken = fresh(&world.delivery("thinker"));
+    assert_eq!(woken, ["huh schema-invalid", "huh schema-invalid", "huh schema-invalid"]);
+}

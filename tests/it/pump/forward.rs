@@ -1,1 +1,119 @@
-//! forward
+//! `forward`: the result of a call becomes the caller's own, without waking it.
+
+use expect_test::expect;
+use organism::contract::{Contract, Gather};
+use organism::envelope::Failure;
+
+use super::world::{World, client, listener, word};
+
+fn forwarder(who: &str, word: &str, peer: &str) -> Contract {
+    let mut contract = listener(who, &[word], &["count", "look", "ask"], &[peer]);
+    contract.replies.retain(|name| &*name.local != word);
+    contract.forward = true;
+    contract
+}
+
+/// Three hand on what they are given: `secret` to `look` to `ask` to `count`.
+fn chain() -> World {
+    World::new(vec![
+        client("desk", &["first"]),
+        forwarder("first", "secret", "second"),
+        forwarder("second", "look", "third"),
+        forwarder("third", "ask", "last"),
+        listener("last", &["count"], &["counted"], &[]),
+    ])
+}
+
+fn run_to_last(world: &mut World) {
+    world.play("first", &[word("look", "1")]);
+    world.play("second", &[word("ask", "2")]);
+    world.play("third", &[word("count", "3")]);
+}
+
+#[test]
+fn a_chain_of_three_gives_the_last_result_without_waking_anybody() {
+    let mut world = chain();
+    let (thread, call) = world.open("desk", &word("secret", "0"));
+    run_to_last(&mut world);
+    world.play("last", &[word("counted", "42")]);
+    assert!(world.deliveries.is_empty(), "nobody is woken");
+    assert_eq!(world.result(call), "completed: counted(42)");
+    expect![[r#"
+        1 call desk>first secret(0) [handled]
+        2 call first>second look(1) [handled]
+        3 call second>third ask(2) [handled]
+        4 call third>last count(3) [handled]
+        5 reply last>third counted(42) [handled]
+        6 reply third>second counted(42) [handled]
+        7 reply second>first counted(42) [handled]
+        8 reply first>desk counted(42) [recorded]
+    "#]]
+    .assert_eq(&world.transcript(&thread));
+}
+
+/// Law 4: a fault goes all the way up.
+#[test]
+fn a_fault_passes_through_a_chain() {
+    let mut world = chain();
+    let (_, call) = world.open("desk", &word("secret", "0"));
+    run_to_last(&mut world);
+    let last = world.delivery("last");
+    world.fail(&last, Failure::Garbage { detail: "?".to_owned() });
+    assert!(world.deliveries.is_empty());
+    assert_eq!(world.result(call), "failed: system-error listener-failed");
+}
+
+/// A reply closes the call; what is still open beneath is cancelled, and answers late.
+#[test]
+fn a_forwarded_result_cancels_the_calls_beside_it() {
+    let mut first = forwarder("first", "secret", "ann");
+    first.peers.push(super::world::name("bob"));
+    let mut world = World::new(vec![
+        client("desk", &["first"]),
+        first,
+        listener("ann", &["count"], &["counted"], &[]),
+        listener("bob", &["vote"], &["ballot"], &[]),
+    ]);
+    let (thread, call) = world.open("desk", &word("secret", "0"));
+    world.play("first", &[word("vote", "?"), word("count", "1")]);
+    let bob = world.delivery_for("bob");
+    world.play("ann", &[word("counted", "1")]);
+    assert_eq!(world.result(call), "completed: counted(1)");
+    assert_eq!(world.withdrawn, [bob.call]);
+    world.answer(&bob, &[word("ballot", "b")]);
+    expect![[r#"
+        1 call desk>first secret(0) [handled]
+        2 call first>bob vote(?) [cancelled]
+        3 call first>ann count(1) [handled]
+        4 reply ann>first counted(1) [handled]
+        5 reply first>desk counted(1) [recorded]
+        6 reply bob>first ballot(b) [late]
+    "#]]
+    .assert_eq(&world.transcript(&thread));
+}
+
+#[test]
+fn a_call_forwarded_to_a_group_gives_all_its_parts_at_once() {
+    for (gather, expected) in [
+        (Gather::All, "completed: system-error listener-failed ann, counted(b)"),
+        (Gather::First, "completed: counted(b)"),
+    ] {
+        let mut first = forwarder("first", "secret", "ann");
+        first.peers.push(super::world::name("bob"));
+        first.gather = gather;
+        let mut world = World::new(vec![
+            client("desk", &["first"]),
+            first,
+            listener("ann", &["count"], &["counted"], &[]),
+            listener("bob", &["count"], &["counted"], &[]),
+        ]);
+        let (_, call) = world.open("desk", &word("secret", "0"));
+        world.play("first", &[word("count", "1")]);
+        let (ann, bob) = (world.delivery("ann"), world.delivery("bob"));
+        world.fail(&ann, Failure::Refused { detail: "no".to_owned() });
+        assert_eq!(world.result(call), "none", "the other leg may still reply");
+        world.answer(&bob, &[word("counted", "b")]);
+        assert_eq!(world.result(call), expected);
+        assert!(world.core.state().calls.is_empty());
+    }
+}

@@ -1,1 +1,154 @@
-//! groups
+//! Groups: one payload name that several peers accept is one call with legs.
+
+use expect_test::expect;
+use organism::contract::{Contract, Gather};
+use organism::envelope::Failure;
+
+use super::world::{World, agent, client, core, fresh, listener, name, word};
+
+fn contracts(gather: Gather) -> Vec<Contract> {
+    let mut thinker = agent("thinker", &["plan"], &["answer"], &["ann", "bob", "cid"]);
+    thinker.gather = gather;
+    vec![
+        client("desk", &["thinker"]),
+        thinker,
+        listener("ann", &["vote"], &["ballot"], &[]),
+        listener("bob", &["vote"], &["ballot"], &[]),
+        listener("cid", &["vote"], &["ballot"], &[]),
+    ]
+}
+
+fn asked(gather: Gather) -> World {
+    let mut world = World::new(contracts(gather));
+    world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("vote", "?")]);
+    world
+}
+
+fn no() -> Failure {
+    Failure::Refused { detail: "no".to_owned() }
+}
+
+#[test]
+fn all_gives_every_reply_and_fault_with_its_sender_in_config_order() {
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    for order in orders {
+        let mut world = asked(Gather::All);
+        let legs = ["ann", "bob", "cid"].map(|who| world.delivery(who));
+        for at in order {
+            assert!(world.deliveries.is_empty(), "woken when all legs are there");
+            match at {
+                1 => world.fail(&legs[at], no()),
+                _ => world.answer(&legs[at], &[word("ballot", &at.to_string())]),
+            }
+        }
+        let woken = world.delivery("thinker");
+        let expected = ["ballot(0)", "system-error listener-failed bob", "ballot(2)"];
+        assert_eq!(fresh(&woken), expected, "{order:?}");
+        let senders: Vec<_> = woken.messages[1..].iter().map(|m| m.from.to_string()).collect();
+        assert_eq!(senders, ["ann", "core", "cid"]);
+    }
+}
+
+#[test]
+fn a_leg_with_nothing_to_say_is_named_in_its_acknowledgement() {
+    let mut world = asked(Gather::All);
+    world.play("ann", &[]);
+    world.play("bob", &[word("ballot", "b")]);
+    world.play("cid", &[]);
+    assert_eq!(fresh(&world.delivery("thinker")), ["ack ann", "ballot(b)", "ack cid"]);
+}
+
+#[test]
+fn first_gives_the_first_reply_and_cancels_the_rest() {
+    let mut world = asked(Gather::First);
+    let [ann, bob, cid] = ["ann", "bob", "cid"].map(|who| world.delivery(who));
+    world.fail(&ann, no());
+    world.answer(&bob, &[]);
+    assert!(world.deliveries.is_empty(), "neither a fault nor an acknowledgement is a reply");
+    world.answer(&cid, &[word("ballot", "c")]);
+    let woken = world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(fresh(&woken), ["ballot(c)"]);
+    expect![[r#"
+        1 call desk>thinker plan(p) [handled]
+        2 call thinker>ann vote(?) [failed]
+        3 call thinker>bob vote(?) [handled]
+        4 call thinker>cid vote(?) [handled]
+        5 system core>thinker system-error listener-failed ann [cancelled]
+        6 system core>thinker ack bob [cancelled]
+        7 reply cid>thinker ballot(c) [handled]
+        8 reply thinker>desk answer(a) [recorded]
+    "#]]
+    .assert_eq(&world.transcript(&woken.thread));
+}
+
+#[test]
+fn first_withdraws_the_legs_that_are_still_at_work_and_their_answers_are_late() {
+    let mut world = asked(Gather::First);
+    let [ann, bob, cid] = ["ann", "bob", "cid"].map(|who| world.delivery(who));
+    world.answer(&bob, &[word("ballot", "b")]);
+    assert_eq!(world.withdrawn, [ann.call, cid.call]);
+    assert_eq!(fresh(&world.delivery("thinker")), ["ballot(b)"]);
+    world.answer(&ann, &[word("ballot", "a")]);
+    world.fail(&cid, no());
+    expect![[r#"
+        1 call desk>thinker plan(p) [handled]
+        2 call thinker>ann vote(?) [cancelled]
+        3 call thinker>bob vote(?) [handled]
+        4 call thinker>cid vote(?) [cancelled]
+        5 reply bob>thinker ballot(b) [in flight]
+        6 reply ann>thinker ballot(a) [late]
+    "#]]
+    .assert_eq(&world.transcript(&bob.thread));
+}
+
+#[test]
+fn first_gives_the_faults_only_when_every_leg_failed() {
+    let mut world = asked(Gather::First);
+    let legs = ["ann", "bob", "cid"].map(|who| world.delivery(who));
+    for leg in legs.iter().rev() {
+        assert!(world.deliveries.is_empty());
+        world.fail(leg, no());
+    }
+    let expected = ["ann", "bob", "cid"].map(|who| format!("system-error listener-failed {who}"));
+    assert_eq!(fresh(&world.delivery("thinker")), expected);
+}
+
+#[test]
+fn a_group_stands_in_call_order_among_other_calls() {
+    let mut contracts = contracts(Gather::All);
+    contracts[1].peers.push(name("counter"));
+    contracts.push(listener("counter", &["count"], &["counted"], &[]));
+    let mut world = World::new(contracts);
+    world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("count", "1"), word("vote", "?"), word("count", "3")]);
+    let one = world.delivery_for("counter");
+    for who in ["cid", "bob", "ann"] {
+        let leg = world.delivery_for(who);
+        world.answer(&leg, &[word("ballot", who)]);
+    }
+    let three = world.delivery_for("counter");
+    world.answer(&three, &[word("counted", "3")]);
+    world.answer(&one, &[word("counted", "1")]);
+    let expected = ["counted(1)", "ballot(ann)", "ballot(bob)", "ballot(cid)", "counted(3)"];
+    assert_eq!(fresh(&world.delivery("thinker")), expected);
+}
+
+/// A reply of one spawned leg must not touch what else is on its way to the spawner.
+#[test]
+fn a_group_in_a_spawned_thread_leaves_timers_and_other_threads_alone() {
+    let mut world = World::new(contracts(Gather::First));
+    world.open("desk", &word("plan", "p"));
+    let spawn = format!("<initial-payload>{}</initial-payload>", word("vote", "?"));
+    let timer = core("set-timer", "after=\"PT1S\"", "");
+    let wait = core("wait", "for=\"all\"", "");
+    world.play("thinker", &[timer, core("spawn-thread", "", &spawn), wait]);
+    let [ann, bob, cid] = ["ann", "bob", "cid"].map(|who| world.delivery(who));
+    world.pass(std::time::Duration::from_secs(2));
+    world.fail(&ann, no());
+    world.answer(&bob, &[word("ballot", "b")]);
+    assert_eq!(world.withdrawn, [cid.call]);
+    let woken = world.delivery("thinker");
+    let news: Vec<_> = fresh(&woken).into_iter().skip(3).collect();
+    assert_eq!(news, ["timer-fired", "thread-result completed"]);
+}

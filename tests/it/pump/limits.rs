@@ -1,1 +1,226 @@
-//! limits
+//! Everything is bounded: budgets of a tree, its shape, and how much may wait.
+
+use std::time::Duration;
+
+use expect_test::expect;
+use organism::contract::{Contract, TreeLimits};
+use organism::pump::core::{Receipt, Target};
+
+use super::world::{World, agent, client, core, fresh, listener, word};
+
+fn contracts() -> Vec<Contract> {
+    vec![
+        client("desk", &["thinker", "finder"]),
+        agent("thinker", &["plan"], &["answer"], &["finder", "writer"]),
+        agent("writer", &["ask"], &["report"], &["thinker", "finder"]),
+        listener("finder", &["look"], &["found"], &["counter"]),
+        listener("counter", &["count"], &["counted"], &[]),
+    ]
+}
+
+fn limited(limits: TreeLimits) -> World {
+    World::with_limits(contracts(), limits)
+}
+
+fn spawn(inner: &str) -> String {
+    core("spawn-thread", "", &format!("<initial-payload>{inner}</initial-payload>"))
+}
+
+/// O11: a spent tree takes no more messages, and says so to whoever wanted to add one.
+#[test]
+fn spent_messages_are_told_to_agents_and_end_the_calls_of_others() {
+    let mut world = limited(TreeLimits { messages: 4, ..Default::default() });
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("look", "1")]);
+    world.play("finder", &[word("count", "n")]);
+    let counter = world.delivery("counter");
+    world.answer(&counter, &[word("counted", "n")]);
+    world.play("finder", &[word("count", "more")]);
+    let woken =
+        world.play("thinker", &[word("look", "2"), word("plan", "3"), spawn(&word("ask", "4"))]);
+    assert_eq!(fresh(&woken), ["system-error budget-spent"]);
+    let woken = world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(fresh(&woken), ["system-error budget-spent"; 3]);
+    assert_eq!(world.result(call), "completed: answer(a)", "a result always gets through");
+    let target = Target::Thread { id: thread.to_string() };
+    let receipt = world.submit_to("desk", target, None, &word("plan", "more"));
+    assert!(matches!(receipt, Receipt::Refused { .. }));
+    assert_eq!(world.refusals().last().unwrap(), "desk budget-spent");
+    expect![[r#"
+        1 call desk>thinker plan(p) [handled]
+        2 call thinker>finder look(1) [handled]
+        3 call finder>counter count(n) [handled]
+        4 reply counter>finder counted(n) [handled]
+        - refused finder budget-spent
+        5 system core>thinker system-error budget-spent [handled]
+        - refused thinker budget-spent
+        6 system core>thinker system-error budget-spent [handled]
+        - refused thinker budget-spent
+        7 system core>thinker system-error budget-spent [handled]
+        - refused thinker budget-spent
+        8 system core>thinker system-error budget-spent [handled]
+        9 reply thinker>desk answer(a) [recorded]
+        - refused desk budget-spent
+    "#]]
+    .assert_eq(&world.transcript(&thread));
+}
+
+/// O11: refused before it is made, and children spend their parent's.
+#[test]
+fn the_next_model_call_is_refused_before_it_is_made() {
+    for limits in [
+        TreeLimits { model_calls: 2, ..Default::default() },
+        TreeLimits { tokens: 20, ..Default::default() },
+    ] {
+        let mut world = limited(limits);
+        let (thread, call) = world.open("desk", &word("plan", "p"));
+        world.turn("thinker", 10, &[spawn(&word("ask", "w")), core("wait", "", "")]);
+        world.turn("writer", 10, &[word("report", "r")]);
+        assert!(world.deliveries.is_empty(), "the spawner gets no third turn");
+        assert_eq!(world.result(call), "failed: system-error budget-spent");
+        assert_eq!(world.core.state().tree(&thread).unwrap().usage.model_calls, 2);
+    }
+}
+
+#[test]
+fn model_calls_under_way_are_reserved() {
+    let mut world = limited(TreeLimits { model_calls: 3, ..Default::default() });
+    world.open("desk", &word("plan", "p"));
+    let spawns: Vec<_> = (0..5).map(|_| spawn(&word("ask", "w"))).collect();
+    world.turn("thinker", 1, &[spawns, vec![core("wait", "", "")]].concat());
+    assert_eq!(world.handed(), ["writer", "writer"], "two are left after the first");
+}
+
+#[test]
+fn time_spent_at_work_is_bounded() {
+    let mut world =
+        limited(TreeLimits { wall_time: Duration::from_secs(100), ..Default::default() });
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("look", "q")]);
+    world.pass(Duration::from_secs(50));
+    world.play("finder", &[word("count", "n")]);
+    world.pass(Duration::from_secs(51));
+    world.play("counter", &[word("counted", "n")]);
+    world.play("finder", &[word("found", "f")]);
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+}
+
+#[test]
+fn an_agent_is_warned_of_each_budget_once() {
+    let limits = TreeLimits { model_calls: 10, tokens: 200, ..Default::default() };
+    let mut world = limited(limits);
+    world.open("desk", &word("plan", "p"));
+    let mut warnings = Vec::new();
+    for _ in 0..9 {
+        let told = world.turn("thinker", 20, &[core("thinking", "", "")]);
+        warnings.push(fresh(&told));
+    }
+    warnings.push(fresh(&world.delivery("thinker")));
+    expect![[r#"
+        [["plan(p)"], [], [], [], [], [], [], [], ["budget-warning model-calls", "budget-warning tokens"], []]
+    "#]]
+    .assert_eq(&format!("{warnings:?}\n"));
+}
+
+#[test]
+fn a_tree_has_a_greatest_depth_width_and_size() {
+    let cases = [
+        TreeLimits { depth: 0, ..Default::default() },
+        TreeLimits { children: 0, ..Default::default() },
+        TreeLimits { threads: 1, ..Default::default() },
+    ];
+    for limits in cases {
+        let mut world = limited(limits);
+        let (thread, _) = world.open("desk", &word("plan", "p"));
+        world.play("thinker", &[spawn(&word("ask", "w"))]);
+        assert_eq!(fresh(&world.delivery("thinker")), ["system-error limit-reached"]);
+        assert!(world.deliveries.is_empty(), "nothing was routed");
+        assert_eq!(world.core.state().tree(&thread).unwrap().threads.len(), 1);
+    }
+    let mut world = limited(TreeLimits { depth: 1, children: 2, threads: 3, ..Default::default() });
+    world.open("desk", &word("plan", "p"));
+    let idle = core("spawn-thread", "", "");
+    world.play("thinker", &[idle.clone(), spawn(&word("plan", "deeper")), idle.clone()]);
+    let deeper = world.delivery("thinker");
+    world.answer(&deeper, &[idle]);
+    for woken in [world.delivery("thinker"), world.delivery("thinker")] {
+        assert_eq!(fresh(&woken).last().unwrap(), "system-error limit-reached");
+    }
+}
+
+/// Back-pressure is an answer, never a drop.
+#[test]
+fn a_full_backlog_is_told_to_callers_and_clients() {
+    let mut contracts = contracts();
+    contracts[3].concurrency = 1;
+    contracts[3].backlog = 1;
+    let mut world = World::new(contracts);
+    world.open("desk", &word("look", "runs"));
+    world.open("desk", &word("look", "waits"));
+    let target = Target::New { suggested: None };
+    let receipt = world.submit_to("desk", target, None, &word("look", "too much"));
+    let Receipt::Refused { refusal, retry_after } = receipt else { panic!("{receipt:?}") };
+    assert_eq!(refusal.rule.to_string(), "busy");
+    assert!(retry_after.is_some(), "with a hint when to try again");
+    world.open("desk", &word("plan", "p"));
+    let thinker = world.delivery_for("thinker");
+    world.answer(&thinker, &[word("look", "too much")]);
+    let thinker = world.delivery_for("thinker");
+    assert_eq!(fresh(&thinker), ["system-error busy"]);
+    world.play("finder", &[word("found", "1")]);
+    world.answer(&thinker, &[word("look", "now")]);
+    assert_eq!(world.refusals(), ["desk busy", "thinker busy"]);
+    assert_eq!(fresh(&world.delivery("finder")), ["look(waits)"]);
+}
+
+/// A cycle would wait for itself for ever.
+#[test]
+fn a_call_from_beneath_an_agents_own_call_is_refused_as_a_cycle() {
+    let mut world = World::new(contracts());
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("ask", "w")]);
+    let child = spawn(&word("plan", "elsewhere"));
+    world.play("writer", &[word("plan", "back"), child, core("wait", "", "")]);
+    let elsewhere = world.play("thinker", &[word("answer", "fine")]);
+    assert_ne!(elsewhere.thread, thread, "across threads it is no cycle");
+    let woken = world.play("writer", &[word("report", "r")]);
+    assert_eq!(fresh(&woken)[0], "system-error cycle");
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+    assert_eq!(world.refusals(), ["writer cycle"]);
+}
+
+/// Two calls from outside, whose agents then call each other: each would wait for the other.
+#[test]
+fn agents_that_would_wait_for_each_other_are_told_of_the_cycle() {
+    let mut contracts = contracts();
+    contracts[0] = client("desk", &["thinker", "writer"]);
+    let mut world = World::new(contracts);
+    let (thread, first) = world.open("desk", &word("plan", "p"));
+    let second = world.say("desk", &thread, &word("ask", "w"));
+    let (thinker, writer) = (world.delivery("thinker"), world.delivery("writer"));
+    world.answer(&thinker, &[word("ask", "for me")]);
+    world.answer(&writer, &[word("plan", "for me")]);
+    let woken = world.play("writer", &[word("report", "r")]);
+    assert_eq!(fresh(&woken), ["system-error cycle"]);
+    assert_eq!(world.result(second), "completed: report(r)");
+    world.play("writer", &[word("report", "for thinker")]);
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(first), "completed: answer(a)");
+}
+
+/// Deep nesting falls at once, without a deep stack.
+#[test]
+fn a_very_deep_chain_of_calls_is_cancelled_in_one_step() {
+    let mut world = World::new(vec![
+        client("desk", &["finder"]),
+        listener("finder", &["look"], &["found"], &["finder"]),
+    ]);
+    let (thread, call) = world.open("desk", &word("look", "0"));
+    for depth in 0..300 {
+        world.play("finder", &[word("look", &depth.to_string())]);
+    }
+    world.cancel(&thread);
+    assert_eq!(world.result(call), "cancelled: system-error cancelled");
+    assert_eq!(world.core.state().in_flight, 0);
+}

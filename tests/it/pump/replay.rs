@@ -1,1 +1,111 @@
-//! replay
+//! A journal's inputs alone, fed to a fresh pump, give the same outputs, ids included. Every
+//! scenario in these tests is replayed when it ends; here is what needs more than that.
+
+use organism::contract::TreeLimits;
+use organism::envelope::{Payload, Turn};
+use organism::pump::core::Target;
+use organism::pump::core::replay::event_of;
+use organism::thread::{Input, Record, Verdict};
+
+use super::world::{World, agent, client, core, listener, word};
+
+fn world() -> World {
+    World::with_limits(
+        vec![
+            client("desk", &["thinker", "finder"]),
+            agent("thinker", &["plan"], &["answer"], &["finder"]),
+            listener("finder", &["look"], &["found"], &[]),
+        ],
+        TreeLimits { messages: 14, ..Default::default() },
+    )
+}
+
+/// Every way in which the pump refuses what the gate has passed, in payloads of one text.
+fn refusing() -> World {
+    let mut world = world();
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    let delivery = world.delivery("thinker");
+    let send = core("send-to-thread", "thread_id=\"sess-nothere1\"", &word("look", "q"));
+    let spawn = core("spawn-thread", "suggested_sub_id=\"a b\"", "");
+    let turn = Turn { note: core("model-turn", "", "<x xmlns=\"\"/>"), ..Turn::default() };
+    let same = [send.clone(), spawn.clone(), word("look", "q"), "<look".to_owned(), send, spawn];
+    world.answer_turn(&delivery, &same, Some(turn));
+    world.answer(&delivery, &same);
+    for _ in 0..4 {
+        let Some(next) = world.deliveries.pop_front() else { break };
+        match next.listener.as_str() {
+            "finder" => world.answer(&next, &[word("found", "f"), word("found", "f")]),
+            _ => world.answer(&next, &[word("look", "1"), word("look", "1"), word("look", "1")]),
+        }
+    }
+    let target = || Target::Thread { id: thread.to_string() };
+    world.submit_to("desk", target(), None, &word("plan", "more"));
+    let long = word("look", &"x".repeat(50_000));
+    world.submit_to("desk", Target::Thread { id: "sess-nothere1".into() }, None, &long);
+    world.submit_to("desk", Target::Thread { id: "sess-nothere1".into() }, None, "<look");
+    world.submit_to("desk", Target::New { suggested: Some("x".into()) }, None, &long);
+    world
+}
+
+#[test]
+fn whatever_the_pump_refused_is_refused_again() {
+    let world = refusing();
+    let refusals = world.refusals();
+    for rule in ["unknown-thread", "bad-label", "stale-attempt", "budget-spent", "not-well-formed"]
+    {
+        assert!(refusals.iter().any(|refusal| refusal.ends_with(rule)), "{rule} in {refusals:?}");
+    }
+    world.check_replay();
+}
+
+/// Law 1: every payload of every input is either among the messages or among the refusals.
+#[test]
+fn every_payload_of_an_input_is_accepted_or_refused() {
+    let world = refusing();
+    let mut counted = 0;
+    for record in &world.records {
+        let verdicts = match &record.input {
+            Input::Submitted { verdict, .. } => std::slice::from_ref(verdict),
+            Input::Outcome { verdicts, .. } => verdicts.as_slice(),
+            _ => &[],
+        };
+        for verdict in verdicts {
+            counted += 1;
+            let json = serde_json::to_string(&record.facts).unwrap();
+            let (digest, word) = match verdict {
+                Verdict::Passed(digest) => (digest, "\"payload\":{\"digest\":\""),
+                Verdict::Refused(digest) => (digest, "\"digest\":\""),
+            };
+            assert!(json.contains(&format!("{word}{digest}")), "{verdict:?} in {json}");
+        }
+    }
+    assert!(counted > 20);
+}
+
+#[test]
+fn a_record_with_redacted_bytes_cannot_be_processed_again() {
+    let mut world = world();
+    world.open("desk", &word("look", "private"));
+    let mut record: Record = world.records.last().unwrap().clone();
+    assert!(event_of(&record, &world.gate).is_some());
+    for payload in record.payloads_mut() {
+        let blank = "\0".repeat(payload.len());
+        assert!(payload.restore(&blank));
+        assert_ne!(*payload, Payload::new(blank));
+    }
+    assert!(event_of(&record, &world.gate).is_none());
+}
+
+#[test]
+fn a_record_read_from_its_text_gives_the_same_event_once_its_bytes_are_back() {
+    let mut world = world();
+    world.open("desk", &word("look", "q"));
+    let record = world.records.last().unwrap();
+    let text = serde_json::to_string(record).unwrap();
+    let mut read: Record = serde_json::from_str(&text).unwrap();
+    for (read, was) in read.payloads_mut().zip(record.payloads()) {
+        assert!(read.restore(was.as_str()));
+    }
+    let events = [record, &read].map(|record| format!("{:?}", event_of(record, &world.gate)));
+    assert_eq!(events[0], events[1]);
+}

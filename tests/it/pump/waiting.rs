@@ -1,1 +1,160 @@
-//! waiting
+//! `wait`: what ends it, and what does not.
+
+use std::time::Duration;
+
+use expect_test::expect;
+
+use super::world::{World, agent, client, core, fresh, listener, word};
+
+fn world() -> World {
+    let mut world = World::new(vec![
+        client("desk", &["thinker"]),
+        agent("thinker", &["plan"], &["answer"], &["finder", "writer"]),
+        agent("writer", &["ask"], &["report"], &[]),
+        listener("finder", &["look"], &["found"], &[]),
+    ]);
+    world.open("desk", &word("plan", "p"));
+    world
+}
+
+fn spawn(label: &str) -> String {
+    let inner = format!("<initial-payload>{}</initial-payload>", word("ask", label));
+    core("spawn-thread", &format!("suggested_sub_id=\"{label}\""), &inner)
+}
+
+fn wait(until: &str) -> String {
+    core("wait", &format!("for=\"{until}\""), "")
+}
+
+fn timer(after: &str) -> String {
+    core("set-timer", &format!("after=\"{after}\" label=\"{after}\""), "")
+}
+
+/// O4
+#[test]
+fn waiting_for_all_ends_when_the_last_thread_is_done() {
+    let mut world = world();
+    world.play("thinker", &[spawn("a"), spawn("b"), wait("all")]);
+    let (a, b) = (world.delivery("writer"), world.delivery("writer"));
+    world.answer(&b, &[word("report", "b")]);
+    assert!(world.deliveries.is_empty());
+    world.answer(&a, &[word("report", "a")]);
+    let woken = world.delivery("thinker");
+    expect![[r#"
+        [
+            "thread-spawned sess-htzzwjll.a",
+            "thread-spawned sess-htzzwjll.b",
+            "waiting all",
+            "thread-result completed",
+            "thread-result completed",
+        ]
+    "#]]
+    .assert_eq(&format!("{:#?}\n", fresh(&woken)));
+}
+
+#[test]
+fn waiting_for_any_ends_with_the_first_thread() {
+    let mut world = world();
+    world.play("thinker", &[spawn("a"), spawn("b"), wait("any")]);
+    let (a, b) = (world.delivery("writer"), world.delivery("writer"));
+    world.answer(&b, &[word("report", "b")]);
+    let woken = world.play("thinker", &[wait("any")]);
+    assert_eq!(fresh(&woken).last().unwrap(), "thread-result completed");
+    world.answer(&a, &[word("report", "a")]);
+    assert_eq!(fresh(&world.delivery("thinker")), ["waiting any", "thread-result completed"]);
+}
+
+/// O7
+#[test]
+fn with_nothing_to_wait_for_the_agent_is_told_at_once() {
+    for until in ["all", "any"] {
+        let mut world = world();
+        world.play("thinker", &[wait(until)]);
+        let woken = world.play("thinker", &[core("spawn-thread", "", ""), wait(until)]);
+        assert_eq!(fresh(&woken), ["system-error nothing-to-wait-for"]);
+        let idle = fresh(&world.delivery("thinker"));
+        assert_eq!(idle[1], "system-error nothing-to-wait-for", "an idle thread is not unfinished");
+    }
+}
+
+#[test]
+fn a_failed_child_counts_as_done() {
+    let mut world = world();
+    world.play("thinker", &[spawn("a"), wait("all")]);
+    let a = world.delivery("writer");
+    let failure = organism::envelope::Failure::Garbage { detail: "?".to_owned() };
+    world.fail(&a, failure);
+    assert_eq!(fresh(&world.delivery("thinker")).last().unwrap(), "thread-result failed");
+}
+
+#[test]
+fn a_timer_is_waited_for_like_a_thread() {
+    let mut world = world();
+    world.play("thinker", &[timer("PT5S"), timer("PT9S"), wait("all")]);
+    world.pass(Duration::from_secs(6));
+    assert!(world.deliveries.is_empty());
+    world.pass(Duration::from_secs(6));
+    let woken = fresh(&world.delivery("thinker"));
+    assert_eq!(woken[2..], ["waiting all", "timer-fired PT5S", "timer-fired PT9S"]);
+}
+
+#[test]
+fn a_message_to_the_agent_ends_any_wait() {
+    for until in ["all", "any"] {
+        let mut world = world();
+        world.play("thinker", &[spawn("a"), wait(until)]);
+        let writer = world.delivery("writer");
+        let thread = writer.thread.parent().unwrap();
+        let second = world.say("desk", &thread, &word("plan", "hurry"));
+        let woken = world.play("thinker", &[word("answer", "early")]);
+        assert_eq!(fresh(&woken)[1..], [format!("waiting {until}")], "the wait is over");
+        let next = world.play("thinker", &[word("answer", "second")]);
+        assert_eq!((next.call, fresh(&next)), (second, vec!["plan(hurry)".to_owned()]));
+        world.answer(&writer, &[word("report", "late")]);
+        assert!(world.deliveries.is_empty());
+    }
+}
+
+#[test]
+fn calls_and_a_wait_of_one_outcome_are_both_waited_for() {
+    let mut world = world();
+    world.play("thinker", &[spawn("a"), word("look", "q"), wait("all")]);
+    let (writer, finder) = (world.delivery("writer"), world.delivery("finder"));
+    world.answer(&writer, &[word("report", "r")]);
+    assert!(world.deliveries.is_empty(), "the call is still out");
+    world.answer(&finder, &[word("found", "f")]);
+    let woken = fresh(&world.delivery("thinker"));
+    assert_eq!(woken[1..], ["found(f)", "waiting all", "thread-result completed"]);
+}
+
+#[test]
+fn what_was_done_while_the_agent_spoke_satisfies_its_wait() {
+    let mut world = world();
+    world.play("thinker", &[spawn("a")]);
+    let writer = world.delivery_for("writer");
+    let speaking = world.delivery("thinker");
+    world.answer(&writer, &[word("report", "r")]);
+    world.answer(&speaking, &[wait("any")]);
+    assert_eq!(fresh(&world.delivery("thinker")), ["waiting any", "thread-result completed"]);
+}
+
+/// A warning is no thread and no timer.
+#[test]
+fn a_budget_warning_does_not_end_a_wait() {
+    let limits = organism::contract::TreeLimits { tokens: 100, ..Default::default() };
+    let mut world = World::with_limits(
+        vec![
+            client("desk", &["thinker"]),
+            agent("thinker", &["plan"], &["answer"], &["writer"]),
+            agent("writer", &["ask"], &["report"], &[]),
+        ],
+        limits,
+    );
+    world.open("desk", &word("plan", "p"));
+    world.turn("thinker", 85, &[spawn("a"), wait("any")]);
+    let writer = world.delivery("writer");
+    assert!(world.deliveries.is_empty(), "still waiting");
+    world.answer(&writer, &[word("report", "r")]);
+    let woken = fresh(&world.delivery("thinker"));
+    assert!(woken.contains(&"budget-warning tokens".to_owned()), "{woken:?}");
+}

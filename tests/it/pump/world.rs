@@ -200,9 +200,9 @@ impl World {
         if let Some(record) = step.into_record() {
             self.shadow.replay(&record);
             self.check_record(&record);
+            self.check_tree(&record.tree);
             self.records.push(record);
         }
-        self.check_promises();
     }
 
     /// What every record promises, beside those before it.
@@ -233,24 +233,23 @@ impl World {
         }
     }
 
-    /// What holds after every step, whatever happened.
-    fn check_promises(&self) {
-        let state = self.core.state();
-        assert_eq!(self.shadow.state(), state, "rebuilt state is live state");
+    /// What holds after every step, whatever happened: a record changes no other tree.
+    fn check_tree(&self, tree: &ThreadId) {
+        let [state, shadow] = [&self.core, &self.shadow].map(Core::state);
+        assert_eq!(shadow.trees.get(tree), state.trees.get(tree), "rebuilt state is live state");
         let open = self.seen.accepted.len() - self.seen.disposed.len();
         assert_eq!(open, state.in_flight, "conservation");
-        for tree in state.trees.values() {
-            for (message, call) in &tree.in_flight {
-                let holds = |call: &CallId| {
-                    let call = tree.calls.get(call);
-                    call.is_some_and(|c| c.pending.iter().any(|p| p.message.id == *message))
-                };
-                assert!(call.as_ref().is_some_and(holds), "{message} waits for nobody");
-            }
-            let awaited = tree.calls.values().flat_map(|call| &call.awaiting);
-            for (leg, _) in awaited.flat_map(|awaited| &awaited.open) {
-                assert!(tree.calls.contains_key(leg), "{leg} is awaited and closed");
-            }
+        let Some(tree) = state.trees.get(tree) else { return };
+        for (message, call) in &tree.in_flight {
+            let holds = |call: &CallId| {
+                let call = tree.calls.get(call);
+                call.is_some_and(|c| c.pending.iter().any(|p| p.message.id == *message))
+            };
+            assert!(call.as_ref().is_some_and(holds), "{message} waits for nobody");
+        }
+        let awaited = tree.calls.values().flat_map(|call| &call.awaiting);
+        for (leg, _) in awaited.flat_map(|awaited| &awaited.open) {
+            assert!(tree.calls.contains_key(leg), "{leg} is awaited and closed");
         }
     }
 
@@ -425,6 +424,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if !std::thread::panicking() {
+            assert_eq!(self.shadow.state(), self.core.state(), "rebuilt state is live state");
             self.check_replay();
         }
     }
@@ -449,8 +449,9 @@ pub fn gist(message: &Message) -> String {
         "budget",
         "from",
     ];
+    let start = text.split_once('>').map_or(text, |(start, _)| start);
     let attributes = telling.iter().filter_map(|name| {
-        let (_, rest) = text.split_once(&format!(" {name}=\""))?;
+        let (_, rest) = start.split_once(&format!(" {name}=\""))?;
         let (value, _) = rest.split_once('"')?;
         Some(format!(" {value}"))
     });
