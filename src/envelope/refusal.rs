@@ -42,8 +42,6 @@ pub enum Rule {
     Busy,
     /// A client key seen before with another payload.
     KeyReused,
-    /// A thread limit of the tree is reached.
-    LimitReached,
     /// A call to an agent from beneath its own open call.
     Cycle,
     /// An incomplete or malformed action in model text.
@@ -58,7 +56,7 @@ pub enum Rule {
 
 impl Rule {
     /// In the order of the gate.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 22] = [
         Self::TooLarge,
         Self::NotUtf8,
         Self::Forbidden,
@@ -76,7 +74,6 @@ impl Rule {
         Self::StaleAttempt,
         Self::Busy,
         Self::KeyReused,
-        Self::LimitReached,
         Self::Cycle,
         Self::MalformedAction,
         Self::Draining,
@@ -104,7 +101,6 @@ impl Rule {
             Self::StaleAttempt => "stale-attempt",
             Self::Busy => "busy",
             Self::KeyReused => "key-reused",
-            Self::LimitReached => "limit-reached",
             Self::Cycle => "cycle",
             Self::MalformedAction => "malformed-action",
             Self::Draining => "draining",

@@ -26,6 +26,7 @@ enum Denial {
 impl Core {
     pub(super) fn submit(&mut self, step: &mut Step, submission: Submission) {
         let id = submission.id;
+        let submission = with_bounded_key(submission);
         let placed = match self.same_key_again(&submission) {
             Ok(None) => self.place(&submission),
             Ok(Some(receipt)) => return step.effect(Effect::Receipt { submission: id, receipt }),
@@ -244,4 +245,18 @@ fn input_of(submission: &Submission, verdict: Verdict) -> Input {
         key: submission.key.clone(),
         verdict,
     }
+}
+
+/// Every key is kept for as long as the journal, so a longer one is refused and not recorded.
+fn with_bounded_key(mut submission: Submission) -> Submission {
+    let length = submission.key.as_ref().map_or(0, String::len);
+    if length > limits::CLIENT_KEY_BYTES_MAX {
+        submission.key = None;
+        submission.payload = submission.payload.and_then(|checked| {
+            let most = limits::CLIENT_KEY_BYTES_MAX;
+            let message = format!("the key has {length} bytes; a key has at most {most}");
+            Err(refused(Rule::TooLarge, message, &checked))
+        });
+    }
+    submission
 }

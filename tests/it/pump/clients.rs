@@ -63,6 +63,18 @@ fn a_key_used_for_another_payload_is_refused_on_record() {
 }
 
 #[test]
+fn a_key_that_is_too_long_is_refused_and_not_recorded() {
+    let mut world = world();
+    let most = "k".repeat(organism::limits::CLIENT_KEY_BYTES_MAX);
+    let longest = world.submit_to("desk", fresh_root(), Some(&most), &word("look", "q"));
+    assert_eq!(rule(&longest), "accepted false");
+    let longer =
+        world.submit_to("desk", fresh_root(), Some(&format!("{most}k")), &word("look", "q"));
+    assert_eq!(rule(&longer), "too-large");
+    assert_eq!(world.refusals(), ["desk too-large"]);
+}
+
+#[test]
 fn a_suggested_root_is_taken_as_it_is_or_refused_visibly() {
     let long = format!("sess-{}", "x".repeat(60));
     let cases = [
