@@ -18,6 +18,20 @@ pub const JOURNAL: [&str; 9] = [
     "after-append",
 ];
 
+/// The pump's places: around what it does once a record is durable, and where an answer has come
+/// in that no record has yet.
+pub const PUMP: [&str; 9] = [
+    "before-boot",
+    "before-receipt",
+    "after-receipt",
+    "before-deliver",
+    "after-deliver",
+    "before-result",
+    "after-result",
+    "answered",
+    "stepped",
+];
+
 struct Armed {
     place: String,
     passes_left: AtomicU64,

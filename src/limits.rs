@@ -125,6 +125,11 @@ pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 
 // Pump and journal.
+/// What a client may hand in at all; what is over a payload's limit is refused on the record.
+pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
+/// How long a command waits for an organism that is starting or ending, and how often it looks.
+pub const DOOR_PATIENCE: Duration = Duration::from_secs(5);
+pub const DOOR_RETRY: Duration = Duration::from_millis(20);
 /// Answers on their way to one command over the control socket.
 pub const CONTROL_LINES_MAX: usize = 64;
 pub const GROUP_COMMIT_MAX: usize = 256;
@@ -147,6 +152,8 @@ pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 const _: () = assert!(SCHEMA_COMPILE_TIMEOUT.as_secs() <= SCHEMA_COMPILE_PATIENCE.as_secs());
 const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
+// A submission crosses the control socket in base64, with room for the words around it.
+const _: () = assert!(SUBMISSION_BYTES_MAX / 3 * 4 + (1 << 20) <= FRAME_BYTES_MAX);
 const _: () = assert!(REFUSAL_HEAD_BYTES < PAYLOAD_BYTES_MAX);
 const _: () = assert!(XML_ATTRIBUTE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(LEAF_BYTES_MAX <= TURN_BYTES_MAX);

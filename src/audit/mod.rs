@@ -16,5 +16,5 @@ pub use ledger::{Ledger, Tally};
 pub use said::{Refused, Said};
 pub use search::search;
 pub use story::{Item, Story, What, story};
-pub use threads::{Status, Summary, summaries};
+pub use threads::{Status, Summary, is_recorded, summaries};
 pub use verify::{Break, OutsideState, Redacted, Report, verify};

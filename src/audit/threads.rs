@@ -49,6 +49,14 @@ impl From<Closing> for Status {
     }
 }
 
+/// Whether there is such a thread.
+pub fn is_recorded(reader: &Reader, thread: &ThreadId) -> Result<bool, Error> {
+    let Some(head) = reader.head(&thread.root())? else { return Ok(false) };
+    let opens = |fact: &Fact| matches!(fact, Fact::ThreadOpened { thread: t, .. } if t == thread);
+    let opened = |sealed: &Sealed| sealed.record.facts.iter().any(opens);
+    Ok(reader.walk(head)?.iter().any(opened))
+}
+
 /// The calls of a tree, as far as they tell how its threads stand.
 #[derive(Debug, Default)]
 pub(super) struct Calls {

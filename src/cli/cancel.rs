@@ -1,14 +1,18 @@
 //! `organism cancel`: ends everything open in a thread and beneath it.
 
+use std::path::Path;
 use std::process::ExitCode;
 
+use crate::audit;
 use crate::ids::{ListenerName, ThreadId};
+use crate::journal::Error;
+use crate::journal::sqlite::Reader;
 use crate::organism::Organism;
 use crate::organism::control::{Ask, Client, Said};
 
-use super::Exit;
-use super::exit::Failed;
+use super::exit::{Exit, Failed};
 use super::opened::{self, ConfigArg};
+use super::place;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -26,6 +30,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let usage = |e: crate::ids::IdError| Failed::new(Exit::Usage, e.to_string());
     let thread = ThreadId::parse(&args.thread).map_err(usage)?;
     let by = ListenerName::parse("operator").map_err(usage)?;
+    if !is_recorded(&config.data, &thread)? {
+        return Err(super::place::unknown(&thread).into());
+    }
     opened::runtime()?.block_on(async {
         let Some(client) = Client::find(&config.data).await else {
             let organism = Organism::start(config).await?;
@@ -50,4 +57,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
     })
+}
+
+/// An organism that never ran has no threads either.
+fn is_recorded(data: &Path, thread: &ThreadId) -> anyhow::Result<bool> {
+    let recorded = Reader::open(data).and_then(|reader| audit::is_recorded(&reader, thread));
+    match recorded {
+        Err(Error::Missing { .. }) => Ok(false),
+        other => other.map_err(place::failed),
+    }
 }

@@ -1,5 +1,7 @@
 //! Hidden: parts of the engine on their own, for corpora and experiments.
 
+mod gate;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _};
 use std::process::ExitCode;
@@ -26,11 +28,14 @@ pub struct Args {
 enum Part {
     /// Read chunked turns as JSON lines, answer with what the extractor makes of each.
     Extract,
+    /// Read files named in JSON lines, answer with what the gate of a config makes of each.
+    Gate(gate::Args),
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.part {
         Part::Extract => extract()?,
+        Part::Gate(args) => gate::run(&args)?,
     }
     Ok(Exit::Done.into())
 }

@@ -15,7 +15,7 @@ use crate::organism::{Door, Organism, Parcel, Sent};
 use crate::{audit, thread};
 
 use super::exit::Failed;
-use super::render::{Paper, live, put};
+use super::render::{Paper, live, payload_lines, put, wrap};
 use super::{Exit, problems};
 
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(found) => return Ok(problems::report(&found)),
     };
     let question = file.with_extension("").join("question.xml");
-    let payload = std::fs::read_to_string(&question)
+    let payload = std::fs::read(&question)
         .with_context(|| format!("the demo's question {}", question.display()))?;
     let paper = Paper::stdout(false);
     put(&opening(&paper, &file))?;
@@ -85,7 +85,7 @@ fn load(
 }
 
 /// Asks the question and shows the record as it grows. The answer, if there was one.
-async fn ask(config: Config, payload: String, paper: &Paper) -> anyhow::Result<Option<String>> {
+async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<Option<String>> {
     let data = config.data.clone();
     let client = ListenerName::parse("desk")?;
     let door = Door::Own(Box::new(Organism::start(config).await?));
@@ -153,7 +153,8 @@ fn closing(
     let mut out = format!("\n{}\n", paper.bold("The answer"));
     match answer {
         Some(answer) => {
-            for line in super::render::payload_lines(answer) {
+            let lines = payload_lines(answer);
+            for line in lines.iter().flat_map(|line| wrap(line, paper.columns - 2)) {
                 out.push_str(&format!("  {line}\n"));
             }
         }

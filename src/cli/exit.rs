@@ -64,11 +64,22 @@ fn code(error: &anyhow::Error) -> Exit {
             _ => None,
         }
     });
-    match journal {
-        Some(journal::Error::Broken { .. }) => Exit::ChainBroken,
-        Some(journal::Error::Held { .. } | journal::Error::Full { .. }) => Exit::TryAgain,
-        Some(_) => Exit::Unavailable,
-        None if error.is::<organism::Error>() => Exit::Unavailable,
-        None => Exit::Bug,
+    match (journal, error.downcast_ref::<organism::Error>()) {
+        (Some(error), _) => of_journal(error),
+        (None, Some(organism::Error::Lost)) => Exit::TryAgain,
+        (None, Some(organism::Error::Builtin { .. }) | None) => Exit::Bug,
+        (None, Some(_)) => Exit::Unavailable,
+    }
+}
+
+/// How a command ends that a journal let down.
+pub fn of_journal(error: &journal::Error) -> Exit {
+    use journal::Error;
+    match error {
+        Error::Broken { .. } => Exit::ChainBroken,
+        Error::Format { .. } => Exit::InvalidData,
+        Error::Held { .. } | Error::Full { .. } => Exit::TryAgain,
+        Error::Misplaced { .. } => Exit::Bug,
+        _ => Exit::Unavailable,
     }
 }

@@ -6,7 +6,7 @@ use crate::ids::ThreadId;
 use crate::journal::Error;
 use crate::journal::sqlite::Reader;
 
-use super::exit::{Exit, Failed};
+use super::exit::{self, Exit, Failed};
 use super::opened;
 
 #[derive(Debug, clap::Args)]
@@ -56,18 +56,11 @@ pub fn unknown(thread: &ThreadId) -> Failed {
 
 /// A journal's error, with its exit code and what to do about it.
 pub fn failed(error: Error) -> anyhow::Error {
-    let exit = match &error {
-        Error::Broken { .. } => Exit::ChainBroken,
-        Error::Format { .. } => Exit::InvalidData,
-        Error::Held { .. } | Error::Full { .. } => Exit::TryAgain,
-        Error::Misplaced { .. } => Exit::Bug,
-        _ => Exit::Unavailable,
-    };
     let advice = match &error {
         Error::Missing { .. } => "; say --data DIR, or start an organism first",
         Error::Broken { .. } => "; `organism verify` says what can be proved",
         Error::Held { .. } => "; stop that process, or read the journal without it",
         _ => "",
     };
-    Failed::new(exit, format!("{error}{advice}")).into()
+    Failed::new(exit::of_journal(&error), format!("{error}{advice}")).into()
 }

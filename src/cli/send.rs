@@ -7,6 +7,9 @@ use std::process::ExitCode;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::Config;
+use crate::envelope::Rule;
+use crate::ids::Digest;
+use crate::limits;
 use crate::organism::{Door, Parcel, Sent};
 use crate::thread::Closing;
 
@@ -47,7 +50,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load()?;
     let client = opened::client(&config, args.client.as_deref())?;
-    let parcel = |payload: String, key: Option<String>| Parcel {
+    let parcel = |payload: Vec<u8>, key: Option<String>| Parcel {
         client: client.clone(),
         thread: args.thread.clone(),
         suggested: args.new.clone(),
@@ -60,8 +63,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         (Some(directory), _) => {
             let files = files_of(directory)?;
             let make = |path: &Path| {
-                let key = path.file_name().map(|name| format!("file:{}", name.display()));
-                Ok(parcel(read_lossy(path)?, key))
+                let payload = read(path)?;
+                let key = key_of(path, &payload);
+                Ok(parcel(payload, Some(key)))
             };
             runtime.block_on(send_each(config, &files, make, args.json))
         }
@@ -101,9 +105,14 @@ async fn send_each(
     let bar = progress(files.len());
     let mut tally = Tally::default();
     for chunk in files.chunks(IN_PARALLEL) {
-        let parcels = chunk.iter().map(|path| Ok((path, make(path)?)));
-        let parcels = parcels.collect::<anyhow::Result<Vec<_>>>()?;
-        let sending = parcels.into_iter().map(|(path, parcel)| {
+        let parcels = chunk.iter().filter_map(|path| match make(path) {
+            Ok(parcel) => Some((path, parcel)),
+            Err(error) => {
+                bar.suspend(|| tally.unread(&error));
+                None
+            }
+        });
+        let sending = parcels.collect::<Vec<_>>().into_iter().map(|(path, parcel)| {
             let door = &door;
             async move {
                 let mut all = Vec::new();
@@ -175,6 +184,12 @@ impl Tally {
         }
     }
 
+    /// A file that could not even be handed in does not stop the others.
+    fn unread(&mut self, error: &anyhow::Error) {
+        self.failed += 1;
+        eprintln!("organism: {error:#}");
+    }
+
     fn exit(&self) -> Exit {
         match (self.failed, self.refused) {
             (0, 0) => Exit::Done,
@@ -187,7 +202,11 @@ impl Tally {
 fn exit_of(sent: &Sent) -> Exit {
     match sent {
         Sent::Accepted { .. } => Exit::Done,
-        Sent::Refused { retry_after_ms: Some(_), .. } => Exit::TryAgain,
+        Sent::Refused { refusal, .. }
+            if matches!(refusal.rule, Rule::Busy | Rule::Draining | Rule::StorageFull) =>
+        {
+            Exit::TryAgain
+        }
         Sent::Refused { .. } | Sent::NoThread { .. } => Exit::InvalidData,
         Sent::Result { how: Closing::Completed, .. } => Exit::Done,
         Sent::Result { .. } => Exit::WorkflowFailed,
@@ -242,22 +261,30 @@ fn progress(files: usize) -> ProgressBar {
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn read(path: &Path) -> anyhow::Result<String> {
-    if path.as_os_str() == "-" {
-        let mut text = Vec::new();
-        std::io::stdin().read_to_end(&mut text)?;
-        return Ok(String::from_utf8_lossy(&text).into_owned());
-    }
-    read_lossy(path)
-}
-
-/// What is not UTF-8 must still reach the gate, which refuses it on the record.
-fn read_lossy(path: &Path) -> anyhow::Result<String> {
+/// The bytes as they are: what is wrong with them is refused by the gate, on the record.
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let failed = |e: std::io::Error| {
         Failed::new(Exit::Usage, format!("{} cannot be read: {e}", path.display()))
     };
-    let text = std::fs::read(path).map_err(failed)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
+    let source: Box<dyn std::io::Read> = match path.as_os_str() == "-" {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(std::fs::File::open(path).map_err(failed)?),
+    };
+    let most = limits::SUBMISSION_BYTES_MAX;
+    let mut bytes = Vec::new();
+    source.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > most {
+        let text = format!("{} has more than {most} bytes; nothing was sent", path.display());
+        return Err(Failed::new(Exit::InvalidData, text).into());
+    }
+    Ok(bytes)
+}
+
+/// The same file again, with the same content, is the same submission: a folder that was sent
+/// in part can be sent again.
+fn key_of(path: &Path, payload: &[u8]) -> String {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    format!("file:{}", Digest::of_parts(&[name, b"\0", payload]))
 }
 
 /// The regular files of a directory, by name.

@@ -53,6 +53,7 @@ pub struct Desk {
 pub struct Server {
     path: PathBuf,
     accepting: JoinHandle<()>,
+    served: mpsc::Receiver<()>,
 }
 
 impl Server {
@@ -65,10 +66,14 @@ impl Server {
         }
         let listener = UnixListener::bind(path)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        // Every connection holds an end of this: it closes when all of them are done.
+        let (serving, served) = mpsc::channel(1);
         let accepting = tokio::spawn(async move {
             loop {
                 match listener.accept().await {
-                    Ok((stream, _)) => drop(tokio::spawn(serve(stream, desk.clone()))),
+                    Ok((stream, _)) => {
+                        drop(tokio::spawn(serve(stream, desk.clone(), serving.clone())));
+                    }
                     Err(error) => {
                         tracing::warn!("the control socket: {error}");
                         tokio::time::sleep(limits::BACKOFF_FIRST).await;
@@ -76,18 +81,30 @@ impl Server {
                 }
             }
         });
-        Ok(Self { path: path.to_owned(), accepting })
+        Ok(Self { path: path.to_owned(), accepting, served })
     }
 
-    pub fn close(self) {
+    /// Takes no more connections, and hands over what tells when those it has are done.
+    pub fn close(self) -> Served {
         self.accepting.abort();
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!("the control socket {} stays behind: {error}", self.path.display());
         }
+        Served(self.served)
     }
 }
 
-async fn serve(stream: UnixStream, desk: Desk) {
+/// Connections that were open when the door was closed.
+pub struct Served(mpsc::Receiver<()>);
+
+impl Served {
+    /// Waits until everybody who was connected has been told everything.
+    pub async fn all(mut self) {
+        while self.0.recv().await.is_some() {}
+    }
+}
+
+async fn serve(stream: UnixStream, desk: Desk, _serving: mpsc::Sender<()>) {
     let (read, mut write) = stream.into_split();
     // A client that went away has nobody to tell; what it asked for is done all the same.
     if let Err(error) = answer(read, &mut write, &desk).await {

@@ -2,7 +2,7 @@
 //! already or is started for it.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -12,7 +12,9 @@ use super::{Error, Organism};
 use crate::config::Config;
 use crate::envelope::{Disposition, Message, Refusal};
 use crate::ids::{CallId, ListenerName, PayloadName, Position, ThreadId};
+use crate::journal;
 use crate::journal::sqlite::Reader;
+use crate::limits;
 use crate::pump::core::{Receipt, Target};
 use crate::pump::driver::Handle;
 use crate::thread::{Closing, Fact};
@@ -29,9 +31,27 @@ pub struct Parcel {
     pub suggested: Option<String>,
     #[serde(default)]
     pub key: Option<String>,
-    pub payload: String,
+    /// As it came, byte for byte: what is wrong with it is for the gate to say.
+    #[serde(with = "in_base64")]
+    pub payload: Vec<u8>,
     /// Also wait for the results.
     pub wait: bool,
+}
+
+/// Bytes that need not be text, in a line that must be.
+mod in_base64 {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        STANDARD.decode(text.as_bytes()).map_err(serde::de::Error::custom)
+    }
 }
 
 /// What becomes of it: first one of the receipts, then a result for every call.
@@ -84,11 +104,20 @@ pub enum Door {
 }
 
 impl Door {
-    /// Finds the running organism of this config, or starts it.
+    /// Finds the running organism of this config, or starts it. One that is just starting, or
+    /// ending, is waited for.
     pub async fn open(config: Config) -> Result<Self, Error> {
-        match Client::find(&config.data).await {
-            Some(client) => Ok(Self::Running(client)),
-            None => Ok(Self::Own(Box::new(Organism::start(config).await?))),
+        let patience = Instant::now() + limits::DOOR_PATIENCE;
+        loop {
+            if let Some(client) = Client::find(&config.data).await {
+                return Ok(Self::Running(client));
+            }
+            match Organism::start(config.clone()).await {
+                Err(Error::Journal(journal::Error::Held { .. })) if Instant::now() < patience => {
+                    tokio::time::sleep(limits::DOOR_RETRY).await;
+                }
+                started => return Ok(Self::Own(Box::new(started?))),
+            }
         }
     }
 
@@ -97,16 +126,24 @@ impl Door {
         match self {
             Self::Running(client) => {
                 let mut failed = None;
+                let mut due = Due::Receipt { wait: parcel.wait };
                 let on_line = |said| match said {
-                    Said::Sent(sent) => on_sent(sent),
+                    Said::Sent(sent) => {
+                        due.told(&sent);
+                        on_sent(sent);
+                    }
                     Said::Failed(detail) => failed = Some(Error::Control { detail }),
                     Said::Taken => {}
                 };
-                client.ask(&Ask::Send(parcel), on_line).await?;
-                failed.map_or(Ok(()), Err)
+                client.ask(&Ask::Send(parcel), on_line).await.map_err(lost)?;
+                match failed {
+                    Some(error) => Err(error),
+                    None if due.is_nothing() => Ok(()),
+                    None => Err(Error::Lost),
+                }
             }
             Self::Own(organism) => {
-                let (tell, mut told) = mpsc::channel(crate::limits::CONTROL_LINES_MAX);
+                let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
                 let handle = organism.handle();
                 let sending = send(&handle, &organism.config().data, parcel, tell);
                 let telling = async {
@@ -123,8 +160,38 @@ impl Door {
     pub async fn close(self) -> Result<(), Error> {
         match self {
             Self::Running(_) => Ok(()),
-            Self::Own(organism) => organism.stop("the command is done").await,
+            Self::Own(organism) => organism.stop_when_served("the command is done").await,
         }
+    }
+}
+
+/// What a running organism still owes to a sender.
+enum Due {
+    Receipt { wait: bool },
+    Results(usize),
+}
+
+impl Due {
+    fn told(&mut self, sent: &Sent) {
+        *self = match (&*self, sent) {
+            (Self::Receipt { wait: true }, Sent::Accepted { calls, .. }) => {
+                Self::Results(calls.len())
+            }
+            (Self::Results(due), Sent::Result { .. }) => Self::Results(due.saturating_sub(1)),
+            _ => Self::Results(0),
+        };
+    }
+
+    fn is_nothing(&self) -> bool {
+        matches!(self, Self::Results(0))
+    }
+}
+
+/// A socket that breaks is an organism that died.
+fn lost(error: Error) -> Error {
+    match error {
+        Error::Io { .. } => Error::Lost,
+        other => other,
     }
 }
 
@@ -139,7 +206,7 @@ pub(super) async fn send(
         Some(id) => Target::Thread { id },
         None => Target::New { suggested: parcel.suggested },
     };
-    let submitted = handle.submit(&parcel.client, target, parcel.key, parcel.payload.as_bytes());
+    let submitted = handle.submit(&parcel.client, target, parcel.key, &parcel.payload);
     let (receipt, results) = submitted.await.map_err(|_| Error::Stopped)?;
     let (sent, known) = match receipt {
         Receipt::Accepted { thread, calls, again } => {
@@ -169,9 +236,6 @@ pub(super) async fn send(
     }
     Ok(())
 }
-
-/// How often the record is read again for a result that is not there yet.
-const RECORD_POLL: Duration = Duration::from_millis(100);
 
 /// The result of a call that was opened earlier, from the record.
 async fn recorded(data: &Path, thread: &ThreadId, call: CallId) -> Result<Sent, Error> {
@@ -203,6 +267,6 @@ async fn recorded(data: &Path, thread: &ThreadId, call: CallId) -> Result<Sent, 
                 _ => {}
             }
         }
-        tokio::time::sleep(RECORD_POLL).await;
+        tokio::time::sleep(limits::TAIL_INTERVAL).await;
     }
 }

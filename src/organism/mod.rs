@@ -39,6 +39,12 @@ pub enum Error {
     Builtin { detail: String },
     #[error("the organism has stopped; its log says why")]
     Stopped,
+    /// It went away in the middle of an answer.
+    #[error(
+        "the running organism ended before everything was said; what it had accepted goes on at \
+         its next start: send again with the same --key, or read the thread"
+    )]
+    Lost,
     /// What a running organism answered over its socket was not understood.
     #[error("the running organism answered something else than expected: {detail}")]
     Control { detail: String },
@@ -84,7 +90,6 @@ impl Organism {
         let mut core = Core::new(contracts.clone(), config.limits, config.digest);
         let journal = open_journal(&config, &mut core)?;
         let gate = Gate::new(contracts, config.schemas.clone());
-
         let mut pump = Pump::new(core, journal, gate);
         let hosts = hosts(&config, &pump.sink(), natives, &runtime)?;
         for (listener, host) in &hosts {
@@ -127,6 +132,18 @@ impl Organism {
         if let Some(control) = self.control.take() {
             control.close();
         }
+        self.drain(reason).await
+    }
+
+    /// As [`Organism::stop`], once everybody who is connected has been told what they wait for.
+    pub async fn stop_when_served(mut self, reason: &str) -> Result<(), Error> {
+        if let Some(control) = self.control.take() {
+            control.close().all().await;
+        }
+        self.drain(reason).await
+    }
+
+    async fn drain(self, reason: &str) -> Result<(), Error> {
         let drained = self.handle.drain(reason);
         let in_time = tokio::time::timeout(limits::DRAIN_TIMEOUT, drained).await;
         if in_time.is_err() {
@@ -147,6 +164,12 @@ impl Organism {
             Ok(Err(_)) | Err(_) => Err(Error::Stopped),
         }
     }
+}
+
+/// The gate of a config by itself, for whoever wants verdicts and nothing else.
+pub fn gate(config: Config) -> Result<Gate, Error> {
+    let config = with_core_words(config)?;
+    Ok(Gate::new(Arc::new(config.contracts), config.schemas))
 }
 
 /// Schemas of the words every organism knows.

@@ -14,5 +14,6 @@ mod extract;
 mod gate;
 mod journal;
 mod listeners;
+mod organism;
 mod pump;
 mod schema;

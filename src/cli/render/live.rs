@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use crate::clock::Time;
 use crate::envelope::{Kind, Message, Refusal, Rule};
 use crate::ids::{ListenerName, ThreadId};
+use crate::system;
 use crate::thread::{Fact, Record};
 
 use super::table::cut;
-use super::{Paper, payload};
+use super::{Paper, payload, words};
 
 pub struct View {
     paper: Paper,
@@ -106,12 +107,18 @@ fn margin(thread: &ThreadId) -> String {
 
 /// A payload's values on one line.
 fn gist(message: &Message) -> String {
-    let lines = payload::lines(message.payload.as_str());
+    let (local, payload) = (&*message.name.local, message.payload.as_str());
+    let is_core = &*message.name.namespace == system::NAMESPACE;
+    let (head, lines) = match is_core {
+        true => (words::gist(local, payload), words::lines(local, payload)),
+        false => (None, payload::lines(payload)),
+    };
     let lines = lines
         .iter()
         .map(|line| line.trim())
         .filter(|line| !line.is_empty() && !line.ends_with(':'));
-    lines.collect::<Vec<_>>().join("; ")
+    let head = head.as_deref().into_iter();
+    head.chain(lines).collect::<Vec<_>>().join("; ")
 }
 
 /// What a reader may want to know when something happens for the first time.

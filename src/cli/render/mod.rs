@@ -5,6 +5,7 @@ pub mod live;
 mod payload;
 mod story;
 mod table;
+mod words;
 mod wrap;
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};

@@ -5,7 +5,7 @@ use quick_xml::events::{BytesStart, Event};
 
 /// An element, as far as it is shown.
 #[derive(Default)]
-struct Node {
+pub(super) struct Node {
     name: String,
     attributes: Vec<(String, String)>,
     text: String,
@@ -14,19 +14,7 @@ struct Node {
 
 /// Lines, not yet wrapped. What is not made of names and values comes as it is.
 pub fn lines(payload: &str) -> Vec<String> {
-    let Some(root) = parse(payload) else { return raw(payload) };
-    let mut lines = Vec::new();
-    for (name, value) in &root.attributes {
-        entry(name, value, 0, &mut lines);
-    }
-    if root.children.is_empty() {
-        lines.extend(trimmed(&root.text).map(str::to_owned));
-    } else if root.is_mixed() {
-        return raw(payload);
-    } else {
-        root.children.iter().for_each(|child| child.show(0, &mut lines));
-    }
-    lines
+    parse(payload).and_then(|root| root.lines()).unwrap_or_else(|| raw(payload))
 }
 
 fn raw(payload: &str) -> Vec<String> {
@@ -62,6 +50,40 @@ impl Node {
         Some(node)
     }
 
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        let found = self.attributes.iter().find(|(called, _)| called == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub fn leave_out(&mut self, attributes: &[&str]) {
+        self.attributes.retain(|(name, _)| !attributes.contains(&name.as_str()));
+    }
+
+    /// Takes out the children of a name.
+    pub fn take_children(&mut self, name: &str) -> Vec<Node> {
+        self.children.extract_if(.., |child| child.name == name).collect()
+    }
+
+    /// None where text stands between elements: that is shown as it is written.
+    pub fn lines(&self) -> Option<Vec<String>> {
+        let mut lines = Vec::new();
+        for (name, value) in &self.attributes {
+            entry(name, value, 0, &mut lines);
+        }
+        if self.children.is_empty() {
+            lines.extend(trimmed(&self.text).map(str::to_owned));
+        } else if self.is_mixed() {
+            return None;
+        } else {
+            self.children.iter().for_each(|child| child.show(0, &mut lines));
+        }
+        Some(lines)
+    }
+
     fn is_mixed(&self) -> bool {
         !self.children.is_empty()
             && (!self.text.trim().is_empty() || self.children.iter().any(Self::is_mixed))
@@ -80,7 +102,7 @@ impl Node {
 }
 
 /// None where it is not one well-formed element, or deeper than anyone would read.
-fn parse(payload: &str) -> Option<Node> {
+pub(super) fn parse(payload: &str) -> Option<Node> {
     const DEPTH_MAX: usize = 32;
     let mut reader = Reader::from_str(payload);
     let mut open = vec![Node::default()];

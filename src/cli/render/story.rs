@@ -6,9 +6,10 @@ use crate::audit::{Item, Refused, Said, Status, Story, What};
 use crate::clock::Time;
 use crate::envelope::{Disposition, Kind};
 use crate::system;
+use crate::thread::TimerEnd;
 
 use super::table::cut;
-use super::{Paper, columns, count, duration, payload, wrap};
+use super::{Paper, clean, columns, count, duration, payload, words, wrap};
 
 /// Lines of a payload that are shown unless all of it is asked for.
 const LINES_MAX: usize = 8;
@@ -109,6 +110,8 @@ impl<'p> Page<'p> {
                 self.head(&time, &self.paper.red(&format!("{who}  attempt {attempt} failed")));
                 self.body(&failure.to_string(), |paper, line| paper.red(line));
             }
+            // The message that says so comes with it.
+            What::TimerEnded { how: TimerEnd::Fired, .. } => {}
             What::TimerEnded { timer, how } => {
                 let how = format!("{how:?}").to_lowercase();
                 self.head(&time, &self.paper.dim(&format!("timer {how}  {timer}")));
@@ -138,6 +141,11 @@ impl<'p> Page<'p> {
             Kind::Call => format!("{from} → {to}  {}", paper.cyan(name)),
             Kind::Reply => format!("{from} → {to}  {}", paper.green(name)),
         };
+        if let Some(gist) = core_gist(said) {
+            let taken = columns(&format!("{time}  {from} → {to}  ⚙ {name}    "));
+            let room = self.room().saturating_sub(taken).max(16);
+            head = format!("{head}  {}", paper.dim(&cut(&clean(&gist), room)));
+        }
         if let Some(mark) = unusual(said, thread.is_some()) {
             head = format!("{head}  {}", paper.red(mark));
         }
@@ -147,17 +155,11 @@ impl<'p> Page<'p> {
             head = format!("{head}  {}", paper.dim(&cut(thread, room)));
         }
         self.head(time, &head);
-        let is_core = &*said.name.namespace == system::NAMESPACE;
-        let limit = match name {
-            _ if paper.full => usize::MAX,
-            "thread-spawned" if is_core => 0,
-            "model-turn" if is_core => 1,
-            _ => LINES_MAX,
-        };
-        self.payload(said, limit);
+        self.payload(said);
     }
 
-    fn payload(&mut self, said: &Said, limit: usize) {
+    fn payload(&mut self, said: &Said) {
+        let limit = if self.paper.full { usize::MAX } else { LINES_MAX };
         let paint = |paper: &Paper, line: &str| match said.kind {
             Kind::Note => paper.dim(line),
             _ => line.to_owned(),
@@ -165,16 +167,20 @@ impl<'p> Page<'p> {
         let Some(text) = said.payload.as_deref() else {
             return self.body("[redacted]", |paper, line| paper.dim(line));
         };
+        let lines = match is_core(said) && !self.paper.full {
+            true => words::lines(&said.name.local, text),
+            false => payload::lines(text),
+        };
         let wrapped: Vec<String> =
-            payload::lines(text).iter().flat_map(|line| wrap(line, self.body_room())).collect();
+            lines.iter().flat_map(|line| wrap(line, self.body_room())).collect();
         // A single line more is no longer than saying that there is one.
-        let one_more = limit > 1 && wrapped.len() == limit.saturating_add(1);
+        let one_more = wrapped.len() == limit.saturating_add(1);
         let shown = limit.saturating_add(usize::from(one_more));
         for line in wrapped.iter().take(shown) {
             self.body_line(&paint(self.paper, line));
         }
         let hidden = wrapped.len().saturating_sub(shown);
-        if hidden > 0 && limit > 0 {
+        if hidden > 0 {
             let more = format!("… {} (--full)", count(hidden as u64, "more line"));
             self.body_line(&self.paper.dim(&more));
         }
@@ -220,6 +226,14 @@ fn offset(since: Duration) -> String {
         100..6000 => format!("+{}m{:02}s", seconds / 60, seconds % 60),
         _ => format!("+{}h{:02}m", seconds / 3600, seconds / 60 % 60),
     }
+}
+
+fn is_core(said: &Said) -> bool {
+    &*said.name.namespace == system::NAMESPACE
+}
+
+fn core_gist(said: &Said) -> Option<String> {
+    words::gist(&said.name.local, said.payload.as_deref().filter(|_| is_core(said))?)
 }
 
 /// How a message ended, where that is not the ordinary.

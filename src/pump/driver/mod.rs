@@ -20,6 +20,7 @@ pub use sink::PumpSink;
 
 use crate::bus::Host;
 use crate::clock::Time;
+use crate::failpoint::failpoint;
 use crate::ids::ListenerName;
 use crate::journal::Error;
 use crate::journal::sqlite::Journal;
@@ -86,10 +87,12 @@ impl Pump {
     pub fn run(mut self, detail: &str) -> Result<(), Error> {
         let (journal, epoch) = (self.journal.id(), self.journal.epoch());
         let boot = Event::Boot { journal, epoch, detail: detail.to_owned() };
+        failpoint("before-boot");
         let mut batch = vec![Letter::Event(boot)];
         loop {
             let now = self.now();
             let steps = self.step_all(now, batch.drain(..));
+            failpoint("stepped");
             self.commit(steps)?;
             if self.clerk.is_to_stop(self.core.handed_over()) {
                 let now = self.now();
@@ -197,17 +200,29 @@ impl Pump {
 
     fn perform(&mut self, effect: Effect) {
         match effect {
-            Effect::Deliver(delivery) => match self.hosts.get(&delivery.listener) {
-                Some(host) => host.deliver(delivery),
-                None => self.handle.unhosted(&delivery),
-            },
+            Effect::Deliver(delivery) => {
+                failpoint("before-deliver");
+                match self.hosts.get(&delivery.listener) {
+                    Some(host) => host.deliver(delivery),
+                    None => self.handle.unhosted(&delivery),
+                }
+                failpoint("after-deliver");
+            }
             Effect::Withdraw { listener, call, attempt } => {
                 if let Some(host) = self.hosts.get(&listener) {
                     host.cancel(call, attempt);
                 }
             }
-            Effect::Receipt { submission, receipt } => self.clerk.receipt(submission, receipt),
-            Effect::Result { call, how, messages } => self.clerk.result(call, how, &messages),
+            Effect::Receipt { submission, receipt } => {
+                failpoint("before-receipt");
+                self.clerk.receipt(submission, receipt);
+                failpoint("after-receipt");
+            }
+            Effect::Result { call, how, messages } => {
+                failpoint("before-result");
+                self.clerk.result(call, how, &messages);
+                failpoint("after-result");
+            }
             Effect::Alarm { at, alarm } => self.alarms.set(at, alarm),
         }
     }

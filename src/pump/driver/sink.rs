@@ -5,6 +5,7 @@ use std::sync::mpsc::Sender;
 use super::Letter;
 use crate::bus::{Outcome, Sink};
 use crate::envelope::Failure;
+use crate::failpoint::failpoint;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 use crate::pump::core::Event;
@@ -54,6 +55,7 @@ impl Sink for PumpSink {
         attempt: Attempt,
         result: Result<Outcome, Failure>,
     ) {
+        failpoint("answered");
         self.send(match result {
             Ok(outcome) => self.gated(listener, call, attempt, outcome),
             Err(failure) => Event::Failed { listener: listener.clone(), call, attempt, failure },

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use organism::contract::{Contract, Contracts, Role};
@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{listeners, python, schemas};
+use crate::organism::until;
 
 const UBL: &str = "urn:oasis:names:specification:ubl:schema:xsd:Invoice-2";
 
@@ -83,20 +84,62 @@ fn a_thousand_invoices_are_each_booked_or_refused_by_whom_and_for_what_they_shou
     let folder = tempfile::tempdir().unwrap();
     let invoices = folder.path().join("invoices");
     let expected = documents(&invoices);
-    let output = Command::new(env!("CARGO_BIN_EXE_organism"))
-        .args(["send", "--config", "config/intake.toml", "--json", "--each"])
-        .arg(&invoices)
+    let output = send(folder.path()).output().unwrap();
+    each_became_what_it_should(&output, &expected);
+    books_agree_with_the_journal(folder.path());
+    assert_eq!(count(folder.path(), "SELECT count(*) FROM refusal"), 35);
+}
+
+#[test]
+fn a_kill_in_the_middle_and_the_folder_again_books_each_invoice_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let invoices = folder.path().join("invoices");
+    let expected = documents(&invoices);
+    let mut pump = organism(folder.path(), &["run"]).stderr(Stdio::null()).spawn().unwrap();
+    let socket = folder.path().join("data/organism/intake/control.sock");
+    until("the organism is ready", || socket.exists().then_some(()));
+    let sender = send(folder.path()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let ledger = folder.path().join("books/ledger.jsonl");
+    until("half of them are booked", || {
+        let booked = std::fs::read_to_string(&ledger).unwrap_or_default().lines().count();
+        (booked > 400).then_some(())
+    });
+    pump.kill().unwrap();
+    pump.wait().unwrap();
+    let told = sender.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&told.stderr);
+    assert_eq!(told.status.code(), Some(75), "{said}");
+
+    let output = send(folder.path()).output().unwrap();
+    each_became_what_it_should(&output, &expected);
+    books_agree_with_the_journal(folder.path());
+    assert!(count(folder.path(), "SELECT count(*) FROM refusal") >= 35);
+}
+
+/// A command on the intake organism, with everything it writes in `folder`.
+fn organism(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+    command
+        .args(arguments)
+        .args(["--config", "config/intake.toml"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("XDG_DATA_HOME", folder.path().join("data"))
-        .env("XDG_STATE_HOME", folder.path().join("state"))
-        .env("INTAKE_DATA", folder.path().join("books"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .output()
-        .unwrap();
+        .env("XDG_DATA_HOME", folder.join("data"))
+        .env("XDG_STATE_HOME", folder.join("state"))
+        .env("INTAKE_DATA", folder.join("books"))
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+/// Sends every invoice.
+fn send(folder: &Path) -> Command {
+    let invoices = folder.join("invoices");
+    organism(folder, &["send", "--json", "--each", invoices.to_str().unwrap()])
+}
+
+fn each_became_what_it_should(output: &Output, expected: &[Expected]) {
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("1000 sent: 965 done, 35 refused, 0 failed"), "{told}");
-
-    let became = became(&String::from_utf8(output.stdout).unwrap());
+    let became = became(std::str::from_utf8(&output.stdout).unwrap());
     let wrong: Vec<_> = expected
         .iter()
         .map(|e| (&e.file, [&e.expect, &e.by, &e.reason].map(String::clone)))
@@ -104,8 +147,14 @@ fn a_thousand_invoices_are_each_booked_or_refused_by_whom_and_for_what_they_shou
         .map(|(file, outcome)| format!("{file}: expected {outcome:?}, got {:?}", became.get(file)))
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    books_agree_with_the_journal(folder.path());
 }
+
+fn count(folder: &Path, query: &str) -> i64 {
+    let journal = rusqlite::Connection::open(folder.join(JOURNAL)).unwrap();
+    journal.query_row(query, [], |row| row.get(0)).unwrap()
+}
+
+const JOURNAL: &str = "data/organism/intake/journal.db";
 
 /// For each file what became of it, by whom and why, in the words of the manifest.
 fn became(lines: &str) -> BTreeMap<String, [String; 3]> {
@@ -144,14 +193,12 @@ fn text_of<'a>(payload: &'a str, element: &str) -> &'a str {
 
 /// What the listeners wrote down is what the journal says they answered, no more and no less.
 fn books_agree_with_the_journal(folder: &Path) {
-    let journal = folder.join("data/organism/intake/journal.db");
-    let journal = rusqlite::Connection::open(journal).unwrap();
+    let journal = rusqlite::Connection::open(folder.join(JOURNAL)).unwrap();
     let ids = |name: &str| -> BTreeSet<String> {
         let query = "SELECT id FROM message WHERE kind = 'call' AND name LIKE '%}' || ?1";
         let mut query = journal.prepare(query).unwrap();
         query.query_map([name], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
     };
-    let count = |query: &str| journal.query_row(query, [], |row| row.get::<_, i64>(0)).unwrap();
     let rejected = messages(&folder.join("books/rejects.jsonl"));
     let booked = messages(&folder.join("books/ledger.jsonl"));
     assert_eq!((booked.len(), rejected.len()), (950, 15));
@@ -159,8 +206,8 @@ fn books_agree_with_the_journal(folder: &Path) {
     let not_booked: BTreeSet<_> = ids("booking").difference(&booked).cloned().collect();
     assert_eq!(not_booked.len(), 5, "only the duplicates were asked for and not booked");
     assert!(booked.is_subset(&ids("booking")));
-    assert_eq!(count("SELECT count(*) FROM refusal"), 35);
-    assert_eq!(count("SELECT count(*) FROM message WHERE disposition IS NULL"), 0);
+    let open = "SELECT count(*) FROM message WHERE disposition IS NULL";
+    assert_eq!(count(folder, open), 0);
 }
 
 /// The messages that the entries of a book were made for.

@@ -1,0 +1,96 @@
+//! Verdicts of a config's gate on files, as a client or listener would get them.
+
+use std::io::{BufRead as _, Write as _};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use crate::cli::exit::{Exit, Failed};
+use crate::cli::opened;
+use crate::envelope::Rule;
+use crate::ids::ListenerName;
+use crate::organism;
+use crate::pump::gate::Gate;
+use crate::xml::findings::Place;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    config: opened::ConfigArg,
+    /// Whose payloads they are taken to be.
+    #[arg(long, value_name = "NAME")]
+    from: String,
+    /// Read JSON lines `{"id","file"}` from stdin, answer one verdict line each.
+    #[arg(long, required = true)]
+    batch: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Question {
+    #[serde(default)]
+    id: Json,
+    file: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    id: Json,
+    /// `accepted`, `refused`, or `error` where there was nothing to judge.
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<Rule>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<Place>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+/// Answers every line, whatever is wrong with it.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let sender = ListenerName::parse(&args.from);
+    let sender = sender.map_err(|error| Failed::new(Exit::Usage, error.to_string()))?;
+    let gate = organism::gate(args.config.load()?)?;
+    let mut out = std::io::stdout().lock();
+    for line in std::io::stdin().lock().split(b'\n') {
+        let line = line?;
+        if !line.trim_ascii().is_empty() {
+            writeln!(out, "{}", serde_json::to_string(&answer(&gate, &sender, &line))?)?;
+            out.flush()?;
+        }
+    }
+    Ok(())
+}
+
+fn answer(gate: &Gate, sender: &ListenerName, line: &[u8]) -> Answer {
+    let error = |id: Json, message: String| Answer {
+        id,
+        verdict: "error",
+        rule: None,
+        place: None,
+        message: Some(message),
+    };
+    let question = match serde_json::from_slice::<Question>(line) {
+        Ok(question) => question,
+        Err(wrong) => {
+            let id = serde_json::from_slice::<Json>(line).ok();
+            let id = id.and_then(|mut line| line.get_mut("id").map(Json::take));
+            return error(id.unwrap_or_default(), wrong.to_string());
+        }
+    };
+    let text = match std::fs::read(&question.file) {
+        Ok(text) => text,
+        Err(wrong) => return error(question.id, format!("{}: {wrong}", question.file.display())),
+    };
+    let id = question.id;
+    match gate.check(sender, &text) {
+        Ok(_) => Answer { id, verdict: "accepted", rule: None, place: None, message: None },
+        Err(refusal) => Answer {
+            id,
+            verdict: "refused",
+            rule: Some(refusal.rule),
+            place: refusal.place,
+            message: Some(refusal.message),
+        },
+    }
+}

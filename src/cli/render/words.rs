@@ -1,0 +1,142 @@
+//! The core's own words, shorter than they are written: what they say in a line, and what is
+//! left to read beneath it.
+
+use super::payload::{self, Node};
+
+/// What stands in the head of a message, beside its name.
+pub fn gist(local: &str, payload: &str) -> Option<String> {
+    let root = payload::parse(payload)?;
+    let attribute = |name: &str| root.attribute(name).map(str::to_owned);
+    match local {
+        "thread-spawned" => attribute("assigned_id"),
+        "model-turn" => Some(turn(&root)),
+        "thread-result" => {
+            let (thread, status) = (attribute("thread_id")?, attribute("status")?);
+            Some(format!("{}  {status}", label(&thread)))
+        }
+        "timer-set" | "timer-fired" | "timer-cancelled" => attribute("label"),
+        "huh" | "system-error" => attribute("code"),
+        _ => None,
+    }
+}
+
+/// Such as `turn 3  normal  1666 + 158 tokens  12 ms`.
+fn turn(root: &Node) -> String {
+    let get = |name: &str| root.attribute(name).unwrap_or("?");
+    let mut text = format!("turn {}", get("turn"));
+    if get("iteration") != get("turn") {
+        text.push_str(&format!(" (iteration {})", get("iteration")));
+    }
+    let (stop, latency) = (get("stop"), get("latency_ms"));
+    let (asked, written) = (get("tokens_in"), get("tokens_out"));
+    text.push_str(&format!("  {stop}  {asked} + {written} tokens  {latency} ms"));
+    text
+}
+
+/// The last label of a thread id, with the dot that says that it is one.
+fn label(thread: &str) -> String {
+    thread.rsplit_once('.').map_or_else(|| thread.to_owned(), |(_, label)| format!(".{label}"))
+}
+
+/// The lines beneath; without what the head says already.
+pub fn lines(local: &str, payload: &str) -> Vec<String> {
+    let Some(mut root) = payload::parse(payload) else { return payload::lines(payload) };
+    match local {
+        "thread-spawned" | "model-turn" | "timer-fired" => return Vec::new(),
+        "timer-set" | "timer-cancelled" if root.attribute("label").is_some() => {
+            root.leave_out(&["timer_id", "label"]);
+        }
+        "thread-result" => root.leave_out(&["thread_id", "status"]),
+        "huh" => return reasons(root),
+        "system-error" => root.leave_out(&["code"]),
+        _ => {}
+    }
+    root.lines().unwrap_or_else(|| payload::lines(payload)).iter().map(shortened).collect()
+}
+
+/// The reasons of a `huh` as sentences with their places, then what was expected.
+fn reasons(mut root: Node) -> Vec<String> {
+    let mut lines = Vec::new();
+    for reason in root.take_children("reason") {
+        let get = |name: &str| reason.attribute(name);
+        let mut line = reason.text().trim().to_owned();
+        if let (Some(at), Some(column)) = (get("line"), get("column")) {
+            line.push_str(&format!(" at line {at}, column {column}"));
+        }
+        if let Some(path) = get("path") {
+            line.push_str(&format!(" ({path})"));
+        }
+        lines.push(line);
+    }
+    // What was attempted stands with the refusal above it.
+    root.take_children("attempt");
+    root.leave_out(&["code"]);
+    lines.extend(root.lines().unwrap_or_default());
+    lines
+}
+
+/// A digest is recognised by its first digits.
+fn shortened(line: &String) -> String {
+    match line.rsplit_once(": ") {
+        Some((name, value)) if is_digest(value) => {
+            format!("{name}: {}…", value.chars().take(12).collect::<String>())
+        }
+        _ => line.clone(),
+    }
+}
+
+fn is_digest(value: &str) -> bool {
+    value.len() == 64 && value.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn core_words_say_the_most_important_in_their_head_and_once() {
+        let cases = [
+            (
+                "thread-spawned",
+                "<a assigned_id=\"sess-a.b\" parent_id=\"sess-a\"/>",
+                "sess-a.b",
+                "",
+            ),
+            (
+                "thread-result",
+                "<a thread_id=\"sess-a.b\" status=\"failed\"><e>x</e></a>",
+                ".b  failed",
+                "e: x",
+            ),
+            (
+                "timer-set",
+                "<a timer_id=\"1\" fires_at=\"noon\" label=\"tea\"/>",
+                "tea",
+                "fires_at: noon",
+            ),
+            (
+                "huh",
+                "<a code=\"c\"><reason code=\"c\" line=\"1\" column=\"2\" path=\"/q\">no</reason><expected>yes</expected><attempt>x</attempt></a>",
+                "c",
+                "no at line 1, column 2 (/q)|expected: yes",
+            ),
+            (
+                "model-turn",
+                "<a turn=\"3\" iteration=\"2\" stop=\"normal\" tokens_in=\"5\" tokens_out=\"6\" latency_ms=\"7\"/>",
+                "turn 3 (iteration 2)  normal  5 + 6 tokens  7 ms",
+                "",
+            ),
+        ];
+        for (word, payload, head, body) in cases {
+            assert_eq!(gist(word, payload).unwrap(), head, "{word}");
+            assert_eq!(lines(word, payload).join("|"), body, "{word}");
+        }
+    }
+
+    #[test]
+    fn digests_are_shortened_and_nothing_else() {
+        let digest = "a1".repeat(32);
+        let payload = format!("<boot epoch=\"1\" config=\"{digest}\"/>");
+        assert_eq!(lines("boot", &payload).join("|"), "epoch: 1|config: a1a1a1a1a1a1…");
+    }
+}

@@ -1,0 +1,247 @@
+//! The whole product: the real command, real child processes, real files.
+
+mod cancel;
+mod demo;
+mod gate;
+mod kill;
+mod playback;
+mod run;
+mod send;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use organism::journal::sqlite::Reader;
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+/// Long enough for a busy machine; nothing waits this long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Looks until it sees what it waits for.
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// An echo, a listener that holds its answer back until it is let go, and a chain.
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["echo", "holder", "front", "solo"]
+
+[clients.other]
+peers = ["echo"]
+
+[listeners.echo]
+command = ["./player.py", "echo"]
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+
+[listeners.holder]
+command = ["./player.py", "holder", "let-go"]
+schema = "talk.xsd"
+accepts = ["hold"]
+replies = ["held"]
+
+[listeners.front]
+command = ["./player.py", "front"]
+schema = "talk.xsd"
+accepts = ["order"]
+replies = ["done"]
+peers = ["back"]
+instances = 2
+
+[listeners.back]
+command = ["./player.py", "back"]
+schema = "talk.xsd"
+accepts = ["work"]
+replies = ["worked"]
+instances = 2
+
+[listeners.solo]
+command = ["./player.py", "solo"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+"#;
+
+const TALK: &str = "urn:example:talk";
+
+fn say(text: &str) -> String {
+    format!("<say xmlns=\"{TALK}\">{text}</say>")
+}
+
+fn said(text: &str) -> String {
+    format!("<said xmlns=\"{TALK}\">{text}</said>\n")
+}
+
+fn numbered(name: &str, number: &str) -> String {
+    format!("<{name} xmlns=\"{TALK}\"><n>{number}</n></{name}>")
+}
+
+/// A directory with a config, its listeners and its journal.
+struct House {
+    directory: TempDir,
+}
+
+/// What a command said.
+#[derive(Debug)]
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Said {
+    /// Its lines of JSON.
+    fn json(&self) -> Vec<Json> {
+        let line = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {self:?}"));
+        self.out.lines().map(line).collect()
+    }
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+impl House {
+    fn new() -> Self {
+        Self::with(CONFIG)
+    }
+
+    fn with(config: &str) -> Self {
+        let house = Self { directory: TempDir::new().unwrap() };
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/organism");
+        for file in ["player.py", "talk.xsd"] {
+            std::fs::copy(data.join(file), house.path(file)).unwrap();
+        }
+        house.write("organism.toml", config);
+        house
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), content).unwrap();
+    }
+
+    fn data(&self) -> PathBuf {
+        self.path("data/organism/talk")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.path("state/organism/talk")
+    }
+
+    fn reader(&self) -> Reader {
+        Reader::open(&self.data()).unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+        command
+            .args(arguments)
+            .current_dir(self.directory.path())
+            .env("XDG_DATA_HOME", self.path("data"))
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env("NO_COLOR", "1")
+            .env_remove("ORGANISM_CONFIG")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command to its end.
+    fn organism(&self, arguments: &[&str]) -> Said {
+        self.command(arguments).output().unwrap().into()
+    }
+
+    fn send_text(&self, text: &str, arguments: &[&str]) -> Said {
+        self.send_bytes(text.as_bytes(), arguments)
+    }
+
+    /// Hands bytes to `organism send -` over standard input.
+    fn send_bytes(&self, bytes: &[u8], arguments: &[&str]) -> Said {
+        let mut command = self.command(&["send", "-", "--as", "desk"]);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(bytes).unwrap();
+        child.wait_with_output().unwrap().into()
+    }
+
+    /// Starts `organism run` and waits until its door is open.
+    fn run(&self) -> Running {
+        self.run_with(self.command(&["run"]))
+    }
+
+    fn run_with(&self, mut command: Command) -> Running {
+        let log = std::fs::File::create(self.path("log")).unwrap();
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let mut running = Running { child };
+        until("the organism is ready", || {
+            assert_eq!(running.child.try_wait().unwrap(), None, "{}", self.log());
+            self.log().contains("is ready").then_some(())
+        });
+        running
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// The thread that a text of talk says was opened.
+    fn verified(&self) {
+        let verified = self.organism(&["verify"]);
+        assert_eq!(verified.code, Some(0), "{verified:?}");
+    }
+
+    /// How many messages of this local name are on record.
+    fn recorded(&self, name: &str) -> usize {
+        let exported = self.organism(&["export", "--format", "jsonl"]).json();
+        let name = Json::String(format!("{{{TALK}}}{name}"));
+        exported.iter().filter(|line| line["type"] == "message" && line["name"] == name).count()
+    }
+}
+
+/// An `organism run` that is killed, at the latest, when the test is over.
+struct Running {
+    child: Child,
+}
+
+impl Running {
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Sends SIGTERM and waits for the end: its exit code.
+    fn stop(mut self) -> Option<i32> {
+        self.signal("-TERM");
+        let child = &mut self.child;
+        until("the organism stops", || child.try_wait().unwrap()).code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Where it has ended already there is nothing to kill.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

@@ -1,0 +1,49 @@
+//! `organism cancel`: whoever waits is told, and what waits in vain is not waited for.
+
+use std::process::Stdio;
+
+use super::{House, Said, numbered, until};
+
+#[test]
+fn a_cancelled_thread_tells_who_waits_and_frees_its_listener() {
+    let house = House::new();
+    house.write("hold.xml", numbered("hold", "1"));
+    let running = house.run();
+    let mut command =
+        house.command(&["send", "--as", "desk", "--new", "sess-hold0000", "hold.xml"]);
+    let sender = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("it is on record", || (house.recorded("hold") == 1).then_some(()));
+
+    let cancelled = house.organism(&["cancel", "sess-hold0000", "--reason", "no longer needed"]);
+    assert_eq!((cancelled.code, cancelled.err.trim()), (Some(0), "sess-hold0000 is cancelled"));
+    let told: Said = sender.wait_with_output().unwrap().into();
+    assert_eq!(told.code, Some(1), "{told:?}");
+    assert!(told.out.contains("code=\"cancelled\""), "{told:?}");
+    assert!(told.out.contains("no longer needed"), "{told:?}");
+
+    let shown = house.organism(&["thread", "sess-hold0000"]);
+    assert!(shown.out.starts_with("sess-hold0000  cancelled"), "{}", shown.out);
+    // The holder is free again, once it has let go of the first.
+    house.write("let-go", "");
+    let next = house.send_text(&numbered("hold", "2"), &[]);
+    assert_eq!((next.code, next.out), (Some(0), numbered("held", "2") + "\n"));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_thread_of_a_stopped_organism_can_be_cancelled_and_an_unknown_one_is_named() {
+    let house = House::new();
+    let mut running = house.run();
+    let send = ["--no-wait", "--new", "sess-hold0000"];
+    assert_eq!(house.send_text(&numbered("hold", "1"), &send).code, Some(0));
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    let cancelled = house.organism(&["cancel", "sess-hold0000"]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    let shown = house.organism(&["thread", "sess-hold0000"]);
+    assert!(shown.out.starts_with("sess-hold0000  cancelled"), "{}", shown.out);
+    let unknown = house.organism(&["cancel", "sess-absent00"]);
+    assert!(unknown.err.contains("no thread sess-absent00 is on record"), "{unknown:?}");
+    house.verified();
+}

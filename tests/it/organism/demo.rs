@@ -1,0 +1,98 @@
+//! `organism demo` on a copy of this project's sources, and on one that lacks what it quotes.
+
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::Said;
+
+fn project() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(std::fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+fn demo(tree: &TempDir) -> Said {
+    let program = Path::new(env!("CARGO_BIN_EXE_organism"));
+    let search = program.with_file_name("code-search");
+    assert!(search.exists(), "build it first: cargo build -p code-search");
+    let temporary = tree.path().join("tmp");
+    std::fs::create_dir_all(&temporary).unwrap();
+    let output = Command::new(program)
+        .arg("demo")
+        .arg(tree.path().join("copy"))
+        .current_dir(project())
+        .env("TMPDIR", temporary)
+        .env("NO_COLOR", "1")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output();
+    output.unwrap().into()
+}
+
+/// The first line of a file that holds `text`, from 1.
+fn line_of(file: &Path, text: &str) -> usize {
+    let content = std::fs::read_to_string(file).unwrap();
+    1 + content.lines().position(|line| line.contains(text)).unwrap()
+}
+
+fn part<'a>(said: &'a Said, heading: &str) -> &'a str {
+    let (_, rest) =
+        said.out.split_once(heading).unwrap_or_else(|| panic!("no {heading}: {said:?}"));
+    rest.split("\nThe proof").next().unwrap()
+}
+
+// O4 O7 O8 T14
+#[test]
+fn the_demo_shows_everything_it_promises_and_quotes_what_this_run_found() {
+    let tree = TempDir::new().unwrap();
+    copy(&project().join("src"), &tree.path().join("copy/src"));
+    let clock = tree.path().join("copy/src/clock.rs");
+    let found = line_of(&clock, "fn now() -> Self");
+    let said = demo(&tree);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let shown = [
+        "The model's turns are recorded.",
+        "⚙ → researcher  thread-spawned",
+        "│ researcher → search  search",
+        "⚙ → researcher  thread-result",
+        "✗ researcher  refused: schema-invalid",
+        "✗ researcher  refused: not-in-vocabulary",
+        "⚙ → researcher  timer-set",
+        "⚙ → researcher  timer-fired",
+        "the chain and its signed checkpoints hold",
+        " + 0 in flight",
+        "Try next",
+    ];
+    for what in shown {
+        assert!(said.out.contains(what), "{what} is not shown:\n{}", said.out);
+    }
+    let answer = part(&said, "\nThe answer");
+    assert!(answer.contains(&format!("source: src/clock.rs:{found}")), "{answer}");
+    let names_a_place =
+        |line: &str| ["--data", "--config", "config "].iter().any(|p| line.contains(p));
+    let wide = said.out.lines().find(|line| line.chars().count() > 80 && !names_a_place(line));
+    assert_eq!(wide, None);
+
+    // The same lines elsewhere in the file: the answer follows.
+    let content = std::fs::read_to_string(&clock).unwrap();
+    std::fs::write(&clock, format!("//\n//\n//\n{content}")).unwrap();
+    let answer = part(&demo(&tree), "\nThe answer").to_owned();
+    assert!(answer.contains(&format!("source: src/clock.rs:{}", found + 3)), "{answer}");
+
+    std::fs::remove_file(&clock).unwrap();
+    let without = demo(&tree);
+    let answer = part(&without, "\nThe answer");
+    assert!(!answer.contains("src/clock.rs"), "{answer}");
+    assert!(answer.contains("src/limits.rs"), "{answer}");
+}

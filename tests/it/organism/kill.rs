@@ -1,0 +1,209 @@
+//! Death under load: the organism is killed again and again while clients hand in payloads, half
+//! of the times where a record is durable and what follows from it is not done. Afterwards the
+//! clients' own ledger, the record and the listeners' effects have to agree.
+//!
+//! `KILLS=1000` makes it longer, `SEED=…` makes the same choices again.
+
+mod clients;
+mod judge;
+
+use std::collections::HashSet;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use organism::ids::{MessageId, Position};
+use organism::journal::sqlite::Reader;
+use organism::thread::Fact;
+
+use super::{House, PATIENCE, Running, TALK, until};
+use clients::Clients;
+
+/// Deaths with one journal; a longer campaign begins again with a fresh one.
+const KILLS_A_JOURNAL: u64 = 20;
+const IN_FLIGHT_MIN: usize = 10;
+
+/// The places where a record is durable and what it says is not done yet, or not all of it.
+const BETWEEN: [&str; 8] = [
+    "after-commit",
+    "after-append",
+    "before-receipt",
+    "after-receipt",
+    "before-deliver",
+    "after-deliver",
+    "before-result",
+    "after-result",
+];
+
+/// SplitMix64: the same seed, the same choices.
+pub(super) struct Choices(u64);
+
+impl Choices {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+/// How the organism is to die.
+#[derive(Debug, Clone)]
+enum Death {
+    /// `kill -9`, so long after this run has recorded so many messages.
+    Random(u64, Duration),
+    /// Of itself, at a failpoint.
+    Aimed(String),
+}
+
+impl Death {
+    fn choose(number: u64, choices: &mut Choices) -> Self {
+        match number % 2 {
+            0 => {
+                let (messages, micros) = (10 + choices.below(200), choices.below(20_000));
+                Self::Random(messages, Duration::from_micros(micros))
+            }
+            _ => {
+                let place = choices.of(&BETWEEN);
+                Self::Aimed(format!("{place}:{}", 20 + choices.below(200)))
+            }
+        }
+    }
+}
+
+/// What is in flight, read from the journal as it grows.
+#[derive(Default)]
+struct Tail {
+    read: Position,
+    open: HashSet<MessageId>,
+    messages: u64,
+}
+
+impl Tail {
+    fn in_flight(&mut self, house: &House) -> usize {
+        // Before the first commit there is nothing to read.
+        let Ok(reader) = Reader::open(&house.data()) else { return 0 };
+        let last = reader.last().unwrap();
+        for sealed in reader.records(Position(self.read.0 + 1), last).unwrap() {
+            for fact in &sealed.record.facts {
+                match fact {
+                    Fact::Accepted { message, .. } => {
+                        self.open.insert(message.id);
+                        self.messages += 1;
+                    }
+                    Fact::Disposed { message, .. } => {
+                        self.open.remove(message);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.read = last;
+        self.open.len()
+    }
+}
+
+/// A number from the environment.
+fn environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn after_twenty_kills_under_load_nothing_is_lost_and_nothing_done_twice() {
+    let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let seed = environment("SEED").unwrap_or_else(|| clock().as_nanos() as u64);
+    let mut left = environment("KILLS").unwrap_or(KILLS_A_JOURNAL);
+    println!("SEED={seed}");
+    let mut choices = Choices(seed);
+    while left > 0 {
+        let kills = left.min(KILLS_A_JOURNAL);
+        campaign(kills, &mut choices);
+        left -= kills;
+    }
+}
+
+fn campaign(kills: u64, choices: &mut Choices) {
+    let house = House::new();
+    let clients = Clients::start(&house);
+    let mut tail = Tail::default();
+    let begun = Instant::now();
+    let mut number = 0;
+    while number < kills {
+        let death = Death::choose(number, choices);
+        let in_flight = die(&house, &mut tail, &death);
+        // One with too little in flight was no test; it is done again, later.
+        let counts = in_flight >= IN_FLIGHT_MIN;
+        println!("{number}: {death:?}, {in_flight} in flight, {} messages so far", tail.messages);
+        number += u64::from(counts);
+        if counts && choices.below(4) == 0 {
+            die_while_recovering(&house, choices);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20 * kills + 60), "no progress");
+    }
+    let running = start(&house, None);
+    let ledger = clients.finish();
+    until("everything is settled", || (tail.in_flight(&house) == 0).then_some(()));
+    let rate = tail.messages as f64 / begun.elapsed().as_secs_f64();
+    println!("{} messages, {rate:.0} a second", tail.messages);
+    assert_eq!(running.stop(), Some(0), "{}", house.log());
+    house.verified();
+    let evidence = judge::Evidence::gather(&house, ledger);
+    let defects = evidence.defects();
+    assert!(defects.is_empty(), "{}: {:#?}", defects.len(), &defects[..defects.len().min(10)]);
+    judge::assert_each_defect_would_show(&evidence);
+}
+
+/// Runs the organism until it dies as it is to; how much was in flight.
+fn die(house: &House, tail: &mut Tail, death: &Death) -> usize {
+    match death {
+        Death::Random(messages, after) => {
+            let mut running = start(house, None);
+            let enough = tail.messages + messages;
+            until("enough has happened", || {
+                (tail.in_flight(house) >= IN_FLIGHT_MIN && tail.messages >= enough).then_some(())
+            });
+            let due = Instant::now() + *after;
+            until("it is time", || (Instant::now() >= due).then_some(()));
+            running.child.kill().unwrap();
+            running.child.wait().unwrap();
+        }
+        Death::Aimed(failpoint) => {
+            let mut running = start(house, Some(failpoint));
+            assert_eq!(end(&mut running.child), Some(6), "{failpoint}: {}", house.log());
+        }
+    }
+    tail.in_flight(house)
+}
+
+/// With what is in flight from before.
+fn die_while_recovering(house: &House, choices: &mut Choices) {
+    for _ in 0..2 {
+        let place = choices.of(&["during-recovery", "epoch-raised", "before-boot", "stepped"]);
+        let mut running = start(house, Some(place));
+        assert_eq!(end(&mut running.child), Some(6), "{place}: {}", house.log());
+    }
+}
+
+fn start(house: &House, failpoint: Option<&str>) -> Running {
+    let log = std::fs::OpenOptions::new().append(true).create(true).open(house.path("log"));
+    let mut command = house.command(&["run"]);
+    command.env("EFFECTS", house.path("effects")).stdout(Stdio::null()).stderr(log.unwrap());
+    if let Some(failpoint) = failpoint {
+        command.env("ORGANISM_FAILPOINT", failpoint);
+    }
+    Running { child: command.spawn().unwrap() }
+}
+
+/// The signal it died of.
+fn end(child: &mut Child) -> Option<i32> {
+    until("it dies", || child.try_wait().unwrap()).signal()
+}

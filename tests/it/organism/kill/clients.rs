@@ -1,0 +1,177 @@
+//! Clients that keep handing in payloads, whatever happens to the organism, and a ledger of
+//! their own that is on disk before they go on.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use organism::ids::ListenerName;
+use organism::organism::control::{Ask, Client, Said};
+use organism::organism::{Parcel, Sent};
+use organism::thread::Closing;
+use tokio::sync::oneshot;
+
+use super::super::numbered;
+use super::{House, PATIENCE};
+
+const CLIENTS: usize = 48;
+
+/// A line of the ledger, and where to say that it is on disk.
+type Entry = (String, oneshot::Sender<()>);
+
+/// What became of a submission, as the client saw it.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// Handed in that often.
+    pub sent: u32,
+    pub refused: bool,
+    pub thread: Option<String>,
+    /// The result, once it was told.
+    pub told: Option<String>,
+}
+
+/// By key.
+pub type Ledger = HashMap<String, Seen>;
+
+pub struct Clients {
+    runtime: tokio::runtime::Runtime,
+    tasks: Vec<tokio::task::JoinHandle<Ledger>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Clients {
+    pub fn start(house: &House) -> Self {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+        let (entries, inbox) = channel();
+        let file = File::create(house.path("ledger")).unwrap();
+        std::thread::spawn(move || keep(file, &inbox));
+        let stop = Arc::new(AtomicBool::new(false));
+        let tasks = (0..CLIENTS).map(|number| {
+            let desk = Desk { number, data: house.data(), entries: entries.clone() };
+            runtime.spawn(desk.work(Arc::clone(&stop)))
+        });
+        let tasks = tasks.collect();
+        Self { runtime, tasks, stop }
+    }
+
+    /// Lets everybody finish what they wait for.
+    pub fn finish(self) -> Ledger {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut all = Ledger::new();
+        for task in self.tasks {
+            all.extend(self.runtime.block_on(task).unwrap());
+        }
+        all
+    }
+}
+
+/// Writes whatever is ready and syncs once for all of it.
+fn keep(mut file: File, inbox: &Receiver<Entry>) {
+    while let Ok(first) = inbox.recv() {
+        let entries: Vec<Entry> = std::iter::once(first).chain(inbox.try_iter()).collect();
+        let lines: String = entries.iter().map(|(line, _)| format!("{line}\n")).collect();
+        file.write_all(lines.as_bytes()).unwrap();
+        file.sync_data().unwrap();
+        for (_, written) in entries {
+            // Nobody waits any more where a test has failed.
+            written.send(()).ok();
+        }
+    }
+}
+
+struct Desk {
+    number: usize,
+    data: PathBuf,
+    entries: Sender<Entry>,
+}
+
+impl Desk {
+    async fn note(&self, line: String) {
+        let (written, done) = oneshot::channel();
+        self.entries.send((line, written)).unwrap();
+        done.await.unwrap();
+    }
+
+    /// One submission after another, each until its result is told.
+    async fn work(self, stop: Arc<AtomicBool>) -> Ledger {
+        let mut ledger = Ledger::new();
+        let mut count = 0;
+        while !stop.load(Ordering::Relaxed) {
+            count += 1;
+            let key = format!("c{}-{count}", self.number);
+            let seen = self.submit(&key, count).await;
+            ledger.insert(key, seen);
+        }
+        ledger
+    }
+
+    async fn submit(&self, key: &str, count: usize) -> Seen {
+        let payload = match count % 10 {
+            3 => format!("<order xmlns=\"{}\"><m>{key}</m></order>", super::TALK),
+            5 => numbered("ping", key),
+            _ => numbered("order", key),
+        };
+        let parcel = Parcel {
+            client: ListenerName::parse("desk").unwrap(),
+            thread: None,
+            suggested: None,
+            key: Some(key.to_owned()),
+            payload: payload.into_bytes(),
+            wait: true,
+        };
+        let mut seen = Seen::default();
+        let deadline = Instant::now() + 2 * PATIENCE;
+        loop {
+            seen.sent += 1;
+            self.note(format!("sent {key}")).await;
+            if self.attempt(&parcel, &mut seen).await {
+                self.note(format!("ended {key} {seen:?}")).await;
+                return seen;
+            }
+            assert!(Instant::now() < deadline, "{key} never got its result: {seen:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Whether it came to its end; the same key is handed in again where it did not.
+    async fn attempt(&self, parcel: &Parcel, seen: &mut Seen) -> bool {
+        let Some(client) = Client::find(&self.data).await else { return false };
+        let mut said = Vec::new();
+        let ask = Ask::Send(parcel.clone());
+        // What was said before the connection broke counts.
+        client.ask(&ask, |line| said.push(line)).await.ok();
+        for line in said {
+            match line {
+                Said::Sent(Sent::Accepted { thread, .. }) => {
+                    let thread = thread.to_string();
+                    self.note(format!("accepted {} {thread}", parcel.key.as_deref().unwrap()))
+                        .await;
+                    let before = seen.thread.replace(thread.clone());
+                    assert!(
+                        before.is_none_or(|before| before == thread),
+                        "another thread: {seen:?}"
+                    );
+                }
+                Said::Sent(Sent::Refused { refusal, retry_after_ms: None }) => {
+                    assert_eq!(refusal.rule.code(), "schema-invalid");
+                    seen.refused = true;
+                    return true;
+                }
+                Said::Sent(Sent::Result { how, replies, .. }) => {
+                    assert_eq!(how, Closing::Completed, "{replies:?}");
+                    assert_eq!(replies.len(), 1, "{replies:?}");
+                    seen.told = Some(replies[0].payload.clone());
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+}

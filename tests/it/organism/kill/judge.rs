@@ -1,0 +1,172 @@
+//! What the clients know, what the record says and what the listeners did, held against each
+//! other.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde_json::Value as Json;
+
+use super::House;
+use super::clients::Ledger;
+
+#[derive(Clone)]
+pub struct Evidence {
+    ledger: Ledger,
+    /// Messages as `organism export` writes them.
+    messages: Vec<Json>,
+    /// Listener, message and attempt of every effect.
+    effects: Vec<[String; 3]>,
+}
+
+fn text<'a>(message: &'a Json, field: &str) -> &'a str {
+    message[field].as_str().unwrap_or_default()
+}
+
+/// What stands in the payload's `n`.
+fn number(message: &Json) -> &str {
+    let payload = text(message, "payload");
+    let (_, rest) = payload.split_once("<n>").unwrap_or_default();
+    rest.split_once("</n>").unwrap_or_default().0
+}
+
+impl Evidence {
+    pub fn gather(house: &House, ledger: Ledger) -> Self {
+        let exported = house.organism(&["export", "--format", "jsonl"]).json();
+        let messages = exported.into_iter().filter(|line| line["type"] == "message").collect();
+        let effects = std::fs::read_to_string(house.path("effects")).unwrap();
+        let effect = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            words.try_into().unwrap()
+        };
+        Self { ledger, messages, effects: effects.lines().map(effect).collect() }
+    }
+
+    /// Everything that must not be.
+    pub fn defects(&self) -> Vec<String> {
+        let mut defects = Vec::new();
+        self.submissions(&mut defects);
+        self.dispositions(&mut defects);
+        self.results(&mut defects);
+        self.sequences(&mut defects);
+        self.effects(&mut defects);
+        defects
+    }
+
+    /// One record for each key that was not refused, and its result as the client was told.
+    fn submissions(&self, defects: &mut Vec<String>) {
+        let mut recorded: HashMap<&str, Vec<&Json>> = HashMap::new();
+        let mut results: HashMap<&str, &str> = HashMap::new();
+        for message in &self.messages {
+            match (text(message, "from"), text(message, "to")) {
+                ("desk", _) => recorded.entry(number(message)).or_default().push(message),
+                (_, "desk") => drop(results.insert(number(message), text(message, "payload"))),
+                _ => {}
+            }
+        }
+        for (key, seen) in &self.ledger {
+            let records = recorded.remove(key.as_str()).unwrap_or_default();
+            let due = usize::from(!seen.refused);
+            if records.len() != due {
+                defects.push(format!("{} records of {key}, {due} due: {seen:?}", records.len()));
+            }
+            if records.iter().any(|record| Some(text(record, "thread")) != seen.thread.as_deref()) {
+                defects.push(format!("{key} is not in the thread that was said: {seen:?}"));
+            }
+            if seen.told.as_deref() != results.get(key.as_str()).copied() {
+                defects.push(format!("{key} was told another result than is recorded: {seen:?}"));
+            }
+        }
+        defects.extend(recorded.keys().map(|key| format!("nobody sent {key}")));
+    }
+
+    fn dispositions(&self, defects: &mut Vec<String>) {
+        let open = self.messages.iter().filter(|message| message["disposition"].is_null());
+        defects.extend(open.map(|message| format!("no disposition: {message}")));
+    }
+
+    /// Every call has one result; a chain is gone through once.
+    fn results(&self, defects: &mut Vec<String>) {
+        let mut answers: HashMap<&str, usize> = HashMap::new();
+        let mut beneath: HashMap<&str, usize> = HashMap::new();
+        for message in &self.messages {
+            match text(message, "kind") {
+                "reply" | "system" => *answers.entry(text(message, "cause")).or_default() += 1,
+                "call" => *beneath.entry(text(message, "cause")).or_default() += 1,
+                _ => {}
+            }
+        }
+        for call in self.messages.iter().filter(|message| message["kind"] == "call") {
+            let id = text(call, "id");
+            let answered = answers.get(id).copied().unwrap_or_default();
+            if answered != 1 {
+                defects.push(format!("{answered} results of {call}"));
+            }
+            let opened = beneath.get(id).copied().unwrap_or_default();
+            let due = usize::from(call["to"] == "front");
+            if opened != due {
+                defects.push(format!("{opened} calls beneath {call}, {due} due"));
+            }
+        }
+    }
+
+    fn sequences(&self, defects: &mut Vec<String>) {
+        let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+        for message in &self.messages {
+            let last = last.entry(text(message, "thread")).or_default();
+            *last += 1;
+            if message["seq"].as_u64() != Some(*last) {
+                defects.push(format!("seq {last} was due: {message}"));
+            }
+        }
+    }
+
+    /// Each effect belongs to a recorded message; a second one to a higher attempt.
+    fn effects(&self, defects: &mut Vec<String>) {
+        let handled = ["call", "reply"];
+        let due = self
+            .messages
+            .iter()
+            .filter(|message| handled.contains(&text(message, "kind")) && message["to"] != "desk");
+        let due: HashSet<&str> = due.map(|message| text(message, "id")).collect();
+        let mut done: HashSet<(&str, &str)> = HashSet::new();
+        for [listener, message, attempt] in &self.effects {
+            if !due.contains(message.as_str()) {
+                defects.push(format!("{listener} did what nobody recorded: {message}"));
+            }
+            if !done.insert((message, attempt)) {
+                defects.push(format!("{listener} did {message} twice in attempt {attempt}"));
+            }
+        }
+        let touched: HashSet<&str> = done.iter().map(|(message, _)| *message).collect();
+        defects.extend(due.difference(&touched).map(|id| format!("nobody ever did {id}")));
+    }
+}
+
+/// A judge that finds nothing proves nothing: each kind of loss is made up and must be found.
+pub fn assert_each_defect_would_show(evidence: &Evidence) {
+    let first = |kind: &str, to: &str| {
+        let found = |message: &Json| message["kind"] == kind && message["to"] == to;
+        evidence.messages.iter().position(found).unwrap()
+    };
+    let (asked, replied) = (first("call", "front"), first("reply", "front"));
+    let breaks: [(&str, &dyn Fn(&mut Evidence)); 8] = [
+        ("a lost submission", &|e| drop(e.messages.remove(asked))),
+        ("a lost reply", &|e| drop(e.messages.remove(replied))),
+        ("a doubled submission", &|e| e.messages.push(e.messages[asked].clone())),
+        ("a doubled reply", &|e| e.messages.push(e.messages[replied].clone())),
+        ("a missing disposition", &|e| e.messages[replied]["disposition"] = Json::Null),
+        ("another result", &|e| {
+            let told = e.ledger.values_mut().find_map(|seen| seen.told.as_mut());
+            told.unwrap().push('x');
+        }),
+        ("a doubled effect", &|e| e.effects.push(e.effects[0].clone())),
+        ("a lost effect", &|e| {
+            let [_, message, _] = e.effects[0].clone();
+            e.effects.retain(|[_, other, _]| *other != message);
+        }),
+    ];
+    for (what, break_it) in breaks {
+        let mut broken = evidence.clone();
+        break_it(&mut broken);
+        assert!(!broken.defects().is_empty(), "{what} was not noticed");
+    }
+}

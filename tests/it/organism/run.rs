@@ -1,0 +1,133 @@
+//! `organism run`: one at a time, drained when it ends, gone on with when it starts again.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use super::{CONFIG, House, Said, numbered, said, say, until};
+
+#[test]
+fn a_second_pump_is_refused_within_a_second_and_told_who_holds_the_journal() {
+    let house = House::new();
+    let running = house.run();
+    let begun = Instant::now();
+    let second = house.organism(&["run"]);
+    let took = begun.elapsed();
+    assert_eq!(second.code, Some(75), "{second:?}");
+    let holder = format!("in use by process {}", running.child.id());
+    assert!(second.err.contains(&holder), "{}", second.err);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+    // The first one's door is as it was.
+    assert_eq!(house.send_text(&say("hello"), &[]).out, said("hello"));
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn what_is_sent_while_it_runs_goes_through_its_door_which_is_its_owners_alone() {
+    let house = House::new();
+    let running = house.run();
+    let socket = house.data().join("control.sock");
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(house.send_text(&say("hello"), &[]).out, said("hello"));
+    assert_eq!(running.stop(), Some(0));
+    assert!(!socket.exists());
+    let exported = house.organism(&["export", "--format", "jsonl"]).out;
+    assert_eq!(exported.matches("<boot ").count(), 1, "the sender started nothing of its own");
+}
+
+#[test]
+fn the_door_of_an_organism_that_died_is_replaced() {
+    let house = House::new();
+    let mut running = house.run();
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    assert!(house.data().join("control.sock").exists());
+    assert_eq!(house.send_text(&say("alone"), &[]).out, said("alone"));
+    let running = house.run();
+    assert_eq!(house.send_text(&say("again"), &[]).out, said("again"));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_stop_lets_what_is_handed_over_end_and_what_waits_goes_on_at_the_next_start() {
+    let house = House::new();
+    let running = house.run();
+    let hold = |number: &str| {
+        let sent = house.send_text(&numbered("hold", number), &["--no-wait", "--key", number]);
+        assert_eq!(sent.code, Some(0));
+    };
+    hold("1");
+    hold("2");
+    running.signal("-TERM");
+    until("it says that it stops", || house.log().contains("stopping on SIGTERM").then_some(()));
+    house.write("let-go", "");
+    let mut running = running;
+    let child = &mut running.child;
+    assert_eq!(until("it stops", || child.try_wait().unwrap()).code(), Some(0));
+    assert!(house.recorded("held") >= 1, "what was handed over has ended");
+    house.verified();
+
+    let running = house.run();
+    for number in ["1", "2"] {
+        let told = house.send_text(&numbered("hold", number), &["--key", number]);
+        assert_eq!((told.code, told.out), (Some(0), numbered("held", number) + "\n"));
+    }
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!((house.recorded("hold"), house.recorded("held")), (2, 2));
+}
+
+// O9
+#[test]
+fn a_listener_that_cannot_live_leaves_on_the_record_and_its_callers_are_told() {
+    let config = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"./dead\"]");
+    let house = House::with(&config);
+    house.write("dead", "#!/bin/sh\necho no good >&2\nexit 3\n");
+    let dead = house.path("dead");
+    std::fs::set_permissions(dead, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let running = house.run();
+    let told = house.send_text(&say("hello"), &[]);
+    assert_eq!(told.code, Some(1), "{told:?}");
+    let code = told.out.contains("code=\"undeliverable\"");
+    assert!(code || told.out.contains("code=\"listener-failed\""), "{told:?}");
+    until("it has left", || {
+        let told = house.organism(&["thread", "sess-organism"]).out;
+        told.contains("listener-left").then_some(())
+    });
+    let later = house.send_text(&say("hello"), &[]);
+    assert!(later.out.contains("code=\"undeliverable\""), "{later:?}");
+    // The others live.
+    assert_eq!(house.send_text(&numbered("ping", "1"), &[]).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn senders_at_the_same_moment_share_the_organism_one_of_them_starts() {
+    let house = House::new();
+    let senders: Vec<_> = (0..4)
+        .map(|number| {
+            house.write(&format!("{number}.xml"), numbered("order", &number.to_string()));
+            let file = format!("{number}.xml");
+            let mut command = house.command(&["send", "--as", "desk", &file]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for (number, sender) in senders.into_iter().enumerate() {
+        let told: Said = sender.wait_with_output().unwrap().into();
+        let expected = numbered("done", &number.to_string()) + "\n";
+        assert_eq!((told.code, told.out), (Some(0), expected), "{}", told.err);
+    }
+    house.verified();
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    let house = House::new();
+    house.write("data", "a file where a directory should be");
+    let refused = house.organism(&["run"]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    let place = house.data().display().to_string();
+    assert!(refused.err.contains(&place), "{refused:?}");
+}

@@ -1,0 +1,232 @@
+//! `organism send`: what goes in, what comes out, and how it ends.
+
+use serde_json::{Value as Json, json};
+
+use super::{House, TALK, numbered, said, say};
+
+#[test]
+fn a_result_goes_to_stdout_and_everything_about_it_to_stderr() {
+    let house = House::new();
+    house.write("hello.xml", say("hello"));
+    let sent = house.organism(&["send", "--as", "desk", "hello.xml"]);
+    assert_eq!((sent.code, sent.out), (Some(0), said("hello")));
+    let thread = sent.err.trim().strip_prefix("thread ").unwrap();
+    let shown = house.organism(&["thread", thread]);
+    assert!(shown.out.contains("desk → echo  say"), "{}", shown.out);
+    house.verified();
+}
+
+#[test]
+fn the_same_key_again_gets_the_recorded_answer_and_nothing_is_done_twice() {
+    let house = House::new();
+    let send = |text: &str| house.send_text(&numbered("order", text), &["--key", "k1", "--json"]);
+    let (first, second) = (send("7"), send("7"));
+    assert_eq!((first.code, second.code), (Some(0), Some(0)), "{second:?}");
+    let (first, second) = (first.json(), second.json());
+    assert_eq!((&first[0]["again"], &second[0]["again"]), (&json!(false), &json!(true)));
+    assert_eq!(first[0]["thread"], second[0]["thread"]);
+    assert_eq!(first[1], second[1]);
+    assert_eq!((house.recorded("order"), house.recorded("work")), (1, 1));
+
+    let other = send("8");
+    assert_eq!(other.code, Some(65), "{other:?}");
+    assert_eq!(other.json()[0]["refusal"]["rule"], "key-reused");
+    house.verified();
+}
+
+// O1
+#[test]
+fn a_thread_goes_on_for_its_client_and_nobody_else() {
+    let house = House::new();
+    let first = house.send_text(&say("one"), &["--json"]).json();
+    let thread = first[0]["thread"].as_str().unwrap().to_owned();
+    let second = house.send_text(&say("two"), &["--json", "--thread", &thread]);
+    assert_eq!((second.code, &second.json()[0]["thread"]), (Some(0), &json!(thread)));
+    let told = house.organism(&["thread", &thread, "--json"]).json();
+    assert_eq!(told[0]["items"].as_array().unwrap().len(), 4);
+
+    house.write("say.xml", say("three"));
+    let foreign = house.organism(&["send", "--as", "other", "--thread", &thread, "say.xml"]);
+    assert_eq!(foreign.code, Some(65));
+    house.verified();
+}
+
+// O5
+#[test]
+fn unknown_foreign_and_impossible_threads_are_answered_alike() {
+    let house = House::new();
+    let known = house.send_text(&say("one"), &["--json"]).json()[0]["thread"].clone();
+    let known = known.as_str().unwrap();
+    house.write("say.xml", say("two"));
+    let send = |id: &str| house.organism(&["send", "--as", "other", "--thread", id, "say.xml"]);
+    for id in [known, "sess-absent00", "sess-organism", "sess-absent00.child", "bad", "../x", " "] {
+        let answer = send(id);
+        let same = answer.out.replace(&format!("unknown_id=\"{id}\""), "unknown_id=\"ID\"");
+        let expected = "<system-thread-error xmlns=\"https://xml-pipeline.org/ns/core/v1\" \
+             unknown_id=\"ID\" code=\"unknown_thread\" \
+             message=\"Unknown thread; emit &lt;spawn-thread/&gt; to create.\"/>\n";
+        assert_eq!((answer.code, same.as_str(), answer.err.as_str()), (Some(65), expected, ""));
+    }
+    assert_eq!(house.recorded("say"), 1);
+}
+
+#[test]
+fn a_suggested_thread_id_is_taken_or_refused_with_the_reason() {
+    let house = House::new();
+    let send = |id: &str| {
+        let sent = house.send_text(&say("x"), &["--json", "--new", id]);
+        let line = sent.json()[0].clone();
+        let said = match &line["refusal"] {
+            Json::Null => line["thread"].as_str().unwrap().to_owned(),
+            refusal => refusal["rule"].as_str().unwrap().to_owned(),
+        };
+        (sent.code.unwrap(), said)
+    };
+    assert_eq!(send("sess-mine0001"), (0, "sess-mine0001".to_owned()));
+    for bad in ["sess-mine0001", "sess-short", "mine", "sess-UPPER000", "sess-a0000000.b"] {
+        assert_eq!(send(bad), (65, "bad-label".to_owned()), "{bad}");
+    }
+}
+
+#[test]
+fn one_bad_document_does_not_stop_the_others() {
+    let house = House::new();
+    std::fs::create_dir(house.path("in")).unwrap();
+    for number in 0..5 {
+        house.write(&format!("in/{number}.xml"), say(&number.to_string()));
+    }
+    house.write("in/1.xml", b"<say xmlns=\"urn:example:talk\">\xff</say>");
+    house.write("in/2.xml", "");
+    house.write("in/3.xml", vec![b'x'; organism::limits::SUBMISSION_BYTES_MAX + 1]);
+    house.write("in/notes.txt", "not sent");
+    let send = || house.organism(&["send", "--as", "desk", "--json", "--each", "in"]);
+    let first = send();
+    assert_eq!(first.code, Some(1), "{first:?}");
+    assert!(first.err.contains("5 sent: 2 done, 2 refused, 1 failed"), "{}", first.err);
+    assert!(first.err.contains("in/3.xml has more than 8388608 bytes"), "{}", first.err);
+    let mut brief: Vec<String> = first
+        .json()
+        .iter()
+        .map(|line| format!("{} {} {}", line["file"], line["sent"], line["refusal"]["rule"]))
+        .collect();
+    brief.sort();
+    let expected = [
+        r#""0.xml" "accepted" null"#,
+        r#""0.xml" "result" null"#,
+        r#""1.xml" "refused" "not-utf8""#,
+        r#""2.xml" "refused" "not-one-root""#,
+        r#""4.xml" "accepted" null"#,
+        r#""4.xml" "result" null"#,
+    ];
+    assert_eq!(brief, expected);
+
+    // The folder again, one document mended: only that one is new.
+    house.write("in/2.xml", say("2"));
+    house.write("in/4.xml", say("four"));
+    assert_eq!(send().code, Some(1));
+    assert_eq!(house.recorded("say"), 4);
+    house.verified();
+}
+
+#[test]
+fn bytes_reach_the_gate_as_they_are_through_either_door() {
+    let house = House::new();
+    let text = b"<say xmlns=\"urn:example:talk\">caf\xe9</say>";
+    let check = |sent: super::Said| {
+        let refusal = sent.json()[0]["refusal"].clone();
+        assert_eq!(sent.code, Some(65));
+        assert_eq!(refusal["rule"], "not-utf8");
+        assert_eq!(refusal["length"], text.len());
+        assert_eq!(refusal["digest"], organism::ids::Digest::of(text).to_string());
+        assert_eq!(refusal["place"]["offset"], 33);
+    };
+    check(house.send_bytes(text, &["--json"]));
+    let running = house.run();
+    check(house.send_bytes(text, &["--json"]));
+    assert_eq!(running.stop(), Some(0));
+    let exported = house.organism(&["export", "--format", "jsonl"]).json();
+    assert_eq!(exported.iter().filter(|line| line["type"] == "refusal").count(), 2);
+}
+
+#[test]
+fn a_payload_over_the_limit_is_refused_on_the_record_with_its_place() {
+    let house = House::new();
+    let text = say(&"x".repeat(2 << 20));
+    let running = house.run();
+    let sent = house.send_text(&text, &[]);
+    assert_eq!((sent.code, sent.out.as_str()), (Some(65), ""));
+    assert!(sent.err.starts_with("refused: too-large: "), "{}", sent.err);
+    assert!(sent.err.contains("at line 1, column "), "{}", sent.err);
+    assert_eq!(running.stop(), Some(0));
+    let exported = house.organism(&["export", "--format", "jsonl"]).json();
+    let refused = exported.iter().find(|line| line["type"] == "refusal").unwrap();
+    assert_eq!((&refused["length"], &refused["rule"]), (&json!(text.len()), &json!("too-large")));
+    assert_eq!(refused["head"].as_str().unwrap().len(), organism::limits::REFUSAL_HEAD_BYTES);
+}
+
+#[test]
+fn without_waiting_the_receipt_is_all_and_the_result_is_read_later() {
+    let house = House::new();
+    let running = house.run();
+    let sent = house.send_text(&numbered("hold", "1"), &["--no-wait", "--json", "--key", "k"]);
+    assert_eq!(sent.code, Some(0));
+    assert_eq!(sent.json().len(), 1, "{sent:?}");
+    house.write("let-go", "");
+    let later = house.send_text(&numbered("hold", "1"), &["--json", "--key", "k"]);
+    let expected = numbered("held", "1");
+    assert_eq!(later.json()[1]["replies"][0]["payload"], expected.as_str(), "{later:?}");
+    assert_eq!((running.stop(), house.recorded("hold")), (Some(0), 1));
+}
+
+#[test]
+fn each_way_to_end_has_its_exit_code() {
+    let house = House::new();
+    house.write("good.xml", say("x"));
+    house.write("bad.toml", "[organism]\nnam = \"talk\"\n");
+    let code = |arguments: &[&str]| house.organism(arguments).code.unwrap();
+    assert_eq!(code(&["send", "--as", "desk", "good.xml"]), 0);
+    assert_eq!(code(&["send"]), 2);
+    assert_eq!(code(&["send", "--as", "desk", "absent.xml"]), 2);
+    assert_eq!(code(&["send", "--as", "nobody", "good.xml"]), 2);
+    assert_eq!(code(&["send", "good.xml"]), 2, "two clients, and none named");
+    assert_eq!(code(&["send", "--as", "desk", "--thread", "a", "--new", "b", "good.xml"]), 2);
+    assert_eq!(code(&["send", "--as", "desk", "organism.toml"]), 65);
+    assert_eq!(code(&["send", "--config", "bad.toml", "good.xml"]), 78);
+    assert_eq!(code(&["cancel", "sess-absent00"]), 2);
+    assert_eq!(code(&["cancel", "nonsense"]), 2);
+    let elsewhere = House::new();
+    elsewhere.write("data", "a file where a directory should be");
+    let refused = elsewhere.organism(&["send", "--as", "desk", "organism.toml"]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    assert!(refused.err.contains("data/organism/talk"), "{}", refused.err);
+}
+
+#[test]
+fn a_sender_whose_organism_dies_is_told_to_try_again() {
+    let house = House::new();
+    let mut running = house.run();
+    let payload = numbered("hold", "1");
+    house.write("hold.xml", &payload);
+    let mut command = house.command(&["send", "--as", "desk", "--key", "k", "hold.xml"]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let sender = command.spawn().unwrap();
+    super::until("it is on record", || (house.recorded("hold") == 1).then_some(()));
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    let told: super::Said = sender.wait_with_output().unwrap().into();
+    assert_eq!(told.code, Some(75), "{told:?}");
+    assert!(told.err.contains("send again with the same --key"), "{}", told.err);
+    house.write("let-go", "");
+    let again = house.send_text(&payload, &["--key", "k"]);
+    assert_eq!((again.code, again.out), (Some(0), numbered("held", "1") + "\n"));
+    house.verified();
+}
+
+#[test]
+fn a_payload_that_is_cut_short_says_where() {
+    let house = House::new();
+    let sent = house.send_text(&format!("<say xmlns=\"{TALK}\">\n  hello"), &[]);
+    assert_eq!(sent.code, Some(65));
+    let expected = "refused: not-well-formed: `<say>` is not closed at line 1, column 1\n";
+    assert_eq!(sent.err, expected);
+}
