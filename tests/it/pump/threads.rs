@@ -189,18 +189,21 @@ fn children_run_on_after_their_spawner_has_closed_and_their_result_is_late() {
     assert_eq!(world.result(second), "completed: answer(b)");
 }
 
+/// A status, how it comes about, and what the result carries.
+type End<'a> = (&'a str, Box<dyn Fn(&mut World)>, &'a str);
+
 #[test]
 fn a_thread_result_says_how_the_work_ended_and_carries_its_payloads_byte_for_byte() {
     let unqualified =
         format!("<n:report xmlns:n=\"{NS}\" >\n  <n:text a=\"\">&lt;b/&gt; &#65; <![CDATA[c]]></n:text></n:report>")
             .replace(" a=\"\"", "");
-    let ends: [(&str, Box<dyn Fn(&mut World)>, &str); 3] = [
+    let ends: [End<'_>; 3] = [
         (
             "completed",
             Box::new({
                 let text = unqualified.clone();
                 move |world| {
-                    world.play("writer", &[text.clone()]);
+                    world.play("writer", std::slice::from_ref(&text));
                 }
             }),
             &unqualified,
