@@ -25,6 +25,8 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some("listener") {
         relay::listen();
     }
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w));
     let quick = std::env::var_os("BENCH_QUICK").is_some();
     let (runs, span) = if quick { (1, 1) } else { (RUNS, 3) };
     let span = Duration::from_secs(span);
@@ -37,11 +39,14 @@ fn main() {
     figures.add("floor_checked_rows_64", checked, "rows/s", Some(batched));
     figures.add("floor_commit_1", single, "us", None);
 
-    let t64 = figures::median(runs, || relay::native(64, span).hops_per_second());
-    figures.add("relay_native_t64", t64, "messages/s", Some(batched));
-    let t1 = figures::median(runs, || relay::native(1, span).micros_per_hop());
-    figures.add("relay_native_t1", t1, "us", Some(single));
-    let process = figures::median(runs, || relay::process(64, span).hops_per_second());
-    figures.add("relay_process_t64", process, "messages/s", Some(batched));
+    type Run = (&'static str, &'static str, f64, fn(Duration) -> f64);
+    let relays: [Run; 3] = [
+        ("relay_native_t64", "messages/s", batched, |s| relay::native(64, s).hops_per_second()),
+        ("relay_native_t1", "us", single, |s| relay::native(1, s).micros_per_hop()),
+        ("relay_process_t64", "messages/s", batched, |s| relay::process(64, s).hops_per_second()),
+    ];
+    for (name, unit, floor, run) in relays.into_iter().filter(|(name, ..)| is_wanted(name)) {
+        figures.add(name, figures::median(runs, || run(span)), unit, Some(floor));
+    }
     figures.write();
 }

@@ -146,10 +146,6 @@ impl House {
         self.path("data/organism/talk")
     }
 
-    fn state(&self) -> PathBuf {
-        self.path("state/organism/talk")
-    }
-
     fn reader(&self) -> Reader {
         Reader::open(&self.data()).unwrap()
     }

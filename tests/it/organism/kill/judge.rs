@@ -141,6 +141,9 @@ impl Evidence {
     }
 }
 
+/// One way to spoil the evidence.
+type Break<'a> = (&'a str, &'a dyn Fn(&mut Evidence));
+
 /// A judge that finds nothing proves nothing: each kind of loss is made up and must be found.
 pub fn assert_each_defect_would_show(evidence: &Evidence) {
     let first = |kind: &str, to: &str| {
@@ -148,7 +151,7 @@ pub fn assert_each_defect_would_show(evidence: &Evidence) {
         evidence.messages.iter().position(found).unwrap()
     };
     let (asked, replied) = (first("call", "front"), first("reply", "front"));
-    let breaks: [(&str, &dyn Fn(&mut Evidence)); 8] = [
+    let breaks: [Break<'_>; 8] = [
         ("a lost submission", &|e| drop(e.messages.remove(asked))),
         ("a lost reply", &|e| drop(e.messages.remove(replied))),
         ("a doubled submission", &|e| e.messages.push(e.messages[asked].clone())),
