@@ -6,7 +6,7 @@ use crate::ids::ThreadId;
 use crate::journal::Error;
 use crate::journal::sqlite::Reader;
 
-use super::exit::{self, Failed};
+use super::exit::{self, Exit, Failed};
 use super::opened;
 
 #[derive(Debug, clap::Args)]

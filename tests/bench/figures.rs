@@ -19,11 +19,7 @@ impl Figures {
         let shown = |value: Option<f64>, digits: usize| {
             value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
         };
-        println!(
-            "{name:<24}{value:>12.0} {unit:<12}{:>12}{:>8}",
-            shown(floor, 0),
-            shown(ratio, 2)
-        );
+        println!("{name:<24}{value:>12.0} {unit:<12}{:>12}{:>8}", shown(floor, 0), shown(ratio, 2));
         let line = serde_json::json!({
             "name": name, "value": value, "unit": unit,
             "floor": floor, "ratio": ratio, "command": "make bench",

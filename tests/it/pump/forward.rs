@@ -88,7 +88,8 @@ fn a_forwarded_result_cancels_the_calls_beside_it() {
         4 reply ann>first counted(1) [handled]
         5 reply first>desk counted(1) [recorded]
         6 reply bob>first ballot(b) [late]
-    "#]].assert_eq(&world.transcript(&thread));
+    "#]]
+    .assert_eq(&world.transcript(&thread));
 }
 
 #[test]
