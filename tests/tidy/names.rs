@@ -12,10 +12,15 @@ const DUMPING_GROUNDS: &[&str] =
     &["utils", "util", "common", "helpers", "types", "manager", "misc"];
 
 /// `path`, why it may sleep.
-const SLEEPERS: &[(&str, &str)] = &[(
-    "tests/data/listeners/obedient.py",
-    "a listener under test that is to be slow; no test waits for the time to pass",
-)];
+const SLEEPERS: &[(&str, &str)] = &[
+    (
+        "tests/data/listeners/obedient.py",
+        "a listener under test that is to be slow; no test waits for the time to pass",
+    ),
+    ("tests/it/organism.rs", "looks again until it sees what it waits for, with a deadline"),
+    ("tests/it/organism/kill/clients.rs", "a client tries again while the organism is dead"),
+    ("tests/data/organism/player.py", "holds its answer back until a file is there"),
+];
 
 /// `path`, why a machine's path stands there.
 const MACHINE_PATHS: &[(&str, &str)] = &[

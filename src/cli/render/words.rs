@@ -51,7 +51,11 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         "system-error" => root.leave_out(&["code"]),
         _ => {}
     }
-    root.lines().unwrap_or_else(|| payload::lines(payload)).iter().map(shortened).collect()
+    root.lines()
+        .unwrap_or_else(|| payload::lines(payload))
+        .iter()
+        .map(|line| shortened(line))
+        .collect()
 }
 
 /// The reasons of a `huh` as sentences with their places, then what was expected.
@@ -76,12 +80,12 @@ fn reasons(mut root: Node) -> Vec<String> {
 }
 
 /// A digest is recognised by its first digits.
-fn shortened(line: &String) -> String {
+fn shortened(line: &str) -> String {
     match line.rsplit_once(": ") {
         Some((name, value)) if is_digest(value) => {
             format!("{name}: {}…", value.chars().take(12).collect::<String>())
         }
-        _ => line.clone(),
+        _ => line.to_owned(),
     }
 }
 

@@ -148,7 +148,8 @@ pub fn assert_each_defect_would_show(evidence: &Evidence) {
         evidence.messages.iter().position(found).unwrap()
     };
     let (asked, replied) = (first("call", "front"), first("reply", "front"));
-    let breaks: [(&str, &dyn Fn(&mut Evidence)); 8] = [
+    type Break<'a> = &'a dyn Fn(&mut Evidence);
+    let breaks: [(&str, Break<'_>); 8] = [
         ("a lost submission", &|e| drop(e.messages.remove(asked))),
         ("a lost reply", &|e| drop(e.messages.remove(replied))),
         ("a doubled submission", &|e| e.messages.push(e.messages[asked].clone())),
