@@ -31,11 +31,12 @@ demo: setup ## agents at work on this source tree, live
 test: setup ## everything, in debug
 	$(CARGO) test --locked --workspace
 
-torture: setup ## the same tests with larger numbers; TORTURE=n multiplies them
-	ORGANISM_TORTURE=$(or $(TORTURE),10) $(CARGO) test --locked --workspace
+# What there is to make larger: SEEDS of the simulation.
+torture: setup ## the same tests with larger numbers, such as SEEDS=10000
+	SIMULATION_SEEDS=$(or $(SEEDS),2000) $(CARGO) test --locked --workspace
 
 bench: setup ## how fast it is on this machine
-	$(CARGO) run --locked --release --bin organism -- debug bench
+	$(CARGO) bench --locked --package organism --bench bench
 
 lint: setup ## clippy, warnings are errors
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings

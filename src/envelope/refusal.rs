@@ -42,8 +42,6 @@ pub enum Rule {
     Busy,
     /// A client key seen before with another payload.
     KeyReused,
-    /// A thread limit of the tree is reached.
-    LimitReached,
     /// A call to an agent from beneath its own open call.
     Cycle,
     /// An incomplete or malformed action in model text.
@@ -58,7 +56,7 @@ pub enum Rule {
 
 impl Rule {
     /// In the order of the gate.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 22] = [
         Self::TooLarge,
         Self::NotUtf8,
         Self::Forbidden,
@@ -76,7 +74,6 @@ impl Rule {
         Self::StaleAttempt,
         Self::Busy,
         Self::KeyReused,
-        Self::LimitReached,
         Self::Cycle,
         Self::MalformedAction,
         Self::Draining,
@@ -104,7 +101,6 @@ impl Rule {
             Self::StaleAttempt => "stale-attempt",
             Self::Busy => "busy",
             Self::KeyReused => "key-reused",
-            Self::LimitReached => "limit-reached",
             Self::Cycle => "cycle",
             Self::MalformedAction => "malformed-action",
             Self::Draining => "draining",
@@ -138,7 +134,7 @@ pub struct Refusal {
     pub head: String,
     /// Set where the payload had passed the gate and the pump refused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<PayloadName>,
+    pub name: Option<Box<PayloadName>>,
 }
 
 impl Refusal {
@@ -170,7 +166,7 @@ impl Refusal {
 
     /// The payload had passed the gate.
     pub fn named(mut self, name: &PayloadName) -> Self {
-        self.name = Some(name.clone());
+        self.name = Some(Box::new(name.clone()));
         self
     }
 

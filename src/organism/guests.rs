@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use tokio::runtime;
 
-use super::Error;
+use super::{Error, Hosted};
 use crate::agent::{Agent, AgentOptions, Environment, History};
 use crate::bus::native::{Context, Handler, NativeHost};
-use crate::bus::{Delivery, Host, Outcome, Sink};
+use crate::bus::{Delivery, Outcome, Sink};
 use crate::config::{AgentSpec, Config, ModelSpec, Provider};
 use crate::envelope::Failure;
-use crate::ids::{ListenerName, Position, ThreadId};
+use crate::ids::{Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
 use crate::model::{Model, Playback};
@@ -22,9 +22,9 @@ pub(super) fn agents(
     config: &Arc<Config>,
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
-) -> Result<Vec<(ListenerName, Arc<dyn Host>)>, Error> {
+) -> Result<Vec<Hosted>, Error> {
     let history: Arc<dyn History> = Arc::new(Journalled { data: config.data.clone() });
-    let mut hosts: Vec<(ListenerName, Arc<dyn Host>)> = Vec::new();
+    let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.agents {
         let Some(options) = options(config, spec) else { continue };
         let model = model(config, &spec.model)?;

@@ -60,6 +60,9 @@ impl Error {
 /// Makes the host of a native listener, which reports to the given sink.
 pub type Native = Box<dyn FnOnce(Arc<dyn Sink>, &runtime::Handle) -> Arc<dyn Host> + Send>;
 
+/// A listener's name and what runs it.
+type Hosted = (ListenerName, Arc<dyn Host>);
+
 /// A running organism.
 pub struct Organism {
     config: Arc<Config>,
@@ -195,8 +198,8 @@ fn hosts(
     sink: &Arc<PumpSink>,
     mut natives: HashMap<ListenerName, Native>,
     runtime: &runtime::Handle,
-) -> Result<Vec<(ListenerName, Arc<dyn Host>)>, Error> {
-    let mut hosts: Vec<(ListenerName, Arc<dyn Host>)> = Vec::new();
+) -> Result<Vec<Hosted>, Error> {
+    let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.processes {
         let sink: Arc<dyn Sink> = sink.clone();
         let host = match natives.remove(&spec.name) {

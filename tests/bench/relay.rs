@@ -142,7 +142,7 @@ fn config(place: &Path, command: &[String], threads: usize) -> Config {
     let instances = threads.min(8);
     let text = format!(
         "[organism]\nname = \"relay\"\ndata = \"data\"\nstate = \"state\"\n\
-         [limits]\nmessages = 1000000000\n\
+         [limits]\nmessages = 10000000\n\
          [clients.client]\npeers = [\"ping\"]\n\
          [listeners.ping]\ndescription = \"sends\"\ncommand = {command}\n\
          instances = {instances}\nschema = [\"done.xsd\", \"{TASK_SCHEMA}\"]\n\

@@ -1,7 +1,7 @@
 //! Listeners that are child processes: NUL-delimited frames on their standard input and output
 //! (docs/PROTOCOL.md), one outstanding delivery for each instance.
 //!
-//! Each instance is one task that owns its child, from start to end; [`dispatch`] is all they
+//! Each instance is one task that owns its child, from start to end; `dispatch` is all they
 //! share. Must not know what a payload says: it counts elements and moves bytes.
 
 mod child;

@@ -1,6 +1,6 @@
 //! Playback: a provider that plays recorded turns, found by agent, thread labels and turn.
 //!
-//! A recorded text may hold placeholders (see [`fill`]) that are filled from the conversation it
+//! A recorded text may hold placeholders (see `fill`) that are filled from the conversation it
 //! is asked with, so that what a run really found is what the played answer quotes.
 //! `docs/AGENTS.md` has the file's form.
 

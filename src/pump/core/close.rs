@@ -10,6 +10,7 @@ use super::{Core, Step};
 use crate::contract::Gather;
 use crate::envelope::{Disposition, Kind, Message, Payload};
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId, TimerId};
+use crate::limits;
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode, ThreadStatus};
 use crate::thread::{Closing, Fact, Opener, Opening, TimerEnd};
@@ -287,11 +288,7 @@ impl Core {
                 if self.settle_away(step, closed, *call, result) {
                     return;
                 }
-                let answer = Answer::ThreadResult {
-                    thread: closed.thread.clone(),
-                    status: result.status(),
-                    payloads: result.payloads.iter().map(|(.., payload)| payload.clone()).collect(),
-                };
+                let answer = thread_result(closed, result);
                 self.thread_result(step, closed, name, *call, thread, &answer);
             }
         }
@@ -433,4 +430,17 @@ impl Core {
             self.dispose(step, fault, Disposition::Cancelled);
         }
     }
+}
+
+/// What goes back to another thread: the result's payloads, or a word on where they are.
+fn thread_result(closed: &Closed, result: &CallResult) -> Answer {
+    let (thread, status) = (closed.thread.clone(), result.status());
+    let parts = result.payloads.iter().map(|(.., payload)| payload);
+    let size: usize = parts.clone().map(Payload::len).sum();
+    if size + limits::ENVELOPE_BYTES_MAX <= limits::PAYLOAD_BYTES_MAX {
+        return Answer::ThreadResult { thread, status, payloads: parts.cloned().collect() };
+    }
+    let text = format!("the result of {size} bytes is on record in {thread}; ask for less at once");
+    let payloads = vec![Answer::error(ErrorCode::TooLarge, text).payload()];
+    Answer::ThreadResult { thread, status, payloads }
 }

@@ -24,9 +24,15 @@ enum Denial {
 }
 
 impl Core {
-    pub(super) fn submit(&mut self, step: &mut Step, submission: Submission) {
+    pub(super) fn submit(&mut self, step: &mut Step, mut submission: Submission) {
         let id = submission.id;
+        let key = submission.key.take_if(|key| key.len() > limits::CLIENT_KEY_BYTES_MAX);
         let placed = match self.same_key_again(&submission) {
+            _ if key.is_some() => {
+                let most = limits::CLIENT_KEY_BYTES_MAX;
+                let text = format!("the key has more than {most} bytes; use a shorter one");
+                Err(Denial::Refused(instead(&submission, Rule::TooLarge, &text)))
+            }
             Ok(None) => self.place(&submission),
             Ok(Some(receipt)) => return step.effect(Effect::Receipt { submission: id, receipt }),
             Err(refusal) => Err(Denial::Refused(refusal)),

@@ -31,6 +31,10 @@ use alarms::Alarms;
 use clerk::Clerk;
 
 /// What reaches the pump's thread.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all letters are events; a box would cost each an allocation"
+)]
 pub(super) enum Letter {
     Event(Event),
     Submit(Box<handle::Submit>),

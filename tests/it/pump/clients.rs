@@ -63,6 +63,17 @@ fn a_key_used_for_another_payload_is_refused_on_record() {
 }
 
 #[test]
+fn a_key_that_is_too_long_is_refused_and_not_kept() {
+    let mut world = world();
+    for (length, expected) in [(256, "accepted false"), (257, "too-large")] {
+        let key = "k".repeat(length);
+        let receipt = world.submit_to("desk", fresh_root(), Some(&key), &word("look", "q"));
+        assert_eq!(rule(&receipt), expected);
+    }
+    assert!(!format!("{:?}", world.records.last().unwrap().input).contains("kkk"));
+}
+
+#[test]
 fn a_suggested_root_is_taken_as_it_is_or_refused_visibly() {
     let long = format!("sess-{}", "x".repeat(60));
     let cases = [

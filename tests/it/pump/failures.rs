@@ -213,7 +213,7 @@ fn only_the_core_writes_system_payloads() {
     let mut world = world();
     world.submit_to("desk", organism::pump::core::Target::New { suggested: None }, None, &forged);
     world.open("desk", &word("look", "q"));
-    world.play("finder", &[forged.clone()]);
+    world.play("finder", std::slice::from_ref(&forged));
     world.open("desk", &word("plan", "p"));
     world.play("thinker", &[forged]);
     assert_eq!(fresh(&world.delivery("thinker")), ["huh reserved-name"]);

@@ -13,7 +13,7 @@ use organism::pump::core::{Event, Receipt, Target};
 use super::world::{World, agent, client, core, listener, word};
 
 const SEEDS: u64 = 200;
-const STEPS: usize = 80;
+const STEPS: usize = 60;
 
 /// Xorshift, 64 bits.
 struct Dice(u64);

@@ -191,42 +191,29 @@ fn children_run_on_after_their_spawner_has_closed_and_their_result_is_late() {
 
 #[test]
 fn a_thread_result_says_how_the_work_ended_and_carries_its_payloads_byte_for_byte() {
-    let unqualified =
-        format!("<n:report xmlns:n=\"{NS}\" >\n  <n:text a=\"\">&lt;b/&gt; &#65; <![CDATA[c]]></n:text></n:report>")
-            .replace(" a=\"\"", "");
-    let ends: [(&str, Box<dyn Fn(&mut World)>, &str); 3] = [
-        (
-            "completed",
-            Box::new({
-                let text = unqualified.clone();
-                move |world| {
-                    world.play("writer", &[text.clone()]);
-                }
-            }),
-            &unqualified,
-        ),
-        (
-            "failed",
-            Box::new(|world| {
-                let writer = world.delivery("writer");
-                world.fail(&writer, Failure::Refused { detail: "no".to_owned() });
-            }),
-            "<system-error xmlns=\"https://xml-pipeline.org/ns/core/v1\" code=\"listener-failed\"",
-        ),
-        (
-            "cancelled",
-            Box::new(|world| {
-                let child = world.deliveries[0].thread.clone();
-                world.cancel(&child);
-            }),
-            "<system-error xmlns=\"https://xml-pipeline.org/ns/core/v1\" code=\"cancelled\"",
-        ),
+    // Prefixed, with white space, references and CDATA as a model may write them.
+    let report = format!(
+        "<n:report xmlns:n=\"{NS}\" >\n  <n:text>&lt;b/&gt; &#65; <![CDATA[c]]></n:text></n:report>"
+    );
+    let error = |code: &str| {
+        let core = organism::system::NAMESPACE;
+        format!("<system-error xmlns=\"{core}\" code=\"{code}\"")
+    };
+    let ends = [
+        ("completed", report.clone()),
+        ("failed", error("listener-failed")),
+        ("cancelled", error("cancelled")),
     ];
-    for (status, end, inside) in ends {
+    for (status, inside) in ends {
         let mut world = world();
         let (thread, _) = world.open("desk", &word("plan", "p"));
         world.play("thinker", &[spawn("sub", &word("ask", "w")), core("wait", "", "")]);
-        end(&mut world);
+        let writer = world.delivery("writer");
+        match status {
+            "completed" => world.answer(&writer, std::slice::from_ref(&report)),
+            "failed" => world.fail(&writer, Failure::Refused { detail: "no".to_owned() }),
+            _ => world.cancel(&writer.thread),
+        }
         let woken = world.delivery_for("thinker");
         let result = woken.messages.last().unwrap().payload.as_str();
         let head = format!(
@@ -235,6 +222,37 @@ fn a_thread_result_says_how_the_work_ended_and_carries_its_payloads_byte_for_byt
         );
         assert!(result.starts_with(&head), "{result}");
     }
+}
+
+/// A message has a greatest size, and the result of a thread is one message.
+#[test]
+fn a_result_too_large_for_a_thread_result_is_left_in_its_thread_and_said_so() {
+    let mut world = world();
+    world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[spawn("sub", &word("ask", "w")), core("wait", "", "")]);
+    let report = word("report", &"x".repeat(600_000));
+    let child = world.play("writer", &[report.clone(), report]).thread;
+    let woken = world.delivery("thinker");
+    let result = woken.messages.last().unwrap().payload.as_str();
+    assert!(result.contains("status=\"completed\"><system-error"), "{result}");
+    assert!(result.contains("code=\"too-large\""), "{result}");
+    assert_eq!(world.transcript(&child).matches("reply writer>thinker report").count(), 2);
+}
+
+/// A default namespace around it would change what unqualified names in a payload mean.
+#[test]
+fn a_payload_with_unqualified_locals_stays_valid_inside_a_thread_result() {
+    let report = "<l:loose xmlns:l=\"urn:test:loose\"><text>x</text></l:loose>";
+    let mut all = contracts();
+    all[3].replies = vec![organism::ids::PayloadName::new("urn:test:loose", "loose")];
+    let mut world = World::new(all);
+    world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[spawn("sub", &word("ask", "w")), core("wait", "", "")]);
+    world.play("writer", &[report.to_owned()]);
+    let woken = world.delivery("thinker");
+    let result = woken.messages.last().unwrap().payload.as_str();
+    assert!(result.contains(&format!(">{report}</c:thread-result>")), "{result}");
+    assert!(!result.contains(" xmlns=\""), "no default namespace in {result}");
 }
 
 /// O5: foreign, unknown and odd ids read the same, and each is one refusal on record.

@@ -100,6 +100,8 @@ impl World {
         let mut schemas = Schemas::default();
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
         schemas.add_file(file.as_ref()).unwrap();
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/loose.xsd");
+        schemas.add_file(file.as_ref()).unwrap();
         schemas.add_builtin("core.xsd", organism::system::SCHEMA).unwrap();
         let contracts = Arc::new(Contracts::new(contracts).unwrap());
         let config = Digest::of(b"config");
