@@ -127,6 +127,8 @@ pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 // Pump and journal.
 /// What a client may hand in at all; what is over a payload's limit is refused on the record.
 pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
+/// Of the shortest socket name that every system takes.
+pub const SOCKET_NAME_BYTES: usize = 100;
 /// How long a command waits for an organism that is starting or ending, and how often it looks.
 pub const DOOR_PATIENCE: Duration = Duration::from_secs(5);
 pub const DOOR_RETRY: Duration = Duration::from_millis(20);

@@ -31,7 +31,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let thread = ThreadId::parse(&args.thread).map_err(usage)?;
     let by = ListenerName::parse("operator").map_err(usage)?;
     if !is_recorded(&config.data, &thread)? {
-        return Err(super::place::unknown(&thread).into());
+        return Err(place::unknown(&thread).into());
     }
     opened::runtime()?.block_on(async {
         let Some(client) = Client::find(&config.data).await else {

@@ -47,11 +47,23 @@ impl Failed {
 
 /// Says on stderr what went wrong, with every cause, and picks the exit code.
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    let text = format!("{error:#}");
+    let text = told(error);
     if !text.is_empty() {
         eprintln!("organism: {text}");
     }
     code(error).into()
+}
+
+/// An error and its causes, each once: many say their cause themselves.
+fn told(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |told, cause| {
+        let cause = cause.to_string();
+        match told.as_str() {
+            "" => cause,
+            said if said.ends_with(&cause) => told,
+            _ => format!("{told}: {cause}"),
+        }
+    })
 }
 
 fn code(error: &anyhow::Error) -> Exit {

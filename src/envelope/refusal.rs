@@ -34,7 +34,7 @@ pub enum Rule {
     ExcessAction,
     /// A call in an outcome that replies.
     CallBesideReply,
-    /// A child thread's label, or a suggested root, that cannot be had.
+    /// A child thread's label, a suggested root or a client key that cannot be had.
     BadLabel,
     /// An answer to an attempt that is no longer the current one.
     StaleAttempt,

@@ -3,7 +3,9 @@
 //! One JSON line asks, JSON lines answer: a receipt, then a result for every call that is
 //! waited for. The connection ends when everything is said.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +45,25 @@ pub fn path(data: &Path) -> PathBuf {
     data.join("control.sock")
 }
 
+/// A name of the socket that the system takes: socket names are short, directories need not be.
+/// The directory is kept open as long as its name is used.
+struct Address {
+    name: PathBuf,
+    _directory: Option<File>,
+}
+
+impl Address {
+    fn of(path: &Path) -> io::Result<Self> {
+        let parent = path.parent().filter(|_| path.as_os_str().len() > limits::SOCKET_NAME_BYTES);
+        let (Some(parent), Some(socket)) = (parent, path.file_name()) else {
+            return Ok(Self { name: path.to_owned(), _directory: None });
+        };
+        let directory = File::open(parent)?;
+        let name = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(socket);
+        Ok(Self { name, _directory: Some(directory) })
+    }
+}
+
 /// What answering needs.
 #[derive(Clone)]
 pub struct Desk {
@@ -64,7 +85,7 @@ impl Server {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(path)?;
+        let listener = UnixListener::bind(&Address::of(path)?.name)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         // Every connection holds an end of this: it closes when all of them are done.
         let (serving, served) = mpsc::channel(1);
@@ -158,15 +179,20 @@ pub struct Client {
 impl Client {
     /// `None` where no organism answers at the journal in `data`.
     pub async fn find(data: &Path) -> Option<Self> {
-        let path = path(data);
-        UnixStream::connect(&path).await.ok()?;
-        Some(Self { path })
+        let client = Self { path: path(data) };
+        client.connect().await.ok()?;
+        Some(client)
+    }
+
+    async fn connect(&self) -> io::Result<UnixStream> {
+        let address = Address::of(&self.path)?;
+        UnixStream::connect(&address.name).await
     }
 
     /// Asks, and hands over each line of the answer as it comes.
     pub async fn ask(&self, ask: &Ask, mut on_line: impl FnMut(Said)) -> Result<(), Error> {
         let failed = || Error::io(format!("talking to {}", self.path.display()));
-        let stream = UnixStream::connect(&self.path).await.map_err(failed())?;
+        let stream = self.connect().await.map_err(failed())?;
         let (read, mut write) = stream.into_split();
         let strange = |e: serde_json::Error| Error::Control { detail: e.to_string() };
         let mut line = serde_json::to_string(ask).map_err(strange)?;

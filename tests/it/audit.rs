@@ -157,18 +157,15 @@ fn a_thread_reads_as_who_said_what_to_whom_with_subthreads_beneath_their_spawn()
           +0.411s  researcher  refused: schema-invalid
                    `sum` is not an expression
                    <calculate><sum>1+</sum></calculate>
-          +0.411s  core → researcher  ⚙ huh
-                   code: schema-invalid
+          +0.411s  core → researcher  ⚙ huh  schema-invalid
                    `sum` is not an expression
-          +0.548s  core → researcher  ⚙ thread-spawned
+          +0.548s  core → researcher  ⚙ thread-spawned  sess-abcdefgh.depth
         │ sess-abcdefgh.depth  completed  0.1 s  2 messages
         │   +0.548s  researcher → researcher  question
         │            What does line 42 call?
         │   +0.685s  researcher → researcher  answer
         │            It calls verify.
-          +0.685s  core → researcher  ⚙ thread-result
-                   thread_id: sess-abcdefgh.depth
-                   status: completed
+          +0.685s  core → researcher  ⚙ thread-result  .depth  completed
                    answer: It calls verify.
           +0.822s  researcher → operator  answer
                    In src/auth.rs:42, by verify.

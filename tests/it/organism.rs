@@ -201,7 +201,7 @@ impl House {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// The thread that a text of talk says was opened.
+    /// The record proves itself.
     fn verified(&self) {
         let verified = self.organism(&["verify"]);
         assert_eq!(verified.code, Some(0), "{verified:?}");

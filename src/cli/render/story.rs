@@ -142,7 +142,11 @@ impl<'p> Page<'p> {
             Kind::Reply => format!("{from} → {to}  {}", paper.green(name)),
         };
         if let Some(gist) = core_gist(said) {
-            let taken = columns(&format!("{time}  {from} → {to}  ⚙ {name}    "));
+            let plain = match said.kind {
+                Kind::Note => format!("{from}  {name}    "),
+                _ => format!("{from} → {to}  ⚙ {name}    "),
+            };
+            let taken = self.time_columns.max(columns(time)) + columns(&plain);
             let room = self.room().saturating_sub(taken).max(16);
             head = format!("{head}  {}", paper.dim(&cut(&clean(&gist), room)));
         }

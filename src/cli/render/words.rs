@@ -20,10 +20,10 @@ pub fn gist(local: &str, payload: &str) -> Option<String> {
     }
 }
 
-/// Such as `turn 3  normal  1666 + 158 tokens  12 ms`.
+/// Such as `researcher turn 3  normal  1666 + 158 tokens  12 ms`.
 fn turn(root: &Node) -> String {
     let get = |name: &str| root.attribute(name).unwrap_or("?");
-    let mut text = format!("turn {}", get("turn"));
+    let mut text = format!("{} turn {}", get("agent"), get("turn"));
     if get("iteration") != get("turn") {
         text.push_str(&format!(" (iteration {})", get("iteration")));
     }
@@ -126,8 +126,8 @@ mod tests {
             ),
             (
                 "model-turn",
-                "<a turn=\"3\" iteration=\"2\" stop=\"normal\" tokens_in=\"5\" tokens_out=\"6\" latency_ms=\"7\"/>",
-                "turn 3 (iteration 2)  normal  5 + 6 tokens  7 ms",
+                "<a agent=\"r\" turn=\"3\" iteration=\"2\" stop=\"normal\" tokens_in=\"5\" tokens_out=\"6\" latency_ms=\"7\"/>",
+                "r turn 3 (iteration 2)  normal  5 + 6 tokens  7 ms",
                 "",
             ),
         ];

@@ -10,6 +10,7 @@ use super::Letter;
 use crate::bus::Delivery;
 use crate::envelope::{Failure, Message, Refusal, Rule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
+use crate::limits;
 use crate::pump::core::{Event, Receipt, Submission, Target};
 use crate::pump::gate::Gate;
 use crate::thread::Closing;
@@ -48,6 +49,12 @@ impl Submit {
     }
 }
 
+/// Not a key to remember: whoever made it is told, on the record.
+fn long_key(text: &[u8]) -> Refusal {
+    let message = format!("the key is too long; at most {} bytes", limits::CLIENT_KEY_BYTES_MAX);
+    Refusal::new(Rule::BadLabel, message, text)
+}
+
 #[derive(Clone)]
 pub struct Handle {
     outbox: Sender<Letter>,
@@ -75,7 +82,11 @@ impl Handle {
         key: Option<String>,
         text: &[u8],
     ) -> Result<(Receipt, Vec<oneshot::Receiver<Done>>), Refused> {
-        let payload = self.gate.check(client, text);
+        let (key, payload) =
+            match key.as_ref().filter(|key| key.len() > limits::CLIENT_KEY_BYTES_MAX) {
+                Some(_) => (None, Err(long_key(text))),
+                None => (key, self.gate.check(client, text)),
+            };
         let id = MessageId(Uuid::now_v7());
         let submission = Submission { id, client: client.clone(), target, key, payload };
         let (receipt, answer) = oneshot::channel();

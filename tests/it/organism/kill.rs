@@ -2,7 +2,7 @@
 //! of the times where a record is durable and what follows from it is not done. Afterwards the
 //! clients' own ledger, the record and the listeners' effects have to agree.
 //!
-//! `KILLS=1000` makes it longer, `SEED=…` makes the same choices again.
+//! `KILLS=1000` makes it longer (`make torture` does), `SEED=…` makes the same choices again.
 
 mod clients;
 mod judge;
@@ -34,6 +34,9 @@ const BETWEEN: [&str; 8] = [
     "before-result",
     "after-result",
 ];
+
+/// The places where something has come in that no record has yet.
+const BEFORE: [&str; 4] = ["answered", "stepped", "before-append", "before-commit"];
 
 /// SplitMix64: the same seed, the same choices.
 pub(super) struct Choices(u64);
@@ -68,6 +71,10 @@ enum Death {
 impl Death {
     fn choose(number: u64, choices: &mut Choices) -> Self {
         match number % 2 {
+            0 if choices.below(3) == 0 => {
+                let place = choices.of(&BEFORE);
+                Self::Aimed(format!("{place}:{}", 20 + choices.below(100)))
+            }
             0 => {
                 let (messages, micros) = (10 + choices.below(200), choices.below(20_000));
                 Self::Random(messages, Duration::from_micros(micros))
@@ -121,7 +128,8 @@ fn environment(name: &str) -> Option<u64> {
 fn after_twenty_kills_under_load_nothing_is_lost_and_nothing_done_twice() {
     let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let seed = environment("SEED").unwrap_or_else(|| clock().as_nanos() as u64);
-    let mut left = environment("KILLS").unwrap_or(KILLS_A_JOURNAL);
+    let torture = environment("ORGANISM_TORTURE").map(|times| 100 * times);
+    let mut left = environment("KILLS").or(torture).unwrap_or(KILLS_A_JOURNAL);
     println!("SEED={seed}");
     let mut choices = Choices(seed);
     while left > 0 {

@@ -34,6 +34,17 @@ fn the_same_key_again_gets_the_recorded_answer_and_nothing_is_done_twice() {
     house.verified();
 }
 
+#[test]
+fn a_key_beyond_its_limit_is_refused_and_the_longest_one_taken() {
+    let house = House::new();
+    let send = |bytes: usize| house.send_text(&say("x"), &["--key", &"k".repeat(bytes)]);
+    let most = organism::limits::CLIENT_KEY_BYTES_MAX;
+    assert_eq!(send(most).code, Some(0));
+    let refused = send(most + 1);
+    assert_eq!(refused.code, Some(65));
+    assert_eq!(refused.err, "refused: bad-label: the key is too long; at most 256 bytes\n");
+}
+
 // O1
 #[test]
 fn a_thread_goes_on_for_its_client_and_nobody_else() {
