@@ -3,10 +3,12 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::journal::Error;
+use crate::limits;
 
 pub const DATABASE: &str = "journal.db";
 const HOLDER: &str = "holder";
@@ -20,19 +22,22 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Answers at once, naming the holder where there is one.
+    /// Answers within [`limits::LOCK_PATIENCE`], naming the holder where there is one.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let context = || format!("the data directory {}", data.display());
         let directory = File::open(data).map_err(Error::io(context()))?;
-        match directory.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let holder = std::fs::read_to_string(data.join(HOLDER)).unwrap_or_default();
-                let holder = if holder.is_empty() { "another process" } else { holder.trim() };
-                let (path, holder) = (data.display().to_string(), holder.to_owned());
-                return Err(Error::Held { path, holder });
+        let until = Instant::now() + limits::LOCK_PATIENCE;
+        loop {
+            match directory.try_lock() {
+                Ok(()) => break,
+                // A process that is just being started shares every lock for a moment, until it
+                // becomes another program: the pump that let go may still seem to hold it.
+                Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                    std::thread::sleep(limits::LOCK_RETRY);
+                }
+                Err(TryLockError::WouldBlock) => return Err(held(data)),
+                Err(TryLockError::Error(error)) => return Err(Error::io(context())(error)),
             }
-            Err(TryLockError::Error(error)) => return Err(Error::io(context())(error)),
         }
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let (pid, now) = (std::process::id(), Time::now());
@@ -40,6 +45,12 @@ impl Lock {
         std::fs::write(data.join(HOLDER), holder).map_err(Error::io(context()))?;
         Ok(Self { _directory: directory })
     }
+}
+
+fn held(data: &Path) -> Error {
+    let holder = std::fs::read_to_string(data.join(HOLDER)).unwrap_or_default();
+    let holder = if holder.is_empty() { "another process" } else { holder.trim() };
+    Error::Held { path: data.display().to_string(), holder: holder.to_owned() }
 }
 
 /// The last record that was acknowledged, noted after its commit was durable. Not synced itself:
