@@ -42,7 +42,8 @@ impl Core {
             Err(Denial::Refused(refusal)) => self.turn_away(step, &submission, refusal),
             Err(Denial::NoThread(unknown_id)) => self.no_thread(step, &submission, unknown_id),
         };
-        step.effect(Effect::Receipt { submission: id, receipt });
+        // First: a call may have ended as it was opened, and its result goes to whoever knows of it.
+        step.effects.insert(0, Effect::Receipt { submission: id, receipt });
     }
 
     /// The recorded answer to a key that was used before.
