@@ -14,7 +14,7 @@ impl Core {
     /// Queues `call` if its listener can go on: nothing handed over, nothing awaited.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
-        if self.desk.is_busy_with(id) {
+        if self.desk.is_busy_with(id) || self.hearing == Some(id) {
             return;
         }
         let timers = self.state.tree(&call.thread).map_or(0, |tree| tree.timers_of(id));
