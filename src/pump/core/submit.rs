@@ -6,11 +6,11 @@ use super::event::{Effect, Receipt, Submission, Target};
 use super::refused::refused;
 use super::step::Draft;
 use super::{Core, Step};
-use crate::contract::Meaning;
+use crate::contract::{Meaning, Role};
 use crate::envelope::{Kind, Refusal, Rule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
-use crate::pump::gate::Checked;
+use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 use crate::system::Answer;
 use crate::thread::{Fact, Input, Opener, Opening, Verdict};
 
@@ -80,8 +80,15 @@ impl Core {
         };
         let thread = self.target_thread(submission)?;
         let refused = |rule, message: &str| Err(Denial::Refused(refused(rule, message, checked)));
+        // Whoever submits is a client: under a listener's name only its host brings anything.
+        let contract = self.contracts.get(&submission.client);
+        if contract.is_none_or(|contract| contract.role != Role::Client) {
+            let text = checked.payload().as_str().as_bytes();
+            let refusal = Refusal::new(Rule::NotInVocabulary, NOT_IN_VOCABULARY, text);
+            return Err(Denial::Refused(refusal));
+        }
         let Meaning::Call { peers, .. } = checked.meaning() else {
-            return refused(Rule::NotInVocabulary, crate::pump::gate::NOT_IN_VOCABULARY);
+            return refused(Rule::NotInVocabulary, NOT_IN_VOCABULARY);
         };
         if self.draining {
             return refused(Rule::Draining, "the organism is stopping; send again when it is back");

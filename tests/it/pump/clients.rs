@@ -30,6 +30,24 @@ fn rule(receipt: &Receipt) -> String {
     }
 }
 
+/// Law 5: nobody outside speaks under a listener's name, whatever that listener may say.
+#[test]
+fn a_submission_under_a_listeners_name_is_refused_like_one_of_a_stranger() {
+    let mut world = world();
+    let payload = word("look", "q");
+    let mut receipts = ["thinker", "finder", "nobody"].map(|who| {
+        let Receipt::Refused { refusal, .. } = world.submit_to(who, fresh_root(), None, &payload)
+        else {
+            panic!("{who} was let in")
+        };
+        serde_json::to_string(&refusal).unwrap()
+    });
+    receipts.sort();
+    assert!(receipts[0].contains("not-in-vocabulary"), "{}", receipts[0]);
+    assert_eq!(receipts[0], receipts[2], "the same bytes for all");
+    assert!(world.deliveries.is_empty());
+}
+
 #[test]
 fn the_same_key_again_gets_the_recorded_answer_also_after_a_restart() {
     let mut world = world();
