@@ -255,7 +255,7 @@ impl Desk {
         self.queues.get(listener)?.lines.get(thread)?.current
     }
 
-    /// After a restart: the call that already has its thread.
+    /// The call that has its thread already: after a restart, or while it waits to be retried.
     pub fn holds_thread(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         let queue = self.queues.entry(listener.clone()).or_default();
         queue.lines.entry(thread.clone()).or_default().current = Some(call);
