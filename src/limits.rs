@@ -66,6 +66,8 @@ pub const ROOT_CHARS_MAX: usize = 59;
 pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH_CEILING;
 pub const ID_ECHO_CHARS_MAX: usize = 80;
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
+/// Of what an operator gives as a reason.
+pub const REASON_CHARS_MAX: usize = 1_000;
 
 // Trees; the config may lower these defaults or raise them to the ceilings.
 pub const THREAD_DEPTH_CEILING: usize = 64;

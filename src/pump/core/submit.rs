@@ -26,6 +26,11 @@ enum Denial {
 impl Core {
     pub(super) fn submit(&mut self, step: &mut Step, mut submission: Submission) {
         let id = submission.id;
+        if let Target::Thread { id: text } | Target::New { suggested: Some(text) } =
+            &mut submission.target
+        {
+            shorten(text);
+        }
         let key = submission.key.take_if(|key| key.len() > limits::CLIENT_KEY_BYTES_MAX);
         let placed = match self.same_key_again(&submission) {
             _ if key.is_some() => {
@@ -231,6 +236,13 @@ impl Core {
         let unknown_id = unknown_id.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
         let answer = Answer::ThreadError { unknown_id }.payload().as_str().to_owned();
         Receipt::NoThread { answer }
+    }
+}
+
+/// What is too long for a thread id is recorded no longer than it takes to see that.
+fn shorten(id: &mut String) {
+    if id.len() > limits::THREAD_ID_BYTES_MAX {
+        *id = id.chars().take(limits::THREAD_ID_BYTES_MAX + 1).collect();
     }
 }
 
