@@ -9,6 +9,7 @@ mod alarms;
 mod clerk;
 mod handle;
 mod sink;
+mod watch;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::pump::core::{Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
 use alarms::Alarms;
 use clerk::Clerk;
+use watch::Watch;
 
 /// What reaches the pump's thread.
 #[expect(
@@ -57,7 +59,7 @@ pub struct Pump {
     handle: Handle,
     alarms: Alarms,
     clerk: Clerk,
-    last: Time,
+    watch: Watch,
 }
 
 impl Pump {
@@ -65,8 +67,8 @@ impl Pump {
         let (outbox, inbox) = channel();
         let handle = Handle::new(outbox, gate.clone());
         let (alarms, clerk) = (Alarms::default(), Clerk::default());
-        let hosts = HashMap::new();
-        Self { core, journal, gate, hosts, inbox, handle, alarms, clerk, last: Time::default() }
+        let (hosts, watch) = (HashMap::new(), Watch::start());
+        Self { core, journal, gate, hosts, inbox, handle, alarms, clerk, watch }
     }
 
     pub fn handle(&self) -> Handle {
@@ -90,12 +92,12 @@ impl Pump {
         failpoint("before-boot");
         let mut batch = vec![Letter::Event(boot)];
         loop {
-            let now = self.now();
+            let now = self.watch.now();
             let steps = self.step_all(now, batch.drain(..));
             failpoint("stepped");
             self.commit(steps)?;
             if self.clerk.is_to_stop(self.core.handed_over()) {
-                let now = self.now();
+                let now = self.watch.now();
                 return self.journal.close(now);
             }
             if !self.gather(&mut batch) {
@@ -104,15 +106,9 @@ impl Pump {
         }
     }
 
-    /// The system's time, never going back within a run.
-    fn now(&mut self) -> Time {
-        self.last = self.last.max(Time::now());
-        self.last
-    }
-
     /// Waits for something to do and takes all of it that is ready, up to one commit's worth.
     fn gather(&mut self, batch: &mut Vec<Letter>) -> bool {
-        let now = self.now();
+        let now = self.watch.now();
         let deadline = self.core.next_deadline().map(|(at, _)| at);
         let next = [deadline, self.alarms.next()].into_iter().flatten().min();
         let patience = next.map_or(limits::CHECKPOINT_INTERVAL, |at| at.since(now));
@@ -134,7 +130,7 @@ impl Pump {
             let Some(letter) = letter.or_else(|| self.linger(batch.len())) else { break };
             batch.push(letter);
         }
-        let now = self.now();
+        let now = self.watch.now();
         let due = self.alarms.due(now);
         batch.extend(due.into_iter().map(|alarm| Letter::Event(Event::Alarm(alarm))));
         if let Some((at, alarm)) = self.core.next_deadline()
