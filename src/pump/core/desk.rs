@@ -4,6 +4,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use std::time::Duration;
+
 use super::outcome::Source;
 use crate::clock::Time;
 use crate::contract::Contract;
@@ -181,6 +183,10 @@ impl Desk {
         {
             running.deadline = running.deadline.max(deadline);
         }
+    }
+
+    pub fn extend_all(&mut self, by: Duration) {
+        self.running.values_mut().for_each(|running| running.deadline = running.deadline.plus(by));
     }
 
     /// The current attempt of `call` ended. `None` for an attempt that is not the current one.

@@ -1,5 +1,7 @@
 //! When a call's listener is given something, and what.
 
+use std::time::Duration;
+
 use super::desk::Running;
 use super::event::{Alarm, Effect};
 use super::{Core, Step};
@@ -98,6 +100,11 @@ impl Core {
     pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let deadline = step.time.plus(limits::HEARTBEAT_EXTENDS);
         self.desk.extend(call, attempt, deadline);
+    }
+
+    /// The pump could not go on for so long: none of it was a listener's time.
+    pub fn stood_still(&mut self, time: Duration) {
+        self.desk.extend_all(time);
     }
 
     /// The next delivery to run out of time, if none ends before.

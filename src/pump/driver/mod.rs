@@ -14,7 +14,7 @@ mod watch;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use handle::{Done, Handle, Refused};
 pub use sink::PumpSink;
@@ -177,24 +177,35 @@ impl Pump {
         Ok(())
     }
 
+    /// On a full disk this waits for room, or until the pump is told to end: nothing of what is
+    /// to be written has been promised to anybody then.
     fn append(&mut self, mut records: Vec<crate::thread::Record>) -> Result<(), Error> {
+        let mut full_since = None;
         loop {
             match self.journal.append(&mut records) {
-                Ok(_) => return Ok(()),
-                Err(Error::Full { detail }) => self.wait_for_room(&detail),
+                Ok(_) => break,
+                Err(Error::Full { detail }) if !self.clerk.is_told_to_stop() => {
+                    full_since.get_or_insert_with(Instant::now);
+                    self.wait_for_room(&detail);
+                }
                 Err(error) => return Err(error),
             }
         }
+        if let Some(since) = full_since {
+            self.core.stood_still(since.elapsed());
+        }
+        Ok(())
     }
 
-    /// Turns new submissions away until the disk has room; everything else keeps its place.
+    /// Turns new submissions away until the disk may have room; everything else keeps its place.
     fn wait_for_room(&mut self, detail: &str) {
         tracing::error!("the disk is full, nothing is accepted until there is room: {detail}");
-        let until = std::time::Instant::now() + ROOM_RETRY;
-        loop {
-            let left = until.saturating_duration_since(std::time::Instant::now());
+        let until = Instant::now() + ROOM_RETRY;
+        while !self.clerk.is_told_to_stop() {
+            let left = until.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left) {
                 Ok(Letter::Submit(submit)) => submit.storage_full(),
+                Ok(Letter::Stop) => self.clerk.stop(),
                 Ok(letter) => self.clerk.put_off(letter),
                 Err(_) => return,
             }

@@ -1,0 +1,85 @@
+//! The driver: a pump on a thread of its own, with a journal and a clock.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use organism::bus::native::InlineHost;
+use organism::bus::{Delivery, Outcome};
+use organism::contract::{Contract, TreeLimits};
+use organism::envelope::{Failure, Turn};
+use organism::ids::Digest;
+use organism::journal::Error;
+use organism::pump::core::{Core, Target};
+use organism::pump::driver::{Handle, Pump};
+
+use super::world::{World, agent, client, listener, name, word};
+use crate::journal::Place;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Running {
+    handle: Handle,
+    pump: JoinHandle<Result<(), Error>>,
+    _place: Place,
+}
+
+fn contracts() -> Vec<Contract> {
+    vec![
+        client("desk", &["thinker", "finder"]),
+        agent("thinker", &["plan"], &["answer"], &["finder"]),
+        listener("finder", &["look"], &["found"], &[]),
+    ]
+}
+
+/// `pages`: the most the journal's file may have.
+fn start(
+    pages: Option<u32>,
+    handle: impl Fn(&Delivery) -> Result<Outcome, Failure> + Send + Sync + Clone + 'static,
+) -> Running {
+    let place = Place::new();
+    let journal = place.open().unwrap();
+    journal.set_pages_max(pages).unwrap();
+    let gate = World::new(contracts()).gate.clone();
+    let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
+    let mut pump = Pump::new(core, journal, gate);
+    for who in ["thinker", "finder"] {
+        let host = InlineHost::new(name(who), handle.clone(), pump.sink());
+        pump.host(name(who), Arc::new(host));
+    }
+    let handle = pump.handle();
+    let pump = std::thread::spawn(move || pump.run("test"));
+    Running { handle, pump, _place: place }
+}
+
+impl Running {
+    async fn ended(self) -> Result<(), Error> {
+        let ended = tokio::task::spawn_blocking(move || self.pump.join().unwrap());
+        tokio::time::timeout(PATIENCE, ended).await.expect("the pump goes on for ever").unwrap()
+    }
+}
+
+fn silent(_: &Delivery) -> Result<Outcome, Failure> {
+    Ok(Outcome::default())
+}
+
+#[tokio::test]
+async fn a_pump_that_waits_for_room_on_the_disk_can_be_stopped() {
+    let running = start(Some(1), silent);
+    let (desk, large) = (name("desk"), word("look", &"x".repeat(200 << 10)));
+    let target = Target::New { suggested: None };
+    let submitted = async {
+        running
+            .handle
+            .submit(&desk, target, None, large.as_bytes())
+            .await
+            .map(|(receipt, _)| receipt)
+    };
+    let stopped = async { running.handle.stop() };
+    let (receipt, ()) = tokio::time::timeout(PATIENCE, async { tokio::join!(submitted, stopped) })
+        .await
+        .expect("whoever submitted hears of the end");
+    assert!(receipt.is_err(), "nothing was recorded: {receipt:?}");
+    let ended = running.ended().await;
+    assert!(matches!(ended, Err(Error::Full { .. })), "{ended:?}");
+}
