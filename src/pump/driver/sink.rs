@@ -41,9 +41,31 @@ impl PumpSink {
             let failure = Failure::Garbage { detail };
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
+        if let Err(detail) = self.note_of(&outcome) {
+            let failure = Failure::Garbage { detail };
+            return Event::Failed { listener: listener.clone(), call, attempt, failure };
+        }
         let payloads = outcome.payloads.iter().map(|text| self.gate.check(listener, text));
         let (listener, payloads) = (listener.clone(), payloads.collect());
         Event::Outcome { listener, call, attempt, payloads, turn: outcome.turn }
+    }
+}
+
+impl PumpSink {
+    /// The core writes a turn's note down as its own word: it passes the gate as such.
+    fn note_of(&self, outcome: &Outcome) -> Result<(), String> {
+        let Some(turn) = outcome.turn.as_ref().filter(|turn| !turn.note.is_empty()) else {
+            return Ok(());
+        };
+        match self.gate.check_core(turn.note.as_bytes()) {
+            Ok((name, payload))
+                if *name.local == *"model-turn" && payload.as_str() == turn.note =>
+            {
+                Ok(())
+            }
+            Ok((name, _)) => Err(format!("its turn is noted as `{name}`, not as one model-turn")),
+            Err(refusal) => Err(format!("the note of its turn cannot be recorded: {refusal}")),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use organism::ids::Digest;
 use organism::journal::Error;
 use organism::pump::core::{Core, Target};
 use organism::pump::driver::{Handle, Pump};
+use organism::thread::Closing;
 
 use super::world::{World, agent, client, listener, name, word};
 use crate::journal::Place;
@@ -82,4 +83,30 @@ async fn a_pump_that_waits_for_room_on_the_disk_can_be_stopped() {
     assert!(receipt.is_err(), "nothing was recorded: {receipt:?}");
     let ended = running.ended().await;
     assert!(matches!(ended, Err(Error::Full { .. })), "{ended:?}");
+}
+
+/// Law 3: what the core writes down for an agent's host passes the gate too.
+#[tokio::test]
+async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
+    let (core, turn) = (organism::system::NAMESPACE, "model-turn");
+    let notes = [
+        format!("<{turn} xmlns='{core}'><raw>"),
+        format!("<{turn} xmlns='{core}'/><ack xmlns='{core}'/>"),
+        format!("<ack xmlns='{core}'/>"),
+        format!("<{turn} xmlns='urn:other'/>"),
+    ];
+    for note in notes {
+        let answer = word("answer", "a").into_bytes();
+        let turn = Turn { note: note.clone(), ..Turn::default() };
+        let outcome = Outcome { payloads: vec![answer], turn: Some(turn) };
+        let running = start(None, move |_| Ok(outcome.clone()));
+        let (desk, plan) = (name("desk"), word("plan", "p"));
+        let target = Target::New { suggested: None };
+        let submitted = running.handle.submit(&desk, target, None, plan.as_bytes()).await;
+        let done = submitted.unwrap().1.remove(0).await.unwrap();
+        assert_eq!(done.how, Closing::Failed, "{note}");
+        assert!(done.messages[0].payload.as_str().contains("cannot be read"), "{note}");
+        running.handle.drain("done").await.unwrap();
+        running.ended().await.unwrap();
+    }
 }
