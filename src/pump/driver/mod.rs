@@ -30,6 +30,7 @@ use crate::pump::core::{Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
 use alarms::Alarms;
 use clerk::Clerk;
+use sink::Beats;
 use watch::Watch;
 
 /// What reaches the pump's thread.
@@ -60,6 +61,7 @@ pub struct Pump {
     alarms: Alarms,
     clerk: Clerk,
     watch: Watch,
+    beats: Beats,
 }
 
 impl Pump {
@@ -67,8 +69,8 @@ impl Pump {
         let (outbox, inbox) = channel();
         let handle = Handle::new(outbox, gate.clone());
         let (alarms, clerk) = (Alarms::default(), Clerk::default());
-        let (hosts, watch) = (HashMap::new(), Watch::start());
-        Self { core, journal, gate, hosts, inbox, handle, alarms, clerk, watch }
+        let (hosts, watch, beats) = (HashMap::new(), Watch::start(), Beats::default());
+        Self { core, journal, gate, hosts, inbox, handle, alarms, clerk, watch, beats }
     }
 
     pub fn handle(&self) -> Handle {
@@ -77,7 +79,7 @@ impl Pump {
 
     /// Where hosts report to.
     pub fn sink(&self) -> Arc<PumpSink> {
-        Arc::new(PumpSink::new(self.gate.clone(), self.handle.outbox()))
+        Arc::new(PumpSink::new(self.gate.clone(), self.handle.outbox(), self.beats.clone()))
     }
 
     pub fn host(&mut self, listener: ListenerName, host: Arc<dyn Host>) {
@@ -153,6 +155,9 @@ impl Pump {
         let mut steps = Vec::new();
         for letter in letters {
             let Some(event) = self.clerk.open(letter) else { continue };
+            if let Event::Heartbeat { call, attempt } = &event {
+                self.beats.heard(*call, *attempt);
+            }
             let step = self.core.step(position, now, event);
             if step.record.is_some() {
                 position.0 += 1;
