@@ -10,9 +10,13 @@ use organism::contract::{Contract, TreeLimits};
 use organism::envelope::{Failure, Turn};
 use organism::ids::Digest;
 use organism::journal::Error;
+use organism::organism::control::{self, Desk, Server};
 use organism::pump::core::{Core, Target};
 use organism::pump::driver::{Handle, Pump};
 use organism::thread::Closing;
+
+use tokio::io::AsyncReadExt as _;
+use tokio::net::UnixStream;
 
 use super::world::{World, agent, client, listener, name, word};
 use crate::journal::Place;
@@ -22,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Running {
     handle: Handle,
     pump: JoinHandle<Result<(), Error>>,
-    _place: Place,
+    place: Place,
 }
 
 fn contracts() -> Vec<Contract> {
@@ -50,7 +54,7 @@ fn start(
     }
     let handle = pump.handle();
     let pump = std::thread::spawn(move || pump.run("test"));
-    Running { handle, pump, _place: place }
+    Running { handle, pump, place: place }
 }
 
 impl Running {
@@ -109,4 +113,27 @@ async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
         running.handle.drain("done").await.unwrap();
         running.ended().await.unwrap();
     }
+}
+
+/// An orderly stop waits for everybody who is connected, but not for ever for one who is silent.
+#[tokio::test]
+async fn a_silent_connection_at_the_door_does_not_hold_up_a_stop() {
+    let running = start(None, silent);
+    let data = running.place.data();
+    let desk = Desk {
+        handle: running.handle.clone(),
+        data: data.clone(),
+        patience: Duration::from_millis(10),
+    };
+    let path = control::path(&data);
+    let server = Server::open(&path, desk).unwrap();
+    let mut silent = UnixStream::connect(&path).await.unwrap();
+    let mut said = String::new();
+    let heard = tokio::time::timeout(PATIENCE, silent.read_to_string(&mut said)).await;
+    heard.expect("it is left hanging").unwrap();
+    assert!(said.contains("no request came in time"), "{said}");
+    let all = tokio::time::timeout(PATIENCE, server.close().all()).await;
+    all.expect("the stop waits for it");
+    running.handle.stop();
+    running.ended().await.unwrap();
 }
