@@ -4,6 +4,7 @@ mod calls;
 mod cancel;
 mod clients;
 mod context;
+mod driver;
 mod failures;
 mod fairness;
 mod forward;
