@@ -141,8 +141,6 @@ pub const CONTROL_LINES_MAX: usize = 64;
 /// How long a journal's lock is asked for before its holder is named.
 pub const LOCK_PATIENCE: Duration = Duration::from_millis(400);
 pub const LOCK_RETRY: Duration = Duration::from_millis(10);
-/// How long a commit waits for one more letter while listeners are at work.
-pub const GROUP_COMMIT_LINGER: Duration = Duration::from_micros(30);
 pub const GROUP_COMMIT_MAX: usize = 256;
 pub const IN_FLIGHT_MAX: usize = 100_000;
 pub const CHECKPOINT_RECORDS: u64 = 1_000;

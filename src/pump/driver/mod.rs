@@ -129,7 +129,7 @@ impl Pump {
         }
         while batch.len() < limits::GROUP_COMMIT_MAX {
             let letter = self.clerk.take_put_off().or_else(|| self.inbox.try_recv().ok());
-            let Some(letter) = letter.or_else(|| self.linger(batch.len())) else { break };
+            let Some(letter) = letter else { break };
             batch.push(letter);
         }
         let now = self.watch.now();
@@ -141,13 +141,6 @@ impl Pump {
             batch.push(Letter::Event(Event::Alarm(alarm)));
         }
         !batch.is_empty()
-    }
-
-    /// While listeners are at work on more than has come, a moment's patience costs little beside
-    /// the commit it saves.
-    fn linger(&self, taken: usize) -> Option<Letter> {
-        let expected = self.core.handed_over() > taken;
-        if expected { self.inbox.recv_timeout(limits::GROUP_COMMIT_LINGER).ok() } else { None }
     }
 
     fn step_all(&mut self, now: Time, letters: impl Iterator<Item = Letter>) -> Vec<Step> {
