@@ -14,6 +14,8 @@ mod extract;
 mod gate;
 mod journal;
 mod listeners;
+mod mutants;
 mod organism;
 mod pump;
 mod schema;
+mod simulation;
