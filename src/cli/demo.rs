@@ -76,6 +76,10 @@ fn load(
     let mut around = Surroundings::of_process();
     if let Some(directory) = directory {
         let root = std::path::absolute(directory)?;
+        if !root.is_dir() {
+            let text = format!("there is no directory {}", directory.display());
+            return Err(Failed::new(Exit::Usage, text).into());
+        }
         around.variables.insert("ROOT".to_owned(), root.display().to_string());
     }
     Ok(config::load(file, &around).map(|mut config| {
