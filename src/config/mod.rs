@@ -32,7 +32,7 @@ use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::schema::Schemas;
 
-pub use crate::agent::Memory;
+pub use crate::agent::{FinalFormat, Memory};
 pub use duration::show as show_duration;
 pub use problem::{Code, Problem, Problems};
 pub use source::{Place, Source};
@@ -108,15 +108,6 @@ pub struct AgentSpec {
     pub prompt: Vec<(String, String)>,
 }
 
-/// What an agent's final report is written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FinalFormat {
-    #[default]
-    Text,
-    Markdown,
-}
-
 /// A model and how it is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelSpec {
@@ -147,7 +138,9 @@ pub fn directories(path: &Path, around: &Surroundings) -> Result<Directories, Pr
     overrides::apply(&mut root, around, &mut problems);
     let sections = sections::read(&root, &source, &mut problems);
     match (&sections.name, sections.places_unread) {
-        (Some(name), false) => Ok(sections.directories(name, &file::directory(path, around), around)),
+        (Some(name), false) => {
+            Ok(sections.directories(name, &file::directory(path, around), around))
+        }
         _ => Err(problems),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::contract::TreeLimits;
 use crate::limits;
 
+use super::Directories;
 use super::keys::{self, SECTIONS, Section, nearest};
 use super::members::{Declared, Model, agent, client, listener, model, token};
 use super::problem::{Code, Problem, Problems};
@@ -14,7 +15,6 @@ use super::read::Reader;
 use super::source::{Place, Source};
 use super::surroundings::Surroundings;
 use super::tree::{At, Table, Text, Value};
-use super::Directories;
 
 /// Everything that was declared.
 pub(super) struct Sections {
@@ -160,8 +160,7 @@ fn organism(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Orga
     let data = path(reader.text("data"));
     let state = path(reader.text("state"));
     let written = |key: &str| table.get(key).is_some();
-    let unread =
-        (written("data") && data.is_none()) || (written("state") && state.is_none());
+    let unread = (written("data") && data.is_none()) || (written("state") && state.is_none());
     Organism { name: name.map(|name| name.value.to_string()), data, state, unread }
 }
 
