@@ -15,4 +15,4 @@ mod simulation;
 mod threads;
 mod timers;
 mod waiting;
-mod world;
+pub mod world;
