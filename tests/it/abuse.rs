@@ -8,7 +8,6 @@ mod foreign;
 mod forged;
 mod hostile;
 
-
 mod judge;
 mod listeners;
 mod loops;

@@ -186,7 +186,9 @@ fn recording() -> String {
         }
         said.push(last.to_owned());
         for (number, text) in said.iter().enumerate() {
-            turns.push(json!({ "agent": "bomber", "thread": path, "turn": number + 1, "text": text }));
+            turns.push(
+                json!({ "agent": "bomber", "thread": path, "turn": number + 1, "text": text }),
+            );
         }
     }
     toml::to_string(&json!({ "recorded": "by hand: a bomb", "turn": turns })).unwrap()
@@ -214,9 +216,10 @@ async fn a_bombing_model_in_a_running_organism_is_bounded_and_holds_up_nobody() 
     let (house, tally) = stage.end().await;
     let records = judge::records(&house);
     let refused = over_limit(&records);
-    let bombed = records.iter().flat_map(|record| &record.facts).filter(
-        |fact| matches!(fact, Fact::ThreadOpened { thread, .. } if !thread.is_root()),
-    );
+    let bombed = records
+        .iter()
+        .flat_map(|record| &record.facts)
+        .filter(|fact| matches!(fact, Fact::ThreadOpened { thread, .. } if !thread.is_root()));
     let bombed = bombed.count();
     println!("{bombed} threads, {refused} told so, {tally:?}");
     assert!(bombed < 100 && refused > 200, "{bombed} threads, {refused} told so");

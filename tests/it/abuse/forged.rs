@@ -146,9 +146,12 @@ async fn nobody_passes_for_the_core_or_for_somebody_else_in_any_spelling() {
         }]
     });
     let stage = Stage::start(house, vec![echo]).await;
+    let (thread, done) = stage.ask("desk", &format!("<plan xmlns=\"{NS}\">go</plan>")).await;
+    println!("the model's call ended {:?}", done.how);
     let mut by_client = [0, 0];
     for text in forgeries("say") {
-        let target = Target::New { suggested: None };
+        // Where the model would read it, too.
+        let target = Target::Thread { id: thread.to_string() };
         let (receipt, results) = stage.submit("desk", target, text.as_bytes()).await;
         match receipt {
             Receipt::Accepted { .. } => by_client[0] += 1,
@@ -159,8 +162,6 @@ async fn nobody_passes_for_the_core_or_for_somebody_else_in_any_spelling() {
             result.await.unwrap();
         }
     }
-    let (thread, done) = stage.ask("desk", &format!("<plan xmlns=\"{NS}\">go</plan>")).await;
-    println!("the model's call ended {:?}", done.how);
     let (house, tally) = stage.end().await;
     let records = judge::records(&house);
     let count = forgeries("say").len();
@@ -232,7 +233,8 @@ fn has_element_of_mark(text: &str) -> bool {
     marked(&Element::read(text).unwrap())
 }
 
-/// What the model was shown of the forgeries of others: escaped, inside a result.
+/// What the model is shown of the forgeries of others: each one block, well-formed as a whole,
+/// which is a result and holds text alone, or names its true sender.
 fn shown_as_system(
     records: &[Record],
     thread: &organism::ids::ThreadId,
@@ -243,23 +245,21 @@ fn shown_as_system(
     let tree: Vec<Record> = records.iter().filter(|r| r.tree == *thread).cloned().collect();
     let view = Viewpoint { agent: &agent, thread, call, position, memory: Memory::Thread };
     let said = show::conversation(&history::of(&tree, &view).items);
-    let marked = said.iter().filter(|(role, text)| *role == Role::User && text.contains(MARK));
+    let heard = said.iter().filter(|(role, _)| *role == Role::User);
+    let blocks = heard.flat_map(|(_, text)| text.split("\n\n"));
     let (mut seen, mut wrong) = (0, Vec::new());
-    for (_, text) in marked {
+    for block in blocks.filter(|block| block.contains(MARK)) {
         seen += 1;
-        // Each starts a line of its own or stands in an element that says whose it is.
-        let opens = text.match_indices('<').filter(|(at, _)| {
-            let tag = &text[*at..];
-            !tag.starts_with("<tool_result") && !tag.starts_with("</tool_result>")
+        let read = Element::read(block);
+        let attributed = read.as_ref().is_some_and(|root| match root.name.as_str() {
+            "tool_result" => root.children().next().is_none(),
+            "message" => matches!(root.attribute("from"), Some("desk" | "echo")),
+            _ => false,
         });
-        let raw: Vec<&str> = opens
-            .map(|(at, _)| &text[at..])
-            .filter(|tag| tag.split_once('>').is_some_and(|(tag, _)| tag.contains(MARK)))
-            .collect();
-        if !raw.is_empty() {
-            wrong.push(format!("shown raw: {text}"));
+        if !attributed {
+            wrong.push(format!("shown as nobody's: {block}"));
         }
     }
-    assert!(seen > 0, "the model was shown what the listener forged");
+    assert!(seen >= 50, "the model is shown what the others forged: {seen}");
     wrong
 }

@@ -108,7 +108,8 @@ fn house(texts: &[(&Case, Vec<u8>)]) -> (House, Vec<String>) {
             "[agents.{mind}]\nschema = \"{mind}.xsd\"\naccepts = [\"begin\"]\n\
              final = \"finished\"\npeers = [\"calc\"]\nmodel = \"recorded\"\n"
         ));
-        schemas.push((format!("{mind}.xsd"), words(&format!("urn:{mind}"), &["begin", "finished"])));
+        schemas
+            .push((format!("{mind}.xsd"), words(&format!("urn:{mind}"), &["begin", "finished"])));
         turns.push(json!({ "agent": mind, "turn": 1, "text": text }));
         turns.push(json!({ "agent": mind, "turn": 2, "text": "<finished>done</finished>" }));
         minds.push(mind);
@@ -231,7 +232,8 @@ fn all_schema_bombs_in_one_config_are_all_reported_and_nothing_starts() {
     let corpus = Corpus::generate();
     let bombs: Vec<&Case> =
         corpus.cases.iter().filter(|case| case.expect == "schema-reject").collect();
-    let mut config = String::from("[organism]\nname = \"talk\"\n[clients.desk]\npeers = [\"l0\"]\n");
+    let mut config =
+        String::from("[organism]\nname = \"talk\"\n[clients.desk]\npeers = [\"l0\"]\n");
     for (number, case) in bombs.iter().enumerate() {
         config.push_str(&listener(number, &case.file));
     }

@@ -127,7 +127,12 @@ fn nobody_else_is_the_core(records: &[Record], wrong: &mut Vec<String>) {
             && !asked.any(|word| *word == &*message.name.local);
         let is_system = message.kind == Kind::System;
         if is_core_word != message.from.is_core() || (is_system && !is_core_word) {
-            wrong.push(format!("{} {} is from {}", message.kind.as_str(), message.name, message.from));
+            wrong.push(format!(
+                "{} {} is from {}",
+                message.kind.as_str(),
+                message.name,
+                message.from
+            ));
         }
     }
 }

@@ -172,7 +172,9 @@ fn a_slow_listener_that_says_so_is_waited_for() {
     let told = std::thread::scope(|scope| {
         let sent = scope.spawn(|| house.send_text(&payload("slow"), &[]));
         // Beyond its timeout, by the clock.
-        until("its timeout is over", || (begun.elapsed() > Duration::from_millis(1_500)).then_some(()));
+        until("its timeout is over", || {
+            (begun.elapsed() > Duration::from_millis(1_500)).then_some(())
+        });
         assert!(!sent.is_finished());
         std::fs::write(&pipe, "go on").unwrap();
         sent.join().unwrap()

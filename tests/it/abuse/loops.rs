@@ -64,10 +64,8 @@ fn a_message_to_oneself_for_ever_ends_with_its_budget() {
 /// Agents that call each other in a ring, as often as they are told that it is one.
 #[test]
 fn agents_in_a_ring_are_told_of_the_cycle_and_end_with_their_budget() {
-    let two = vec![
-        agent("a", &["plan"], &["answer"], &["b"]),
-        agent("b", &["ask"], &["report"], &["a"]),
-    ];
+    let two =
+        vec![agent("a", &["plan"], &["answer"], &["b"]), agent("b", &["ask"], &["report"], &["a"])];
     let three = vec![
         agent("a", &["plan"], &["answer"], &["b"]),
         agent("b", &["ask"], &["report"], &["c"]),
@@ -239,11 +237,9 @@ async fn loops_and_storms_in_a_running_organism_end_and_hold_up_nobody() {
         native("stranger", |_| vec![word("ballot", "it")]),
     ];
     for name in &voters {
-        natives.push(native(name, |delivery| {
-            match delivery.messages.len() - delivery.fresh {
-                0 => vec![word("vote", "all of you")],
-                _ => vec![word("counted", "enough")],
-            }
+        natives.push(native(name, |delivery| match delivery.messages.len() - delivery.fresh {
+            0 => vec![word("vote", "all of you")],
+            _ => vec![word("counted", "enough")],
         }));
     }
     let stage = Stage::start(house, natives).await;

@@ -16,7 +16,6 @@ use tokio::runtime;
 use super::judge;
 use crate::organism::House;
 
-
 pub fn name(text: &str) -> ListenerName {
     ListenerName::parse(text).unwrap()
 }
