@@ -8,6 +8,7 @@
 mod alarms;
 mod clerk;
 mod handle;
+mod intake;
 mod sink;
 mod watch;
 
