@@ -131,6 +131,8 @@ pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
 /// Of the shortest socket name that every system takes.
 pub const SOCKET_NAME_BYTES: usize = 100;
+/// Submissions of one client into one thread that are with the pump at once; others wait.
+pub const SUBMISSIONS_AT_ONCE: usize = 8;
 /// How long a command waits for an organism that is starting or ending, and how often it looks.
 pub const DOOR_PATIENCE: Duration = Duration::from_secs(5);
 pub const DOOR_RETRY: Duration = Duration::from_millis(20);

@@ -191,6 +191,9 @@ fn open_journal(config: &Config, core: &mut Core) -> Result<Journal, Error> {
     })?;
     // What a model is sent must be a function of what the journal holds.
     journal.put_blob(config.text.as_bytes())?;
+    for document in config.schemas.documents() {
+        journal.put_blob(document.as_bytes())?;
+    }
     Ok(journal)
 }
 

@@ -7,6 +7,7 @@ use super::event::{Alarm, Effect};
 use super::{Core, Step};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::limits;
+use crate::mutant::mutant;
 use crate::system::Answer;
 use crate::thread::{Fact, Input, Opener};
 
@@ -52,7 +53,7 @@ impl Core {
             }
         }
         let timers = self.state.trees.values().flat_map(|tree| &tree.timers);
-        for (timer, set) in timers {
+        for (timer, set) in timers.filter(|_| !mutant("forget-a-timer")) {
             let alarm = Alarm::Timer { timer: *timer, call: set.call };
             step.effect(Effect::Alarm { at: set.fires_at, alarm });
         }

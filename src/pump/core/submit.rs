@@ -10,6 +10,7 @@ use crate::contract::{Meaning, Role};
 use crate::envelope::{Kind, Refusal, Rule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
+use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 use crate::system::Answer;
 use crate::thread::{Fact, Input, Opener, Opening, Verdict};
@@ -53,7 +54,8 @@ impl Core {
 
     /// The recorded answer to a key that was used before.
     fn same_key_again(&self, submission: &Submission) -> Result<Option<Receipt>, Refusal> {
-        let Some(key) = submission.key.clone() else { return Ok(None) };
+        let key = submission.key.clone().filter(|_| !mutant("forget-the-key"));
+        let Some(key) = key else { return Ok(None) };
         let used = self.state.keys.get(&(submission.client.clone(), key));
         let (Some(used), Ok(checked)) = (used, &submission.payload) else { return Ok(None) };
         if checked.payload().digest == used.digest {

@@ -8,6 +8,7 @@
 mod alarms;
 mod clerk;
 mod handle;
+mod intake;
 mod sink;
 mod watch;
 
@@ -26,6 +27,7 @@ use crate::ids::ListenerName;
 use crate::journal::Error;
 use crate::journal::sqlite::Journal;
 use crate::limits;
+use crate::mutant::{self, mutant};
 use crate::pump::core::{Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
 use alarms::Alarms;
@@ -91,6 +93,9 @@ impl Pump {
     pub fn run(mut self, detail: &str) -> Result<(), Error> {
         let (journal, epoch) = (self.journal.id(), self.journal.epoch());
         let boot = Event::Boot { journal, epoch, detail: detail.to_owned() };
+        if let Some(mutant) = mutant::active() {
+            tracing::error!(mutant, "a safety rule is switched off; this pump is for tests only");
+        }
         failpoint("before-boot");
         let mut batch = vec![Letter::Event(boot)];
         loop {
@@ -167,6 +172,9 @@ impl Pump {
         for mut step in steps {
             effects.append(&mut step.effects);
             records.extend(step.into_record());
+        }
+        if mutant("deliver-before-durable") {
+            effects.drain(..).for_each(|effect| self.perform(effect));
         }
         if !records.is_empty() {
             self.append(records)?;
