@@ -6,6 +6,7 @@
     reason = "a test that panics has failed, which is what is wanted"
 )]
 
+mod abuse;
 mod agent;
 mod audit;
 mod bus;

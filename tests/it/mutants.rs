@@ -22,7 +22,7 @@ const GUARDS: &[(&str, &str)] = &[
     ("trust-the-hash", "journal::damage::every_flipped_bit_in_a_record_is_found_at_its_position"),
     (
         "deliver-before-durable",
-        "pump::driver::what_follows_from_a_record_is_done_when_it_is_on_disk",
+        "pump::durable::what_follows_from_a_record_is_done_when_it_is_on_disk",
     ),
     ("trust-from", SIMULATION),
     ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),

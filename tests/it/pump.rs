@@ -5,6 +5,7 @@ mod cancel;
 mod clients;
 mod context;
 mod driver;
+mod durable;
 mod failures;
 mod fairness;
 mod forward;

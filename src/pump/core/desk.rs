@@ -4,6 +4,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use std::time::Duration;
+
 use super::outcome::Source;
 use crate::clock::Time;
 use crate::contract::Contract;
@@ -186,6 +188,10 @@ impl Desk {
         }
     }
 
+    pub fn extend_all(&mut self, by: Duration) {
+        self.running.values_mut().for_each(|running| running.deadline = running.deadline.plus(by));
+    }
+
     /// The current attempt of `call` ended. `None` for an attempt that is not the current one.
     pub fn finish(&mut self, source: &Source, contract: &Contract) -> Option<Running> {
         let call = source.call;
@@ -260,7 +266,7 @@ impl Desk {
         self.queues.get(listener)?.lines.get(thread)?.current
     }
 
-    /// After a restart: the call that already has its thread.
+    /// The call that has its thread already: after a restart, or while it waits to be retried.
     pub fn holds_thread(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         let queue = self.queues.entry(listener.clone()).or_default();
         queue.lines.entry(thread.clone()).or_default().current = Some(call);

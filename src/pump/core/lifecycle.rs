@@ -6,6 +6,7 @@ use super::desk::Desk;
 use super::event::{Alarm, Effect};
 use super::{Core, Step};
 use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::limits;
 use crate::mutant::mutant;
 use crate::system::Answer;
 use crate::thread::{Fact, Input, Opener};
@@ -91,6 +92,7 @@ impl Core {
         if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {
             return;
         }
+        let reason: String = reason.chars().take(limits::REASON_CHARS_MAX).collect();
         let input =
             Input::Cancel { thread: thread.clone(), by: by.clone(), reason: reason.clone() };
         step.records(thread.root(), input);

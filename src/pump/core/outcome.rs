@@ -58,10 +58,12 @@ impl Core {
                 return self.stale_outcome(step, &source, Some(&scene.thread), payloads);
             };
             self.hear(step, &mut scene, source.attempt, &running);
+            self.hearing = Some(scene.call);
             match scene.is_agent {
                 true => self.agent_outcome(step, &scene, &contract, payloads, turn),
                 false => self.listener_outcome(step, &scene, payloads),
             }
+            self.hearing = None;
             self.wake(step, scene.call);
         } else {
             step.records(ThreadId::organism(), input);
