@@ -105,7 +105,8 @@ impl Organism {
 
     fn open_door(&mut self) -> Result<(), Error> {
         let path = control::path(&self.config.data);
-        let desk = control::Desk { handle: self.handle.clone(), data: self.config.data.clone() };
+        let (handle, data) = (self.handle.clone(), self.config.data.clone());
+        let desk = control::Desk { handle, data, patience: limits::CONTROL_PATIENCE };
         self.control = Some(
             control::Server::open(&path, desk)
                 .map_err(Error::io(format!("opening the control socket {}", path.display())))?,

@@ -6,6 +6,7 @@
     reason = "a test that panics has failed, which is what is wanted"
 )]
 
+mod abuse;
 mod agent;
 mod audit;
 mod bus;
@@ -14,6 +15,8 @@ mod extract;
 mod gate;
 mod journal;
 mod listeners;
+mod mutants;
 mod organism;
 mod pump;
 mod schema;
+mod simulation;

@@ -19,7 +19,7 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 /// Long enough for a busy machine; nothing waits this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Looks until it sees what it waits for.
 pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -93,16 +93,16 @@ fn numbered(name: &str, number: &str) -> String {
 }
 
 /// A directory with a config, its listeners and its journal.
-struct House {
+pub struct House {
     directory: TempDir,
 }
 
 /// What a command said.
 #[derive(Debug)]
-struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
 }
 
 impl Said {
@@ -121,11 +121,11 @@ impl From<Output> for Said {
 }
 
 impl House {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(CONFIG)
     }
 
-    fn with(config: &str) -> Self {
+    pub fn with(config: &str) -> Self {
         let house = Self { directory: TempDir::new().unwrap() };
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/organism");
         for file in ["player.py", "talk.xsd"] {
@@ -135,23 +135,23 @@ impl House {
         house
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         std::fs::write(self.path(name), content).unwrap();
     }
 
-    fn data(&self) -> PathBuf {
+    pub fn data(&self) -> PathBuf {
         self.path("data/organism/talk")
     }
 
-    fn reader(&self) -> Reader {
+    pub fn reader(&self) -> Reader {
         Reader::open(&self.data()).unwrap()
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
         command
             .args(arguments)
@@ -165,11 +165,11 @@ impl House {
     }
 
     /// Runs a command to its end.
-    fn organism(&self, arguments: &[&str]) -> Said {
+    pub fn organism(&self, arguments: &[&str]) -> Said {
         self.command(arguments).output().unwrap().into()
     }
 
-    fn send_text(&self, text: &str, arguments: &[&str]) -> Said {
+    pub fn send_text(&self, text: &str, arguments: &[&str]) -> Said {
         self.send_bytes(text.as_bytes(), arguments)
     }
 
@@ -183,7 +183,7 @@ impl House {
     }
 
     /// Starts `organism run` and waits until its door is open.
-    fn run(&self) -> Running {
+    pub fn run(&self) -> Running {
         self.run_with(self.command(&["run"]))
     }
 
@@ -198,12 +198,12 @@ impl House {
         running
     }
 
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
     /// The record proves itself.
-    fn verified(&self) {
+    pub fn verified(&self) {
         let verified = self.organism(&["verify"]);
         assert_eq!(verified.code, Some(0), "{verified:?}");
     }
@@ -217,7 +217,7 @@ impl House {
 }
 
 /// An `organism run` that is killed, at the latest, when the test is over.
-struct Running {
+pub struct Running {
     child: Child,
 }
 
@@ -228,7 +228,7 @@ impl Running {
     }
 
     /// Sends SIGTERM and waits for the end: its exit code.
-    fn stop(mut self) -> Option<i32> {
+    pub fn stop(mut self) -> Option<i32> {
         self.signal("-TERM");
         let child = &mut self.child;
         until("the organism stops", || child.try_wait().unwrap()).code()
