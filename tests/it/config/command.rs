@@ -282,7 +282,8 @@ fn a_good_config_is_shown_on_one_screen() {
                       model calls, 10000000 tokens, 1d
         journal       /home/me/.local/share/organism/desk
         checkpoints   /home/me/.local/state/organism/desk
-    "#]].assert_eq(&shown);
+    "#]]
+    .assert_eq(&shown);
     let json = organism(&data(), &["check", "--json", "--config", "good.toml"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&json["ok"], &json["config"]["name"]), (&true.into(), &"desk".into()));
