@@ -3,7 +3,7 @@
 mod cancel;
 mod demo;
 mod gate;
-mod kill;
+pub mod kill;
 mod playback;
 mod run;
 mod send;
@@ -18,11 +18,16 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 /// Long enough for a busy machine; nothing waits this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Looks until it sees what it waits for.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    until_within(PATIENCE, what, look)
+}
+
+/// As [`until`], for what takes its time.
+pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(seen) = look() {
             return seen;
@@ -33,7 +38,7 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// An echo, a listener that holds its answer back until it is let go, and a chain.
-const CONFIG: &str = r#"
+pub const CONFIG: &str = r#"
 [organism]
 name = "talk"
 
@@ -77,36 +82,36 @@ accepts = ["ping"]
 replies = ["pong"]
 "#;
 
-const TALK: &str = "urn:example:talk";
+pub const TALK: &str = "urn:example:talk";
 
-fn say(text: &str) -> String {
+pub fn say(text: &str) -> String {
     format!("<say xmlns=\"{TALK}\">{text}</say>")
 }
 
-fn said(text: &str) -> String {
+pub fn said(text: &str) -> String {
     format!("<said xmlns=\"{TALK}\">{text}</said>\n")
 }
 
-fn numbered(name: &str, number: &str) -> String {
+pub fn numbered(name: &str, number: &str) -> String {
     format!("<{name} xmlns=\"{TALK}\"><n>{number}</n></{name}>")
 }
 
 /// A directory with a config, its listeners and its journal.
-struct House {
+pub struct House {
     directory: TempDir,
 }
 
 /// What a command said.
 #[derive(Debug)]
-struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
 }
 
 impl Said {
     /// Its lines of JSON.
-    fn json(&self) -> Vec<Json> {
+    pub fn json(&self) -> Vec<Json> {
         let line = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {self:?}"));
         self.out.lines().map(line).collect()
     }
@@ -120,11 +125,11 @@ impl From<Output> for Said {
 }
 
 impl House {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(CONFIG)
     }
 
-    fn with(config: &str) -> Self {
+    pub fn with(config: &str) -> Self {
         let house = Self { directory: TempDir::new().unwrap() };
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/organism");
         for file in ["player.py", "talk.xsd"] {
@@ -134,23 +139,23 @@ impl House {
         house
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         std::fs::write(self.path(name), content).unwrap();
     }
 
-    fn data(&self) -> PathBuf {
+    pub fn data(&self) -> PathBuf {
         self.path("data/organism/talk")
     }
 
-    fn reader(&self) -> Reader {
+    pub fn reader(&self) -> Reader {
         Reader::open(&self.data()).unwrap()
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
         command
             .args(arguments)
@@ -164,16 +169,16 @@ impl House {
     }
 
     /// Runs a command to its end.
-    fn organism(&self, arguments: &[&str]) -> Said {
+    pub fn organism(&self, arguments: &[&str]) -> Said {
         self.command(arguments).output().unwrap().into()
     }
 
-    fn send_text(&self, text: &str, arguments: &[&str]) -> Said {
+    pub fn send_text(&self, text: &str, arguments: &[&str]) -> Said {
         self.send_bytes(text.as_bytes(), arguments)
     }
 
     /// Hands bytes to `organism send -` over standard input.
-    fn send_bytes(&self, bytes: &[u8], arguments: &[&str]) -> Said {
+    pub fn send_bytes(&self, bytes: &[u8], arguments: &[&str]) -> Said {
         let mut command = self.command(&["send", "-", "--as", "desk"]);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -182,11 +187,11 @@ impl House {
     }
 
     /// Starts `organism run` and waits until its door is open.
-    fn run(&self) -> Running {
+    pub fn run(&self) -> Running {
         self.run_with(self.command(&["run"]))
     }
 
-    fn run_with(&self, mut command: Command) -> Running {
+    pub fn run_with(&self, mut command: Command) -> Running {
         let log = std::fs::File::create(self.path("log")).unwrap();
         let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let mut running = Running { child };
@@ -197,18 +202,18 @@ impl House {
         running
     }
 
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
     /// The record proves itself.
-    fn verified(&self) {
+    pub fn verified(&self) {
         let verified = self.organism(&["verify"]);
         assert_eq!(verified.code, Some(0), "{verified:?}");
     }
 
     /// How many messages of this local name are on record.
-    fn recorded(&self, name: &str) -> usize {
+    pub fn recorded(&self, name: &str) -> usize {
         let exported = self.organism(&["export", "--format", "jsonl"]).json();
         let name = Json::String(format!("{{{TALK}}}{name}"));
         exported.iter().filter(|line| line["type"] == "message" && line["name"] == name).count()
@@ -216,18 +221,18 @@ impl House {
 }
 
 /// An `organism run` that is killed, at the latest, when the test is over.
-struct Running {
-    child: Child,
+pub struct Running {
+    pub child: Child,
 }
 
 impl Running {
-    fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
     /// Sends SIGTERM and waits for the end: its exit code.
-    fn stop(mut self) -> Option<i32> {
+    pub fn stop(mut self) -> Option<i32> {
         self.signal("-TERM");
         let child = &mut self.child;
         until("the organism stops", || child.try_wait().unwrap()).code()

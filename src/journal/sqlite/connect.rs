@@ -31,11 +31,14 @@ pub fn connect(path: &Path) -> rusqlite::Result<Connection> {
         Ok(db)
     };
     match open() {
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
-            connect_immutable(path).unwrap_or(Err(error))
-        }
+        Err(error) if may_not_write(&error) => connect_immutable(path).unwrap_or(Err(error)),
         other => other,
     }
+}
+
+/// The shared-memory file could not be made, or is there and may not be written.
+fn may_not_write(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
 }
 
 /// A journal at rest in a directory we may not write to: SQLite cannot make its shared-memory

@@ -185,22 +185,24 @@ impl Pump {
         loop {
             match self.journal.append(&mut records) {
                 Ok(_) => return Ok(()),
-                Err(Error::Full { detail }) => self.wait_for_room(&detail),
+                Err(Error::Full { detail }) => self.wait_for_room(detail)?,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Turns new submissions away until the disk has room; everything else keeps its place.
-    fn wait_for_room(&mut self, detail: &str) {
+    /// Turns new submissions away until the disk is to be tried again; everything else keeps its
+    /// place. Told to end, it ends at once: nothing that is handed over could be recorded.
+    fn wait_for_room(&mut self, detail: String) -> Result<(), Error> {
         tracing::error!("the disk is full, nothing is accepted until there is room: {detail}");
         let until = std::time::Instant::now() + ROOM_RETRY;
         loop {
             let left = until.saturating_duration_since(std::time::Instant::now());
             match self.inbox.recv_timeout(left) {
                 Ok(Letter::Submit(submit)) => submit.storage_full(),
+                Ok(Letter::Drain { .. } | Letter::Stop) => return Err(Error::Full { detail }),
                 Ok(letter) => self.clerk.put_off(letter),
-                Err(_) => return,
+                Err(_) => return Ok(()),
             }
         }
     }
