@@ -10,6 +10,9 @@ use crate::limits;
 /// A file that is no database, or not ours, is another format rather than a broken journal.
 pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     let text = error.to_string();
+    if no_room_for_shared_memory(&error) {
+        return Error::Full { detail: format!("no room to read {}", path.display()) };
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
             Error::Format { path: path.display().to_string(), found: text, ours: FORMAT }
@@ -20,6 +23,11 @@ pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
         }
         _ => Error::sqlite(path.display().to_string())(error),
     }
+}
+
+fn no_room_for_shared_memory(error: &rusqlite::Error) -> bool {
+    let extended = error.sqlite_error().map(|error| error.extended_code);
+    extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
 }
 
 pub fn connect(path: &Path) -> rusqlite::Result<Connection> {
