@@ -31,9 +31,9 @@ demo: setup ## agents at work on this source tree, live
 test: setup ## everything, in debug
 	$(CARGO) test --locked --workspace
 
-# What there is to make larger: SEEDS of the simulation.
+# What there is to make larger: SEEDS of the simulation, KILLS under load.
 torture: setup ## the same tests with larger numbers, such as SEEDS=10000
-	SIMULATION_SEEDS=$(or $(SEEDS),2000) $(CARGO) test --locked --workspace
+	ORGANISM_TORTURE=1 SIMULATION_SEEDS=$(or $(SEEDS),2000) $(CARGO) test --locked --workspace
 
 bench: setup ## how fast it is on this machine
 	$(CARGO) bench --locked --package organism --bench bench

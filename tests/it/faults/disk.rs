@@ -82,7 +82,7 @@ fn a_write_that_fails_or_is_cut_short_under_load_loses_nothing() {
             (over.is_some() || tail.messages >= enough).then_some(())
         });
         if let Some(status) = running.child.try_wait().unwrap() {
-            assert_eq!(status.code(), Some(69), "{fault}: {}", house.log());
+            assert!(matches!(status.code(), Some(69 | 75)), "{fault}: {}", house.log());
             assert_nothing_was_accepted_after(&house, acknowledged(&house.data()).unwrap().0);
         }
         drop(running);

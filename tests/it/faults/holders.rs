@@ -106,11 +106,8 @@ impl Guest {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let like = self.house.command(arguments);
-        let mut command = Command::new(if self.is_root {
-            Path::new("setpriv")
-        } else {
-            self.program.as_path()
-        });
+        let mut command =
+            Command::new(if self.is_root { Path::new("setpriv") } else { self.program.as_path() });
         if self.is_root {
             let id = NOBODY.to_string();
             command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]).arg(&self.program);

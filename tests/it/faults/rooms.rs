@@ -48,8 +48,7 @@ impl Room {
     /// One that is in the middle of being committed when the disk is found full.
     fn send_into(&self, number: &str) -> Child {
         self.house.write(number, numbered("ping", number));
-        let mut command =
-            self.house.command(&["send", number, "--as", "desk", "--key", number]);
+        let mut command = self.house.command(&["send", number, "--as", "desk", "--key", number]);
         let said = || self.house.log().matches("the disk is full").count();
         let before = said();
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -104,7 +103,7 @@ fn a_full_disk_does_not_keep_it_from_being_stopped() {
     assert_eq!(running.stop(), Some(75));
     assert!(room.house.log().contains("organism: the disk is full"), "{}", room.house.log());
     let first: Said = first.wait_with_output().unwrap().into();
-    assert_eq!((first.code, first.out.as_str()), (Some(75), ""), "{}", first.err);
+    assert!(matches!(first.code, Some(69 | 75)) && first.out.is_empty(), "{first:?}");
     room.empty();
     assert_eq!(room.send("first").out, pong("first"));
     assert_eq!(room.house.recorded("ping"), 2);
