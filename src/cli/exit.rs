@@ -91,6 +91,14 @@ pub fn of_journal(error: &journal::Error) -> Exit {
         Error::Broken { .. } => Exit::ChainBroken,
         Error::Format { .. } => Exit::InvalidData,
         Error::Held { .. } | Error::Full { .. } => Exit::TryAgain,
+        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            Exit::TryAgain
+        }
+        Error::Sqlite { source, .. }
+            if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) =>
+        {
+            Exit::TryAgain
+        }
         Error::Misplaced { .. } => Exit::Bug,
         _ => Exit::Unavailable,
     }

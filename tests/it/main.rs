@@ -12,6 +12,7 @@ mod audit;
 mod bus;
 mod config;
 mod extract;
+mod faults;
 mod gate;
 mod journal;
 mod listeners;

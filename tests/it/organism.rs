@@ -3,7 +3,7 @@
 mod cancel;
 mod demo;
 mod gate;
-mod kill;
+pub mod kill;
 mod playback;
 mod record;
 mod run;
@@ -22,8 +22,13 @@ use tempfile::TempDir;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Looks until it sees what it waits for.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    until_within(PATIENCE, what, look)
+}
+
+/// As [`until`], for what takes its time.
+pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(seen) = look() {
             return seen;
@@ -34,7 +39,7 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// An echo, a listener that holds its answer back until it is let go, and a chain.
-const CONFIG: &str = r#"
+pub const CONFIG: &str = r#"
 [organism]
 name = "talk"
 
@@ -78,17 +83,17 @@ accepts = ["ping"]
 replies = ["pong"]
 "#;
 
-const TALK: &str = "urn:example:talk";
+pub const TALK: &str = "urn:example:talk";
 
-fn say(text: &str) -> String {
+pub fn say(text: &str) -> String {
     format!("<say xmlns=\"{TALK}\">{text}</say>")
 }
 
-fn said(text: &str) -> String {
+pub fn said(text: &str) -> String {
     format!("<said xmlns=\"{TALK}\">{text}</said>\n")
 }
 
-fn numbered(name: &str, number: &str) -> String {
+pub fn numbered(name: &str, number: &str) -> String {
     format!("<{name} xmlns=\"{TALK}\"><n>{number}</n></{name}>")
 }
 
@@ -107,7 +112,7 @@ pub struct Said {
 
 impl Said {
     /// Its lines of JSON.
-    fn json(&self) -> Vec<Json> {
+    pub fn json(&self) -> Vec<Json> {
         let line = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {self:?}"));
         self.out.lines().map(line).collect()
     }
@@ -174,7 +179,7 @@ impl House {
     }
 
     /// Hands bytes to `organism send -` over standard input.
-    fn send_bytes(&self, bytes: &[u8], arguments: &[&str]) -> Said {
+    pub fn send_bytes(&self, bytes: &[u8], arguments: &[&str]) -> Said {
         let mut command = self.command(&["send", "-", "--as", "desk"]);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
@@ -187,7 +192,7 @@ impl House {
         self.run_with(self.command(&["run"]))
     }
 
-    fn run_with(&self, mut command: Command) -> Running {
+    pub fn run_with(&self, mut command: Command) -> Running {
         let log = std::fs::File::create(self.path("log")).unwrap();
         let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let mut running = Running { child };
@@ -209,7 +214,7 @@ impl House {
     }
 
     /// How many messages of this local name are on record.
-    fn recorded(&self, name: &str) -> usize {
+    pub fn recorded(&self, name: &str) -> usize {
         let exported = self.organism(&["export", "--format", "jsonl"]).json();
         let name = Json::String(format!("{{{TALK}}}{name}"));
         exported.iter().filter(|line| line["type"] == "message" && line["name"] == name).count()
@@ -218,11 +223,11 @@ impl House {
 
 /// An `organism run` that is killed, at the latest, when the test is over.
 pub struct Running {
-    child: Child,
+    pub child: Child,
 }
 
 impl Running {
-    fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }

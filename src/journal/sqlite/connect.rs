@@ -10,6 +10,9 @@ use crate::limits;
 /// A file that is no database, or not ours, is another format rather than a broken journal.
 pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     let text = error.to_string();
+    if no_room_for_shared_memory(&error) {
+        return Error::Full { detail: format!("no room to read {}", path.display()) };
+    }
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
             Error::Format { path: path.display().to_string(), found: text, ours: FORMAT }
@@ -22,6 +25,11 @@ pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     }
 }
 
+fn no_room_for_shared_memory(error: &rusqlite::Error) -> bool {
+    let extended = error.sqlite_error().map(|error| error.extended_code);
+    extended == Some(rusqlite::ffi::SQLITE_IOERR_SHMSIZE)
+}
+
 pub fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> rusqlite::Result<Connection> {
@@ -31,11 +39,14 @@ pub fn connect(path: &Path) -> rusqlite::Result<Connection> {
         Ok(db)
     };
     match open() {
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::CannotOpen) => {
-            connect_immutable(path).unwrap_or(Err(error))
-        }
+        Err(error) if may_not_write(&error) => connect_immutable(path).unwrap_or(Err(error)),
         other => other,
     }
+}
+
+/// The shared-memory file could not be made, or is there and may not be written.
+fn may_not_write(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
 }
 
 /// A journal at rest in a directory we may not write to: SQLite cannot make its shared-memory

@@ -12,6 +12,7 @@ mod scan;
 mod trees;
 mod write;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use uuid::Uuid;
 
@@ -150,7 +151,9 @@ impl Journal {
             self.refresh_trees()?;
         }
         let failed = Error::sqlite("closing the journal");
-        self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(failed)
+        let moved = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        let tidied = |()| self.db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
+        moved.and_then(tidied).map(drop).map_err(failed)
     }
 
     /// False where the disk is full: every record is durable without it, and it comes later.

@@ -3,6 +3,7 @@
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use uuid::Uuid;
 
@@ -172,6 +173,9 @@ fn connect(data: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(data.join(DATABASE), flags)?;
     db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;
+    // Let go of after an error, everything stays where it is: only a pump that ends as it should
+    // moves the write-ahead log.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let mode: String = db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
         let unusable = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);

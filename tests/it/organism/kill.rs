@@ -1,11 +1,12 @@
-//! Death under load: the organism is killed again and again while clients hand in payloads, half
-//! of the times where a record is durable and what follows from it is not done. Afterwards the
-//! clients' own ledger, the record and the listeners' effects have to agree.
+//! Death under load: the organism is killed again and again while clients hand in payloads, and
+//! now and then dies where a record is durable and what follows from it is not done. Afterwards
+//! the clients' own ledger, the record and the listeners' effects have to agree.
 //!
-//! `KILLS=1000` makes it longer (`make torture` does), `SEED=…` makes the same choices again.
+//! `KILLS=…` says how often, `SEED=…` makes the same choices again.
 
-mod clients;
-mod judge;
+pub mod clients;
+pub mod judge;
+pub mod rebuilt;
 
 use std::collections::HashSet;
 use std::os::unix::process::ExitStatusExt as _;
@@ -16,12 +17,14 @@ use organism::ids::{MessageId, Position};
 use organism::journal::sqlite::Reader;
 use organism::thread::Fact;
 
-use super::{House, PATIENCE, Running, TALK, until};
+use super::{CONFIG, House, PATIENCE, Running, TALK, until, until_within};
 use clients::Clients;
 
 /// Deaths with one journal; a longer campaign begins again with a fresh one.
 const KILLS_A_JOURNAL: u64 = 20;
 const IN_FLIGHT_MIN: usize = 10;
+/// So many kills for each death at a place.
+const AIMED_EVERY: u64 = 5;
 
 /// The places where a record is durable and what it says is not done yet, or not all of it.
 const BETWEEN: [&str; 8] = [
@@ -39,7 +42,7 @@ const BETWEEN: [&str; 8] = [
 const BEFORE: [&str; 4] = ["answered", "stepped", "before-append", "before-commit"];
 
 /// SplitMix64: the same seed, the same choices.
-pub(super) struct Choices(u64);
+pub struct Choices(pub u64);
 
 impl Choices {
     fn next(&mut self) -> u64 {
@@ -50,7 +53,7 @@ impl Choices {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
@@ -69,34 +72,30 @@ enum Death {
 }
 
 impl Death {
-    fn choose(number: u64, choices: &mut Choices) -> Self {
-        match number % 2 {
-            0 if choices.below(3) == 0 => {
-                let place = choices.of(&BEFORE);
-                Self::Aimed(format!("{place}:{}", 20 + choices.below(100)))
-            }
-            0 => {
-                let (messages, micros) = (10 + choices.below(200), choices.below(20_000));
-                Self::Random(messages, Duration::from_micros(micros))
-            }
-            _ => {
-                let place = choices.of(&BETWEEN);
-                Self::Aimed(format!("{place}:{}", 20 + choices.below(200)))
-            }
-        }
+    fn random(choices: &mut Choices) -> Self {
+        let (messages, micros) = (10 + choices.below(200), choices.below(20_000));
+        Self::Random(messages, Duration::from_micros(micros))
+    }
+
+    fn aimed(choices: &mut Choices) -> Self {
+        let place = match choices.below(3) {
+            0 => choices.of(&BEFORE),
+            _ => choices.of(&BETWEEN),
+        };
+        Self::Aimed(format!("{place}:{}", 20 + choices.below(100)))
     }
 }
 
 /// What is in flight, read from the journal as it grows.
 #[derive(Default)]
-struct Tail {
+pub struct Tail {
     read: Position,
     open: HashSet<MessageId>,
-    messages: u64,
+    pub messages: u64,
 }
 
 impl Tail {
-    fn in_flight(&mut self, house: &House) -> usize {
+    pub fn in_flight(&mut self, house: &House) -> usize {
         // Before the first commit there is nothing to read.
         let Ok(reader) = Reader::open(&house.data()) else { return 0 };
         let last = reader.last().unwrap();
@@ -120,18 +119,14 @@ impl Tail {
 }
 
 /// A number from the environment.
-fn environment(name: &str) -> Option<u64> {
+pub fn environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
 #[test]
-fn after_twenty_kills_under_load_nothing_is_lost_and_nothing_done_twice() {
-    let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let seed = environment("SEED").unwrap_or_else(|| clock().as_nanos() as u64);
-    let torture = environment("ORGANISM_TORTURE").map(|times| 100 * times);
-    let mut left = environment("KILLS").or(torture).unwrap_or(KILLS_A_JOURNAL);
-    println!("SEED={seed}");
-    let mut choices = Choices(seed);
+fn after_a_hundred_kills_under_load_nothing_is_lost_and_nothing_done_twice() {
+    let mut choices = choices();
+    let mut left = environment("KILLS").unwrap_or(if torture() { 1_000 } else { 100 });
     while left > 0 {
         let kills = left.min(KILLS_A_JOURNAL);
         campaign(kills, &mut choices);
@@ -139,35 +134,67 @@ fn after_twenty_kills_under_load_nothing_is_lost_and_nothing_done_twice() {
     }
 }
 
+/// Those of `SEED`, or new ones; the output says which.
+pub fn choices() -> Choices {
+    let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let seed = environment("SEED").unwrap_or_else(|| clock().as_nanos() as u64);
+    println!("SEED={seed}");
+    Choices(seed)
+}
+
+/// Whether what takes long is to be done too.
+pub fn torture() -> bool {
+    std::env::var_os("ORGANISM_TORTURE").is_some()
+}
+
+/// Eight listener processes.
+pub fn house() -> House {
+    House::with(&format!("{CONFIG}instances = 2\n"))
+}
+
 fn campaign(kills: u64, choices: &mut Choices) {
-    let house = House::new();
+    let house = house();
     let clients = Clients::start(&house);
     let mut tail = Tail::default();
     let begun = Instant::now();
     let mut number = 0;
+    let mut aimed = 0;
     while number < kills {
-        let death = Death::choose(number, choices);
+        let is_aimed = aimed < number / AIMED_EVERY;
+        let death = if is_aimed { Death::aimed(choices) } else { Death::random(choices) };
         let in_flight = die(&house, &mut tail, &death);
         // One with too little in flight was no test; it is done again, later.
         let counts = in_flight >= IN_FLIGHT_MIN;
         println!("{number}: {death:?}, {in_flight} in flight, {} messages so far", tail.messages);
-        number += u64::from(counts);
-        if counts && choices.below(4) == 0 {
+        if is_aimed {
+            aimed += 1;
+        } else {
+            number += u64::from(counts);
+        }
+        if counts && choices.below(8) == 0 {
             die_while_recovering(&house, choices);
         }
         assert!(begun.elapsed() < Duration::from_secs(20 * kills + 60), "no progress");
     }
-    let running = start(&house, None);
-    let ledger = clients.finish();
-    until("everything is settled", || (tail.in_flight(&house) == 0).then_some(()));
+    settle(&house, clients);
+    tail.in_flight(&house);
     let rate = tail.messages as f64 / begun.elapsed().as_secs_f64();
-    println!("{} messages, {rate:.0} a second", tail.messages);
+    println!("{} messages, {rate:.0} a second, {:?}", tail.messages, begun.elapsed());
+}
+
+/// Starts it once more, lets everything come to its end, and judges.
+pub fn settle(house: &House, clients: Clients) {
+    let running = start(house, None);
+    let ledger = clients.finish();
+    let mut tail = Tail::default();
+    until("everything is settled", || (tail.in_flight(house) == 0).then_some(()));
     assert_eq!(running.stop(), Some(0), "{}", house.log());
     house.verified();
-    let evidence = judge::Evidence::gather(&house, ledger);
+    let evidence = judge::Evidence::gather(house, ledger);
     let defects = evidence.defects();
     assert!(defects.is_empty(), "{}: {:#?}", defects.len(), &defects[..defects.len().min(10)]);
     judge::assert_each_defect_would_show(&evidence);
+    rebuilt::assert_rebuilt_state_is_live_state(house);
 }
 
 /// Runs the organism until it dies as it is to; how much was in flight.
@@ -201,7 +228,7 @@ fn die_while_recovering(house: &House, choices: &mut Choices) {
     }
 }
 
-fn start(house: &House, failpoint: Option<&str>) -> Running {
+pub fn start(house: &House, failpoint: Option<&str>) -> Running {
     let log = std::fs::OpenOptions::new().append(true).create(true).open(house.path("log"));
     let mut command = house.command(&["run"]);
     command.env("EFFECTS", house.path("effects")).stdout(Stdio::null()).stderr(log.unwrap());
@@ -213,5 +240,9 @@ fn start(house: &House, failpoint: Option<&str>) -> Running {
 
 /// The signal it died of.
 fn end(child: &mut Child) -> Option<i32> {
-    until("it dies", || child.try_wait().unwrap()).signal()
+    end_within(child, PATIENCE)
+}
+
+pub fn end_within(child: &mut Child, patience: Duration) -> Option<i32> {
+    until_within(patience, "it dies", || child.try_wait().unwrap()).signal()
 }

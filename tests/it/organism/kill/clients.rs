@@ -19,7 +19,11 @@ use tokio::sync::oneshot;
 use super::super::numbered;
 use super::{House, PATIENCE};
 
-const CLIENTS: usize = 48;
+const CLIENTS: usize = 50;
+/// Every so many, one goes on in the thread of the last.
+const GOES_ON_EVERY: usize = 2;
+/// Of each client: one of them is continued.
+const SUBMISSIONS_MIN: usize = 2;
 
 /// A line of the ledger, and where to say that it is on disk.
 type Entry = (String, oneshot::Sender<()>);
@@ -102,16 +106,18 @@ impl Desk {
     async fn work(self, stop: Arc<AtomicBool>) -> Ledger {
         let mut ledger = Ledger::new();
         let mut count = 0;
-        while !stop.load(Ordering::Relaxed) {
+        let mut last = None;
+        while count < SUBMISSIONS_MIN || !stop.load(Ordering::Relaxed) {
             count += 1;
             let key = format!("c{}-{count}", self.number);
-            let seen = self.submit(&key, count).await;
+            let seen = self.submit(&key, count, last.take()).await;
+            last = seen.thread.clone();
             ledger.insert(key, seen);
         }
         ledger
     }
 
-    async fn submit(&self, key: &str, count: usize) -> Seen {
+    async fn submit(&self, key: &str, count: usize, last: Option<String>) -> Seen {
         let payload = match count % 10 {
             3 => format!("<order xmlns=\"{}\"><m>{key}</m></order>", super::TALK),
             5 => numbered("ping", key),
@@ -119,7 +125,7 @@ impl Desk {
         };
         let parcel = Parcel {
             client: ListenerName::parse("desk").unwrap(),
-            thread: None,
+            thread: last.filter(|_| count % GOES_ON_EVERY == 0),
             suggested: None,
             key: Some(key.to_owned()),
             payload: payload.into_bytes(),
@@ -159,7 +165,7 @@ impl Desk {
                     );
                 }
                 Said::Sent(Sent::Refused { refusal, retry_after_ms: None }) => {
-                    assert_eq!(refusal.rule.code(), "schema-invalid");
+                    assert_eq!(refusal.rule.code(), "schema-invalid", "{refusal:?}");
                     seen.refused = true;
                     return true;
                 }

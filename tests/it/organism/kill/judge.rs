@@ -47,6 +47,8 @@ impl Evidence {
         self.dispositions(&mut defects);
         self.results(&mut defects);
         self.sequences(&mut defects);
+        self.threads(&mut defects);
+        self.orders(&mut defects);
         self.effects(&mut defects);
         defects
     }
@@ -85,18 +87,22 @@ impl Evidence {
 
     /// Every call has one result; a chain is gone through once.
     fn results(&self, defects: &mut Vec<String>) {
-        let mut answers: HashMap<&str, usize> = HashMap::new();
+        // By the call and whom it was told: also a call that failed owes its caller a payload.
+        let mut answers: HashMap<[&str; 2], usize> = HashMap::new();
         let mut beneath: HashMap<&str, usize> = HashMap::new();
         for message in &self.messages {
             match text(message, "kind") {
-                "reply" | "system" => *answers.entry(text(message, "cause")).or_default() += 1,
+                "reply" | "system" => {
+                    let told = [text(message, "cause"), text(message, "to")];
+                    *answers.entry(told).or_default() += 1;
+                }
                 "call" => *beneath.entry(text(message, "cause")).or_default() += 1,
                 _ => {}
             }
         }
         for call in self.messages.iter().filter(|message| message["kind"] == "call") {
             let id = text(call, "id");
-            let answered = answers.get(id).copied().unwrap_or_default();
+            let answered = answers.get(&[id, text(call, "from")]).copied().unwrap_or_default();
             if answered != 1 {
                 defects.push(format!("{answered} results of {call}"));
             }
@@ -115,6 +121,34 @@ impl Evidence {
             *last += 1;
             if message["seq"].as_u64() != Some(*last) {
                 defects.push(format!("seq {last} was due: {message}"));
+            }
+        }
+    }
+
+    /// Every thread was opened by a client, or beneath one that was.
+    fn threads(&self, defects: &mut Vec<String>) {
+        let sent = self.messages.iter().filter(|message| message["from"] == "desk");
+        let opened: HashSet<&str> = sent.map(|message| text(message, "thread")).collect();
+        let threads: HashSet<&str> = self.messages.iter().map(|m| text(m, "thread")).collect();
+        for thread in threads {
+            let (root, _) = thread.split_once('.').unwrap_or((thread, ""));
+            if root != "sess-organism" && !opened.contains(root) {
+                defects.push(format!("nobody opened {thread}"));
+            }
+        }
+    }
+
+    /// What one sender sent to a thread stands there in the order in which it was sent, and is
+    /// not older than what stands before it.
+    fn orders(&self, defects: &mut Vec<String>) {
+        let mut last: HashMap<[&str; 2], (&str, u64)> = HashMap::new();
+        for message in &self.messages {
+            let sender = [text(message, "thread"), text(message, "from")];
+            let count = number(message).split_once('-').map_or("", |(_, count)| count);
+            let place = (text(message, "time"), count.parse().unwrap_or(0));
+            let before = last.insert(sender, place).unwrap_or_default();
+            if before.0 > place.0 || before.1 > place.1 {
+                defects.push(format!("{before:?} stands before {place:?}: {message}"));
             }
         }
     }
@@ -151,7 +185,30 @@ pub fn assert_each_defect_would_show(evidence: &Evidence) {
         evidence.messages.iter().position(found).unwrap()
     };
     let (asked, replied) = (first("call", "front"), first("reply", "front"));
-    let breaks: [Break<'_>; 8] = [
+    let continued = |message: &&Json| message["from"] == "desk" && message["seq"] != 1;
+    let continued = evidence.messages.iter().find(continued).unwrap();
+    let thread = text(continued, "thread");
+    let in_thread = |message: &Json| message["from"] == "desk" && text(message, "thread") == thread;
+    let sent: Vec<usize> =
+        (0..evidence.messages.len()).filter(|at| in_thread(&evidence.messages[*at])).collect();
+    let breaks: [Break<'_>; 11] = [
+        ("an inversion", &|e| {
+            let [a, b] = [sent[0], sent[1]].map(|at| e.messages[at]["payload"].clone());
+            (e.messages[sent[0]]["payload"], e.messages[sent[1]]["payload"]) = (b, a);
+            // Nothing but the order is wrong.
+            let mut defects = Vec::new();
+            e.submissions(&mut defects);
+            assert!(defects.is_empty(), "{defects:?}");
+        }),
+        ("an orphan thread", &|e| {
+            let mut orphan = e.messages[replied].clone();
+            orphan["thread"] = "sess-orphan00.child".into();
+            orphan["seq"] = 1.into();
+            e.messages.push(orphan);
+        }),
+        ("a failure that somebody else is told", &|e| {
+            e.messages[replied]["to"] = "back".into();
+        }),
         ("a lost submission", &|e| drop(e.messages.remove(asked))),
         ("a lost reply", &|e| drop(e.messages.remove(replied))),
         ("a doubled submission", &|e| e.messages.push(e.messages[asked].clone())),

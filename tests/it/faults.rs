@@ -1,0 +1,107 @@
+//! What the whole product does when the process, the power, the disk or the directory fails it:
+//! afterwards the clients' ledger, the record and the listeners' effects have to agree.
+//!
+//! What a machine does not permit (tracing, mounting) is left out, and said on standard error.
+
+mod disk;
+mod holders;
+mod places;
+mod power;
+mod rooms;
+mod rot;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::organism::{House, until};
+
+/// One listener, so that a start takes little; it answers `ping` with `pong`.
+const SMALL: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["solo"]
+
+[listeners.solo]
+command = ["./player.py", "solo"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+"#;
+
+/// Says past the harness, which shows nothing of tests that pass, what was not tested.
+fn skip(test: &str, reason: &str) {
+    writeln!(std::io::stderr(), "SKIPPED {test}: {reason}").unwrap();
+}
+
+fn succeeds(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("`{program}` cannot be run: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("`{program} {}`: {}", arguments.join(" "), said.trim()))
+}
+
+/// A file system of the test's own, until it is dropped.
+struct Mounted {
+    at: PathBuf,
+}
+
+impl Mounted {
+    /// `options` and what to mount, as `mount` takes them.
+    fn new(arguments: &[&str], at: &Path) -> Result<Self, String> {
+        std::fs::create_dir_all(at).unwrap();
+        let arguments: Vec<&str> = arguments.iter().copied().chain(at.to_str()).collect();
+        succeeds("mount", &arguments)?;
+        Ok(Self { at: at.to_owned() })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // At once out of sight, and gone when nobody uses it any more.
+        let undone = succeeds("umount", &["--lazy", self.at.to_str().unwrap()]);
+        assert!(undone.is_ok() || std::thread::panicking(), "{undone:?}");
+    }
+}
+
+/// Whether system calls of others may be tampered with here.
+fn may_trace() -> Result<(), String> {
+    let tampering = ["-f", "-qq", "-e", "inject=fdatasync:error=EIO:when=1", "true"];
+    succeeds("strace", &tampering)
+}
+
+/// Has system calls of a running organism fail.
+struct Tracer {
+    child: Child,
+}
+
+impl Tracer {
+    fn attach(house: &House, pid: u32, inject: &str) -> Self {
+        let log = house.path("strace");
+        let stderr = std::fs::File::create(&log).unwrap();
+        let child = Command::new("strace")
+            .args(["-f", "-p", &pid.to_string(), "-e", &format!("inject={inject}")])
+            .args(["-o", house.path("calls").to_str().unwrap()])
+            .stderr(stderr)
+            .spawn()
+            .unwrap();
+        let tracer = Self { child };
+        until("it is traced", || {
+            std::fs::read_to_string(&log).unwrap().contains("attached").then_some(())
+        });
+        tracer
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        // It ends with what it traces; where it has not, it lets go.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

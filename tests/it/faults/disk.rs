@@ -1,0 +1,152 @@
+//! The disk fails: a sync, a write that finds no room, a write that is cut short.
+
+use std::time::Duration;
+
+use organism::ids::Position;
+use organism::journal::sqlite::acknowledged;
+use organism::thread::Fact;
+
+use super::{SMALL, Tracer, may_trace, skip};
+use crate::organism::kill::clients::Clients;
+use crate::organism::kill::{Tail, house, settle, start, torture};
+use crate::organism::{House, Said, numbered, until, until_within};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Everything the clients were told is accepted stands at or before the last record that was
+/// known to be on disk.
+fn assert_nothing_was_accepted_after(house: &House, mark: Position) {
+    let reader = house.reader();
+    let records = reader.records(Position(1), mark).unwrap();
+    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+    let threads: Vec<String> = facts
+        .filter_map(|fact| match fact {
+            Fact::Accepted { message, .. } => Some(message.thread.to_string()),
+            _ => None,
+        })
+        .collect();
+    let ledger = std::fs::read_to_string(house.path("ledger")).unwrap();
+    for line in ledger.lines().filter(|line| line.starts_with("accepted ")) {
+        let (_, thread) = line.rsplit_once(' ').unwrap();
+        assert!(threads.iter().any(|known| known == thread), "{line}, on disk up to {mark}");
+    }
+}
+
+#[test]
+fn a_sync_that_fails_stops_it_and_nothing_more_is_acknowledged() {
+    if let Err(reason) = may_trace() {
+        return skip("syncs that fail", &reason);
+    }
+    let house = house();
+    let clients = Clients::start(&house);
+    for nth in if torture() { 1..=30 } else { 1..=3 } {
+        let before = house.log().matches("is ready").count();
+        let mut running = start(&house, None);
+        until("it is ready", || (house.log().matches("is ready").count() > before).then_some(()));
+        let said = house.log().len();
+        let inject = format!("fsync,fdatasync:error=EIO:when={nth}");
+        let tracer = Tracer::attach(&house, running.child.id(), &inject);
+        let ended = until_within(PATIENCE, "it stops", || running.child.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(69), "{}", house.log());
+        drop(tracer);
+        let said = house.log().split_off(said);
+        assert!(said.contains("organism: writing to the journal: disk I/O error"), "{said}");
+        assert!(said.contains("the pump stopped"), "{said}");
+        assert_nothing_was_accepted_after(&house, acknowledged(&house.data()).unwrap().0);
+        house.verified();
+    }
+    settle(&house, clients);
+}
+
+#[test]
+fn a_write_that_fails_or_is_cut_short_under_load_loses_nothing() {
+    if let Err(reason) = may_trace() {
+        return skip("writes that fail", &reason);
+    }
+    let house = house();
+    let clients = Clients::start(&house);
+    let mut tail = Tail::default();
+    let faults = ["error=ENOSPC", "error=EIO", "retval=0"];
+    for (nth, fault) in (1..=if torture() { 30 } else { 3 }).zip(faults.iter().cycle()) {
+        let before = house.log().matches("is ready").count();
+        let mut running = start(&house, None);
+        until("it is ready", || (house.log().matches("is ready").count() > before).then_some(()));
+        let pid = running.child.id();
+        let tracer = Tracer::attach(&house, pid, &format!("pwrite64:{fault}:when={nth}+20"));
+        // It goes on where there was no room, and stops where the disk failed.
+        tail.in_flight(&house);
+        let enough = tail.messages + 100;
+        until_within(PATIENCE, "enough has happened, or it stops", || {
+            tail.in_flight(&house);
+            let over = running.child.try_wait().unwrap();
+            (over.is_some() || tail.messages >= enough).then_some(())
+        });
+        if let Some(status) = running.child.try_wait().unwrap() {
+            assert!(matches!(status.code(), Some(69 | 75)), "{fault}: {}", house.log());
+            assert_nothing_was_accepted_after(&house, acknowledged(&house.data()).unwrap().0);
+        }
+        drop(running);
+        drop(tracer);
+        house.verified();
+    }
+    settle(&house, clients);
+}
+
+/// A fresh organism, started for one payload, while one system call of each of its threads fails.
+fn send_under(house: &House, calls: &str, fault: &str, nth: u32) -> (Said, bool) {
+    let organism = house.command(&["send", "p.xml", "--as", "desk", "--key", "k"]);
+    let mut command = std::process::Command::new("strace");
+    command.args(["-f", "--seccomp-bpf", "-qq", "-o", "calls", "-e", &format!("trace={calls}")]);
+    command.args(["-e", &format!("inject={calls}:{fault}:when={nth}")]);
+    command.arg(organism.get_program()).args(organism.get_args());
+    command.current_dir(organism.get_current_dir().unwrap());
+    for (name, value) in organism.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let said: Said = command.output().unwrap().into();
+    let calls = std::fs::read_to_string(house.path("calls")).unwrap();
+    (said, calls.contains("(INJECTED)"))
+}
+
+#[test]
+fn a_start_with_one_failing_call_says_so_or_works_and_the_next_start_is_fine() {
+    if let Err(reason) = may_trace() {
+        return skip("starts on a failing disk", &reason);
+    }
+    let pong = numbered("pong", "1") + "\n";
+    let faults = [
+        ("fsync,fdatasync", "error=EIO", 1),
+        ("pwrite64", "error=ENOSPC", 5),
+        ("pwrite64", "error=EIO", 5),
+        ("pwrite64", "retval=0", 5),
+    ];
+    let mut hits = 0;
+    for (calls, fault, step) in faults {
+        let step = if torture() { 1 } else { step };
+        for nth in (1..).step_by(step) {
+            let house = House::with(SMALL);
+            house.write("p.xml", numbered("ping", "1"));
+            let (said, was_hit) = send_under(&house, calls, fault, nth);
+            let what = format!("{calls}:{fault}:when={nth}: {said:?}");
+            if !was_hit {
+                assert_eq!(said.code, Some(0), "{what}");
+                break;
+            }
+            hits += 1;
+            match said.code {
+                Some(0) => assert_eq!(said.out, pong, "{what}"),
+                Some(69 | 75) => assert!(said.err.contains("organism: "), "{what}"),
+                _ => panic!("{what}"),
+            }
+            let again = house.organism(&["send", "p.xml", "--as", "desk", "--key", "k"]);
+            assert_eq!((again.code, &again.out), (Some(0), &pong), "{what}; then {again:?}");
+            assert_eq!((house.recorded("ping"), house.recorded("pong")), (1, 1), "{what}");
+            house.verified();
+        }
+    }
+    println!("{hits} starts with a failing call");
+    assert!(hits > 10, "{hits}");
+}

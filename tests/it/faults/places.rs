@@ -1,0 +1,65 @@
+//! Death at every named place of the product, under load.
+
+use std::time::Duration;
+
+use organism::audit;
+use organism::failpoint::{JOURNAL, PUMP};
+
+use crate::organism::House;
+use crate::organism::kill::clients::Clients;
+use crate::organism::kill::{end_within, house, settle, start, torture};
+
+/// Passed once by each start: a later pass is one of a later start.
+const ONCE_A_START: [&str; 3] = ["before-boot", "epoch-raised", "during-recovery"];
+const LATER_PASS: u64 = 7;
+/// A checkpoint is due every ten seconds, or sooner under more load than this.
+const CHECKPOINTS: Duration = Duration::from_secs(30);
+
+/// Under load from clients that wait, die as `failpoint` says.
+fn die(house: &House, failpoint: &str, patience: Duration) {
+    let mut running = start(house, Some(failpoint));
+    let signal = end_within(&mut running.child, patience);
+    assert_eq!(signal, Some(6), "{failpoint}: {}", house.log());
+    proved(house, failpoint);
+}
+
+/// Before the first commit there is nothing to prove.
+fn proved(house: &House, failpoint: &str) {
+    match audit::verify(&house.data(), None, &mut |_, _| {}) {
+        Ok(report) => assert_eq!(report.broken, None, "{failpoint}"),
+        Err(organism::journal::Error::Missing { .. }) => {}
+        Err(error) => panic!("{failpoint}: {error}"),
+    }
+}
+
+#[test]
+fn a_death_at_any_place_loses_nothing_and_does_nothing_twice() {
+    let house = house();
+    let clients = Clients::start(&house);
+    let places = PUMP.iter().chain(&JOURNAL);
+    for place in places.clone() {
+        die(&house, place, CHECKPOINTS);
+    }
+    if torture() {
+        for place in places {
+            if ONCE_A_START.contains(place) {
+                (0..LATER_PASS).for_each(|_| die(&house, place, CHECKPOINTS));
+            } else {
+                let patience = CHECKPOINTS * u32::try_from(LATER_PASS).unwrap();
+                die(&house, &format!("{place}:{LATER_PASS}"), patience);
+            }
+        }
+    }
+    settle(&house, clients);
+}
+
+#[test]
+fn five_deaths_in_a_row_while_recovering_lose_nothing_and_do_nothing_twice() {
+    let house = house();
+    let clients = Clients::start(&house);
+    die(&house, "after-deliver:100", CHECKPOINTS);
+    for place in ["during-recovery", "epoch-raised", "before-boot", "stepped", "before-commit:2"] {
+        (0..5).for_each(|_| die(&house, place, CHECKPOINTS));
+    }
+    settle(&house, clients);
+}

@@ -1,0 +1,84 @@
+//! The power goes: what had reached the disk at that moment is all there is.
+
+use std::fs::File;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use super::{Mounted, skip, succeeds};
+use crate::organism::kill::clients::Clients;
+use crate::organism::kill::{Tail, house, settle, start, torture};
+use crate::organism::{House, until};
+
+const DISK_BYTES: u64 = 64 << 20;
+/// Longer than a test: nothing reaches the disk that nobody asked to be there.
+const LAZILY: &str = "loop,commit=300";
+
+/// Journal, key and checkpoints on a disk of their own.
+struct Disk {
+    house: House,
+    number: u32,
+    mounted: Option<Mounted>,
+}
+
+impl Disk {
+    fn new() -> Result<Self, String> {
+        let mut disk = Self { house: house(), number: 0, mounted: None };
+        let image = disk.image();
+        File::create(&image).unwrap().set_len(DISK_BYTES).unwrap();
+        succeeds("mkfs.ext4", &["-q", "-F", image.to_str().unwrap()])?;
+        disk.mount()?;
+        for name in ["data", "state"] {
+            std::fs::create_dir(disk.house.path("disk").join(name)).unwrap();
+            symlink(format!("disk/{name}"), disk.house.path(name)).unwrap();
+        }
+        succeeds("sync", &["--file-system", disk.house.path("disk").to_str().unwrap()])?;
+        Ok(disk)
+    }
+
+    fn image(&self) -> PathBuf {
+        self.house.path(&format!("image{}", self.number))
+    }
+
+    fn mount(&mut self) -> Result<(), String> {
+        let image = self.image();
+        let arguments = ["-o", LAZILY, image.to_str().unwrap()];
+        self.mounted = Some(Mounted::new(&arguments, &self.house.path("disk"))?);
+        Ok(())
+    }
+
+    /// Goes on with what the disk holds now, and without what was still on its way there.
+    fn cut(&mut self) {
+        let before = self.image();
+        self.number += 1;
+        std::fs::copy(&before, self.image()).unwrap();
+        self.mounted = None;
+        self.mount().unwrap();
+        std::fs::remove_file(before).unwrap();
+    }
+}
+
+#[test]
+fn a_power_cut_under_load_loses_nothing_that_was_acknowledged() {
+    let mut disk = match Disk::new() {
+        Ok(disk) => disk,
+        Err(reason) => return skip("power cuts", &reason),
+    };
+    let clients = Clients::start(&disk.house);
+    let mut tail = Tail::default();
+    let cuts = if torture() { 50 } else { 3 };
+    for _ in 0..cuts {
+        let mut running = start(&disk.house, None);
+        let enough = tail.messages + 150;
+        until("enough has happened", || {
+            tail.in_flight(&disk.house);
+            (tail.messages >= enough).then_some(())
+        });
+        running.child.kill().unwrap();
+        running.child.wait().unwrap();
+        disk.cut();
+        // What was committed and not acknowledged may be gone.
+        tail = Tail::default();
+        tail.in_flight(&disk.house);
+    }
+    settle(&disk.house, clients);
+}

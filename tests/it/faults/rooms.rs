@@ -1,0 +1,126 @@
+//! A disk that is full, and has room again.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{Mounted, SMALL, skip};
+use crate::organism::{House, Said, numbered, until};
+
+/// Of a submission that is turned away, and of one once there is room.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// A house whose data lies on a small disk.
+struct Room {
+    house: House,
+    _mounted: Mounted,
+}
+
+impl Room {
+    fn new(test: &str) -> Option<Self> {
+        let house = House::with(SMALL);
+        let mounted = Mounted::new(&["-t", "tmpfs", "-o", "size=2m", "tmpfs"], &house.path("data"));
+        match mounted {
+            Ok(mounted) => Some(Self { house, _mounted: mounted }),
+            Err(reason) => {
+                skip(test, &reason);
+                None
+            }
+        }
+    }
+
+    /// Takes all the room there is.
+    fn fill(&self) {
+        let mut filler = File::create(self.house.path("data/filler")).unwrap();
+        let chunk = [0; 4096];
+        while filler.write_all(&chunk).is_ok() {}
+    }
+
+    fn empty(&self) {
+        std::fs::remove_file(self.house.path("data/filler")).unwrap();
+    }
+
+    fn send(&self, number: &str) -> Said {
+        self.house.send_text(&numbered("ping", number), &["--key", number])
+    }
+
+    /// One that is in the middle of being committed when the disk is found full.
+    fn send_into(&self, number: &str) -> Child {
+        self.house.write(number, numbered("ping", number));
+        let mut command = self.house.command(&["send", number, "--as", "desk", "--key", number]);
+        let said = || self.house.log().matches("the disk is full").count();
+        let before = said();
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        until("it is found full", || (said() > before).then_some(()));
+        child
+    }
+}
+
+fn pong(number: &str) -> String {
+    numbered("pong", number) + "\n"
+}
+
+#[test]
+fn a_full_disk_refuses_at_once_and_accepts_again_without_a_restart() {
+    let Some(room) = Room::new("a disk that is full") else { return };
+    let running = room.house.run();
+    assert_eq!(room.send("before").out, pong("before"));
+    for round in 0..2 {
+        room.fill();
+        let first = room.send_into(&format!("first{round}"));
+        for number in ["a", "b", "c"] {
+            let begun = Instant::now();
+            let refused = room.send(&format!("{number}{round}"));
+            let took = begun.elapsed();
+            assert_eq!(refused.code, Some(75), "{refused:?}");
+            assert!(refused.err.contains("storage-full"), "{refused:?}");
+            assert!(took < ANSWER_MAX, "{took:?}");
+        }
+        room.empty();
+        let begun = Instant::now();
+        let number = format!("after{round}");
+        until("it accepts again", || (room.send(&number).out == pong(&number)).then_some(()));
+        let took = begun.elapsed();
+        println!("accepted again after {took:?}");
+        assert!(took < ANSWER_MAX, "{took:?}");
+        // What was decided when the disk was found full keeps its place.
+        let first: Said = first.wait_with_output().unwrap().into();
+        assert_eq!((first.code, first.out), (Some(0), pong(&format!("first{round}"))));
+    }
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(room.house.recorded("ping"), 5);
+    room.house.verified();
+}
+
+#[test]
+fn a_full_disk_does_not_keep_it_from_being_stopped() {
+    let Some(room) = Room::new("stopping on a full disk") else { return };
+    let running = room.house.run();
+    assert_eq!(room.send("before").out, pong("before"));
+    room.fill();
+    let first = room.send_into("first");
+    assert_eq!(running.stop(), Some(75));
+    assert!(room.house.log().contains("organism: the disk is full"), "{}", room.house.log());
+    let first: Said = first.wait_with_output().unwrap().into();
+    assert!(matches!(first.code, Some(69 | 75)) && first.out.is_empty(), "{first:?}");
+    room.empty();
+    assert_eq!(room.send("first").out, pong("first"));
+    assert_eq!(room.house.recorded("ping"), 2);
+    room.house.verified();
+}
+
+#[test]
+fn a_start_on_a_full_disk_says_so_and_the_next_one_is_fine() {
+    let Some(room) = Room::new("a start on a full disk") else { return };
+    for journal in ["none yet", "one"] {
+        room.fill();
+        let refused = room.house.organism(&["run"]);
+        assert_eq!(refused.code, Some(75), "{journal}: {refused:?}");
+        let says = ["disk is full", "No space left on device"];
+        assert!(says.iter().any(|full| refused.err.contains(full)), "{journal}: {refused:?}");
+        room.empty();
+        assert_eq!(room.send(journal).out, pong(journal));
+    }
+    room.house.verified();
+}

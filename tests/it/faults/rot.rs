@@ -1,0 +1,189 @@
+//! Bits that flip and tails that are cut, in what an organism left behind when it was killed:
+//! records in the journal's file and records in its write-ahead log.
+
+use std::path::Path;
+
+use organism::audit;
+use organism::ids::Digest;
+use organism::journal::sqlite::{DATABASE, Journal, Reader};
+use organism::journal::{Error, Sealed};
+use tempfile::TempDir;
+
+use super::SMALL;
+use crate::organism::kill::{Choices, choices, torture};
+use crate::organism::{House, numbered};
+
+const LOG: &str = "journal.db-wal";
+const FLIPS: u64 = 1_000;
+/// Of a write-ahead log's header, and of that of each page in it.
+const LOG_HEADER: u64 = 32;
+const PAGE_HEADER: u64 = 24;
+
+/// A copy of the journal that a killed organism left, to be damaged.
+struct Remains {
+    place: TempDir,
+    database: Vec<u8>,
+    log: Vec<u8>,
+    hashes: Vec<Digest>,
+}
+
+impl Remains {
+    fn new() -> Self {
+        let house = House::with(SMALL);
+        let send = |number: String| {
+            let sent = house.send_text(&numbered("ping", &number), &[]);
+            assert_eq!(sent.code, Some(0), "{sent:?}");
+        };
+        // At rest, all of it is in the file.
+        (0..3).for_each(|number| send(number.to_string()));
+        let mut running = house.run();
+        (3..6).for_each(|number| send(number.to_string()));
+        running.child.kill().unwrap();
+        running.child.wait().unwrap();
+        let place = TempDir::new().unwrap();
+        for (name, from) in [("data", house.data()), ("state", house.path("state/organism/talk"))] {
+            std::fs::create_dir(place.path().join(name)).unwrap();
+            for file in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+                if file.file_type().unwrap().is_file() && file.file_name() != "journal.db-shm" {
+                    let to = place.path().join(name).join(file.file_name());
+                    std::fs::copy(file.path(), to).unwrap();
+                }
+            }
+        }
+        let read = |name: &str| std::fs::read(place.path().join("data").join(name)).unwrap();
+        let (database, log) = (read(DATABASE), read(LOG));
+        let mut remains = Self { place, database, log, hashes: Vec::new() };
+        remains.hashes = remains.read().unwrap();
+        assert!(remains.hashes.len() > 12 && remains.log.len() > 20_000);
+        remains
+    }
+
+    fn data(&self) -> std::path::PathBuf {
+        self.place.path().join("data")
+    }
+
+    /// What is given, beside what everything else was when it was left.
+    fn put(&self, database: &[u8], log: &[u8]) {
+        let data = self.data();
+        std::fs::remove_file(data.join("journal.db-shm")).ok();
+        std::fs::write(data.join(DATABASE), database).unwrap();
+        std::fs::write(data.join(LOG), log).unwrap();
+    }
+
+    fn read(&self) -> Result<Vec<Digest>, Error> {
+        hashes(&self.data())
+    }
+
+    /// As a starting organism would, up to where it would write.
+    fn open(&self) -> Result<Vec<Digest>, Error> {
+        let mut hashes = Vec::new();
+        let mut take = |sealed: Sealed| {
+            hashes.push(sealed.hash);
+            Ok(())
+        };
+        Journal::open(&self.data(), &self.place.path().join("state"), &mut take)?;
+        Ok(hashes)
+    }
+
+    /// Whether `organism verify` would say that it is broken.
+    fn is_found_broken(&self) -> bool {
+        let state = self.place.path().join("state");
+        let report = audit::verify(&self.data(), Some(&state), &mut |_, _| {});
+        report.map_or(true, |report| report.broken.is_some())
+    }
+}
+
+fn hashes(data: &Path) -> Result<Vec<Digest>, Error> {
+    let reader = Reader::open(data)?;
+    let records = reader.records(organism::ids::Position(1), reader.last()?)?;
+    Ok(records.into_iter().map(|sealed| sealed.hash).collect())
+}
+
+fn flip(bytes: &[u8], choices: &mut Choices) -> Vec<u8> {
+    let mut rotten = bytes.to_vec();
+    let at = choices.below(bytes.len() as u64) as usize;
+    rotten[at] ^= 1 << choices.below(8);
+    rotten
+}
+
+#[test]
+fn a_thousand_flipped_bits_are_found_or_change_nothing_and_nothing_after_them_is_dropped() {
+    let remains = Remains::new();
+    let mut choices = choices();
+    let both = (remains.database.len() + remains.log.len()) as u64;
+    let (mut found, mut refused) = (0, 0);
+    for number in 0..FLIPS {
+        let (mut database, mut log) = (remains.database.clone(), remains.log.clone());
+        if choices.below(both) < database.len() as u64 {
+            database = flip(&database, &mut choices);
+        } else {
+            log = flip(&log, &mut choices);
+        }
+        remains.put(&database, &log);
+        let is_found = remains.is_found_broken();
+        found += u64::from(is_found);
+        if !is_found {
+            // It hit what no record depends on.
+            assert_eq!(remains.read().unwrap(), remains.hashes, "flip {number}");
+        }
+        std::fs::remove_file(remains.data().join("journal.db-shm")).ok();
+        match remains.open() {
+            Ok(hashes) => assert_eq!(hashes, remains.hashes, "flip {number}"),
+            Err(_) => {
+                refused += 1;
+                // Left as it was found, for whoever looks into it.
+                assert!(is_found, "flip {number}");
+                for (name, before) in [(LOG, &log), (DATABASE, &database)] {
+                    let now = std::fs::read(remains.data().join(name)).unwrap_or_default();
+                    assert!(now == *before, "flip {number} changed {name}");
+                }
+            }
+        }
+    }
+    println!("{found} of {FLIPS} flips were found, {refused} of them by opening");
+    assert!(refused > FLIPS / 10, "{refused}");
+}
+
+/// Where the pages of the last three commits begin, from the end.
+fn last_three_commits(log: &[u8]) -> u64 {
+    let number = |at: u64| {
+        let bytes = log.get(at as usize..)?.first_chunk()?;
+        Some(u64::from(u32::from_be_bytes(*bytes)))
+    };
+    let page = number(8).unwrap() + PAGE_HEADER;
+    let mut begins = vec![LOG_HEADER];
+    let mut at = LOG_HEADER;
+    let salt = &log[16..24];
+    while log.get(at as usize + 8..at as usize + 16) == Some(salt) {
+        at += page;
+        // The size of the file stands in the last page of a commit.
+        if number(at - page + 4) != Some(0) {
+            begins.push(at);
+        }
+    }
+    assert_eq!(at, log.len() as u64, "the log ends with its last commit");
+    begins[begins.len() - 4]
+}
+
+#[test]
+fn a_tail_cut_at_any_byte_of_the_last_three_commits_is_never_taken_for_the_end() {
+    let remains = Remains::new();
+    let begin = last_three_commits(&remains.log);
+    let end = remains.log.len() as u64;
+    let step = if torture() { 1 } else { 37 };
+    // One by one at the edges of what is written in one go.
+    let near = |at: &u64| (at - LOG_HEADER) % (8_192 + PAGE_HEADER) < 30;
+    let lengths: Vec<u64> =
+        (begin..end).rev().filter(|at| near(at) || (end - at) % step == 0).collect();
+    remains.put(&remains.database, &remains.log);
+    let log = remains.data().join(LOG);
+    let file = std::fs::OpenOptions::new().write(true).open(&log).unwrap();
+    for length in &lengths {
+        file.set_len(*length).unwrap();
+        let error = remains.open().unwrap_err();
+        assert!(matches!(error, Error::Broken { .. }), "cut to {length}: {error}");
+        assert_eq!(std::fs::metadata(&log).unwrap().len(), *length, "nothing else was dropped");
+    }
+    assert!(remains.is_found_broken());
+    println!("{} cuts in {} bytes", lengths.len(), end - begin);
+}

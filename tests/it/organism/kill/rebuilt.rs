@@ -1,0 +1,69 @@
+//! Rebuilt state is live state: what every run of the organism made of its inputs, a pump that
+//! was rebuilt from the records before makes of them again.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use organism::config::{self, Config, Surroundings};
+use organism::ids::Position;
+use organism::pump::core::Core;
+use organism::pump::core::replay::event_of;
+use organism::pump::gate::Gate;
+use organism::thread::{Input, Record};
+
+use super::House;
+
+pub fn assert_rebuilt_state_is_live_state(house: &House) {
+    let mut records = records(house);
+    let config = config(house);
+    assert_eq!(deviation(&config, &records), None);
+    // A check that finds nothing proves nothing.
+    let last = records.iter().rposition(|record| record.facts.len() > 1).unwrap();
+    records[last].facts.pop();
+    assert!(deviation(&config, &records).is_some(), "a lost fact was not noticed");
+}
+
+fn config(house: &House) -> Config {
+    let around = Surroundings { directory: house.path(""), ..Surroundings::of_process() };
+    let loaded = config::load(Path::new("organism.toml"), &around);
+    loaded.unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+fn records(house: &House) -> Vec<Record> {
+    let reader = house.reader();
+    let sealed = reader.records(Position(1), reader.last().unwrap()).unwrap();
+    sealed.into_iter().map(|sealed| sealed.record).collect()
+}
+
+/// Where a rebuilt pump makes something else of an input than the one that was live.
+fn deviation(config: &Config, records: &[Record]) -> Option<String> {
+    let gate = organism::organism::gate(config.clone()).unwrap();
+    let mut rebuilt = core(config, &gate);
+    let mut live = core(config, &gate);
+    for record in records {
+        if matches!(record.input, Input::Boot { .. }) {
+            live = core(config, &gate);
+            let before = records.iter().take_while(|before| before.position < record.position);
+            before.for_each(|before| live.replay(before));
+        }
+        let Some(event) = event_of(record, &gate) else {
+            return Some(format!("no event can be made of {record:#?}"));
+        };
+        let made = live.step(record.position, record.time, event).into_record();
+        rebuilt.replay(record);
+        // Who wrote it and where it stands is the journal's to say.
+        let facts = made.map(|made| (made.input, made.facts));
+        if facts != Some((record.input.clone(), record.facts.clone())) {
+            return Some(format!("{facts:#?} instead of {record:#?}"));
+        }
+        let [one, other] = [&live, &rebuilt].map(|core| core.state().trees.get(&record.tree));
+        if one != other {
+            return Some(format!("{one:#?} instead of {other:#?}"));
+        }
+    }
+    (live.state() != rebuilt.state()).then(|| "the state at the end".to_owned())
+}
+
+fn core(config: &Config, gate: &Gate) -> Core {
+    Core::new(Arc::clone(&gate.contracts), config.limits, config.digest)
+}
