@@ -54,7 +54,7 @@ fn start(
     }
     let handle = pump.handle();
     let pump = std::thread::spawn(move || pump.run("test"));
-    Running { handle, pump, place: place }
+    Running { handle, pump, place }
 }
 
 impl Running {
