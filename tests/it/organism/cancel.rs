@@ -23,6 +23,7 @@ fn a_cancelled_thread_tells_who_waits_and_frees_its_listener() {
     assert_eq!(told.code, Some(1), "{told:?}");
     assert!(told.out.contains("code=\"cancelled\""), "{told:?}");
     assert!(told.out.contains("no longer needed"), "{told:?}");
+    assert!(told.err.contains("failed; `organism thread sess-hold0000` shows how"), "{told:?}");
 
     let shown = house.organism(&["thread", "sess-hold0000"]);
     assert!(shown.out.starts_with("sess-hold0000  cancelled"), "{}", shown.out);
