@@ -8,6 +8,7 @@ pub mod clock;
 pub mod failpoint;
 pub mod ids;
 pub mod limits;
+pub mod mutant;
 // Language.
 pub mod xml;
 // Law.

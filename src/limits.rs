@@ -66,6 +66,8 @@ pub const ROOT_CHARS_MAX: usize = 59;
 pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH_CEILING;
 pub const ID_ECHO_CHARS_MAX: usize = 80;
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
+/// Of what an operator gives as a reason.
+pub const REASON_CHARS_MAX: usize = 1_000;
 
 // Trees; the config may lower these defaults or raise them to the ceilings.
 pub const THREAD_DEPTH_CEILING: usize = 64;
@@ -129,16 +131,18 @@ pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
 /// Of the shortest socket name that every system takes.
 pub const SOCKET_NAME_BYTES: usize = 100;
+/// Submissions of one client into one thread that are with the pump at once; others wait.
+pub const SUBMISSIONS_AT_ONCE: usize = 8;
 /// How long a command waits for an organism that is starting or ending, and how often it looks.
 pub const DOOR_PATIENCE: Duration = Duration::from_secs(5);
 pub const DOOR_RETRY: Duration = Duration::from_millis(20);
+/// How long a command at the control socket may take to ask, and to read a line of the answer.
+pub const CONTROL_PATIENCE: Duration = Duration::from_secs(30);
 /// Answers on their way to one command over the control socket.
 pub const CONTROL_LINES_MAX: usize = 64;
 /// How long a journal's lock is asked for before its holder is named.
 pub const LOCK_PATIENCE: Duration = Duration::from_millis(400);
 pub const LOCK_RETRY: Duration = Duration::from_millis(10);
-/// How long a commit waits for one more letter while listeners are at work.
-pub const GROUP_COMMIT_LINGER: Duration = Duration::from_micros(30);
 pub const GROUP_COMMIT_MAX: usize = 256;
 pub const IN_FLIGHT_MAX: usize = 100_000;
 pub const CHECKPOINT_RECORDS: u64 = 1_000;

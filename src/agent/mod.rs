@@ -40,3 +40,12 @@ pub enum Memory {
     /// What this agent sent or was sent.
     Own,
 }
+
+/// What an agent's final report is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FinalFormat {
+    #[default]
+    Text,
+    Markdown,
+}

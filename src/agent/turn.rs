@@ -12,11 +12,11 @@ use crate::limits;
 use crate::model::{self, End, Model, Origin, Request};
 use crate::schema::Schemas;
 
-use super::Memory;
 use super::history::{self, History, Remembered, Viewpoint};
 use super::note::TurnNote;
 use super::prompt::{self, Environment};
 use super::protocol::{Action, Lexicon, Reading, Taught, read::Reader, show};
+use super::{FinalFormat, Memory};
 
 /// Everything an agent is, but for its model and its journal.
 #[derive(Clone)]
@@ -28,6 +28,7 @@ pub struct AgentOptions {
     pub memory: Memory,
     /// Model calls in one call.
     pub max_iterations: u32,
+    pub final_format: FinalFormat,
     /// Of one answer, in tokens.
     pub max_tokens: Option<u32>,
     /// Sections of the prompt, in the config's order.
@@ -43,6 +44,7 @@ impl AgentOptions {
             schemas,
             memory: Memory::default(),
             max_iterations: limits::ITERATIONS_DEFAULT,
+            final_format: FinalFormat::default(),
             max_tokens: None,
             sections: Vec::new(),
             environment: Environment::default(),
@@ -70,6 +72,7 @@ impl Agent {
             lexicon,
             actions_per_turn: options.contract.actions_per_turn,
             max_iterations: options.max_iterations,
+            final_format: options.final_format,
         };
         let (taught, reader) = (Arc::new(taught), Arc::new(reader));
         Self { options: Arc::new(options), taught, reader, model, history }

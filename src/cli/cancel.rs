@@ -38,7 +38,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let organism = Organism::start(config).await?;
             organism.handle().cancel(thread.clone(), by, args.reason)?;
             organism.stop("the command is done").await?;
-            eprintln!("{thread} is cancelled");
+            eprintln!("{thread}: whatever was open in it and beneath it is cancelled");
             return Ok(Exit::Done.into());
         };
         let mut failed = None;
@@ -52,7 +52,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         match failed {
             Some(detail) => Err(Failed::new(Exit::Unavailable, detail).into()),
             None => {
-                eprintln!("{thread} is cancelled");
+                eprintln!("{thread}: whatever was open in it and beneath it is cancelled");
                 Ok(Exit::Done.into())
             }
         }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::config::{self, Config, Problems, Provider, Surroundings};
 use crate::contract::{Contract, Role};
 
+use super::render::{Paper, wrap};
 use super::{Exit, problems};
 
 #[derive(Debug, clap::Args)]
@@ -69,26 +70,21 @@ fn screen(config: &Config) -> String {
     });
     section(&mut out, "models", models);
     let limits = &config.limits;
-    let time = config::show_duration(limits.wall_time);
     let of_tree = format!(
-        "depth {}, {} threads, {} children each, {} messages,\n{:14}{} model calls, {} tokens, {time}",
+        "depth {}, {} threads, {} children each, {} messages, {} model calls, {} tokens, {}",
         limits.depth,
         limits.threads,
         limits.children,
         limits.messages,
-        "",
         limits.model_calls,
         limits.tokens,
+        config::show_duration(limits.wall_time),
     );
-    let rest = [
-        ("limits", of_tree),
-        ("journal", config.data.display().to_string()),
-        ("checkpoints", config.state.display().to_string()),
-    ];
-    for (name, value) in rest {
-        out.push_str(&format!("\n{name:<12}  {value}"));
-    }
     out.push('\n');
+    row(&mut out, &format!("{:<12}", "limits"), &of_tree);
+    // Paths are whole in one line, to be copied.
+    out.push_str(&format!("{:<12}  {}\n", "journal", config.data.display()));
+    out.push_str(&format!("{:<12}  {}\n", "checkpoints", config.state.display()));
     out
 }
 
@@ -100,7 +96,17 @@ fn section(out: &mut String, title: &str, rows: impl Iterator<Item = (String, St
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
     out.push_str(&format!("\n{title}\n"));
     for (name, text) in rows {
-        out.push_str(&format!("  {name:<width$}  {text}\n"));
+        row(out, &format!("  {name:<width$}"), &text);
+    }
+}
+
+/// A name and what is said of it, beside it.
+fn row(out: &mut String, name: &str, text: &str) {
+    let left = name.chars().count() + 2;
+    let columns = Paper::stdout(false).columns;
+    for (index, line) in wrap(text, columns.saturating_sub(left)).iter().enumerate() {
+        let before = if index == 0 { name } else { "" };
+        out.push_str(&format!("{before:<width$}  {line}\n", width = left - 2));
     }
 }
 

@@ -29,6 +29,10 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let file = config_file(args.config)?;
+    if let Some(missing) = args.directory.as_deref().filter(|directory| !directory.is_dir()) {
+        let text = format!("there is no directory {}", missing.display());
+        return Err(Failed::new(Exit::Usage, text).into());
+    }
     let place = tempfile_directory()?;
     let config = match load(&file, args.directory.as_deref(), &place)? {
         Ok(config) => config,
@@ -38,10 +42,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let payload = std::fs::read(&question)
         .with_context(|| format!("the demo's question {}", question.display()))?;
     let paper = Paper::stdout(false);
-    put(&opening(&paper, &file))?;
+    put(&opening(&paper, &file, args.directory.as_deref()))?;
     let (data, state) = (config.data.clone(), config.state.clone());
     let answered = super::opened::runtime()?.block_on(ask(config, payload, &paper))?;
-    put(&closing(&paper, &file, &data, &state, answered.as_deref())?)?;
+    let again = format!("--config {} {}", file.display(), question.display());
+    put(&closing(&paper, &again, &data, &state, answered.as_deref())?)?;
     Ok(if answered.is_some() { Exit::Done } else { Exit::WorkflowFailed }.into())
 }
 
@@ -127,8 +132,9 @@ fn show_since(data: &Path, seen: Position, view: &mut live::View) -> anyhow::Res
     Ok(last)
 }
 
-fn opening(paper: &Paper, file: &Path) -> String {
-    let title = paper.bold("A research desk answers a question about this source tree.");
+fn opening(paper: &Paper, file: &Path, directory: Option<&Path>) -> String {
+    let of = directory.map_or("this source tree".to_owned(), |path| path.display().to_string());
+    let title = paper.bold(&format!("A research desk answers a question about {of}."));
     let lines = [
         "The model's turns are recorded. Everything else is real and happens now: the",
         "listener processes, the searches, every check, the timer, the journal.",
@@ -140,10 +146,10 @@ fn opening(paper: &Paper, file: &Path) -> String {
     )
 }
 
-/// The answer, the proof, and what to try next.
+/// The answer, the proof, and what to try next; `again` are the arguments that ask once more.
 fn closing(
     paper: &Paper,
-    file: &Path,
+    again: &str,
     data: &Path,
     state: &Path,
     answer: Option<&str>,
@@ -173,11 +179,11 @@ fn closing(
     let summaries = audit::summaries(&Reader::open(data)?, None)?;
     let mut roots = summaries.iter().map(|summary| summary.thread.to_string());
     let thread = roots.find(|root| root != ThreadId::ORGANISM).unwrap_or_default();
-    let (config, data) = (file.display(), data.display());
+    let data = data.display();
     for (command, what) in [
         (format!("organism thread {} --data {data}", thread), "read it again"),
         (format!("organism verify --data {data}"), "prove it again"),
-        (format!("organism send --config {config} QUESTION.xml"), "ask it yourself"),
+        (format!("organism send {again}"), "ask it yourself"),
         ("organism init my-organism".to_owned(), "start one of your own"),
     ] {
         out.push_str(&format!("  {command}\n      {}\n", paper.dim(what)));

@@ -111,6 +111,7 @@ fn log() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_target(std::env::var_os("ORGANISM_LOG").is_some())
         .with_ansi(colour)
         .init();
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::{self, Config, Surroundings};
+use crate::config::{self, Config, Directories, Surroundings};
 use crate::ids::ListenerName;
 
 use super::exit::Failed;
@@ -15,6 +15,18 @@ pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
     let loaded = path.and_then(|path| config::load(&path, &around));
     loaded.map_err(|found| {
         problems::report(&found);
+        Failed::silent(Exit::Config).into()
+    })
+}
+
+/// Where the journal of the config a verb was given lies. What else is wrong with that config is
+/// no concern of whoever only reads.
+pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<Directories> {
+    let around = Surroundings::of_process();
+    let path = config::locate(given, &around);
+    let found = path.and_then(|path| config::directories(&path, &around));
+    found.map_err(|problems| {
+        problems::report(&problems);
         Failed::silent(Exit::Config).into()
     })
 }

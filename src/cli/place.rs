@@ -26,7 +26,7 @@ pub struct Place {
 pub fn data_dir(place: &Place) -> anyhow::Result<PathBuf> {
     match &place.data {
         Some(data) => Ok(data.clone()),
-        None => Ok(opened::config(place.config.as_deref())?.data),
+        None => Ok(opened::directories(place.config.as_deref())?.data),
     }
 }
 
@@ -35,7 +35,7 @@ pub fn state_dir(place: &Place) -> anyhow::Result<Option<PathBuf>> {
     match (&place.state, &place.data) {
         (Some(state), _) => Ok(Some(state.clone())),
         (None, Some(_)) => Ok(None),
-        (None, None) => Ok(Some(opened::config(place.config.as_deref())?.state)),
+        (None, None) => Ok(Some(opened::directories(place.config.as_deref())?.state)),
     }
 }
 

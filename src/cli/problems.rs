@@ -15,7 +15,7 @@ use crate::config::{Problem, Problems};
 use super::Exit;
 
 /// Width of a drawing, in columns, wherever it goes.
-const COLUMNS: usize = 100;
+const COLUMNS: usize = 80;
 
 /// Says on stderr everything that is wrong; the exit code is that of a bad config.
 pub fn report(problems: &Problems) -> ExitCode {

@@ -227,7 +227,8 @@ fn print_plain(sent: &Sent) {
         Sent::Refused { refusal, .. } => {
             eprintln!("refused: {refusal}");
             if let Some(expected) = &refusal.expected {
-                eprintln!("expected: {expected}");
+                eprintln!("expected, for example:");
+                expected.lines().for_each(|line| eprintln!("  {line}"));
             }
         }
         Sent::NoThread { payload } => println!("{payload}"),

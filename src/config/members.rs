@@ -98,7 +98,7 @@ pub(super) fn client(name: &At<String>, read: &mut Reader<'_>) -> Option<Declare
     let declared = common(Role::Client, name, read);
     if let Some(declared) = declared.as_ref().filter(|d| d.peers.is_empty()) {
         let place = declared.peers_place.clone();
-        if place.span != read.place.span {
+        if place.span != read.place.span && read.is_empty_list("peers") {
             read.empty("peers", &place);
         }
     }

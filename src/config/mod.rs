@@ -32,7 +32,7 @@ use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::schema::Schemas;
 
-pub use crate::agent::Memory;
+pub use crate::agent::{FinalFormat, Memory};
 pub use duration::show as show_duration;
 pub use problem::{Code, Problem, Problems};
 pub use source::{Place, Source};
@@ -108,15 +108,6 @@ pub struct AgentSpec {
     pub prompt: Vec<(String, String)>,
 }
 
-/// What an agent's final report is written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FinalFormat {
-    #[default]
-    Text,
-    Markdown,
-}
-
 /// A model and how it is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelSpec {
@@ -128,6 +119,30 @@ pub struct ModelSpec {
 pub enum Provider {
     /// Plays recorded turns from a file, absolute.
     Playback { recording: PathBuf },
+}
+
+/// Where an organism keeps its journal, and what is kept outside it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directories {
+    pub data: PathBuf,
+    pub state: PathBuf,
+}
+
+/// Where the journal of the config at `path` lies, whatever else may be wrong with it: a record
+/// can be read when its organism cannot be started. `Err` where the file does not say.
+pub fn directories(path: &Path, around: &Surroundings) -> Result<Directories, Problems> {
+    let text = file::read(path, around)?;
+    let mut problems = Problems::default();
+    let shown = path.display().to_string();
+    let (mut root, source) = tree::parse(&shown, &text, around, &mut problems)?;
+    overrides::apply(&mut root, around, &mut problems);
+    let sections = sections::read(&root, &source, &mut problems);
+    match (&sections.name, sections.places_unread) {
+        (Some(name), false) => {
+            Ok(sections.directories(name, &file::directory(path, around), around))
+        }
+        _ => Err(problems),
+    }
 }
 
 /// Reads and judges the config at `path`. Starts nothing; `Err` holds everything wrong with it.
@@ -161,12 +176,12 @@ pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
         schemas: payloads.digests(),
     };
     let text = effective.text();
-    let within = |given: &Option<PathBuf>| given.as_ref().map(|path| directory.join(path));
+    let Directories { data, state } = sections.directories(name, &directory, around);
     Ok(Config {
         name: name.clone(),
         file: path.to_owned(),
-        data: within(&sections.data).unwrap_or_else(|| around.data_directory(name)),
-        state: within(&sections.state).unwrap_or_else(|| around.state_directory(name)),
+        data,
+        state,
         directory,
         contracts,
         schemas: payloads.schemas,

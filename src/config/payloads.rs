@@ -8,7 +8,6 @@ use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::schema::{Compiler, SchemaProblem, Schemas};
 use crate::{envelope, system};
 
-use super::agents::digest_of;
 use super::keys::nearest;
 use super::members::Declared;
 use super::problem::{Code, Problem, Problems};
@@ -122,7 +121,6 @@ impl Payloads {
             return names.clone();
         }
         let names = self.read(&path, schema, problems);
-        self.digests.insert(schema.value.written.clone(), digest_of(&path));
         self.files.insert(path, names.clone());
         names
     }
@@ -148,13 +146,29 @@ impl Payloads {
             }
         };
         match self.schemas.add_file_with(&mut self.compiler, path) {
-            Ok(names) => Some(names),
+            Ok(names) => {
+                self.note_documents(&names, schema);
+                Some(names)
+            }
             Err(found) => {
                 for one in found {
                     problems.push(self.broken(&one, schema, &text));
                 }
                 None
             }
+        }
+    }
+
+    /// Keeps the digest of each document behind `names`, by its path as seen from the config.
+    fn note_documents(&mut self, names: &[PayloadName], schema: &At<Text>) {
+        let here = format!("{}/", self.directory.display());
+        let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
+        for (index, (label, text)) in file.documents().enumerate() {
+            let path = match index {
+                0 => schema.value.written.as_str(),
+                _ => label.strip_prefix(&here).unwrap_or(label),
+            };
+            self.digests.insert(path.to_owned(), Digest::of(text.as_bytes()));
         }
     }
 

@@ -181,6 +181,12 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Whether `key` is written as a list with nothing in it; what stands in one and cannot be
+    /// read is a problem of its own.
+    pub fn is_empty_list(&self, key: &str) -> bool {
+        matches!(self.table.get(key).map(|node| &node.value), Some(Value::List(items)) if items.is_empty())
+    }
+
     /// A string, or a list of strings.
     pub fn one_or_more(&mut self, key: &str) -> Vec<At<Text>> {
         match self.table.get(key).map(|node| &node.value) {

@@ -1,17 +1,19 @@
 //! From the tree to what was declared: sections and members, before anything is compared.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::contract::TreeLimits;
 use crate::limits;
 
+use super::Directories;
 use super::keys::{self, SECTIONS, Section, nearest};
 use super::members::{Declared, Model, agent, client, listener, model, token};
 use super::problem::{Code, Problem, Problems};
 use super::read::Reader;
 use super::source::{Place, Source};
+use super::surroundings::Surroundings;
 use super::tree::{At, Table, Text, Value};
 
 /// Everything that was declared.
@@ -19,6 +21,8 @@ pub(super) struct Sections {
     pub name: Option<String>,
     pub data: Option<PathBuf>,
     pub state: Option<PathBuf>,
+    /// `data` or `state` is written but could not be read.
+    pub places_unread: bool,
     pub limits: TreeLimits,
     pub payload_bytes: usize,
     /// Clients, listeners and agents, in that order.
@@ -28,10 +32,22 @@ pub(super) struct Sections {
     pub unread: HashSet<String>,
 }
 
+impl Sections {
+    /// Where `name` keeps its journal: as written, from the config's own `directory` on, or where
+    /// the surroundings have such things.
+    pub fn directories(&self, name: &str, directory: &Path, around: &Surroundings) -> Directories {
+        let within = |given: &Option<PathBuf>| given.as_ref().map(|path| directory.join(path));
+        Directories {
+            data: within(&self.data).unwrap_or_else(|| around.data_directory(name)),
+            state: within(&self.state).unwrap_or_else(|| around.state_directory(name)),
+        }
+    }
+}
+
 /// Reads every section of `root`.
 pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Sections {
     unknown_sections(root, problems);
-    let (name, data, state) = organism(root, source, problems);
+    let Organism { name, data, state, unread: places_unread } = organism(root, source, problems);
     let (limits, payload_bytes) = tree_limits(root, source, problems);
     let mut declared = Vec::new();
     each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
@@ -40,7 +56,8 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     let mut models = Vec::new();
     each(root, &keys::MODELS, problems, |name, reader| models.push(model(name, reader)));
     let unread = unread(root, &declared, &models);
-    Sections { name, data, state, limits, payload_bytes, members: declared, models, unread }
+    let members = declared;
+    Sections { name, data, state, places_unread, limits, payload_bytes, members, models, unread }
 }
 
 fn unread(root: &Table, members: &[Declared], models: &[Model]) -> HashSet<String> {
@@ -123,11 +140,15 @@ fn each(
     }
 }
 
-fn organism(
-    root: &Table,
-    source: &Arc<Source>,
-    problems: &mut Problems,
-) -> (Option<String>, Option<PathBuf>, Option<PathBuf>) {
+/// The section of that name.
+struct Organism {
+    name: Option<String>,
+    data: Option<PathBuf>,
+    state: Option<PathBuf>,
+    unread: bool,
+}
+
+fn organism(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Organism {
     let empty = Table::default();
     let found = section(root, &keys::ORGANISM, problems);
     let (table, place) = found.unwrap_or_else(|| (&empty, Place::start(source)));
@@ -138,7 +159,9 @@ fn organism(
     let path = |text: Option<At<Text>>| text.map(|text| PathBuf::from(text.value.value));
     let data = path(reader.text("data"));
     let state = path(reader.text("state"));
-    (name.map(|name| name.value.to_string()), data, state)
+    let written = |key: &str| table.get(key).is_some();
+    let unread = (written("data") && data.is_none()) || (written("state") && state.is_none());
+    Organism { name: name.map(|name| name.value.to_string()), data, state, unread }
 }
 
 fn tree_limits(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> (TreeLimits, usize) {

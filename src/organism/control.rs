@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -15,6 +16,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::Error;
 use super::door::{self, Parcel, Sent};
@@ -69,6 +71,8 @@ impl Address {
 pub struct Desk {
     pub handle: Handle,
     pub data: PathBuf,
+    /// How long a command may take to ask, and to read a line of the answer.
+    pub patience: Duration,
 }
 
 pub struct Server {
@@ -81,12 +85,15 @@ impl Server {
     /// A socket left by a pump that died is replaced: the journal's lock, held by now, says that
     /// nobody else is there.
     pub fn open(path: &Path, desk: Desk) -> io::Result<Self> {
-        match std::fs::remove_file(path) {
+        // Under another name until it is its owner's alone: nobody else connects in between.
+        let unready = path.with_extension("new");
+        match std::fs::remove_file(&unready) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(&Address::of(path)?.name)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let listener = UnixListener::bind(&Address::of(&unready)?.name)?;
+        std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(&unready, path)?;
         // Every connection holds an end of this: it closes when all of them are done.
         let (serving, served) = mpsc::channel(1);
         let accepting = tokio::spawn(async move {
@@ -126,26 +133,31 @@ impl Served {
 }
 
 async fn serve(stream: UnixStream, desk: Desk, _serving: mpsc::Sender<()>) {
-    let (read, mut write) = stream.into_split();
+    let (read, write) = stream.into_split();
+    let mut write = Teller { write, patience: desk.patience };
     // A client that went away has nobody to tell; what it asked for is done all the same.
     if let Err(error) = answer(read, &mut write, &desk).await {
         tracing::debug!("a control connection ended early: {error}");
     }
 }
 
-async fn answer(read: OwnedReadHalf, write: &mut OwnedWriteHalf, desk: &Desk) -> io::Result<()> {
+async fn answer(read: OwnedReadHalf, write: &mut Teller, desk: &Desk) -> io::Result<()> {
     let mut line = String::new();
     let mut read =
         tokio::io::AsyncReadExt::take(BufReader::new(read), limits::FRAME_BYTES_MAX as u64);
-    read.read_line(&mut line).await?;
+    // Whoever connects and says nothing, or reads nothing, would hold up an orderly stop.
+    let Ok(asked) = timeout(desk.patience, read.read_line(&mut line)).await else {
+        return write.say(&Said::Failed("no request came in time".to_owned())).await;
+    };
+    asked?;
     match serde_json::from_str(&line) {
-        Err(error) => say(write, &Said::Failed(format!("not a request: {error}"))).await,
+        Err(error) => write.say(&Said::Failed(format!("not a request: {error}"))).await,
         Ok(Ask::Cancel { thread, by, reason }) => {
             let said = match desk.handle.cancel(thread, by, reason) {
                 Ok(()) => Said::Taken,
                 Err(error) => Said::Failed(error.to_string()),
             };
-            say(write, &said).await
+            write.say(&said).await
         }
         Ok(Ask::Send(parcel)) => {
             let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
@@ -154,21 +166,29 @@ async fn answer(read: OwnedReadHalf, write: &mut OwnedWriteHalf, desk: &Desk) ->
             let sending =
                 tokio::spawn(async move { door::send(&handle, &data, parcel, tell).await });
             while let Some(sent) = told.recv().await {
-                say(write, &Said::Sent(sent)).await?;
+                write.say(&Said::Sent(sent)).await?;
             }
             match sending.await {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => say(write, &Said::Failed(error.to_string())).await,
-                Err(error) => say(write, &Said::Failed(error.to_string())).await,
+                Ok(Err(error)) => write.say(&Said::Failed(error.to_string())).await,
+                Err(error) => write.say(&Said::Failed(error.to_string())).await,
             }
         }
     }
 }
 
-async fn say(write: &mut OwnedWriteHalf, said: &Said) -> io::Result<()> {
-    let mut line = serde_json::to_string(said)?;
-    line.push('\n');
-    write.write_all(line.as_bytes()).await
+/// Tells a command its answers, for as long as it reads them.
+struct Teller {
+    write: OwnedWriteHalf,
+    patience: Duration,
+}
+
+impl Teller {
+    async fn say(&mut self, said: &Said) -> io::Result<()> {
+        let mut line = serde_json::to_string(said)?;
+        line.push('\n');
+        timeout(self.patience, self.write.write_all(line.as_bytes())).await?
+    }
 }
 
 /// A command's end of the socket.

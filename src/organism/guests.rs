@@ -42,6 +42,7 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
     let mut options = AgentOptions::new(contract, contracts, config.schemas.clone());
     options.memory = spec.memory;
     options.max_iterations = spec.max_iterations;
+    options.final_format = spec.final_format;
     options.sections = spec.prompt.clone();
     options.environment = Environment::here();
     Some(options)

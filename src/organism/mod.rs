@@ -105,7 +105,8 @@ impl Organism {
 
     fn open_door(&mut self) -> Result<(), Error> {
         let path = control::path(&self.config.data);
-        let desk = control::Desk { handle: self.handle.clone(), data: self.config.data.clone() };
+        let (handle, data) = (self.handle.clone(), self.config.data.clone());
+        let desk = control::Desk { handle, data, patience: limits::CONTROL_PATIENCE };
         self.control = Some(
             control::Server::open(&path, desk)
                 .map_err(Error::io(format!("opening the control socket {}", path.display())))?,
@@ -190,6 +191,9 @@ fn open_journal(config: &Config, core: &mut Core) -> Result<Journal, Error> {
     })?;
     // What a model is sent must be a function of what the journal holds.
     journal.put_blob(config.text.as_bytes())?;
+    for document in config.schemas.documents() {
+        journal.put_blob(document.as_bytes())?;
+    }
     Ok(journal)
 }
 

@@ -84,6 +84,12 @@ impl SchemaFile {
         self.bundle.main().map_or("", |source| source.label.as_str())
     }
 
+    /// The documents it was read from: each as it is shown, and its text as [`Source`] has it.
+    pub fn documents(&self) -> impl Iterator<Item = (&str, &str)> {
+        let read = self.bundle.sources.iter().filter(|source| source.path.is_some());
+        read.map(|source| (source.label.as_str(), source.text.as_str()))
+    }
+
     /// Its target namespace; none is the empty text.
     pub fn namespace(&self) -> &str {
         self.bundle.main().map_or("", Source::target)

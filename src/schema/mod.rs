@@ -24,7 +24,7 @@ mod shape;
 mod source;
 mod tree;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -129,6 +129,11 @@ impl Schemas {
     /// What the registered schemas should rather not do.
     pub fn warnings(&self) -> &[SchemaProblem] {
         &self.warnings
+    }
+
+    /// The texts of all the documents that were read from files, each once.
+    pub fn documents(&self) -> BTreeSet<&str> {
+        self.by_name.values().flat_map(|file| file.documents()).map(|(_, text)| text).collect()
     }
 
     /// Whether `text` is one well-formed element that is valid as `name`. Parses once. Findings

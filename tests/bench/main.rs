@@ -28,7 +28,8 @@ fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w));
     let quick = std::env::var_os("BENCH_QUICK").is_some();
-    let (runs, span) = if quick { (1, 1) } else { (RUNS, 3) };
+    let seconds = std::env::var("BENCH_SECONDS").ok().and_then(|text| text.parse().ok());
+    let (runs, span) = if quick { (1, seconds.unwrap_or(1)) } else { (RUNS, seconds.unwrap_or(3)) };
     let span = Duration::from_secs(span);
     let mut figures = Figures::new();
 

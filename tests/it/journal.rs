@@ -5,6 +5,8 @@ mod death;
 pub mod script;
 mod sql;
 mod suite;
+#[cfg(target_os = "linux")]
+mod sync;
 
 use std::path::PathBuf;
 

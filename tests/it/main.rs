@@ -6,6 +6,7 @@
     reason = "a test that panics has failed, which is what is wanted"
 )]
 
+mod abuse;
 mod agent;
 mod audit;
 mod bus;
@@ -15,6 +16,8 @@ mod faults;
 mod gate;
 mod journal;
 mod listeners;
+mod mutants;
 mod organism;
 mod pump;
 mod schema;
+mod simulation;

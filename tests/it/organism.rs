@@ -5,6 +5,7 @@ mod demo;
 mod gate;
 pub mod kill;
 mod playback;
+mod record;
 mod run;
 mod send;
 

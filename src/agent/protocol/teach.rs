@@ -4,6 +4,8 @@
 
 use std::fmt::Write as _;
 
+use crate::agent::FinalFormat;
+
 use super::vocabulary::{Lexicon, Word};
 use crate::schema::{Content, Parameter};
 
@@ -15,6 +17,7 @@ pub struct Taught {
     pub lexicon: Lexicon,
     pub actions_per_turn: u32,
     pub max_iterations: u32,
+    pub final_format: FinalFormat,
 }
 
 /// For an agent whose config has no rules of its own.
@@ -143,10 +146,14 @@ fn form(out: &mut String, taught: &Taught) {
 }
 
 fn finish(out: &mut String, taught: &Taught) {
+    let format = match taught.final_format {
+        FinalFormat::Text => "plain text",
+        FinalFormat::Markdown => "markdown",
+    };
     for word in taught.lexicon.finals() {
         let _ = write!(
             out,
-            "\nTo end the task, with everything the asker needs to know:\n{}\n",
+            "\nTo end the task, with everything the asker needs to know, in {format}:\n{}\n",
             word.example
         );
     }

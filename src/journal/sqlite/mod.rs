@@ -115,11 +115,10 @@ impl Journal {
     /// append calls this now and then.
     pub fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
         self.usable()?;
-        let due = self.is_due(now);
-        if due {
-            self.checkpoint(now)?;
+        if !self.is_due(now) {
+            return Ok(false);
         }
-        Ok(due)
+        self.checkpoint(now)
     }
 
     /// Keeps bytes the organism ran on (config, prompt file, schema) under their digest.
@@ -157,11 +156,18 @@ impl Journal {
         moved.and_then(tidied).map(drop).map_err(failed)
     }
 
-    fn checkpoint(&mut self, now: Time) -> Result<(), Error> {
+    /// False where the disk is full: every record is durable without it, and it comes later.
+    fn checkpoint(&mut self, now: Time) -> Result<bool, Error> {
         let checkpoint = self.next_checkpoint(now);
-        self.commit(Some(&checkpoint), |_| Ok(()))?;
-        self.after_checkpoint(Some(checkpoint));
-        Ok(())
+        match self.commit(Some(&checkpoint), |_| Ok(())) {
+            Ok(()) => self.after_checkpoint(Some(checkpoint)),
+            Err(Error::Full { detail }) => {
+                tracing::warn!("the disk is full, a checkpoint is put off: {detail}");
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
     }
 
     fn usable(&self) -> Result<(), Error> {

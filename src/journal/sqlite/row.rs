@@ -5,6 +5,7 @@ use rusqlite::types::ValueRef;
 
 use crate::ids::{Digest, Position};
 use crate::journal::{Error, Sealed, chained};
+use crate::mutant::mutant;
 use crate::thread::Record;
 
 pub const COLUMNS: &str = "position, tree, previous, time, hash, body, payloads";
@@ -42,7 +43,8 @@ pub fn decode(expected: Position, row: &Row<'_>) -> Result<Sealed, Error> {
     })?;
     let mut record: Record = serde_json::from_str(columns.body)
         .map_err(|error| broken(format!("its body cannot be read: {error}")))?;
-    if chained(record.previous_hash, columns.body).0 != *columns.hash {
+    let is_chained = chained(record.previous_hash, columns.body).0 == *columns.hash;
+    if !is_chained && !mutant("trust-the-hash") {
         return Err(broken("its hash does not match its body".to_owned()));
     }
     let stamped = record.position.0 == columns.position

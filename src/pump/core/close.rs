@@ -11,6 +11,7 @@ use crate::contract::Gather;
 use crate::envelope::{Disposition, Kind, Message, Payload};
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId, TimerId};
 use crate::limits;
+use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode, ThreadStatus};
 use crate::thread::{Closing, Fact, Opener, Opening, TimerEnd};
@@ -187,7 +188,7 @@ impl Core {
             falling.extend(legs);
             next.extend(falling.get(at..).unwrap_or_default());
         }
-        for leg in falling.into_iter().rev() {
+        for leg in falling.into_iter().rev().filter(|_| !mutant("leave-calls-open")) {
             if let Some(closed) = self.about(leg) {
                 self.shut(step, &closed, Closing::Cancelled, Disposition::Cancelled);
             }
@@ -219,6 +220,10 @@ impl Core {
             };
             if self.is_in_flight(&message) {
                 self.dispose(step, message.id, fate);
+            }
+            if message.kind == Kind::System && mutant("answer-a-fault") {
+                let answer = Answer::error(ErrorCode::ListenerFailed, "nobody took this");
+                self.system_note(step, &closed.thread, &closed.callee, &answer);
             }
         }
         let (opener, opener_call) = match &closed.opening.opener {

@@ -4,10 +4,13 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use std::time::Duration;
+
 use super::outcome::Source;
 use crate::clock::Time;
 use crate::contract::Contract;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
+use crate::mutant::mutant;
 
 #[derive(Debug, Default)]
 pub(super) struct Desk {
@@ -164,7 +167,9 @@ impl Desk {
 
     pub fn next_attempt(&mut self, epoch: u32, call: CallId) -> Attempt {
         let n = self.attempts.entry(call).or_default();
-        *n += 1;
+        if !mutant("reuse-the-attempt") {
+            *n += 1;
+        }
         Attempt { epoch, n: *n }
     }
 
@@ -183,11 +188,17 @@ impl Desk {
         }
     }
 
+    pub fn extend_all(&mut self, by: Duration) {
+        self.running.values_mut().for_each(|running| running.deadline = running.deadline.plus(by));
+    }
+
     /// The current attempt of `call` ended. `None` for an attempt that is not the current one.
     pub fn finish(&mut self, source: &Source, contract: &Contract) -> Option<Running> {
         let call = source.call;
         let running = self.running.get(&call)?;
-        if running.attempt != source.attempt || running.listener != source.listener {
+        let is_current = running.attempt == source.attempt || mutant("trust-any-attempt");
+        let is_asked = running.listener == source.listener || mutant("trust-from");
+        if !is_current || !is_asked {
             return None;
         }
         let running = self.running.remove(&call)?;
@@ -255,7 +266,7 @@ impl Desk {
         self.queues.get(listener)?.lines.get(thread)?.current
     }
 
-    /// After a restart: the call that already has its thread.
+    /// The call that has its thread already: after a restart, or while it waits to be retried.
     pub fn holds_thread(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
         let queue = self.queues.entry(listener.clone()).or_default();
         queue.lines.entry(thread.clone()).or_default().current = Some(call);

@@ -32,6 +32,10 @@ impl Core {
         self.fact(step, failed);
         let failures = self.state.call(call).map_or(0, |open| open.failures);
         if failure.is_retried() && failures < contract.attempts {
+            if contract.serial_per_thread {
+                // What comes after it in the thread waits until it is dealt with.
+                self.desk.holds_thread(&listener, &thread, call);
+            }
             let at = step.time.plus(backoff(call, failures));
             return step.effect(Effect::Alarm { at, alarm: Alarm::Retry { call } });
         }

@@ -6,6 +6,8 @@ use super::desk::Desk;
 use super::event::{Alarm, Effect};
 use super::{Core, Step};
 use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::limits;
+use crate::mutant::mutant;
 use crate::system::Answer;
 use crate::thread::{Fact, Input, Opener};
 
@@ -51,7 +53,7 @@ impl Core {
             }
         }
         let timers = self.state.trees.values().flat_map(|tree| &tree.timers);
-        for (timer, set) in timers {
+        for (timer, set) in timers.filter(|_| !mutant("forget-a-timer")) {
             let alarm = Alarm::Timer { timer: *timer, call: set.call };
             step.effect(Effect::Alarm { at: set.fires_at, alarm });
         }
@@ -90,6 +92,7 @@ impl Core {
         if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {
             return;
         }
+        let reason: String = reason.chars().take(limits::REASON_CHARS_MAX).collect();
         let input =
             Input::Cancel { thread: thread.clone(), by: by.clone(), reason: reason.clone() };
         step.records(thread.root(), input);

@@ -25,7 +25,7 @@ pub use step::Step;
 
 use crate::clock::Time;
 use crate::contract::{Contracts, TreeLimits};
-use crate::ids::{Digest, Position};
+use crate::ids::{CallId, Digest, Position};
 use crate::thread::{Record, State};
 use desk::Desk;
 use outcome::Source;
@@ -40,12 +40,14 @@ pub struct Core {
     limits: TreeLimits,
     config: Digest,
     draining: bool,
+    /// The call whose outcome is being processed: woken when all of it is.
+    hearing: Option<CallId>,
 }
 
 impl Core {
     pub fn new(contracts: Arc<Contracts>, limits: TreeLimits, config: Digest) -> Self {
         let (state, desk) = (State::default(), Desk::default());
-        Self { state, desk, contracts, limits, config, draining: false }
+        Self { state, desk, contracts, limits, config, draining: false, hearing: None }
     }
 
     pub fn state(&self) -> &State {

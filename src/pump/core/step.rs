@@ -9,6 +9,7 @@ use super::event::Effect;
 use crate::clock::Time;
 use crate::envelope::{Disposition, Kind, Message, Payload, Refusal};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::mutant::mutant;
 use crate::system::Answer;
 use crate::thread::{Fact, Input, Opening, Record, Verdict};
 
@@ -133,7 +134,9 @@ impl Core {
     }
 
     pub(super) fn dispose(&mut self, step: &mut Step, message: MessageId, how: Disposition) {
-        self.fact(step, Fact::Disposed { message, how });
+        if !mutant("forget-a-disposition") {
+            self.fact(step, Fact::Disposed { message, how });
+        }
     }
 
     /// A system payload to a listener in a call of its own, to be delivered there.
@@ -175,6 +178,8 @@ impl Core {
         refusal: Refusal,
     ) {
         let (sender, thread) = (sender.clone(), thread.cloned());
-        self.fact(step, Fact::Refused { sender, thread, call, refusal });
+        if !mutant("drop-a-refusal") {
+            self.fact(step, Fact::Refused { sender, thread, call, refusal });
+        }
     }
 }

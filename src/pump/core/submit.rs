@@ -6,11 +6,12 @@ use super::event::{Effect, Receipt, Submission, Target};
 use super::refused::refused;
 use super::step::Draft;
 use super::{Core, Step};
-use crate::contract::Meaning;
+use crate::contract::{Meaning, Role};
 use crate::envelope::{Kind, Refusal, Rule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
-use crate::pump::gate::Checked;
+use crate::mutant::mutant;
+use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 use crate::system::Answer;
 use crate::thread::{Fact, Input, Opener, Opening, Verdict};
 
@@ -26,6 +27,11 @@ enum Denial {
 impl Core {
     pub(super) fn submit(&mut self, step: &mut Step, mut submission: Submission) {
         let id = submission.id;
+        if let Target::Thread { id: text } | Target::New { suggested: Some(text) } =
+            &mut submission.target
+        {
+            shorten(text);
+        }
         let key = submission.key.take_if(|key| key.len() > limits::CLIENT_KEY_BYTES_MAX);
         let placed = match self.same_key_again(&submission) {
             _ if key.is_some() => {
@@ -42,12 +48,14 @@ impl Core {
             Err(Denial::Refused(refusal)) => self.turn_away(step, &submission, refusal),
             Err(Denial::NoThread(unknown_id)) => self.no_thread(step, &submission, unknown_id),
         };
-        step.effect(Effect::Receipt { submission: id, receipt });
+        // First: a call may have ended as it was opened, and its result goes to whoever knows of it.
+        step.effects.insert(0, Effect::Receipt { submission: id, receipt });
     }
 
     /// The recorded answer to a key that was used before.
     fn same_key_again(&self, submission: &Submission) -> Result<Option<Receipt>, Refusal> {
-        let Some(key) = submission.key.clone() else { return Ok(None) };
+        let key = submission.key.clone().filter(|_| !mutant("forget-the-key"));
+        let Some(key) = key else { return Ok(None) };
         let used = self.state.keys.get(&(submission.client.clone(), key));
         let (Some(used), Ok(checked)) = (used, &submission.payload) else { return Ok(None) };
         if checked.payload().digest == used.digest {
@@ -79,8 +87,15 @@ impl Core {
         };
         let thread = self.target_thread(submission)?;
         let refused = |rule, message: &str| Err(Denial::Refused(refused(rule, message, checked)));
+        // Whoever submits is a client: under a listener's name only its host brings anything.
+        let contract = self.contracts.get(&submission.client);
+        if contract.is_none_or(|contract| contract.role != Role::Client) {
+            let text = checked.payload().as_str().as_bytes();
+            let refusal = Refusal::new(Rule::NotInVocabulary, NOT_IN_VOCABULARY, text);
+            return Err(Denial::Refused(refusal));
+        }
         let Meaning::Call { peers, .. } = checked.meaning() else {
-            return refused(Rule::NotInVocabulary, crate::pump::gate::NOT_IN_VOCABULARY);
+            return refused(Rule::NotInVocabulary, NOT_IN_VOCABULARY);
         };
         if self.draining {
             return refused(Rule::Draining, "the organism is stopping; send again when it is back");
@@ -223,6 +238,13 @@ impl Core {
         let unknown_id = unknown_id.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
         let answer = Answer::ThreadError { unknown_id }.payload().as_str().to_owned();
         Receipt::NoThread { answer }
+    }
+}
+
+/// What is too long for a thread id is recorded no longer than it takes to see that.
+fn shorten(id: &mut String) {
+    if id.len() > limits::THREAD_ID_BYTES_MAX {
+        *id = id.chars().take(limits::THREAD_ID_BYTES_MAX + 1).collect();
     }
 }
 

@@ -1,5 +1,7 @@
 //! When a call's listener is given something, and what.
 
+use std::time::Duration;
+
 use super::desk::Running;
 use super::event::{Alarm, Effect};
 use super::{Core, Step};
@@ -14,7 +16,7 @@ impl Core {
     /// Queues `call` if its listener can go on: nothing handed over, nothing awaited.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
-        if self.desk.is_busy_with(id) {
+        if self.desk.is_busy_with(id) || self.hearing == Some(id) {
             return;
         }
         let timers = self.state.tree(&call.thread).map_or(0, |tree| tree.timers_of(id));
@@ -98,6 +100,11 @@ impl Core {
     pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let deadline = step.time.plus(limits::HEARTBEAT_EXTENDS);
         self.desk.extend(call, attempt, deadline);
+    }
+
+    /// The pump could not go on for so long: none of it was a listener's time.
+    pub fn stood_still(&mut self, time: Duration) {
+        self.desk.extend_all(time);
     }
 
     /// The next delivery to run out of time, if none ends before.

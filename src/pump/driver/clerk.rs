@@ -41,10 +41,18 @@ impl Clerk {
                 Some(Event::Shutdown { reason })
             }
             Letter::Stop => {
-                self.stop = true;
+                self.stop();
                 None
             }
         }
+    }
+
+    pub fn stop(&mut self) {
+        self.stop = true;
+    }
+
+    pub fn is_told_to_stop(&self) -> bool {
+        self.stop
     }
 
     pub fn put_off(&mut self, letter: Letter) {

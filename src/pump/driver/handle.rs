@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::Letter;
+use super::intake::Intake;
 use crate::bus::Delivery;
 use crate::envelope::{Failure, Message, Refusal, Rule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
@@ -59,6 +60,7 @@ fn long_key(text: &[u8]) -> Refusal {
 pub struct Handle {
     outbox: Sender<Letter>,
     gate: Gate,
+    intake: Intake,
 }
 
 /// Calls that one submission may open and wait for.
@@ -66,7 +68,7 @@ const LEGS_MAX: usize = 64;
 
 impl Handle {
     pub(super) fn new(outbox: Sender<Letter>, gate: Gate) -> Self {
-        Self { outbox, gate }
+        Self { outbox, gate, intake: Intake::default() }
     }
 
     pub(super) fn outbox(&self) -> Sender<Letter> {
@@ -74,7 +76,8 @@ impl Handle {
     }
 
     /// Gates `text` on the caller's thread and has it recorded. The receivers get the result of
-    /// each call it opens; they are dropped where it opens none.
+    /// each call it opens; they are dropped where it opens none. Of one client and thread, only so
+    /// many are with the pump at once: more wait here.
     pub async fn submit(
         &self,
         client: &ListenerName,
@@ -87,6 +90,10 @@ impl Handle {
                 Some(_) => (None, Err(long_key(text))),
                 None => (key, self.gate.check(client, text)),
             };
+        let turn = match &target {
+            Target::Thread { id } => Some(self.intake.turn(client, id).await),
+            Target::New { .. } => None,
+        };
         let id = MessageId(Uuid::now_v7());
         let submission = Submission { id, client: client.clone(), target, key, payload };
         let (receipt, answer) = oneshot::channel();
@@ -94,6 +101,7 @@ impl Handle {
         let submit = Box::new(Submit { submission, receipt, results });
         self.outbox.send(Letter::Submit(submit)).map_err(|_| Refused)?;
         let receipt = answer.await.map_err(|_| Refused)?;
+        drop(turn);
         let mut done: Vec<_> = done;
         let calls = match &receipt {
             Receipt::Accepted { calls, again: false, .. } => calls.len(),

@@ -8,12 +8,14 @@
 mod alarms;
 mod clerk;
 mod handle;
+mod intake;
 mod sink;
+mod watch;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use handle::{Done, Handle, Refused};
 pub use sink::PumpSink;
@@ -25,10 +27,13 @@ use crate::ids::ListenerName;
 use crate::journal::Error;
 use crate::journal::sqlite::Journal;
 use crate::limits;
+use crate::mutant::{self, mutant};
 use crate::pump::core::{Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
 use alarms::Alarms;
 use clerk::Clerk;
+use sink::Beats;
+use watch::Watch;
 
 /// What reaches the pump's thread.
 #[expect(
@@ -57,7 +62,8 @@ pub struct Pump {
     handle: Handle,
     alarms: Alarms,
     clerk: Clerk,
-    last: Time,
+    watch: Watch,
+    beats: Beats,
 }
 
 impl Pump {
@@ -65,8 +71,8 @@ impl Pump {
         let (outbox, inbox) = channel();
         let handle = Handle::new(outbox, gate.clone());
         let (alarms, clerk) = (Alarms::default(), Clerk::default());
-        let hosts = HashMap::new();
-        Self { core, journal, gate, hosts, inbox, handle, alarms, clerk, last: Time::default() }
+        let (hosts, watch, beats) = (HashMap::new(), Watch::start(), Beats::default());
+        Self { core, journal, gate, hosts, inbox, handle, alarms, clerk, watch, beats }
     }
 
     pub fn handle(&self) -> Handle {
@@ -75,7 +81,7 @@ impl Pump {
 
     /// Where hosts report to.
     pub fn sink(&self) -> Arc<PumpSink> {
-        Arc::new(PumpSink::new(self.gate.clone(), self.handle.outbox()))
+        Arc::new(PumpSink::new(self.gate.clone(), self.handle.outbox(), self.beats.clone()))
     }
 
     pub fn host(&mut self, listener: ListenerName, host: Arc<dyn Host>) {
@@ -87,15 +93,18 @@ impl Pump {
     pub fn run(mut self, detail: &str) -> Result<(), Error> {
         let (journal, epoch) = (self.journal.id(), self.journal.epoch());
         let boot = Event::Boot { journal, epoch, detail: detail.to_owned() };
+        if let Some(mutant) = mutant::active() {
+            tracing::error!(mutant, "a safety rule is switched off; this pump is for tests only");
+        }
         failpoint("before-boot");
         let mut batch = vec![Letter::Event(boot)];
         loop {
-            let now = self.now();
+            let now = self.watch.now();
             let steps = self.step_all(now, batch.drain(..));
             failpoint("stepped");
             self.commit(steps)?;
             if self.clerk.is_to_stop(self.core.handed_over()) {
-                let now = self.now();
+                let now = self.watch.now();
                 return self.journal.close(now);
             }
             if !self.gather(&mut batch) {
@@ -104,15 +113,9 @@ impl Pump {
         }
     }
 
-    /// The system's time, never going back within a run.
-    fn now(&mut self) -> Time {
-        self.last = self.last.max(Time::now());
-        self.last
-    }
-
     /// Waits for something to do and takes all of it that is ready, up to one commit's worth.
     fn gather(&mut self, batch: &mut Vec<Letter>) -> bool {
-        let now = self.now();
+        let now = self.watch.now();
         let deadline = self.core.next_deadline().map(|(at, _)| at);
         let next = [deadline, self.alarms.next()].into_iter().flatten().min();
         let patience = next.map_or(limits::CHECKPOINT_INTERVAL, |at| at.since(now));
@@ -131,10 +134,10 @@ impl Pump {
         }
         while batch.len() < limits::GROUP_COMMIT_MAX {
             let letter = self.clerk.take_put_off().or_else(|| self.inbox.try_recv().ok());
-            let Some(letter) = letter.or_else(|| self.linger(batch.len())) else { break };
+            let Some(letter) = letter else { break };
             batch.push(letter);
         }
-        let now = self.now();
+        let now = self.watch.now();
         let due = self.alarms.due(now);
         batch.extend(due.into_iter().map(|alarm| Letter::Event(Event::Alarm(alarm))));
         if let Some((at, alarm)) = self.core.next_deadline()
@@ -145,18 +148,14 @@ impl Pump {
         !batch.is_empty()
     }
 
-    /// While listeners are at work on more than has come, a moment's patience costs little beside
-    /// the commit it saves.
-    fn linger(&self, taken: usize) -> Option<Letter> {
-        let expected = self.core.handed_over() > taken;
-        if expected { self.inbox.recv_timeout(limits::GROUP_COMMIT_LINGER).ok() } else { None }
-    }
-
     fn step_all(&mut self, now: Time, letters: impl Iterator<Item = Letter>) -> Vec<Step> {
         let mut position = self.journal.next();
         let mut steps = Vec::new();
         for letter in letters {
             let Some(event) = self.clerk.open(letter) else { continue };
+            if let Event::Heartbeat { call, attempt } = &event {
+                self.beats.heard(*call, *attempt);
+            }
             let step = self.core.step(position, now, event);
             if step.record.is_some() {
                 position.0 += 1;
@@ -174,6 +173,9 @@ impl Pump {
             effects.append(&mut step.effects);
             records.extend(step.into_record());
         }
+        if mutant("deliver-before-durable") {
+            effects.drain(..).for_each(|effect| self.perform(effect));
+        }
         if !records.is_empty() {
             self.append(records)?;
         }
@@ -181,28 +183,37 @@ impl Pump {
         Ok(())
     }
 
+    /// On a full disk this waits for room, or until the pump is told to end: nothing of what is
+    /// to be written has been promised to anybody then.
     fn append(&mut self, mut records: Vec<crate::thread::Record>) -> Result<(), Error> {
+        let mut full_since = None;
         loop {
             match self.journal.append(&mut records) {
-                Ok(_) => return Ok(()),
-                Err(Error::Full { detail }) => self.wait_for_room(detail)?,
+                Ok(_) => break,
+                Err(Error::Full { detail }) if !self.clerk.is_told_to_stop() => {
+                    full_since.get_or_insert_with(Instant::now);
+                    self.wait_for_room(&detail);
+                }
                 Err(error) => return Err(error),
             }
         }
+        if let Some(since) = full_since {
+            self.core.stood_still(since.elapsed());
+        }
+        Ok(())
     }
 
-    /// Turns new submissions away until the disk is to be tried again; everything else keeps its
-    /// place. Told to end, it ends at once: nothing that is handed over could be recorded.
-    fn wait_for_room(&mut self, detail: String) -> Result<(), Error> {
+    /// Turns new submissions away until the disk may have room; everything else keeps its place.
+    fn wait_for_room(&mut self, detail: &str) {
         tracing::error!("the disk is full, nothing is accepted until there is room: {detail}");
-        let until = std::time::Instant::now() + ROOM_RETRY;
-        loop {
-            let left = until.saturating_duration_since(std::time::Instant::now());
+        let until = Instant::now() + ROOM_RETRY;
+        while !self.clerk.is_told_to_stop() {
+            let left = until.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left) {
                 Ok(Letter::Submit(submit)) => submit.storage_full(),
-                Ok(Letter::Drain { .. } | Letter::Stop) => return Err(Error::Full { detail }),
+                Ok(Letter::Stop) => self.clerk.stop(),
                 Ok(letter) => self.clerk.put_off(letter),
-                Err(_) => return Ok(()),
+                Err(_) => return,
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Where hosts report to: what they bring is gated on their thread, not the pump's.
 
+use std::collections::HashSet;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Letter;
 use crate::bus::{Outcome, Sink};
@@ -14,11 +16,27 @@ use crate::pump::gate::Gate;
 pub struct PumpSink {
     gate: Gate,
     outbox: Sender<Letter>,
+    beats: Beats,
+}
+
+/// Attempts with a heartbeat in the inbox: one of each says it all, however often a listener
+/// says it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Beats(Arc<Mutex<HashSet<(CallId, Attempt)>>>);
+
+impl Beats {
+    fn all(&self) -> MutexGuard<'_, HashSet<(CallId, Attempt)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn heard(&self, call: CallId, attempt: Attempt) {
+        self.all().remove(&(call, attempt));
+    }
 }
 
 impl PumpSink {
-    pub(super) fn new(gate: Gate, outbox: Sender<Letter>) -> Self {
-        Self { gate, outbox }
+    pub(super) fn new(gate: Gate, outbox: Sender<Letter>, beats: Beats) -> Self {
+        Self { gate, outbox, beats }
     }
 
     fn send(&self, event: Event) {
@@ -41,9 +59,31 @@ impl PumpSink {
             let failure = Failure::Garbage { detail };
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
+        if let Err(detail) = self.note_of(&outcome) {
+            let failure = Failure::Garbage { detail };
+            return Event::Failed { listener: listener.clone(), call, attempt, failure };
+        }
         let payloads = outcome.payloads.iter().map(|text| self.gate.check(listener, text));
         let (listener, payloads) = (listener.clone(), payloads.collect());
         Event::Outcome { listener, call, attempt, payloads, turn: outcome.turn }
+    }
+}
+
+impl PumpSink {
+    /// The core writes a turn's note down as its own word: it passes the gate as such.
+    fn note_of(&self, outcome: &Outcome) -> Result<(), String> {
+        let Some(turn) = outcome.turn.as_ref().filter(|turn| !turn.note.is_empty()) else {
+            return Ok(());
+        };
+        match self.gate.check_core(turn.note.as_bytes()) {
+            Ok((name, payload))
+                if *name.local == *"model-turn" && payload.as_str() == turn.note =>
+            {
+                Ok(())
+            }
+            Ok((name, _)) => Err(format!("its turn is noted as `{name}`, not as one model-turn")),
+            Err(refusal) => Err(format!("the note of its turn cannot be recorded: {refusal}")),
+        }
     }
 }
 
@@ -63,7 +103,9 @@ impl Sink for PumpSink {
     }
 
     fn heartbeat(&self, _listener: &ListenerName, call: CallId, attempt: Attempt) {
-        self.send(Event::Heartbeat { call, attempt });
+        if self.beats.all().insert((call, attempt)) {
+            self.send(Event::Heartbeat { call, attempt });
+        }
     }
 
     fn joined(&self, listener: &ListenerName, detail: &str) {
@@ -72,5 +114,32 @@ impl Sink for PumpSink {
 
     fn left(&self, listener: &ListenerName, detail: &str) {
         self.send(Event::Left { listener: listener.clone(), detail: detail.to_owned() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::MessageId;
+    use crate::schema::Schemas;
+
+    #[test]
+    fn a_flood_of_heartbeats_is_one_letter_for_each_attempt() {
+        let (outbox, inbox) = channel();
+        let gate = Gate::new(Arc::default(), Schemas::default());
+        let sink = PumpSink::new(gate, outbox, Beats::default());
+        let (listener, call) = (ListenerName::core(), CallId(MessageId(Uuid::nil())));
+        let attempt = |n| Attempt { epoch: 1, n };
+        for n in [1, 2] {
+            (0..1000).for_each(|_| sink.heartbeat(&listener, call, attempt(n)));
+        }
+        assert_eq!(inbox.try_iter().count(), 2);
+        sink.beats.heard(call, attempt(2));
+        sink.heartbeat(&listener, call, attempt(2));
+        assert_eq!(inbox.try_iter().count(), 1, "the next one after it was heard");
     }
 }

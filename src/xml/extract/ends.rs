@@ -12,6 +12,7 @@ use super::scope::Scope;
 use super::source::{More, Source, is_space};
 use super::tag::Opening;
 use crate::limits;
+use crate::mutant::mutant;
 use crate::xml::shape::ShapeId;
 
 /// A walk over the turn as far as it has come. Everything it decides is decided by bytes that
@@ -235,6 +236,7 @@ impl<'a> Walk<'a> {
             }
             match self.follower(name, tag.next, parent, scope)? {
                 Follower::Fits => return Ok(tag),
+                _ if mutant("first-close-extraction") => return Ok(tag),
                 Follower::SameClose => {
                     let again = self.source.skip_space(tag.next);
                     return Err(doubled(name, again));

@@ -11,6 +11,7 @@ use super::scope::Scope;
 use super::source::More;
 use super::step::{Draft, Step};
 use super::tag::{OpenTag, Opening};
+use crate::mutant::mutant;
 use crate::xml::element::{Element, Value};
 use crate::xml::shape::{Content, ShapeId};
 
@@ -119,6 +120,8 @@ impl Walk<'_> {
             Some(close) => Some(close),
             None => self.first_close(name, tag.end)?,
         };
+        let torn = OwnTag { at: source.len(), next: source.len(), closes: true };
+        let close = close.or_else(|| mutant("dispatch-the-incomplete").then_some(torn));
         let Some(mut close) = close else {
             let message = format!("the text ends inside `{shown}`; close it with `</{shown}>`");
             return Err(Note::new(Code::UnclosedAction, tag.start, message).into());

@@ -81,13 +81,13 @@ fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
         An action is one XML element: its root is the name of the action, its parameters are child elements, or attributes where the description says so. Write it as plain text, not in a code fence, not in quotes, not inside <thinking>, and always close it. Text around it is kept, but nothing is done with it.
         Values are text. Write & as &amp; and < as &lt; in them; a value with much markup may stand in <![CDATA[...]]>.
 
-        To end the task, with everything the asker needs to know:
+        To end the task, with everything the asker needs to know, in plain text:
         <answer>
           <text>text</text>
           <source>source</source>
         </answer>
 
-        To end the task, with everything the asker needs to know:
+        To end the task, with everything the asker needs to know, in plain text:
         <attempt_completion>
           <result>result</result>
         </attempt_completion>

@@ -75,8 +75,8 @@ fn a_broken_schema_is_drawn_at_its_own_place() {
         "schema-broken.toml",
         &expect![[r#"
             broken.xsd:4:3: schema-broken
-              x element decl. 'search', attribute 'type': the QName value 'strnig' does not resolve to a(n)
-              | type definition (schema-compile)
+              x element decl. 'search', attribute 'type': the QName value 'strnig' does
+              | not resolve to a(n) type definition (schema-compile)
                ,-[broken.xsd:4:3]
              3 |            targetNamespace="urn:example:broken">
              4 |   <xs:element name="search" type="xs:strnig"/>
@@ -149,7 +149,8 @@ fn eight_problems_are_told_at_once() {
         "eight-problems.toml",
         &expect![[r#"
             eight-problems.toml:2:8: bad-name
-              x `Desk` is not a name: a lowercase letter, then up to 63 lowercase letters, digits or hyphens
+              x `Desk` is not a name: a lowercase letter, then up to 63 lowercase letters,
+              | digits or hyphens
                ,-[eight-problems.toml:2:8]
              1 | [organism]
              2 | name = "Desk"
@@ -271,16 +272,18 @@ fn a_good_config_is_shown_on_one_screen() {
           search  takes search; runs HERE/run
 
         agents
-          researcher  takes research; may address search; model recorded; ends with attempt_completion
+          researcher  takes research; may address search; model recorded; ends with
+                      attempt_completion
 
         models
           recorded  plays HERE/turns.recording.xml
 
-        limits        depth 16, 1000 threads, 64 children each, 10000 messages,
-                      1000 model calls, 10000000 tokens, 1d
+        limits        depth 16, 1000 threads, 64 children each, 10000 messages, 1000
+                      model calls, 10000000 tokens, 1d
         journal       /home/me/.local/share/organism/desk
         checkpoints   /home/me/.local/state/organism/desk
-    "#]].assert_eq(&shown);
+    "#]]
+    .assert_eq(&shown);
     let json = organism(&data(), &["check", "--json", "--config", "good.toml"]);
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&json["ok"], &json["config"]["name"]), (&true.into(), &"desk".into()));

@@ -7,6 +7,7 @@ use organism::clock::Time;
 use organism::ids::{Position, ThreadId};
 use organism::journal::Error;
 use organism::journal::sqlite::{DATABASE, Reader};
+use organism::limits;
 use organism::thread::Record;
 use rusqlite::Connection;
 use rusqlite::types::Value;
@@ -307,6 +308,27 @@ fn a_full_disk_appends_nothing_and_room_again_needs_no_restart() {
     let head = journal.heads().get(&ThreadId::organism()).unwrap();
     assert_eq!((head.position, Some(&head.hash)), (Position(101), hashes.last()));
     journal.close(Time(0)).unwrap();
+    assert_eq!(break_of(&place), None);
+}
+
+/// An idle pump writes nothing but checkpoints: a full disk must not end it.
+#[test]
+fn a_checkpoint_is_put_off_while_the_disk_is_full() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    let mut script = Script::default();
+    let mut now = Time(0);
+    let mut put_off = 0;
+    for _ in 0..40 {
+        journal.set_pages_max(None).unwrap();
+        let record = script.boot(1);
+        now = record.time.max(now).plus(limits::CHECKPOINT_INTERVAL);
+        journal.append(&mut [record]).unwrap();
+        journal.set_pages_max(Some(1)).unwrap();
+        put_off += usize::from(!journal.checkpoint_if_due(now).unwrap());
+    }
+    assert!(put_off > 0, "the limit was never met");
+    journal.close(now).unwrap();
     assert_eq!(break_of(&place), None);
 }
 

@@ -15,7 +15,10 @@ fn a_cancelled_thread_tells_who_waits_and_frees_its_listener() {
     until("it is on record", || (house.recorded("hold") == 1).then_some(()));
 
     let cancelled = house.organism(&["cancel", "sess-hold0000", "--reason", "no longer needed"]);
-    assert_eq!((cancelled.code, cancelled.err.trim()), (Some(0), "sess-hold0000 is cancelled"));
+    assert_eq!(
+        (cancelled.code, cancelled.err.trim()),
+        (Some(0), "sess-hold0000: whatever was open in it and beneath it is cancelled")
+    );
     let told: Said = sender.wait_with_output().unwrap().into();
     assert_eq!(told.code, Some(1), "{told:?}");
     assert!(told.out.contains("code=\"cancelled\""), "{told:?}");

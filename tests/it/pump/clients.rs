@@ -1,9 +1,9 @@
 //! Clients: keys, suggested ids, conversations, and other people's threads.
 
 use expect_test::expect;
-use organism::pump::core::{Receipt, Target};
+use organism::pump::core::{Event, Receipt, Target};
 
-use super::world::{World, agent, client, fresh, listener, word};
+use super::world::{World, agent, client, fresh, listener, name, word};
 
 fn world() -> World {
     World::new(vec![
@@ -27,6 +27,42 @@ fn rule(receipt: &Receipt) -> String {
         Receipt::Refused { refusal, .. } => refusal.rule.to_string(),
         Receipt::NoThread { .. } => "no thread".to_owned(),
         Receipt::Accepted { again, .. } => format!("accepted {again}"),
+    }
+}
+
+/// Law 5: nobody outside speaks under a listener's name, whatever that listener may say.
+#[test]
+fn a_submission_under_a_listeners_name_is_refused_like_one_of_a_stranger() {
+    let mut world = world();
+    let payload = word("look", "q");
+    let mut receipts = ["thinker", "finder", "nobody"].map(|who| {
+        let Receipt::Refused { refusal, .. } = world.submit_to(who, fresh_root(), None, &payload)
+        else {
+            panic!("{who} was let in")
+        };
+        serde_json::to_string(&refusal).unwrap()
+    });
+    receipts.sort();
+    assert!(receipts[0].contains("not-in-vocabulary"), "{}", receipts[0]);
+    assert_eq!(receipts[0], receipts[2], "the same bytes for all");
+    assert!(world.deliveries.is_empty());
+}
+
+#[test]
+fn an_endless_thread_id_or_reason_does_not_fill_the_record() {
+    let mut world = world();
+    let (thread, _) = world.open("desk", &word("look", "q"));
+    let endless = format!("{thread}{}", "é".repeat(1 << 20));
+    let targets = [Target::Thread { id: endless.clone() }, suggested(&endless)];
+    for (target, ends) in targets.into_iter().zip(["no thread", "bad-label"]) {
+        assert_eq!(rule(&world.submit_to("desk", target, None, &word("look", "q"))), ends);
+    }
+    let by = name("operator");
+    world.step(Event::Cancel { thread, by, reason: endless });
+    for record in &world.records {
+        let text = serde_json::to_string(record).unwrap();
+        assert!(text.len() < 16 << 10, "{} bytes", text.len());
+        assert!(record.payloads().all(|payload| payload.len() < 16 << 10));
     }
 }
 

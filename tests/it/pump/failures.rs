@@ -33,6 +33,19 @@ fn failed_attempts(world: &World) -> usize {
     facts.filter(|fact| matches!(fact, Fact::AttemptFailed { .. })).count()
 }
 
+/// On a full disk nothing is handed over and no answer is heard: nobody is late by that.
+#[test]
+fn time_in_which_the_pump_stood_still_is_not_a_listeners() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("look", "q"));
+    let delivery = world.delivery("finder");
+    world.now = world.now.plus(Duration::from_secs(3600));
+    world.core.stood_still(Duration::from_secs(3600));
+    world.pass(Duration::from_secs(30));
+    world.answer(&delivery, &[word("found", "f")]);
+    assert_eq!(world.result(call), "completed: found(f)");
+}
+
 #[test]
 fn a_crash_is_tried_again_until_the_attempts_are_used_up() {
     let mut world = world();

@@ -1,6 +1,9 @@
 //! Who goes next: serial agents, concurrent listeners, threads in turn.
 
+use std::time::Duration;
+
 use organism::contract::Contract;
+use organism::envelope::Failure;
 
 use super::world::{World, agent, client, fresh, listener, word};
 
@@ -67,6 +70,21 @@ fn serial_per_thread_keeps_order_within_a_thread_and_not_between_them() {
     assert!(world.deliveries.is_empty());
     world.answer(&a, &[word("found", "f")]);
     assert_eq!(fresh(&world.delivery("finder")), ["look(1b)"]);
+}
+
+#[test]
+fn serial_per_thread_keeps_order_while_a_failed_attempt_waits_to_be_retried() {
+    let mut contracts = contracts();
+    contracts[3].serial_per_thread = true;
+    let mut world = World::new(contracts);
+    let (thread, _) = world.open("desk", &word("look", "first"));
+    world.say("desk", &thread, &word("look", "second"));
+    let first = world.delivery("finder");
+    world.fail(&first, Failure::Crashed { detail: "signal 9".to_owned() });
+    assert!(world.deliveries.is_empty(), "the second waits for the first");
+    world.pass(Duration::from_secs(1));
+    let order = [(); 2].map(|()| fresh(&world.play("finder", &[word("found", "f")])).concat());
+    assert_eq!(order, ["look(first)", "look(second)"]);
 }
 
 /// One busy thread does not starve another.

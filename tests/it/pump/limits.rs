@@ -82,6 +82,32 @@ fn the_next_model_call_is_refused_before_it_is_made() {
     }
 }
 
+/// The result of a call that ends as it is opened follows its receipt: whoever waits hears of it.
+#[test]
+fn a_conversation_that_goes_on_without_a_model_call_left_is_answered_at_once() {
+    let mut world = limited(TreeLimits { model_calls: 1, ..Default::default() });
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    world.turn("thinker", 1, &[word("answer", "a")]);
+    let call = world.say("desk", &thread, &word("plan", "more"));
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+}
+
+/// One of two calls ends as it is opened; the other is still out.
+#[test]
+fn a_listener_is_not_woken_before_the_last_call_of_its_outcome_is_answered() {
+    let mut contracts = contracts();
+    contracts[3].peers = vec![super::world::name("writer"), super::world::name("counter")];
+    let mut world =
+        World::with_limits(contracts, TreeLimits { model_calls: 1, ..Default::default() });
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    world.turn("thinker", 1, &[word("look", "q")]);
+    world.play("finder", &[word("ask", "a model"), word("count", "n")]);
+    world.play("counter", &[word("counted", "n")]);
+    let woken = world.play("finder", &[word("found", "f")]);
+    assert_eq!(fresh(&woken), ["system-error budget-spent", "counted(n)"]);
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+}
+
 #[test]
 fn model_calls_under_way_are_reserved() {
     let mut world = limited(TreeLimits { model_calls: 3, ..Default::default() });

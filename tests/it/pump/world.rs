@@ -89,6 +89,8 @@ struct Seen {
     accepted: HashSet<MessageId>,
     disposed: HashSet<MessageId>,
     attempts: HashMap<CallId, Attempt>,
+    /// Calls whose clients know of them.
+    told: HashSet<CallId>,
 }
 
 impl World {
@@ -191,8 +193,14 @@ impl World {
             match effect {
                 Effect::Deliver(delivery) => self.deliveries.push_back(delivery),
                 Effect::Withdraw { call, .. } => self.withdrawn.push(call),
-                Effect::Receipt { receipt, .. } => self.receipt = Some(receipt),
+                Effect::Receipt { receipt, .. } => {
+                    if let Receipt::Accepted { calls, .. } = &receipt {
+                        self.seen.told.extend(calls);
+                    }
+                    self.receipt = Some(receipt);
+                }
                 Effect::Result { call, how, messages } => {
+                    assert!(self.seen.told.contains(&call), "a result before its receipt");
                     let twice = self.results.insert(call, (how, messages));
                     assert!(twice.is_none(), "a second result for {call}");
                 }

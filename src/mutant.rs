@@ -1,0 +1,49 @@
+//! Deliberate breaks, one for each safety rule, so that tests can show that they would notice.
+//!
+//! `ORGANISM_MUTANT=name` breaks the rule of that name for the whole process. Only debug builds
+//! have the switch: in a release the answer is a constant. Knows nothing of ours.
+
+/// Every mutant, with the rule it breaks.
+pub const MUTANTS: [(&str, &str); 22] = [
+    ("skip-the-fsync", "a record is on disk before anything follows from it"),
+    ("no-lock", "one pump at a time writes a journal"),
+    ("no-fence", "a pump that lost its journal to another appends nothing more"),
+    ("trust-the-tail", "what was acknowledged and is gone is a broken journal"),
+    ("trust-the-hash", "a record that was changed is found"),
+    ("deliver-before-durable", "record first, then deliver"),
+    ("trust-from", "an answer counts only from the listener that was asked"),
+    ("trust-any-attempt", "an answer to an outdated attempt is refused"),
+    ("reuse-the-attempt", "no two attempts at a call have the same number"),
+    ("forget-a-disposition", "every message ends in one recorded disposition"),
+    ("forget-the-key", "the same key again gets the recorded answer"),
+    ("forget-a-timer", "a timer survives a restart"),
+    ("leave-calls-open", "a call that ends takes what is beneath it along"),
+    ("drop-a-refusal", "a refusal is recorded too"),
+    ("answer-a-fault", "a fault never answers a fault"),
+    ("skip-the-cycle-check", "an agent never waits for itself"),
+    ("skip-the-budget", "a tree spends what it was given and no more"),
+    ("skip-the-vocabulary", "a sender writes its own vocabulary and nothing else"),
+    ("skip-the-reserved-names", "only the core writes the core's words"),
+    ("skip-the-xsd", "what is delivered is valid by its schema"),
+    ("first-close-extraction", "a value may hold what looks like its own close tag"),
+    ("dispatch-the-incomplete", "nothing incomplete is acted on"),
+];
+
+/// The mutant of this process.
+#[cfg(debug_assertions)]
+pub fn active() -> Option<&'static str> {
+    static ACTIVE: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    ACTIVE.get_or_init(|| std::env::var("ORGANISM_MUTANT").ok()).as_deref()
+}
+
+/// The mutant of this process: none, in a release.
+#[cfg(not(debug_assertions))]
+pub const fn active() -> Option<&'static str> {
+    None
+}
+
+/// Whether the rule that this mutant breaks is switched off.
+pub fn mutant(name: &str) -> bool {
+    debug_assert!(MUTANTS.iter().any(|(known, _)| *known == name), "{name} is not listed");
+    active().is_some_and(|active| active == name)
+}

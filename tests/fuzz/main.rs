@@ -1,0 +1,51 @@
+//! Hostile input by the million: what reads text, bytes or files from outside is fed what is
+//! almost right. Deterministic, on stable Rust: small mutations of a checked-in corpus.
+//!
+//! `FUZZ_SECONDS` says how long each target runs (1), `FUZZ_SEED` which mutations (1). What makes
+//! a target fall over is kept under `target/fuzz/`, to be copied into its corpus with the fix:
+//! the corpus runs first, every time.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that panics has failed, which is what is wanted"
+)]
+
+mod driver;
+mod targets;
+
+#[expect(dead_code, reason = "shared with the tests of the gate, which use more of it")]
+#[path = "../it/gate/stage.rs"]
+mod stage;
+
+use driver::fuzz;
+
+#[test]
+fn the_gate_judges_any_bytes_and_what_it_takes_libxml2_takes() {
+    let gate = stage::gate();
+    assert!(fuzz("gate", &mut |bytes| targets::gate(&gate, bytes)).outcomes > 5);
+}
+
+#[test]
+fn an_extraction_is_the_same_however_it_is_chunked() {
+    let grammar = targets::grammar();
+    assert!(fuzz("extract", &mut |bytes| targets::extract(&grammar, bytes)).outcomes > 5);
+}
+
+#[test]
+fn a_schema_loads_whole_or_says_why_not() {
+    let mut loader = targets::Loader::new();
+    assert!(fuzz("schema", &mut |bytes| loader.schema(bytes)).outcomes > 5);
+}
+
+#[test]
+fn a_damaged_journal_is_an_error_and_never_another_story() {
+    let mut vault = targets::Vault::new();
+    assert!(fuzz("journal", &mut |bytes| vault.journal(bytes)).outcomes > 2);
+}
+
+#[test]
+fn a_config_is_good_or_has_a_problem() {
+    let mut desk = targets::Desk::new();
+    assert!(fuzz("config", &mut |bytes| desk.config(bytes)).outcomes > 5);
+}

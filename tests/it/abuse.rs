@@ -1,0 +1,21 @@
+//! Abuse: listeners, agents, clients and texts that do their worst. Whatever they do, what was
+//! accepted is accounted for, and whoever has nothing to do with it goes on.
+//!
+//! `ORGANISM_TORTURE=1` makes the bombs and storms larger.
+
+mod bombs;
+mod foreign;
+mod forged;
+mod hostile;
+
+mod judge;
+mod listeners;
+mod loops;
+mod producers;
+mod restarts;
+mod stage;
+
+/// The number for every run, or the one for a long campaign.
+fn size(quick: usize, torture: usize) -> usize {
+    if std::env::var_os("ORGANISM_TORTURE").is_some() { torture } else { quick }
+}

@@ -1,0 +1,138 @@
+//! The promises, by name, held against a record once everything has come to rest.
+
+use std::collections::{HashMap, HashSet};
+
+use organism::audit::{Ledger, Tally};
+use organism::envelope::{Kind, Message};
+use organism::ids::{CallId, MessageId, ThreadId};
+use organism::system::{self, NOTES, Primitive};
+use organism::thread::{Closing, Fact, Record};
+
+use crate::organism::{House, until};
+
+/// What is broken, and the counts the ledger came to.
+pub fn defects(records: &[Record]) -> (Vec<String>, Tally) {
+    let (mut wrong, mut ledger) = (Vec::new(), Ledger::default());
+    for record in records {
+        wrong.extend(ledger.take(record).err());
+    }
+    let total = ledger.total();
+    if total.accepted != total.settled {
+        wrong.push(format!("{} accepted, {} settled", total.accepted, total.settled));
+    }
+    one_result_each(records, &mut wrong);
+    no_orphans(records, &mut wrong);
+    nobody_else_is_the_core(records, &mut wrong);
+    (wrong, total)
+}
+
+/// Everything is settled and every promise is kept.
+#[track_caller]
+pub fn assert_kept(records: &[Record]) -> Tally {
+    let (wrong, total) = defects(records);
+    assert!(wrong.is_empty(), "{}: {:#?}", wrong.len(), &wrong[..wrong.len().min(10)]);
+    total
+}
+
+/// As [`assert_kept`], with the chain, of a house whose organism has stopped.
+#[track_caller]
+pub fn assert_house_kept(house: &House) -> Tally {
+    house.verified();
+    assert_kept(&records(house))
+}
+
+pub fn records(house: &House) -> Vec<Record> {
+    let reader = house.reader();
+    let last = reader.last().unwrap();
+    let sealed = reader.records(organism::ids::Position(1), last).unwrap();
+    sealed.into_iter().map(|sealed| sealed.record).collect()
+}
+
+/// Waits until nothing is in flight.
+pub fn quiet(house: &House) {
+    until("everything is settled", || {
+        let mut open = HashSet::new();
+        for record in records(house) {
+            for fact in record.facts {
+                match fact {
+                    Fact::Accepted { message, .. } => drop(open.insert(message.id)),
+                    Fact::Disposed { message, .. } => drop(open.remove(&message)),
+                    _ => {}
+                }
+            }
+        }
+        open.is_empty().then_some(())
+    });
+}
+
+pub fn messages(records: &[Record]) -> impl Iterator<Item = &Message> {
+    records.iter().flat_map(|record| &record.facts).filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } => Some(message),
+        _ => None,
+    })
+}
+
+/// Every call ends once; one that failed has told its opener.
+fn one_result_each(records: &[Record], wrong: &mut Vec<String>) {
+    let mut opened: HashSet<CallId> = HashSet::new();
+    let mut closed: HashMap<CallId, Vec<Closing>> = HashMap::new();
+    let mut answered: HashSet<MessageId> = HashSet::new();
+    for fact in records.iter().flat_map(|record| &record.facts) {
+        match fact {
+            Fact::Accepted { message, opening: Some(_), .. } => {
+                opened.insert(CallId(message.id));
+            }
+            Fact::Accepted { message, .. } => answered.extend(message.cause),
+            Fact::CallClosed { call, how } => closed.entry(*call).or_default().push(*how),
+            _ => {}
+        }
+    }
+    for call in &opened {
+        match closed.get(call).map(Vec::as_slice) {
+            None | Some([]) => wrong.push(format!("call {call} never ended")),
+            Some([Closing::Cancelled]) => {}
+            Some([how]) if !answered.contains(&call.0) => {
+                wrong.push(format!("call {call} ended {how:?} and nobody was told"));
+            }
+            Some([_]) => {}
+            Some(more) => wrong.push(format!("call {call} ended {} times", more.len())),
+        }
+    }
+}
+
+fn no_orphans(records: &[Record], wrong: &mut Vec<String>) {
+    let mut threads: HashSet<ThreadId> = [ThreadId::organism()].into();
+    for fact in records.iter().flat_map(|record| &record.facts) {
+        match fact {
+            Fact::ThreadOpened { thread, .. } => {
+                let parent = thread.parent();
+                if parent.is_some_and(|parent| !threads.contains(&parent)) {
+                    wrong.push(format!("{thread} has no parent"));
+                }
+                threads.insert(thread.clone());
+            }
+            Fact::Accepted { message, .. } if !threads.contains(&message.thread) => {
+                wrong.push(format!("{} was never opened", message.thread));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What is shown as system is the core's, and only that.
+fn nobody_else_is_the_core(records: &[Record], wrong: &mut Vec<String>) {
+    for message in messages(records) {
+        let mut asked = Primitive::WORDS.iter().chain(&NOTES);
+        let is_core_word = &*message.name.namespace == system::NAMESPACE
+            && !asked.any(|word| *word == &*message.name.local);
+        let is_system = message.kind == Kind::System;
+        if is_core_word != message.from.is_core() || (is_system && !is_core_word) {
+            wrong.push(format!(
+                "{} {} is from {}",
+                message.kind.as_str(),
+                message.name,
+                message.from
+            ));
+        }
+    }
+}

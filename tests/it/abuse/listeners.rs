@@ -1,0 +1,209 @@
+//! Listeners at their worst, as real child processes of a running organism.
+
+use std::collections::HashMap;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use organism::envelope::{Disposition, Kind};
+use organism::thread::{Fact, Record};
+
+use super::judge;
+use crate::organism::{House, Running, Said, until};
+
+const NS: &str = "urn:example:hostile";
+
+/// How it behaves, and what its caller is told: the exit code of `send`, and what stands in the
+/// answer.
+const WAYS: [(&str, i32, &str); 18] = [
+    ("killed-before", 0, ">well<"),
+    ("killed-after", 0, ">well<"),
+    ("killed-always", 1, "code=\"listener-failed\""),
+    ("silent", 1, "code=\"timeout\""),
+    ("memory", 1, "code=\"listener-failed\""),
+    ("stderr-lines", 0, ">well<"),
+    ("stderr-line", 0, ">well<"),
+    ("files", 0, ">well<"),
+    ("twice", 0, ">once<"),
+    ("none", 0, "<ack "),
+    ("two", 0, ">two<"),
+    ("thousand", 0, ">x<"),
+    ("ten-thousand", 1, "code=\"listener-failed\""),
+    ("half", 1, "code=\"listener-failed\""),
+    ("half-and-hang", 1, "code=\"timeout\""),
+    ("not-utf8", 1, "code=\"listener-failed\""),
+    ("not-xml", 1, "code=\"listener-failed\""),
+    ("too-long", 1, "code=\"listener-failed\""),
+];
+
+/// A house with a listener for each way, each a process of its own with little memory, and one
+/// that behaves.
+fn house(ways: &[&str], timeout: &str) -> House {
+    let peers: Vec<String> = ways.iter().map(|way| format!("\"at-{way}\"")).collect();
+    let mut config = format!(
+        "[organism]\nname = \"talk\"\n[clients.desk]\npeers = [{}, \"at-well\"]\n",
+        peers.join(", ")
+    );
+    let mut schema = format!(
+        "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" targetNamespace=\"{NS}\">\n\
+         <xs:element name=\"answered\" type=\"xs:string\"/>\n"
+    );
+    for way in ways.iter().chain(&["well"]) {
+        // Where a listener's memory is bounded, its shell bounds it.
+        config.push_str(&format!(
+            "[listeners.at-{way}]\nschema = \"hostile.xsd\"\naccepts = [\"{way}\"]\n\
+             replies = [\"answered\"]\ntimeout = \"{timeout}\"\n\
+             command = [\"sh\", \"-c\", \"ulimit -v 400000; exec ./hostile.py\"]\n\
+             [listeners.at-{way}.env]\nEFFECTS = \"effects-{way}\"\n"
+        ));
+        schema.push_str(&format!("<xs:element name=\"{way}\" type=\"xs:string\"/>\n"));
+    }
+    let house = House::with(&config);
+    house.write("hostile.xsd", schema + "</xs:schema>\n");
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/abuse/hostile.py");
+    std::fs::copy(program, house.path("hostile.py")).unwrap();
+    house
+}
+
+/// Runs it, and waits until every process is up: they start in a moment only where nobody else
+/// wants the processor.
+fn run(house: &House, ways: &[&str]) -> Running {
+    let running = house.run();
+    let is_up = |way: &&str| house.path(&format!("effects-{way}")).exists();
+    until("every listener is up", || ways.iter().chain(&["well"]).all(is_up).then_some(()));
+    running
+}
+
+fn payload(way: &str) -> String {
+    format!("<{way} xmlns=\"{NS}\">go</{way}>")
+}
+
+/// Lines of `message attempt`, as a listener noted them.
+fn effects(house: &House, way: &str) -> Vec<String> {
+    let noted = std::fs::read_to_string(house.path(&format!("effects-{way}"))).unwrap_or_default();
+    noted.lines().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
+}
+
+fn facts(records: &[Record]) -> impl Iterator<Item = &Fact> {
+    records.iter().flat_map(|record| &record.facts)
+}
+
+#[test]
+fn whatever_a_listener_does_its_caller_is_told_and_the_record_adds_up() {
+    let ways: Vec<&str> = WAYS.iter().map(|(way, ..)| *way).collect();
+    let house = house(&ways, "5s");
+    let running = run(&house, &ways);
+    let (mut wrong, mut longest) = (Vec::new(), Duration::ZERO);
+    std::thread::scope(|scope| {
+        let sent: Vec<_> = ways
+            .iter()
+            .map(|way| scope.spawn(|| house.send_text(&payload(way), &["--new", &thread(way)])))
+            .collect();
+        // Meanwhile somebody who has nothing to do with it is served.
+        while sent.iter().any(|sending| !sending.is_finished()) {
+            let asked = Instant::now();
+            let told = house.send_text(&payload("well"), &[]);
+            longest = longest.max(asked.elapsed());
+            assert!(told.out.contains(">well<"), "{told:?}");
+        }
+        for ((way, code, says), sending) in WAYS.iter().zip(sent) {
+            let told = sending.join().unwrap();
+            if told.code != Some(*code) || !told.out.contains(says) {
+                let out = told.out.chars().take(300).collect::<String>();
+                wrong.push(format!("{way}: {:?} {out} {}", told.code, told.err));
+            }
+        }
+    });
+    println!("{} ways; the longest wait of another caller: {longest:?}", ways.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    judge::quiet(&house);
+    assert_eq!(running.stop(), Some(0), "{}", house.log());
+    let tally = judge::assert_house_kept(&house);
+    println!("{tally:?}");
+    effects_have_rising_attempts(&house);
+    refused_answers_are_on_record(&judge::records(&house));
+}
+
+/// A root id of its own for each way.
+fn thread(way: &str) -> String {
+    format!("sess-{:0<12}", way.replace('-', ""))
+}
+
+/// Done once before a kill or never; done again only in a later attempt of the same message.
+fn effects_have_rising_attempts(house: &House) {
+    let numbers = |way: &str| -> Vec<String> {
+        let effects = effects(house, way);
+        let ids: Vec<&str> = effects.iter().map(|e| e.split_once(' ').unwrap().0).collect();
+        assert!(ids.windows(2).all(|pair| pair[0] == pair[1]), "one message: {effects:?}");
+        effects.iter().map(|e| e.split_once(' ').unwrap().1.to_owned()).collect()
+    };
+    assert_eq!(numbers("killed-before"), ["3"]);
+    assert_eq!(numbers("killed-after"), ["1", "2"]);
+    assert!(numbers("killed-always").is_empty());
+    for way in ["none", "two", "ten-thousand", "not-utf8", "not-xml", "twice"] {
+        assert_eq!(numbers(way), ["1"], "{way} is not tried again");
+    }
+}
+
+/// What no answer could be made of stands on record with the attempts it took.
+fn refused_answers_are_on_record(records: &[Record]) {
+    let mut failures: HashMap<String, Vec<String>> = HashMap::new();
+    for record in records {
+        for fact in &record.facts {
+            if let Fact::AttemptFailed { failure, .. } = fact {
+                failures.entry(record.tree.to_string()).or_default().push(failure.to_string());
+            }
+        }
+    }
+    let count = |way: &str| failures.get(&thread(way)).map_or(0, Vec::len);
+    assert_eq!(count("killed-before"), 2);
+    assert_eq!(count("killed-after"), 1);
+    assert_eq!(count("killed-always"), 3);
+    assert_eq!(count("not-utf8"), 1, "{failures:#?}");
+    assert_eq!(count("ten-thousand"), 1, "{failures:#?}");
+}
+
+#[test]
+fn a_slow_listener_that_says_so_is_waited_for() {
+    let house = house(&["slow"], "1s");
+    let pipe = house.path("effects-slow.pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let running = run(&house, &["slow"]);
+    let begun = Instant::now();
+    let told = std::thread::scope(|scope| {
+        let sent = scope.spawn(|| house.send_text(&payload("slow"), &[]));
+        // Beyond its timeout, by the clock.
+        until("its timeout is over", || {
+            (begun.elapsed() > Duration::from_millis(1_500)).then_some(())
+        });
+        assert!(!sent.is_finished());
+        std::fs::write(&pipe, "go on").unwrap();
+        sent.join().unwrap()
+    });
+    assert!(told.out.contains(">well<"), "{told:?}");
+    assert_eq!(running.stop(), Some(0));
+    judge::assert_house_kept(&house);
+    assert_eq!(effects(&house, "slow").len(), 1, "it was handed over once");
+}
+
+#[test]
+fn an_answer_after_the_timeout_of_a_stopped_listener_is_recorded_late() {
+    let house = house(&["stopped"], "1s");
+    let running = run(&house, &["stopped"]);
+    let told: Said = house.send_text(&payload("stopped"), &[]);
+    assert!(told.code == Some(1) && told.out.contains("code=\"timeout\""), "{told:?}");
+    let pid = std::fs::read_to_string(house.path("effects-stopped.stopped")).unwrap();
+    assert!(Command::new("kill").args(["-CONT", pid.trim()]).status().unwrap().success());
+    until("its answer is on record", || {
+        let records = judge::records(&house);
+        judge::messages(&records).any(|message| message.kind == Kind::Reply).then_some(())
+    });
+    assert_eq!(running.stop(), Some(0));
+    judge::assert_house_kept(&house);
+    let records = judge::records(&house);
+    let reply = judge::messages(&records).find(|message| message.kind == Kind::Reply).unwrap();
+    let late = facts(&records).any(|fact| {
+        matches!(fact, Fact::Disposed { message, how: Disposition::Late } if *message == reply.id)
+    });
+    assert!(late, "the caller had been told of the timeout; the answer is kept as late");
+    assert_eq!(told.out.matches('<').count(), told.out.matches('>').count(), "one result");
+}

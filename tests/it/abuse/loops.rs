@@ -1,0 +1,266 @@
+//! Talk without end: with oneself, in twos and threes, the same words again, and storms.
+
+use std::collections::HashMap;
+
+use organism::contract::{Contract, TreeLimits};
+use organism::envelope::Turn;
+use organism::pump::core::{Receipt, Target};
+use organism::thread::Closing;
+use serde_json::json;
+
+use super::stage::{Stage, native};
+use super::{judge, size};
+use crate::organism::House;
+use crate::pump::world::{World, agent, client, core, listener, word};
+
+fn bounded(contracts: Vec<Contract>) -> World {
+    let messages = size(600, 4_000) as u64;
+    let model_calls = messages / 2;
+    World::with_limits(contracts, TreeLimits { messages, model_calls, ..Default::default() })
+}
+
+/// What everybody always answers, by name.
+type Habits = HashMap<&'static str, Vec<String>>;
+
+/// Lets everybody do what they always do, until nobody has anything to do; a stranger is served
+/// in between.
+fn run(world: &mut World, habits: &Habits) -> usize {
+    let mut turns = 0;
+    while let Some(delivery) = world.deliveries.pop_front() {
+        // An agent's outcome is a model's turn, which its tree pays for.
+        let note = core("model-turn", "", "");
+        let is_agent = world.gate.contracts.get(&delivery.listener).unwrap().is_agent();
+        let turn = is_agent.then(|| Turn { note, ..Turn::default() });
+        world.answer_turn(&delivery, &habits[delivery.listener.as_str()], turn);
+        turns += 1;
+        if turns % 200 == 1 {
+            let (_, call) = world.open("desk", &word("secret", "unrelated"));
+            let stranger = world.delivery_for("stranger");
+            world.answer(&stranger, &[word("ballot", "it")]);
+            assert_eq!(world.result(call), "completed: ballot(it)");
+        }
+        assert!(turns < 50_000, "it never ends");
+    }
+    turns
+}
+
+fn with_stranger(peers: &[&str], mut others: Vec<Contract>) -> Vec<Contract> {
+    let peers: Vec<&str> = peers.iter().copied().chain(["stranger"]).collect();
+    others.push(client("desk", &peers));
+    others.push(listener("stranger", &["secret"], &["ballot"], &[]));
+    others
+}
+
+#[test]
+fn a_message_to_oneself_for_ever_ends_with_its_budget() {
+    let contracts = with_stranger(&["a"], vec![agent("a", &["plan"], &["answer"], &[])]);
+    let mut world = bounded(contracts);
+    let (_, call) = world.open("desk", &word("plan", "go"));
+    let turns = run(&mut world, &[("a", vec![word("plan", "again")])].into());
+    println!("self: {turns} turns, {:?}", judge::assert_kept(&world.records));
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+}
+
+/// Agents that call each other in a ring, as often as they are told that it is one.
+#[test]
+fn agents_in_a_ring_are_told_of_the_cycle_and_end_with_their_budget() {
+    let two =
+        vec![agent("a", &["plan"], &["answer"], &["b"]), agent("b", &["ask"], &["report"], &["a"])];
+    let three = vec![
+        agent("a", &["plan"], &["answer"], &["b"]),
+        agent("b", &["ask"], &["report"], &["c"]),
+        agent("c", &["look"], &["found"], &["a"]),
+    ];
+    let next = [("a", "ask"), ("b", "plan")].map(|(who, says)| (who, vec![word(says, "x")]));
+    let ring = [("a", "ask"), ("b", "look"), ("c", "plan")];
+    let ring = ring.map(|(who, says)| (who, vec![word(says, "x")]));
+    for (agents, habits) in [(two, Habits::from(next)), (three, Habits::from(ring))] {
+        let count = agents.len();
+        let mut world = bounded(with_stranger(&["a"], agents));
+        let (_, call) = world.open("desk", &word("plan", "go"));
+        let turns = run(&mut world, &habits);
+        let cycles = world.refusals().iter().filter(|r| r.ends_with(" cycle")).count();
+        let tally = judge::assert_kept(&world.records);
+        println!("{count} agents: {turns} turns, {cycles} times told of the cycle, {tally:?}");
+        assert!(cycles > 0 && turns < 3_000);
+        assert!(world.result(call).starts_with("failed"), "{}", world.result(call));
+    }
+}
+
+/// Others may call each other as deep as the budget lets them.
+#[test]
+fn listeners_that_call_each_other_for_ever_end_with_the_budget_of_their_tree() {
+    let two = vec![
+        listener("a", &["plan"], &["answer"], &["b"]),
+        listener("b", &["ask"], &["report"], &["a"]),
+    ];
+    let three = vec![
+        listener("a", &["plan"], &["answer"], &["b"]),
+        listener("b", &["ask"], &["report"], &["c"]),
+        listener("c", &["look"], &["found"], &["a"]),
+    ];
+    let next = [("a", "ask"), ("b", "plan")].map(|(who, says)| (who, vec![word(says, "x")]));
+    let ring = [("a", "ask"), ("b", "look"), ("c", "plan")];
+    let ring = ring.map(|(who, says)| (who, vec![word(says, "x")]));
+    for (listeners, habits) in [(two, Habits::from(next)), (three, Habits::from(ring))] {
+        let mut world = bounded(with_stranger(&["a"], listeners));
+        let (_, call) = world.open("desk", &word("plan", "go"));
+        let turns = run(&mut world, &habits);
+        let tally = judge::assert_kept(&world.records);
+        println!("{} listeners: {turns} turns, {tally:?}", habits.len());
+        assert!(world.result(call).starts_with("failed"), "{}", world.result(call));
+    }
+}
+
+#[test]
+fn the_same_payload_a_thousand_times_is_a_thousand_messages_or_one_by_its_key() {
+    let mut asker = agent("a", &["plan"], &["answer"], &["f"]);
+    asker.actions_per_turn = 1_000;
+    let finder = listener("f", &["look"], &["found"], &[]);
+    let mut world = World::new(with_stranger(&["a", "f"], vec![asker, finder]));
+    let (thread, call) = world.open("desk", &word("plan", "go"));
+    let a = world.delivery("a");
+    world.answer(&a, &vec![word("look", "same"); 1_000]);
+    let mut served = 0;
+    while world.deliveries.front().is_some_and(|delivery| delivery.listener.as_str() == "f") {
+        world.play("f", &[word("found", &served.to_string())]);
+        served += 1;
+    }
+    let woken = world.play("a", &[word("answer", "all")]);
+    assert_eq!((served, woken.fresh), (1_000, 1_000), "woken once, with every result");
+    let results: Vec<_> = crate::pump::world::fresh(&woken);
+    let expected: Vec<_> = (0..1_000).map(|number| format!("found({number})")).collect();
+    assert_eq!(results, expected, "in call order");
+    assert_eq!(world.result(call), "completed: answer(all)");
+    let ids: std::collections::HashSet<_> =
+        judge::messages(&world.records).map(|message| message.id).collect();
+    let count = judge::messages(&world.records).count();
+    assert_eq!(ids.len(), count);
+    // From outside, with one key: one message, and a thousand times the same receipt.
+    let target = || Target::Thread { id: thread.to_string() };
+    let same = word("look", "same");
+    let receipts: Vec<Receipt> =
+        (0..1_000).map(|_| world.submit_to("desk", target(), Some("key"), &same)).collect();
+    let calls = |receipt: &Receipt| match receipt {
+        Receipt::Accepted { calls, again, .. } => (calls.clone(), *again),
+        other => panic!("{other:?}"),
+    };
+    let (first, again) = calls(&receipts[0]);
+    assert!(!again && receipts[1..].iter().all(|r| calls(r) == (first.clone(), true)));
+    world.play("f", &[word("found", "it")]);
+    assert_eq!(judge::messages(&world.records).count(), count + 2);
+    judge::assert_kept(&world.records);
+}
+
+/// Every one of fifty sends to all of them, and so does everybody who gets it.
+#[test]
+fn a_storm_of_broadcasts_ends_with_the_budget_and_everybody_is_told() {
+    let names: Vec<String> = (0..50).map(|number| format!("v{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let voters = names.iter().map(|name| {
+        let mut voter = listener(name, &["vote"], &["answer"], &names);
+        voter.peers.retain(|peer| peer.as_str() != *name);
+        voter
+    });
+    let mut world = bounded(with_stranger(&names, voters.collect()));
+    let target = Target::New { suggested: None };
+    let receipt = world.submit_to("desk", target, None, &word("vote", "go"));
+    let Receipt::Accepted { calls, .. } = receipt else { panic!("{receipt:?}") };
+    assert_eq!(calls.len(), 50);
+    let mut turns = 0;
+    while let Some(delivery) = world.deliveries.pop_front() {
+        let new = &delivery.messages[delivery.messages.len() - delivery.fresh..];
+        let asked = new.iter().any(|message| &*message.name.local == "vote");
+        let habit = if asked { word("vote", "all of you") } else { word("answer", "enough") };
+        world.answer(&delivery, &[habit]);
+        turns += 1;
+        assert!(turns < 20_000, "it never ends");
+    }
+    let spent = world.refusals().iter().filter(|r| r.ends_with("budget-spent")).count();
+    let tally = judge::assert_kept(&world.records);
+    println!("storm: {turns} turns, {spent} refused for the budget, {tally:?}");
+    assert!(spent > 0);
+    assert!(calls.iter().all(|call| world.result(*call) != "none"), "each call has its result");
+}
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[limits]
+messages = 1500
+
+[clients.desk]
+peers = ["looper", "one", "stranger", PEERS]
+
+[models.recorded]
+provider = "playback"
+recording = "recording.toml"
+
+[agents.looper]
+schema = "words.xsd"
+accepts = ["plan"]
+final = "answer"
+model = "recorded"
+max_iterations = 50
+"#;
+
+/// The same in the running organism, all at once, while a stranger is served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loops_and_storms_in_a_running_organism_end_and_hold_up_nobody() {
+    let voters: Vec<String> = (0..50).map(|number| format!("v{number}")).collect();
+    let quoted: Vec<String> = voters.iter().map(|name| format!("\"{name}\"")).collect();
+    let mut config = CONFIG.replace("PEERS", &quoted.join(", "));
+    let mut add = |who: &str, accepts: &str, replies: &str, peers: &[String]| {
+        config.push_str(&format!(
+            "[listeners.{who}]\ncommand = [\"./player.py\"]\nschema = \"words.xsd\"\n\
+             accepts = [\"{accepts}\"]\nreplies = [\"{replies}\"]\npeers = [{}]\ninstances = 8\n",
+            peers.join(", ")
+        ));
+    };
+    add("one", "ask", "report", &["\"two\"".to_owned()]);
+    add("two", "look", "found", &["\"one\"".to_owned()]);
+    add("stranger", "secret", "ballot", &[]);
+    for name in &quoted {
+        let others: Vec<String> = quoted.iter().filter(|other| *other != name).cloned().collect();
+        add(name.trim_matches('"'), "vote", "counted", &others);
+    }
+    let house = House::with(&config);
+    let turns: Vec<_> = (1..=60)
+        .map(|turn| json!({ "agent": "looper", "turn": turn, "text": "<plan><text>on</text></plan>" }))
+        .collect();
+    let recording = json!({ "recorded": "by hand: a loop", "turn": turns });
+    house.write("recording.toml", toml::to_string(&recording).unwrap());
+    let mut natives = vec![
+        native("one", |_| vec![word("look", "x")]),
+        native("two", |_| vec![word("ask", "x")]),
+        native("stranger", |_| vec![word("ballot", "it")]),
+    ];
+    for name in &voters {
+        natives.push(native(name, |delivery| match delivery.messages.len() - delivery.fresh {
+            0 => vec![word("vote", "all of you")],
+            _ => vec![word("counted", "enough")],
+        }));
+    }
+    let stage = Stage::start(house, natives).await;
+    let secret = word("secret", "unrelated");
+    let idle = stage.waits("desk", &secret, 40).await;
+    let mut open = Vec::new();
+    for request in [word("plan", "go"), word("ask", "go"), word("vote", "go")] {
+        let target = Target::New { suggested: None };
+        let (receipt, results) = stage.submit("desk", target, request.as_bytes()).await;
+        assert!(matches!(receipt, Receipt::Accepted { .. }), "{receipt:?}");
+        open.extend(results);
+    }
+    let busy = stage.waits("desk", &secret, 40).await;
+    let mut ends = Vec::new();
+    for result in open {
+        ends.push(result.await.unwrap().how);
+    }
+    println!("another waits {:?} (p90), {:?} when idle", busy.part(90), idle.part(90));
+    assert_eq!(ends.len(), 52);
+    assert_eq!(ends[..2], [Closing::Failed, Closing::Failed], "loop and ping-pong");
+    let (_, tally) = stage.end().await;
+    println!("{tally:?}");
+    assert!(tally.accepted < 10_000, "{tally:?}");
+}

@@ -1,0 +1,85 @@
+//! Five hundred processes that die at the same moment.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::judge;
+use crate::organism::{House, until};
+
+/// Most of a wait is the start of the asking command, beside five hundred other starts.
+const ROOM: Duration = Duration::from_secs(5);
+const TALK: &str = "urn:example:talk";
+
+/// Two crowds of half the size each: a listener has at most so many instances.
+fn house(crowd: usize) -> House {
+    let mut config = String::from(
+        "[organism]\nname = \"talk\"\n[clients.desk]\npeers = [\"echo\", \"left\", \"right\"]\n\
+         [listeners.echo]\ncommand = [\"./player.py\", \"echo\"]\nschema = \"talk.xsd\"\n\
+         accepts = [\"say\"]\nreplies = [\"said\"]\n",
+    );
+    for (name, accepts, replies) in [("left", "ping", "pong"), ("right", "work", "worked")] {
+        config.push_str(&format!(
+            "[listeners.{name}]\ncommand = [\"./crowd\", \"{name}\", \"{replies}\"]\n\
+             schema = \"talk.xsd\"\naccepts = [\"{accepts}\"]\nreplies = [\"{replies}\"]\n\
+             instances = {}\n",
+            crowd / 2
+        ));
+    }
+    let house = House::with(&config);
+    let program = format!(
+        "#!/bin/bash\necho $$ >> $1.pids\n\
+         while IFS= read -r -d '' frame; do\n\
+         printf '<%s xmlns=\"{TALK}\"><n>1</n></%s>\\0' $2 $2\ndone\n"
+    );
+    house.write("crowd", program);
+    let place = house.path("crowd");
+    assert!(Command::new("chmod").arg("+x").arg(place).status().unwrap().success());
+    house
+}
+
+fn pids(house: &House) -> Vec<String> {
+    let read = |name: &str| std::fs::read_to_string(house.path(name)).unwrap_or_default();
+    let both = read("left.pids") + &read("right.pids");
+    both.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn five_hundred_that_die_at_once_come_back_and_hold_up_nobody() {
+    let crowd = 500;
+    let house = house(crowd);
+    let running = house.run();
+    let started = until("the crowd is there", || {
+        let pids = pids(&house);
+        (pids.len() == crowd).then_some(pids)
+    });
+    let say = format!("<say xmlns=\"{TALK}\">hello</say>");
+    let wait = || {
+        let asked = Instant::now();
+        let told = house.send_text(&say, &[]);
+        assert!(told.out.contains(">hello<"), "{told:?}");
+        asked.elapsed()
+    };
+    let idle = (0..5).map(|_| wait()).max().unwrap();
+    let died = Instant::now();
+    assert!(Command::new("kill").arg("-9").args(&started).status().unwrap().success());
+    let (mut longest, mut asked) = (idle, 0);
+    while pids(&house).len() < 2 * crowd {
+        longest = longest.max(wait());
+        asked += 1;
+        assert!(died.elapsed().as_secs() < 60, "{} came back", pids(&house).len() - crowd);
+    }
+    let back = died.elapsed();
+    for (accepts, replies) in [("ping", "pong"), ("work", "worked")] {
+        let request = format!("<{accepts} xmlns=\"{TALK}\"><n>1</n></{accepts}>");
+        let told = house.send_text(&request, &[]);
+        assert!(told.out.contains(replies), "{told:?}");
+    }
+    println!(
+        "{crowd} processes back after {back:?}; another caller waited at most {longest:?} in \
+         {asked} asks, {idle:?} when idle"
+    );
+    assert!(longest < ROOM, "{longest:?} against {idle:?}");
+    judge::quiet(&house);
+    assert_eq!(running.stop(), Some(0), "{}", house.log());
+    judge::assert_house_kept(&house);
+}

@@ -1,0 +1,117 @@
+//! An organism in this process: a real config, a real journal, handlers of the test.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use organism::bus::native::{NativeHost, from_fn};
+use organism::bus::{Delivery, Host, Outcome, Sink};
+use organism::config::{self, Surroundings};
+use organism::ids::{ListenerName, ThreadId};
+use organism::organism::{Native, Organism};
+use organism::pump::core::{Receipt, Target};
+use organism::pump::driver::Done;
+use tokio::runtime;
+
+use super::judge;
+use crate::organism::House;
+
+pub fn name(text: &str) -> ListenerName {
+    ListenerName::parse(text).unwrap()
+}
+
+/// A listener and what it answers to a delivery.
+pub fn native(
+    who: &str,
+    answer: impl Fn(&Delivery) -> Vec<String> + Send + Sync + 'static,
+) -> (ListenerName, Native) {
+    native_bytes(who, move |delivery| {
+        answer(delivery).into_iter().map(String::into_bytes).collect()
+    })
+}
+
+/// As [`native`], for answers that are no text.
+pub fn native_bytes(
+    who: &str,
+    answer: impl Fn(&Delivery) -> Vec<Vec<u8>> + Send + Sync + 'static,
+) -> (ListenerName, Native) {
+    let listener = name(who);
+    let host = {
+        let listener = listener.clone();
+        move |sink: Arc<dyn Sink>, runtime: &runtime::Handle| -> Arc<dyn Host> {
+            let handler = from_fn(move |delivery: &Delivery| {
+                Ok(Outcome { payloads: answer(delivery), turn: None })
+            });
+            Arc::new(NativeHost::new(listener, handler, sink, runtime.clone()))
+        }
+    };
+    (listener, Box::new(host))
+}
+
+pub struct Stage {
+    pub house: House,
+    pub organism: Organism,
+}
+
+impl Stage {
+    /// The words of the pump's tests are there as `words.xsd`.
+    pub async fn start(house: House, natives: Vec<(ListenerName, Native)>) -> Self {
+        let words = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
+        std::fs::copy(words, house.path("words.xsd")).unwrap();
+        let mut around = Surroundings::of_process();
+        let place = |name: &str| house.path(name).display().to_string();
+        around.variables.insert("XDG_DATA_HOME".to_owned(), place("data"));
+        around.variables.insert("XDG_STATE_HOME".to_owned(), place("state"));
+        let loaded = config::load(&house.path("organism.toml"), &around);
+        let config = loaded.unwrap_or_else(|problems| panic!("{problems:?}"));
+        let natives: HashMap<_, _> = natives.into_iter().collect();
+        let organism = Organism::start_with(config, natives).await.unwrap();
+        Self { house, organism }
+    }
+
+    pub async fn submit(
+        &self,
+        who: &str,
+        target: Target,
+        text: &[u8],
+    ) -> (Receipt, Vec<tokio::sync::oneshot::Receiver<Done>>) {
+        self.organism.handle().submit(&name(who), target, None, text).await.unwrap()
+    }
+
+    /// Into a thread of its own: the thread and what came of it.
+    pub async fn ask(&self, who: &str, text: &str) -> (ThreadId, Done) {
+        let target = Target::New { suggested: None };
+        let (receipt, mut results) = self.submit(who, target, text.as_bytes()).await;
+        let Receipt::Accepted { thread, .. } = receipt else { panic!("{text}: {receipt:?}") };
+        (thread, results.remove(0).await.unwrap())
+    }
+
+    /// How long somebody who has nothing to do with it waits for each of so many answers.
+    pub async fn waits(&self, who: &str, text: &str, count: usize) -> Waits {
+        let mut waits = Vec::with_capacity(count);
+        for _ in 0..count {
+            let asked = Instant::now();
+            self.ask(who, text).await;
+            waits.push(asked.elapsed());
+        }
+        waits.sort_unstable();
+        Waits(waits)
+    }
+
+    /// Stops, and holds the record against every promise.
+    pub async fn end(self) -> (House, organism::audit::Tally) {
+        judge::quiet(&self.house);
+        self.organism.stop("the test is over").await.unwrap();
+        let tally = judge::assert_house_kept(&self.house);
+        (self.house, tally)
+    }
+}
+
+/// Sorted.
+pub struct Waits(Vec<Duration>);
+
+impl Waits {
+    pub fn part(&self, percent: usize) -> Duration {
+        self.0[(self.0.len() * percent / 100).min(self.0.len() - 1)]
+    }
+}

@@ -1,0 +1,142 @@
+//! A campaign that cannot fail proves nothing: each safety rule is broken on purpose, and the
+//! test that guards it has to turn red. Without the break the same test is green.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use organism::mutant::MUTANTS;
+
+const SIMULATION: &str =
+    "simulation::whatever_fails_nothing_is_lost_or_doubled_and_every_call_has_its_result";
+
+/// Each mutant, and who has to notice it.
+const GUARDS: &[(&str, &str)] = &[
+    (
+        "no-lock",
+        "journal::suite::sqlite::a_second_pump_is_refused_at_once_and_told_who_holds_the_journal",
+    ),
+    ("no-fence", "journal::damage::a_pump_that_lost_its_journal_to_another_is_fenced_and_stops"),
+    ("trust-the-tail", "journal::damage::a_tail_cut_at_any_byte_is_never_taken_for_the_end"),
+    ("trust-the-hash", "journal::damage::every_flipped_bit_in_a_record_is_found_at_its_position"),
+    (
+        "deliver-before-durable",
+        "pump::durable::what_follows_from_a_record_is_done_when_it_is_on_disk",
+    ),
+    ("trust-from", SIMULATION),
+    ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
+    ("trust-any-attempt", SIMULATION),
+    ("trust-any-attempt", "pump::failures::an_answer_to_an_outdated_attempt_is_refused_visibly"),
+    ("reuse-the-attempt", SIMULATION),
+    ("forget-a-disposition", SIMULATION),
+    ("forget-the-key", SIMULATION),
+    ("forget-a-timer", SIMULATION),
+    (
+        "forget-a-timer",
+        "pump::timers::a_timer_survives_a_restart_and_fires_even_if_its_time_passed_meanwhile",
+    ),
+    ("leave-calls-open", SIMULATION),
+    (
+        "leave-calls-open",
+        "pump::calls::a_call_that_ends_takes_what_is_beneath_with_it_and_answers_are_late",
+    ),
+    ("drop-a-refusal", "pump::clients::what_the_gate_refuses_is_recorded_under_its_client"),
+    ("answer-a-fault", "pump::failures::a_fault_never_answers_a_fault"),
+    (
+        "skip-the-cycle-check",
+        "pump::limits::agents_that_would_wait_for_each_other_are_told_of_the_cycle",
+    ),
+    (
+        "skip-the-budget",
+        "pump::limits::spent_messages_are_told_to_agents_and_end_the_calls_of_others",
+    ),
+    ("skip-the-vocabulary", "gate::rules::unknown_and_forbidden_answer_with_the_same_bytes"),
+    ("skip-the-reserved-names", "gate::rules::names_only_the_core_writes_are_reserved"),
+    ("skip-the-xsd", "gate::rules::what_the_schema_refuses_is_refused_at_its_place"),
+    (
+        "first-close-extraction",
+        "extract::corpus::every_case_of_the_corpus_passes_under_every_chunk_plan",
+    ),
+    (
+        "dispatch-the-incomplete",
+        "extract::rules::what_is_cut_short_or_left_open_is_never_an_action",
+    ),
+    #[cfg(target_os = "linux")]
+    ("skip-the-fsync", "journal::sync::every_record_is_synced_before_it_is_acknowledged"),
+];
+
+/// Runs one test in a process of its own.
+fn is_green(test: &str, mutant: Option<&str>) -> bool {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test]).stderr(Stdio::null());
+    // Small campaigns: enough to notice what is noticed at all.
+    command.env("SIMULATION_SEEDS", "150").env_remove("SIMULATION_SEED");
+    command.env("RUST_BACKTRACE", "0");
+    match mutant {
+        Some(mutant) => command.env("ORGANISM_MUTANT", mutant),
+        None => command.env_remove("ORGANISM_MUTANT"),
+    };
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("running 1 test\n"), "there is no test {test}:\n{said}");
+    output.status.success()
+}
+
+/// Every guard once with nothing broken, and once with each mutant it is to notice.
+fn runs() -> Vec<(&'static str, Option<&'static str>)> {
+    let guards: BTreeSet<_> = GUARDS.iter().map(|(_, guard)| *guard).collect();
+    let sound = guards.into_iter().map(|guard| (guard, None));
+    let broken = GUARDS.iter().map(|(mutant, guard)| (*guard, Some(*mutant)));
+    sound.chain(broken).collect()
+}
+
+#[test]
+fn each_broken_rule_turns_its_guard_red_and_only_then() {
+    let queue = Mutex::new(runs());
+    let wrong = Mutex::new(Vec::new());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let Some((guard, mutant)) = queue.lock().unwrap().pop() else { break };
+                    let begun = std::time::Instant::now();
+                    let green = is_green(guard, mutant);
+                    let colour = if green { "green" } else { "red" };
+                    let took = begun.elapsed().as_secs_f64();
+                    let line =
+                        format!("{:24} {colour:5} {took:5.1} s  {guard}", mutant.unwrap_or("-"));
+                    println!("{line}");
+                    if green != mutant.is_none() {
+                        wrong.lock().unwrap().push(line);
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "mutants that live, and guards that are red:\n{}", wrong.join("\n"));
+}
+
+/// All Rust text beneath a folder.
+fn text_of(folder: &Path) -> String {
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let text = |path: PathBuf| match path.is_dir() {
+        true => text_of(&path),
+        false => std::fs::read_to_string(path).unwrap_or_default(),
+    };
+    paths.map(text).collect()
+}
+
+#[test]
+fn every_mutant_has_its_place_and_its_guard() {
+    let guarded: BTreeSet<_> = GUARDS.iter().map(|(mutant, _)| *mutant).collect();
+    let known: BTreeSet<_> = MUTANTS.iter().map(|(mutant, _)| *mutant).collect();
+    let unguarded: Vec<_> = known.difference(&guarded).collect();
+    assert!(unguarded.is_empty() || !cfg!(target_os = "linux"), "no guard for {unguarded:?}");
+    assert!(guarded.is_subset(&known), "guards against what nobody breaks");
+    let source = text_of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let idle = known.iter().filter(|mutant| !source.contains(&format!("mutant(\"{mutant}\")")));
+    assert_eq!(idle.collect::<Vec<_>>(), Vec::<&&str>::new(), "these break nothing");
+}

@@ -1,0 +1,42 @@
+//! What is on record can be read and explained later, whatever became of the files around it.
+
+use organism::ids::Digest;
+use serde_json::Value as Json;
+
+use super::{CONFIG, House, said, say};
+
+#[test]
+fn a_record_is_read_although_its_organism_cannot_be_started() {
+    let house = House::new();
+    assert_eq!(house.send_text(&say("hello"), &[]).out, said("hello"));
+    house.write("organism.toml", CONFIG.replace("talk.xsd", "gone.xsd"));
+    assert_eq!(house.organism(&["check"]).code, Some(78));
+    house.verified();
+    for verb in [&["threads"][..], &["thread"], &["search", "hello"], &["tail", "--no-follow"]] {
+        let read = house.organism(verb);
+        assert_eq!(read.code, Some(0), "{read:?}");
+        assert!(!read.out.is_empty(), "{verb:?}");
+    }
+    // A config that does not say where its journal is leaves nothing to read.
+    house.write("organism.toml", CONFIG.replace("name = \"talk\"", "name = \"talk\"\ndata = 3"));
+    let lost = house.organism(&["threads"]);
+    assert_eq!(lost.code, Some(78), "{lost:?}");
+    assert!(lost.err.contains("wrong-type"), "{}", lost.err);
+}
+
+// Law 8: config, prompts and schemas are on record by digest.
+#[test]
+fn the_schemas_an_organism_ran_on_are_in_its_journal() {
+    let house = House::new();
+    assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
+    let checked: Json = serde_json::from_str(&house.organism(&["check", "--json"]).out).unwrap();
+    let digest = |text: &Json| Digest::parse(text.as_str().unwrap()).unwrap();
+    let reader = house.reader();
+    let config = reader.blob(digest(&checked["digest"])).unwrap().unwrap();
+    let config: Json = serde_json::from_slice(&config).unwrap();
+    let schemas = config["schemas"].as_object().unwrap();
+    assert_eq!(schemas.keys().collect::<Vec<_>>(), ["talk.xsd"]);
+    let kept = reader.blob(digest(&schemas["talk.xsd"])).unwrap().unwrap();
+    let written = std::fs::read_to_string(house.path("talk.xsd")).unwrap();
+    assert!(written.ends_with(std::str::from_utf8(&kept).unwrap().trim_start()), "{written}");
+}

@@ -1,0 +1,61 @@
+//! Everything that can go wrong between a pump and the world around it, from a seed: the pure
+//! core with a journal, a clock, clients and five listeners that are all simulated, and at every
+//! boundary a fault: not done, half done, or done with the answer lost.
+//!
+//! `SIMULATION_SEEDS` says how many seeds, `SIMULATION_SEED` where to begin; one seed is one run,
+//! the same every time.
+
+mod faults;
+mod judge;
+mod listeners;
+mod machine;
+mod run;
+
+use std::panic::catch_unwind;
+use std::time::Instant;
+
+use faults::{Fault, Tally};
+use run::{Totals, run};
+
+const SEEDS: u64 = 1_000;
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn whatever_fails_nothing_is_lost_or_doubled_and_every_call_has_its_result() {
+    let first = variable("SIMULATION_SEED").unwrap_or(1);
+    let seeds = variable("SIMULATION_SEEDS").unwrap_or(SEEDS);
+    let begun = Instant::now();
+    let (mut tally, mut totals) = (Tally::default(), Totals::default());
+    for seed in first..first + seeds {
+        match catch_unwind(|| run(seed)) {
+            Ok(run) => {
+                tally.add(&run.tally);
+                totals.add(&run.totals);
+            }
+            Err(panic) => {
+                println!("the seed is {seed}: SIMULATION_SEED={seed} SIMULATION_SEEDS=1");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    println!("{seeds} seeds in {:.1} s: {totals:?}\n{tally}", begun.elapsed().as_secs_f64());
+    let never = tally.never();
+    assert!(never.is_empty() || seeds < SEEDS, "these faults never happened: {never:?}");
+}
+
+#[test]
+fn a_seed_runs_exactly_as_it_did_before() {
+    for seed in [7, 8, 9] {
+        let (one, two) = (run(seed), run(seed));
+        assert!(one.records == two.records, "two runs of seed {seed} differ");
+        assert_eq!(one.tally, two.tally);
+    }
+}
+
+#[test]
+fn a_run_without_faults_has_none() {
+    assert_eq!(run(0).tally.never().len(), Fault::ALL.len(), "seed 0 is the quiet one");
+}

@@ -1,0 +1,149 @@
+//! The faults there are, the dice that choose among them, and how often each came up.
+
+use std::fmt;
+
+/// What may go wrong, named by what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The client's submission never reaches the pump.
+    SubmissionLost,
+    /// It was accepted, and the client is never told.
+    ReceiptLost,
+    /// The call has its result, and the client is never told.
+    ResultLost,
+    /// The pump dies with a step decided and not recorded.
+    RecordLost,
+    /// The pump dies with a step recorded and nothing of it done.
+    RecordKept,
+    /// The pump dies half way through what follows from a step.
+    EffectsCut,
+    /// Nothing is appended until there is room.
+    DiskFull,
+    /// The pump dies between steps.
+    Killed,
+    /// It dies again as it starts, before its start is on record.
+    StartLost,
+    /// And after.
+    StartKept,
+    /// A listener is never handed what it should be, and nobody says so.
+    DeliveryLost,
+    /// It cannot be handed over.
+    Unreachable,
+    /// A listener is never told that its caller is gone.
+    CancelLost,
+    /// A listener dies with the work not done.
+    DiedBefore,
+    /// A listener dies with the work done and the answer not given.
+    DiedAfter,
+    /// The answer is given and never arrives.
+    AnswerLost,
+    AnswerTwice,
+    /// The attempt was reported as failed, and its answer comes after all.
+    AnswerLate,
+    /// The answer to an attempt of a pump that has died.
+    AnswerOfAnotherRun,
+    AnswerGarbled,
+    /// Somebody else answers.
+    AnswerForged,
+    ClockForward,
+    ClockBack,
+}
+
+impl Fault {
+    pub const ALL: [Self; 23] = [
+        Self::SubmissionLost,
+        Self::ReceiptLost,
+        Self::ResultLost,
+        Self::RecordLost,
+        Self::RecordKept,
+        Self::EffectsCut,
+        Self::DiskFull,
+        Self::Killed,
+        Self::StartLost,
+        Self::StartKept,
+        Self::DeliveryLost,
+        Self::Unreachable,
+        Self::CancelLost,
+        Self::DiedBefore,
+        Self::DiedAfter,
+        Self::AnswerLost,
+        Self::AnswerTwice,
+        Self::AnswerLate,
+        Self::AnswerOfAnotherRun,
+        Self::AnswerGarbled,
+        Self::AnswerForged,
+        Self::ClockForward,
+        Self::ClockBack,
+    ];
+
+    /// One time in how many it happens where it can.
+    const fn odds(self) -> usize {
+        match self {
+            Self::RecordLost | Self::RecordKept | Self::EffectsCut => 40,
+            Self::DiskFull | Self::Killed | Self::ClockForward | Self::ClockBack => 40,
+            Self::StartLost | Self::StartKept | Self::CancelLost => 6,
+            _ => 12,
+        }
+    }
+}
+
+/// Xorshift, 64 bits.
+pub struct Dice {
+    state: u64,
+    /// No faults: they are never rolled for.
+    quiet: bool,
+    pub tally: Tally,
+}
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        Self { state, quiet: seed == 0, tally: Tally::default() }
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        usize::try_from((self.state >> 11) % n as u64).unwrap()
+    }
+
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    /// From here on everything goes well.
+    pub fn be_quiet(&mut self) {
+        self.quiet = true;
+    }
+
+    /// Whether this goes wrong now; counted when it does.
+    pub fn strikes(&mut self, fault: Fault) -> bool {
+        let strikes = !self.quiet && self.one_in(fault.odds());
+        self.tally.0[fault as usize] += u64::from(strikes);
+        strikes
+    }
+}
+
+/// How often each fault happened.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tally([u64; Fault::ALL.len()]);
+
+impl Tally {
+    pub fn add(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum += more);
+    }
+
+    pub fn never(&self) -> Vec<Fault> {
+        Fault::ALL.into_iter().filter(|fault| self.0[*fault as usize] == 0).collect()
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fault in Fault::ALL {
+            writeln!(f, "{:>8}  {fault:?}", self.0[fault as usize])?;
+        }
+        Ok(())
+    }
+}

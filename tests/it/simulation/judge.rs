@@ -1,0 +1,207 @@
+//! A ledger of what was sent, told and done, kept outside the pump, and held against the record.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use organism::bus::Delivery;
+use organism::envelope::{Disposition, Kind, Message};
+use organism::ids::{Attempt, CallId, MessageId, ThreadId};
+use organism::pump::core::Receipt;
+use organism::thread::{Closing, Fact, Opener, Opening, Record};
+
+#[derive(Default)]
+pub struct Judge {
+    /// Every submission by its key, with what its client was told.
+    submissions: BTreeMap<String, Told>,
+    /// Effects by message and attempt.
+    effects: HashSet<(MessageId, Attempt)>,
+    touched: HashSet<MessageId>,
+    /// Attempts that were handed over; the last of each call.
+    handed: HashMap<CallId, Attempt>,
+    results: HashMap<CallId, Closing>,
+    /// Messages with a disposition from before the group that is being carried out: what is
+    /// handed over and cancelled in one group is handed over, and then withdrawn.
+    settled: HashSet<MessageId>,
+    record: Recorded,
+}
+
+/// What a client knows of one submission.
+#[derive(Default, Debug)]
+struct Told {
+    accepted: Option<Vec<CallId>>,
+    refused: bool,
+}
+
+/// What the record says, kept up to date record by record.
+#[derive(Default)]
+struct Recorded {
+    messages: BTreeMap<MessageId, Message>,
+    disposed: HashMap<MessageId, Disposition>,
+    /// Disposed of in the latest group.
+    fresh: Vec<MessageId>,
+    seqs: HashMap<ThreadId, u64>,
+    keys: HashMap<String, Vec<MessageId>>,
+    calls: BTreeMap<CallId, Opening>,
+    closed: HashMap<CallId, Closing>,
+    heard: HashMap<CallId, Attempt>,
+}
+
+impl Judge {
+    pub fn sent(&mut self, key: &str) {
+        self.submissions.entry(key.to_owned()).or_default();
+    }
+
+    /// Submissions whose clients do not know what became of them.
+    pub fn untold(&self) -> Vec<String> {
+        let untold =
+            self.submissions.iter().filter(|(_, told)| told.accepted.is_none() && !told.refused);
+        untold.map(|(key, _)| key.clone()).collect()
+    }
+
+    pub fn told(&mut self, key: &str, receipt: Receipt) {
+        let told = self.submissions.get_mut(key).unwrap();
+        match receipt {
+            Receipt::Accepted { calls, .. } => {
+                let before = told.accepted.replace(calls.clone());
+                assert!(before.is_none_or(|before| before == calls), "{key} was told two things");
+                assert!(!told.refused, "{key} was refused and accepted");
+            }
+            // Only these are final; `busy` is to be tried again.
+            Receipt::Refused { refusal, retry_after: None } => panic!("{key}: {refusal:?}"),
+            Receipt::Refused { .. } => {}
+            Receipt::NoThread { answer } => panic!("{key}: {answer}"),
+        }
+    }
+
+    pub fn result(&mut self, call: CallId, how: Closing) {
+        let recorded = self.record.closed.get(&call);
+        assert_eq!(recorded, Some(&how), "told what is not on record");
+        assert!(self.results.insert(call, how).is_none(), "a second result for {call}");
+    }
+
+    /// Before a delivery is handed over, all of it must be on record and in flight.
+    pub fn handed_over(&mut self, delivery: &Delivery) {
+        let (call, attempt) = (delivery.call, delivery.attempt);
+        let before = self.handed.insert(call, attempt);
+        assert!(before < Some(attempt), "attempt {attempt} at {call} after {before:?}");
+        for message in &delivery.messages {
+            assert!(self.record.messages.contains_key(&message.id), "delivered, not recorded");
+        }
+        let fresh = delivery.messages.len() - delivery.fresh;
+        for message in &delivery.messages[fresh..] {
+            assert!(!self.settled.contains(&message.id), "{} was settled before", message.id);
+        }
+    }
+
+    /// A listener does its work for an attempt.
+    pub fn effect(&mut self, delivery: &Delivery) {
+        let fresh = delivery.messages.len() - delivery.fresh;
+        for message in &delivery.messages[fresh..] {
+            let once = self.effects.insert((message.id, delivery.attempt));
+            assert!(once, "{} was done twice in attempt {}", message.id, delivery.attempt);
+            self.touched.insert(message.id);
+        }
+    }
+
+    pub fn effects(&self) -> usize {
+        self.effects.len()
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.record.messages.len() - self.record.disposed.len()
+    }
+
+    pub fn begin_group(&mut self) {
+        self.settled.extend(std::mem::take(&mut self.record.fresh));
+    }
+
+    pub fn recorded(&mut self, record: &Record) {
+        for fact in &record.facts {
+            self.record.take(fact);
+            if let Fact::Heard { call, attempt } = fact {
+                assert_eq!(self.handed.get(call), Some(attempt), "heard, but not the last attempt");
+            }
+        }
+    }
+
+    /// Holds the whole ledger against the whole record once nothing is left to do.
+    pub fn verdict(&self, forged: &str) {
+        assert_eq!(self.in_flight(), 0, "accepted without a disposition");
+        self.submissions_are_recorded_once();
+        for (call, opening) in &self.record.calls {
+            self.one_result(*call, opening);
+        }
+        for (id, message) in &self.record.messages {
+            assert!(!message.payload.as_str().contains(forged), "a forged answer was taken");
+            let done = self.record.disposed.get(id) == Some(&Disposition::Handled);
+            let to_listener = message.kind == Kind::Call && !message.to.is_core();
+            assert!(!done || !to_listener || self.touched.contains(id), "handled by nobody: {id}");
+        }
+    }
+
+    fn submissions_are_recorded_once(&self) {
+        for (key, told) in &self.submissions {
+            let recorded = self.record.keys.get(key).map_or(0, Vec::len);
+            let due = told.accepted.as_ref().map_or(0, Vec::len);
+            assert_eq!(recorded, due, "records of {key}, {told:?}");
+        }
+        for key in self.record.keys.keys() {
+            assert!(self.submissions.contains_key(key), "nobody sent {key}");
+        }
+    }
+
+    /// A call is closed once, and says so to whoever opened it: with replies or with one word of
+    /// the core. What fell with the call above it has nobody to tell.
+    fn one_result(&self, call: CallId, opening: &Opening) {
+        let how = self.record.closed.get(&call);
+        assert!(how.is_some(), "{call} is open for ever");
+        let parts = self.record.messages.values().filter(|message| {
+            let own_thread = self.record.messages[&call.0].thread == message.thread;
+            message.cause == Some(call.0)
+                && own_thread
+                && message.to == *opening.opener.name()
+                && matches!(message.kind, Kind::Reply | Kind::System)
+                && self.record.disposed.get(&message.id) != Some(&Disposition::Late)
+        });
+        let parts: Vec<_> = parts.collect();
+        let systems = parts.iter().filter(|message| message.kind == Kind::System).count();
+        let of_client = matches!(opening.opener, Opener::Client { .. });
+        match (how, parts.len()) {
+            (Some(Closing::Cancelled), 0) if !of_client => {}
+            (_, 0) => panic!("no result of {call}, which is {how:?}"),
+            (_, n) => assert!(systems == 0 || n == 1, "{n} results of {call}: {parts:#?}"),
+        }
+    }
+}
+
+impl Recorded {
+    fn take(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Accepted { message, opening, key } => {
+                let seq = self.seqs.entry(message.thread.clone()).or_default();
+                *seq += 1;
+                assert_eq!(message.seq, *seq, "dense in {}", message.thread);
+                let twice = self.messages.insert(message.id, message.clone());
+                assert!(twice.is_none(), "one id, two messages");
+                if let Some(opening) = opening {
+                    self.calls.insert(CallId(message.id), opening.clone());
+                }
+                if let Some(key) = key {
+                    self.keys.entry(key.clone()).or_default().push(message.id);
+                }
+            }
+            Fact::Disposed { message, how } => {
+                self.fresh.push(*message);
+                assert!(self.messages.contains_key(message), "disposed of the unknown");
+                assert!(self.disposed.insert(*message, *how).is_none(), "one disposition each");
+            }
+            Fact::Heard { call, attempt } => {
+                let before = self.heard.insert(*call, *attempt);
+                assert!(before < Some(*attempt), "attempts rise");
+            }
+            Fact::CallClosed { call, how } => {
+                assert!(self.closed.insert(*call, *how).is_none(), "{call} is closed twice");
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Five listeners by script, and the contracts they are held to.
+
+use std::sync::{Arc, LazyLock};
+
+use organism::bus::Delivery;
+use organism::contract::{Contracts, Gather};
+use organism::envelope::{Kind, Turn};
+use organism::pump::gate::Gate;
+use organism::schema::Schemas;
+
+use crate::pump::world::{agent, client, core, listener, word};
+
+pub const NAMES: [&str; 5] = ["thinker", "finder", "counter", "voter-a", "voter-b"];
+
+/// What a client may ask.
+pub const QUESTIONS: [&str; 5] = ["plan", "plan", "plan", "look", "vote"];
+
+/// One gate for every way to gather; made once, as schemas take long to compile.
+pub fn gate(gather: Gather) -> Gate {
+    static GATES: LazyLock<[Gate; 2]> =
+        LazyLock::new(|| [Gather::All, Gather::First].map(make_gate));
+    GATES[usize::from(gather == Gather::First)].clone()
+}
+
+fn make_gate(gather: Gather) -> Gate {
+    let mut schemas = Schemas::default();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
+    schemas.add_file(file.as_ref()).unwrap();
+    schemas.add_builtin("core.xsd", organism::system::SCHEMA).unwrap();
+    let mut contracts = vec![
+        client("desk", &["thinker", "finder", "voter-a", "voter-b"]),
+        agent("thinker", &["plan"], &["answer"], &["finder", "voter-a", "voter-b"]),
+        listener("finder", &["look"], &["found"], &["counter"]),
+        listener("counter", &["count"], &["counted"], &[]),
+        listener("voter-a", &["vote"], &["ballot"], &[]),
+        listener("voter-b", &["vote"], &["ballot"], &[]),
+    ];
+    for contract in &mut contracts {
+        contract.gather = gather;
+        contract.concurrency = 2;
+        contract.attempts = 2;
+    }
+    Gate::new(Arc::new(Contracts::new(contracts).unwrap()), schemas)
+}
+
+/// The text of the request that a delivery's call began with.
+fn asked(delivery: &Delivery) -> &str {
+    let text = delivery.messages.first().map_or("", |request| request.payload.as_str());
+    let inner = text.split_once("<text>").and_then(|(_, rest)| rest.split_once("</text>"));
+    inner.map_or("", |(inner, _)| inner)
+}
+
+/// What a listener answers, by what it was given alone: the same attempt or another, the same
+/// answer.
+pub fn script(delivery: &Delivery) -> (Vec<String>, Option<Turn>) {
+    let text = asked(delivery);
+    let is_first = delivery.messages.len() == 1;
+    let payloads = match delivery.listener.as_str() {
+        "thinker" => thinker(delivery, text, is_first),
+        "finder" if is_first => vec![word("count", text)],
+        "finder" => vec![word("found", text)],
+        "counter" => vec![word("counted", text)],
+        _ => vec![word("ballot", text)],
+    };
+    let note = core("model-turn", "", "");
+    let turn = Turn { note, tokens_in: 5, ..Turn::default() };
+    (payloads, (delivery.listener.as_str() == "thinker").then_some(turn))
+}
+
+fn thinker(delivery: &Delivery, text: &str, is_first: bool) -> Vec<String> {
+    let last = delivery.messages.last().map(|message| message.kind);
+    if !is_first && last == Some(Kind::Own) {
+        return vec![word("look", text), word("vote", text)];
+    }
+    if !is_first {
+        return vec![word("answer", text)];
+    }
+    let wait = core("wait", "for=\"all\"", "");
+    let style: usize = text.bytes().map(usize::from).sum();
+    match style % 6 {
+        0 => vec![word("look", text), word("vote", text)],
+        1 => vec![core("set-timer", "after=\"PT5S\"", ""), wait],
+        2 => vec![word("plan", text)],
+        3 => {
+            let inner = format!("<initial-payload>{}</initial-payload>", word("look", text));
+            vec![core("spawn-thread", "suggested_sub_id=\"side\"", &inner), wait]
+        }
+        4 => vec![core("thinking", "", ""), word("look", text), "<rubbish".to_owned()],
+        _ => vec![word("answer", text)],
+    }
+}

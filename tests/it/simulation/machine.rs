@@ -1,0 +1,161 @@
+//! The pump as its driver runs it, with a journal that is a list: steps in groups, one append a
+//! group, then the effects in order; death at each of these places.
+
+use std::time::Duration;
+
+use organism::clock::Time;
+use organism::contract::TreeLimits;
+use organism::ids::{Digest, Position};
+use organism::pump::core::{Alarm, Core, Effect, Event};
+use organism::pump::gate::Gate;
+use organism::thread::Record;
+use uuid::Uuid;
+
+use super::faults::{Dice, Fault};
+use super::judge::Judge;
+
+pub struct Machine {
+    pub gate: Gate,
+    core: Core,
+    /// What the durable records alone say.
+    shadow: Core,
+    /// Durable: what a death leaves behind.
+    pub records: Vec<Record>,
+    epoch: u32,
+    alarms: Vec<(Time, Alarm)>,
+    /// What the clock on the wall says; it may jump.
+    pub wall: Time,
+    /// The pump's own time, which never goes back while it lives.
+    last: Time,
+}
+
+/// What a group of steps came to.
+pub struct Done {
+    pub effects: Vec<Effect>,
+    /// The pump died after these.
+    pub dead: bool,
+}
+
+impl Machine {
+    pub fn new(gate: Gate) -> Self {
+        let core = || Core::new(gate.contracts.clone(), TreeLimits::default(), config());
+        let (core, shadow) = (core(), core());
+        let (wall, last) = (Time(1_700_000_000_000_000), Time::default());
+        let (records, alarms) = (Vec::new(), Vec::new());
+        Self { gate, core, shadow, records, epoch: 0, alarms, wall, last }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.core.state().calls.is_empty()
+    }
+
+    /// What is still to be done, for a message of failure.
+    pub fn open(&self) -> String {
+        let trees = self.core.state().trees.values();
+        let calls: Vec<_> = trees.flat_map(|tree| tree.calls.values()).collect();
+        format!("{calls:#?}, due next {:?} at {}", self.next_due(), self.last)
+    }
+
+    /// Starts on what is durable, again and again until a start succeeds.
+    pub fn start(&mut self, dice: &mut Dice, judge: &mut Judge) -> Vec<Effect> {
+        loop {
+            self.core = Core::new(self.gate.contracts.clone(), TreeLimits::default(), config());
+            self.records.iter().for_each(|record| self.core.replay(record));
+            assert_eq!(self.core.state(), self.shadow.state(), "rebuilt state is live state");
+            self.alarms.clear();
+            self.last = Time::default();
+            // The journal raises the epoch as it is opened, whatever becomes of the start.
+            self.epoch += 1;
+            if dice.strikes(Fault::StartLost) {
+                continue;
+            }
+            let (journal, epoch, detail) = (Uuid::from_u128(7), self.epoch, "test".to_owned());
+            let done = self.group(vec![Event::Boot { journal, epoch, detail }], dice, judge);
+            if done.dead || dice.strikes(Fault::StartKept) {
+                continue;
+            }
+            return done.effects;
+        }
+    }
+
+    /// Steps a group of events, makes their records durable, and gives what is to be done then.
+    pub fn group(&mut self, events: Vec<Event>, dice: &mut Dice, judge: &mut Judge) -> Done {
+        judge.begin_group();
+        self.last = self.last.max(self.wall);
+        let mut position = Position(self.records.len() as u64 + 1);
+        let (mut effects, mut records) = (Vec::new(), Vec::new());
+        for event in events {
+            let mut step = self.core.step(position, self.last, event);
+            effects.append(&mut step.effects);
+            if let Some(record) = step.into_record() {
+                records.push(record);
+                position.0 += 1;
+            }
+        }
+        if !records.is_empty() {
+            if dice.strikes(Fault::DiskFull) {
+                self.wall = self.wall.plus(Duration::from_secs(dice.below(20) as u64));
+            }
+            if dice.strikes(Fault::RecordLost) {
+                return Done { effects: Vec::new(), dead: true };
+            }
+            self.append(records, judge);
+            if dice.strikes(Fault::RecordKept) {
+                return Done { effects: Vec::new(), dead: true };
+            }
+        }
+        let dead = effects.len() > 1 && dice.strikes(Fault::EffectsCut);
+        if dead {
+            effects.truncate(dice.below(effects.len()));
+        }
+        effects.retain(|effect| match effect {
+            Effect::Alarm { at, alarm } => {
+                self.alarms.push((*at, *alarm));
+                false
+            }
+            _ => true,
+        });
+        Done { effects, dead }
+    }
+
+    fn append(&mut self, records: Vec<Record>, judge: &mut Judge) {
+        let first = self.records.len();
+        for record in records {
+            self.shadow.replay(&record);
+            judge.recorded(&record);
+            self.records.push(record);
+        }
+        let [state, shadow] = [&self.core, &self.shadow].map(Core::state);
+        for record in &self.records[first..] {
+            let trees = [shadow, state].map(|state| state.trees.get(&record.tree));
+            assert_eq!(trees[0], trees[1], "rebuilt state is live state");
+        }
+        assert_eq!(judge.in_flight(), state.in_flight, "accepted = settled + in flight");
+    }
+
+    fn next_due(&self) -> Option<(Time, Alarm)> {
+        let alarm = self.alarms.iter().copied().min();
+        [alarm, self.core.next_deadline()].into_iter().flatten().min()
+    }
+
+    /// The alarm that is due by now.
+    pub fn due(&mut self) -> Option<Event> {
+        let (at, alarm) = self.next_due()?;
+        if at > self.last.max(self.wall) {
+            return None;
+        }
+        self.alarms.retain(|set| *set != (at, alarm));
+        Some(Event::Alarm(alarm))
+    }
+
+    /// Lets time pass until something is due.
+    pub fn wait(&mut self) {
+        if let Some((at, _)) = self.next_due() {
+            self.wall = self.wall.max(at);
+        }
+    }
+}
+
+fn config() -> Digest {
+    Digest::of(b"config")
+}
