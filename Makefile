@@ -31,7 +31,8 @@ demo: setup ## agents at work on this source tree, live
 test: setup ## everything, in debug
 	$(CARGO) test --locked --workspace
 
-# What there is to make larger: SEEDS of the simulations, FUZZ seconds for each target, KILLS.
+# What there is to make larger: SEEDS of the simulations, FUZZ seconds for each target, KILLS
+# under load.
 torture: setup ## the same tests with larger numbers, such as SEEDS=10000
 	ORGANISM_TORTURE=1 SIMULATION_SEEDS=$(or $(SEEDS),10000) FUZZ_SECONDS=$(or $(FUZZ),60) \
 		$(CARGO) test --locked --workspace

@@ -80,9 +80,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn send_one(config: Config, parcel: Parcel, json: bool) -> anyhow::Result<ExitCode> {
     let door = Door::open(config).await?;
     let mut exit = Exit::Done;
+    let mut opened = None;
     let sent = door
         .send(parcel, |sent| {
             exit = worse(exit, exit_of(&sent));
+            if let Sent::Accepted { thread, .. } = &sent {
+                opened = Some(thread.clone());
+            }
             match json {
                 true => print_json(None, &sent),
                 false => print_plain(&sent),
@@ -92,6 +96,9 @@ async fn send_one(config: Config, parcel: Parcel, json: bool) -> anyhow::Result<
     let closed = door.close().await;
     sent?;
     closed?;
+    if let (Exit::WorkflowFailed, Some(thread), false) = (exit, opened, json) {
+        eprintln!("failed; `organism thread {thread}` shows how");
+    }
     Ok(exit.into())
 }
 

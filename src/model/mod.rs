@@ -92,10 +92,10 @@ pub struct End {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
-        "no turn is recorded for agent `{agent}`, thread `{labels}`, turn {turn} in {recording}; \
+        "no turn is recorded for agent `{agent}`, {thread}, turn {turn} in {recording}; \
          record the run again or add the turn"
     )]
-    NotRecorded { agent: String, labels: String, turn: u32, recording: String },
+    NotRecorded { agent: String, thread: String, turn: u32, recording: String },
     #[error("the stream of {route} ended after {bytes} bytes without its terminator")]
     Cut { route: String, bytes: usize },
     #[error("the answer of {route} is longer than {max} bytes")]

@@ -356,8 +356,12 @@ unsafe fn line_of(node: *const c::xmlNode) -> Option<u32> {
 
 /// SAFETY: `node` is null or alive.
 unsafe fn document_of(node: *const c::xmlNode) -> Option<usize> {
-    // SAFETY: a live node's document is alive, its address a C string or null.
-    unsafe { index_in(node.as_ref()?.doc.as_ref()?.URL.cast()) }
+    if node.is_null() {
+        return None;
+    }
+    // SAFETY: a live node's document is alive, its address a C string or null. The node itself
+    // may be an attribute, which is shorter than what its type says: no reference is made of it.
+    unsafe { index_in((*node).doc.as_ref()?.URL.cast()) }
 }
 
 /// SAFETY: `address` is null or a C string.
@@ -373,17 +377,20 @@ unsafe fn index_in(address: *const c_char) -> Option<usize> {
 unsafe fn steps_to(node: *const c::xmlNode) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut next = node;
-    // SAFETY: parents and siblings of a live node are alive or null.
-    while let Some(node) = unsafe { next.as_ref() } {
-        match node.type_ {
-            c::xmlElementType_XML_ELEMENT_NODE => steps.push(unsafe { element_step(node) }),
-            c::xmlElementType_XML_ATTRIBUTE_NODE => {
-                let name = unsafe { name_of(node) };
-                steps.push(Step { name, attribute: true, position: 0, same: 0 });
+    while !next.is_null() {
+        // SAFETY: parents and siblings of a live node are alive or null. All nodes begin alike,
+        // but attributes are shorter: only of an element is a reference made.
+        unsafe {
+            match (*next).type_ {
+                c::xmlElementType_XML_ELEMENT_NODE => steps.push(element_step(&*next)),
+                c::xmlElementType_XML_ATTRIBUTE_NODE => {
+                    let name = name_of(next);
+                    steps.push(Step { name, attribute: true, position: 0, same: 0 });
+                }
+                _ => {}
             }
-            _ => {}
+            next = (*next).parent;
         }
-        next = node.parent;
         if steps.len() > limits::XML_DEPTH_MAX {
             break;
         }
@@ -419,9 +426,9 @@ unsafe fn element_step(node: &c::xmlNode) -> Step {
 }
 
 /// SAFETY: `node` is alive.
-unsafe fn name_of(node: &c::xmlNode) -> String {
-    // SAFETY: a node's name is a C string.
-    let name = unsafe { bytes_of(node.name.cast()) }.unwrap_or_default();
+unsafe fn name_of(node: *const c::xmlNode) -> String {
+    // SAFETY: a node's name is a C string, and stands where it does in every kind of node.
+    let name = unsafe { bytes_of((*node).name.cast()) }.unwrap_or_default();
     String::from_utf8_lossy(name).into_owned()
 }
 

@@ -165,7 +165,11 @@ impl Tree {
     }
 
     fn dispose(&mut self, message: MessageId, how: Disposition) {
-        let Some(Some(call)) = self.in_flight.remove(&message) else { return };
+        let waited_in = self.in_flight.remove(&message);
+        if self.in_flight.is_empty() {
+            self.in_flight.shrink_to_fit();
+        }
+        let Some(Some(call)) = waited_in else { return };
         let Some(call) = self.calls.get_mut(&call) else { return };
         let Some(at) = call.pending.iter().position(|p| p.message.id == message) else { return };
         let pending = call.pending.remove(at);
@@ -195,6 +199,10 @@ impl Tree {
 
     fn close_call(&mut self, id: CallId, how: Closing) {
         let Some(call) = self.calls.remove(&id) else { return };
+        if self.calls.is_empty() {
+            // There are many trees, and most are at rest.
+            self.calls.shrink_to_fit();
+        }
         for pending in &call.pending {
             self.in_flight.insert(pending.message.id, None);
         }

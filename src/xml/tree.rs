@@ -5,7 +5,7 @@
 
 use quick_xml::events::{BytesStart, Event};
 
-/// An element with what it holds, in order.
+/// An element with what it holds, in order. Namespace declarations are no attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Element {
     pub name: String,
@@ -57,7 +57,9 @@ impl Element {
     }
 
     fn opened(tag: &BytesStart<'_>) -> Self {
-        let attributes = tag.attributes().flatten().map(|attribute| {
+        let attributes = tag.attributes().flatten();
+        let said = attributes.filter(|found| found.key.as_namespace_binding().is_none());
+        let attributes = said.map(|attribute| {
             let value = quick_xml::escape::unescape(&attribute.value);
             let name = attribute.key.local_name().into_inner().to_owned();
             (name, value.unwrap_or_default().into_owned())
@@ -123,10 +125,10 @@ mod tests {
 
     #[test]
     fn text_is_decoded_once_and_what_follows_the_root_is_not_read() {
-        let read = Element::read("<?xml version='1.0'?><!-- x --><p:a n='&lt;1'>x &amp;amp; <b><![CDATA[<c>]]>&#33;</b></p:a> tail <")
+        let read = Element::read("<?xml version='1.0'?><!-- x --><p:a xmlns:p='urn:n' n='&lt;1'>x &amp;amp; <b><![CDATA[<c>]]>&#33;</b></p:a> tail <")
             .expect("it is one element");
         assert_eq!(read.name, "a");
-        assert_eq!(read.attribute("n"), Some("<1"));
+        assert_eq!(read.attributes, [("n".to_owned(), "<1".to_owned())]);
         assert_eq!(read.text(), "x &amp; <c>!");
         assert_eq!(read.child("b").map(Element::text).as_deref(), Some("<c>!"));
     }

@@ -88,9 +88,13 @@ impl Dispatch {
 
     pub fn cancel(&self, call: CallId, attempt: Attempt) {
         if self.state().cancel(call, attempt) {
-            let detail = "its caller was gone before it was handed over".to_owned();
-            self.ended(call, attempt, Err(Failure::Refused { detail }));
+            self.never_handed_over(call, attempt);
         }
+    }
+
+    fn never_handed_over(&self, call: CallId, attempt: Attempt) {
+        let detail = "its caller was gone before it was handed over".to_owned();
+        self.ended(call, attempt, Err(Failure::Refused { detail }));
     }
 
     /// Takes nothing more; instances end when they are done.
@@ -221,6 +225,7 @@ impl Desk {
     pub fn leave(&mut self) -> bool {
         let mut ending = false;
         let mut unserved = VecDeque::new();
+        let mut cancelled = Vec::new();
         {
             let mut state = self.dispatch.state();
             state.idle.retain(|seat| *seat != self.seat);
@@ -231,8 +236,12 @@ impl Desk {
                 match self.orders.try_recv() {
                     Ok(Order::Deliver(delivery)) => state.hand_back(delivery, &mut unserved),
                     Ok(Order::Drain) => ending = true,
-                    // What it names is either nobody's now or was answered.
-                    Ok(Order::Cancel(..)) => {}
+                    // Of what was handed back just before it; anything else was answered.
+                    Ok(Order::Cancel(call, attempt)) => {
+                        if state.cancel(call, attempt) {
+                            cancelled.push((call, attempt));
+                        }
+                    }
                     Err(mpsc::error::TryRecvError::Empty) => break,
                     Err(mpsc::error::TryRecvError::Disconnected) => {
                         ending = true;
@@ -242,6 +251,9 @@ impl Desk {
             }
         }
         self.dispatch.fail(unserved, "the listener is shutting down");
+        for (call, attempt) in cancelled {
+            self.dispatch.never_handed_over(call, attempt);
+        }
         ending
     }
 
@@ -365,6 +377,18 @@ mod tests {
         let order = second.orders.try_recv().unwrap();
         let Order::Deliver(taken) = order else { panic!("expected a delivery, got {order:?}") };
         assert_eq!(taken.attempt.n, 1);
+    }
+
+    #[test]
+    fn what_was_cancelled_before_a_gone_instance_began_it_is_nobodys() {
+        let (ledger, dispatch, mut first, second) = two_desks();
+        assert!(first.ready().is_none());
+        let doomed = delivery(1);
+        dispatch.deliver(doomed.clone());
+        dispatch.cancel(doomed.call, doomed.attempt);
+        assert!(!first.leave());
+        assert!(second.ready().is_none(), "handed to another although its caller is gone");
+        assert_eq!(*ledger.0.lock().unwrap(), [1]);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! A payload as a person reads it: names and values, without the angle brackets.
 
-use quick_xml::Reader;
-use quick_xml::events::{BytesStart, Event};
+use crate::xml::tree::{self, Element};
+
+/// Levels of elements beyond which a payload is shown as it is written.
+const DEPTH_MAX: usize = 32;
 
 /// An element, as far as it is shown.
 #[derive(Default)]
@@ -37,14 +39,14 @@ fn entry(name: &str, value: &str, depth: usize, lines: &mut Vec<String>) {
 }
 
 impl Node {
-    fn of(start: &BytesStart<'_>) -> Option<Self> {
-        let mut node = Self { name: start.local_name().as_ref().to_owned(), ..Self::default() };
-        for attribute in start.attributes() {
-            let attribute = attribute.ok()?;
-            let declares = attribute.key.as_namespace_binding().is_some();
-            if !declares {
-                let value = quick_xml::escape::unescape(&attribute.value).ok()?.into_owned();
-                node.attributes.push((attribute.key.local_name().as_ref().to_owned(), value));
+    fn of(element: Element, depth: usize) -> Option<Self> {
+        let Element { name, attributes, content } = element;
+        let mut node = Self { name, attributes, ..Self::default() };
+        for part in content {
+            match part {
+                tree::Node::Text(text) => node.text.push_str(&text),
+                tree::Node::Element(_) if depth >= DEPTH_MAX => return None,
+                tree::Node::Element(child) => node.children.push(Self::of(child, depth + 1)?),
             }
         }
         Some(node)
@@ -101,34 +103,9 @@ impl Node {
     }
 }
 
-/// None where it is not one well-formed element, or deeper than anyone would read.
+/// None where it is not a well-formed element, or deeper than anyone would read.
 pub(super) fn parse(payload: &str) -> Option<Node> {
-    const DEPTH_MAX: usize = 32;
-    let mut reader = Reader::from_str(payload);
-    let mut open = vec![Node::default()];
-    loop {
-        match reader.read_event().ok()? {
-            Event::Start(start) if open.len() <= DEPTH_MAX => open.push(Node::of(&start)?),
-            Event::Empty(start) => open.last_mut()?.children.push(Node::of(&start)?),
-            Event::End(_) => {
-                let done = open.pop()?;
-                open.last_mut()?.children.push(done);
-            }
-            Event::Text(text) => open.last_mut()?.text.push_str(&text),
-            Event::CData(text) => open.last_mut()?.text.push_str(&text),
-            Event::GeneralRef(entity) => {
-                let entity = format!("&{};", &*entity);
-                let text = quick_xml::escape::unescape(&entity).ok()?.into_owned();
-                open.last_mut()?.text.push_str(&text);
-            }
-            Event::Comment(_) => {}
-            Event::Eof => break,
-            _ => return None,
-        }
-    }
-    let mut document = open.pop().filter(|_| open.is_empty())?;
-    let root = document.children.pop()?;
-    document.children.is_empty().then_some(root)
+    Node::of(Element::read(payload)?, 1)
 }
 
 #[cfg(test)]

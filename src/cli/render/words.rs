@@ -48,6 +48,7 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         }
         "thread-result" => root.leave_out(&["thread_id", "status"]),
         "huh" => return reasons(root),
+        "todo-until" => return checklist(root),
         "system-error" => root.leave_out(&["code"]),
         _ => {}
     }
@@ -76,6 +77,18 @@ fn reasons(mut root: Node) -> Vec<String> {
     root.take_children("attempt");
     root.leave_out(&["code"]);
     lines.extend(root.lines().unwrap_or_default());
+    lines
+}
+
+/// What a plan waits for, then its steps, ticked where they are done.
+fn checklist(mut root: Node) -> Vec<String> {
+    let steps = root.take_children("step");
+    let tick = |step: &Node| match step.attribute("done") {
+        Some("true" | "1") => "[x]",
+        _ => "[ ]",
+    };
+    let mut lines: Vec<_> = root.attribute("condition").map(str::to_owned).into_iter().collect();
+    lines.extend(steps.iter().map(|step| format!("{} {}", tick(step), step.text().trim())));
     lines
 }
 
@@ -135,6 +148,14 @@ mod tests {
             assert_eq!(gist(word, payload).unwrap(), head, "{word}");
             assert_eq!(lines(word, payload).join("|"), body, "{word}");
         }
+    }
+
+    // O8
+    #[test]
+    fn a_plan_is_a_checklist() {
+        let plan =
+            "<t condition=\"all is told\"><step done=\"true\">look</step><step>say</step></t>";
+        assert_eq!(lines("todo-until", plan), ["all is told", "[x] look", "[ ] say"]);
     }
 
     #[test]

@@ -166,7 +166,10 @@ impl Playback {
         let key = (origin.agent.clone(), origin.labels().to_owned(), origin.turn);
         self.shelf.turns.get(&key).ok_or_else(|| Error::NotRecorded {
             agent: origin.agent.to_string(),
-            labels: origin.labels().to_owned(),
+            thread: match origin.labels() {
+                "" => "the root thread".to_owned(),
+                labels => format!("thread `{labels}`"),
+            },
             turn: origin.turn,
             recording: self.shelf.path.clone(),
         })

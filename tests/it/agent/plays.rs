@@ -107,6 +107,8 @@ fn a_turn_that_was_not_recorded_is_named() {
         "no turn is recorded for agent `researcher`, thread `other`, turn 1 in test.toml; record \
          the run again or add the turn"
     );
+    let (_, end, _) = play(&request("sess-abcd1234", 99, &[]));
+    assert!(end.unwrap_err().to_string().contains("`researcher`, the root thread, turn 99"));
 }
 
 #[test]

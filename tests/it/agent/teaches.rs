@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use expect_test::expect;
-use organism::agent::Agent;
 use organism::agent::protocol::Lexicon;
 use organism::agent::protocol::teach::{CORE_EXAMPLES, core_example};
+use organism::agent::{Agent, AgentOptions, FinalFormat};
 use organism::system;
 
 use super::desk::{asked, delivery, options, payloads, says, schemas, turn};
@@ -20,6 +20,15 @@ fn prompt() -> String {
     ];
     let agent = Agent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
     agent.rendered(&delivery(&story, call)).unwrap().system
+}
+
+#[test]
+fn a_final_in_markdown_is_asked_for_as_such() {
+    let (story, call) = asked();
+    let options = AgentOptions { final_format: FinalFormat::Markdown, ..options() };
+    let agent = Agent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+    let prompt = agent.rendered(&delivery(&story, call)).unwrap().system;
+    assert!(prompt.contains("the asker needs to know, in markdown:\n<answer>"), "{prompt}");
 }
 
 // T1 T9

@@ -48,6 +48,8 @@ struct InHand {
     delivery: Delivery,
     /// Which start of the pump handed it over.
     run: usize,
+    /// Its caller is gone, and it goes on all the same. However it ends, its host says so.
+    withdrawn: bool,
 }
 
 /// A submission as its client keeps it until it knows what became of it.
@@ -184,25 +186,26 @@ impl Simulation {
             let held = self.silent.remove(at);
             return self.died(&held.delivery);
         }
-        if let Some(at) = self.in_hand.iter().position(is_meant)
-            && !self.dice.strikes(Fault::CancelLost)
-        {
-            let held = self.in_hand.remove(at);
-            self.died(&held.delivery);
+        let Some(at) = self.in_hand.iter().position(is_meant) else { return };
+        if self.dice.strikes(Fault::CancelLost) {
+            self.in_hand[at].withdrawn = true;
+            return;
         }
+        let held = self.in_hand.remove(at);
+        self.died(&held.delivery);
     }
 
     fn hand_over(&mut self, delivery: Delivery) {
         self.judge.handed_over(&delivery);
         let run = self.starts;
         if self.dice.strikes(Fault::DeliveryLost) {
-            return self.silent.push(InHand { delivery, run });
+            return self.silent.push(InHand { delivery, run, withdrawn: false });
         }
         if self.dice.strikes(Fault::Unreachable) {
             let failure = Failure::Unreachable { detail: "nobody there".to_owned() };
             return self.inbox.push(failed(&delivery, failure));
         }
-        self.in_hand.push(InHand { delivery, run });
+        self.in_hand.push(InHand { delivery, run, withdrawn: false });
     }
 
     fn submit_new(&mut self) {
@@ -284,7 +287,7 @@ impl Simulation {
             return self.machine.wait();
         }
         let at = self.dice.below(self.in_hand.len());
-        let InHand { delivery, run } = self.in_hand.remove(at);
+        let InHand { delivery, run, withdrawn } = self.in_hand.remove(at);
         if run == self.starts && self.dice.strikes(Fault::AnswerForged) {
             self.forge(&delivery);
         }
@@ -292,8 +295,8 @@ impl Simulation {
         if self.dice.strikes(Fault::DiedAfter) {
             return self.died(&delivery);
         }
-        if self.dice.strikes(Fault::AnswerLost) {
-            return self.silent.push(InHand { delivery, run });
+        if !withdrawn && self.dice.strikes(Fault::AnswerLost) {
+            return self.silent.push(InHand { delivery, run, withdrawn: false });
         }
         if self.dice.strikes(Fault::AnswerGarbled) {
             let failure = Failure::Garbage { detail: "?".to_owned() };
