@@ -174,7 +174,7 @@ fn a_tail_cut_at_any_byte_of_the_last_three_commits_is_never_taken_for_the_end()
     // One by one at the edges of what is written in one go.
     let near = |at: &u64| (at - LOG_HEADER) % (8_192 + PAGE_HEADER) < 30;
     let lengths: Vec<u64> =
-        (begin..end).rev().filter(|at| near(at) || (end - at) % step == 0).collect();
+        (begin..end).rev().filter(|at| near(at) || (end - at).is_multiple_of(step)).collect();
     remains.put(&remains.database, &remains.log);
     let log = remains.data().join(LOG);
     let file = std::fs::OpenOptions::new().write(true).open(&log).unwrap();

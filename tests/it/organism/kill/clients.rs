@@ -125,7 +125,7 @@ impl Desk {
         };
         let parcel = Parcel {
             client: ListenerName::parse("desk").unwrap(),
-            thread: last.filter(|_| count % GOES_ON_EVERY == 0),
+            thread: last.filter(|_| count.is_multiple_of(GOES_ON_EVERY)),
             suggested: None,
             key: Some(key.to_owned()),
             payload: payload.into_bytes(),
