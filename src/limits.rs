@@ -7,6 +7,8 @@ use std::time::Duration;
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 pub const ENVELOPE_BYTES_MAX: usize = 4 << 10;
 pub const PAYLOAD_BYTES_MAX: usize = MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX;
+/// A word the core writes: the record of a model's turn holds all its text, escaped.
+pub const CORE_WORD_BYTES_MAX: usize = 8 << 20;
 pub const XML_DEPTH_MAX: usize = 128;
 pub const XML_ATTRIBUTES_MAX: usize = 256;
 /// Namespace declarations on one element, and in scope at one place.
@@ -168,4 +170,5 @@ const _: () = assert!(SUBMISSION_BYTES_MAX / 3 * 4 + (1 << 20) <= FRAME_BYTES_MA
 const _: () = assert!(REFUSAL_HEAD_BYTES < PAYLOAD_BYTES_MAX);
 const _: () = assert!(XML_ATTRIBUTE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(LEAF_BYTES_MAX <= TURN_BYTES_MAX);
+const _: () = assert!(TURN_BYTES_MAX * 6 <= CORE_WORD_BYTES_MAX);
 const _: () = assert!(THREAD_DEPTH_DEFAULT as usize <= THREAD_DEPTH_CEILING);

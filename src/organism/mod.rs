@@ -90,6 +90,7 @@ impl Organism {
         let mut core = Core::new(contracts.clone(), config.limits, config.digest);
         let journal = open_journal(&config, &mut core)?;
         let gate = Gate::new(contracts, config.schemas.clone());
+        let gate = gate.with_payload_bytes(config.payload_bytes);
         let mut pump = Pump::new(core, journal, gate);
         let hosts = hosts(&config, &pump.sink(), natives, &runtime)?;
         for (listener, host) in &hosts {
@@ -170,7 +171,8 @@ impl Organism {
 /// The gate of a config by itself, for whoever wants verdicts and nothing else.
 pub fn gate(config: Config) -> Result<Gate, Error> {
     let config = with_core_words(config)?;
-    Ok(Gate::new(Arc::new(config.contracts), config.schemas))
+    let gate = Gate::new(Arc::new(config.contracts), config.schemas);
+    Ok(gate.with_payload_bytes(config.payload_bytes))
 }
 
 /// Schemas of the words every organism knows.

@@ -20,7 +20,7 @@ use crate::mutant::mutant;
 use crate::schema::Schemas;
 use crate::system::{self, Primitive};
 use crate::xml::findings::Place;
-use crate::xml::scan::{Breach, Nested, scan};
+use crate::xml::scan::{Breach, Nested, scan, scan_within};
 use submission::Submission;
 
 /// What a sender is told of a name outside its vocabulary. The same for names that nobody has,
@@ -34,6 +34,7 @@ pub struct Gate {
     pub contracts: Arc<Contracts>,
     pub schemas: Schemas,
     examples: Examples,
+    payload_bytes: usize,
 }
 
 /// What a refused payload should have looked like, made up once for each name.
@@ -83,7 +84,14 @@ struct Element<'a> {
 
 impl Gate {
     pub fn new(contracts: Arc<Contracts>, schemas: Schemas) -> Self {
-        Self { contracts, schemas, examples: Examples::default() }
+        let (examples, payload_bytes) = (Examples::default(), limits::PAYLOAD_BYTES_MAX);
+        Self { contracts, schemas, examples, payload_bytes }
+    }
+
+    /// Takes payloads of at most so many bytes, where the config wants less than the usual.
+    pub fn with_payload_bytes(mut self, most: usize) -> Self {
+        self.payload_bytes = most.min(limits::PAYLOAD_BYTES_MAX);
+        self
     }
 
     /// Checks one payload of `sender`: `text` is the element and whatever stands around it.
@@ -91,7 +99,7 @@ impl Gate {
     /// # Errors
     /// The first rule it breaks, with its place in `text`, ready to be recorded.
     pub fn check(&self, sender: &ListenerName, text: &[u8]) -> Result<Checked, Refusal> {
-        let (element, submission) = read(text)?;
+        let (element, submission) = read(text, self.payload_bytes)?;
         not_reserved(&element, &submission)?;
         // The rule on the thread stands here; only the pump knows which threads there are.
         let meaning = self.meaning(sender, &element, &submission)?;
@@ -110,7 +118,7 @@ impl Gate {
     /// # Errors
     /// A refusal here is a bug of the core, not of a sender.
     pub fn check_core(&self, text: &[u8]) -> Result<(PayloadName, Payload), Refusal> {
-        let (element, submission) = read(text)?;
+        let (element, submission) = read(text, limits::CORE_WORD_BYTES_MAX)?;
         if &*element.name.namespace != system::NAMESPACE {
             let message = "the core writes words of its own namespace only";
             return Err(submission.refuse(Rule::ReservedName, message));
@@ -221,8 +229,8 @@ impl Gate {
 }
 
 /// The rules on the text alone: from its size to its one root.
-fn read(text: &[u8]) -> Result<(Element<'_>, Submission<'_>), Refusal> {
-    let scanned = scan(text).map_err(|violation| {
+fn read(text: &[u8], bytes_max: usize) -> Result<(Element<'_>, Submission<'_>), Refusal> {
+    let scanned = scan_within(text, bytes_max).map_err(|violation| {
         let refusal = Refusal::new(rule_of(violation.breach), violation.message, text);
         refusal.at(Place::at(text, violation.offset))
     })?;

@@ -64,8 +64,14 @@ impl PumpSink {
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
         let payloads = outcome.payloads.iter().map(|text| self.gate.check(listener, text));
-        let (listener, payloads) = (listener.clone(), payloads.collect());
-        Event::Outcome { listener, call, attempt, payloads, turn: outcome.turn }
+        let payloads: Vec<_> = payloads.collect();
+        if outcome.turn.is_none() {
+            // An agent is told in its thread; of any other listener its author learns here.
+            for refusal in payloads.iter().filter_map(|payload| payload.as_ref().err()) {
+                tracing::warn!("{listener} answered what the gate refuses: {refusal}");
+            }
+        }
+        Event::Outcome { listener: listener.clone(), call, attempt, payloads, turn: outcome.turn }
     }
 }
 

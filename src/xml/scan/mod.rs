@@ -80,7 +80,12 @@ pub struct Scanned {
 
 /// Reads one payload's text; says which element it is, or the first thing wrong with it.
 pub fn scan(text: &[u8]) -> Result<Scanned, Violation> {
-    size(text)?;
+    scan_within(text, limits::PAYLOAD_BYTES_MAX)
+}
+
+/// As [`scan`], where the payload may have other than the usual number of bytes.
+pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<Scanned, Violation> {
+    size(text, bytes_max)?;
     let text = utf8(text)?;
     let prolog = prolog::read(text);
     if let Some(violation) = prolog.encoding {
@@ -95,15 +100,14 @@ pub fn scan(text: &[u8]) -> Result<Scanned, Violation> {
 }
 
 /// A BOM and white space around the payload do not count against it, within reason.
-fn size(text: &[u8]) -> Result<(), Violation> {
+fn size(text: &[u8], max: usize) -> Result<(), Violation> {
     let (length, unit) = match text.len() {
-        long if long > limits::MESSAGE_BYTES_MAX => (long, "text"),
+        long if long > max.saturating_add(limits::ENVELOPE_BYTES_MAX) => (long, "text"),
         _ => (prolog::without_bom(text).trim_ascii().len(), "payload"),
     };
-    if length <= limits::PAYLOAD_BYTES_MAX {
+    if length <= max {
         return Ok(());
     }
-    let max = limits::PAYLOAD_BYTES_MAX;
     let message = format!("a {unit} of {length} bytes, where {max} is the most");
     Err(Violation::new(Breach::Size, 0, message))
 }

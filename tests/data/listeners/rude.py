@@ -15,6 +15,7 @@ def read():
                 os.read(os.pipe()[0], 1)
             sys.exit(0)
         frame += byte
+    return frame
 
 
 def write(data):
@@ -26,7 +27,8 @@ ANSWER = b'<done xmlns="urn:test">once</done>'
 if how == "speaks-first":
     write(ANSWER + b"\0")
 while True:
-    read()
+    if read().startswith(b"<cancel"):
+        continue
     if how == "twice":
         write(ANSWER + b"\0" + ANSWER.replace(b"once", b"twice") + b"\0")
     elif how in ("stays", "speaks-first"):

@@ -341,6 +341,17 @@ fn schema_location_hints_are_ignored() {
 }
 
 #[test]
+fn a_config_may_want_smaller_payloads() {
+    let gate = gate();
+    let text = ADD.as_bytes();
+    let roomy = gate.clone().with_payload_bytes(text.len());
+    assert!(roomy.check(&name("client"), text).is_ok(), "it just fits");
+    let tight = gate.with_payload_bytes(text.len() - 1);
+    let refused = tight.check(&name("client"), text).unwrap_err();
+    assert_eq!(refused.rule, Rule::TooLarge);
+}
+
+#[test]
 fn what_was_checked_is_what_is_kept_byte_for_byte() {
     let text = format!("\u{FEFF}<?xml version='1.0'?>\n<!-- x -->{ADD}<!-- y -->\n");
     let checked = check("client", &text).unwrap();
