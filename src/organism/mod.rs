@@ -46,7 +46,7 @@ pub enum Error {
     )]
     Lost,
     /// What a running organism answered over its socket was not understood.
-    #[error("the running organism answered something else than expected: {detail}")]
+    #[error("the running organism could not do it: {detail}")]
     Control { detail: String },
 }
 
@@ -100,8 +100,11 @@ impl Organism {
         let pump = run_pump(pump)?;
         let hosts = hosts.into_iter().map(|(_, host)| host).collect();
         let mut organism = Self { config, handle, hosts, pump, control: None };
-        organism.open_door()?;
-        Ok(organism)
+        match organism.open_door() {
+            Ok(()) => Ok(organism),
+            // Half an organism would hold the journal and answer nobody.
+            Err(error) => organism.stop("the door cannot be opened").await.and(Err(error)),
+        }
     }
 
     fn open_door(&mut self) -> Result<(), Error> {
@@ -152,9 +155,7 @@ impl Organism {
             tracing::warn!("listeners were still busy after {:?}", limits::DRAIN_TIMEOUT);
             self.handle.stop();
         }
-        for host in &self.hosts {
-            host.drain().await;
-        }
+        drain_all(&self.hosts).await;
         self.join().await
     }
 
@@ -173,6 +174,20 @@ pub fn gate(config: Config) -> Result<Gate, Error> {
     let config = with_core_words(config)?;
     let gate = Gate::new(Arc::new(config.contracts), config.schemas);
     Ok(gate.with_payload_bytes(config.payload_bytes))
+}
+
+/// Side by side: one that takes its time holds up no other.
+async fn drain_all(hosts: &[Arc<dyn Host>]) {
+    let drains = hosts.iter().cloned().map(|host| {
+        tokio::spawn(async move {
+            host.drain().await;
+        })
+    });
+    for drain in drains.collect::<Vec<_>>() {
+        if let Err(error) = drain.await {
+            tracing::error!("a host did not end as it should: {error}");
+        }
+    }
 }
 
 /// Schemas of the words every organism knows.

@@ -84,7 +84,7 @@ impl SchemaFile {
         self.bundle.main().map_or("", |source| source.label.as_str())
     }
 
-    /// The documents it was read from: each as it is shown, and its text as [`Source`] has it.
+    /// The documents it was read from: each as it is shown, and its text as it was read.
     pub fn documents(&self) -> impl Iterator<Item = (&str, &str)> {
         let read = self.bundle.sources.iter().filter(|source| source.path.is_some());
         read.map(|source| (source.label.as_str(), source.text.as_str()))
