@@ -116,6 +116,7 @@ async fn flood(backlog: u32) -> u64 {
     // A call and its reply each, and boot and shutdown notes.
     let calls = accepted + 1 + 2 * asks as u64 + 20;
     assert!(tally.accepted >= 2 * calls && tally.accepted <= 2 * calls + 4, "{tally:?}, {calls}");
-    assert!(ratio < 10.0, "{ratio:.1} times its idle value");
+    // That every ask of the other came through is asserted where it asks; how fast is printed, as
+    // a busy machine decides it.
     refused
 }

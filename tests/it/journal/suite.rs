@@ -132,7 +132,8 @@ macro_rules! journal_suite {
                 let first = place.open().unwrap();
                 let begun = std::time::Instant::now();
                 let refused = place.open().unwrap_err();
-                assert!(begun.elapsed() < std::time::Duration::from_secs(1));
+                // Without waiting for the holder to end; a busy machine gets some room.
+                assert!(begun.elapsed() < 10 * organism::limits::LOCK_PATIENCE);
                 let holder = format!("process {} on ", std::process::id());
                 assert!(refused.to_string().contains(&holder), "{refused}");
                 drop(first);
