@@ -25,6 +25,7 @@ mod variables;
 mod vocabulary;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -128,15 +129,25 @@ pub struct Directories {
     pub state: PathBuf,
 }
 
+/// The file's sections, overridden where the environment says so, each judged by itself.
+fn read(
+    path: &Path,
+    around: &Surroundings,
+    problems: &mut Problems,
+) -> Result<(sections::Sections, Arc<Source>), Problems> {
+    let text = file::read(path, around)?;
+    let shown = path.display().to_string();
+    let (mut root, source) = tree::parse(&shown, &text, around, problems)?;
+    overrides::apply(&mut root, around, problems);
+    let sections = sections::read(&root, &source, problems);
+    Ok((sections, source))
+}
+
 /// Where the journal of the config at `path` lies, whatever else may be wrong with it: a record
 /// can be read when its organism cannot be started. `Err` where the file does not say.
 pub fn directories(path: &Path, around: &Surroundings) -> Result<Directories, Problems> {
-    let text = file::read(path, around)?;
     let mut problems = Problems::default();
-    let shown = path.display().to_string();
-    let (mut root, source) = tree::parse(&shown, &text, around, &mut problems)?;
-    overrides::apply(&mut root, around, &mut problems);
-    let sections = sections::read(&root, &source, &mut problems);
+    let (sections, source) = read(path, around, &mut problems)?;
     match (&sections.name, sections.places_unread) {
         (Some(name), false) => {
             Ok(sections.directories(name, &file::directory(path, around), around))
@@ -147,12 +158,8 @@ pub fn directories(path: &Path, around: &Surroundings) -> Result<Directories, Pr
 
 /// Reads and judges the config at `path`. Starts nothing; `Err` holds everything wrong with it.
 pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
-    let text = file::read(path, around)?;
     let mut problems = Problems::default();
-    let shown = path.display().to_string();
-    let (mut root, source) = tree::parse(&shown, &text, around, &mut problems)?;
-    overrides::apply(&mut root, around, &mut problems);
-    let sections = sections::read(&root, &source, &mut problems);
+    let (sections, source) = read(path, around, &mut problems)?;
     let directory = file::directory(path, around);
     names::check(&sections, &source, &mut problems);
     let mut payloads = payloads::Payloads::new(&directory);

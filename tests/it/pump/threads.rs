@@ -239,6 +239,25 @@ fn a_result_too_large_for_a_thread_result_is_left_in_its_thread_and_said_so() {
     assert_eq!(world.transcript(&child).matches("reply writer>thinker report").count(), 2);
 }
 
+/// One level more around it would be one too many: what the core writes passes the gate as well.
+#[test]
+fn a_result_too_deep_for_a_thread_result_is_left_in_its_thread_and_said_so() {
+    let mut all = contracts();
+    all[3].replies = vec![organism::ids::PayloadName::new("urn:test:loose", "deep")];
+    let mut world = World::new(all);
+    world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[spawn("sub", &word("ask", "w")), core("wait", "", "")]);
+    let levels = organism::limits::XML_DEPTH_MAX - 1;
+    let inner = format!("{}{}", "<x>".repeat(levels), "</x>".repeat(levels));
+    let deepest = format!("<l:deep xmlns:l=\"urn:test:loose\">{inner}</l:deep>");
+    let child = world.play("writer", &[deepest]).thread;
+    let woken = world.delivery("thinker");
+    let result = woken.messages.last().unwrap().payload.as_str();
+    assert!(result.contains("status=\"completed\"><system-error"), "{result}");
+    assert!(result.contains("code=\"too-large\""), "{result}");
+    assert_eq!(world.transcript(&child).matches("reply writer>thinker").count(), 1);
+}
+
 /// A default namespace around it would change what unqualified names in a payload mean.
 #[test]
 fn a_payload_with_unqualified_locals_stays_valid_inside_a_thread_result() {
