@@ -147,7 +147,7 @@ fn read(
 /// can be read when its organism cannot be started. `Err` where the file does not say.
 pub fn directories(path: &Path, around: &Surroundings) -> Result<Directories, Problems> {
     let mut problems = Problems::default();
-    let (sections, source) = read(path, around, &mut problems)?;
+    let (sections, _) = read(path, around, &mut problems)?;
     match (&sections.name, sections.places_unread) {
         (Some(name), false) => {
             Ok(sections.directories(name, &file::directory(path, around), around))

@@ -143,3 +143,24 @@ fn a_directory_that_cannot_be_written_is_named() {
     let expected = format!("organism: {place}: Not a directory (os error 20)\n");
     assert_eq!(refused.err, expected);
 }
+
+/// Half an organism would hold the journal for as long as the program around it lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_door_that_cannot_be_opened_lets_go_of_the_journal() {
+    let house = House::new();
+    let config = || {
+        let surroundings = organism::config::Surroundings::of_process();
+        let mut config =
+            organism::config::load(&house.path("organism.toml"), &surroundings).unwrap();
+        (config.data, config.state) = (house.path("data"), house.path("state"));
+        config
+    };
+    let door = organism::organism::control::path(&house.path("data"));
+    std::fs::create_dir_all(door.join("in the way")).unwrap();
+    let refused = organism::organism::Organism::start(config()).await.err();
+    let refused = refused.expect("a directory stands where the socket belongs").to_string();
+    assert!(refused.contains("control"), "{refused}");
+    std::fs::remove_dir_all(door).unwrap();
+    let second = organism::organism::Organism::start(config()).await;
+    second.unwrap_or_else(|error| panic!("{error}")).stop("the test is over").await.unwrap();
+}
