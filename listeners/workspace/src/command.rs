@@ -71,7 +71,7 @@ impl Commands {
             stderr: Stream::new(child.stderr.take())?,
             child,
         };
-        let outcome = run.to_its_end(begun + self.time, cancelled)?;
+        let outcome = run.until_over(begun + self.time, cancelled)?;
         let (stdout, stderr) = (run.stdout.said, run.stderr.said);
         Ok(Done { outcome, stdout, stderr, duration: begun.elapsed() })
     }
@@ -85,7 +85,7 @@ struct Running {
 }
 
 impl Running {
-    fn to_its_end(
+    fn until_over(
         &mut self,
         deadline: Instant,
         cancelled: &dyn Fn() -> bool,

@@ -1,5 +1,6 @@
 //! One workspace: a payload in, what it is answered out.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -297,29 +298,29 @@ impl Workspace {
 
 /// All sets as one: what was there before the first, against what was there after the last.
 fn together(sets: &Sets<'_>, all: &[Manifest]) -> Result<Vec<Change>, Failure> {
-    let mut spans: Vec<(String, (usize, usize), (usize, usize))> = Vec::new();
-    for (number, set) in all.iter().enumerate() {
+    let mut spans: BTreeMap<&str, Span<'_>> = BTreeMap::new();
+    for set in all {
         for (index, entry) in set.files.iter().enumerate() {
-            let here = (number, index);
-            match spans.iter_mut().find(|(path, ..)| *path == entry.path) {
-                Some((_, _, last)) => *last = here,
-                None => spans.push((entry.path.clone(), here, here)),
-            }
+            let here = (set, index);
+            let span = spans.entry(&entry.path).or_insert(Span { first: here, last: here });
+            span.last = here;
         }
     }
-    spans.sort();
-    let kept = |(number, index): (usize, usize), side| match all.get(number) {
-        Some(set) => sets.kept(set, index, side),
-        None => Ok(None),
-    };
     let mut changes = Vec::new();
-    for (path, first, last) in spans {
-        let (before, after) = (kept(first, Side::Before)?, kept(last, Side::After)?);
-        let place = Place::file(&path, Path::new("/"))?;
+    for (path, Span { first, last }) in spans {
+        let before = sets.kept(first.0, first.1, Side::Before)?;
+        let after = sets.kept(last.0, last.1, Side::After)?;
+        let place = Place::file(path, Path::new("/"))?;
         changes.push(Change { place, before, after, owner: None });
     }
     changes.retain(Change::is_one);
     Ok(changes)
+}
+
+/// The first and the last set that changed a file, with its index in each.
+struct Span<'a> {
+    first: (&'a Manifest, usize),
+    last: (&'a Manifest, usize),
 }
 
 fn top(root: &Root) -> Result<Place, Failure> {

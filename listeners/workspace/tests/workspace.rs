@@ -1,9 +1,5 @@
 //! The workspace as a value, and its program over a pipe.
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test that panics has failed, which is what is wanted"
-)]
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed, which is what is wanted")]
 
 #[path = "workspace/commands.rs"]
 mod commands;
