@@ -53,6 +53,8 @@ pub const PATTERN_BYTES_MAX: usize = 16 << 10;
 pub const PATTERN_DEPTH_MAX: usize = 64;
 /// Bounded repetitions inside one another in one pattern, multiplied.
 pub const PATTERN_REPEATS_MAX: u64 = 10_000;
+/// Of text that one parser context reads before another takes its place: it keeps every name.
+pub const PARSER_BYTES: usize = 4 << 20;
 /// Grammars a thread keeps compiled.
 pub const GRAMMARS_MAX: usize = 1_024;
 /// Elements of a generated example, and how deep descriptions and examples follow types.
