@@ -153,6 +153,8 @@ pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 pub const TREES_REFRESH_RECORDS: u64 = 10_000;
 /// Bytes in SQLite's write-ahead log after which they are moved into the journal file.
 pub const WAL_BYTES: usize = 40 << 20;
+/// Of the buffers that commits are encoded in, between two of them.
+pub const ROWS_KEPT_BYTES: usize = 1 << 20;
 pub const JOURNAL_PAGE_BYTES: usize = 8 << 10;
 /// How long a commit waits for a person's own SQL to let go of the journal.
 pub const JOURNAL_BUSY_TIMEOUT: Duration = Duration::from_secs(2);

@@ -7,6 +7,7 @@ mod apply;
 mod fact;
 mod record;
 mod state;
+pub mod text;
 
 pub use fact::{Closing, Fact, Opener, Opening, TimerEnd};
 pub use record::{Input, Record, Verdict};

@@ -12,6 +12,7 @@
 mod figures;
 mod floor;
 mod relay;
+mod start;
 
 use std::time::Duration;
 
@@ -48,6 +49,11 @@ fn main() {
     ];
     for (name, unit, floor, run) in relays.into_iter().filter(|(name, ..)| is_wanted(name)) {
         figures.add(name, figures::median(runs, || run(span)), unit, Some(floor));
+    }
+    for (name, records) in [("start_100k", 100_000), ("start_1m", 1_000_000)] {
+        if is_wanted(name) && !(quick && records > 100_000) {
+            figures.add(name, 1e3 * start::on_journal(records, runs), "ms", None);
+        }
     }
     figures.write();
 }

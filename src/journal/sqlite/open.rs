@@ -15,6 +15,7 @@ use crate::limits;
 use crate::mutant::mutant;
 
 use super::directory::{DATABASE, Lock, Watermark};
+use super::row::Rows;
 use super::{About, Journal, Reader, SCHEMA, scan, write};
 
 impl Journal {
@@ -54,6 +55,7 @@ impl Journal {
             checked_at: None,
             refreshed: Position(0),
             heads: proved.heads,
+            rows: Rows::default(),
             wal_bytes: 0,
             stopped: None,
             _lock: lock,

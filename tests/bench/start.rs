@@ -1,0 +1,159 @@
+//! How long a start takes: on a long journal until every record of it is proved and the state
+//! rebuilt, and of the real program until it is ready.
+
+use std::collections::{HashMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use organism::bus::Delivery;
+use organism::clock::Time;
+use organism::config::Config;
+use organism::ids::{ListenerName, MessageId};
+use organism::journal::sqlite::Journal;
+use organism::organism::{Organism, gate};
+use organism::pump::core::{Core, Effect, Event, Submission, Target};
+use organism::pump::gate::{Checked, Gate};
+use organism::thread::Record;
+use uuid::Uuid;
+
+use super::floor::{TASK, directory};
+use super::relay::{self, DONE, ROUNDS, START};
+
+/// Threads at work at once, as in the relay; when one is done, another begins.
+const THREADS: usize = 64;
+/// Records to a commit while a journal is made.
+const COMMIT: usize = 1_024;
+const MICROS_PER_HOP: i64 = 50;
+
+/// Seconds until an organism on a journal of `records` is ready: everything proved, the state
+/// rebuilt, the door open. The median of `runs`.
+pub fn on_journal(records: usize, runs: usize) -> f64 {
+    let place = directory("start");
+    fill(&place, records);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    super::figures::median(runs, || {
+        let config = config(&place);
+        runtime.block_on(async {
+            let began = Instant::now();
+            let organism = Organism::start_with(config, HashMap::new()).await.unwrap();
+            let took = began.elapsed();
+            organism.stop("the bench is done").await.unwrap();
+            took.as_secs_f64()
+        })
+    })
+}
+
+fn config(place: &Path) -> Config {
+    relay::config(place, &["true".to_owned()], THREADS)
+}
+
+/// A journal as a relay leaves it behind.
+fn fill(place: &Path, records: usize) {
+    let config = config(place);
+    let mut journal = Journal::open(&config.data, &config.state, &mut |_| Ok(())).unwrap();
+    let mut relay = Relay::new(config, &journal);
+    while relay.records < records {
+        let mut batch: Vec<Record> = std::mem::take(&mut relay.batch);
+        while batch.len() < COMMIT.min(records - relay.records) {
+            relay.hop();
+            batch.append(&mut relay.batch);
+        }
+        relay.records += batch.len();
+        journal.append(&mut batch).unwrap();
+    }
+    journal.close(relay.now).unwrap();
+}
+
+/// The relay without hosts: the pump's step alone, answered at once.
+struct Relay {
+    core: Core,
+    now: Time,
+    next: u64,
+    task: [Checked; 2],
+    start: Checked,
+    done: Checked,
+    waiting: VecDeque<Delivery>,
+    open: usize,
+    submitted: u128,
+    batch: Vec<Record>,
+    records: usize,
+}
+
+fn name(text: &str) -> ListenerName {
+    ListenerName::parse(text).unwrap()
+}
+
+impl Relay {
+    fn new(config: Config, journal: &Journal) -> Self {
+        let contracts = Arc::new(config.contracts.clone());
+        let core = Core::new(contracts, config.limits, config.digest);
+        let gate: Gate = gate(config).unwrap();
+        let checked = |from: &str, text: &str| gate.check(&name(from), text.as_bytes()).unwrap();
+        let mut relay = Self {
+            core,
+            now: Time::now(),
+            next: 1,
+            task: [checked("ping", TASK), checked("pong", TASK)],
+            start: checked("client", START),
+            done: checked("ping", DONE),
+            waiting: VecDeque::new(),
+            open: 0,
+            submitted: 0,
+            batch: Vec::new(),
+            records: 0,
+        };
+        let (journal, epoch) = (journal.id(), journal.epoch());
+        relay.step(Event::Boot { journal, epoch, detail: "the relay".to_owned() });
+        relay
+    }
+
+    fn hop(&mut self) {
+        if self.open < THREADS {
+            return self.submit();
+        }
+        let delivery = self.waiting.pop_front().unwrap();
+        let pings = delivery.listener.as_str() == "ping";
+        let payload = match pings && delivery.messages.len() > ROUNDS {
+            true => self.done.clone(),
+            false => self.task[usize::from(!pings)].clone(),
+        };
+        self.step(Event::Outcome {
+            listener: delivery.listener,
+            call: delivery.call,
+            attempt: delivery.attempt,
+            payloads: vec![Ok(payload)],
+            turn: None,
+        });
+    }
+
+    fn submit(&mut self) {
+        self.open += 1;
+        self.submitted += 1;
+        // Ids as they are made from the time, but the same in every run.
+        let id = MessageId(Uuid::from_u128(self.submitted << 64 | 7 << 76 | 2 << 62));
+        self.step(Event::Submit(Submission {
+            id,
+            client: name("client"),
+            target: Target::New { suggested: Some(format!("sess-relay{:06}", self.submitted)) },
+            key: None,
+            payload: Ok(self.start.clone()),
+        }));
+    }
+
+    fn step(&mut self, event: Event) {
+        self.now = Time(self.now.0 + MICROS_PER_HOP);
+        let mut step = self.core.step(organism::ids::Position(self.next), self.now, event);
+        for effect in std::mem::take(&mut step.effects) {
+            match effect {
+                Effect::Deliver(delivery) => self.waiting.push_back(delivery),
+                Effect::Result { .. } => self.open -= 1,
+                _ => {}
+            }
+        }
+        if let Some(record) = step.into_record() {
+            self.next += 1;
+            self.batch.push(record);
+        }
+    }
+}
