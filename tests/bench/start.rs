@@ -2,7 +2,10 @@
 //! rebuilt, and of the real program until it is ready.
 
 use std::collections::{HashMap, VecDeque};
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -44,6 +47,70 @@ pub fn on_journal(records: usize, runs: usize) -> f64 {
     })
 }
 
+/// Milliseconds of `organism check` on the config of the demo.
+pub fn check() -> f64 {
+    let mut check = organism(&directory("cold"), "check");
+    let began = Instant::now();
+    let done = check.stdout(Stdio::null()).status().unwrap();
+    let took = began.elapsed();
+    assert!(done.success());
+    1e3 * took.as_secs_f64()
+}
+
+/// Milliseconds of `organism run` on the same config, in an empty place, until it says it is
+/// ready.
+pub fn run() -> f64 {
+    let place = directory("cold");
+    let began = Instant::now();
+    let mut running = run_demo(&place);
+    let took = began.elapsed();
+    interrupt(&mut running);
+    1e3 * took.as_secs_f64()
+}
+
+/// A running demo, ready.
+pub fn run_demo(place: &Path) -> Child {
+    let mut running = organism(place, "run").stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(running.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("is ready") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended before it was ready");
+    }
+    // Whoever talks to nobody would be ended for it.
+    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    running
+}
+
+pub fn interrupt(running: &mut Child) {
+    let id = running.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    assert!(running.wait().unwrap().success());
+}
+
+/// The program, with the demo's config and everything it writes in `place`. Nothing is searched,
+/// so any program that waits will do for the code search.
+fn organism(place: &Path, verb: &str) -> Command {
+    let bin = place.join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    let search = bin.join("code-search");
+    std::fs::write(&search, "#!/bin/sh\nexec cat\n").unwrap();
+    std::fs::set_permissions(&search, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let mut paths = vec![bin];
+    paths.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+    command.args([
+        verb,
+        "--config",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/config/research-desk.toml"),
+    ]);
+    command.env("PATH", std::env::join_paths(paths).unwrap());
+    for (name, folder) in [("XDG_DATA_HOME", "data"), ("XDG_STATE_HOME", "state")] {
+        command.env(name, place.join(folder));
+    }
+    command
+}
+
 fn config(place: &Path) -> Config {
     relay::config(place, &["true".to_owned()], THREADS)
 }
@@ -80,7 +147,7 @@ struct Relay {
     records: usize,
 }
 
-fn name(text: &str) -> ListenerName {
+pub fn name(text: &str) -> ListenerName {
     ListenerName::parse(text).unwrap()
 }
 

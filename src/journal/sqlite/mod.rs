@@ -129,11 +129,20 @@ impl Journal {
     pub fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
         self.usable()?;
         let digest = Digest::of(bytes);
+        if self.has_blob(digest)? {
+            return Ok(digest);
+        }
         self.commit(None, |db| {
             let sql = "INSERT OR IGNORE INTO blob(digest, bytes) VALUES (?1, ?2)";
             db.prepare_cached(sql)?.execute((digest.to_string(), bytes)).map(drop)
         })?;
         Ok(digest)
+    }
+
+    fn has_blob(&self, digest: Digest) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM blob WHERE digest = ?1";
+        let found = self.db.prepare_cached(sql).and_then(|mut q| q.exists([digest.to_string()]));
+        found.map_err(Error::sqlite("looking for a blob"))
     }
 
     /// The most pages the file may have; None lifts it. Beyond it, the disk counts as full.

@@ -1,7 +1,5 @@
 //! A record as a row, and back: every value is checked against the text that was hashed.
 
-use std::collections::HashMap;
-
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
@@ -10,8 +8,8 @@ use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::{Error, Heads, Place, Sealed, chained};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::thread::Record;
 use crate::thread::text::{self, Names};
+use crate::thread::{Map, Record};
 
 pub const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body, payloads";
 pub const INSERT: &str = "INSERT INTO step(position, tree, previous, previous_hash, time, hash, \
@@ -24,7 +22,7 @@ pub struct Rows {
     payloads: Vec<u8>,
     ends: Vec<Ends>,
     /// The last record of each tree in here.
-    chains: HashMap<ThreadId, (Position, Digest), foldhash::fast::RandomState>,
+    chains: Map<ThreadId, (Position, Digest)>,
 }
 
 /// Where a row's part of the buffers ends, and its hash.

@@ -1,10 +1,11 @@
 //! Names met while reading: the few there are, made once and shared.
 
 use std::borrow::Borrow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::hash::Hash;
 
 use crate::ids::{IdError, ListenerName, PayloadName, ThreadId};
+use crate::thread::Map;
 
 /// One to a run of records. Shared between runs on different threads, the counts of who holds a
 /// name would be fought over.
@@ -12,7 +13,7 @@ use crate::ids::{IdError, ListenerName, PayloadName, ThreadId};
 pub struct Names {
     listeners: HashSet<ListenerName, foldhash::fast::RandomState>,
     threads: HashSet<ThreadId, foldhash::fast::RandomState>,
-    payloads: HashMap<Box<str>, PayloadName, foldhash::fast::RandomState>,
+    payloads: Map<Box<str>, PayloadName>,
 }
 
 impl Names {

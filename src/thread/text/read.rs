@@ -1,9 +1,12 @@
 //! Reading: names shared, texts in place, and what was left out put back in.
 
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
 use super::Names;
 use super::said::{
-    Accepted, By, Closed, Disposed, FactOrDigest, Heard, SaidFact, SaidInput, SaidOpening,
-    SaidVerdict, Text,
+    Accepted, By, Closed, Disposed, FactOrDigest, Heard, SaidInput, SaidOpening, SaidVerdict, other,
 };
 use super::write::about;
 use crate::clock::Time;
@@ -24,6 +27,8 @@ pub enum Unreadable {
     NoCall(&'static str),
     #[error("payload {number} is not what its digest says ({digest})")]
     Payload { number: usize, digest: Digest },
+    #[error("there is no input before its facts")]
+    NoInput,
     #[error("there are bytes beyond its payloads")]
     Beyond,
 }
@@ -37,19 +42,19 @@ pub fn read(
     time: Time,
     names: &mut Names,
 ) -> Result<(Input, Vec<Fact>), Unreadable> {
-    let text: Text<'_> = serde_json::from_str(text)?;
-    let about = match &text.input {
-        SaidInput::Submitted(_) => None,
-        SaidInput::Outcome(said) => Some((said.call, said.attempt)),
-        SaidInput::Other(input) => about(input),
-    };
-    let mut reader = Reader { tree, time, names, about, payloads, taken: 0 };
-    let facts = text.facts.into_iter().map(|fact| reader.fact(fact));
-    let facts = facts.collect::<Result<Vec<_>, _>>()?;
-    if !reader.payloads.is_empty() {
+    let reader = Reader { tree, time, names, about: None, payloads, taken: 0, wrong: None };
+    let mut whole = Whole { reader, input: None, facts: Vec::new() };
+    let mut json = serde_json::Deserializer::from_str(text);
+    let read = json.deserialize_map(&mut whole).and_then(|()| json.end());
+    if let Some(wrong) = whole.reader.wrong.take() {
+        return Err(wrong);
+    }
+    read?;
+    if !whole.reader.payloads.is_empty() {
         return Err(Unreadable::Beyond);
     }
-    Ok((reader.input(text.input, &facts)?, facts))
+    let input = whole.input.ok_or(Unreadable::NoInput)?;
+    Ok((whole.reader.input(input, &whole.facts)?, whole.facts))
 }
 
 struct Reader<'r> {
@@ -60,6 +65,8 @@ struct Reader<'r> {
     /// Those not yet taken.
     payloads: &'r str,
     taken: usize,
+    /// What is wrong, where it is not the JSON.
+    wrong: Option<Unreadable>,
 }
 
 impl Reader<'_> {
@@ -88,21 +95,16 @@ impl Reader<'_> {
         })
     }
 
-    fn fact(&mut self, fact: SaidFact<'_>) -> Result<Fact, Unreadable> {
-        Ok(match fact {
-            SaidFact::Heard(Heard { call, attempt }) => {
-                let own = call.zip(attempt).or(self.about);
-                let (call, attempt) = own.ok_or(Unreadable::NoCall("heard"))?;
-                Fact::Heard { call, attempt }
-            }
-            SaidFact::Disposed(Disposed { message, how }) => Fact::Disposed { message, how },
-            SaidFact::Closed(Closed { call, how }) => {
-                let own = call.or(self.about.map(|(call, _)| call));
-                Fact::CallClosed { call: own.ok_or(Unreadable::NoCall("call-closed"))?, how }
-            }
-            SaidFact::Accepted(said) => self.accepted(*said)?,
-            SaidFact::Other(fact) => *fact,
-        })
+    fn heard(&self, said: Heard) -> Result<Fact, Unreadable> {
+        let (call, attempt) =
+            said.call.zip(said.attempt).or(self.about).ok_or(Unreadable::NoCall("heard"))?;
+        Ok(Fact::Heard { call, attempt })
+    }
+
+    fn closed(&self, said: &Closed) -> Result<Fact, Unreadable> {
+        let call = said.call.or(self.about.map(|(call, _)| call));
+        let call = call.ok_or(Unreadable::NoCall("call-closed"))?;
+        Ok(Fact::CallClosed { call, how: said.how })
     }
 
     fn accepted(&mut self, said: Accepted<'_>) -> Result<Fact, Unreadable> {
@@ -178,5 +180,102 @@ impl FactOrDigest {
             Self::Fact(number) => facts.get(number).and_then(of).ok_or(Unreadable::Verdict(number)),
             Self::Digest(digest) => Ok(digest),
         }
+    }
+}
+
+/// The object that a text is: the input first, as facts refer to it.
+struct Whole<'r, 't> {
+    reader: Reader<'r>,
+    input: Option<SaidInput<'t>>,
+    facts: Vec<Fact>,
+}
+
+impl<'t> Visitor<'t> for &mut Whole<'_, 't> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a record's input and facts")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<&str>()? {
+            match key {
+                "input" => {
+                    let input = self.input.insert(map.next_value()?);
+                    self.reader.about = match input {
+                        SaidInput::Submitted(_) => None,
+                        SaidInput::Outcome(said) => Some((said.call, said.attempt)),
+                        SaidInput::Other(input) => about(input),
+                    };
+                }
+                "facts" if self.input.is_some() => {
+                    map.next_value_seed(Facts(&mut self.reader, &mut self.facts))?;
+                }
+                _ => return Err(A::Error::custom("not a record's")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads facts into a row.
+struct Facts<'a, 'r>(&'a mut Reader<'r>, &'a mut Vec<Fact>);
+
+impl<'t> DeserializeSeed<'t> for Facts<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'t>>(self, d: D) -> Result<(), D::Error> {
+        d.deserialize_seq(self)
+    }
+}
+
+impl<'t> Visitor<'t> for Facts<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("facts")
+    }
+
+    fn visit_seq<A: SeqAccess<'t>>(self, mut facts: A) -> Result<(), A::Error> {
+        while let Some(fact) = facts.next_element_seed(OneFact(&mut *self.0))? {
+            self.1.push(fact);
+        }
+        Ok(())
+    }
+}
+
+/// Reads one fact: an object of one key, which says what its value is.
+struct OneFact<'a, 'r>(&'a mut Reader<'r>);
+
+impl<'t> DeserializeSeed<'t> for OneFact<'_, '_> {
+    type Value = Fact;
+
+    fn deserialize<D: Deserializer<'t>>(self, d: D) -> Result<Fact, D::Error> {
+        d.deserialize_map(self)
+    }
+}
+
+impl<'t> Visitor<'t> for OneFact<'_, '_> {
+    type Value = Fact;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a fact")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<Fact, A::Error> {
+        let fact = match map.next_key()?.unwrap_or_default() {
+            "disposed" => {
+                let Disposed { message, how } = map.next_value()?;
+                Ok(Fact::Disposed { message, how })
+            }
+            "accepted" => self.0.accepted(map.next_value()?),
+            "heard" => self.0.heard(map.next_value()?),
+            "call-closed" => self.0.closed(&map.next_value()?),
+            key => Ok(other(key, &mut map)?),
+        };
+        fact.map_err(|wrong| {
+            self.0.wrong = Some(wrong);
+            A::Error::custom("not a record's")
+        })
     }
 }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
@@ -12,27 +11,12 @@ use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{Disposition, Kind, Turn};
 use crate::ids::{Attempt, CallId, Digest, MessageId};
-use crate::thread::{Closing, Fact, Input};
-
-#[derive(Deserialize)]
-#[serde(bound(deserialize = "SaidInput<'t>: Deserialize<'de>, SaidFact<'t>: Deserialize<'de>"))]
-pub struct Text<'t> {
-    pub input: SaidInput<'t>,
-    pub facts: Vec<SaidFact<'t>>,
-}
+use crate::thread::{Closing, Input};
 
 pub enum SaidInput<'t> {
     Submitted(Box<Submitted<'t>>),
     Outcome(Outcome<'t>),
     Other(Input),
-}
-
-pub enum SaidFact<'t> {
-    Heard(Heard),
-    Disposed(Disposed),
-    Accepted(Box<Accepted<'t>>),
-    Closed(Closed),
-    Other(Box<Fact>),
 }
 
 #[derive(Deserialize)]
@@ -157,63 +141,34 @@ impl<'t> Deserialize<'t> for FactOrDigest {
     }
 }
 
-/// An object of one key, which says what its value is.
-struct One<T>(PhantomData<T>);
-
-trait Keyed<'t>: Sized {
-    fn of<A: MapAccess<'t>>(key: &'t str, map: &mut A) -> Result<Self, A::Error>;
-}
-
-impl<'t, T: Keyed<'t>> Visitor<'t> for One<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of one key")
-    }
-
-    fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<T, A::Error> {
-        let key = map.next_key()?.ok_or_else(|| A::Error::custom("an empty object"))?;
-        T::of(key, &mut map)
-    }
-}
-
 /// What is rare, or written as it is, is read by its own rules.
-fn other<'t, T: DeserializeOwned, A: MapAccess<'t>>(key: &str, map: &mut A) -> Result<T, A::Error> {
+pub fn other<'t, T: DeserializeOwned, A: MapAccess<'t>>(
+    key: &str,
+    map: &mut A,
+) -> Result<T, A::Error> {
     let value: &RawValue = map.next_value()?;
     let key = serde_json::to_string(key).map_err(A::Error::custom)?;
     serde_json::from_str(&format!("{{{key}:{value}}}")).map_err(A::Error::custom)
 }
 
-impl<'t> Keyed<'t> for SaidInput<'t> {
-    fn of<A: MapAccess<'t>>(key: &'t str, map: &mut A) -> Result<Self, A::Error> {
-        Ok(match key {
-            "submitted" => Self::Submitted(map.next_value()?),
-            "outcome" => Self::Outcome(map.next_value()?),
-            key => Self::Other(other(key, map)?),
-        })
-    }
-}
-
-impl<'t> Keyed<'t> for SaidFact<'t> {
-    fn of<A: MapAccess<'t>>(key: &'t str, map: &mut A) -> Result<Self, A::Error> {
-        Ok(match key {
-            "heard" => Self::Heard(map.next_value()?),
-            "disposed" => Self::Disposed(map.next_value()?),
-            "accepted" => Self::Accepted(map.next_value()?),
-            "call-closed" => Self::Closed(map.next_value()?),
-            key => Self::Other(other(key, map)?),
-        })
-    }
-}
-
 impl<'t> Deserialize<'t> for SaidInput<'t> {
     fn deserialize<D: serde::Deserializer<'t>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_map(One(PhantomData))
-    }
-}
+        struct One;
+        impl<'t> Visitor<'t> for One {
+            type Value = SaidInput<'t>;
 
-impl<'t> Deserialize<'t> for SaidFact<'t> {
-    fn deserialize<D: serde::Deserializer<'t>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_map(One(PhantomData))
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of one key")
+            }
+
+            fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<SaidInput<'t>, A::Error> {
+                Ok(match map.next_key()?.unwrap_or_default() {
+                    "submitted" => SaidInput::Submitted(map.next_value()?),
+                    "outcome" => SaidInput::Outcome(map.next_value()?),
+                    key => SaidInput::Other(other(key, &mut map)?),
+                })
+            }
+        }
+        d.deserialize_map(One)
     }
 }

@@ -130,6 +130,21 @@ fn a_bit_flipped_anywhere_in_the_file_is_found_or_changes_nothing_that_can_be_re
     assert!(found > 100, "only {found} of 300 flips hit anything");
 }
 
+#[test]
+fn a_wrong_table_of_trees_is_made_right_by_the_next_start() {
+    for damage in [
+        "UPDATE tree SET head = head - 1 WHERE root = 'sess-tree0001'",
+        "DELETE FROM tree WHERE root = 'sess-tree0002'",
+        "UPDATE tree SET records = 0; UPDATE meta SET value = '3' WHERE key = 'refreshed'",
+    ] {
+        let place = Place::with(&mut story(4));
+        sql(&place).execute_batch(damage).unwrap();
+        assert!(break_of(&place).is_some(), "{damage}");
+        place.open().unwrap().close(Time(0)).unwrap();
+        assert_eq!(break_of(&place), None, "{damage}");
+    }
+}
+
 /// A journal whose pump died: all its records are still in the write-ahead log.
 fn left_open(records: &mut [Record]) -> Place {
     let place = Place::new();
