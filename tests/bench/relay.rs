@@ -138,8 +138,9 @@ fn run(
 
 pub fn config(place: &Path, command: &[String], threads: usize) -> Config {
     std::fs::write(place.join("done.xsd"), DONE_SCHEMA).unwrap();
+    // Handlers of this process take all threads at once; processes take one delivery each.
+    let instances = if command.len() > 1 { threads.min(16) } else { threads };
     let command = serde_json::to_string(command).unwrap();
-    let instances = threads.min(8);
     let text = format!(
         "[organism]\nname = \"relay\"\ndata = \"data\"\nstate = \"state\"\n\
          [limits]\nmessages = 10000000\n\
