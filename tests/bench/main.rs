@@ -19,6 +19,10 @@ use std::time::Duration;
 
 use figures::Figures;
 
+/// The program's own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs per figure; the median counts.
 const RUNS: usize = 5;
 
