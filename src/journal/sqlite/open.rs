@@ -132,6 +132,7 @@ fn prove(
 ) -> Result<Proved, Error> {
     let reader = Reader::open(data)?;
     let about = reader.about()?;
+    reader.check_tables()?;
     let last = reader.last()?;
     let mark = Watermark::read(data)?.unwrap_or_default();
     refuse_cut_tail(last, mark.0, "acknowledged")?;
