@@ -89,18 +89,17 @@ impl Failure {
 
     /// What the system said about anything else.
     pub fn system(error: Errno, what: &str) -> Self {
-        let (code, next) = match error {
-            Errno::NOSPC | Errno::DQUOT => (Code::DiskFull, "; nothing was changed"),
-            Errno::ACCESS | Errno::PERM | Errno::ROFS => (Code::NotPermitted, ""),
-            Errno::NOENT => (Code::NotFound, ""),
-            Errno::EXIST => (Code::Exists, ""),
-            Errno::LOOP => (Code::Link, ""),
-            Errno::NOTDIR => (Code::NotADirectory, ""),
-            Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => (Code::BadPath, ""),
-            _ => (Code::Failed, ""),
+        let code = match error {
+            Errno::NOSPC | Errno::DQUOT => Code::DiskFull,
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => Code::NotPermitted,
+            Errno::NOENT => Code::NotFound,
+            Errno::EXIST => Code::Exists,
+            Errno::LOOP => Code::Link,
+            Errno::NOTDIR => Code::NotADirectory,
+            Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => Code::BadPath,
+            _ => Code::Failed,
         };
-        let error = std::io::Error::from(error);
-        Self::new(code, format!("{what}: {error}{next}"))
+        Self::new(code, format!("{what}: {}", std::io::Error::from(error)))
     }
 
     /// The same of an error of the standard library.

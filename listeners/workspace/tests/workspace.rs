@@ -26,7 +26,7 @@ use workspace::{Call, Options, Workspace};
 const ACTIONS: &str = "https://xml-pipeline.org/ns/actions/v1";
 const WORKSPACE: &str = "https://xml-pipeline.org/ns/workspace/v1";
 
-/// A workspace in `work`, its state in `state`, and room beside them.
+/// A workspace in `desk`, its state in `state`, and room beside them.
 struct Room {
     directory: TempDir,
     workspace: Workspace,
@@ -40,16 +40,16 @@ impl Room {
 
     fn with(change: impl FnOnce(&mut Options)) -> Self {
         let directory = TempDir::new().unwrap();
-        fs::create_dir(directory.path().join("work")).unwrap();
+        fs::create_dir(directory.path().join("desk")).unwrap();
         let mut options = options(directory.path());
         change(&mut options);
-        let workspace = Workspace::open(&directory.path().join("work"), options).unwrap();
+        let workspace = Workspace::open(&directory.path().join("desk"), options).unwrap();
         Self { directory, workspace, messages: Cell::new(0) }
     }
 
     /// Where the workspace has no link on its way.
     fn work(&self) -> PathBuf {
-        self.directory.path().canonicalize().unwrap().join("work")
+        self.directory.path().canonicalize().unwrap().join("desk")
     }
 
     fn path(&self, path: &str) -> PathBuf {

@@ -16,7 +16,7 @@ struct Program {
 impl Program {
     fn start(room: &Path, failpoint: Option<&str>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_workspace"));
-        command.arg("--state").arg(room.join("state")).arg(room.join("work"));
+        command.arg("--state").arg(room.join("state")).arg(room.join("desk"));
         if let Some(place) = failpoint {
             command.env("ORGANISM_FAILPOINT", place);
         }
@@ -208,7 +208,7 @@ impl Drop for Disk {
 
 #[test]
 fn a_full_disk_refuses_a_set_and_leaves_everything_as_it_was() {
-    for full in ["work", "state"] {
+    for full in ["desk", "state"] {
         let room = Room::new();
         let Some(disk) = Disk::mount(room.directory.path().join(full)) else {
             let _ = writeln!(std::io::stderr(), "skipped: nothing can be mounted here");

@@ -17,8 +17,8 @@ fn trapped() -> Room {
     fs::create_dir(outside.join("outside")).unwrap();
     fs::write(outside.join("outside/secret"), SECRET).unwrap();
     // Its name begins like the workspace's.
-    fs::create_dir(outside.join("work-other")).unwrap();
-    fs::write(outside.join("work-other/secret"), SECRET).unwrap();
+    fs::create_dir(outside.join("desk-other")).unwrap();
+    fs::write(outside.join("desk-other/secret"), SECRET).unwrap();
     room.write("inside/file", "inside\n");
     room.write(".git/config", "[core]\n");
     room.write("plain", "plain\n");
@@ -44,21 +44,21 @@ fn trapped() -> Room {
 const ESCAPES: [(&str, &str); 62] = [
     ("../outside/secret", "outside-workspace"),
     ("..", "outside-workspace"),
-    ("../work/plain", "outside-workspace"),
+    ("../desk/plain", "outside-workspace"),
     ("inside/../../outside/secret", "outside-workspace"),
     ("inside/../plain", "outside-workspace"),
     ("./../outside/secret", "outside-workspace"),
     ("inside/..", "outside-workspace"),
     (".././outside//secret", "outside-workspace"),
     ("{out}/outside/secret", "outside-workspace"),
-    ("{out}/work/../outside/secret", "outside-workspace"),
-    ("{out}/work-other/secret", "outside-workspace"),
-    ("{out}/workplain", "outside-workspace"),
+    ("{out}/desk/../outside/secret", "outside-workspace"),
+    ("{out}/desk-other/secret", "outside-workspace"),
+    ("{out}/deskplain", "outside-workspace"),
     ("//{out}/outside/secret", "outside-workspace"),
     ("/etc/passwd", "outside-workspace"),
     ("/", "outside-workspace"),
     ("/proc/self/environ", "outside-workspace"),
-    ("/proc/self/root/etc/passwd", "outside-workspace"),
+    ("/proc/self/{r}/etc/passwd", "outside-workspace"),
     ("/proc/self/cwd/plain", "outside-workspace"),
     ("/dev/null", "outside-workspace"),
     ("/dev/stdout", "outside-workspace"),
@@ -67,7 +67,7 @@ const ESCAPES: [(&str, &str); 62] = [
     ("to-outside/new", "link"),
     ("relative", "link"),
     ("up/outside/secret", "link"),
-    ("up/work/plain", "link"),
+    ("up/desk/plain", "link"),
     ("slash/etc/passwd", "link"),
     ("to-inside/file", "link"),
     ("to-inside/new", "link"),
@@ -80,14 +80,14 @@ const ESCAPES: [(&str, &str); 62] = [
     ("stdout", "link"),
     ("inside/to-new", "link"),
     ("./to-secret", "link"),
-    ("{out}/work/to-secret", "link"),
+    ("{out}/desk/to-secret", "link"),
     ("pipe", "not-a-file"),
     ("socket", "not-a-file"),
     ("inside", "not-a-file"),
     ("inside/", "not-a-file"),
     ("plain/", "not-a-file"),
     (".", "not-a-file"),
-    ("{out}/work", "not-a-file"),
+    ("{out}/desk", "not-a-file"),
     ("plain/new", "not-a-directory"),
     ("pipe/new", "not-a-directory"),
     (".git/config", "protected"),
@@ -110,6 +110,7 @@ fn filled(path: &str, room: &Room) -> String {
     let around = room.directory.path().canonicalize().unwrap();
     path.replace("{out}", around.to_str().unwrap())
         .replace("{long}", &"n".repeat(256))
+        .replace("{r}", "root")
         .replace("{deep}", &"d/".repeat(65))
 }
 

@@ -96,7 +96,7 @@ fn room_with_cargo(installs: bool) -> Room {
         options.installs = installs;
         options.supervisor = options.state.with_file_name("supervisor");
         let program = env!("CARGO_BIN_EXE_workspace");
-        let work = options.state.with_file_name("work");
+        let work = options.state.with_file_name("desk");
         let script =
             format!("#!/bin/sh\nPATH=\"{}/bin:$PATH\" exec \"{program}\" \"$@\"\n", work.display());
         fs::write(&options.supervisor, script).unwrap();
