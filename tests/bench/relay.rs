@@ -22,7 +22,7 @@ use super::floor::{TASK, TASK_SCHEMA, directory};
 pub const ROUNDS: usize = 8;
 
 pub const DONE: &str = r#"<done xmlns="urn:bench:relay:done"/>"#;
-const DONE_SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
+pub const DONE_SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
   targetNamespace="urn:bench:relay:done"><xs:element name="start"><xs:complexType/></xs:element>
   <xs:element name="done"><xs:complexType/></xs:element></xs:schema>"#;
 pub const START: &str = r#"<start xmlns="urn:bench:relay:done"/>"#;
@@ -56,7 +56,7 @@ pub fn process(threads: usize, span: Duration) -> Relay {
     run(threads, span, Arc::default(), HashMap::new(), &command)
 }
 
-fn listener(name: &str) -> ListenerName {
+pub fn listener(name: &str) -> ListenerName {
     ListenerName::parse(name).unwrap()
 }
 
