@@ -9,9 +9,14 @@
     reason = "a bench that panics has failed, and its table goes to the terminal"
 )]
 
+mod extract_bytewise;
+mod extract_whole;
 mod figures;
 mod floor;
+mod gate_refuse;
+mod plain;
 mod relay;
+mod turns;
 
 use std::time::Duration;
 
@@ -49,5 +54,14 @@ fn main() {
     for (name, unit, floor, run) in relays.into_iter().filter(|(name, ..)| is_wanted(name)) {
         figures.add(name, figures::median(runs, || run(span)), unit, Some(floor));
     }
+
+    let texts: [(&str, fn(&mut Figures, usize)); 3] = [
+        ("extract_whole", extract_whole::run),
+        ("extract_bytewise", extract_bytewise::run),
+        ("gate_refuse", gate_refuse::run),
+    ];
+    texts.into_iter().filter(|(name, _)| is_wanted(name)).for_each(|(_, run)| {
+        run(&mut figures, runs);
+    });
     figures.write();
 }
