@@ -16,17 +16,19 @@ pub fn count(text: &[u8]) -> usize {
 }
 
 /// How long a figure looks at one class in one run.
-pub const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(100);
 
-/// Seconds that `work` takes, on average over a look.
+/// Seconds that `work` takes, the median of a look: what others do on the machine stretches some
+/// of the times, but not most.
 pub fn seconds(mut work: impl FnMut() -> usize) -> f64 {
-    let began = Instant::now();
-    let mut times = 0_u32;
+    let (began, mut times) = (Instant::now(), Vec::new());
     while began.elapsed() < LOOK {
+        let start = Instant::now();
         black_box(work());
-        times += 1;
+        times.push(start.elapsed().as_secs_f64());
     }
-    began.elapsed().as_secs_f64() / f64::from(times)
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
 }
 
 pub fn megabytes_per_second(bytes: usize, work: impl FnMut() -> usize) -> f64 {
