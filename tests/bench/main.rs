@@ -10,11 +10,16 @@
 )]
 
 mod fair;
+mod extract_bytewise;
+mod extract_whole;
 mod figures;
 mod floor;
+mod gate_refuse;
 mod memory;
+mod plain;
 mod relay;
 mod start;
+mod turns;
 
 use std::time::Duration;
 
@@ -65,6 +70,16 @@ fn main() {
         let busy = figures::median_of(ran.iter().map(|(busy, _)| *busy));
         figures.add("fair_p99", busy, "us", Some(idle));
     }
+
+    type Text = (&'static str, fn(&mut Figures, usize));
+    let texts: [Text; 3] = [
+        ("extract_whole", extract_whole::run),
+        ("extract_bytewise", extract_bytewise::run),
+        ("gate_refuse", gate_refuse::run),
+    ];
+    texts.into_iter().filter(|(name, _)| is_wanted(name)).for_each(|(_, run)| {
+        run(&mut figures, runs);
+    });
     for (name, records) in [("start_100k", 100_000), ("start_1m", 1_000_000)] {
         if is_wanted(name) && !(quick && records > 100_000) {
             figures.add(name, 1e3 * start::on_journal(records, runs), "ms", None);
