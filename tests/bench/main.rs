@@ -9,6 +9,7 @@
     reason = "a bench that panics has failed, and its table goes to the terminal"
 )]
 
+mod fair;
 mod figures;
 mod floor;
 mod memory;
@@ -18,6 +19,10 @@ mod start;
 use std::time::Duration;
 
 use figures::Figures;
+
+/// The program's own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs per figure; the median counts.
 const RUNS: usize = 5;
@@ -53,6 +58,12 @@ fn main() {
     ];
     for (name, unit, floor, run) in relays.into_iter().filter(|(name, ..)| is_wanted(name)) {
         figures.add(name, figures::median(runs, || run(span)), unit, Some(floor));
+    }
+    if is_wanted("fair_p99") {
+        let ran: Vec<_> = (0..runs).map(|_| fair::p99(span)).collect();
+        let idle = figures::median_of(ran.iter().map(|(_, idle)| *idle));
+        let busy = figures::median_of(ran.iter().map(|(busy, _)| *busy));
+        figures.add("fair_p99", busy, "us", Some(idle));
     }
     for (name, records) in [("start_100k", 100_000), ("start_1m", 1_000_000)] {
         if is_wanted(name) && !(quick && records > 100_000) {
