@@ -85,13 +85,13 @@ fn main() {
             figures.add(name, 1e3 * start::on_journal(records, runs), "ms", None);
         }
     }
-    let starts: [(&str, fn() -> f64); 2] =
-        [("cold_start_check", start::check), ("cold_start_run", start::run)];
+    type Start = (&'static str, fn() -> f64);
+    let starts: [Start; 2] = [("cold_start_check", start::check), ("cold_start_run", start::run)];
     for (name, run) in starts.into_iter().filter(|(name, _)| is_wanted(name)) {
         figures.add(name, figures::median(runs, run), "ms", None);
     }
-    let sizes: [(&str, fn() -> Option<f64>); 2] =
-        [("rss_idle", memory::idle), ("rss_10k_threads", memory::at_rest)];
+    type Size = (&'static str, fn() -> Option<f64>);
+    let sizes: [Size; 2] = [("rss_idle", memory::idle), ("rss_10k_threads", memory::at_rest)];
     for (name, size) in sizes.into_iter().filter(|(name, _)| is_wanted(name)) {
         match size() {
             Some(megabytes) => figures.add(name, megabytes, "MB", None),
