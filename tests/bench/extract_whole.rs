@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use organism::xml::extract::Extractor;
 
-use super::figures::{Class, Figures, median};
+use super::figures::{Bench, Class, median};
 use super::plain;
 use super::turns;
 
-pub fn run(figures: &mut Figures, runs: usize) {
+pub fn run(bench: &mut Bench) {
+    let runs = bench.runs;
     let classes = turns::classes().into_iter().map(|class| {
         let read = || {
             let items = class.turns.iter().map(|(grammar, text)| {
@@ -25,5 +26,5 @@ pub fn run(figures: &mut Figures, runs: usize) {
         }
     });
     let classes: Vec<Class> = classes.collect();
-    figures.add_worst("extract_whole", "MB/s", &classes, |class| -class.value);
+    bench.figures.add_worst("extract_whole", "MB/s", &classes, |class| -class.value);
 }

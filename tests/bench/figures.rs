@@ -1,6 +1,21 @@
 //! A table for people, a line of JSON a figure for programs.
 
 use std::io::Write as _;
+use std::time::Duration;
+
+use super::floor::Floors;
+
+/// What every figure is measured with.
+#[derive(Debug)]
+pub struct Bench {
+    pub figures: Figures,
+    pub floors: Floors,
+    pub runs: usize,
+    /// Of one run, where a run has no end of its own.
+    pub span: Duration,
+    /// What takes minutes is left out.
+    pub quick: bool,
+}
 
 /// One of several kinds of input that a figure is measured on.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use organism::limits::PAYLOAD_BYTES_MAX;
 use organism::pump::gate::Gate;
 use organism::schema::Schemas;
 
-use super::figures::{Class, Figures, median};
+use super::figures::{Bench, Class, median};
 use super::{floor, plain};
 
 const ATTACKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/attacks");
@@ -21,7 +21,8 @@ const ADD: &str = r#"<add xmlns="urn:org:calc:v1">"#;
 /// Of the generated files, those from this size on: below, a refusal costs what its message does.
 const LARGE: usize = 256 << 10;
 
-pub fn run(figures: &mut Figures, runs: usize) {
+pub fn run(bench: &mut Bench) {
+    let runs = bench.runs;
     let gate = gate();
     let client = ListenerName::parse("client").unwrap();
     let texts = files().into_iter().chain(floods());
@@ -35,7 +36,7 @@ pub fn run(figures: &mut Figures, runs: usize) {
         }
     });
     let classes: Vec<Class> = classes.collect();
-    figures.add_worst("gate_refuse", "us", &classes, |class| class.value / class.floor);
+    bench.figures.add_worst("gate_refuse", "us", &classes, |class| class.value / class.floor);
 }
 
 fn gate() -> Gate {
