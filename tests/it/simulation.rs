@@ -44,6 +44,7 @@ fn whatever_fails_nothing_is_lost_or_doubled_and_every_call_has_its_result() {
     println!("{seeds} seeds in {:.1} s: {totals:?}\n{tally}", begun.elapsed().as_secs_f64());
     let never = tally.never();
     assert!(never.is_empty() || seeds < SEEDS, "these faults never happened: {never:?}");
+    assert!(totals.turned_away > 0 || seeds < SEEDS, "nobody met a full disk");
 }
 
 #[test]
