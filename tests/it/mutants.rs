@@ -24,6 +24,10 @@ const GUARDS: &[(&str, &str)] = &[
         "deliver-before-durable",
         "pump::durable::what_follows_from_a_record_is_done_when_it_is_on_disk",
     ),
+    (
+        "take-while-full",
+        "pump::full_disk::a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_order",
+    ),
     ("trust-from", SIMULATION),
     ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
     ("trust-any-attempt", SIMULATION),
