@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use super::{Mounted, skip, succeeds};
+use crate::campaign::Campaign;
 use crate::organism::kill::clients::Clients;
 use crate::organism::kill::{Tail, house, settle, start, torture};
 use crate::organism::{House, until};
@@ -63,6 +64,7 @@ fn a_power_cut_under_load_loses_nothing_that_was_acknowledged() {
         Ok(disk) => disk,
         Err(reason) => return skip("power cuts", &reason),
     };
+    let mut campaign = Campaign::new("power cuts");
     let clients = Clients::start(&disk.house);
     let mut tail = Tail::default();
     let cuts = if torture() { 50 } else { 3 };
@@ -80,5 +82,6 @@ fn a_power_cut_under_load_loses_nothing_that_was_acknowledged() {
         tail = Tail::default();
         tail.in_flight(&disk.house);
     }
-    settle(&disk.house, clients);
+    campaign.note(format!("{cuts} cuts"));
+    campaign.note(settle(&disk.house, clients));
 }

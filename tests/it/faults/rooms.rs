@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{Mounted, SMALL, skip};
+use crate::campaign::Campaign;
 use crate::organism::{House, Said, numbered, until};
 
 /// Of a submission that is turned away, and of one once there is room.
@@ -64,6 +65,7 @@ fn pong(number: &str) -> String {
 #[test]
 fn a_full_disk_refuses_at_once_and_accepts_again_without_a_restart() {
     let Some(room) = Room::new("a disk that is full") else { return };
+    let mut campaign = Campaign::new("full disk, whole organism");
     let running = room.house.run();
     assert_eq!(room.send("before").out, pong("before"));
     for round in 0..2 {
@@ -82,7 +84,7 @@ fn a_full_disk_refuses_at_once_and_accepts_again_without_a_restart() {
         let number = format!("after{round}");
         until("it accepts again", || (room.send(&number).out == pong(&number)).then_some(()));
         let took = begun.elapsed();
-        println!("accepted again after {took:?}");
+        campaign.note(format!("3 refused, accepted {took:.2?} after there was room"));
         assert!(took < ANSWER_MAX, "{took:?}");
         // What was decided when the disk was found full keeps its place.
         let first: Said = first.wait_with_output().unwrap().into();

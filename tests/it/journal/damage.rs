@@ -14,6 +14,7 @@ use rusqlite::types::Value;
 
 use super::Place;
 use super::script::{Script, research};
+use crate::campaign::Campaign;
 
 /// The seed is in every message of failure; the same seed makes the same damage.
 struct Dice(u64);
@@ -101,6 +102,7 @@ fn every_flipped_bit_in_a_record_is_found_at_its_position() {
 
 #[test]
 fn a_bit_flipped_anywhere_in_the_file_is_found_or_changes_nothing_that_can_be_read() {
+    let mut campaign = Campaign::new("flipped bits, file of the journal");
     let place = Place::with(&mut story(4));
     let before = contents(&place);
     let path = place.data().join(DATABASE);
@@ -116,7 +118,7 @@ fn a_bit_flipped_anywhere_in_the_file_is_found_or_changes_nothing_that_can_be_re
         }
         std::fs::write(&path, &sound).unwrap();
     }
-    println!("{found} of 300 flips hit something that can be read");
+    campaign.note(format!("300 flips: {found} hit something that can be read, and were found"));
     assert!(found > 100, "only {found} of 300 flips hit anything");
 }
 

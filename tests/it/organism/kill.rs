@@ -218,8 +218,8 @@ fn campaign(kills: u64, choices: &mut Choices, total: &mut Total) {
     total.messages += tail.messages;
 }
 
-/// Starts it once more, lets everything come to its end, and judges.
-pub fn settle(house: &House, clients: Clients) {
+/// Starts it once more, lets everything come to its end, and judges; says what was judged.
+pub fn settle(house: &House, clients: Clients) -> String {
     let running = start(house, None);
     let ledger = clients.finish();
     let mut tail = Tail::default();
@@ -231,6 +231,7 @@ pub fn settle(house: &House, clients: Clients) {
     assert!(defects.is_empty(), "{}: {:#?}", defects.len(), &defects[..defects.len().min(10)]);
     judge::assert_each_defect_would_show(&evidence);
     rebuilt::assert_rebuilt_state_is_live_state(house);
+    evidence.to_string()
 }
 
 /// Runs the organism until it dies as it is to; how much was in flight.
@@ -272,7 +273,8 @@ fn die_while_recovering(house: &House, choices: &mut Choices) -> u64 {
         let place = choices.of(&["during-recovery", "epoch-raised", "before-boot", "stepped"]);
         let mut running = start(house, Some(place));
         assert_eq!(end(&mut running.child), Some(6), "{place}: {}", house.log());
-    }    2
+    }
+    2
 }
 
 pub fn start(house: &House, failpoint: Option<&str>) -> Running {

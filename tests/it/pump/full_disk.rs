@@ -21,6 +21,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::world::{World, client, listener, name, word};
 use crate::abuse::judge;
+use crate::campaign::Campaign;
 use crate::journal::Place;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -155,6 +156,7 @@ fn keys(records: &[Record]) -> Vec<String> {
 
 #[tokio::test]
 async fn a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_order() {
+    let mut campaign = Campaign::new("full disk, driver");
     let disk = Disk::start();
     let mut expected = Vec::new();
     for round in 0..2 {
@@ -188,7 +190,7 @@ async fn a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_orde
             number += 1;
             assert!(begun.elapsed() < ROOM_MAX, "there is room, and still: {receipt:?}");
         }
-        println!("accepted {:?} after there was room", begun.elapsed());
+        campaign.note(format!("accepted {:.2?} after there was room", begun.elapsed()));
         for (_, sending) in waiting {
             assert_done(sending).await;
         }

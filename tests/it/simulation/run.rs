@@ -1,6 +1,7 @@
 //! One run from one seed: work comes in, everything that can fail fails now and then, and in the
 //! end nothing does, so that all work must come to its end.
 
+use std::fmt;
 use std::time::Duration;
 
 use organism::bus::Delivery;
@@ -28,7 +29,7 @@ pub struct Run {
 }
 
 /// What was gone through, for whoever reads the output.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Totals {
     records: usize,
     effects: usize,
@@ -43,6 +44,14 @@ impl Totals {
         self.effects += other.effects;
         self.starts += other.starts;
         self.turned_away += other.turned_away;
+    }
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { records, effects, starts, turned_away } = self;
+        write!(f, "{records} records, {effects} effects, {starts} starts, ")?;
+        write!(f, "{turned_away} submissions turned away")
     }
 }
 

@@ -17,7 +17,7 @@ use organism::thread::Closing;
 use tokio::sync::oneshot;
 
 use super::super::numbered;
-use super::{House, PATIENCE};
+use super::{House, PATIENCE, torture};
 
 const CLIENTS: usize = 50;
 /// Every so many, one goes on in the thread of the last.
@@ -132,7 +132,8 @@ impl Desk {
             wait: true,
         };
         let mut seen = Seen::default();
-        let deadline = Instant::now() + 2 * PATIENCE;
+        // In a long campaign the organism may die many times before it gets to this.
+        let deadline = Instant::now() + PATIENCE * if torture() { 20 } else { 2 };
         loop {
             seen.sent += 1;
             self.note(format!("sent {key}")).await;

@@ -2,6 +2,7 @@
 //! other.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 
 use serde_json::Value as Json;
 
@@ -26,6 +27,20 @@ fn number(message: &Json) -> &str {
     let payload = text(message, "payload");
     let (_, rest) = payload.split_once("<n>").unwrap_or_default();
     rest.split_once("</n>").unwrap_or_default().0
+}
+
+/// What was held against each other.
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ledger, messages, effects } = self;
+        let sent = ledger.values().map(|seen| seen.sent).sum::<u32>();
+        write!(f, "{} submissions sent {sent} times, ", ledger.len())?;
+        let mut attempts: HashMap<&str, usize> = HashMap::new();
+        effects.iter().for_each(|[_, id, _]| *attempts.entry(id).or_default() += 1);
+        let most = attempts.values().max().copied().unwrap_or_default();
+        write!(f, "{} messages, {} effects", messages.len(), effects.len())?;
+        write!(f, " (at most {most} of one message)")
+    }
 }
 
 impl Evidence {
