@@ -7,14 +7,14 @@ use std::time::Instant;
 
 /// The line is written when this is dropped.
 pub struct Campaign {
-    name: &'static str,
+    name: String,
     begun: Instant,
     notes: Vec<String>,
 }
 
 impl Campaign {
-    pub fn new(name: &'static str) -> Self {
-        Self { name, begun: Instant::now(), notes: Vec::new() }
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), begun: Instant::now(), notes: Vec::new() }
     }
 
     /// Its size, what was done to it and how often, what was measured.
@@ -26,7 +26,7 @@ impl Campaign {
 impl Drop for Campaign {
     fn drop(&mut self) {
         let verdict = if std::thread::panicking() { "FAILED" } else { "ok" };
-        let (name, took) = (self.name, self.begun.elapsed().as_secs_f64());
+        let (name, took) = (&self.name, self.begun.elapsed().as_secs_f64());
         let line = format!("{verdict:6} {name:34} {took:7.1} s  {}\n", self.notes.join(", "));
         print!("{line}");
         let Some(path) = std::env::var_os("ORGANISM_CAMPAIGNS") else { return };

@@ -22,8 +22,8 @@ use super::{House, PATIENCE, torture};
 const CLIENTS: usize = 50;
 /// Every so many, one goes on in the thread of the last.
 const GOES_ON_EVERY: usize = 2;
-/// Of each client: one of them is continued.
-const SUBMISSIONS_MIN: usize = 2;
+/// Of each client: one of them is continued, one is refused.
+const SUBMISSIONS_MIN: usize = 3;
 
 /// A line of the ledger, and where to say that it is on disk.
 type Entry = (String, oneshot::Sender<()>);
