@@ -9,12 +9,9 @@ mod record;
 mod run;
 mod send;
 
-use std::fs::Permissions;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use organism::journal::sqlite::Reader;
@@ -100,17 +97,6 @@ pub fn numbered(name: &str, number: &str) -> String {
     format!("<{name} xmlns=\"{TALK}\"><n>{number}</n></{name}>")
 }
 
-/// The interpreter itself: a version manager's `python3` is a shell script that takes longer to
-/// start than what it starts, and a listener is started again after each death.
-fn python() -> &'static str {
-    static PYTHON: OnceLock<String> = OnceLock::new();
-    PYTHON.get_or_init(|| {
-        let ask = ["-c", "import sys; print(sys.executable)"];
-        let told = Command::new("python3").args(ask).output().unwrap();
-        Said::from(told).out.trim().to_owned()
-    })
-}
-
 /// A directory with a config, its listeners and its journal.
 pub struct House {
     directory: TempDir,
@@ -147,12 +133,9 @@ impl House {
     pub fn with(config: &str) -> Self {
         let house = Self { directory: TempDir::new().unwrap() };
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/organism");
-        std::fs::copy(data.join("talk.xsd"), house.path("talk.xsd")).unwrap();
-        let player = std::fs::read_to_string(data.join("player.py")).unwrap();
-        let (_, program) = player.split_once('\n').unwrap();
-        house.write("player.py", format!("#!{} -S\n{program}", python()));
-        let mode = Permissions::from_mode(0o755);
-        std::fs::set_permissions(house.path("player.py"), mode).unwrap();
+        for file in ["player.py", "talk.xsd"] {
+            std::fs::copy(data.join(file), house.path(file)).unwrap();
+        }
         house.write("organism.toml", config);
         house
     }

@@ -12,7 +12,8 @@ pub mod rebuilt;
 use std::collections::HashSet;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use organism::envelope::Kind;
@@ -20,7 +21,7 @@ use organism::ids::{MessageId, Position};
 use organism::journal::sqlite::Reader;
 use organism::thread::Fact;
 
-use super::{CONFIG, House, PATIENCE, Running, TALK, until, until_within};
+use super::{CONFIG, House, PATIENCE, Running, Said, TALK, until, until_within};
 use crate::campaign::Campaign;
 use clients::Clients;
 
@@ -182,9 +183,23 @@ pub fn torture() -> bool {
     std::env::var_os("ORGANISM_TORTURE").is_some()
 }
 
-/// Eight listener processes.
+/// Eight listener processes, started with the interpreter itself: a version manager's `python3` is
+/// a script that takes longer to start than they do, eight times after each death.
 pub fn house() -> House {
-    House::with(&format!("{CONFIG}instances = 2\n"))
+    let house = House::with(&format!("{CONFIG}instances = 2\n"));
+    let player = std::fs::read_to_string(house.path("player.py")).unwrap();
+    let (_, program) = player.split_once('\n').unwrap();
+    house.write("player.py", format!("#!{} -S\n{program}", python()));
+    house
+}
+
+fn python() -> &'static str {
+    static PYTHON: OnceLock<String> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        let ask = ["-c", "import sys; print(sys.executable)"];
+        let told: Said = Command::new("python3").args(ask).output().unwrap().into();
+        told.out.trim().to_owned()
+    })
 }
 
 fn campaign(kills: u64, choices: &mut Choices, total: &mut Total) {
