@@ -9,7 +9,7 @@ use crate::contract::{Contract, Contracts, Meaning};
 use crate::envelope::{Failure, Spent, Turn};
 use crate::ids::{Digest, PayloadName};
 use crate::limits;
-use crate::model::{self, End, Model, Origin, Request};
+use crate::model::{self, Block, Chunk, End, Model, Origin, Request};
 use crate::schema::Schemas;
 
 use super::history::{self, History, Remembered, Viewpoint};
@@ -92,8 +92,8 @@ impl Agent {
             turn: request.origin.turn,
             iteration: remembered.iterations + 1,
             position: delivery.position,
-            provider: self.model.provider(),
-            model: self.model.name(),
+            provider: &end.route.provider,
+            model: &end.route.model,
             renderer: prompt::RENDERER,
             environment: &environment,
             stop: end.stop,
@@ -148,6 +148,8 @@ impl Agent {
             },
             system: prompt::system(&self.taught, &self.options.sections, environment),
             messages: show::conversation(&remembered.items),
+            tools: Vec::new(),
+            tool_choice: None,
             max_tokens: self.options.max_tokens,
         }
     }
@@ -157,7 +159,8 @@ impl Agent {
         let mut raw = String::new();
         let mut reading = self.reader.start();
         let mut too_long = false;
-        let mut on_chunk = |chunk: &str| {
+        let mut on_chunk = |chunk: Chunk<'_>| {
+            let Chunk::Text(chunk) = chunk else { return };
             too_long |= raw.len() + chunk.len() > limits::TURN_BYTES_MAX;
             if !too_long {
                 raw.push_str(chunk);
@@ -166,8 +169,8 @@ impl Agent {
         };
         let end = self.model.call(request, &mut on_chunk).await.map_err(failure)?;
         if too_long {
-            let route = format!("{}/{}", self.model.provider(), self.model.name());
-            return Err(failure(model::Error::TooLong { route, max: limits::TURN_BYTES_MAX }));
+            let error = model::Error::TooLong { route: end.route, max: limits::TURN_BYTES_MAX };
+            return Err(failure(error));
         }
         let reading = reading.finish(&raw, end.stop);
         Ok((raw, reading, end))
@@ -211,8 +214,17 @@ impl Handler for Agent {
 /// Of everything the model is sent, each part closed by a byte no text holds.
 fn digest(request: &Request) -> Digest {
     let mut parts: Vec<&[u8]> = vec![request.system.as_bytes(), b"\0"];
-    for (role, text) in &request.messages {
-        parts.extend([role.as_str().as_bytes(), b"\0", text.as_bytes(), b"\0"]);
+    for said in &request.messages {
+        parts.extend([said.role.as_str().as_bytes(), b"\0"]);
+        for block in &said.blocks {
+            let fields: &[&str] = match block {
+                Block::Text(text) => &[text],
+                Block::Call(call) => &["\u{1}call", &call.id, &call.name, &call.arguments],
+                Block::Result { id, text, .. } => &["\u{1}result", id, text],
+                Block::Own(own) => &["\u{1}own", &own.provider, &own.json],
+            };
+            parts.extend(fields.iter().flat_map(|field| [field.as_bytes(), b"\0".as_slice()]));
+        }
     }
     Digest::of_parts(&parts)
 }

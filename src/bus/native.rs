@@ -4,15 +4,18 @@
 //! delivers, [`from_fn`] makes a [`Handler`] of one, and [`NativeHost`] gives every delivery a
 //! task of its own. A panic is a crashed attempt, never the end of the organism.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
+use tokio::task::coop::consume_budget;
 use tokio::time::{sleep, timeout};
 
 use crate::envelope::Failure;
@@ -63,12 +66,44 @@ impl<H: Handler> AnyHandler for H {
 
 /// How far an attempt has been told to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
 enum Stop {
-    No,
     /// The caller is gone.
-    Cancelled,
+    Cancelled = 1,
     /// The host ends now.
     Now,
+}
+
+/// Tells one attempt to stop. It is made for each delivery and hardly ever used, so it is cheap.
+#[derive(Default)]
+struct Signal {
+    /// The highest [`Stop`] raised; 0 for none.
+    reached: AtomicU8,
+    raised: Notify,
+}
+
+impl Signal {
+    fn raise(&self, stop: Stop) {
+        self.reached.fetch_max(stop as u8, Ordering::AcqRel);
+        self.raised.notify_waiters();
+    }
+
+    fn has(&self, stop: Stop) -> bool {
+        self.reached.load(Ordering::Acquire) >= stop as u8
+    }
+
+    async fn wait_for(&self, stop: Stop) {
+        let mut raised = pin!(self.raised.notified());
+        loop {
+            // Listening first, so that what is raised between the look and the wait is heard.
+            raised.as_mut().enable();
+            if self.has(stop) {
+                return;
+            }
+            raised.as_mut().await;
+            raised.set(self.raised.notified());
+        }
+    }
 }
 
 /// What a handler can say and ask while it works.
@@ -78,7 +113,7 @@ pub struct Context {
     call: CallId,
     attempt: Attempt,
     sink: Arc<dyn Sink>,
-    stop: watch::Receiver<Stop>,
+    stop: Arc<Signal>,
 }
 
 impl std::fmt::Debug for Context {
@@ -94,36 +129,32 @@ impl Context {
     }
 
     pub fn is_cancelled(&self) -> bool {
-        *self.stop.borrow() >= Stop::Cancelled
+        self.stop.has(Stop::Cancelled)
     }
 
     /// Returns when the caller is gone. A handler that does not end within
     /// [`limits::CANCEL_GRACE`] of it is dropped where it waits.
     pub async fn cancelled(&self) {
-        self.reached(Stop::Cancelled).await;
-    }
-
-    async fn reached(&self, stop: Stop) {
-        let mut watched = self.stop.clone();
-        // The sender lives as long as the attempt runs; if it is gone, nobody waits for this.
-        let _ = watched.wait_for(|now| *now >= stop).await;
+        self.stop.wait_for(Stop::Cancelled).await;
     }
 }
 
-type Attempts = HashMap<(CallId, Attempt), watch::Sender<Stop>>;
-
-/// Hosts an asynchronous handler on a runtime, one task for each delivery.
+/// Hosts an asynchronous handler on a runtime.
+///
+/// Deliveries wait in one line, which as many hands as the runtime has workers take from: the
+/// pump wakes nobody who is at work already. A handler that does not end at once goes on in a
+/// task of its own.
 pub struct NativeHost {
-    handler: Arc<dyn AnyHandler>,
     runtime: runtime::Handle,
-    cancel_grace: Duration,
     drain_timeout: Duration,
     shared: Arc<Shared>,
 }
 
 struct Shared {
     listener: ListenerName,
+    handler: Arc<dyn AnyHandler>,
     sink: Arc<dyn Sink>,
+    cancel_grace: Duration,
     state: Mutex<State>,
     /// Notified when the last running attempt has ended.
     idle: Notify,
@@ -132,7 +163,10 @@ struct Shared {
 #[derive(Default)]
 struct State {
     draining: bool,
-    running: Attempts,
+    running: HashMap<(CallId, Attempt), Arc<Signal>>,
+    line: VecDeque<(Delivery, Context)>,
+    /// Tasks that take from the line.
+    hands: usize,
 }
 
 impl std::fmt::Debug for NativeHost {
@@ -148,19 +182,22 @@ impl NativeHost {
         sink: Arc<dyn Sink>,
         runtime: runtime::Handle,
     ) -> Self {
-        let shared = Shared { listener, sink, state: Mutex::default(), idle: Notify::new() };
-        Self {
+        let shared = Shared {
+            listener,
             handler: Arc::new(handler),
-            runtime,
+            sink,
             cancel_grace: limits::CANCEL_GRACE,
-            drain_timeout: limits::DRAIN_TIMEOUT,
-            shared: Arc::new(shared),
-        }
+            state: Mutex::default(),
+            idle: Notify::new(),
+        };
+        Self { runtime, drain_timeout: limits::DRAIN_TIMEOUT, shared: Arc::new(shared) }
     }
 
     /// How long a handler may go on after its caller is gone, and when the host is drained.
     pub fn with_patience(mut self, cancel_grace: Duration, drain_timeout: Duration) -> Self {
-        (self.cancel_grace, self.drain_timeout) = (cancel_grace, drain_timeout);
+        let shared = Arc::get_mut(&mut self.shared).expect("a host in the making is not shared");
+        shared.cancel_grace = cancel_grace;
+        self.drain_timeout = drain_timeout;
         self
     }
 }
@@ -168,22 +205,21 @@ impl NativeHost {
 impl Host for NativeHost {
     fn deliver(&self, delivery: Delivery) {
         let (call, attempt) = (delivery.call, delivery.attempt);
-        let Some(context) = self.shared.admit(call, attempt) else {
-            let failure = draining(&self.shared.listener);
-            return self.shared.sink.ended(&self.shared.listener, call, attempt, Err(failure));
-        };
-        let shared = Arc::clone(&self.shared);
-        let handler = Arc::clone(&self.handler);
-        let grace = self.cancel_grace;
-        self.runtime.spawn(async move {
-            let answer = attend(handler, delivery, context, grace).await;
-            shared.ended(call, attempt, answer);
-        });
+        match self.shared.admit(delivery, self.runtime.metrics().num_workers()) {
+            Admitted::Waits => {}
+            Admitted::NeedsHand => {
+                self.runtime.spawn(Arc::clone(&self.shared).work());
+            }
+            Admitted::No => {
+                let failure = draining(&self.shared.listener);
+                self.shared.sink.ended(&self.shared.listener, call, attempt, Err(failure));
+            }
+        }
     }
 
     fn cancel(&self, call: CallId, attempt: Attempt) {
         if let Some(stop) = self.shared.state().running.get(&(call, attempt)) {
-            stop.send_replace(Stop::Cancelled);
+            stop.raise(Stop::Cancelled);
         }
     }
 
@@ -191,13 +227,21 @@ impl Host for NativeHost {
         Box::pin(async {
             self.shared.state().draining = true;
             if timeout(self.drain_timeout, self.shared.idle()).await.is_err() {
-                for stop in self.shared.state().running.values() {
-                    stop.send_replace(Stop::Now);
-                }
+                self.shared.state().running.values().for_each(|stop| stop.raise(Stop::Now));
                 self.shared.idle().await;
             }
         })
     }
+}
+
+/// What became of a delivery at the door.
+enum Admitted {
+    /// The host is draining.
+    No,
+    /// Somebody will come for it.
+    Waits,
+    /// Nobody comes yet.
+    NeedsHand,
 }
 
 impl Shared {
@@ -205,15 +249,50 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn admit(&self, call: CallId, attempt: Attempt) -> Option<Context> {
-        let (stop, stopped) = watch::channel(Stop::No);
+    fn admit(self: &Arc<Self>, delivery: Delivery, hands_max: usize) -> Admitted {
+        let (call, attempt) = (delivery.call, delivery.attempt);
+        let stop = Arc::new(Signal::default());
+        let (listener, sink) = (self.listener.clone(), Arc::clone(&self.sink));
+        let context = Context { listener, call, attempt, sink, stop: Arc::clone(&stop) };
         let mut state = self.state();
         if state.draining {
-            return None;
+            return Admitted::No;
         }
         state.running.insert((call, attempt), stop);
-        let (listener, sink) = (self.listener.clone(), Arc::clone(&self.sink));
-        Some(Context { listener, call, attempt, sink, stop: stopped })
+        state.line.push_back((delivery, context));
+        if state.hands >= hands_max {
+            return Admitted::Waits;
+        }
+        state.hands += 1;
+        Admitted::NeedsHand
+    }
+
+    /// Takes deliveries until the line is empty.
+    async fn work(self: Arc<Self>) {
+        while let Some((delivery, context)) = self.next() {
+            let (call, attempt) = (delivery.call, delivery.attempt);
+            let handler = Arc::clone(&self.handler);
+            let mut answer = Box::pin(attend(handler, delivery, context, self.cancel_grace));
+            // Most handlers that are quick end here; the others are polled again as tasks.
+            match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
+                Poll::Ready(answer) => self.ended(call, attempt, answer),
+                Poll::Pending => {
+                    let shared = Arc::clone(&self);
+                    tokio::spawn(async move { shared.ended(call, attempt, answer.await) });
+                }
+            }
+            // Other tasks of this worker want their turn, too.
+            consume_budget().await;
+        }
+    }
+
+    fn next(&self) -> Option<(Delivery, Context)> {
+        let mut state = self.state();
+        let next = state.line.pop_front();
+        if next.is_none() {
+            state.hands -= 1;
+        }
+        next
     }
 
     fn ended(&self, call: CallId, attempt: Attempt, answer: Answer) {
@@ -249,7 +328,7 @@ async fn attend(
         context.cancelled().await;
         tokio::select! {
             () = sleep(grace) => "did not end after its caller was gone",
-            () = context.reached(Stop::Now) => "did not end before the host was stopped",
+            () = context.stop.wait_for(Stop::Now) => "did not end before the host was stopped",
         }
     };
     tokio::select! {
@@ -267,7 +346,7 @@ async fn unwinding(handler: Arc<dyn AnyHandler>, delivery: Delivery, context: Co
         // After a panic the future is dropped and never polled again.
         match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx))) {
             Ok(polled) => polled,
-            Err(panic) => std::task::Poll::Ready(Err(panicked(&*panic))),
+            Err(panic) => Poll::Ready(Err(panicked(&*panic))),
         }
     })
     .await
@@ -313,7 +392,7 @@ where
     F: Fn(&Delivery) -> Answer + Send + Sync + 'static,
 {
     fn deliver(&self, delivery: Delivery) {
-        let answer = if self.draining.load(std::sync::atomic::Ordering::Acquire) {
+        let answer = if self.draining.load(Ordering::Acquire) {
             Err(draining(&self.listener))
         } else {
             catch_unwind(AssertUnwindSafe(|| (self.handle)(&delivery)))
@@ -325,7 +404,7 @@ where
     fn cancel(&self, _: CallId, _: Attempt) {}
 
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.draining.store(true, std::sync::atomic::Ordering::Release);
+        self.draining.store(true, Ordering::Release);
         Box::pin(std::future::ready(()))
     }
 }

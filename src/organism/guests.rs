@@ -54,7 +54,7 @@ fn model(config: &Config, name: &str) -> Result<Model, Error> {
     match spec {
         Some(ModelSpec { provider: Provider::Playback { recording }, .. }) => {
             let playback = Playback::load(recording).map_err(|e| failed(e.to_string()))?;
-            Ok(Model::Playback(playback))
+            Ok(Arc::new(playback))
         }
         None => Err(failed("not in the config".to_owned())),
     }

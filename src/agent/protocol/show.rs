@@ -2,7 +2,7 @@
 //! of which none can pass for another.
 
 use crate::envelope::{Kind, Message};
-use crate::model::Role;
+use crate::model::{Block, Role, Said};
 use crate::system;
 use crate::xml::tree::{Element, Node};
 use crate::xml::write::{escape_attribute, escape_text};
@@ -15,36 +15,37 @@ const GO_ON: &str = "Noted. Go on with one action.";
 const CLEARED: &str = "What came before is no longer shown.";
 
 /// The messages of a model call, roles alternating, the user's first and last.
-pub fn conversation(items: &[Item]) -> Vec<(Role, String)> {
-    let mut said: Vec<(Role, String)> = Vec::new();
+pub fn conversation(items: &[Item]) -> Vec<Said> {
+    let mut said: Vec<Said> = Vec::new();
+    let last = |said: &[Said]| said.last().map(|last| last.role);
     for item in items {
         match item {
             Item::Spoken(raw) => {
-                match said.last() {
-                    None => said.push((Role::User, CLEARED.to_owned())),
-                    Some((Role::Assistant, _)) => said.push((Role::User, GO_ON.to_owned())),
-                    Some((Role::User, _)) => {}
+                match last(&said) {
+                    None => said.push(Said::text(Role::User, CLEARED)),
+                    Some(Role::Assistant) => said.push(Said::text(Role::User, GO_ON)),
+                    Some(Role::User) => {}
                 }
-                said.push((Role::Assistant, raw.clone()));
+                said.push(Said::text(Role::Assistant, raw));
             }
             Item::Seen(seen) => hear(&mut said, &block(seen)),
         }
     }
-    match said.last() {
-        None => said.push((Role::User, CLEARED.to_owned())),
-        Some((Role::Assistant, _)) => said.push((Role::User, GO_ON.to_owned())),
-        Some((Role::User, _)) => {}
+    match last(&said) {
+        None => said.push(Said::text(Role::User, CLEARED)),
+        Some(Role::Assistant) => said.push(Said::text(Role::User, GO_ON)),
+        Some(Role::User) => {}
     }
     said
 }
 
-fn hear(said: &mut Vec<(Role, String)>, block: &str) {
-    match said.last_mut() {
-        Some((Role::User, text)) => {
+fn hear(said: &mut Vec<Said>, block: &str) {
+    match said.last_mut().map(|last| (last.role, last.blocks.as_mut_slice())) {
+        Some((Role::User, [Block::Text(text)])) => {
             text.push_str("\n\n");
             text.push_str(block);
         }
-        _ => said.push((Role::User, block.to_owned())),
+        _ => said.push(Said::text(Role::User, block)),
     }
 }
 

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{End, Error, Request, Role, StopReason, Usage};
+use super::{
+    Calling, Chunk, End, Error, OnChunk, Provider, Request, Role, Route, StopReason, Usage,
+};
 use crate::ids::ListenerName;
 use crate::limits;
 
@@ -122,43 +124,34 @@ impl Playback {
         self
     }
 
-    pub fn name(&self) -> &str {
-        &self.shelf.model
-    }
-
     /// What the recording says of itself.
     pub fn recorded(&self) -> &str {
         &self.shelf.recorded
     }
 
-    pub(super) async fn call(
-        &self,
-        request: &Request,
-        on_chunk: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<End, Error> {
+    async fn play(&self, request: &Request, on_chunk: OnChunk<'_>) -> Result<End, Error> {
         let turn = self.find(request)?;
-        let heard = request.messages.iter().filter(|(role, _)| *role == Role::User);
-        let text = fill::fill(&turn.text, heard.map(|(_, text)| text.as_str()));
+        let heard = request.messages.iter().filter(|said| said.role == Role::User);
+        let text = fill::fill(&turn.text, heard.flat_map(|said| said.texts()));
         for chunk in chunks(&text) {
             if !self.delay.is_zero() {
                 tokio::time::sleep(self.delay).await;
             }
-            on_chunk(chunk);
+            on_chunk(Chunk::Text(chunk));
         }
         let stop = match turn.stop {
             Stop::Normal => StopReason::Normal,
             Stop::Length => StopReason::Length,
             Stop::Unknown => StopReason::Unknown,
-            Stop::Cut => {
-                let route = format!("playback/{}", self.shelf.model);
-                return Err(Error::Cut { route, bytes: text.len() });
-            }
+            Stop::Cut => return Err(Error::Cut { route: self.route(), bytes: text.len() }),
         };
         let usage = Usage {
             tokens_in: turn.tokens_in.unwrap_or_else(|| estimate(request)),
             tokens_out: turn.tokens_out.unwrap_or_else(|| tokens(text.len())),
+            estimated: turn.tokens_in.is_none() || turn.tokens_out.is_none(),
+            ..Usage::default()
         };
-        Ok(End { stop, usage })
+        Ok(End { stop, usage, calls: Vec::new(), own: Vec::new(), route: self.route() })
     }
 
     fn find(&self, request: &Request) -> Result<&RecordedTurn, Error> {
@@ -176,8 +169,18 @@ impl Playback {
     }
 }
 
+impl Provider for Playback {
+    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+        Box::pin(self.play(request, on_chunk))
+    }
+
+    fn route(&self) -> Route {
+        Route { provider: "playback".to_owned(), model: self.shelf.model.clone() }
+    }
+}
+
 fn estimate(request: &Request) -> u64 {
-    let said: usize = request.messages.iter().map(|(_, text)| text.len()).sum();
+    let said: usize = request.messages.iter().flat_map(|said| said.texts()).map(str::len).sum();
     tokens(request.system.len() + said)
 }
 

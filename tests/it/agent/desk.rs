@@ -70,7 +70,7 @@ pub fn says(turn: u32, raw: &str, stop: &str) -> Model {
     let recording = format!(
         "recorded = \"a test\"\n[[turn]]\nagent = \"researcher\"\nturn = {turn}\nstop = \"{stop}\"\ntext = {raw}\n"
     );
-    Model::Playback(Playback::parse("test.toml", &recording).unwrap())
+    Arc::new(Playback::parse("test.toml", &recording).unwrap())
 }
 
 /// A thread in which the desk has asked a question.

@@ -2,7 +2,9 @@
 
 use organism::ids::{ListenerName, ThreadId};
 use organism::model::playback::LoadError;
-use organism::model::{End, Error, Model, Origin, Playback, Request, Role, StopReason};
+use organism::model::{
+    Chunk, End, Error, Origin, Playback, Provider as _, Request, Role, Route, Said, StopReason,
+};
 
 const RECORDING: &str = r#"
 recorded = "by hand, for a test"
@@ -39,16 +41,19 @@ fn request(thread: &str, turn: u32, heard: &[(Role, &str)]) -> Request {
             turn,
         },
         system: "system".to_owned(),
-        messages: heard.iter().map(|(role, text)| (*role, (*text).to_owned())).collect(),
+        messages: heard.iter().map(|(role, text)| Said::text(*role, *text)).collect(),
+        tools: Vec::new(),
+        tool_choice: None,
         max_tokens: None,
     }
 }
 
 fn play(request: &Request) -> (String, Result<End, Error>, usize) {
-    let model = Model::Playback(Playback::parse("test.toml", RECORDING).unwrap());
+    let model = Playback::parse("test.toml", RECORDING).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let (mut text, mut chunks) = (String::new(), 0);
     let end = runtime.block_on(model.call(request, &mut |chunk| {
+        let Chunk::Text(chunk) = chunk else { panic!("playback has only text") };
         text.push_str(chunk);
         chunks += 1;
     }));
@@ -96,7 +101,8 @@ fn a_turn_is_found_by_agent_labels_and_number_and_ends_as_recorded() {
 fn a_stream_without_its_terminator_is_an_error() {
     let (text, end, _) = play(&request("sess-abcd1234", 2, &[]));
     assert_eq!(text, "no end");
-    assert_eq!(end, Err(Error::Cut { route: "playback/recorded".to_owned(), bytes: 6 }));
+    let route = Route { provider: "playback".to_owned(), model: "recorded".to_owned() };
+    assert_eq!(end, Err(Error::Cut { route, bytes: 6 }));
 }
 
 #[test]

@@ -21,18 +21,22 @@ fn core(to: &'static str, xml: &'static str) -> Said<'static> {
     said("core", to, Kind::System, xml)
 }
 
-fn shown(story: &Story, call: MessageId, memory: Memory) -> Vec<(Role, String)> {
+/// Who spoke, and what.
+type Turn = (Role, String);
+
+fn shown(story: &Story, call: MessageId, memory: Memory) -> Vec<Turn> {
     shown_at(story, call, memory, story.position())
 }
 
-fn shown_at(story: &Story, call: MessageId, memory: Memory, at: Position) -> Vec<(Role, String)> {
+fn shown_at(story: &Story, call: MessageId, memory: Memory, at: Position) -> Vec<Turn> {
     let (agent, thread) = (listener("researcher"), thread(ROOT));
     let view =
         Viewpoint { agent: &agent, thread: &thread, call: CallId(call), position: at, memory };
-    show::conversation(&history::of(&story.records, &view).items)
+    let said = show::conversation(&history::of(&story.records, &view).items);
+    said.iter().map(|said| (said.role, said.texts().collect())).collect()
 }
 
-fn check(said: &[(Role, String)], expect: Expect) {
+fn check(said: &[Turn], expect: Expect) {
     let lines = said.iter().map(|(role, text)| format!("{}: {text}\n", role.as_str()));
     expect.assert_eq(&lines.collect::<String>());
 }

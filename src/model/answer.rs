@@ -1,0 +1,96 @@
+//! What a model answers.
+
+/// A piece of an answer, as it streams in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chunk<'a> {
+    /// The answer itself.
+    Text(&'a str),
+    /// What the provider shows of the model's reasoning: recorded, never acted on.
+    Reasoning(&'a str),
+}
+
+/// A native call, complete: calls that were cut off by the end of a stream are not handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// The provider's.
+    pub id: String,
+    pub name: String,
+    /// JSON as the model wrote it, verbatim; not checked here.
+    pub arguments: String,
+}
+
+/// A provider's own block, verbatim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnBlock {
+    /// The route's provider that wrote it.
+    pub provider: String,
+    /// As JSON text.
+    pub json: String,
+}
+
+/// Why a model stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StopReason {
+    /// It had said what it had to say.
+    Normal,
+    /// It waits for the results of its native calls.
+    Calls,
+    /// The answer reached its maximum length: the text may be cut short.
+    Length,
+    /// The provider, or the model, would not answer.
+    Refused,
+    /// The provider gave no reason, or one that is not known here.
+    Unknown,
+}
+
+impl StopReason {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Calls => "calls",
+            Self::Length => "length",
+            Self::Refused => "refused",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Tokens as the provider counted them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    pub tokens_in: u64,
+    pub tokens_out: u64,
+    /// Of `tokens_in`, read from and written to the provider's prompt cache.
+    pub cached: u64,
+    pub cache_written: u64,
+    /// The provider did not say: these were counted here.
+    pub estimated: bool,
+}
+
+/// The terminator of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    pub stop: StopReason,
+    pub usage: Usage,
+    /// In the order in which the model made them.
+    pub calls: Vec<ToolCall>,
+    /// Where a block stands among text and calls is the provider's business.
+    pub own: Vec<OwnBlock>,
+    /// Who answered.
+    pub route: Route,
+}
+
+/// A provider and one of its models.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// As the config names it.
+    pub provider: String,
+    /// What the provider calls the model.
+    pub model: String,
+}
+
+impl std::fmt::Display for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.provider, self.model)
+    }
+}

@@ -1,0 +1,24 @@
+//! Why a model call came to nothing.
+
+use super::answer::Route;
+
+/// Every way a model call can fail; each says whether trying again may help.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "no turn is recorded for agent `{agent}`, {thread}, turn {turn} in {recording}; \
+         record the run again or add the turn"
+    )]
+    NotRecorded { agent: String, thread: String, turn: u32, recording: String },
+    #[error("the stream of {route} ended after {bytes} bytes without its terminator")]
+    Cut { route: Route, bytes: usize },
+    #[error("the answer of {route} is longer than {max} bytes")]
+    TooLong { route: Route, max: usize },
+}
+
+impl Error {
+    /// Whether the same request may succeed later.
+    pub fn is_retried(&self) -> bool {
+        matches!(self, Self::Cut { .. })
+    }
+}

@@ -1,0 +1,109 @@
+//! What a model is asked.
+
+use serde_json::Value as Json;
+
+use super::answer::{OwnBlock, ToolCall};
+use crate::ids::{ListenerName, ThreadId};
+
+/// Who wrote a part of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    User,
+    Assistant,
+}
+
+impl Role {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Assistant => "assistant",
+        }
+    }
+}
+
+/// Whose turn a request is: providers that bill ignore it, playback finds its recording by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    pub agent: ListenerName,
+    pub thread: ThreadId,
+    /// From 1, counted over all turns this agent took in this thread.
+    pub turn: u32,
+}
+
+impl Origin {
+    /// The labels beneath the root, such as `research.sources`; empty for a root.
+    pub fn labels(&self) -> &str {
+        self.thread.as_str().split_once('.').map_or("", |(_, labels)| labels)
+    }
+}
+
+/// One model call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    pub origin: Origin,
+    pub system: String,
+    /// Oldest first; the roles alternate, the first and the last are the user's.
+    pub messages: Vec<Said>,
+    /// Tools offered as native calls; none where the protocol lives in the text.
+    pub tools: Vec<Tool>,
+    /// Sent only beside tools. None: the provider's own default.
+    pub tool_choice: Option<ToolChoice>,
+    /// Of the answer, in tokens.
+    pub max_tokens: Option<u32>,
+}
+
+/// What one side said before the other spoke again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    pub role: Role,
+    pub blocks: Vec<Block>,
+}
+
+impl Said {
+    pub fn text(role: Role, text: impl Into<String>) -> Self {
+        Self { role, blocks: vec![Block::Text(text.into())] }
+    }
+
+    /// Its texts and results, in order.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.blocks.iter().filter_map(|block| match block {
+            Block::Text(text) | Block::Result { text, .. } => Some(text.as_str()),
+            Block::Call(_) | Block::Own(_) => None,
+        })
+    }
+}
+
+/// A part of what was said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Block {
+    Text(String),
+    /// A native call the model made.
+    Call(ToolCall),
+    /// What came of the native call with this id.
+    Result {
+        id: String,
+        text: String,
+        failed: bool,
+    },
+    /// A provider's own block (signed reasoning, say). Sent back only to the provider that wrote
+    /// it.
+    Own(OwnBlock),
+}
+
+/// A tool as native calls know it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tool {
+    /// At most 64 letters, digits, `-` and `_`.
+    pub name: String,
+    pub description: String,
+    /// A JSON Schema of type object.
+    pub parameters: Json,
+}
+
+/// Whether the model may, must or must not call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ToolChoice {
+    Auto,
+    Required,
+    None,
+}
