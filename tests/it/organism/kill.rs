@@ -255,9 +255,11 @@ fn die(house: &House, tail: &mut Tail, death: &Death, work: &mut Work) -> usize 
         Death::Random(messages, after) => {
             let mut running = start(house, None);
             let (enough, answers) = (tail.messages + messages, tail.answers);
-            let mut begun = None;
-            until("enough has happened", || {
+            let (started, mut begun) = (Instant::now(), None);
+            until_within(3 * PATIENCE, "enough has happened", || {
                 let in_flight = tail.in_flight(house);
+                let told = || format!("{in_flight} in flight, {} of {enough}", tail.messages);
+                assert!(started.elapsed() < 2 * PATIENCE, "{}\n{}", told(), house.log());
                 if tail.answers > answers {
                     begun.get_or_insert((Instant::now(), tail.messages));
                 }
