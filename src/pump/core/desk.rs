@@ -12,7 +12,7 @@ use crate::contract::Contract;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Desk {
     queues: HashMap<ListenerName, Queue>,
     running: HashMap<CallId, Running>,
@@ -49,7 +49,7 @@ fn is_serial(contract: &Contract) -> bool {
     contract.serial_per_thread || contract.is_agent()
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Queue {
     running: u32,
     waiting: usize,
@@ -59,7 +59,7 @@ struct Queue {
 }
 
 /// One thread's calls to one listener.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Line {
     ready: VecDeque<CallId>,
     /// Serial listeners: the call that has the thread.
