@@ -155,6 +155,8 @@ pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 pub const TREES_REFRESH_RECORDS: u64 = 10_000;
 /// Bytes in SQLite's write-ahead log after which they are moved into the journal file.
 pub const WAL_BYTES: usize = 40 << 20;
+/// Bytes in the log after which the writer waits for them to be moved.
+pub const WAL_BYTES_MAX: usize = 4 * WAL_BYTES;
 /// Of the buffers that commits are encoded in, between two of them.
 pub const ROWS_KEPT_BYTES: usize = 1 << 20;
 pub const JOURNAL_PAGE_BYTES: usize = 8 << 10;

@@ -19,7 +19,7 @@ use super::floor::{TASK, TASK_SCHEMA, directory};
 
 /// Rounds of one call: long enough that opening it does not count, short enough that what the
 /// caller is given again with every answer does not either.
-pub const ROUNDS: usize = 32;
+pub const ROUNDS: usize = 8;
 
 pub const DONE: &str = r#"<done xmlns="urn:bench:relay:done"/>"#;
 const DONE_SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
@@ -139,7 +139,7 @@ fn run(
 pub fn config(place: &Path, command: &[String], threads: usize) -> Config {
     std::fs::write(place.join("done.xsd"), DONE_SCHEMA).unwrap();
     // Handlers of this process take all threads at once; processes take one delivery each.
-    let instances = if command.len() > 1 { threads.min(16) } else { threads };
+    let instances = if command.len() > 1 { threads.min(8) } else { threads };
     let command = serde_json::to_string(command).unwrap();
     let text = format!(
         "[organism]\nname = \"relay\"\ndata = \"data\"\nstate = \"state\"\n\

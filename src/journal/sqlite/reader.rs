@@ -210,15 +210,32 @@ impl Reader {
     /// sound.
     pub fn check_structure(&self) -> Result<(), Error> {
         let failed = |error| self.failed("its structure", error);
-        let ours = Connection::open_in_memory().map_err(failed)?;
-        ours.execute_batch(super::SCHEMA).map_err(failed)?;
-        let found = catalogue(&self.db).map_err(failed)?;
-        if found != catalogue(&ours).map_err(failed)? {
+        let (ours, found) = self.catalogues().map_err(failed)?;
+        if found != ours {
             return Err(Error::broken(0, "its tables or views were changed"));
         }
         let sound: String =
             self.db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
         if sound == "ok" { Ok(()) } else { Err(Error::broken(0, sound.replace('\n', ": "))) }
+    }
+
+    /// Whether the tables that a pump writes are as it knows them. What else somebody put beside
+    /// them is no reason not to start.
+    pub(super) fn check_tables(&self) -> Result<(), Error> {
+        let found = self.catalogues().map_err(|error| self.failed("its structure", error));
+        let (ours, found) = found?;
+        let mut tables = ours.iter().filter(|(kind, ..)| kind == "table");
+        match tables.all(|table| found.contains(table)) {
+            true => Ok(()),
+            false => Err(Error::broken(0, "its tables were changed")),
+        }
+    }
+
+    /// What this program makes, and what there is.
+    fn catalogues(&self) -> rusqlite::Result<(Vec<Defined>, Vec<Defined>)> {
+        let ours = Connection::open_in_memory()?;
+        ours.execute_batch(super::SCHEMA)?;
+        Ok((catalogue(&ours)?, catalogue(&self.db)?))
     }
 
     fn failed_at(&self, position: Position, error: rusqlite::Error) -> Error {
@@ -242,7 +259,10 @@ impl Reader {
     }
 }
 
-fn catalogue(db: &Connection) -> rusqlite::Result<Vec<(String, String, Option<String>)>> {
+/// Kind, name and definition of a table or a view.
+type Defined = (String, String, Option<String>);
+
+fn catalogue(db: &Connection) -> rusqlite::Result<Vec<Defined>> {
     let mut query = db.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY 1, 2")?;
     let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     rows.collect()

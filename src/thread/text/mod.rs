@@ -13,6 +13,7 @@
 //! Where they differ from that, they are written. Payloads are marks: digest and length.
 
 mod names;
+mod quick;
 mod read;
 mod said;
 mod write;

@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::Names;
 use super::said::{
     Accepted, By, Closed, Disposed, FactOrDigest, Heard, SaidInput, SaidOpening, SaidVerdict, other,
 };
 use super::write::about;
+use super::{Names, quick};
 use crate::clock::Time;
 use crate::envelope::{Kind, Message, Payload};
 use crate::ids::{Attempt, CallId, Digest, IdError, ThreadId};
@@ -42,7 +42,12 @@ pub fn read(
     time: Time,
     names: &mut Names,
 ) -> Result<(Input, Vec<Fact>), Unreadable> {
-    let reader = Reader { tree, time, names, about: None, payloads, taken: 0, wrong: None };
+    let mut reader = Reader { tree, time, names, about: None, payloads, taken: 0, wrong: None };
+    let quick = quick::outcome(&mut reader, text).filter(|_| reader.payloads.is_empty());
+    if let Some(read) = quick {
+        return Ok(read);
+    }
+    (reader.about, reader.payloads, reader.taken) = (None, payloads, 0);
     let mut whole = Whole { reader, input: None, facts: Vec::new() };
     let mut json = serde_json::Deserializer::from_str(text);
     let read = json.deserialize_map(&mut whole).and_then(|()| json.end());
@@ -57,11 +62,12 @@ pub fn read(
     Ok((whole.reader.input(input, &whole.facts)?, whole.facts))
 }
 
-struct Reader<'r> {
+pub(super) struct Reader<'r> {
     tree: &'r ThreadId,
     time: Time,
-    names: &'r mut Names,
-    about: Option<(CallId, Attempt)>,
+    pub(super) names: &'r mut Names,
+    /// The call and attempt of the input.
+    pub(super) about: Option<(CallId, Attempt)>,
     /// Those not yet taken.
     payloads: &'r str,
     taken: usize,
@@ -107,7 +113,7 @@ impl Reader<'_> {
         Ok(Fact::CallClosed { call, how: said.how })
     }
 
-    fn accepted(&mut self, said: Accepted<'_>) -> Result<Fact, Unreadable> {
+    pub(super) fn accepted(&mut self, said: Accepted<'_>) -> Result<Fact, Unreadable> {
         let thread = said.thread.as_ref().map(|text| self.names.thread(text)).transpose()?;
         let own = (said.kind == Kind::Call).then_some(CallId(said.id));
         let message = Message {
@@ -124,7 +130,7 @@ impl Reader<'_> {
             payload: self.payload(said.digest, said.length)?,
         };
         let opening = said.opening.map(|opening| self.opening(&message, opening)).transpose()?;
-        Ok(Fact::Accepted { message, opening, key: said.key })
+        Ok(Fact::Accepted { message: message.into(), opening, key: said.key })
     }
 
     fn opening(&mut self, message: &Message, said: SaidOpening<'_>) -> Result<Opening, Unreadable> {
@@ -154,7 +160,7 @@ impl Reader<'_> {
 }
 
 impl SaidVerdict {
-    fn verdict(self, facts: &[Fact]) -> Result<Verdict, Unreadable> {
+    pub(super) fn verdict(self, facts: &[Fact]) -> Result<Verdict, Unreadable> {
         let passed = |fact: &Fact| match fact {
             Fact::Accepted { message, .. } => Some(message.payload.digest),
             _ => None,

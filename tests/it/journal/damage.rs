@@ -155,6 +155,22 @@ fn a_wrong_table_of_trees_is_made_right_by_the_next_start() {
     }
 }
 
+#[test]
+fn a_table_that_is_not_ours_any_more_is_found_before_anything_is_written() {
+    let place = left_open(&mut story(1));
+    let log = place.data().join("journal.db-wal");
+    let database = place.data().join(DATABASE);
+    let mut bytes = std::fs::read(&database).unwrap();
+    let column = b"opened INTEGER NOT NULL,\n  updated";
+    let at = bytes.windows(column.len()).position(|window| window == column).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&database, &bytes).unwrap();
+    let found = std::fs::read(&log).unwrap();
+    assert!(matches!(place.open(), Err(Error::Broken { .. })));
+    assert!(break_of(&place).is_some());
+    assert!(std::fs::read(&log).unwrap() == found);
+}
+
 /// A journal whose pump died: all its records are still in the write-ahead log.
 fn left_open(records: &mut [Record]) -> Place {
     let place = Place::new();

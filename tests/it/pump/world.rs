@@ -500,9 +500,14 @@ pub fn reread(record: &Record) -> Record {
     let text = String::from_utf8(text).unwrap();
     let payloads: String = record.payloads().map(|payload| payload.as_str()).collect();
     let mut names = Names::default();
-    let (input, facts) = read(&text, &payloads, &record.tree, record.time, &mut names)
-        .unwrap_or_else(|error| panic!("{error}: {text}"));
-    let reread = Record { input, facts, ..record.clone() };
+    let mut read = |text: &str| {
+        let (input, facts) = read(text, &payloads, &record.tree, record.time, &mut names)
+            .unwrap_or_else(|error| panic!("{error}: {text}"));
+        Record { input, facts, ..record.clone() }
+    };
+    let reread = read(&text);
     assert_eq!(reread, *record, "{text}");
+    // Written otherwise, it is read by the rules of JSON alone.
+    assert_eq!(read(&format!(" {text}")), *record, "{text}");
     reread
 }
