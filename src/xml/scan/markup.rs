@@ -69,6 +69,9 @@ impl<'a> Markup<'a> {
     pub fn whole(&mut self, tag: Piece) -> Option<Piece> {
         let name = self.text.get(tag.start + 1..tag.end - 1)?;
         let rest = self.text.get(tag.end..)?;
+        if rest.first() == Some(&b'<') && rest.get(1) != Some(&b'/') {
+            return None;
+        }
         let is_mark = |byte: u8| matches!(byte, b'<' | b'&' | b'>');
         let text = near(rest, is_mark, |far| memchr3(b'<', b'&', b'>', far))?;
         let close = rest.get(text..)?.strip_prefix(b"</")?.strip_prefix(name)?;
@@ -83,7 +86,8 @@ impl<'a> Markup<'a> {
 impl Iterator for Markup<'_> {
     type Item = Result<Piece, Violation>;
 
-    #[inline]
+    // Without it the call costs as much as the work: a third of the time of a text full of tags.
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.text.get(self.at..)?;
         let near = rest.first() == Some(&b'<');
@@ -110,7 +114,7 @@ struct Cut {
 }
 
 /// The piece that opens `rest`.
-#[inline]
+#[inline(always)]
 fn cut(rest: &[u8]) -> Result<Cut, Stop> {
     let (kind, length) = match rest {
         [_, b'/', ..] => (Kind::End, near(rest, |byte| byte == b'>', |far| memchr(b'>', far))),
@@ -196,7 +200,7 @@ fn plain_comment(inside: &[u8]) -> Option<usize> {
 }
 
 /// The start tag that opens `rest`, if it is an ASCII name without a prefix and nothing else.
-#[inline]
+#[inline(always)]
 fn plain_tag(rest: &[u8]) -> Option<Cut> {
     let name = rest.get(1..)?;
     if !name.first().copied().is_some_and(is_ascii_start) {
