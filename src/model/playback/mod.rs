@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{
-    Calling, Chunk, End, Error, OnChunk, Provider, Request, Role, Route, StopReason, Usage,
-};
+use super::estimate::Counted;
+use super::{Calling, Chunk, End, Error, OnChunk, Provider, Request, Role, Route, StopReason};
 use crate::ids::ListenerName;
 use crate::limits;
 
@@ -145,12 +144,9 @@ impl Playback {
             Stop::Unknown => StopReason::Unknown,
             Stop::Cut => return Err(Error::Cut { route: self.route(), bytes: text.len() }),
         };
-        let usage = Usage {
-            tokens_in: turn.tokens_in.unwrap_or_else(|| estimate(request)),
-            tokens_out: turn.tokens_out.unwrap_or_else(|| tokens(text.len())),
-            estimated: turn.tokens_in.is_none() || turn.tokens_out.is_none(),
-            ..Usage::default()
-        };
+        let (tokens_in, tokens_out) = (turn.tokens_in, turn.tokens_out);
+        let counted = Counted { tokens_in, tokens_out, ..Counted::default() };
+        let usage = counted.or_estimate(request, text.len());
         Ok(End { stop, usage, calls: Vec::new(), own: Vec::new(), route: self.route() })
     }
 
@@ -177,16 +173,6 @@ impl Provider for Playback {
     fn route(&self) -> Route {
         Route { provider: "playback".to_owned(), model: self.shelf.model.clone() }
     }
-}
-
-fn estimate(request: &Request) -> u64 {
-    let said: usize = request.messages.iter().flat_map(|said| said.texts()).map(str::len).sum();
-    tokens(request.system.len() + said)
-}
-
-/// A token is taken for four bytes where nobody counted.
-fn tokens(bytes: usize) -> u64 {
-    u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
 }
 
 /// Pieces of [`limits::PLAYBACK_CHUNK_BYTES`] or a little less, cut between characters.
