@@ -84,7 +84,6 @@ pub(super) struct Stream {
 impl Stream {
     fn begin(&mut self, event: &Event<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
         let Some(raw) = event.content_block else { return Ok(()) };
-        out.count(raw.get().len())?;
         if self.growing.len() >= limits::OWN_BLOCKS_MAX {
             return Err(Fault::TooLong);
         }
@@ -104,6 +103,7 @@ impl Stream {
                     arguments: String::new(),
                 };
                 let input = block.get("input").map(Json::to_string).unwrap_or_default();
+                out.count(call.id.len() + call.name.len() + input.len())?;
                 Growing::Call { call, input }
             }
             "thinking" => {

@@ -1,0 +1,8 @@
+//! Providers: what goes over the wire, what comes of it, and what never may.
+
+mod http;
+mod server;
+mod sse;
+mod suite;
+mod wires;
+mod written;
