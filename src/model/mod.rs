@@ -14,6 +14,7 @@ mod openai;
 pub mod playback;
 pub mod remote;
 mod request;
+pub mod router;
 pub mod sse;
 
 use std::fmt::Debug;
@@ -26,6 +27,7 @@ pub use key::{BadKey, Key, KeySource};
 pub use playback::Playback;
 pub use remote::Remote;
 pub use request::{Block, Origin, Request, Role, Said, Tool, ToolChoice};
+pub use router::Router;
 
 /// A call under way; dropping it ends it and closes its connection.
 pub type Calling<'a> = Pin<Box<dyn Future<Output = Result<End, Error>> + Send + 'a>>;

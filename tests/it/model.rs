@@ -1,6 +1,7 @@
 //! Providers: what goes over the wire, what comes of it, and what never may.
 
 mod http;
+mod router;
 mod server;
 mod sse;
 mod suite;

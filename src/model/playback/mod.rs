@@ -5,16 +5,19 @@
 //! `docs/AGENTS.md` has the file's form.
 
 mod fill;
+mod form;
+mod record;
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use form::{RecordedTurn, Recording};
+pub use record::{Recorded, Recorder};
 
 use super::estimate::Counted;
-use super::{Calling, Chunk, End, Error, OnChunk, Provider, Request, Role, Route, StopReason};
+use super::{Calling, Chunk, End, Error, OnChunk, Provider, Request, Role, Route};
 use crate::ids::ListenerName;
 use crate::limits;
 
@@ -27,50 +30,6 @@ pub enum LoadError {
     Form { path: String, source: toml::de::Error },
     #[error("the recording {path} holds agent `{agent}`, thread `{thread}`, turn {turn} twice")]
     Twice { path: String, agent: String, thread: String, turn: u32 },
-}
-
-/// The file, as it is written.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Recording {
-    /// Says that the turns are recorded, by whom and of what.
-    recorded: String,
-    /// The model that spoke, or `recorded`.
-    #[serde(default = "unnamed")]
-    model: String,
-    #[serde(default, rename = "turn")]
-    turns: Vec<RecordedTurn>,
-}
-
-fn unnamed() -> String {
-    "recorded".to_owned()
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RecordedTurn {
-    agent: ListenerName,
-    /// Labels beneath the root, such as `research`; empty for the root thread.
-    #[serde(default)]
-    thread: String,
-    turn: u32,
-    text: String,
-    #[serde(default)]
-    stop: Stop,
-    tokens_in: Option<u64>,
-    tokens_out: Option<u64>,
-}
-
-/// How a recorded stream ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Stop {
-    #[default]
-    Normal,
-    Length,
-    Unknown,
-    /// Without its terminator.
-    Cut,
 }
 
 type Key = (ListenerName, String, u32);
@@ -131,23 +90,27 @@ impl Playback {
     async fn play(&self, request: &Request, on_chunk: OnChunk<'_>) -> Result<End, Error> {
         let turn = self.find(request)?;
         let heard = request.messages.iter().filter(|said| said.role == Role::User);
-        let text = fill::fill(&turn.text, heard.flat_map(|said| said.texts()));
-        for chunk in chunks(&text) {
+        let text = match turn.verbatim {
+            true => turn.text.clone(),
+            false => fill::fill(&turn.text, heard.flat_map(|said| said.texts())),
+        };
+        let reasoning = turn.reasoning.as_deref().unwrap_or_default();
+        let thought = chunks(reasoning).map(Chunk::Reasoning);
+        for chunk in thought.chain(chunks(&text).map(Chunk::Text)) {
             if !self.delay.is_zero() {
                 tokio::time::sleep(self.delay).await;
             }
-            on_chunk(Chunk::Text(chunk));
+            on_chunk(chunk);
         }
-        let stop = match turn.stop {
-            Stop::Normal => StopReason::Normal,
-            Stop::Length => StopReason::Length,
-            Stop::Unknown => StopReason::Unknown,
-            Stop::Cut => return Err(Error::Cut { route: self.route(), bytes: text.len() }),
+        let Some(stop) = turn.stop.reason() else {
+            return Err(Error::Cut { route: self.route(), bytes: text.len() });
         };
-        let (tokens_in, tokens_out) = (turn.tokens_in, turn.tokens_out);
-        let counted = Counted { tokens_in, tokens_out, ..Counted::default() };
+        let RecordedTurn { tokens_in, tokens_out, cached, cache_written, .. } = *turn;
+        let counted = Counted { tokens_in, tokens_out, cached, cache_written };
         let usage = counted.or_estimate(request, text.len());
-        Ok(End { stop, usage, calls: Vec::new(), own: Vec::new(), route: self.route() })
+        let calls = turn.calls.iter().map(Into::into).collect();
+        let own = turn.own.iter().map(Into::into).collect();
+        Ok(End { stop, usage, calls, own, route: self.route() })
     }
 
     fn find(&self, request: &Request) -> Result<&RecordedTurn, Error> {
