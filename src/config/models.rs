@@ -196,8 +196,8 @@ fn price(read: &mut Reader<'_>) -> Option<Price> {
     let (input, output) = (read.number("price_in", 0.0, 1e6), read.number("price_out", 0.0, 1e6));
     let currency = read.text("currency");
     let missing = match (read.has("price_in"), read.has("price_out"), read.has("currency")) {
-        (true, false, _) => Some(("price_out", "what a million tokens of an answer cost")),
-        (false, true, _) => Some(("price_in", "what a million tokens of a prompt cost")),
+        (true, false, _) => Some(("price_out", "15.0, what a million tokens of an answer cost")),
+        (false, true, _) => Some(("price_in", "3.0, what a million tokens of a prompt cost")),
         (true, true, false) => Some(("currency", "\"USD\"")),
         _ => None,
     };

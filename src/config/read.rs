@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
             let key = &entry.key;
             if section.kind(&key.value).is_none() {
                 let message = format!("{what} has no key `{}`", key.value);
-                let help = match nearest(&key.value, section.key_names()) {
+                let help = match meant(&key.value, section) {
                     Some(near) => {
                         mistyped.push(near);
                         format!("did you mean `{near}`?")
@@ -307,6 +307,12 @@ impl<'a> Reader<'a> {
         self.problems.push(Problem::new(Code::WrongType, &node.place, message).help(help));
         None
     }
+}
+
+/// The key that was probably meant: a near one, or one that begins with what is written.
+fn meant(key: &str, section: &Section) -> Option<&'static str> {
+    let longer = || section.key_names().find(|known| key.len() > 3 && known.starts_with(key));
+    nearest(key, section.key_names()).or_else(longer)
 }
 
 fn range_word(number: i64) -> &'static str {

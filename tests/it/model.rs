@@ -1,7 +1,9 @@
 //! Providers: what goes over the wire, what comes of it, and what never may.
 
 mod http;
+mod recorded;
 mod router;
+mod sdk;
 mod server;
 mod sse;
 mod suite;
