@@ -162,6 +162,8 @@ pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
 /// Asked for where the wire format demands a number and the config has none.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
+/// Less is refused by those who count thinking in tokens.
+pub const THINKING_TOKENS_MIN: u32 = 1_024;
 pub const ANSWER_TOKENS_CEILING: u32 = 10_000_000;
 pub const CONTEXT_TOKENS_CEILING: u64 = 1_000_000_000;
 /// Rounds over the routes of a model before its error is told.

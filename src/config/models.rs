@@ -163,6 +163,12 @@ fn asked(preset: &Preset, read: &mut Reader<'_>) -> Asked {
         reasoning_effort: read.text("reasoning_effort").map(|text| text.value.value),
         thinking_tokens: read.count32("thinking_tokens", limits::ANSWER_TOKENS_CEILING),
     };
+    if asked.thinking_tokens.is_some_and(|tokens| tokens < limits::THINKING_TOKENS_MIN) {
+        let place = read.place_of("thinking_tokens");
+        let message = format!("`thinking_tokens` is below {}", limits::THINKING_TOKENS_MIN);
+        let problem = Problem::new(Code::OutOfRange, &place, message);
+        read.problem(problem.help("write a larger number, or leave the key out for no thinking"));
+    }
     let other = match preset.wire {
         Wire::Anthropic => asked.reasoning_effort.as_ref().map(|_| "reasoning_effort"),
         Wire::OpenAi(_) => asked.thinking_tokens.map(|_| "thinking_tokens"),

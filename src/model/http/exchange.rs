@@ -90,6 +90,7 @@ impl Answer {
         let handshake = builder.handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|_| Failed::Broken)?;
         let mut line = Line(Some(connection));
+        let patience = patience.asked();
         let sending = Box::pin(sender.send_request(request));
         let response = patience.wait(Phase::FirstByte, line.wait_for(sending)).await?;
         let response = response.map_err(|_| Failed::Broken)?;

@@ -88,7 +88,7 @@ impl Client {
         body: String,
         timeouts: Timeouts,
     ) -> Result<Answer, Failed> {
-        let patience = Patience { timeouts, ends: Instant::now() + timeouts.total };
+        let patience = Patience::new(timeouts);
         let connecting = connect::connect(endpoint, &self.tls, &self.proxies);
         let way = patience.wait(Phase::Connect, connecting).await?;
         let way = way.map_err(|detail| Failed::Connect { host: endpoint.authority(), detail })?;
@@ -102,9 +102,20 @@ impl Client {
 pub(super) struct Patience {
     timeouts: Timeouts,
     ends: Instant,
+    /// When the first byte is due, once the request is on its way.
+    first_by: Option<Instant>,
 }
 
 impl Patience {
+    pub fn new(timeouts: Timeouts) -> Self {
+        Self { timeouts, ends: Instant::now() + timeouts.total, first_by: None }
+    }
+
+    /// From here on the first byte is waited for.
+    pub fn asked(self) -> Self {
+        Self { first_by: Some(Instant::now() + self.timeouts.first_byte), ..self }
+    }
+
     pub async fn wait<T>(&self, phase: Phase, what: impl Future<Output = T>) -> Result<T, Failed> {
         let after = match phase {
             Phase::Connect => self.timeouts.connect,
@@ -112,7 +123,10 @@ impl Patience {
             Phase::Stall => self.timeouts.stall,
             Phase::Total => self.timeouts.total,
         };
-        let until = Instant::now() + after;
+        let until = match (phase, self.first_by) {
+            (Phase::FirstByte, Some(by)) => by,
+            _ => Instant::now() + after,
+        };
         let (phase, after) = match until < self.ends {
             true => (phase, after),
             false => (Phase::Total, self.timeouts.total),

@@ -1,11 +1,16 @@
 //! The way to a provider: timeouts, TLS, proxies, redirects, and which addresses are none.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use organism::model::http::{BadAddress, Client, Endpoint, Proxies, Roots};
 use organism::model::{BadKey, Error, Key, KeySource, Remote};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::server::{KEY, Script, Server, ask, call, options, read_request, remote};
 use super::wires::{OPENAI, Scene};
@@ -152,4 +157,62 @@ async fn a_server_on_this_machine_is_never_asked_for_through_a_proxy() {
     let nobody = Proxies::all("http://127.0.0.1:1");
     let model = Remote::new(options("openai", &server.url()), Client::new(Roots::System, nobody));
     call(&model, &ask("Hello.")).await.0.unwrap();
+}
+
+/// Made for these tests and for nothing else, by an authority that signed nothing else.
+const AUTHORITY: &[u8] = include_bytes!("../../data/model/authority.der");
+const CERTIFICATE: &[u8] = include_bytes!("../../data/model/localhost.der");
+const CERTIFICATE_KEY: &[u8] = include_bytes!("../../data/model/localhost-key.der");
+
+/// Answers one call over TLS as `localhost`.
+async fn secured() -> (u16, tokio::task::JoinHandle<Option<String>>) {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(CERTIFICATE_KEY));
+    let mut config = builder.with_single_cert(vec![CERTIFICATE.into()], key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let asked = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = acceptor.accept(stream).await.ok()?;
+        let asked = read_request(&mut stream).await?;
+        stream.write_all(&hello().bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        Some(asked)
+    });
+    (port, asked)
+}
+
+#[tokio::test]
+async fn a_server_proves_who_it_is_before_it_sees_the_key() {
+    let trusted = || Roots::Only(vec![CertificateDer::from(AUTHORITY)]);
+    let nobody = || Roots::Only(Vec::new());
+    for (host, roots, is_proved) in [
+        ("localhost", trusted(), true),
+        ("127.0.0.1", trusted(), true),
+        ("other.localhost", trusted(), false),
+        ("localhost", nobody(), false),
+    ] {
+        let (port, asked) = secured().await;
+        let options = options("openai", &format!("https://{host}:{port}/v1"));
+        let model = Remote::new(options, Client::new(roots, Proxies::none()));
+        let (end, heard) = call(&model, &ask("Hello.")).await;
+        if is_proved {
+            end.unwrap();
+            assert_eq!(heard.text, "Hello.");
+            assert!(asked.await.unwrap().unwrap().contains(KEY));
+            continue;
+        }
+        let error = end.unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error}");
+        // A name that leads nowhere is no proof either, but then nobody was asked.
+        if error.to_string().contains("TLS") {
+            assert_eq!(asked.await.unwrap(), None, "the key was not sent");
+        } else {
+            asked.abort();
+        }
+    }
 }
