@@ -131,7 +131,8 @@ impl Stream {
                 out.reasoning(&delta.thinking)
             }
             ("signature_delta", Some(Growing::Thinking { block, .. })) => {
-                append(block, "signature", &delta.signature);
+                // It comes whole: the last one is the block's, as the provider's own library has it.
+                block.insert("signature".to_owned(), delta.signature.as_ref().into());
                 out.count(delta.signature.len())
             }
             _ => Ok(()),

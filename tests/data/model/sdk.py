@@ -1,4 +1,4 @@
-"""Reads one answer of a server with a provider's own library and says what it read, as JSON."""
+"""Reads an answer of each server with a provider's own library; a line of JSON for each."""
 
 import json
 import sys
@@ -66,4 +66,6 @@ def anthropic(url, key):
     }
 
 
-print(json.dumps({"openai": openai, "anthropic": anthropic}[sys.argv[1]](*sys.argv[2:])))
+library, key, *urls = sys.argv[1:]
+for url in urls:
+    print(json.dumps({"openai": openai, "anthropic": anthropic}[library](url, key)))

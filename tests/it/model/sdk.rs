@@ -22,14 +22,19 @@ fn installed(program: &str) -> PathBuf {
     root.join("target/sdks/bin").join(program)
 }
 
-async fn read_by_sdk(wire: &Wire, server: &Server) -> Json {
+/// What the provider's own library reads from each of the servers.
+async fn read_by_sdk(wire: &Wire, servers: &[Server]) -> Vec<Json> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/model/sdk.py");
     let mut command = tokio::process::Command::new(installed("python"));
-    command.arg(script).args([wire.preset, &server.url(), KEY]).env("NO_PROXY", "127.0.0.1");
-    let output = command.output().await.unwrap();
+    command.arg(script).args([wire.preset, KEY]).env("NO_PROXY", "127.0.0.1");
+    let output = command.args(servers.iter().map(Server::url)).output().await.unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{err}");
-    serde_json::from_slice(&output.stdout).unwrap()
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect()
 }
 
 fn same_json(ours: &str, theirs: &str) -> bool {
@@ -55,44 +60,56 @@ async fn the_official_libraries_read_the_scripted_streams_as_we_do() {
         Scene { text: vec!["I"], stop: Stop::Refused, ..Scene::default() },
     ];
     for wire in [OPENAI, ANTHROPIC] {
+        let mut servers = Vec::new();
         for scene in &scenes {
             let mut events = (wire.events)(scene);
             events.insert(1, wire.ping.to_owned());
-            let server = Server::answering(Script::stream(&events)).await;
-            let theirs = read_by_sdk(&wire, &server).await;
-            let (end, heard) =
-                call(&remote(options(wire.preset, &server.url())), &ask("Hello.")).await;
-            let end = end.unwrap();
-            assert_eq!(theirs["text"], heard.text, "{theirs}");
-            assert_eq!(theirs["reasoning"], heard.reasoning, "{theirs}");
-            assert_eq!(theirs["stop"], (wire.stop)(scene.stop), "{theirs}");
-            let usage = serde_json::json!([end.usage.tokens_in, end.usage.tokens_out]);
-            assert_eq!(theirs["usage"], usage, "{theirs}");
-            let calls = theirs["calls"].as_array().unwrap();
-            assert_eq!(calls.len(), end.calls.len(), "{theirs}");
-            for (theirs, ours) in calls.iter().zip(&end.calls) {
-                assert_eq!(
-                    (&theirs[0], &theirs[1]),
-                    (&ours.id.clone().into(), &ours.name.clone().into())
-                );
-                assert!(same_json(&ours.arguments, theirs[2].as_str().unwrap()), "{theirs}");
-            }
-            if wire.preset == "anthropic" && !scene.reasoning.is_empty() {
-                assert_eq!(theirs["signature"], SIGNATURE.concat());
-            }
+            servers.push(Server::answering(Script::stream(&events)).await);
         }
-        for (status, number) in
-            [("401 Unauthorized", 401), ("429 Too Many", 429), ("529 Overloaded", 529)]
-        {
+        let theirs = read_by_sdk(&wire, &servers).await;
+        assert_eq!(theirs.len(), scenes.len());
+        for ((theirs, scene), server) in theirs.iter().zip(&scenes).zip(&servers) {
+            read_the_same(&wire, scene, theirs, server).await;
+        }
+    }
+}
+
+async fn read_the_same(wire: &Wire, scene: &Scene, theirs: &Json, server: &Server) {
+    let (end, heard) = call(&remote(options(wire.preset, &server.url())), &ask("Hello.")).await;
+    let end = end.unwrap();
+    assert_eq!(theirs["text"], heard.text, "{theirs}");
+    assert_eq!(theirs["reasoning"], heard.reasoning, "{theirs}");
+    assert_eq!(theirs["stop"], (wire.stop)(scene.stop), "{theirs}");
+    let usage = serde_json::json!([end.usage.tokens_in, end.usage.tokens_out]);
+    assert_eq!(theirs["usage"], usage, "{theirs}");
+    let calls = theirs["calls"].as_array().unwrap();
+    assert_eq!(calls.len(), end.calls.len(), "{theirs}");
+    for (theirs, ours) in calls.iter().zip(&end.calls) {
+        assert_eq!((&theirs[0], &theirs[1]), (&ours.id.clone().into(), &ours.name.clone().into()));
+        assert!(same_json(&ours.arguments, theirs[2].as_str().unwrap()), "{theirs}");
+    }
+    if wire.preset == "anthropic" && !scene.reasoning.is_empty() {
+        assert_eq!(theirs["signature"], SIGNATURE);
+        assert!(end.own[0].json.contains(SIGNATURE));
+    }
+}
+
+#[tokio::test]
+async fn the_official_libraries_find_the_scripted_errors_to_be_errors() {
+    for wire in [OPENAI, ANTHROPIC] {
+        let mut servers = Vec::new();
+        for status in ["401 Unauthorized", "429 Too Many Requests", "529 Overloaded"] {
             let body = (wire.complaint)("some_error", "words");
             let script = Script::whole(status, "Content-Type: application/json\r\n", &body);
-            let server = Server::answering(script).await;
-            assert_eq!(read_by_sdk(&wire, &server).await["status"], number);
+            servers.push(Server::answering(script).await);
         }
-        let mut events = (wire.events)(&scenes[0]);
+        let mut events = (wire.events)(&Scene { text: vec!["Hel", "lo"], ..Scene::default() });
         events.insert(3, (wire.error)("overloaded_error", "words"));
-        let server = Server::answering(Script::stream(&events)).await;
-        assert_eq!(read_by_sdk(&wire, &server).await["error"], true);
+        servers.push(Server::answering(Script::stream(&events)).await);
+        let theirs = read_by_sdk(&wire, &servers).await;
+        let statuses: Vec<_> = theirs.iter().map(|theirs| theirs["status"].as_u64()).collect();
+        assert_eq!(statuses, [Some(401), Some(429), Some(529), None], "{theirs:?}");
+        assert_eq!(theirs[3]["error"], true, "{theirs:?}");
     }
 }
 
@@ -110,7 +127,7 @@ impl Drop for Ended {
 async fn a_server_from_elsewhere_is_understood() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("responses.yml");
-    let responses = "responses:\n  \"Hello.\": \"Grüße, <b>you</b> & 🦀\"\n\
+    let responses = "responses:\n  \"hello.\": \"Grüße, <b>you</b> & 🦀\"\n\
                      defaults:\n  unknown_response: \"what?\"\nsettings:\n  lag_enabled: false\n";
     std::fs::write(&file, responses).unwrap();
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -457,7 +457,7 @@ async fn a_million_tiny_deltas_are_read_in_bounded_time(wire: &Wire) {
     let (end, heard) = call(&remote(options(wire.preset, &server.url())), &ask("Hello.")).await;
     assert_eq!(end.unwrap().stop, StopReason::Normal);
     assert_eq!((heard.text.len(), heard.chunks), (1_000_000, 1_000_000));
-    assert!(started.elapsed() < Duration::from_secs(240), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(600), "{:?}", started.elapsed());
 }
 
 async fn usage_that_is_missing_or_absurd_is_estimated(wire: &Wire) {

@@ -166,7 +166,7 @@ fn block(events: &mut Vec<String>, index: &mut usize, begin: &Json, deltas: Vec<
     *index += 1;
 }
 
-pub const SIGNATURE: [&str; 2] = ["EqQBCgIYAhIM1gbcDa9GJwZA2b3h", "GgxBdjrkzLoky3dl1pkiMOYds="];
+pub const SIGNATURE: &str = "EqQBCgIYAhIM1gbcDa9GJwZA2b3hGgxBdjrkzLoky3dl1pkiMOYds=";
 
 fn anthropic(scene: &Scene) -> Vec<String> {
     let numbers = |tokens_in: Json, tokens_out: Json| {
@@ -194,7 +194,7 @@ fn anthropic(scene: &Scene) -> Vec<String> {
             .iter()
             .map(|text| json!({"type": "thinking_delta", "thinking": text}))
             .collect();
-        deltas.extend(SIGNATURE.map(|part| json!({"type": "signature_delta", "signature": part})));
+        deltas.extend([json!({"type": "signature_delta", "signature": SIGNATURE})]);
         let begin = json!({"type": "thinking", "thinking": "", "signature": ""});
         block(&mut events, &mut index, &begin, deltas);
     }

@@ -150,7 +150,7 @@ async fn what_only_the_provider_can_read_goes_back_verbatim() {
     call(&model, &request).await.0.unwrap();
     let sent = server.body(1)["messages"][1]["content"].clone();
     let expected = json!([
-        {"type": "thinking", "thinking": "Let me think: \"ü\".", "signature": SIGNATURE.concat()},
+        {"type": "thinking", "thinking": "Let me think: \"ü\".", "signature": SIGNATURE},
         {"type": "text", "text": "I look."},
         {"type": "redacted_thinking", "data": "EmwKAhgB"},
         {"type": "tool_use", "id": "call_1", "name": "search", "input": {},
