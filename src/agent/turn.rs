@@ -160,7 +160,16 @@ impl Agent {
         let mut reading = self.reader.start();
         let mut too_long = false;
         let mut on_chunk = |chunk: Chunk<'_>| {
-            let Chunk::Text(chunk) = chunk else { return };
+            let chunk = match chunk {
+                Chunk::Text(chunk) => chunk,
+                Chunk::Reasoning(_) => return,
+                Chunk::Restart => {
+                    raw.clear();
+                    reading = self.reader.start();
+                    too_long = false;
+                    return;
+                }
+            };
             too_long |= raw.len() + chunk.len() > limits::TURN_BYTES_MAX;
             if !too_long {
                 raw.push_str(chunk);

@@ -65,8 +65,14 @@ fn screen(config: &Config) -> String {
     let agents = members(Role::Agent);
     section(&mut out, "agents", agents.map(|c| (c.name.to_string(), agent(config, c))));
     let models = config.models.iter().map(|model| {
-        let Provider::Playback { recording } = &model.provider;
-        (model.name.clone(), format!("plays {}", recording.display()))
+        let said = match &model.provider {
+            Provider::Playback { recording } => format!("plays {}", recording.display()),
+            Provider::Remote { options, .. } => {
+                format!("{} of {} at {}", options.model, options.preset.name, options.endpoint)
+            }
+            Provider::Routed { routes, .. } => format!("one of {}", routes.join(", ")),
+        };
+        (model.name.clone(), said)
     });
     section(&mut out, "models", models);
     let limits = &config.limits;

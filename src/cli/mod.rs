@@ -10,9 +10,11 @@ mod exit;
 mod export;
 mod init;
 mod listener;
+mod models;
 mod opened;
 mod place;
 mod problems;
+mod record;
 mod render;
 mod run;
 mod schema;
@@ -49,6 +51,10 @@ enum Verb {
     Send(send::Args),
     /// Check a config without starting anything.
     Check(check::Args),
+    /// List the models and try them.
+    Models(models::Args),
+    /// Run with live models and write their answers as a recording.
+    Record(record::Args),
     /// List threads.
     Threads(threads::Args),
     /// Show one thread with its subthreads.
@@ -88,6 +94,8 @@ impl Verb {
             Self::Run(args) => run::run(args),
             Self::Send(args) => send::run(args),
             Self::Check(args) => check::run(args),
+            Self::Models(args) => models::run(args),
+            Self::Record(args) => record::run(args),
             Self::Threads(args) => threads::run(args),
             Self::Thread(args) => thread::run(args),
             Self::Tail(args) => tail::run(args),

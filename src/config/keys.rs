@@ -7,6 +7,8 @@ pub(super) enum Kind {
     /// A string such as `30s`.
     Duration,
     Integer,
+    /// With a point, or without.
+    Number,
     Flag,
     /// A list of strings.
     List,
@@ -24,7 +26,7 @@ pub(super) struct Section {
     pub keys: &'static [(&'static str, Kind)],
 }
 
-use Kind::{Duration, Flag, Free, Integer, List, OneOrMore, Text};
+use Kind::{Duration, Flag, Free, Integer, List, Number, OneOrMore, Text};
 
 pub(super) const ORGANISM: Section = Section {
     name: "organism",
@@ -102,7 +104,33 @@ pub(super) const AGENTS: Section = Section {
 pub(super) const MODELS: Section = Section {
     name: "models",
     member: Some("model"),
-    keys: &[("provider", Text), ("recording", Text)],
+    keys: &[
+        ("provider", Text),
+        ("recording", Text),
+        ("model", Text),
+        ("base_url", Text),
+        ("insecure", Flag),
+        ("api_key_env", Text),
+        ("api_key_file", Text),
+        ("max_tokens", Integer),
+        ("temperature", Number),
+        ("top_p", Number),
+        ("reasoning_effort", Text),
+        ("thinking_tokens", Integer),
+        ("connect_timeout", Duration),
+        ("first_byte_timeout", Duration),
+        ("stall_timeout", Duration),
+        ("total_timeout", Duration),
+        ("context_window", Integer),
+        ("price_in", Number),
+        ("price_out", Number),
+        ("currency", Text),
+        ("tokens_per_minute", Integer),
+        ("concurrency", Integer),
+        ("attempts", Integer),
+        ("routes", List),
+        ("strategy", Text),
+    ],
 };
 
 pub(super) const SECTIONS: [&Section; 6] =
@@ -125,7 +153,9 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
         return Some(false);
     }
     let secret = ["key", "secret", "token", "password"].iter().any(|end| key.ends_with(end));
-    (secret || key == "env" || key == "prompt").then_some(true)
+    // A key, or a password in an address, written where neither belongs is not repeated.
+    let misplaced = key == "api_key_env" || key == "base_url";
+    (secret || misplaced || key == "env" || key == "prompt").then_some(true)
 }
 
 /// The name that was probably meant.

@@ -1,4 +1,4 @@
-//! Clients, listeners, agents and models as they were written, each read from its table.
+//! Clients, listeners and agents as they were written, each read from its table.
 
 use std::time::Duration;
 
@@ -50,12 +50,6 @@ pub(super) struct Agent {
     pub final_name: Option<At<Text>>,
     pub final_format: FinalFormat,
     pub prompt: Vec<(At<String>, At<Text>)>,
-}
-
-/// A model as it was written.
-pub(super) struct Model {
-    pub name: At<String>,
-    pub recording: Option<At<Text>>,
 }
 
 /// A member's name: one token, not one of the core's.
@@ -201,24 +195,4 @@ fn transport(read: &mut Reader<'_>) {
         let problem = Problem::new(Code::NotAvailable, &place, message);
         read.problem(problem.help("write transport = \"xml\", or leave the key out"));
     }
-}
-
-pub(super) fn model(name: &At<String>, read: &mut Reader<'_>) -> Model {
-    token(name, read.problems);
-    let words = [("playback", true), ("openai", false), ("anthropic", false)];
-    let provider = match read.required("provider", "\"playback\"") {
-        true => read.choice("provider", &words),
-        false => None,
-    };
-    let recording = match provider {
-        Some(true) => read.required_text("recording", "\"turns.recording.xml\""),
-        _ => read.text("recording"),
-    };
-    if provider == Some(false) {
-        let place = read.text("provider").map_or_else(|| read.place.clone(), |t| t.place);
-        let message = "this provider is not available yet";
-        let problem = Problem::new(Code::NotAvailable, &place, message);
-        read.problem(problem.help("write provider = \"playback\" and name a recording"));
-    }
-    Model { name: name.clone(), recording }
 }

@@ -72,6 +72,11 @@ codes! {
     WrittenTwice = "written-twice",
     SecretMissing = "secret-missing",
     RecordingMissing = "recording-missing",
+    // Models.
+    UnknownRoute = "unknown-route",
+    BadAddress = "bad-address",
+    KeyMissing = "key-missing",
+    BadKey = "bad-key",
 }
 
 impl fmt::Display for Code {
@@ -154,6 +159,10 @@ impl Problems {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub(super) fn drop_code(&mut self, code: Code) {
+        self.0.retain(|problem| problem.code != code);
     }
 
     /// In the order in which a reader meets them.

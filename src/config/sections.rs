@@ -9,7 +9,8 @@ use crate::limits;
 
 use super::Directories;
 use super::keys::{self, SECTIONS, Section, nearest};
-use super::members::{Declared, Model, agent, client, listener, model, token};
+use super::members::{Declared, agent, client, listener, token};
+use super::models::{self, Model};
 use super::problem::{Code, Problem, Problems};
 use super::read::Reader;
 use super::source::{Place, Source};
@@ -54,7 +55,7 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     each(root, &keys::LISTENERS, problems, |name, reader| declared.extend(listener(name, reader)));
     each(root, &keys::AGENTS, problems, |name, reader| declared.extend(agent(name, reader)));
     let mut models = Vec::new();
-    each(root, &keys::MODELS, problems, |name, reader| models.push(model(name, reader)));
+    each(root, &keys::MODELS, problems, |name, reader| models.push(models::read(name, reader)));
     let unread = unread(root, &declared, &models);
     let members = declared;
     Sections { name, data, state, places_unread, limits, payload_bytes, members, models, unread }

@@ -5,6 +5,7 @@
 pub mod control;
 mod door;
 mod guests;
+mod models;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
 
 pub use door::{Answered, Door, Parcel, Sent};
+pub use models::Models;
 
 /// Why an organism does not run.
 #[derive(Debug, thiserror::Error)]

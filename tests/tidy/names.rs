@@ -39,6 +39,13 @@ const HOSTS: &[&str] = &[
     "docs.oasis-open.org",
     "www.rfc-editor.org",
     "www.unicode.org",
+    "api.openai.com",
+    "api.anthropic.com",
+    "openrouter.ai",
+    "api.x.ai",
+    "api.groq.com",
+    "api.mistral.ai",
+    "api.deepseek.com",
     "localhost",
     "127.0.0.1",
 ];
