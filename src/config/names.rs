@@ -28,6 +28,7 @@ const fn role(role: Role) -> &'static str {
         Role::Agent => "an agent",
         Role::Listener => "a listener",
         Role::Client => "a client",
+        Role::Human => "a human",
     }
 }
 

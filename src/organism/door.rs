@@ -63,6 +63,9 @@ pub enum Sent {
         calls: Vec<CallId>,
         /// Its key was used before: this is what was recorded then.
         again: bool,
+        /// A call of it waits for an approval.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        held: bool,
     },
     Refused {
         refusal: Refusal,
@@ -209,9 +212,9 @@ pub(super) async fn send(
     let submitted = handle.submit(&parcel.client, target, parcel.key, &parcel.payload);
     let (receipt, results) = submitted.await.map_err(|_| Error::Stopped)?;
     let (sent, known) = match receipt {
-        Receipt::Accepted { thread, calls, again } => {
+        Receipt::Accepted { thread, calls, again, held } => {
             let known = again.then(|| (thread.clone(), calls.clone()));
-            (Sent::Accepted { thread, calls, again }, known)
+            (Sent::Accepted { thread, calls, again, held }, known)
         }
         Receipt::Refused { refusal, retry_after } => {
             let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);

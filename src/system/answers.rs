@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{ErrorCode, NAMESPACE, WaitFor};
 use crate::clock::Time;
 use crate::envelope::{Payload, Refusal, Rule};
-use crate::ids::{Digest, ListenerName, PayloadName, ThreadId, TimerId};
+use crate::ids::{Digest, ListenerName, MessageId, PayloadName, ThreadId, TimerId};
 use crate::xml::findings::Finding;
 use crate::xml::write::{escape_attribute, escape_text};
 
@@ -140,8 +140,28 @@ pub enum Answer {
         thread: ThreadId,
         reason: String,
     },
+    /// A call is held until an operator has approved these very bytes.
+    ApprovalRequested {
+        message: MessageId,
+        listener: ListenerName,
+        digest: Digest,
+        why: &'static str,
+        until: Option<Time>,
+    },
+    ApprovalGranted(Ruling),
+    ApprovalRefused(Ruling),
     /// Complete as the agent's host wrote it.
     ModelTurn(String),
+}
+
+/// What was decided about a held call, and by whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruling {
+    pub message: MessageId,
+    pub digest: Digest,
+    pub by: ListenerName,
+    /// Empty where none was given.
+    pub reason: String,
 }
 
 impl Answer {
@@ -182,6 +202,9 @@ impl Answer {
             Self::ListenerJoined { .. } => "listener-joined",
             Self::ListenerLeft { .. } => "listener-left",
             Self::OperatorAction { .. } => "operator-action",
+            Self::ApprovalRequested { .. } => "approval-requested",
+            Self::ApprovalGranted(_) => "approval-granted",
+            Self::ApprovalRefused(_) => "approval-refused",
             Self::ModelTurn(_) => "model-turn",
         }
     }
@@ -252,6 +275,22 @@ impl Answer {
                 .with("thread_id", thread)
                 .with("reason", reason)
                 .empty(),
+            Self::ApprovalRequested { message, listener, digest, why, until } => {
+                Tag::new(self.word())
+                    .with("message_id", message)
+                    .with("call_id", message)
+                    .with("listener", listener)
+                    .with("sha256", digest)
+                    .with("why", why)
+                    .maybe("until", until.as_ref())
+                    .empty()
+            }
+            Self::ApprovalGranted(ruling) | Self::ApprovalRefused(ruling) => {
+                let Ruling { message, digest, by, reason } = ruling;
+                let tag = Tag::new(self.word()).with("message_id", message);
+                let tag = tag.with("sha256", digest).with("by", by);
+                tag.maybe("reason", (!reason.is_empty()).then_some(reason)).empty()
+            }
             Self::ModelTurn(text) => Payload::new(text.as_str()),
         }
     }

@@ -8,6 +8,6 @@ mod fact;
 mod record;
 mod state;
 
-pub use fact::{Closing, Fact, Opener, Opening, TimerEnd};
-pub use record::{Input, Record, Verdict};
-pub use state::{Awaited, Call, KeyUse, Pending, Slot, State, Thread, Timer, Tree, Usage};
+pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};
+pub use record::{Decided, Input, Record, Verdict};
+pub use state::{Awaited, Call, Held, KeyUse, Pending, Slot, State, Thread, Timer, Tree, Usage};

@@ -1,5 +1,6 @@
 //! The pure step, through the real gate and real schemas: what section 4 to 6 of the design say.
 
+mod approvals;
 mod calls;
 mod cancel;
 mod clients;
@@ -10,6 +11,7 @@ mod failures;
 mod fairness;
 mod forward;
 mod groups;
+mod humans;
 mod limits;
 mod replay;
 mod restart;

@@ -172,7 +172,7 @@ impl Simulation {
                         self.judge.result(call, how);
                     }
                 }
-                Effect::Alarm { .. } => {}
+                Effect::Ruled { .. } | Effect::Alarm { .. } => {}
             }
         }
     }
