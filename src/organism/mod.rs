@@ -5,6 +5,8 @@
 pub mod control;
 mod door;
 mod guests;
+mod kin;
+mod matter;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +26,7 @@ use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
 
 pub use door::{Answered, Door, Parcel, Sent};
+pub use matter::{Matter, What};
 
 /// Why an organism does not run.
 #[derive(Debug, thiserror::Error)]
