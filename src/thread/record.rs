@@ -111,9 +111,9 @@ pub enum Input {
     },
 }
 
-/// One atomic step. Serialized as JSON, this is the text the chain hashes; payload bytes stand
-/// beside it and enter the hash by digest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// One atomic step. The chain hashes its [`super::text`]; payload bytes stand beside that and
+/// enter the hash by digest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
     pub position: Position,
     /// The tree it belongs to: a root thread's id.

@@ -25,7 +25,7 @@ use crate::thread::Record;
 use super::checkpoint::{Key, Outside};
 use super::{Checkpoint, Error, Heads};
 use directory::{Lock, Watermark};
-use row::Encoded;
+use row::Rows;
 
 pub use directory::DATABASE;
 pub use reader::{About, Reader};
@@ -46,6 +46,7 @@ pub struct Journal {
     id: Uuid,
     epoch: u32,
     heads: Heads,
+    rows: Rows,
     watermark: Watermark,
     key: Key,
     outside: Outside,
@@ -94,13 +95,16 @@ impl Journal {
         let Some(now) = records.last().map(|record| record.time) else { return Ok(Vec::new()) };
         failpoint("before-append");
         self.checked_at.get_or_insert(now);
-        let rows = self.stamp(records)?;
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.stamp(&self.heads, records)?;
         let checkpoint = self.is_due(now).then(|| self.next_checkpoint(now));
         self.commit(checkpoint.as_ref(), |db| write::steps(db, records, &rows))?;
         failpoint("after-commit");
-        self.wal_bytes += rows.iter().map(Encoded::size).sum::<usize>();
-        for (record, row) in records.iter().zip(&rows) {
-            self.heads.advance(record, row.hash);
+        self.wal_bytes += rows.size();
+        let hashes: Vec<Digest> = rows.iter().map(|row| row.hash).collect();
+        self.rows = rows;
+        for (record, hash) in records.iter().zip(&hashes) {
+            self.heads.advance(record, *hash);
         }
         self.watermark
             .set(self.heads.last(), self.heads.last_hash())
@@ -108,7 +112,7 @@ impl Journal {
         self.after_checkpoint(checkpoint);
         self.move_log();
         failpoint("after-append");
-        Ok(rows.into_iter().map(|row| row.hash).collect())
+        Ok(hashes)
     }
 
     /// Signs and records how far the journal goes, when that is due. A pump with nothing to
@@ -125,11 +129,20 @@ impl Journal {
     pub fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
         self.usable()?;
         let digest = Digest::of(bytes);
+        if self.has_blob(digest)? {
+            return Ok(digest);
+        }
         self.commit(None, |db| {
             let sql = "INSERT OR IGNORE INTO blob(digest, bytes) VALUES (?1, ?2)";
             db.prepare_cached(sql)?.execute((digest.to_string(), bytes)).map(drop)
         })?;
         Ok(digest)
+    }
+
+    fn has_blob(&self, digest: Digest) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM blob WHERE digest = ?1";
+        let found = self.db.prepare_cached(sql).and_then(|mut q| q.exists([digest.to_string()]));
+        found.map_err(Error::sqlite("looking for a blob"))
     }
 
     /// The most pages the file may have; None lifts it. Beyond it, the disk counts as full.
@@ -180,25 +193,6 @@ impl Journal {
     fn stop(&mut self, error: Error) -> Error {
         self.stopped = Some(error.to_string());
         error
-    }
-
-    /// Gives each record its place and encodes it. The heads move only after the commit.
-    fn stamp(&self, records: &mut [Record]) -> Result<Vec<Encoded>, Error> {
-        let mut group = std::collections::HashMap::new();
-        let mut rows = Vec::with_capacity(records.len());
-        for (expected, record) in (self.next().0..).map(Position).zip(records) {
-            if record.position != Position(0) && record.position != expected {
-                return Err(Error::Misplaced { given: record.position, expected });
-            }
-            record.position = expected;
-            let head = || self.heads.get(&record.tree).map(|head| (head.position, head.hash));
-            let before = group.get(&record.tree).copied().or_else(head).unwrap_or_default();
-            (record.previous, record.previous_hash) = before;
-            let row = Encoded::of(record)?;
-            group.insert(record.tree.clone(), (expected, row.hash));
-            rows.push(row);
-        }
-        Ok(rows)
     }
 
     fn is_due(&self, now: Time) -> bool {
