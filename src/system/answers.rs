@@ -255,45 +255,40 @@ impl Answer {
                 .maybe("from", from.as_ref())
                 .text(message),
             Self::Ack { from } => Tag::new(self.word()).maybe("from", from.as_ref()).empty(),
-            Self::BudgetWarning { budget, used, limit } => Tag::new(self.word())
-                .with("budget", budget)
-                .with("used", used)
-                .with("limit", limit)
-                .empty(),
-            Self::Boot { epoch, version, config } => Tag::new(self.word())
-                .with("epoch", epoch)
-                .with("version", version)
-                .with("config", config)
-                .empty(),
+            Self::BudgetWarning { budget, used, limit } => {
+                let tag = Tag::new(self.word()).with("budget", budget);
+                tag.with("used", used).with("limit", limit).empty()
+            }
+            Self::Boot { epoch, version, config } => {
+                let tag = Tag::new(self.word()).with("epoch", epoch);
+                tag.with("version", version).with("config", config).empty()
+            }
             Self::ShutdownSignal { reason } => Tag::new(self.word()).with("reason", reason).empty(),
             Self::ListenerJoined { name, detail } | Self::ListenerLeft { name, detail } => {
                 Tag::new(self.word()).with("name", name).with("detail", detail).empty()
             }
-            Self::OperatorAction { action, by, thread, reason } => Tag::new(self.word())
-                .with("action", action)
-                .with("by", by)
-                .with("thread_id", thread)
-                .with("reason", reason)
-                .empty(),
+            Self::OperatorAction { action, by, thread, reason } => {
+                let tag = Tag::new(self.word()).with("action", action).with("by", by);
+                tag.with("thread_id", thread).with("reason", reason).empty()
+            }
             Self::ApprovalRequested { message, listener, digest, why, until } => {
-                Tag::new(self.word())
-                    .with("message_id", message)
-                    .with("call_id", message)
-                    .with("listener", listener)
-                    .with("sha256", digest)
-                    .with("why", why)
-                    .maybe("until", until.as_ref())
-                    .empty()
+                let tag = Tag::new(self.word()).with("message_id", message);
+                let tag = tag.with("call_id", message).with("listener", listener);
+                let tag = tag.with("sha256", digest).with("why", why);
+                tag.maybe("until", until.as_ref()).empty()
             }
             Self::ApprovalGranted(ruling) | Self::ApprovalRefused(ruling) => {
-                let Ruling { message, digest, by, reason } = ruling;
-                let tag = Tag::new(self.word()).with("message_id", message);
-                let tag = tag.with("sha256", digest).with("by", by);
-                tag.maybe("reason", (!reason.is_empty()).then_some(reason)).empty()
+                ruled(Tag::new(self.word()), ruling)
             }
             Self::ModelTurn(text) => Payload::new(text.as_str()),
         }
     }
+}
+
+fn ruled(tag: Tag, ruling: &Ruling) -> Payload {
+    let Ruling { message, digest, by, reason } = ruling;
+    let tag = tag.with("message_id", message).with("sha256", digest).with("by", by);
+    tag.maybe("reason", (!reason.is_empty()).then_some(reason)).empty()
 }
 
 fn thread_result(thread: &ThreadId, status: ThreadStatus, payloads: &[Payload]) -> Payload {

@@ -8,6 +8,7 @@ use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{Disposition, Kind, Message};
 use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::system::WaitFor;
 
 impl State {
     /// Makes `fact`, recorded in `tree` at `time`, so.
@@ -48,16 +49,8 @@ impl State {
                 self.calls.remove(call);
                 home.close_call(*call, *how, time);
             }
-            Fact::Waiting { call, until } => {
-                if let Some(call) = home.calls.get_mut(call) {
-                    call.waiting = Some(*until);
-                }
-            }
-            Fact::WaitEnded { call } => {
-                if let Some(call) = home.calls.get_mut(call) {
-                    call.waiting = None;
-                }
-            }
+            Fact::Waiting { call, until } => home.wait(*call, Some(*until)),
+            Fact::WaitEnded { call } => home.wait(*call, None),
             Fact::TimerSet { timer, call, fires_at, label } => {
                 let set = Timer { call: *call, fires_at: *fires_at, label: label.clone() };
                 home.timers.insert(*timer, set);
@@ -200,6 +193,12 @@ impl Tree {
             call.waiting = None;
             // What came meanwhile was not asked for by the outcome now heard.
             call.pending.iter_mut().for_each(|p| p.slot = Slot::UNASKED);
+        }
+    }
+
+    fn wait(&mut self, id: CallId, until: Option<WaitFor>) {
+        if let Some(call) = self.calls.get_mut(&id) {
+            call.waiting = until;
         }
     }
 

@@ -14,8 +14,12 @@ impl Core {
     /// waits for a person.
     pub(super) fn begin(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
+        let (listener, thread) = (open.callee.clone(), open.thread.clone());
         match self.wants(open) {
-            None => self.go(step, call),
+            None => {
+                self.end_wait(step, &listener, &thread);
+                self.wake(step, call);
+            }
             Some((Hold::Answer, _)) => self.hold(step, call, Hold::Answer),
             Some((Hold::Approval, why)) => {
                 self.hold(step, call, Hold::Approval);

@@ -108,22 +108,23 @@ fn an_approval_holds_for_its_own_bytes_and_says_enough_of_them() {
     let mut world = world();
     let (_, _, command) = held_command(&mut world);
     let right = hash(&word("run", "rm"));
+    let last = if right.ends_with('0') { '1' } else { '0' };
     let wrong = [
         hash(&word("run", "ls")),
         String::new(),
         right[..7].to_owned(),
         right.to_uppercase(),
         format!("{right}0"),
-        format!("{}0", &right[..63]).replace(&right, ""),
+        format!("{}{last}", &right[..63]),
         format!(" {right}"),
         "0".repeat(1 << 16),
     ];
     let before = world.refusals().len();
-    for hash in wrong.iter().filter(|hash| !right.starts_with(hash.as_str()) || hash.len() < 8) {
+    for hash in &wrong {
         assert_eq!(world.approve(command, hash), Err("wrong-hash".to_owned()), "{hash:.80}");
     }
     assert!(world.refusals()[before..].iter().all(|refusal| refusal == "operator wrong-hash"));
-    assert!(world.refusals().len() >= before + 7, "each attempt is on record");
+    assert_eq!(world.refusals().len(), before + wrong.len(), "each attempt is on record");
     assert_eq!(world.approve(command, &right[..8]), Ok(()), "eight digits are enough");
     assert_eq!(world.handed(), ["shell"]);
 }
