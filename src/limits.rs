@@ -160,6 +160,8 @@ pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 pub const TREES_REFRESH_RECORDS: u64 = 10_000;
 /// Bytes in SQLite's write-ahead log after which they are moved into the journal file.
 pub const WAL_BYTES: usize = 40 << 20;
+/// Bytes in the log after which the writer waits for them to be moved.
+pub const WAL_BYTES_MAX: usize = 4 * WAL_BYTES;
 /// Of the buffers that commits are encoded in, between two of them.
 pub const ROWS_KEPT_BYTES: usize = 1 << 20;
 pub const JOURNAL_PAGE_BYTES: usize = 8 << 10;
@@ -170,7 +172,7 @@ pub const SCAN_RECORDS: u64 = 1_000;
 /// Records handed from reading to rebuilding in one go: so few that they stay in the caches.
 pub const SCAN_CHUNK_RECORDS: u64 = 128;
 /// Chunks that wait for each worker's turn.
-pub const SCAN_CHUNKS_AHEAD: usize = 4;
+pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 pub const TIMERS_PER_CALL_MAX: usize = 64;

@@ -1,6 +1,7 @@
 //! What waits for a person: calls to be approved, and questions to be answered.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -62,7 +63,7 @@ struct Open {
 }
 
 struct Waiting {
-    request: Message,
+    request: Arc<Message>,
     hold: Option<(Hold, Option<Time>)>,
     why: Option<String>,
 }
@@ -72,7 +73,7 @@ impl Open {
         for fact in &record.facts {
             match fact {
                 Fact::Accepted { message, opening: Some(_), .. } => {
-                    let waiting = Waiting { request: message.clone(), hold: None, why: None };
+                    let waiting = Waiting { request: Arc::clone(message), hold: None, why: None };
                     self.calls.insert(CallId(message.id), waiting);
                 }
                 Fact::Accepted { message, .. } => self.why(message),
@@ -123,10 +124,10 @@ impl Waiting {
             at: request.time,
             since: request.time.to_string(),
             until: until.map(|until| until.to_string()),
-            thread: request.thread,
-            from: request.from,
-            to: request.to,
-            name: request.name,
+            thread: request.thread.clone(),
+            from: request.from.clone(),
+            to: request.to.clone(),
+            name: request.name.clone(),
         })
     }
 }

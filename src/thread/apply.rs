@@ -114,7 +114,7 @@ impl Tree {
         }
     }
 
-    fn open_call(&mut self, message: &Message, opening: &Opening) {
+    fn open_call(&mut self, message: &Arc<Message>, opening: &Opening) {
         self.take_seq(message);
         let id = CallId(message.id);
         if self.calls.is_empty() {
@@ -134,7 +134,7 @@ impl Tree {
                 }
             }
         }
-        let request = Pending { slot: Slot { action: 0, leg: 0 }, message: message.clone().into() };
+        let request = Pending { slot: Slot { action: 0, leg: 0 }, message: Arc::clone(message) };
         let call = Call {
             id,
             thread: message.thread.clone(),
@@ -154,7 +154,7 @@ impl Tree {
     }
 
     /// A message that opens no call: it waits in its receiver's call if that is still open.
-    fn accept(&mut self, message: &Message) {
+    fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         let delivered = matches!(message.kind, Kind::Reply | Kind::System | Kind::Own);
         let receiver = message.call.filter(|_| delivered).and_then(|c| self.calls.get_mut(&c));
@@ -290,7 +290,7 @@ impl Call {
     }
 
     /// Puts an answer where it belongs among the answers to the last outcome.
-    fn expect(&mut self, message: &Message) {
+    fn expect(&mut self, message: &Arc<Message>) {
         let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
         let slot = match leg {
             Some(slot) => slot,
@@ -302,7 +302,7 @@ impl Call {
             }
         };
         let after = self.pending.iter().position(|p| p.slot > slot).unwrap_or(self.pending.len());
-        self.pending.insert(after, Pending { slot, message: Arc::new(message.clone()) });
+        self.pending.insert(after, Pending { slot, message: Arc::clone(message) });
     }
 
     fn slot_of(&self, leg: CallId) -> Option<Slot> {

@@ -1,5 +1,7 @@
 //! The journal's unit: one step, one record.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
@@ -138,7 +140,7 @@ impl Record {
     /// The same payloads, for whoever reads a record and puts the bytes in.
     pub fn payloads_mut(&mut self) -> impl Iterator<Item = &mut crate::envelope::Payload> {
         self.facts.iter_mut().filter_map(|fact| match fact {
-            Fact::Accepted { message, .. } => Some(&mut message.payload),
+            Fact::Accepted { message, .. } => Some(&mut Arc::make_mut(message).payload),
             _ => None,
         })
     }

@@ -70,7 +70,7 @@ fn accepted(record: &mut Record) -> &mut organism::envelope::Message {
         Fact::Accepted { message, .. } => Some(message),
         _ => None,
     });
-    message.unwrap()
+    std::sync::Arc::make_mut(message.unwrap())
 }
 
 // O9

@@ -10,6 +10,7 @@ mod durable;
 mod failures;
 mod fairness;
 mod forward;
+mod full_disk;
 mod groups;
 mod humans;
 mod limits;

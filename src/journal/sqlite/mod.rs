@@ -5,6 +5,7 @@
 
 mod connect;
 mod directory;
+mod mover;
 mod open;
 mod reader;
 mod row;
@@ -12,8 +13,8 @@ mod scan;
 mod trees;
 mod write;
 
+use rusqlite::Connection;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode};
 use uuid::Uuid;
 
 use crate::clock::Time;
@@ -25,6 +26,7 @@ use crate::thread::Record;
 use super::checkpoint::{Key, Outside};
 use super::{Checkpoint, Error, Heads};
 use directory::{Lock, Watermark};
+use mover::{Moved, Mover};
 use row::Rows;
 
 pub use directory::DATABASE;
@@ -58,6 +60,7 @@ pub struct Journal {
     refreshed: Position,
     /// About what the write-ahead log holds.
     wal_bytes: usize,
+    mover: Mover,
     /// Why nothing can be written any more.
     stopped: Option<String>,
     // Last, so that it is let go of after everything else is closed.
@@ -162,6 +165,9 @@ impl Journal {
         }
         if self.refreshed < self.heads.last() {
             self.refresh_trees()?;
+        }
+        if let Some(Moved::Failed(error)) = self.mover.ended(true) {
+            return Err(error);
         }
         let failed = Error::sqlite("closing the journal");
         let moved = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -281,22 +287,39 @@ impl Journal {
         self.heads.saved();
     }
 
-    /// Moves the write-ahead log into the file when it is long. Done here rather than by SQLite,
-    /// which would keep a failed sync to itself.
+    /// Has the write-ahead log moved into the file when it is long: most of it beside the writer,
+    /// the rest, which is short, by the writer, so that the log begins anew.
     fn move_log(&mut self) {
-        if self.wal_bytes < limits::WAL_BYTES {
-            return;
+        let overdue = self.wal_bytes >= limits::WAL_BYTES_MAX;
+        match self.mover.ended(overdue) {
+            Some(Moved::Nearly) => {
+                self.wal_bytes = 0;
+                let rest = mover::move_now(&self.db);
+                self.moved(rest);
+            }
+            Some(other) => self.moved(other),
+            None if self.wal_bytes >= limits::WAL_BYTES && !self.mover.is_moving() => {
+                self.mover.begin();
+                if !self.mover.is_moving() {
+                    // There was no thread to be had.
+                    self.wal_bytes = 0;
+                    let all = mover::move_now(&self.db);
+                    self.moved(all);
+                }
+            }
+            None => {}
         }
-        self.wal_bytes = 0;
-        match self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
-            Ok(()) => {}
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+    }
+
+    fn moved(&mut self, moved: Moved) {
+        match moved {
+            Moved::Nearly => {}
+            Moved::NoRoom => {
+                self.wal_bytes = 0;
                 tracing::warn!("the disk is too full to shorten the journal's write-ahead log");
             }
-            Err(error) => {
-                // What was appended is durable; nothing after it would be.
-                self.stop(Error::sqlite("moving the write-ahead log into the journal")(error));
-            }
+            // What was appended is durable; nothing after it would be.
+            Moved::Failed(error) => drop(self.stop(error)),
         }
     }
 }

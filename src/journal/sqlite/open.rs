@@ -15,6 +15,7 @@ use crate::limits;
 use crate::mutant::mutant;
 
 use super::directory::{DATABASE, Lock, Watermark};
+use super::mover::Mover;
 use super::row::Rows;
 use super::{About, Journal, Reader, SCHEMA, scan, write};
 
@@ -57,6 +58,7 @@ impl Journal {
             heads: proved.heads,
             rows: Rows::default(),
             wal_bytes: 0,
+            mover: Mover::new(data),
             stopped: None,
             _lock: lock,
         };
@@ -179,7 +181,7 @@ fn agree(checkpoint: &Checkpoint, heads: &mut Heads) -> Result<(), Error> {
     Ok(())
 }
 
-fn connect(data: &Path) -> rusqlite::Result<Connection> {
+pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(data.join(DATABASE), flags)?;
     db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;

@@ -130,7 +130,7 @@ impl Reader<'_> {
             payload: self.payload(said.digest, said.length)?,
         };
         let opening = said.opening.map(|opening| self.opening(&message, opening)).transpose()?;
-        Ok(Fact::Accepted { message, opening, key: said.key })
+        Ok(Fact::Accepted { message: message.into(), opening, key: said.key })
     }
 
     fn opening(&mut self, message: &Message, said: SaidOpening<'_>) -> Result<Opening, Unreadable> {

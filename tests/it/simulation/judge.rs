@@ -28,6 +28,8 @@ pub struct Judge {
     /// Messages with a disposition from before the group that is being carried out: what is
     /// handed over and cancelled in one group is handed over, and then withdrawn.
     settled: HashSet<MessageId>,
+    /// Submissions whose clients were told that the disk is full.
+    turned_away: HashSet<MessageId>,
     record: Recorded,
 }
 
@@ -79,6 +81,14 @@ impl Judge {
             Receipt::Refused { .. } => {}
             Receipt::NoThread { answer } => panic!("{key}: {answer}"),
         }
+    }
+
+    pub fn turned_away(&mut self, submission: MessageId) {
+        self.turned_away.insert(submission);
+    }
+
+    pub fn turned_away_so_far(&self) -> usize {
+        self.turned_away.len()
     }
 
     pub fn result(&mut self, call: CallId, how: Closing) {
@@ -154,6 +164,7 @@ impl Judge {
         }
         for (id, message) in &self.record.messages {
             assert!(!message.payload.as_str().contains(forged), "a forged answer was taken");
+            assert!(!self.turned_away.contains(id), "{id} was turned away and taken");
             let done = self.record.disposed.get(id) == Some(&Disposition::Handled);
             let to_listener = message.kind == Kind::Call
                 && !message.to.is_core()
@@ -204,7 +215,7 @@ impl Recorded {
                 let seq = self.seqs.entry(message.thread.clone()).or_default();
                 *seq += 1;
                 assert_eq!(message.seq, *seq, "dense in {}", message.thread);
-                let twice = self.messages.insert(message.id, message.clone());
+                let twice = self.messages.insert(message.id, Message::clone(message));
                 assert!(twice.is_none(), "one id, two messages");
                 if let Some(opening) = opening {
                     self.calls.insert(CallId(message.id), opening.clone());
