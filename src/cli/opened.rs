@@ -20,10 +20,23 @@ pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
     let around = Surroundings::of_process();
     let path = config::locate(given, &around);
     let loaded = path.and_then(|path| config::load(&path, &around));
+    hide_memory();
     loaded.map_err(|found| {
         problems::report(&found);
         Failed::silent(Exit::Config).into()
     })
+}
+
+/// From here on this process may hold keys: other programs of the same user, such as what a
+/// listener starts, cannot read its memory or its environment.
+fn hide_memory() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+            tracing::warn!("this process can be looked into by others of the same user: {error}");
+        }
+    }
 }
 
 /// Where the journal of the config a verb was given lies. What else is wrong with that config is

@@ -17,11 +17,12 @@ use tokio::runtime;
 
 use crate::bus::process::{Options, ProcessHost};
 use crate::bus::{Host, Sink};
-use crate::config::{Config, ProcessSpec};
+use crate::config::{Config, ModelSpec, ProcessSpec, Provider};
 use crate::ids::ListenerName;
 use crate::journal;
 use crate::journal::sqlite::Journal;
 use crate::limits;
+use crate::model::KeySource;
 use crate::pump::core::Core;
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
@@ -244,7 +245,17 @@ fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
     options.working_dir = Some(config.directory.clone());
     let exposed = spec.env.iter().map(|(key, value)| (key.clone(), value.expose().to_owned()));
     options.env = exposed.collect();
+    options.withheld = config.models.iter().filter_map(key_variable).collect();
     options
+}
+
+/// The variable a model's key is in: no listener gets it but one whose config hands it on.
+fn key_variable(model: &ModelSpec) -> Option<String> {
+    let Provider::Remote { options, .. } = &model.provider else { return None };
+    match options.key.as_ref()?.source() {
+        KeySource::Variable(name) => Some(name.clone()),
+        KeySource::File(_) => None,
+    }
 }
 
 /// The pump has a thread of its own: every step waits for the disk.

@@ -48,6 +48,9 @@ impl Child {
         let program = words.next().map_or("", String::as_str);
         let path = program::find(program)?;
         let mut command = Command::new(path);
+        for name in &options.withheld {
+            command.env_remove(name);
+        }
         command
             .args(words)
             .envs(options.env.iter().map(|(key, value)| (key, value)))

@@ -40,6 +40,8 @@ pub struct Options {
     pub working_dir: Option<PathBuf>,
     /// Added to the environment that is passed through; may hold secrets.
     pub env: Vec<(String, String)>,
+    /// Variables that are not passed through: what is secret to others.
+    pub withheld: Vec<String>,
     pub restarts: Policy,
     /// How long an instance may stay busy after its caller is gone.
     pub cancel_grace: Duration,
@@ -64,6 +66,7 @@ impl Options {
             instances: limits::INSTANCES_DEFAULT,
             working_dir: None,
             env: Vec::new(),
+            withheld: Vec::new(),
             restarts: Policy::default(),
             cancel_grace: limits::CANCEL_GRACE,
             drain_timeout: limits::DRAIN_TIMEOUT,

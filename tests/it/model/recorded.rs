@@ -294,3 +294,36 @@ async fn models_are_listed_with_their_keys_present_or_not() {
         "{checked:?}"
     );
 }
+
+/// Answers every delivery with what it finds in `LIVE_KEY`.
+const TELLER: &str = r#"import os, sys
+inside = sys.stdin.buffer
+frame = b""
+while byte := inside.read(1):
+    if byte == b"\0":
+        found = os.environ.get("LIVE_KEY", "no key")
+        sys.stdout.write('<write xmlns="urn:example:write">%s</write>\0' % found)
+        sys.stdout.flush()
+"#;
+
+/// Listeners are other people's programs: what opens a model is nothing to them, unless the
+/// config hands it on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_gets_the_key_of_a_model_only_where_the_config_hands_it_on() {
+    let teller = "command = [\"python3\", \"teller.py\"]\nschema = \"write.xsd\"\n\
+                  accepts = [\"write\"]\nreplies = [\"write\"]\n";
+    let house = House::with(&format!(
+        "[organism]\nname = \"talk\"\n[clients.desk]\npeers = [\"other\", \"trusted\"]\n\
+         [models.live]\nprovider = \"openai\"\nmodel = \"m\"\napi_key_env = \"LIVE_KEY\"\n\
+         [listeners.other]\n{teller}[listeners.trusted]\n{teller}\
+         env = {{ LIVE_KEY = \"${{LIVE_KEY}}\" }}\n",
+    ));
+    house.write("write.xsd", SCHEMA);
+    house.write("write.xml", WRITE);
+    house.write("teller.py", TELLER);
+    let variables = BTreeMap::from([("LIVE_KEY".to_owned(), KEY.to_owned())]);
+    let said = run(house.command(&["send", "write.xml"]), &variables);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains(">no key<"), "{said:?}");
+    assert_eq!(said.out.matches(KEY).count(), 1, "{said:?}");
+}
