@@ -1,7 +1,7 @@
 //! Proposals as models write them, all the way to the files.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::organism::{House, Said};
 
@@ -152,16 +152,31 @@ fn the_example_coder_mends_the_project_and_its_tests_pass() {
         std::fs::copy(from, work.join(file)).unwrap();
     }
     assert!(!tests_pass(&work));
-    let sent: Said = Command::new(env!("CARGO_BIN_EXE_organism"))
-        .args(["send", "--config", "config/coder.toml", "config/coder/task.xml"])
-        .current_dir(project())
-        .env("WORKSPACE", &work)
-        .env("XDG_DATA_HOME", place.path().join("data"))
-        .env("XDG_STATE_HOME", place.path().join("state"))
-        .output()
-        .unwrap()
-        .into();
+    let organism = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+        command.args(arguments).args(["--config", "config/coder.toml"]);
+        command.current_dir(project()).env("WORKSPACE", &work);
+        for (name, folder) in [("XDG_DATA_HOME", "data"), ("XDG_STATE_HOME", "state")] {
+            command.env(name, place.path().join(folder));
+        }
+        command
+    };
+    let mut send = organism(&["send", "config/coder/task.xml"]);
+    let sending = send.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let sender = std::thread::spawn(|| Said::from(sending.wait_with_output().unwrap()));
+    let mut approved = 0;
+    while !sender.is_finished() {
+        let held = Said::from(organism(&["approvals", "--json"]).output().unwrap());
+        // Before there is a journal, nothing waits.
+        for call in if held.code == Some(0) { held.json() } else { Vec::new() } {
+            let (id, hash) = (call["message"].as_str().unwrap(), call["sha256"].as_str().unwrap());
+            let approve = organism(&["approve", id, "--hash", hash]).output().unwrap();
+            approved += usize::from(approve.status.success());
+        }
+    }
+    let sent = sender.join().unwrap();
     assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert!(approved >= 2, "{approved} calls were approved");
     assert!(sent.out.contains("+    return \"Hello\" + (\", \" + name if name else"), "{sent:?}");
     assert!(tests_pass(&work));
     let listed = std::fs::read_dir(&work).unwrap().count();
