@@ -70,6 +70,9 @@ pub const ROOT_CHARS_MAX: usize = 59;
 pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH_CEILING;
 pub const ID_ECHO_CHARS_MAX: usize = 80;
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
+/// Of a payload's hash, so that an approval says what was looked at.
+pub const HASH_CHARS_MIN: usize = 8;
+pub const HASH_CHARS_MAX: usize = 64;
 /// Of what an operator gives as a reason.
 pub const REASON_CHARS_MAX: usize = 1_000;
 
@@ -99,6 +102,8 @@ pub const INSTANCES_DEFAULT: u32 = 1;
 /// Deliveries waiting for one listener before callers hear `busy`.
 pub const BACKLOG_DEFAULT: usize = 10_000;
 pub const TIMEOUT_CEILING: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How long a call may be told to wait for a person.
+pub const PATIENCE_CEILING: Duration = Duration::from_secs(366 * 24 * 3600);
 pub const ATTEMPTS_CEILING: u32 = 100;
 pub const CONCURRENCY_CEILING: u32 = 1_000;
 pub const INSTANCES_CEILING: u32 = 256;

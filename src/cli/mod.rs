@@ -2,6 +2,9 @@
 //! `organism`, and prints. No logic of their own.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line talks here")]
 
+mod answer;
+mod approvals;
+mod approve;
 mod cancel;
 mod check;
 pub mod debug;
@@ -15,6 +18,7 @@ mod opened;
 mod place;
 mod problems;
 mod record;
+mod refuse;
 mod render;
 mod run;
 mod schema;
@@ -65,6 +69,14 @@ enum Verb {
     Search(search::Args),
     /// Cancel a thread and everything beneath it.
     Cancel(cancel::Args),
+    /// List what waits for an approval.
+    Approvals(approvals::Args),
+    /// Approve a held call: exactly the bytes you have seen.
+    Approve(approve::Args),
+    /// Refuse a held call.
+    Refuse(refuse::Args),
+    /// List questions to people, and answer them.
+    Answer(answer::Args),
     /// Prove the record from the journal alone.
     Verify(verify::Args),
     /// Write threads out as XML or JSON lines.
@@ -101,6 +113,10 @@ impl Verb {
             Self::Tail(args) => tail::run(args),
             Self::Search(args) => search::run(args),
             Self::Cancel(args) => cancel::run(args),
+            Self::Approvals(args) => approvals::run(args),
+            Self::Approve(args) => approve::run(args),
+            Self::Refuse(args) => refuse::run(args),
+            Self::Answer(args) => answer::run(args),
             Self::Verify(args) => verify::run(args),
             Self::Export(args) => export::run(args),
             Self::Schema(args) => schema::run(args),

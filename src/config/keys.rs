@@ -72,7 +72,21 @@ pub(super) const LISTENERS: Section = Section {
         ("gather", Text),
         ("serial_per_thread", Flag),
         ("backlog", Integer),
+        ("approval", Text),
+        ("approval_timeout", Duration),
         ("env", Free),
+    ],
+};
+
+pub(super) const HUMANS: Section = Section {
+    name: "humans",
+    member: Some("human"),
+    keys: &[
+        ("description", Text),
+        ("schema", OneOrMore),
+        ("accepts", List),
+        ("replies", List),
+        ("timeout", Duration),
     ],
 };
 
@@ -133,8 +147,8 @@ pub(super) const MODELS: Section = Section {
     ],
 };
 
-pub(super) const SECTIONS: [&Section; 6] =
-    [&ORGANISM, &LIMITS, &CLIENTS, &LISTENERS, &AGENTS, &MODELS];
+pub(super) const SECTIONS: [&Section; 7] =
+    [&ORGANISM, &LIMITS, &CLIENTS, &LISTENERS, &HUMANS, &AGENTS, &MODELS];
 
 impl Section {
     pub fn kind(&self, key: &str) -> Option<Kind> {

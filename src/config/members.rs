@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::contract::{Gather, Role};
+use crate::contract::{Approval, Gather, Role};
 use crate::ids::ListenerName;
 use crate::limits;
 
@@ -31,6 +31,8 @@ pub(super) struct Declared {
     pub serial_per_thread: bool,
     pub backlog: usize,
     pub actions_per_turn: u32,
+    pub approval: Approval,
+    pub patience: Option<Duration>,
     pub process: Option<Process>,
     pub agent: Option<Agent>,
 }
@@ -77,7 +79,7 @@ fn tokenized(text: &str) -> Option<String> {
 }
 
 fn member_name(name: &At<String>, reader: &mut Reader<'_>) -> Option<At<ListenerName>> {
-    if [ListenerName::CORE, "organism"].contains(&name.value.as_str()) {
+    if [ListenerName::CORE, "organism", "operator"].contains(&name.value.as_str()) {
         let message = format!("`{}` is a name of the core", name.value);
         let problem = Problem::new(Code::ReservedName, &name.place, message);
         reader.problem(problem.help("choose another name"));
@@ -103,18 +105,20 @@ pub(super) fn client(name: &At<String>, read: &mut Reader<'_>) -> Option<Declare
 fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> Option<Declared> {
     let gather = [("all", Gather::All), ("first", Gather::First)];
     let listens = role != Role::Client;
+    // A person is asked once, and takes their time.
+    let works = listens && role != Role::Human;
     let description = read.text("description").map(|text| text.value.value).unwrap_or_default();
     let schema = if listens { read.one_or_more("schema") } else { Vec::new() };
-    let timeout = listens.then(|| read.duration("timeout", limits::TIMEOUT_CEILING)).flatten();
-    let attempts = listens.then(|| read.count32("attempts", limits::ATTEMPTS_CEILING)).flatten();
-    let backlog = listens.then(|| read.count("backlog", limits::BACKLOG_CEILING)).flatten();
-    let gather = listens.then(|| read.choice("gather", &gather)).flatten();
+    let timeout = works.then(|| read.duration("timeout", limits::TIMEOUT_CEILING)).flatten();
+    let attempts = works.then(|| read.count32("attempts", limits::ATTEMPTS_CEILING)).flatten();
+    let backlog = works.then(|| read.count("backlog", limits::BACKLOG_CEILING)).flatten();
+    let gather = works.then(|| read.choice("gather", &gather)).flatten();
     let (accepts, replies) = if listens {
         (read.list("accepts"), read.list("replies"))
     } else {
         (Vec::new(), Vec::new())
     };
-    let peers = read.list("peers");
+    let peers = if role == Role::Human { Vec::new() } else { read.list("peers") };
     Some(Declared {
         name: name?,
         role,
@@ -132,6 +136,8 @@ fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> 
         serial_per_thread: role == Role::Agent,
         backlog: backlog.and_then(|n| usize::try_from(n).ok()).unwrap_or(limits::BACKLOG_DEFAULT),
         actions_per_turn: limits::ACTIONS_PER_TURN_DEFAULT,
+        approval: Approval::Never,
+        patience: None,
         process: None,
         agent: None,
     })
@@ -155,9 +161,45 @@ pub(super) fn listener(name: &At<String>, read: &mut Reader<'_>) -> Option<Decla
     };
     let forward = read.flag("forward").unwrap_or_default();
     let serial_per_thread = read.flag("serial_per_thread").unwrap_or_default();
+    let (approval, patience) = approval(read);
     let common = common(Role::Listener, name, read)?;
-    let concurrency = process.instances;
-    Some(Declared { forward, serial_per_thread, concurrency, process: Some(process), ..common })
+    let (concurrency, process) = (process.instances, Some(process));
+    Some(Declared {
+        forward,
+        serial_per_thread,
+        concurrency,
+        approval,
+        patience,
+        process,
+        ..common
+    })
+}
+
+fn approval(read: &mut Reader<'_>) -> (Approval, Option<Duration>) {
+    let words = [
+        ("never", Approval::Never),
+        ("dangerous", Approval::Dangerous),
+        ("always", Approval::Always),
+    ];
+    let approval = read.choice("approval", &words).unwrap_or_default();
+    let patience = read.duration("approval_timeout", limits::PATIENCE_CEILING);
+    if patience.is_some() && approval.is_never() {
+        let place = read.place_of("approval_timeout");
+        let message = "there is a time-out for approvals that are never asked for";
+        let problem = Problem::new(Code::MissingKey, &place, message);
+        read.problem(problem.help("add approval = \"always\" or approval = \"dangerous\""));
+    }
+    (approval, patience)
+}
+
+/// A person. No time-out unless there is one: people sleep.
+pub(super) fn human(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
+    let name = member_name(name, read);
+    accepting(read);
+    read.required("replies", "[\"the payloads they answer with\"]");
+    let patience = read.duration("timeout", limits::PATIENCE_CEILING);
+    let common = common(Role::Human, name, read)?;
+    Some(Declared { patience, ..common })
 }
 
 pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {

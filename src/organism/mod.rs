@@ -5,6 +5,8 @@
 pub mod control;
 mod door;
 mod guests;
+mod kin;
+mod matter;
 mod models;
 
 use std::collections::HashMap;
@@ -25,6 +27,7 @@ use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
 
 pub use door::{Answered, Door, Parcel, Sent};
+pub use matter::{Matter, What};
 pub use models::Models;
 
 /// Why an organism does not run.

@@ -264,7 +264,6 @@ fn every_limit_bounds_something() {
 
 /// Codes that stand in a closed list before anything gives them, with what will.
 const NOT_GIVEN_YET: &[(&str, &str)] = &[
-    ("ErrorCode::Denied", "an approval that was refused"),
     ("ErrorCode::TooLarge", "a result that fits no prompt any more"),
     ("ErrorCode::StorageFull", "work that cannot wait for room; today all of it waits"),
 ];
