@@ -7,6 +7,7 @@ use std::sync::Arc;
 use memchr::memmem;
 
 use crate::limits;
+use crate::mutant::mutant;
 
 /// What stands in place of a key.
 pub const HIDDEN: &str = "***";
@@ -59,7 +60,8 @@ impl Key {
 
     /// `text` without the key, should a server have echoed it.
     pub fn hide_in(&self, text: &str) -> String {
-        match self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS {
+        let is_word = self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS;
+        match is_word || mutant("show-the-key") {
             true => text.to_owned(),
             false => text.replace(&*self.value, HIDDEN),
         }

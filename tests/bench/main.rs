@@ -18,6 +18,7 @@ mod gate_refuse;
 mod growth;
 mod memory;
 mod plain;
+mod provider;
 mod relay;
 mod start;
 mod turns;
@@ -38,7 +39,7 @@ const SECONDS: u64 = 3;
 type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table; a name on the command line picks those that hold it.
-const FIGURES: [Figure; 15] = [
+const FIGURES: [Figure; 17] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -48,6 +49,8 @@ const FIGURES: [Figure; 15] = [
     ("extract_whole", extract_whole::run),
     ("extract_bytewise", extract_bytewise::run),
     ("gate_refuse", gate_refuse::run),
+    ("provider_openai", provider::openai),
+    ("provider_anthropic", provider::anthropic),
     ("start_100k", start::hundred_thousand),
     ("start_1m", start::million),
     ("cold_start_check", start::check),

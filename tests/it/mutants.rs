@@ -75,6 +75,9 @@ const GUARDS: &[(&str, &str)] = &[
         "dispatch-the-incomplete",
         "extract::rules::what_is_cut_short_or_left_open_is_never_an_action",
     ),
+    ("accept-a-cut-answer", "model::suite::openai::a_stream_without_its_terminator_is_cut"),
+    ("mix-two-answers", "model::router::an_answer_that_broke_off_is_void_before_the_next_begins"),
+    ("show-the-key", "model::suite::anthropic::a_key_that_is_echoed_is_hidden"),
     #[cfg(target_os = "linux")]
     ("skip-the-fsync", "journal::sync::every_record_is_synced_before_it_is_acknowledged"),
 ];

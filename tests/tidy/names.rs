@@ -16,6 +16,7 @@ const DUMPING_GROUNDS: &[&str] =
 const SLEEPERS: &[(&str, &str)] = &[
     ("tests/data/listeners/obedient.py", "a listener under test that is to be slow"),
     ("tests/data/organism/player.py", "looks for the file that lets it go on"),
+    ("tests/it/model/router.rs", "its time is simulated"),
     ("tests/it/organism.rs", "looks at another process until it sees what it waits for"),
     ("tests/it/organism/kill/clients.rs", "looks for the next process in place of a killed one"),
 ];
@@ -50,9 +51,18 @@ const HOSTS: &[&str] = &[
     "127.0.0.1",
 ];
 
-/// Reserved for examples by RFC 2606 and RFC 6761.
-const EXAMPLE_HOSTS: &[&str] =
-    &["example", "example.com", "example.org", "example.net", "test", "invalid"];
+/// Reserved for examples by RFC 2606, RFC 5737 and RFC 6761.
+const EXAMPLE_HOSTS: &[&str] = &[
+    "example",
+    "example.com",
+    "example.org",
+    "example.net",
+    "test",
+    "invalid",
+    "192.0.2.1",
+    "api.localhost",
+    "127.9.9.9",
+];
 
 fn is_test_code(file: &File) -> bool {
     file.path.starts_with("tests/") || file.path.contains("/tests/")

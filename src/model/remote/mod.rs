@@ -22,6 +22,7 @@ use super::key::Key;
 use super::request::Request;
 use super::{Calling, OnChunk, Provider, anthropic, openai, sse};
 use crate::limits;
+use crate::mutant::mutant;
 
 /// Everything about one model of one provider.
 #[derive(Debug, Clone)]
@@ -155,6 +156,9 @@ impl Remote {
         if let Some(event) = last
             && let Ok(Progress::Done) = reader.event(event, out)
         {
+            return Ok(());
+        }
+        if mutant("accept-a-cut-answer") && head.instead().is_none() {
             return Ok(());
         }
         Err(self.ended(answer, head, bytes))
