@@ -13,6 +13,7 @@ mod listener;
 mod opened;
 mod place;
 mod problems;
+mod prompt;
 mod render;
 mod run;
 mod schema;
@@ -49,6 +50,8 @@ enum Verb {
     Send(send::Args),
     /// Check a config without starting anything.
     Check(check::Args),
+    /// Show what an agent is sent, without sending it.
+    Prompt(prompt::Args),
     /// List threads.
     Threads(threads::Args),
     /// Show one thread with its subthreads.
@@ -88,6 +91,7 @@ impl Verb {
             Self::Run(args) => run::run(args),
             Self::Send(args) => send::run(args),
             Self::Check(args) => check::run(args),
+            Self::Prompt(args) => prompt::run(args),
             Self::Threads(args) => threads::run(args),
             Self::Thread(args) => thread::run(args),
             Self::Tail(args) => tail::run(args),

@@ -20,6 +20,7 @@ mod sections;
 mod source;
 mod surroundings;
 mod syntax;
+mod transports;
 mod tree;
 mod variables;
 mod vocabulary;
@@ -27,13 +28,14 @@ mod vocabulary;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::schema::Schemas;
 
-pub use crate::agent::{FinalFormat, Memory};
+pub use crate::agent::{FinalFormat, Memory, Transport};
+pub use crate::model::ToolChoice;
 pub use duration::show as show_duration;
 pub use problem::{Code, Problem, Problems};
 pub use source::{Place, Source};
@@ -58,6 +60,8 @@ pub struct Config {
     pub agents: Vec<AgentSpec>,
     pub models: Vec<ModelSpec>,
     pub limits: TreeLimits,
+    /// What is right and still worth knowing.
+    pub notes: Vec<String>,
     /// The largest payload the gate takes.
     pub payload_bytes: usize,
     /// Of `text`.
@@ -94,19 +98,36 @@ impl std::fmt::Debug for Secret {
 }
 
 /// An agent: what its contract does not say.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AgentSpec {
     pub name: ListenerName,
     /// One of the config's models.
     pub model: String,
+    pub transport: Transport,
     pub memory: Memory,
     /// Model calls in one call.
     pub max_iterations: u32,
     /// The payload that ends its call.
     pub final_name: PayloadName,
     pub final_format: FinalFormat,
+    #[serde(serialize_with = "tool_choice")]
+    pub tool_choice: Option<ToolChoice>,
+    /// Whether each turn is told where it stands.
+    pub notice: bool,
     /// Sections of the prompt by name, in config order.
     pub prompt: Vec<(String, String)>,
+}
+
+fn tool_choice<S: serde::Serializer>(
+    choice: &Option<ToolChoice>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let word = choice.map(|choice| match choice {
+        ToolChoice::Auto => "auto",
+        ToolChoice::Required => "required",
+        ToolChoice::None => "none",
+    });
+    word.serialize(serializer)
 }
 
 /// A model and how it is reached.
@@ -167,6 +188,9 @@ pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
     let processes = program::processes(&sections.members, &directory, around, &mut problems);
     let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
     let models = agents::models(&sections.models, &directory, &mut problems);
+    let notes = contracts.as_ref().map(|contracts| {
+        transports::check(&sections.members, contracts, &payloads.schemas, &mut problems)
+    });
     problems.sort();
     let (Some(contracts), Some(name), true) = (contracts, &sections.name, problems.is_empty())
     else {
@@ -196,6 +220,7 @@ pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
         agents,
         models,
         limits: sections.limits,
+        notes: notes.unwrap_or_default(),
         payload_bytes: sections.payload_bytes,
         digest: Digest::of(text.as_bytes()),
         text,

@@ -5,6 +5,7 @@
 pub mod control;
 mod door;
 mod guests;
+mod preview;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
 
 pub use door::{Answered, Door, Parcel, Sent};
+pub use preview::{Moment, Preview, preview};
 
 /// Why an organism does not run.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +39,9 @@ pub enum Error {
     /// A bug: the schemas that are built in do not load.
     #[error("a built-in schema: {detail}")]
     Builtin { detail: String },
+    /// There is no prompt to be shown.
+    #[error("{detail}")]
+    Preview { detail: String },
     #[error("the organism has stopped; its log says why")]
     Stopped,
     /// It went away in the middle of an answer.
