@@ -27,6 +27,21 @@ impl IdError {
     }
 }
 
+/// Reads an identifier out of a text in place.
+struct Parsed<T>(fn(&str) -> Result<T, IdError>);
+
+impl<T> serde::de::Visitor<'_> for Parsed<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an identifier")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        self.0(text).map_err(E::custom)
+    }
+}
+
 /// A message: UUIDv7 for external input, UUIDv5 of step and index for what the pump emits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -104,6 +119,12 @@ impl ListenerName {
     }
 }
 
+impl std::borrow::Borrow<str> for ListenerName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Display for ListenerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -112,8 +133,7 @@ impl fmt::Display for ListenerName {
 
 impl<'de> Deserialize<'de> for ListenerName {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
-        Self::parse(&text).map_err(serde::de::Error::custom)
+        d.deserialize_str(Parsed(Self::parse))
     }
 }
 
@@ -199,6 +219,12 @@ impl ThreadId {
     }
 }
 
+impl std::borrow::Borrow<str> for ThreadId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Display for ThreadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -207,8 +233,7 @@ impl fmt::Display for ThreadId {
 
 impl<'de> Deserialize<'de> for ThreadId {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
-        Self::parse(&text).map_err(serde::de::Error::custom)
+        d.deserialize_str(Parsed(Self::parse))
     }
 }
 
@@ -256,13 +281,12 @@ impl Serialize for PayloadName {
 
 impl<'de> Deserialize<'de> for PayloadName {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
-        Self::parse(&text).map_err(serde::de::Error::custom)
+        d.deserialize_str(Parsed(Self::parse))
     }
 }
 
 /// One attempt to have a listener handle a call, `epoch.n`: a restart raises the epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attempt {
     pub epoch: u32,
     pub n: u32,
@@ -280,6 +304,18 @@ impl std::str::FromStr for Attempt {
         let bad = || IdError::new("attempt", text, "`epoch.n`");
         let (epoch, n) = text.split_once('.').ok_or_else(bad)?;
         Ok(Self { epoch: epoch.parse().map_err(|_| bad())?, n: n.parse().map_err(|_| bad())? })
+    }
+}
+
+impl Serialize for Attempt {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Attempt {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_str(Parsed(str::parse))
     }
 }
 
@@ -316,6 +352,19 @@ impl Digest {
         Self(hasher.finalize().into())
     }
 
+    /// Its 64 digits, as ASCII.
+    pub fn hex(&self) -> [u8; 64] {
+        // Arithmetic, as a table would be looked up 64 times.
+        let digit = |nibble: u8| nibble + b'0' + if nibble > 9 { b'a' - b'0' - 10 } else { 0 };
+        let mut text = [0u8; 64];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            if let [high, low] = pair {
+                (*high, *low) = (digit(byte >> 4), digit(byte & 15));
+            }
+        }
+        text
+    }
+
     pub fn parse(text: &str) -> Result<Self, IdError> {
         let bad = || IdError::new("digest", text, "64 hexadecimal digits in lower case");
         let digits = text.as_bytes();
@@ -343,7 +392,7 @@ fn nibble(digit: u8) -> Option<u8> {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(std::str::from_utf8(&self.hex()).unwrap_or_default())
     }
 }
 
@@ -355,21 +404,12 @@ impl fmt::Debug for Digest {
 
 impl Serialize for Digest {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
-        let mut text = [0u8; 64];
-        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
-            if let [high, low] = pair {
-                *high = HEX.get(usize::from(byte >> 4)).copied().unwrap_or_default();
-                *low = HEX.get(usize::from(byte & 15)).copied().unwrap_or_default();
-            }
-        }
-        s.serialize_str(std::str::from_utf8(&text).unwrap_or_default())
+        s.collect_str(self)
     }
 }
 
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
-        Self::parse(&text).map_err(serde::de::Error::custom)
+        d.deserialize_str(Parsed(Self::parse))
     }
 }

@@ -53,6 +53,8 @@ pub const PATTERN_BYTES_MAX: usize = 16 << 10;
 pub const PATTERN_DEPTH_MAX: usize = 64;
 /// Bounded repetitions inside one another in one pattern, multiplied.
 pub const PATTERN_REPEATS_MAX: u64 = 10_000;
+/// Of text that one parser context reads before another takes its place: it keeps every name.
+pub const PARSER_BYTES: usize = 4 << 20;
 /// Grammars a thread keeps compiled.
 pub const GRAMMARS_MAX: usize = 1_024;
 /// Elements of a generated example, and how deep descriptions and examples follow types.
@@ -155,11 +157,19 @@ pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 pub const TREES_REFRESH_RECORDS: u64 = 10_000;
 /// Bytes in SQLite's write-ahead log after which they are moved into the journal file.
 pub const WAL_BYTES: usize = 40 << 20;
+/// Bytes in the log after which the writer waits for them to be moved.
+pub const WAL_BYTES_MAX: usize = 4 * WAL_BYTES;
+/// Of the buffers that commits are encoded in, between two of them.
+pub const ROWS_KEPT_BYTES: usize = 1 << 20;
 pub const JOURNAL_PAGE_BYTES: usize = 8 << 10;
 /// How long a commit waits for a person's own SQL to let go of the journal.
 pub const JOURNAL_BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Records read in one go, so that no reader holds back the write-ahead log.
 pub const SCAN_RECORDS: u64 = 1_000;
+/// Records handed from reading to rebuilding in one go: so few that they stay in the caches.
+pub const SCAN_CHUNK_RECORDS: u64 = 128;
+/// Chunks that wait for each worker's turn.
+pub const SCAN_CHUNKS_AHEAD: usize = 4;
 pub const SCAN_WORKERS_MAX: usize = 8;
 pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 pub const TIMERS_PER_CALL_MAX: usize = 64;

@@ -163,7 +163,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     draining: bool,
-    running: HashMap<(CallId, Attempt), Arc<Signal>>,
+    running: HashMap<(CallId, Attempt), Arc<Signal>, foldhash::fast::RandomState>,
     line: VecDeque<(Delivery, Context)>,
     /// Tasks that take from the line.
     hands: usize,

@@ -1,11 +1,9 @@
 //! Where every tree stands: the last record of each, in order of first appearance, and the
 //! check that the next record follows from it.
 
-use std::collections::HashMap;
-
 use crate::clock::Time;
 use crate::ids::{Digest, Position, ThreadId};
-use crate::thread::Record;
+use crate::thread::{Map, Record};
 
 use super::merkle::Merkle;
 use super::{Error, Sealed};
@@ -30,7 +28,7 @@ pub struct Head {
 #[derive(Debug, Default)]
 pub struct Heads {
     all: Vec<Head>,
-    by_root: HashMap<ThreadId, usize>,
+    by_root: Map<ThreadId, usize>,
     merkle: Merkle,
     unsummed: Vec<usize>,
     unsaved: Vec<usize>,

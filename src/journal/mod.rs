@@ -7,6 +7,7 @@ mod heads;
 mod merkle;
 pub mod sqlite;
 
+use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::thread::Record;
 
@@ -14,7 +15,7 @@ pub use checkpoint::Checkpoint;
 pub use heads::{Head, Heads};
 
 /// The layout of journals this program writes and reads.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +70,37 @@ pub struct Sealed {
     pub hash: Digest,
 }
 
-/// The hash of a record: what came before it in its tree, then its own JSON text.
-pub fn chained(previous: Digest, body: &str) -> Digest {
-    Digest::of_parts(&[&previous.0, body.as_bytes()])
+/// Where a record stands: what its row holds beside its text.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'r> {
+    pub position: Position,
+    pub tree: &'r str,
+    pub previous: Position,
+    pub previous_hash: Digest,
+    pub time: Time,
+}
+
+impl<'r> From<&'r Record> for Place<'r> {
+    fn from(record: &'r Record) -> Self {
+        Self {
+            position: record.position,
+            tree: record.tree.as_str(),
+            previous: record.previous,
+            previous_hash: record.previous_hash,
+            time: record.time,
+        }
+    }
+}
+
+/// The hash of a record: what came before it in its tree, its own place, its text. A tree's name
+/// has no brace, and the text begins with one.
+pub fn chained(place: &Place<'_>, text: &[u8]) -> Digest {
+    Digest::of_parts(&[
+        &place.previous_hash.0,
+        &place.position.0.to_be_bytes(),
+        &place.previous.0.to_be_bytes(),
+        &place.time.0.to_be_bytes(),
+        place.tree.as_bytes(),
+        text,
+    ])
 }

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::libxml2::{Diagnostic, Domain, Grammar, Level};
+use super::diagnostic::{Diagnostic, Domain, Level};
+use super::libxml2::Grammar;
 use super::load::Bundle;
 use super::messages;
 use super::problem::SchemaProblem;

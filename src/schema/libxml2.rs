@@ -13,52 +13,8 @@ use std::sync::Once;
 
 use libxml::bindings as c;
 
+use super::diagnostic::{Diagnostic, Domain, Level, Step};
 use crate::limits;
-
-/// How bad libxml2 thinks something is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    Warning,
-    Error,
-}
-
-/// Which part of libxml2 speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Domain {
-    Parser,
-    Namespace,
-    Schema,
-    Instance,
-    Other,
-}
-
-/// One thing libxml2 said.
-#[derive(Debug, Clone)]
-pub struct Diagnostic {
-    pub level: Level,
-    pub domain: Domain,
-    pub code: u32,
-    /// From 1; 0 where unknown.
-    pub line: u32,
-    /// In characters from 1; 0 where unknown.
-    pub column: u32,
-    pub message: String,
-    /// Index of the document it stands in, for schemas.
-    pub document: Option<usize>,
-    /// The steps from the root to the node, for instances.
-    pub steps: Vec<Step>,
-}
-
-/// A step of a path: an element or attribute, and where it stands among its siblings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
-    pub name: String,
-    pub attribute: bool,
-    /// Among the element's element siblings, from 0.
-    pub position: u32,
-    /// Among those of the same name, from 1; 0 where it is the only one.
-    pub same: u32,
-}
 
 #[derive(Default)]
 struct Heard {
@@ -70,6 +26,36 @@ thread_local! {
     static HEARD: RefCell<Heard> = RefCell::default();
     static SERVED: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
     static LISTENING: Cell<bool> = const { Cell::new(false) };
+    static PARSER: RefCell<Option<Parser>> = const { RefCell::new(None) };
+}
+
+/// A context to parse in: making one costs as much as parsing a short text, so each thread keeps
+/// its own.
+struct Parser {
+    context: NonNull<c::xmlParserCtxt>,
+    /// Names it may still learn, in bytes of text: it keeps every one it has seen.
+    room: usize,
+}
+
+impl Parser {
+    /// The thread's parser, or a new one where the old has read enough.
+    fn with_room(kept: &mut Option<Self>, length: usize) -> Option<&mut Self> {
+        if kept.as_ref().is_none_or(|parser| parser.room < length) {
+            // SAFETY: takes nothing; the context is freed once, by `Drop`.
+            let context = NonNull::new(unsafe { c::xmlNewParserCtxt() })?;
+            *kept = Some(Self { context, room: limits::PARSER_BYTES.max(length) });
+        }
+        let parser = kept.as_mut()?;
+        parser.room -= length;
+        Some(parser)
+    }
+}
+
+impl Drop for Parser {
+    fn drop(&mut self) {
+        // SAFETY: the context is ours alone, and what it parsed does not refer to it.
+        unsafe { c::xmlFreeParserCtxt(self.context.as_ptr()) }
+    }
 }
 
 /// How documents of a schema are addressed while it is compiled: this, then an index.
@@ -99,25 +85,23 @@ impl Document {
             | c::xmlParserOption_XML_PARSE_COMPACT
             | c::xmlParserOption_XML_PARSE_BIG_LINES;
         let options = c_int::try_from(options).unwrap_or_default();
-        // SAFETY: buffer and length belong together, the encoding is a C string; the context is
-        // freed once, and the tree it returns is owned by the caller afterwards.
-        let doc = unsafe {
-            let context = c::xmlNewParserCtxt();
-            if context.is_null() {
-                return Err(vec![no_memory()]);
-            }
-            let doc = c::xmlCtxtReadMemory(
-                context,
-                text.as_ptr().cast(),
-                length,
-                std::ptr::null(),
-                c"UTF-8".as_ptr(),
-                options,
-            );
-            c::xmlFreeParserCtxt(context);
-            doc
-        };
-        let document = NonNull::new(doc).map(|doc| Self { doc, here: PhantomData });
+        let doc = PARSER.with_borrow_mut(|parser| {
+            let parser = Parser::with_room(parser, text.len())?;
+            // SAFETY: buffer and length belong together, the encoding is a C string; the context
+            // is alive, resets itself before it reads, and the tree is the caller's afterwards.
+            let doc = unsafe {
+                c::xmlCtxtReadMemory(
+                    parser.context.as_ptr(),
+                    text.as_ptr().cast(),
+                    length,
+                    std::ptr::null(),
+                    c"UTF-8".as_ptr(),
+                    options,
+                )
+            };
+            NonNull::new(doc)
+        });
+        let document = doc.map(|doc| Self { doc, here: PhantomData });
         match (document, take()) {
             (Some(document), heard) if heard.errors == 0 => Ok(document),
             (_, heard) if heard.errors == 0 => Err(vec![no_memory()]),

@@ -2,7 +2,7 @@
 
 use libxml::bindings as c;
 
-use super::libxml2::{Diagnostic, Domain, Level, Step};
+use super::diagnostic::{Diagnostic, Domain, Level, Step};
 use super::link;
 use super::load::Bundle;
 use super::problem::SchemaProblem;

@@ -5,6 +5,7 @@
 mod bounds;
 mod compile;
 mod describe;
+mod diagnostic;
 mod example;
 mod file;
 mod json;

@@ -15,7 +15,10 @@ impl State {
         if let Fact::Booted { journal, epoch, config } = fact {
             (self.journal, self.epoch, self.config) = (*journal, *epoch, *config);
         }
-        let home = self.trees.entry(tree.clone()).or_insert_with(|| Tree::started(time));
+        if !self.trees.contains_key(tree) {
+            self.trees.insert(tree.clone(), Tree::started(time));
+        }
+        let Some(home) = self.trees.get_mut(tree) else { return };
         match fact {
             Fact::Booted { .. } | Fact::Refused { .. } => {}
             Fact::ThreadOpened { thread, by } => home.open_thread(thread, by),
@@ -65,7 +68,7 @@ impl State {
             Fact::Window { agent, thread, kept, .. } => {
                 if let Some(thread) = home.threads.get_mut(thread) {
                     // The turn that asked is shown beside what it kept.
-                    thread.shown.insert(agent.clone(), kept.saturating_add(1));
+                    *thread.shown.of(agent) = kept.saturating_add(1);
                 }
             }
             Fact::Used { call, tokens_in, tokens_out } => {
@@ -101,7 +104,7 @@ impl Tree {
     }
 
     fn open_thread(&mut self, id: &ThreadId, by: &ListenerName) {
-        self.threads.insert(id.clone(), Thread::new(by.clone()));
+        self.threads.insert(id.clone(), Thread::new(by.clone()).into());
         if let Some(parent) = id.parent().and_then(|p| self.threads.get_mut(&p)) {
             parent.children.insert(id.label().to_owned());
         }
@@ -114,7 +117,7 @@ impl Tree {
         }
     }
 
-    fn open_call(&mut self, message: &Message, opening: &Opening) {
+    fn open_call(&mut self, message: &Arc<Message>, opening: &Opening) {
         self.take_seq(message);
         let id = CallId(message.id);
         if self.calls.is_empty() {
@@ -134,7 +137,7 @@ impl Tree {
                 }
             }
         }
-        let request = Pending { slot: Slot { action: 0, leg: 0 }, message: message.clone().into() };
+        let request = Pending { slot: Slot { action: 0, leg: 0 }, message: Arc::clone(message) };
         let call = Call {
             id,
             thread: message.thread.clone(),
@@ -153,7 +156,7 @@ impl Tree {
     }
 
     /// A message that opens no call: it waits in its receiver's call if that is still open.
-    fn accept(&mut self, message: &Message) {
+    fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         let delivered = matches!(message.kind, Kind::Reply | Kind::System | Kind::Own);
         let receiver = message.call.filter(|_| delivered).and_then(|c| self.calls.get_mut(&c));
@@ -166,9 +169,7 @@ impl Tree {
 
     fn dispose(&mut self, message: MessageId, how: Disposition) {
         let waited_in = self.in_flight.remove(&message);
-        if self.in_flight.is_empty() {
-            self.in_flight.shrink_to_fit();
-        }
+        self.rest();
         let Some(Some(call)) = waited_in else { return };
         let Some(call) = self.calls.get_mut(&call) else { return };
         let Some(at) = call.pending.iter().position(|p| p.message.id == message) else { return };
@@ -176,13 +177,13 @@ impl Tree {
         if how == Disposition::Handled {
             let (thread, agent) = (call.thread.clone(), call.callee.clone());
             call.heard.push(pending.message);
-            self.shows(&thread, agent);
+            self.shows(&thread, &agent);
         }
     }
 
-    fn shows(&mut self, thread: &ThreadId, agent: ListenerName) {
+    fn shows(&mut self, thread: &ThreadId, agent: &ListenerName) {
         if let Some(thread) = self.threads.get_mut(thread) {
-            *thread.shown.entry(agent).or_default() += 1;
+            *thread.shown.of(agent) += 1;
         }
     }
 
@@ -199,13 +200,10 @@ impl Tree {
 
     fn close_call(&mut self, id: CallId, how: Closing) {
         let Some(call) = self.calls.remove(&id) else { return };
-        if self.calls.is_empty() {
-            // There are many trees, and most are at rest.
-            self.calls.shrink_to_fit();
-        }
         for pending in &call.pending {
             self.in_flight.insert(pending.message.id, None);
         }
+        self.rest();
         if let Some(thread) = self.threads.get_mut(&call.thread) {
             thread.open_calls = thread.open_calls.saturating_sub(1);
             let nested = matches!(&call.opening.opener,
@@ -222,12 +220,20 @@ impl Tree {
         }
     }
 
+    /// There are many trees, and most are at rest: these keep no room for calls.
+    fn rest(&mut self) {
+        if self.calls.is_empty() && self.in_flight.is_empty() {
+            self.calls.shrink_to_fit();
+            self.in_flight.shrink_to_fit();
+        }
+    }
+
     fn used(&mut self, call: CallId, tokens: u64) {
         self.usage.model_calls += 1;
         self.usage.tokens = self.usage.tokens.saturating_add(tokens);
         let Some(call) = self.calls.get(&call) else { return };
         let (thread, agent) = (call.thread.clone(), call.callee.clone());
-        self.shows(&thread, agent);
+        self.shows(&thread, &agent);
     }
 
     /// How many timers of `call` are running.
@@ -257,7 +263,7 @@ impl Call {
     }
 
     /// Puts an answer where it belongs among the answers to the last outcome.
-    fn expect(&mut self, message: &Message) {
+    fn expect(&mut self, message: &Arc<Message>) {
         let leg = message.cause.map(CallId).and_then(|cause| self.slot_of(cause));
         let slot = match leg {
             Some(slot) => slot,
@@ -269,7 +275,7 @@ impl Call {
             }
         };
         let after = self.pending.iter().position(|p| p.slot > slot).unwrap_or(self.pending.len());
-        self.pending.insert(after, Pending { slot, message: Arc::new(message.clone()) });
+        self.pending.insert(after, Pending { slot, message: Arc::clone(message) });
     }
 
     fn slot_of(&self, leg: CallId) -> Option<Slot> {

@@ -1,5 +1,7 @@
 //! The facts a step may record: a closed list. Each says one thing that is now so.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -73,7 +75,7 @@ pub enum Fact {
     },
     /// A message exists. A call's `opening` says what it opened.
     Accepted {
-        message: Message,
+        message: Arc<Message>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         opening: Option<Opening>,
         /// The client's key for this submission.

@@ -7,7 +7,10 @@ mod apply;
 mod fact;
 mod record;
 mod state;
+pub mod text;
 
 pub use fact::{Closing, Fact, Opener, Opening, TimerEnd};
 pub use record::{Input, Record, Verdict};
-pub use state::{Awaited, Call, KeyUse, Pending, Slot, State, Thread, Timer, Tree, Usage};
+pub use state::{
+    Awaited, Call, Counts, KeyUse, Map, Pending, Slot, State, Thread, Timer, Tree, Usage,
+};

@@ -1,5 +1,7 @@
 //! The journal's unit: one step, one record.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
@@ -84,9 +86,9 @@ pub enum Input {
     },
 }
 
-/// One atomic step. Serialized as JSON, this is the text the chain hashes; payload bytes stand
-/// beside it and enter the hash by digest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// One atomic step. The chain hashes its [`super::text`]; payload bytes stand beside that and
+/// enter the hash by digest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
     pub position: Position,
     /// The tree it belongs to: a root thread's id.
@@ -111,7 +113,7 @@ impl Record {
     /// The same payloads, for whoever reads a record and puts the bytes in.
     pub fn payloads_mut(&mut self) -> impl Iterator<Item = &mut crate::envelope::Payload> {
         self.facts.iter_mut().filter_map(|fact| match fact {
-            Fact::Accepted { message, .. } => Some(&mut message.payload),
+            Fact::Accepted { message, .. } => Some(&mut Arc::make_mut(message).payload),
             _ => None,
         })
     }

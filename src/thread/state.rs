@@ -1,6 +1,6 @@
 //! What is so now: trees of threads, open calls, timers and what was spent.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -13,17 +13,21 @@ use crate::envelope::{Kind, Message};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::system::WaitFor;
 
+/// With a hasher for short keys, as ids are looked up several times for every fact; seeded anew in
+/// every process, so that nobody can choose ids that collide.
+pub type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
+
 /// Everything that outlives a restart. Changes by [`super::Fact`]s alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     pub journal: Uuid,
     pub epoch: u32,
     pub config: Digest,
-    pub trees: HashMap<ThreadId, Tree>,
+    pub trees: Map<ThreadId, Tree>,
     /// The tree each open call works in.
-    pub calls: HashMap<CallId, ThreadId>,
+    pub calls: Map<CallId, ThreadId>,
     /// What each client's keys were used for.
-    pub keys: HashMap<(ListenerName, String), KeyUse>,
+    pub keys: Map<(ListenerName, String), KeyUse>,
     /// Accepted messages without a disposition, over all trees.
     pub in_flight: usize,
 }
@@ -37,7 +41,7 @@ impl State {
     }
 
     pub fn thread(&self, thread: &ThreadId) -> Option<&Thread> {
-        self.tree(thread)?.threads.get(thread)
+        self.tree(thread)?.threads.get(thread).map(|thread| &**thread)
     }
 
     pub fn call(&self, call: CallId) -> Option<&Call> {
@@ -48,11 +52,12 @@ impl State {
 /// A root thread with everything beneath it: the unit of budgets, chains and partitions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree {
-    pub threads: BTreeMap<ThreadId, Thread>,
+    /// Boxed: most trees have one thread, and a node of the map has room for eleven.
+    pub threads: BTreeMap<ThreadId, Box<Thread>>,
     /// Open calls only.
-    pub calls: HashMap<CallId, Call>,
+    pub calls: Map<CallId, Call>,
     /// Messages without a disposition, with the call they wait in, if any.
-    pub in_flight: HashMap<MessageId, Option<CallId>>,
+    pub in_flight: Map<MessageId, Option<CallId>>,
     pub timers: BTreeMap<TimerId, Timer>,
     pub usage: Usage,
     pub warned: BTreeSet<String>,
@@ -90,13 +95,34 @@ pub struct Thread {
     /// How the latest closed call of another opener than this thread ended.
     pub result: Option<Closing>,
     /// Items each agent would be shown: own turns and messages delivered to it.
-    pub shown: BTreeMap<ListenerName, u32>,
+    pub shown: Counts,
 }
 
 impl Thread {
     pub(super) fn new(by: ListenerName) -> Self {
-        let (children, shown) = (BTreeSet::new(), BTreeMap::new());
+        let (children, shown) = (BTreeSet::new(), Counts::default());
         Self { by, seq: 0, children, open_calls: 0, result: None, shown }
+    }
+}
+
+/// A number for each of a few listeners.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts(Vec<(ListenerName, u32)>);
+
+impl Counts {
+    pub fn get(&self, listener: &ListenerName) -> Option<&u32> {
+        self.0.iter().find(|(name, _)| name == listener).map(|(_, count)| count)
+    }
+
+    /// That of `listener`, from 0.
+    pub(super) fn of(&mut self, listener: &ListenerName) -> &mut u32 {
+        let at = self.0.iter().position(|(name, _)| name == listener).unwrap_or_else(|| {
+            self.0.reserve_exact(1);
+            self.0.push((listener.clone(), 0));
+            self.0.len() - 1
+        });
+        let (_, count) = self.0.get_mut(at).expect("it was found or just put there");
+        count
     }
 }
 

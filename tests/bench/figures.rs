@@ -38,7 +38,11 @@ impl Figures {
 }
 
 pub fn median(runs: usize, mut run: impl FnMut() -> f64) -> f64 {
-    let mut values: Vec<f64> = (0..runs).map(|_| run()).collect();
+    median_of((0..runs).map(|_| run()))
+}
+
+pub fn median_of(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

@@ -9,13 +9,20 @@
     reason = "a bench that panics has failed, and its table goes to the terminal"
 )]
 
+mod fair;
 mod figures;
 mod floor;
+mod memory;
 mod relay;
+mod start;
 
 use std::time::Duration;
 
 use figures::Figures;
+
+/// The program's own.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Runs per figure; the median counts.
 const RUNS: usize = 5;
@@ -24,6 +31,9 @@ fn main() {
     // A process listener of the relay is this program again.
     if std::env::args().nth(1).as_deref() == Some("listener") {
         relay::listen();
+    }
+    if std::env::args().nth(1).as_deref() == Some("rest") {
+        return memory::rest();
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| name.contains(w));
@@ -48,6 +58,30 @@ fn main() {
     ];
     for (name, unit, floor, run) in relays.into_iter().filter(|(name, ..)| is_wanted(name)) {
         figures.add(name, figures::median(runs, || run(span)), unit, Some(floor));
+    }
+    if is_wanted("fair_p99") {
+        let ran: Vec<_> = (0..runs).map(|_| fair::p99(span)).collect();
+        let idle = figures::median_of(ran.iter().map(|(_, idle)| *idle));
+        let busy = figures::median_of(ran.iter().map(|(busy, _)| *busy));
+        figures.add("fair_p99", busy, "us", Some(idle));
+    }
+    for (name, records) in [("start_100k", 100_000), ("start_1m", 1_000_000)] {
+        if is_wanted(name) && !(quick && records > 100_000) {
+            figures.add(name, 1e3 * start::on_journal(records, runs), "ms", None);
+        }
+    }
+    let starts: [(&str, fn() -> f64); 2] =
+        [("cold_start_check", start::check), ("cold_start_run", start::run)];
+    for (name, run) in starts.into_iter().filter(|(name, _)| is_wanted(name)) {
+        figures.add(name, figures::median(runs, run), "ms", None);
+    }
+    let sizes: [(&str, fn() -> Option<f64>); 2] =
+        [("rss_idle", memory::idle), ("rss_10k_threads", memory::at_rest)];
+    for (name, size) in sizes.into_iter().filter(|(name, _)| is_wanted(name)) {
+        match size() {
+            Some(megabytes) => figures.add(name, megabytes, "MB", None),
+            None => println!("{name:<24} not measured: there is no /proc"),
+        }
     }
     figures.write();
 }

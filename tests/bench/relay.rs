@@ -19,13 +19,13 @@ use super::floor::{TASK, TASK_SCHEMA, directory};
 
 /// Rounds of one call: long enough that opening it does not count, short enough that what the
 /// caller is given again with every answer does not either.
-const ROUNDS: usize = 32;
+pub const ROUNDS: usize = 8;
 
-const DONE: &str = r#"<done xmlns="urn:bench:relay:done"/>"#;
-const DONE_SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
+pub const DONE: &str = r#"<done xmlns="urn:bench:relay:done"/>"#;
+pub const DONE_SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
   targetNamespace="urn:bench:relay:done"><xs:element name="start"><xs:complexType/></xs:element>
   <xs:element name="done"><xs:complexType/></xs:element></xs:schema>"#;
-const START: &str = r#"<start xmlns="urn:bench:relay:done"/>"#;
+pub const START: &str = r#"<start xmlns="urn:bench:relay:done"/>"#;
 
 pub struct Relay {
     hops: u64,
@@ -56,7 +56,7 @@ pub fn process(threads: usize, span: Duration) -> Relay {
     run(threads, span, Arc::default(), HashMap::new(), &command)
 }
 
-fn listener(name: &str) -> ListenerName {
+pub fn listener(name: &str) -> ListenerName {
     ListenerName::parse(name).unwrap()
 }
 
@@ -136,10 +136,10 @@ fn run(
     Relay { hops, took, threads }
 }
 
-fn config(place: &Path, command: &[String], threads: usize) -> Config {
+pub fn config(place: &Path, command: &[String], threads: usize) -> Config {
     std::fs::write(place.join("done.xsd"), DONE_SCHEMA).unwrap();
     // Handlers of this process take all threads at once; processes take one delivery each.
-    let instances = if command.len() > 1 { threads.min(16) } else { threads };
+    let instances = if command.len() > 1 { threads.min(8) } else { threads };
     let command = serde_json::to_string(command).unwrap();
     let text = format!(
         "[organism]\nname = \"relay\"\ndata = \"data\"\nstate = \"state\"\n\

@@ -70,7 +70,7 @@ fn accepted(record: &mut Record) -> &mut organism::envelope::Message {
         Fact::Accepted { message, .. } => Some(message),
         _ => None,
     });
-    message.unwrap()
+    std::sync::Arc::make_mut(message.unwrap())
 }
 
 // O9
@@ -130,7 +130,10 @@ fn verify_says_ok_or_where_it_breaks_with_exit_code_4() {
     let broken = organism(&place, &["verify"]);
     assert_eq!(broken.status.code(), Some(4));
     let text = stdout(broken);
-    assert!(text.ends_with("\nBROKEN at position 1: its hash does not match its body\n"), "{text}");
+    assert!(
+        text.ends_with("\nBROKEN at position 1: its hash does not match what it says\n"),
+        "{text}"
+    );
     let json = organism(&place, &["verify", "--json"]);
     assert_eq!(json.status.code(), Some(4));
     let report: serde_json::Value = serde_json::from_str(&stdout(json)).unwrap();

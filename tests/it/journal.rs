@@ -2,6 +2,7 @@
 
 mod damage;
 mod death;
+mod log;
 pub mod script;
 mod sql;
 mod suite;

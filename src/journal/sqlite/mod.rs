@@ -5,6 +5,7 @@
 
 mod connect;
 mod directory;
+mod mover;
 mod open;
 mod reader;
 mod row;
@@ -12,8 +13,8 @@ mod scan;
 mod trees;
 mod write;
 
+use rusqlite::Connection;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode};
 use uuid::Uuid;
 
 use crate::clock::Time;
@@ -25,7 +26,8 @@ use crate::thread::Record;
 use super::checkpoint::{Key, Outside};
 use super::{Checkpoint, Error, Heads};
 use directory::{Lock, Watermark};
-use row::Encoded;
+use mover::{Moved, Mover};
+use row::Rows;
 
 pub use directory::DATABASE;
 pub use reader::{About, Reader};
@@ -46,6 +48,7 @@ pub struct Journal {
     id: Uuid,
     epoch: u32,
     heads: Heads,
+    rows: Rows,
     watermark: Watermark,
     key: Key,
     outside: Outside,
@@ -57,6 +60,7 @@ pub struct Journal {
     refreshed: Position,
     /// About what the write-ahead log holds.
     wal_bytes: usize,
+    mover: Mover,
     /// Why nothing can be written any more.
     stopped: Option<String>,
     // Last, so that it is let go of after everything else is closed.
@@ -94,13 +98,16 @@ impl Journal {
         let Some(now) = records.last().map(|record| record.time) else { return Ok(Vec::new()) };
         failpoint("before-append");
         self.checked_at.get_or_insert(now);
-        let rows = self.stamp(records)?;
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.stamp(&self.heads, records)?;
         let checkpoint = self.is_due(now).then(|| self.next_checkpoint(now));
         self.commit(checkpoint.as_ref(), |db| write::steps(db, records, &rows))?;
         failpoint("after-commit");
-        self.wal_bytes += rows.iter().map(Encoded::size).sum::<usize>();
-        for (record, row) in records.iter().zip(&rows) {
-            self.heads.advance(record, row.hash);
+        self.wal_bytes += rows.size();
+        let hashes: Vec<Digest> = rows.iter().map(|row| row.hash).collect();
+        self.rows = rows;
+        for (record, hash) in records.iter().zip(&hashes) {
+            self.heads.advance(record, *hash);
         }
         self.watermark
             .set(self.heads.last(), self.heads.last_hash())
@@ -108,7 +115,7 @@ impl Journal {
         self.after_checkpoint(checkpoint);
         self.move_log();
         failpoint("after-append");
-        Ok(rows.into_iter().map(|row| row.hash).collect())
+        Ok(hashes)
     }
 
     /// Signs and records how far the journal goes, when that is due. A pump with nothing to
@@ -125,11 +132,20 @@ impl Journal {
     pub fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
         self.usable()?;
         let digest = Digest::of(bytes);
+        if self.has_blob(digest)? {
+            return Ok(digest);
+        }
         self.commit(None, |db| {
             let sql = "INSERT OR IGNORE INTO blob(digest, bytes) VALUES (?1, ?2)";
             db.prepare_cached(sql)?.execute((digest.to_string(), bytes)).map(drop)
         })?;
         Ok(digest)
+    }
+
+    fn has_blob(&self, digest: Digest) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM blob WHERE digest = ?1";
+        let found = self.db.prepare_cached(sql).and_then(|mut q| q.exists([digest.to_string()]));
+        found.map_err(Error::sqlite("looking for a blob"))
     }
 
     /// The most pages the file may have; None lifts it. Beyond it, the disk counts as full.
@@ -149,6 +165,9 @@ impl Journal {
         }
         if self.refreshed < self.heads.last() {
             self.refresh_trees()?;
+        }
+        if let Some(Moved::Failed(error)) = self.mover.ended(true) {
+            return Err(error);
         }
         let failed = Error::sqlite("closing the journal");
         let moved = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -180,25 +199,6 @@ impl Journal {
     fn stop(&mut self, error: Error) -> Error {
         self.stopped = Some(error.to_string());
         error
-    }
-
-    /// Gives each record its place and encodes it. The heads move only after the commit.
-    fn stamp(&self, records: &mut [Record]) -> Result<Vec<Encoded>, Error> {
-        let mut group = std::collections::HashMap::new();
-        let mut rows = Vec::with_capacity(records.len());
-        for (expected, record) in (self.next().0..).map(Position).zip(records) {
-            if record.position != Position(0) && record.position != expected {
-                return Err(Error::Misplaced { given: record.position, expected });
-            }
-            record.position = expected;
-            let head = || self.heads.get(&record.tree).map(|head| (head.position, head.hash));
-            let before = group.get(&record.tree).copied().or_else(head).unwrap_or_default();
-            (record.previous, record.previous_hash) = before;
-            let row = Encoded::of(record)?;
-            group.insert(record.tree.clone(), (expected, row.hash));
-            rows.push(row);
-        }
-        Ok(rows)
     }
 
     fn is_due(&self, now: Time) -> bool {
@@ -287,22 +287,39 @@ impl Journal {
         self.heads.saved();
     }
 
-    /// Moves the write-ahead log into the file when it is long. Done here rather than by SQLite,
-    /// which would keep a failed sync to itself.
+    /// Has the write-ahead log moved into the file when it is long: most of it beside the writer,
+    /// the rest, which is short, by the writer, so that the log begins anew.
     fn move_log(&mut self) {
-        if self.wal_bytes < limits::WAL_BYTES {
-            return;
+        let overdue = self.wal_bytes >= limits::WAL_BYTES_MAX;
+        match self.mover.ended(overdue) {
+            Some(Moved::Nearly) => {
+                self.wal_bytes = 0;
+                let rest = mover::move_now(&self.db);
+                self.moved(rest);
+            }
+            Some(other) => self.moved(other),
+            None if self.wal_bytes >= limits::WAL_BYTES && !self.mover.is_moving() => {
+                self.mover.begin();
+                if !self.mover.is_moving() {
+                    // There was no thread to be had.
+                    self.wal_bytes = 0;
+                    let all = mover::move_now(&self.db);
+                    self.moved(all);
+                }
+            }
+            None => {}
         }
-        self.wal_bytes = 0;
-        match self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
-            Ok(()) => {}
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+    }
+
+    fn moved(&mut self, moved: Moved) {
+        match moved {
+            Moved::Nearly => {}
+            Moved::NoRoom => {
+                self.wal_bytes = 0;
                 tracing::warn!("the disk is too full to shorten the journal's write-ahead log");
             }
-            Err(error) => {
-                // What was appended is durable; nothing after it would be.
-                self.stop(Error::sqlite("moving the write-ahead log into the journal")(error));
-            }
+            // What was appended is durable; nothing after it would be.
+            Moved::Failed(error) => drop(self.stop(error)),
         }
     }
 }

@@ -15,6 +15,8 @@ use crate::limits;
 use crate::mutant::mutant;
 
 use super::directory::{DATABASE, Lock, Watermark};
+use super::mover::Mover;
+use super::row::Rows;
 use super::{About, Journal, Reader, SCHEMA, scan, write};
 
 impl Journal {
@@ -52,9 +54,11 @@ impl Journal {
             unwritten: proved.unwritten,
             checked: proved.checked,
             checked_at: None,
-            refreshed: Position(0),
+            refreshed: proved.refreshed,
             heads: proved.heads,
+            rows: Rows::default(),
             wal_bytes: 0,
+            mover: Mover::new(data),
             stopped: None,
             _lock: lock,
         };
@@ -67,7 +71,11 @@ impl Journal {
         // Also in an empty journal: where the disk is full later, the mark has its room.
         self.watermark.set(self.heads.last(), self.heads.last_hash())?;
         self.write_outside();
-        self.refresh_trees()
+        if self.refreshed < self.heads.last() {
+            return self.refresh_trees();
+        }
+        self.heads.saved();
+        Ok(())
     }
 }
 
@@ -113,6 +121,8 @@ struct Proved {
     outside: Outside,
     unwritten: Vec<Checkpoint>,
     checked: Position,
+    /// How far the table of trees is right.
+    refreshed: Position,
 }
 
 /// Reads everything, holding it against what is known from outside the file. Read-only, so
@@ -124,6 +134,7 @@ fn prove(
 ) -> Result<Proved, Error> {
     let reader = Reader::open(data)?;
     let about = reader.about()?;
+    reader.check_tables()?;
     let last = reader.last()?;
     let mark = Watermark::read(data)?.unwrap_or_default();
     refuse_cut_tail(last, mark.0, "acknowledged")?;
@@ -145,7 +156,8 @@ fn prove(
     let mut unwritten = reader.checkpoints()?;
     let checked = unwritten.last().map(|last| last.position).unwrap_or_default();
     unwritten.retain(|checkpoint| checkpoint.position > latest_position);
-    Ok(Proved { about, heads, outside, unwritten, checked })
+    let refreshed = if reader.agrees_with(&heads)? { heads.last() } else { Position(0) };
+    Ok(Proved { about, heads, outside, unwritten, checked, refreshed })
 }
 
 fn refuse_cut_tail(last: Position, known: Position, how: &str) -> Result<(), Error> {
@@ -169,7 +181,7 @@ fn agree(checkpoint: &Checkpoint, heads: &mut Heads) -> Result<(), Error> {
     Ok(())
 }
 
-fn connect(data: &Path) -> rusqlite::Result<Connection> {
+pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(data.join(DATABASE), flags)?;
     db.busy_timeout(limits::JOURNAL_BUSY_TIMEOUT)?;

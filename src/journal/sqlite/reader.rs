@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::{Checkpoint, Error, FORMAT, Sealed};
+use crate::thread::text::Names;
 
 use super::connect::{connect, unusable};
 use super::directory::DATABASE;
@@ -94,12 +95,16 @@ impl Reader {
     }
 
     pub fn record(&self, position: Position) -> Result<Option<Sealed>, Error> {
+        self.record_with(position, &mut Names::default())
+    }
+
+    fn record_with(&self, position: Position, names: &mut Names) -> Result<Option<Sealed>, Error> {
         let sql = format!("SELECT {} FROM step WHERE position = ?1", row::COLUMNS);
         let mut query =
             self.db.prepare_cached(&sql).map_err(|error| self.failed("a record", error))?;
         let mut rows = query.query([position.0]).map_err(|error| self.failed("a record", error))?;
         let row = rows.next().map_err(|error| self.failed_at(position, error))?;
-        row.map(|row| row::decode(position, row)).transpose()
+        row.map(|row| row::decode(position, row, names)).transpose()
     }
 
     /// The records from `from` to `to`, both included, which all have to be there.
@@ -111,11 +116,11 @@ impl Reader {
         let failed = |error| self.failed_at(from, error);
         let mut query = self.db.prepare_cached(&sql).map_err(failed)?;
         let mut rows = query.query([from.0, to.0]).map_err(failed)?;
-        let mut sealed = Vec::new();
+        let (mut sealed, mut names) = (Vec::new(), Names::default());
         for position in (from.0..=to.0).map(Position) {
             let row = rows.next().map_err(|error| self.failed_at(position, error))?;
             let row = row.ok_or_else(|| Error::broken(position.0, "its record is missing"))?;
-            sealed.push(row::decode(position, row)?);
+            sealed.push(row::decode(position, row, &mut names)?);
         }
         Ok(sealed)
     }
@@ -133,11 +138,11 @@ impl Reader {
     /// The record at `head` and everything before it in its tree, oldest first, each proved to
     /// be what the next one says it follows.
     pub fn walk(&self, head: Position) -> Result<Vec<Sealed>, Error> {
-        let mut records: Vec<Sealed> = Vec::new();
+        let (mut records, mut names) = (Vec::<Sealed>::new(), Names::default());
         let mut at = head;
         while at != Position(0) {
             let missing = || Error::broken(at.0, "its record is missing");
-            let sealed = self.record(at)?.ok_or_else(missing)?;
+            let sealed = self.record_with(at, &mut names)?.ok_or_else(missing)?;
             if let Some(next) = records.last() {
                 let follows = next.record.previous_hash == sealed.hash
                     && next.record.tree == sealed.record.tree
@@ -205,15 +210,32 @@ impl Reader {
     /// sound.
     pub fn check_structure(&self) -> Result<(), Error> {
         let failed = |error| self.failed("its structure", error);
-        let ours = Connection::open_in_memory().map_err(failed)?;
-        ours.execute_batch(super::SCHEMA).map_err(failed)?;
-        let found = catalogue(&self.db).map_err(failed)?;
-        if found != catalogue(&ours).map_err(failed)? {
+        let (ours, found) = self.catalogues().map_err(failed)?;
+        if found != ours {
             return Err(Error::broken(0, "its tables or views were changed"));
         }
         let sound: String =
             self.db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
         if sound == "ok" { Ok(()) } else { Err(Error::broken(0, sound.replace('\n', ": "))) }
+    }
+
+    /// Whether the tables that a pump writes are as it knows them. What else somebody put beside
+    /// them is no reason not to start.
+    pub(super) fn check_tables(&self) -> Result<(), Error> {
+        let found = self.catalogues().map_err(|error| self.failed("its structure", error));
+        let (ours, found) = found?;
+        let mut tables = ours.iter().filter(|(kind, ..)| kind == "table");
+        match tables.all(|table| found.contains(table)) {
+            true => Ok(()),
+            false => Err(Error::broken(0, "its tables were changed")),
+        }
+    }
+
+    /// What this program makes, and what there is.
+    fn catalogues(&self) -> rusqlite::Result<(Vec<Defined>, Vec<Defined>)> {
+        let ours = Connection::open_in_memory()?;
+        ours.execute_batch(super::SCHEMA)?;
+        Ok((catalogue(&ours)?, catalogue(&self.db)?))
     }
 
     fn failed_at(&self, position: Position, error: rusqlite::Error) -> Error {
@@ -237,7 +259,10 @@ impl Reader {
     }
 }
 
-fn catalogue(db: &Connection) -> rusqlite::Result<Vec<(String, String, Option<String>)>> {
+/// Kind, name and definition of a table or a view.
+type Defined = (String, String, Option<String>);
+
+fn catalogue(db: &Connection) -> rusqlite::Result<Vec<Defined>> {
     let mut query = db.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY 1, 2")?;
     let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     rows.collect()

@@ -29,10 +29,10 @@ pub fn scan(
             visit(sealed, heads)
         })
     };
-    let chunks = (last.0 + 1).saturating_sub(first).div_ceil(limits::SCAN_RECORDS);
+    let chunks = (last.0 + 1).saturating_sub(first).div_ceil(limits::SCAN_CHUNK_RECORDS);
     let span = |chunk: u64| {
-        let from = first + chunk * limits::SCAN_RECORDS;
-        (Position(from), Position(last.0.min(from + limits::SCAN_RECORDS - 1)))
+        let from = first + chunk * limits::SCAN_CHUNK_RECORDS;
+        (Position(from), Position(last.0.min(from + limits::SCAN_CHUNK_RECORDS - 1)))
     };
     if chunks <= 1 {
         return match chunks {
@@ -47,7 +47,7 @@ pub fn scan(
     let workers = cores.min(limits::SCAN_WORKERS_MAX) as u64;
     std::thread::scope(|scope| {
         let work = |worker: u64| {
-            let (sender, receiver) = sync_channel(2);
+            let (sender, receiver) = sync_channel(limits::SCAN_CHUNKS_AHEAD);
             let mine = (worker..chunks).step_by(workers as usize).map(span);
             scope.spawn(move || send_all(data, mine, &sender));
             receiver

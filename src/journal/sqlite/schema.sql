@@ -1,12 +1,14 @@
 -- Format, journal uuid, epoch, signing key, and a digest over these; how far `tree` goes.
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 
--- One record a row, appended only. `body` is the JSON text that is hashed; `payloads` are the
--- bytes its digests speak of, one after another.
+-- One record a row, appended only. `hash` is over `previous_hash`, `position`, `previous`, `time`,
+-- `tree` and `body`, its JSON text; `payloads` are the bytes its digests speak of, one after
+-- another. What the text leaves out is listed in src/thread/text/mod.rs.
 CREATE TABLE step(
   position INTEGER PRIMARY KEY,
   tree TEXT NOT NULL,
   previous INTEGER NOT NULL,
+  previous_hash BLOB NOT NULL,
   time INTEGER NOT NULL,
   hash BLOB NOT NULL,
   body TEXT NOT NULL,
@@ -53,19 +55,21 @@ CREATE VIEW message(id, thread, seq, kind, sender, recipient, cause, call, time,
     cast(substr(m.payloads, m.start + 1, m.length) AS TEXT), ended.how, m.position
   FROM (
     SELECT s.position AS position, s.payloads AS payloads,
-      f.value ->> '$.accepted.message.id' AS id,
-      f.value ->> '$.accepted.message.thread' AS thread,
-      f.value ->> '$.accepted.message.seq' AS seq,
-      f.value ->> '$.accepted.message.kind' AS kind,
-      f.value ->> '$.accepted.message.from' AS sender,
-      f.value ->> '$.accepted.message.to' AS recipient,
-      f.value ->> '$.accepted.message.cause' AS cause,
-      f.value ->> '$.accepted.message.call' AS call,
-      strftime('%Y-%m-%dT%H:%M:%fZ', (f.value ->> '$.accepted.message.time') / 1e6,
+      f.value ->> '$.accepted.id' AS id,
+      coalesce(f.value ->> '$.accepted.thread', s.tree) AS thread,
+      f.value ->> '$.accepted.seq' AS seq,
+      f.value ->> '$.accepted.kind' AS kind,
+      f.value ->> '$.accepted.from' AS sender,
+      f.value ->> '$.accepted.to' AS recipient,
+      f.value ->> '$.accepted.cause' AS cause,
+      coalesce(f.value ->> '$.accepted.call',
+        CASE f.value ->> '$.accepted.kind' WHEN 'call' THEN f.value ->> '$.accepted.id' END
+      ) AS call,
+      strftime('%Y-%m-%dT%H:%M:%fZ', coalesce(f.value ->> '$.accepted.time', s.time) / 1e6,
         'unixepoch') AS time,
-      f.value ->> '$.accepted.message.name' AS name,
-      f.value ->> '$.accepted.message.payload.len' AS length,
-      (SELECT coalesce(sum(p.value ->> '$.accepted.message.payload.len'), 0)
+      f.value ->> '$.accepted.name' AS name,
+      f.value ->> '$.accepted.length' AS length,
+      (SELECT coalesce(sum(p.value ->> '$.accepted.length'), 0)
         FROM json_each(s.body, '$.facts') p WHERE p.key < f.key) AS start
     FROM step s, json_each(s.body, '$.facts') f
     WHERE f.value ->> '$.accepted' IS NOT NULL

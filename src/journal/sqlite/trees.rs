@@ -6,7 +6,7 @@ use rusqlite::OptionalExtension as _;
 
 use crate::clock::Time;
 use crate::ids::{Position, ThreadId};
-use crate::journal::Error;
+use crate::journal::{Error, Head, Heads};
 
 use super::Reader;
 
@@ -72,6 +72,24 @@ impl Reader {
             other => other,
         };
         head.map(|head| head.map(Position)).map_err(|error| self.failed("a tree's head", error))
+    }
+
+    /// Whether the table alone says what `heads` say. A damaged one does not.
+    pub(super) fn agrees_with(&self, heads: &Heads) -> Result<bool, Error> {
+        if self.refreshed()? != heads.last() {
+            return Ok(false);
+        }
+        let trees = match self.trees() {
+            Err(Error::Broken { .. }) => return Ok(false),
+            other => other?,
+        };
+        let same = |(tree, head): (&Tree, &Head)| {
+            tree.root == head.root
+                && (tree.first, tree.head, tree.records)
+                    == (head.first, head.position, head.records)
+                && (tree.opened, tree.updated) == (head.opened, head.updated)
+        };
+        Ok(trees.len() == heads.len() && trees.iter().zip(heads.iter()).all(same))
     }
 
     /// Up to which position the table of trees is right.

@@ -1,5 +1,6 @@
 //! What one commit writes.
 
+use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode};
 
 use crate::failpoint::failpoint;
@@ -8,7 +9,7 @@ use crate::mutant::mutant;
 use crate::thread::Record;
 
 use super::reader::About;
-use super::row::{self, Encoded};
+use super::row::{self, Rows};
 
 /// Runs `fill` in one transaction, fenced by `epoch`; returns after the write-ahead log is on
 /// disk. On any error nothing of it remains.
@@ -70,14 +71,20 @@ pub fn about(db: &Connection, about: &About) -> rusqlite::Result<()> {
     set_meta(db, "check", &about.check())
 }
 
-pub fn steps(db: &Connection, records: &[Record], rows: &[Encoded]) -> rusqlite::Result<()> {
+pub fn steps(db: &Connection, records: &[Record], rows: &Rows) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached(row::INSERT)?;
-    for (record, row) in records.iter().zip(rows) {
-        let (position, previous) = (record.position.0, record.previous.0);
-        let tree = record.tree.as_str();
-        let values =
-            (position, tree, previous, record.time.0, row.hash.0, &row.body, &row.payloads);
-        insert.execute(values)?;
+    for (record, row) in records.iter().zip(rows.iter()) {
+        let body = ToSqlOutput::Borrowed(ValueRef::Text(row.body));
+        insert.execute((
+            record.position.0,
+            record.tree.as_str(),
+            record.previous.0,
+            record.previous_hash.0,
+            record.time.0,
+            row.hash.0,
+            body,
+            row.payloads,
+        ))?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! Fair between threads: each listener's threads take turns. Nothing here is recorded.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
 use std::time::Duration;
 
@@ -11,16 +11,17 @@ use crate::clock::Time;
 use crate::contract::Contract;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
+use crate::thread::Map;
 
 #[derive(Debug, Default)]
 pub(super) struct Desk {
-    queues: HashMap<ListenerName, Queue>,
-    running: HashMap<CallId, Running>,
+    queues: Map<ListenerName, Queue>,
+    running: Map<CallId, Running>,
     /// Deliveries whose call was closed while a listener still works on them.
-    ghosts: HashMap<(CallId, Attempt), Ghost>,
+    ghosts: Map<(CallId, Attempt), Ghost>,
     /// How often each open call was handed over in this epoch.
-    attempts: HashMap<CallId, u32>,
-    waiting: HashSet<CallId>,
+    attempts: Map<CallId, u32>,
+    waiting: HashSet<CallId, foldhash::fast::RandomState>,
     /// Listeners that may have something to take since the last dispatch.
     stirred: VecDeque<ListenerName>,
 }
@@ -53,7 +54,7 @@ fn is_serial(contract: &Contract) -> bool {
 struct Queue {
     running: u32,
     waiting: usize,
-    lines: HashMap<ThreadId, Line>,
+    lines: Map<ThreadId, Line>,
     /// Threads with something to take, in turn.
     ring: VecDeque<ThreadId>,
 }

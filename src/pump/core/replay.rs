@@ -64,7 +64,7 @@ fn with_note(record: &Record, turn: Turn) -> Turn {
 
 fn messages(record: &Record) -> impl Iterator<Item = &Message> {
     record.facts.iter().filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } => Some(message),
+        Fact::Accepted { message, .. } => Some(&**message),
         _ => None,
     })
 }

@@ -115,7 +115,7 @@ impl Core {
             Some(_) => Some(CallId(id)),
             None => draft.call,
         };
-        let message = Message {
+        let message = Arc::new(Message {
             id,
             kind: draft.kind,
             from: draft.from.clone(),
@@ -127,8 +127,8 @@ impl Core {
             time: step.time,
             name: draft.name,
             payload: draft.payload,
-        };
-        let stamped = Arc::new(message.clone());
+        });
+        let stamped = Arc::clone(&message);
         self.fact(step, Fact::Accepted { message, opening, key });
         stamped
     }

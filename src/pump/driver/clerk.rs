@@ -1,6 +1,6 @@
 //! Who waits for what: receipts and results on their way to clients, and a stop on its way.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -10,12 +10,12 @@ use super::handle::Done;
 use crate::envelope::Message;
 use crate::ids::{CallId, MessageId};
 use crate::pump::core::{Event, Receipt};
-use crate::thread::Closing;
+use crate::thread::{Closing, Map};
 
 #[derive(Default)]
 pub(super) struct Clerk {
-    receipts: HashMap<MessageId, Waiter>,
-    results: HashMap<CallId, oneshot::Sender<Done>>,
+    receipts: Map<MessageId, Waiter>,
+    results: Map<CallId, oneshot::Sender<Done>>,
     put_off: VecDeque<Letter>,
     drained: Option<oneshot::Sender<()>>,
     stop: bool,

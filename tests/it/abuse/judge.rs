@@ -67,7 +67,7 @@ pub fn quiet(house: &House) {
 
 pub fn messages(records: &[Record]) -> impl Iterator<Item = &Message> {
     records.iter().flat_map(|record| &record.facts).filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } => Some(message),
+        Fact::Accepted { message, .. } => Some(&**message),
         _ => None,
     })
 }

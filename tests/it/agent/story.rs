@@ -171,7 +171,7 @@ impl Story {
             group: said.group.then_some((CallId(id), Gather::All)),
             forward: false,
         });
-        Fact::Accepted { message, opening, key: None }
+        Fact::Accepted { message: message.into(), opening, key: None }
     }
 
     fn record(&mut self, facts: Vec<Fact>) {

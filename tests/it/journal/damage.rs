@@ -81,15 +81,25 @@ fn every_flipped_bit_in_a_record_is_found_at_its_position() {
     for seed in 1..=300 {
         let mut dice = Dice::seeded(seed);
         let position = last - dice.roll(8);
-        let column = ["body", "payloads", "hash"][dice.roll(3) as usize];
-        let kind = if column == "body" { "TEXT" } else { "BLOB" };
+        let columns = ["body", "payloads", "hash", "previous_hash", "tree", "previous", "time"];
+        let column = columns[dice.roll(columns.len() as u64) as usize];
+        let kind = match column {
+            "body" | "tree" => "TEXT",
+            "previous" | "time" => "INTEGER",
+            _ => "BLOB",
+        };
         let read = format!("SELECT cast({column} AS BLOB) FROM step WHERE position = ?1");
         let sound: Vec<u8> = db.query_row(&read, [position], |row| row.get(0)).unwrap();
         if sound.is_empty() {
             continue;
         }
         let mut rotten = sound.clone();
-        rotten[dice.roll(sound.len() as u64) as usize] ^= 1 << dice.roll(8);
+        let at = dice.roll(sound.len() as u64) as usize;
+        match kind {
+            // Another digit, where every number is one.
+            "INTEGER" => rotten[at] ^= 1,
+            _ => rotten[at] ^= 1 << dice.roll(8),
+        }
         let write = format!("UPDATE step SET {column} = cast(?2 AS {kind}) WHERE position = ?1");
         db.execute(&write, (position, &rotten)).unwrap();
         let found = break_of(&place).unwrap_or_else(|| panic!("seed {seed}: not found"));
@@ -118,6 +128,37 @@ fn a_bit_flipped_anywhere_in_the_file_is_found_or_changes_nothing_that_can_be_re
     }
     println!("{found} of 300 flips hit something that can be read");
     assert!(found > 100, "only {found} of 300 flips hit anything");
+}
+
+#[test]
+fn a_wrong_table_of_trees_is_made_right_by_the_next_start() {
+    for damage in [
+        "UPDATE tree SET head = head - 1 WHERE root = 'sess-tree0001'",
+        "DELETE FROM tree WHERE root = 'sess-tree0002'",
+        "UPDATE tree SET records = 0; UPDATE meta SET value = '3' WHERE key = 'refreshed'",
+    ] {
+        let place = Place::with(&mut story(4));
+        sql(&place).execute_batch(damage).unwrap();
+        assert!(break_of(&place).is_some(), "{damage}");
+        place.open().unwrap().close(Time(0)).unwrap();
+        assert_eq!(break_of(&place), None, "{damage}");
+    }
+}
+
+#[test]
+fn a_table_that_is_not_ours_any_more_is_found_before_anything_is_written() {
+    let place = left_open(&mut story(1));
+    let log = place.data().join("journal.db-wal");
+    let database = place.data().join(DATABASE);
+    let mut bytes = std::fs::read(&database).unwrap();
+    let column = b"opened INTEGER NOT NULL,\n  updated";
+    let at = bytes.windows(column.len()).position(|window| window == column).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&database, &bytes).unwrap();
+    let found = std::fs::read(&log).unwrap();
+    assert!(matches!(place.open(), Err(Error::Broken { .. })));
+    assert!(break_of(&place).is_some());
+    assert!(std::fs::read(&log).unwrap() == found);
 }
 
 /// A journal whose pump died: all its records are still in the write-ahead log.
@@ -220,8 +261,10 @@ fn a_rewritten_record_shows_against_the_checkpoint_outside() {
     let sealed = place.records().pop().unwrap();
     let mut forged = sealed.record.clone();
     forged.time = Time(forged.time.0 + 1);
-    let body = serde_json::to_string(&forged).unwrap();
-    let hash = organism::journal::chained(forged.previous_hash, &body);
+    let mut body = Vec::new();
+    forged.write_text(&mut body).unwrap();
+    let hash = organism::journal::chained(&(&forged).into(), &body);
+    let body = String::from_utf8(body).unwrap();
     let db = sql(&place);
     let rewrite = "UPDATE step SET body = ?2, hash = ?3, time = ?4 WHERE position = ?1";
     db.execute(rewrite, (forged.position.0, body, hash.0, forged.time.0)).unwrap();

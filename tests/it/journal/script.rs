@@ -121,7 +121,7 @@ impl Step<'_> {
             name: PayloadName::new(namespace, local),
             payload: Payload::new(payload),
         };
-        self.facts.push(Fact::Accepted { message, opening, key: None });
+        self.facts.push(Fact::Accepted { message: message.into(), opening, key: None });
         id
     }
 

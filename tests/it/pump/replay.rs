@@ -7,7 +7,7 @@ use organism::pump::core::Target;
 use organism::pump::core::replay::event_of;
 use organism::thread::{Input, Record, Verdict};
 
-use super::world::{World, agent, client, core, listener, word};
+use super::world::{World, agent, client, core, listener, reread, word};
 
 fn world() -> World {
     World::with_limits(
@@ -101,11 +101,7 @@ fn a_record_read_from_its_text_gives_the_same_event_once_its_bytes_are_back() {
     let mut world = world();
     world.open("desk", &word("look", "q"));
     let record = world.records.last().unwrap();
-    let text = serde_json::to_string(record).unwrap();
-    let mut read: Record = serde_json::from_str(&text).unwrap();
-    for (read, was) in read.payloads_mut().zip(record.payloads()) {
-        assert!(read.restore(was.as_str()));
-    }
+    let read = reread(record);
     let events = [record, &read].map(|record| format!("{:?}", event_of(record, &world.gate)));
     assert_eq!(events[0], events[1]);
 }

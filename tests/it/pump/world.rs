@@ -16,6 +16,7 @@ use organism::pump::core::replay::event_of;
 use organism::pump::core::{Alarm, Core, Effect, Event, Receipt, Submission, Target};
 use organism::pump::gate::Gate;
 use organism::schema::Schemas;
+use organism::thread::text::{Names, read};
 use organism::thread::{Closing, Fact, Input, Record};
 use uuid::Uuid;
 
@@ -208,7 +209,7 @@ impl World {
             }
         }
         if let Some(record) = step.into_record() {
-            self.shadow.replay(&record);
+            self.shadow.replay(&reread(&record));
             self.check_record(&record);
             self.check_tree(&record.tree);
             self.records.push(record);
@@ -473,4 +474,23 @@ pub fn gist(message: &Message) -> String {
 pub fn fresh(delivery: &Delivery) -> Vec<String> {
     let skip = delivery.messages.len() - delivery.fresh;
     delivery.messages[skip..].iter().map(|message| gist(message)).collect()
+}
+
+/// The record as a journal gives it back: from its text and its payloads' bytes.
+pub fn reread(record: &Record) -> Record {
+    let mut text = Vec::new();
+    record.write_text(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let payloads: String = record.payloads().map(|payload| payload.as_str()).collect();
+    let mut names = Names::default();
+    let mut read = |text: &str| {
+        let (input, facts) = read(text, &payloads, &record.tree, record.time, &mut names)
+            .unwrap_or_else(|error| panic!("{error}: {text}"));
+        Record { input, facts, ..record.clone() }
+    };
+    let reread = read(&text);
+    assert_eq!(reread, *record, "{text}");
+    // Written otherwise, it is read by the rules of JSON alone.
+    assert_eq!(read(&format!(" {text}")), *record, "{text}");
+    reread
 }

@@ -180,7 +180,7 @@ impl Recorded {
                 let seq = self.seqs.entry(message.thread.clone()).or_default();
                 *seq += 1;
                 assert_eq!(message.seq, *seq, "dense in {}", message.thread);
-                let twice = self.messages.insert(message.id, message.clone());
+                let twice = self.messages.insert(message.id, Message::clone(message));
                 assert!(twice.is_none(), "one id, two messages");
                 if let Some(opening) = opening {
                     self.calls.insert(CallId(message.id), opening.clone());

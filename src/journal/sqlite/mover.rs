@@ -1,0 +1,85 @@
+//! Moving the write-ahead log into the journal file, beside the writer: the pump goes on
+//! meanwhile.
+//!
+//! Done here rather than by SQLite, which would keep a failed sync to itself. Nothing is known
+//! here of records.
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use rusqlite::{Connection, ErrorCode};
+
+use crate::journal::Error;
+
+use super::open;
+
+/// What the last move came to.
+pub enum Moved {
+    /// All but what was written since it began.
+    Nearly,
+    /// The disk is too full for it: it comes later.
+    NoRoom,
+    Failed(Error),
+}
+
+/// At most one move at a time, waited for when this is dropped.
+#[derive(Debug)]
+pub struct Mover {
+    data: PathBuf,
+    moving: Option<JoinHandle<rusqlite::Result<()>>>,
+}
+
+impl Mover {
+    pub fn new(data: &Path) -> Self {
+        Self { data: data.to_owned(), moving: None }
+    }
+
+    pub fn is_moving(&self) -> bool {
+        self.moving.is_some()
+    }
+
+    /// Begins to move, on a thread of its own, where one can be had.
+    pub fn begin(&mut self) {
+        let data = self.data.clone();
+        let mover = std::thread::Builder::new().name("journal-log".to_owned());
+        self.moving = mover.spawn(move || move_log(&open::connect(&data)?)).ok();
+    }
+
+    /// What the move came to, once it has ended. `wait`: do not return before.
+    pub fn ended(&mut self, wait: bool) -> Option<Moved> {
+        let moving = self.moving.take_if(|moving| wait || moving.is_finished())?;
+        Some(match moving.join() {
+            Ok(moved) => outcome(moved),
+            Err(_) => Moved::Failed(Error::Stopped {
+                cause: "the thread that moves the write-ahead log panicked".to_owned(),
+            }),
+        })
+    }
+}
+
+impl Drop for Mover {
+    fn drop(&mut self) {
+        // Whoever lets go of a journal has nothing more to promise: what this came to is told by
+        // the next start.
+        let _ = self.ended(true);
+    }
+}
+
+/// Moves what no reader needs where it is, on this thread.
+pub fn move_now(db: &Connection) -> Moved {
+    outcome(move_log(db))
+}
+
+fn move_log(db: &Connection) -> rusqlite::Result<()> {
+    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+}
+
+fn outcome(moved: rusqlite::Result<()>) -> Moved {
+    match moved {
+        Ok(()) => Moved::Nearly,
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => Moved::NoRoom,
+        Err(error) => {
+            Moved::Failed(Error::sqlite("moving the write-ahead log into the journal")(error))
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The text of a record: the JSON that is hashed and kept. Short, since every message costs one:
+//! what the record says elsewhere is left out, and put back in when it is read.
+//!
+//! | left out | where it is |
+//! |---|---|
+//! | position, tree, previous record and its hash, time | beside the text, hashed with it |
+//! | a message's `thread`, `time` | the record's tree and time |
+//! | a `call` message's own `call` | its `id` |
+//! | an opener's `name`, `thread`, `call` | the message's `from`, `thread`, `cause` |
+//! | the `call` and `attempt` of `heard`, the `call` of `call-closed` | the input's |
+//! | the digest in a verdict | the fact with that number, from 0 |
+//!
+//! Where they differ from that, they are written. Payloads are marks: digest and length.
+
+mod names;
+mod quick;
+mod read;
+mod said;
+mod write;
+
+pub use names::Names;
+pub use read::{Unreadable, read};

@@ -1,0 +1,49 @@
+//! Names met while reading: the few there are, made once and shared.
+
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::hash::Hash;
+
+use crate::ids::{IdError, ListenerName, PayloadName, ThreadId};
+use crate::thread::Map;
+
+/// One to a run of records. Shared between runs on different threads, the counts of who holds a
+/// name would be fought over.
+#[derive(Debug, Default)]
+pub struct Names {
+    listeners: HashSet<ListenerName, foldhash::fast::RandomState>,
+    threads: HashSet<ThreadId, foldhash::fast::RandomState>,
+    payloads: Map<Box<str>, PayloadName>,
+}
+
+impl Names {
+    pub fn listener(&mut self, text: &str) -> Result<ListenerName, IdError> {
+        known(&mut self.listeners, text, ListenerName::parse)
+    }
+
+    pub fn thread(&mut self, text: &str) -> Result<ThreadId, IdError> {
+        known(&mut self.threads, text, ThreadId::parse)
+    }
+
+    pub fn payload(&mut self, text: &str) -> Result<PayloadName, IdError> {
+        if let Some(name) = self.payloads.get(text) {
+            return Ok(name.clone());
+        }
+        let name = PayloadName::parse(text)?;
+        self.payloads.insert(text.into(), name.clone());
+        Ok(name)
+    }
+}
+
+fn known<N: Clone + Eq + Hash + Borrow<str>>(
+    known: &mut HashSet<N, foldhash::fast::RandomState>,
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<N, IdError>,
+) -> Result<N, IdError> {
+    if let Some(name) = known.get(text) {
+        return Ok(name.clone());
+    }
+    let name = parse(text)?;
+    known.insert(name.clone());
+    Ok(name)
+}

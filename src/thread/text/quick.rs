@@ -1,0 +1,177 @@
+//! Reading the records that nearly all are, outcomes of listeners, in exactly the form in which
+//! they are written: without a general reader of JSON. Whatever stands differently is not read
+//! here, and [`super::read`] reads it by the rules.
+
+use std::borrow::Cow;
+
+use uuid::Uuid;
+
+use super::read::Reader;
+use super::said::{Accepted, By, FactOrDigest, SaidOpening, SaidVerdict};
+use crate::envelope::{Disposition, Kind};
+use crate::ids::{CallId, Digest, MessageId};
+use crate::thread::{Closing, Fact, Input};
+
+/// `None` where the text is not of that form, or wrong.
+pub fn outcome(reader: &mut Reader<'_>, text: &str) -> Option<(Input, Vec<Fact>)> {
+    let mut text = Text(text);
+    let listener = text.after("{\"input\":{\"outcome\":{\"listener\":\"")?.plain()?;
+    let call = CallId(MessageId(text.after(",\"call\":\"")?.uuid()?));
+    let attempt = text.after(",\"attempt\":\"")?.plain()?.parse().ok()?;
+    let verdicts = text.after(",\"verdicts\":[")?.row(Text::verdict)?;
+    reader.about = Some((call, attempt));
+    let facts = text.after("}},\"facts\":[")?.row(|text| text.fact(reader))?;
+    if text.0 != "}" {
+        return None;
+    }
+    let verdicts = verdicts.into_iter().map(|verdict| verdict.verdict(&facts).ok());
+    let verdicts = verdicts.collect::<Option<_>>()?;
+    let listener = reader.names.listener(listener).ok()?;
+    Some((Input::Outcome { listener, call, attempt, verdicts, turn: None }, facts))
+}
+
+/// What is yet to be read.
+struct Text<'t>(&'t str);
+
+impl<'t> Text<'t> {
+    fn after(&mut self, token: &str) -> Option<&mut Self> {
+        self.0 = self.0.strip_prefix(token)?;
+        Some(self)
+    }
+
+    fn is_after(&mut self, token: &str) -> bool {
+        self.after(token).is_some()
+    }
+
+    /// Up to the end of a string in which nothing is escaped.
+    fn plain(&mut self) -> Option<&'t str> {
+        let end = memchr::memchr2(b'"', b'\\', self.0.as_bytes())?;
+        let (text, rest) = self.0.split_at_checked(end)?;
+        self.0 = rest.strip_prefix('"')?;
+        Some(text)
+    }
+
+    /// A string of so many bytes.
+    fn fixed(&mut self, length: usize) -> Option<&'t str> {
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest.strip_prefix('"')?;
+        Some(text)
+    }
+
+    fn uuid(&mut self) -> Option<Uuid> {
+        Uuid::try_parse(self.fixed(uuid::fmt::Hyphenated::LENGTH)?).ok()
+    }
+
+    fn number<N: std::str::FromStr>(&mut self) -> Option<N> {
+        let end = self.0.bytes().position(|byte| !byte.is_ascii_digit())?;
+        let (digits, rest) = self.0.split_at_checked(end)?;
+        self.0 = rest;
+        digits.parse().ok()
+    }
+
+    /// Elements up to the end of an array that has begun.
+    fn row<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let mut row = Vec::new();
+        while !self.is_after("]") {
+            if !row.is_empty() {
+                self.after(",")?;
+            }
+            row.push(one(self)?);
+        }
+        Some(row)
+    }
+
+    fn verdict(&mut self) -> Option<SaidVerdict> {
+        let verdict = match self.is_after("{\"passed\":") {
+            true => SaidVerdict::Passed,
+            false => self.after("{\"refused\":").map(|_| SaidVerdict::Refused)?,
+        };
+        let fact = FactOrDigest::Fact(self.number()?);
+        self.after("}")?;
+        Some(verdict(fact))
+    }
+
+    fn fact(&mut self, reader: &mut Reader<'_>) -> Option<Fact> {
+        if self.is_after("{\"heard\":{}}") {
+            let (call, attempt) = reader.about?;
+            return Some(Fact::Heard { call, attempt });
+        }
+        let fact = if self.is_after("{\"disposed\":{\"message\":\"") {
+            let message = MessageId(self.uuid()?);
+            let how = self.after(",\"how\":\"")?.one_of(&DISPOSITIONS, Disposition::as_str)?;
+            Fact::Disposed { message, how }
+        } else if self.is_after("{\"accepted\":{\"id\":\"") {
+            let said = self.accepted()?;
+            reader.accepted(said).ok()?
+        } else {
+            let how = self.after("{\"call-closed\":{\"how\":\"")?.plain()?;
+            let (call, _) = reader.about?;
+            match how {
+                "completed" => Fact::CallClosed { call, how: Closing::Completed },
+                _ => return None,
+            }
+        };
+        self.after("}}")?;
+        Some(fact)
+    }
+
+    fn accepted(&mut self) -> Option<Accepted<'t>> {
+        let id = MessageId(self.uuid()?);
+        Some(Accepted {
+            id,
+            kind: self.after(",\"kind\":\"")?.one_of(&KINDS, Kind::as_str)?,
+            from: Cow::Borrowed(self.after(",\"from\":\"")?.plain()?),
+            to: Cow::Borrowed(self.after(",\"to\":\"")?.plain()?),
+            thread: self.maybe(",\"thread\":\"")?,
+            seq: self.after(",\"seq\":")?.number()?,
+            cause: self.maybe_uuid(",\"cause\":\"")?.map(MessageId),
+            call: self.maybe_uuid(",\"call\":\"")?.map(|call| Some(CallId(MessageId(call)))),
+            time: None,
+            name: Cow::Borrowed(self.after(",\"name\":\"")?.plain()?),
+            digest: Digest::parse(self.after(",\"digest\":\"")?.fixed(64)?).ok()?,
+            length: self.after(",\"length\":")?.number()?,
+            opening: self.opening()?,
+            key: None,
+        })
+    }
+
+    fn opening(&mut self) -> Option<Option<SaidOpening<'t>>> {
+        if !self.is_after(",\"opening\":{\"by\":\"call\"") {
+            return Some(None);
+        }
+        let name = self.maybe(",\"name\":\"")?;
+        let call = self.maybe_uuid(",\"call\":\"")?.map(|call| CallId(MessageId(call)));
+        let thread = self.maybe(",\"thread\":\"")?;
+        self.after("}")?;
+        Some(Some(SaidOpening { by: By::Call, name, call, thread, group: None, forward: false }))
+    }
+
+    fn maybe(&mut self, token: &str) -> Option<Option<Cow<'t, str>>> {
+        match self.is_after(token) {
+            true => self.plain().map(|text| Some(Cow::Borrowed(text))),
+            false => Some(None),
+        }
+    }
+
+    fn maybe_uuid(&mut self, token: &str) -> Option<Option<Uuid>> {
+        match self.is_after(token) {
+            true => self.uuid().map(Some),
+            false => Some(None),
+        }
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T], text: fn(T) -> &'static str) -> Option<T> {
+        let said = self.plain()?;
+        all.iter().copied().find(|one| text(*one) == said)
+    }
+}
+
+const KINDS: [Kind; 5] = [Kind::Call, Kind::Reply, Kind::Own, Kind::Note, Kind::System];
+const DISPOSITIONS: [Disposition; 6] = [
+    Disposition::Handled,
+    Disposition::Recorded,
+    Disposition::Failed,
+    Disposition::Expired,
+    Disposition::Cancelled,
+    Disposition::Late,
+];

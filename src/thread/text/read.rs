@@ -1,0 +1,287 @@
+//! Reading: names shared, texts in place, and what was left out put back in.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+
+use super::said::{
+    Accepted, By, Closed, Disposed, FactOrDigest, Heard, SaidInput, SaidOpening, SaidVerdict, other,
+};
+use super::write::about;
+use super::{Names, quick};
+use crate::clock::Time;
+use crate::envelope::{Kind, Message, Payload};
+use crate::ids::{Attempt, CallId, Digest, IdError, ThreadId};
+use crate::thread::{Fact, Input, Opener, Opening, Verdict};
+
+/// Why a text is not that of a record.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    #[error("{0}")]
+    Id(#[from] IdError),
+    #[error("verdict of fact {0}, which is none of its kind")]
+    Verdict(usize),
+    #[error("a {0} that does not say of which call")]
+    NoCall(&'static str),
+    #[error("payload {number} is not what its digest says ({digest})")]
+    Payload { number: usize, digest: Digest },
+    #[error("there is no input before its facts")]
+    NoInput,
+    #[error("there are bytes beyond its payloads")]
+    Beyond,
+}
+
+/// What the text of a record of `tree` at `time` says; `payloads` are the bytes of its payloads,
+/// one after another, which may be redacted.
+pub fn read(
+    text: &str,
+    payloads: &str,
+    tree: &ThreadId,
+    time: Time,
+    names: &mut Names,
+) -> Result<(Input, Vec<Fact>), Unreadable> {
+    let mut reader = Reader { tree, time, names, about: None, payloads, taken: 0, wrong: None };
+    let quick = quick::outcome(&mut reader, text).filter(|_| reader.payloads.is_empty());
+    if let Some(read) = quick {
+        return Ok(read);
+    }
+    (reader.about, reader.payloads, reader.taken) = (None, payloads, 0);
+    let mut whole = Whole { reader, input: None, facts: Vec::new() };
+    let mut json = serde_json::Deserializer::from_str(text);
+    let read = json.deserialize_map(&mut whole).and_then(|()| json.end());
+    if let Some(wrong) = whole.reader.wrong.take() {
+        return Err(wrong);
+    }
+    read?;
+    if !whole.reader.payloads.is_empty() {
+        return Err(Unreadable::Beyond);
+    }
+    let input = whole.input.ok_or(Unreadable::NoInput)?;
+    Ok((whole.reader.input(input, &whole.facts)?, whole.facts))
+}
+
+pub(super) struct Reader<'r> {
+    tree: &'r ThreadId,
+    time: Time,
+    pub(super) names: &'r mut Names,
+    /// The call and attempt of the input.
+    pub(super) about: Option<(CallId, Attempt)>,
+    /// Those not yet taken.
+    payloads: &'r str,
+    taken: usize,
+    /// What is wrong, where it is not the JSON.
+    wrong: Option<Unreadable>,
+}
+
+impl Reader<'_> {
+    fn input(&mut self, input: SaidInput<'_>, facts: &[Fact]) -> Result<Input, Unreadable> {
+        Ok(match input {
+            SaidInput::Submitted(said) => Input::Submitted {
+                id: said.id,
+                client: self.names.listener(&said.client)?,
+                thread: said.thread,
+                suggested: said.suggested,
+                key: said.key,
+                verdict: said.verdict.verdict(facts)?,
+            },
+            SaidInput::Outcome(said) => Input::Outcome {
+                listener: self.names.listener(&said.listener)?,
+                call: said.call,
+                attempt: said.attempt,
+                verdicts: said
+                    .verdicts
+                    .into_iter()
+                    .map(|verdict| verdict.verdict(facts))
+                    .collect::<Result<_, _>>()?,
+                turn: said.turn,
+            },
+            SaidInput::Other(input) => input,
+        })
+    }
+
+    fn heard(&self, said: Heard) -> Result<Fact, Unreadable> {
+        let (call, attempt) =
+            said.call.zip(said.attempt).or(self.about).ok_or(Unreadable::NoCall("heard"))?;
+        Ok(Fact::Heard { call, attempt })
+    }
+
+    fn closed(&self, said: &Closed) -> Result<Fact, Unreadable> {
+        let call = said.call.or(self.about.map(|(call, _)| call));
+        let call = call.ok_or(Unreadable::NoCall("call-closed"))?;
+        Ok(Fact::CallClosed { call, how: said.how })
+    }
+
+    pub(super) fn accepted(&mut self, said: Accepted<'_>) -> Result<Fact, Unreadable> {
+        let thread = said.thread.as_ref().map(|text| self.names.thread(text)).transpose()?;
+        let own = (said.kind == Kind::Call).then_some(CallId(said.id));
+        let message = Message {
+            id: said.id,
+            kind: said.kind,
+            from: self.names.listener(&said.from)?,
+            to: self.names.listener(&said.to)?,
+            thread: thread.unwrap_or_else(|| self.tree.clone()),
+            seq: said.seq,
+            cause: said.cause,
+            call: said.call.unwrap_or(own),
+            time: said.time.unwrap_or(self.time),
+            name: self.names.payload(&said.name)?,
+            payload: self.payload(said.digest, said.length)?,
+        };
+        let opening = said.opening.map(|opening| self.opening(&message, opening)).transpose()?;
+        Ok(Fact::Accepted { message: message.into(), opening, key: said.key })
+    }
+
+    fn opening(&mut self, message: &Message, said: SaidOpening<'_>) -> Result<Opening, Unreadable> {
+        let name = said.name.map(|name| self.names.listener(&name)).transpose()?;
+        let name = name.unwrap_or_else(|| message.from.clone());
+        let opener = match said.by {
+            By::Client => Opener::Client { name },
+            By::Call => {
+                let call = said.call.or(message.cause.map(CallId));
+                let call = call.ok_or(Unreadable::NoCall("call's opener"))?;
+                let thread = said.thread.map(|thread| self.names.thread(&thread)).transpose()?;
+                let thread = thread.unwrap_or_else(|| message.thread.clone());
+                Opener::Call { name, call, thread }
+            }
+        };
+        Ok(Opening { opener, group: said.group, forward: said.forward })
+    }
+
+    fn payload(&mut self, digest: Digest, length: usize) -> Result<Payload, Unreadable> {
+        self.taken += 1;
+        let payload = self.payloads.split_at_checked(length).and_then(|(bytes, rest)| {
+            self.payloads = rest;
+            Payload::recorded(digest, bytes)
+        });
+        payload.ok_or(Unreadable::Payload { number: self.taken, digest })
+    }
+}
+
+impl SaidVerdict {
+    pub(super) fn verdict(self, facts: &[Fact]) -> Result<Verdict, Unreadable> {
+        let passed = |fact: &Fact| match fact {
+            Fact::Accepted { message, .. } => Some(message.payload.digest),
+            _ => None,
+        };
+        let refused = |fact: &Fact| match fact {
+            Fact::Refused { refusal, .. } => Some(refusal.digest),
+            _ => None,
+        };
+        Ok(match self {
+            Self::Passed(what) => Verdict::Passed(what.digest(facts, passed)?),
+            Self::Refused(what) => Verdict::Refused(what.digest(facts, refused)?),
+        })
+    }
+}
+
+impl FactOrDigest {
+    fn digest(
+        self,
+        facts: &[Fact],
+        of: impl Fn(&Fact) -> Option<Digest>,
+    ) -> Result<Digest, Unreadable> {
+        match self {
+            Self::Fact(number) => facts.get(number).and_then(of).ok_or(Unreadable::Verdict(number)),
+            Self::Digest(digest) => Ok(digest),
+        }
+    }
+}
+
+/// The object that a text is: the input first, as facts refer to it.
+struct Whole<'r, 't> {
+    reader: Reader<'r>,
+    input: Option<SaidInput<'t>>,
+    facts: Vec<Fact>,
+}
+
+impl<'t> Visitor<'t> for &mut Whole<'_, 't> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a record's input and facts")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<&str>()? {
+            match key {
+                "input" => {
+                    let input = self.input.insert(map.next_value()?);
+                    self.reader.about = match input {
+                        SaidInput::Submitted(_) => None,
+                        SaidInput::Outcome(said) => Some((said.call, said.attempt)),
+                        SaidInput::Other(input) => about(input),
+                    };
+                }
+                "facts" if self.input.is_some() => {
+                    map.next_value_seed(Facts(&mut self.reader, &mut self.facts))?;
+                }
+                _ => return Err(A::Error::custom("not a record's")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads facts into a row.
+struct Facts<'a, 'r>(&'a mut Reader<'r>, &'a mut Vec<Fact>);
+
+impl<'t> DeserializeSeed<'t> for Facts<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'t>>(self, d: D) -> Result<(), D::Error> {
+        d.deserialize_seq(self)
+    }
+}
+
+impl<'t> Visitor<'t> for Facts<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("facts")
+    }
+
+    fn visit_seq<A: SeqAccess<'t>>(self, mut facts: A) -> Result<(), A::Error> {
+        while let Some(fact) = facts.next_element_seed(OneFact(&mut *self.0))? {
+            self.1.push(fact);
+        }
+        Ok(())
+    }
+}
+
+/// Reads one fact: an object of one key, which says what its value is.
+struct OneFact<'a, 'r>(&'a mut Reader<'r>);
+
+impl<'t> DeserializeSeed<'t> for OneFact<'_, '_> {
+    type Value = Fact;
+
+    fn deserialize<D: Deserializer<'t>>(self, d: D) -> Result<Fact, D::Error> {
+        d.deserialize_map(self)
+    }
+}
+
+impl<'t> Visitor<'t> for OneFact<'_, '_> {
+    type Value = Fact;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a fact")
+    }
+
+    fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<Fact, A::Error> {
+        let fact = match map.next_key()?.unwrap_or_default() {
+            "disposed" => {
+                let Disposed { message, how } = map.next_value()?;
+                Ok(Fact::Disposed { message, how })
+            }
+            "accepted" => self.0.accepted(map.next_value()?),
+            "heard" => self.0.heard(map.next_value()?),
+            "call-closed" => self.0.closed(&map.next_value()?),
+            key => Ok(other(key, &mut map)?),
+        };
+        fact.map_err(|wrong| {
+            self.0.wrong = Some(wrong);
+            A::Error::custom("not a record's")
+        })
+    }
+}

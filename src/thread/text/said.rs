@@ -1,0 +1,174 @@
+//! What stands in the text of a record, before what was left out is put back in.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::clock::Time;
+use crate::contract::Gather;
+use crate::envelope::{Disposition, Kind, Turn};
+use crate::ids::{Attempt, CallId, Digest, MessageId};
+use crate::thread::{Closing, Input};
+
+pub enum SaidInput<'t> {
+    Submitted(Box<Submitted<'t>>),
+    Outcome(Outcome<'t>),
+    Other(Input),
+}
+
+#[derive(Deserialize)]
+pub struct Submitted<'t> {
+    pub id: MessageId,
+    #[serde(borrow)]
+    pub client: Cow<'t, str>,
+    pub thread: Option<String>,
+    pub suggested: Option<String>,
+    pub key: Option<String>,
+    pub verdict: SaidVerdict,
+}
+
+#[derive(Deserialize)]
+pub struct Outcome<'t> {
+    #[serde(borrow)]
+    pub listener: Cow<'t, str>,
+    pub call: CallId,
+    pub attempt: Attempt,
+    pub verdicts: Vec<SaidVerdict>,
+    pub turn: Option<Turn>,
+}
+
+#[derive(Deserialize)]
+pub struct Heard {
+    pub call: Option<CallId>,
+    pub attempt: Option<Attempt>,
+}
+
+#[derive(Deserialize)]
+pub struct Disposed {
+    pub message: MessageId,
+    pub how: Disposition,
+}
+
+#[derive(Deserialize)]
+pub struct Closed {
+    pub call: Option<CallId>,
+    pub how: Closing,
+}
+
+#[derive(Deserialize)]
+pub struct Accepted<'t> {
+    pub id: MessageId,
+    pub kind: Kind,
+    #[serde(borrow)]
+    pub from: Cow<'t, str>,
+    #[serde(borrow)]
+    pub to: Cow<'t, str>,
+    #[serde(borrow)]
+    pub thread: Option<Cow<'t, str>>,
+    pub seq: u64,
+    pub cause: Option<MessageId>,
+    /// Not there: what the kind says. `null`: none.
+    #[serde(default, deserialize_with = "there")]
+    pub call: Option<Option<CallId>>,
+    pub time: Option<Time>,
+    #[serde(borrow)]
+    pub name: Cow<'t, str>,
+    pub digest: Digest,
+    pub length: usize,
+    #[serde(borrow)]
+    pub opening: Option<SaidOpening<'t>>,
+    pub key: Option<String>,
+}
+
+fn there<'t, D: serde::Deserializer<'t>>(d: D) -> Result<Option<Option<CallId>>, D::Error> {
+    Option::deserialize(d).map(Some)
+}
+
+#[derive(Deserialize)]
+pub struct SaidOpening<'t> {
+    pub by: By,
+    #[serde(borrow)]
+    pub name: Option<Cow<'t, str>>,
+    pub call: Option<CallId>,
+    #[serde(borrow)]
+    pub thread: Option<Cow<'t, str>>,
+    pub group: Option<(CallId, Gather)>,
+    #[serde(default)]
+    pub forward: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    Client,
+    Call,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SaidVerdict {
+    Passed(FactOrDigest),
+    Refused(FactOrDigest),
+}
+
+pub enum FactOrDigest {
+    Fact(usize),
+    Digest(Digest),
+}
+
+impl<'t> Deserialize<'t> for FactOrDigest {
+    fn deserialize<D: serde::Deserializer<'t>>(d: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = FactOrDigest;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a fact's number or a digest")
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<FactOrDigest, E> {
+                usize::try_from(number).map(FactOrDigest::Fact).map_err(E::custom)
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<FactOrDigest, E> {
+                Digest::parse(text).map(FactOrDigest::Digest).map_err(E::custom)
+            }
+        }
+        d.deserialize_any(Either)
+    }
+}
+
+/// What is rare, or written as it is, is read by its own rules.
+pub fn other<'t, T: DeserializeOwned, A: MapAccess<'t>>(
+    key: &str,
+    map: &mut A,
+) -> Result<T, A::Error> {
+    let value: &RawValue = map.next_value()?;
+    let key = serde_json::to_string(key).map_err(A::Error::custom)?;
+    serde_json::from_str(&format!("{{{key}:{value}}}")).map_err(A::Error::custom)
+}
+
+impl<'t> Deserialize<'t> for SaidInput<'t> {
+    fn deserialize<D: serde::Deserializer<'t>>(d: D) -> Result<Self, D::Error> {
+        struct One;
+        impl<'t> Visitor<'t> for One {
+            type Value = SaidInput<'t>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of one key")
+            }
+
+            fn visit_map<A: MapAccess<'t>>(self, mut map: A) -> Result<SaidInput<'t>, A::Error> {
+                Ok(match map.next_key()?.unwrap_or_default() {
+                    "submitted" => SaidInput::Submitted(map.next_value()?),
+                    "outcome" => SaidInput::Outcome(map.next_value()?),
+                    key => SaidInput::Other(other(key, &mut map)?),
+                })
+            }
+        }
+        d.deserialize_map(One)
+    }
+}

@@ -1,0 +1,248 @@
+//! Writing: straight into one buffer, without values in between.
+
+use std::io::Write as _;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::envelope::{Kind, Message};
+use crate::ids::{Attempt, CallId, PayloadName};
+use crate::thread::{Fact, Input, Opener, Opening, Record, Verdict};
+
+impl Record {
+    /// Appends its text to `out`.
+    pub fn write_text(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
+        Writer { record: self, out }.record()
+    }
+}
+
+struct Writer<'r, 'o> {
+    record: &'r Record,
+    out: &'o mut Vec<u8>,
+}
+
+impl Writer<'_, '_> {
+    fn record(&mut self) -> std::io::Result<()> {
+        self.raw("{\"input\":");
+        self.input()?;
+        self.raw(",\"facts\":[");
+        for (index, fact) in self.record.facts.iter().enumerate() {
+            if index > 0 {
+                self.raw(",");
+            }
+            self.fact(fact)?;
+        }
+        self.raw("]}");
+        Ok(())
+    }
+
+    fn input(&mut self) -> std::io::Result<()> {
+        let mut numbers = Numbers::default();
+        match &self.record.input {
+            Input::Submitted { id, client, thread, suggested, key, verdict } => {
+                self.uuid("{\"submitted\":{\"id\":\"", id.0);
+                self.plain("\",\"client\":\"", client.as_str());
+                self.raw("\"");
+                self.option(",\"thread\":", thread)?;
+                self.option(",\"suggested\":", suggested)?;
+                self.option(",\"key\":", key)?;
+                self.raw(",\"verdict\":");
+                self.verdict(verdict, &mut numbers)?;
+            }
+            Input::Outcome { listener, call, attempt, verdicts, turn } => {
+                self.plain("{\"outcome\":{\"listener\":\"", listener.as_str());
+                self.uuid("\",\"call\":\"", call.0.0);
+                write!(self.out, "\",\"attempt\":\"{attempt}\",\"verdicts\":[")?;
+                for (index, verdict) in verdicts.iter().enumerate() {
+                    if index > 0 {
+                        self.raw(",");
+                    }
+                    self.verdict(verdict, &mut numbers)?;
+                }
+                self.raw("]");
+                self.option(",\"turn\":", turn)?;
+            }
+            other => return self.json(other),
+        }
+        self.raw("}}");
+        Ok(())
+    }
+
+    fn verdict(&mut self, verdict: &Verdict, numbers: &mut Numbers) -> std::io::Result<()> {
+        let (word, digest) = match verdict {
+            Verdict::Passed(digest) => ("passed", digest),
+            Verdict::Refused(digest) => ("refused", digest),
+        };
+        match numbers.of(verdict, &self.record.facts) {
+            Some(number) => write!(self.out, "{{\"{word}\":{number}}}"),
+            None => write!(self.out, "{{\"{word}\":\"{digest}\"}}"),
+        }
+    }
+
+    fn fact(&mut self, fact: &Fact) -> std::io::Result<()> {
+        match fact {
+            Fact::Heard { call, attempt } => {
+                self.raw("{\"heard\":{");
+                if about(&self.record.input) != Some((*call, *attempt)) {
+                    self.uuid("\"call\":\"", call.0.0);
+                    write!(self.out, "\",\"attempt\":\"{attempt}\"")?;
+                }
+            }
+            Fact::Disposed { message, how } => {
+                self.uuid("{\"disposed\":{\"message\":\"", message.0);
+                self.plain("\",\"how\":\"", how.as_str());
+                self.raw("\"");
+            }
+            Fact::CallClosed { call, how } => {
+                self.raw("{\"call-closed\":{");
+                if about(&self.record.input).map(|(call, _)| call) != Some(*call) {
+                    self.uuid("\"call\":\"", call.0.0);
+                    self.raw("\",");
+                }
+                self.raw("\"how\":");
+                self.json(how)?;
+            }
+            Fact::Accepted { message, opening, key } => {
+                self.message(message)?;
+                if let Some(opening) = opening {
+                    self.opening(message, opening)?;
+                }
+                self.option(",\"key\":", key)?;
+            }
+            other => return self.json(other),
+        }
+        self.raw("}}");
+        Ok(())
+    }
+
+    fn message(&mut self, message: &Message) -> std::io::Result<()> {
+        self.uuid("{\"accepted\":{\"id\":\"", message.id.0);
+        self.plain("\",\"kind\":\"", message.kind.as_str());
+        self.plain("\",\"from\":\"", message.from.as_str());
+        self.plain("\",\"to\":\"", message.to.as_str());
+        if message.thread != self.record.tree {
+            self.plain("\",\"thread\":\"", message.thread.as_str());
+        }
+        write!(self.out, "\",\"seq\":{}", message.seq)?;
+        if let Some(cause) = message.cause {
+            self.uuid(",\"cause\":\"", cause.0);
+            self.raw("\"");
+        }
+        let own = (message.kind == Kind::Call).then_some(CallId(message.id));
+        match message.call {
+            call if call == own => {}
+            Some(call) => {
+                self.uuid(",\"call\":\"", call.0.0);
+                self.raw("\"");
+            }
+            None => self.raw(",\"call\":null"),
+        }
+        if message.time != self.record.time {
+            write!(self.out, ",\"time\":{}", message.time.0)?;
+        }
+        self.name(&message.name)?;
+        self.raw(",\"digest\":\"");
+        self.out.extend_from_slice(&message.payload.digest.hex());
+        write!(self.out, "\",\"length\":{}", message.payload.len())
+    }
+
+    fn opening(&mut self, message: &Message, opening: &Opening) -> std::io::Result<()> {
+        self.raw(match opening.opener {
+            Opener::Client { .. } => ",\"opening\":{\"by\":\"client\"",
+            Opener::Call { .. } => ",\"opening\":{\"by\":\"call\"",
+        });
+        if *opening.opener.name() != message.from {
+            self.plain(",\"name\":\"", opening.opener.name().as_str());
+            self.raw("\"");
+        }
+        if let Opener::Call { call, thread, .. } = &opening.opener {
+            if Some(call.0) != message.cause {
+                self.uuid(",\"call\":\"", call.0.0);
+                self.raw("\"");
+            }
+            if *thread != message.thread {
+                self.plain(",\"thread\":\"", thread.as_str());
+                self.raw("\"");
+            }
+        }
+        self.option(",\"group\":", &opening.group)?;
+        self.raw(if opening.forward { ",\"forward\":true}" } else { "}" });
+        Ok(())
+    }
+
+    fn name(&mut self, name: &PayloadName) -> std::io::Result<()> {
+        let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+        let mut bytes = name.namespace.bytes().chain(name.local.bytes());
+        self.raw(",\"name\":");
+        match bytes.all(is_plain) {
+            true => write!(self.out, "\"{name}\""),
+            false => self.json(name),
+        }
+    }
+
+    fn raw(&mut self, text: &str) {
+        self.out.extend_from_slice(text.as_bytes());
+    }
+
+    /// `text` holds nothing that JSON escapes.
+    fn plain(&mut self, before: &str, text: &str) {
+        self.raw(before);
+        self.raw(text);
+    }
+
+    fn uuid(&mut self, before: &str, id: Uuid) {
+        self.raw(before);
+        let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+        self.raw(id.as_hyphenated().encode_lower(&mut text));
+    }
+
+    fn option<T: Serialize>(&mut self, before: &str, value: &Option<T>) -> std::io::Result<()> {
+        let Some(value) = value else { return Ok(()) };
+        self.raw(before);
+        self.json(value)
+    }
+
+    fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> std::io::Result<()> {
+        serde_json::to_writer(&mut *self.out, value).map_err(Into::into)
+    }
+}
+
+/// The call and attempt an input is about.
+pub(super) fn about(input: &Input) -> Option<(CallId, Attempt)> {
+    match input {
+        Input::Outcome { call, attempt, .. } => Some((*call, *attempt)),
+        _ => None,
+    }
+}
+
+/// Finds the fact that a verdict speaks of. Verdicts mostly come in the order of their facts, so
+/// that a long outcome does not cost its square.
+#[derive(Default)]
+struct Numbers {
+    passed: usize,
+    refused: usize,
+}
+
+impl Numbers {
+    fn of(&mut self, verdict: &Verdict, facts: &[Fact]) -> Option<usize> {
+        let next = match verdict {
+            Verdict::Passed(_) => &mut self.passed,
+            Verdict::Refused(_) => &mut self.refused,
+        };
+        let later = facts.get(*next..).unwrap_or_default();
+        let later = later.iter().position(|fact| fits(verdict, fact)).map(|at| at + *next);
+        let number = later.or_else(|| facts.iter().position(|fact| fits(verdict, fact)))?;
+        *next = number + 1;
+        Some(number)
+    }
+}
+
+fn fits(verdict: &Verdict, fact: &Fact) -> bool {
+    match (verdict, fact) {
+        (Verdict::Passed(digest), Fact::Accepted { message, .. }) => {
+            message.payload.digest == *digest
+        }
+        (Verdict::Refused(digest), Fact::Refused { refusal, .. }) => refusal.digest == *digest,
+        _ => false,
+    }
+}

@@ -1,0 +1,103 @@
+//! What sixty-four producers who never rest in one thread cost somebody in another.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use organism::bus::native::{NativeHost, from_fn};
+use organism::bus::{Host, Outcome};
+use organism::config::{self, Config, Surroundings};
+use organism::ids::ListenerName;
+use organism::organism::{Native, Organism};
+use organism::pump::core::{Receipt, Target};
+use organism::pump::driver::Handle;
+
+use super::floor::directory;
+use super::relay::{DONE, DONE_SCHEMA, START, listener};
+
+const PRODUCERS: usize = 64;
+
+/// The 99th percentile of an unrelated thread's exchanges beside the producers, and alone, in
+/// microseconds.
+pub fn p99(span: Duration) -> (f64, f64) {
+    let place = directory("fair");
+    let config = config(&place);
+    let natives = ["flooded", "stranger"].map(|name| (listener(name), done(name)));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let organism = Organism::start_with(config, HashMap::from(natives)).await.unwrap();
+        let idle = asked(&organism.handle(), span).await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = exchange(&organism.handle(), "producer", None).await;
+        let producers: Vec<_> = (0..PRODUCERS)
+            .map(|_| {
+                let (handle, thread, stop) = (organism.handle(), thread.clone(), stop.clone());
+                tokio::spawn(async move {
+                    while !stop.load(Ordering::Relaxed) {
+                        exchange(&handle, "producer", Some(thread.clone())).await;
+                    }
+                })
+            })
+            .collect();
+        let busy = asked(&organism.handle(), span).await;
+        stop.store(true, Ordering::Relaxed);
+        for producer in producers {
+            producer.await.unwrap();
+        }
+        organism.stop("the bench is done").await.unwrap();
+        (busy, idle)
+    })
+}
+
+async fn asked(handle: &Handle, span: Duration) -> f64 {
+    let (began, mut times, mut thread) = (Instant::now(), Vec::new(), None);
+    while began.elapsed() < span {
+        let start = Instant::now();
+        thread = Some(exchange(handle, "client", thread).await);
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    times[times.len() * 99 / 100]
+}
+
+/// One call and its result; the thread it was in.
+async fn exchange(handle: &Handle, client: &str, thread: Option<String>) -> String {
+    let target = thread.map_or(Target::New { suggested: None }, |id| Target::Thread { id });
+    let client = ListenerName::parse(client).unwrap();
+    let (receipt, results) = handle.submit(&client, target, None, START.as_bytes()).await.unwrap();
+    let Receipt::Accepted { thread, .. } = receipt else { panic!("not accepted: {receipt:?}") };
+    for result in results {
+        result.await.unwrap();
+    }
+    thread.to_string()
+}
+
+fn done(name: &str) -> Native {
+    let listener = listener(name);
+    Box::new(move |sink, runtime| -> Arc<dyn Host> {
+        let answer = |_: &_| Ok(Outcome { payloads: vec![DONE.as_bytes().to_vec()], turn: None });
+        Arc::new(NativeHost::new(listener, from_fn(answer), sink, runtime.clone()))
+    })
+}
+
+fn config(place: &Path) -> Config {
+    std::fs::write(place.join("done.xsd"), DONE_SCHEMA).unwrap();
+    let member = |client: &str, name: &str| {
+        format!(
+            "[clients.{client}]\npeers = [\"{name}\"]\n\
+             [listeners.{name}]\ndescription = \"answers\"\ncommand = \"true\"\n\
+             schema = \"done.xsd\"\naccepts = [\"start\"]\nreplies = [\"done\"]\n"
+        )
+    };
+    let text = format!(
+        "[organism]\nname = \"fair\"\ndata = \"data\"\nstate = \"state\"\n\
+         [limits]\nmessages = 10000000\n{}{}",
+        member("producer", "flooded"),
+        member("client", "stranger"),
+    );
+    let file = place.join("fair.toml");
+    std::fs::write(&file, text).unwrap();
+    config::load(&file, &Surroundings::of_process()).unwrap_or_else(|problems| panic!("{problems}"))
+}

@@ -1,0 +1,90 @@
+//! What a running organism holds in memory: the real program at rest, and this program again
+//! after ten thousand threads. From `/proc`, so on Linux alone.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use organism::bus::native::{NativeHost, from_fn};
+use organism::bus::{Delivery, Host, Outcome};
+use organism::envelope::Failure;
+use organism::organism::{Native, Organism};
+use organism::pump::core::{Receipt, Target};
+
+use super::floor::directory;
+use super::relay::{self, DONE, START};
+use super::start;
+
+const THREADS: usize = 10_000;
+/// Exchanges under way at once.
+const CLIENTS: usize = 64;
+
+/// In MB; `None` where there is no `/proc`.
+pub fn idle() -> Option<f64> {
+    let mut running = start::run_demo(&directory("idle"));
+    let megabytes = resident(&running);
+    start::interrupt(&mut running);
+    megabytes
+}
+
+/// In MB, with ten thousand root threads at rest after one exchange each.
+pub fn at_rest() -> Option<f64> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .arg("rest")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "at rest\n");
+    let megabytes = resident(&child);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    megabytes
+}
+
+fn resident(child: &Child) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024.0 / 1e6)
+}
+
+/// The child: says when it is at rest, and stays so until its input ends.
+pub fn rest() {
+    let config = relay::config(&directory("rest"), &["true".to_owned()], CLIENTS);
+    let answer = |_: &Delivery| -> Result<Outcome, Failure> {
+        Ok(Outcome { payloads: vec![DONE.as_bytes().to_vec()], turn: None })
+    };
+    let ping = start::name("ping");
+    let native: Native = Box::new(move |sink, runtime| -> Arc<dyn Host> {
+        Arc::new(NativeHost::new(start::name("ping"), from_fn(answer), sink, runtime.clone()))
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let organism = Organism::start_with(config, HashMap::from([(ping, native)])).await.unwrap();
+        let clients = (0..CLIENTS).map(|client| {
+            let handle = organism.handle();
+            tokio::spawn(async move {
+                for _ in (client..THREADS).step_by(CLIENTS) {
+                    let target = Target::New { suggested: None };
+                    let from = start::name("client");
+                    let sent = handle.submit(&from, target, None, START.as_bytes()).await;
+                    let (receipt, results) = sent.unwrap();
+                    assert!(matches!(receipt, Receipt::Accepted { .. }), "{receipt:?}");
+                    for result in results {
+                        result.await.unwrap();
+                    }
+                }
+            })
+        });
+        for client in clients.collect::<Vec<_>>() {
+            client.await.unwrap();
+        }
+        println!("at rest");
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        organism.stop("the bench is done").await.unwrap();
+    });
+}

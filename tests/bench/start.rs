@@ -1,0 +1,226 @@
+//! How long a start takes: on a long journal until every record of it is proved and the state
+//! rebuilt, and of the real program until it is ready.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use organism::bus::Delivery;
+use organism::clock::Time;
+use organism::config::Config;
+use organism::ids::{ListenerName, MessageId};
+use organism::journal::sqlite::Journal;
+use organism::organism::{Organism, gate};
+use organism::pump::core::{Core, Effect, Event, Submission, Target};
+use organism::pump::gate::{Checked, Gate};
+use organism::thread::Record;
+use uuid::Uuid;
+
+use super::floor::{TASK, directory};
+use super::relay::{self, DONE, ROUNDS, START};
+
+/// Threads at work at once, as in the relay; when one is done, another begins.
+const THREADS: usize = 64;
+/// Records to a commit while a journal is made.
+const COMMIT: usize = 1_024;
+const MICROS_PER_HOP: i64 = 50;
+
+/// Seconds until an organism on a journal of `records` is ready: everything proved, the state
+/// rebuilt, the door open. The median of `runs`.
+pub fn on_journal(records: usize, runs: usize) -> f64 {
+    let place = directory("start");
+    fill(&place, records);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    super::figures::median(runs, || {
+        let config = config(&place);
+        runtime.block_on(async {
+            let began = Instant::now();
+            let organism = Organism::start_with(config, HashMap::new()).await.unwrap();
+            let took = began.elapsed();
+            organism.stop("the bench is done").await.unwrap();
+            took.as_secs_f64()
+        })
+    })
+}
+
+/// Milliseconds of `organism check` on the config of the demo.
+pub fn check() -> f64 {
+    let mut check = organism(&directory("cold"), "check");
+    let began = Instant::now();
+    let done = check.stdout(Stdio::null()).status().unwrap();
+    let took = began.elapsed();
+    assert!(done.success());
+    1e3 * took.as_secs_f64()
+}
+
+/// Milliseconds of `organism run` on the same config, in an empty place, until it says it is
+/// ready.
+pub fn run() -> f64 {
+    let place = directory("cold");
+    let began = Instant::now();
+    let mut running = run_demo(&place);
+    let took = began.elapsed();
+    interrupt(&mut running);
+    1e3 * took.as_secs_f64()
+}
+
+/// A running demo, ready.
+pub fn run_demo(place: &Path) -> Child {
+    let mut running = organism(place, "run").stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(running.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("is ready") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended before it was ready");
+    }
+    // Whoever talks to nobody would be ended for it.
+    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    running
+}
+
+pub fn interrupt(running: &mut Child) {
+    let id = running.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    assert!(running.wait().unwrap().success());
+}
+
+/// The program, with the demo's config and everything it writes in `place`. Nothing is searched,
+/// so any program that waits will do for the code search.
+fn organism(place: &Path, verb: &str) -> Command {
+    let bin = place.join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    let search = bin.join("code-search");
+    std::fs::write(&search, "#!/bin/sh\nexec cat\n").unwrap();
+    std::fs::set_permissions(&search, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let mut paths = vec![bin];
+    paths.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+    command.args([
+        verb,
+        "--config",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/config/research-desk.toml"),
+    ]);
+    command.env("PATH", std::env::join_paths(paths).unwrap());
+    for (name, folder) in [("XDG_DATA_HOME", "data"), ("XDG_STATE_HOME", "state")] {
+        command.env(name, place.join(folder));
+    }
+    command
+}
+
+fn config(place: &Path) -> Config {
+    relay::config(place, &["true".to_owned()], THREADS)
+}
+
+/// A journal as a relay leaves it behind.
+fn fill(place: &Path, records: usize) {
+    let config = config(place);
+    let mut journal = Journal::open(&config.data, &config.state, &mut |_| Ok(())).unwrap();
+    let mut relay = Relay::new(config, &journal);
+    while relay.records < records {
+        let mut batch: Vec<Record> = std::mem::take(&mut relay.batch);
+        while batch.len() < COMMIT.min(records - relay.records) {
+            relay.hop();
+            batch.append(&mut relay.batch);
+        }
+        relay.records += batch.len();
+        journal.append(&mut batch).unwrap();
+    }
+    journal.close(relay.now).unwrap();
+}
+
+/// The relay without hosts: the pump's step alone, answered at once.
+struct Relay {
+    core: Core,
+    now: Time,
+    next: u64,
+    task: [Checked; 2],
+    start: Checked,
+    done: Checked,
+    waiting: VecDeque<Delivery>,
+    open: usize,
+    submitted: u128,
+    batch: Vec<Record>,
+    records: usize,
+}
+
+pub fn name(text: &str) -> ListenerName {
+    ListenerName::parse(text).unwrap()
+}
+
+impl Relay {
+    fn new(config: Config, journal: &Journal) -> Self {
+        let contracts = Arc::new(config.contracts.clone());
+        let core = Core::new(contracts, config.limits, config.digest);
+        let gate: Gate = gate(config).unwrap();
+        let checked = |from: &str, text: &str| gate.check(&name(from), text.as_bytes()).unwrap();
+        let mut relay = Self {
+            core,
+            now: Time::now(),
+            next: 1,
+            task: [checked("ping", TASK), checked("pong", TASK)],
+            start: checked("client", START),
+            done: checked("ping", DONE),
+            waiting: VecDeque::new(),
+            open: 0,
+            submitted: 0,
+            batch: Vec::new(),
+            records: 0,
+        };
+        let (journal, epoch) = (journal.id(), journal.epoch());
+        relay.step(Event::Boot { journal, epoch, detail: "the relay".to_owned() });
+        relay
+    }
+
+    fn hop(&mut self) {
+        if self.open < THREADS {
+            return self.submit();
+        }
+        let delivery = self.waiting.pop_front().unwrap();
+        let pings = delivery.listener.as_str() == "ping";
+        let payload = match pings && delivery.messages.len() > ROUNDS {
+            true => self.done.clone(),
+            false => self.task[usize::from(!pings)].clone(),
+        };
+        self.step(Event::Outcome {
+            listener: delivery.listener,
+            call: delivery.call,
+            attempt: delivery.attempt,
+            payloads: vec![Ok(payload)],
+            turn: None,
+        });
+    }
+
+    fn submit(&mut self) {
+        self.open += 1;
+        self.submitted += 1;
+        // Ids as they are made from the time, but the same in every run.
+        let id = MessageId(Uuid::from_u128(self.submitted << 64 | 7 << 76 | 2 << 62));
+        self.step(Event::Submit(Submission {
+            id,
+            client: name("client"),
+            target: Target::New { suggested: Some(format!("sess-relay{:06}", self.submitted)) },
+            key: None,
+            payload: Ok(self.start.clone()),
+        }));
+    }
+
+    fn step(&mut self, event: Event) {
+        self.now = Time(self.now.0 + MICROS_PER_HOP);
+        let mut step = self.core.step(organism::ids::Position(self.next), self.now, event);
+        for effect in std::mem::take(&mut step.effects) {
+            match effect {
+                Effect::Deliver(delivery) => self.waiting.push_back(delivery),
+                Effect::Result { .. } => self.open -= 1,
+                _ => {}
+            }
+        }
+        if let Some(record) = step.into_record() {
+            self.next += 1;
+            self.batch.push(record);
+        }
+    }
+}
