@@ -50,11 +50,7 @@ const STANDARD: [&str; 6] =
 
 /// The prompt of one turn. `sections` are the config's: one that is named like a standard
 /// section replaces its default, or follows what is generated; the others come last.
-pub fn system(
-    protocol: &Protocol,
-    sections: &[(String, String)],
-    environment: &str,
-) -> String {
+pub fn system(protocol: &Protocol, sections: &[(String, String)], environment: &str) -> String {
     let taught = protocol.taught();
     let mut out = String::new();
     for name in STANDARD {

@@ -9,14 +9,16 @@ use crate::contract::{Contract, Contracts, Meaning};
 use crate::envelope::{Failure, Spent, Turn};
 use crate::ids::{Digest, PayloadName};
 use crate::limits;
-use crate::model::{self, Block, Chunk, End, Model, Origin, Request, Role, Said, ToolChoice};
+use crate::model::{
+    self, Block, Chunk, End, Model, Origin, Request, Role, Said, StopReason, ToolChoice, Usage,
+};
 use crate::schema::Schemas;
 
 use super::history::{self, History, Remembered, Viewpoint};
 use super::note::TurnNote;
 use super::prompt::{self, Environment};
 use super::protocol::xml_final::Slots;
-use super::protocol::{Action, Finals, Lexicon, Protocol, Reading, Taught, show};
+use super::protocol::{Action, Finals, Lexicon, Protocol, Reading, Taught, feedback, show};
 use super::{FinalFormat, Memory, Transport};
 
 /// Everything an agent is, but for its model and its journal.
@@ -91,7 +93,10 @@ impl Agent {
     pub async fn turn(&self, delivery: &Delivery) -> Result<Outcome, Failure> {
         let rendered = self.render(delivery)?;
         let started = Instant::now();
-        let (raw, reading, end) = self.call(&rendered).await?;
+        let (raw, reading, end) = match self.call(&rendered).await {
+            Ok(answered) => answered,
+            Err(error) => self.rejected(error)?,
+        };
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let note = self.note(delivery, &rendered, &raw, &reading, &end, latency_ms);
         let turn = Turn {
@@ -197,7 +202,7 @@ impl Agent {
     }
 
     /// Reads the text as it streams; the stream is always drained.
-    async fn call(&self, rendered: &Rendered) -> Result<(String, Reading, End), Failure> {
+    async fn call(&self, rendered: &Rendered) -> Result<Answered, model::Error> {
         let (mut raw, mut thoughts) = (String::new(), String::new());
         let mut reading = self.protocol.start(&rendered.slots);
         let mut too_long = false;
@@ -214,13 +219,24 @@ impl Agent {
                 }
             }
         };
-        let end = self.model.call(&rendered.request, &mut on_chunk).await.map_err(failure)?;
+        let end = self.model.call(&rendered.request, &mut on_chunk).await?;
         if too_long {
-            let error = model::Error::TooLong { route: end.route, max: limits::TURN_BYTES_MAX };
-            return Err(failure(error));
+            return Err(model::Error::TooLong { route: end.route, max: limits::TURN_BYTES_MAX });
         }
         let reading = reading.finish(&raw, &thoughts, &end);
         Ok((raw, reading, end))
+    }
+
+    /// A request that the provider would not take is a turn in which nothing was done: the agent
+    /// is told. Any other error fails the attempt.
+    fn rejected(&self, error: model::Error) -> Result<Answered, Failure> {
+        let Some(message) = error.feedback() else { return Err(failure(error)) };
+        let (stop, usage) = (StopReason::Unknown, Usage::default());
+        let route = self.model.route();
+        let end = End { stop, usage, calls: Vec::new(), own: Vec::new(), route };
+        let finding = feedback::rejected(message);
+        let (findings, told) = (vec![finding.clone()], vec![finding]);
+        Ok((String::new(), Reading { findings, told, ..Reading::default() }, end))
     }
 
     fn meaning(&self, name: &PayloadName) -> Option<&Meaning> {
@@ -258,6 +274,9 @@ impl Handler for Agent {
     }
 }
 
+/// A model's text, what was read in it, and how it ended.
+type Answered = (String, Reading, End);
+
 /// A turn that is about to be taken.
 struct Rendered {
     request: Request,
@@ -277,9 +296,10 @@ fn say_last(messages: &mut Vec<Said>, notice: &str) {
 
 /// Of everything the model is sent, each part closed by a byte no text holds.
 fn digest(request: &Request) -> Digest {
-    let tools = request.tools.iter().map(|tool| {
-        format!("{}\0{}\0{}\0", tool.name, tool.description, tool.parameters)
-    });
+    let tools = request
+        .tools
+        .iter()
+        .map(|tool| format!("{}\0{}\0{}\0", tool.name, tool.description, tool.parameters));
     let tools: String = tools.collect();
     let bounds = format!("{:?}\0{:?}\0", request.tool_choice, request.max_tokens);
     let mut parts: Vec<&[u8]> = vec![request.system.as_bytes(), b"\0"];

@@ -49,9 +49,11 @@ fn words(
     names.dedup();
     for gap in names.into_iter().flat_map(|name| schemas.gaps(name)) {
         if gap.is_closed() {
-            let message = format!("`{}` cannot call all of its words natively: {gap}", member.name.value);
+            let message =
+                format!("`{}` cannot call all of its words natively: {gap}", member.name.value);
             let problem = Problem::new(Code::NotNative, &agent.transport_place, message);
-            problems.push(problem.help("write transport = \"xml\", or name the type in the schema"));
+            problems
+                .push(problem.help("write transport = \"xml\", or name the type in the schema"));
         } else {
             notes.push(format!("agent {}: {gap}", member.name.value));
         }
@@ -71,9 +73,11 @@ fn report(
         *name == crate::agent::attempt_completion() || takes_report(&schemas.describe(name))
     };
     if !contract.replies.iter().any(takes) {
-        let message = format!("no final of `{}` can hold a report written as text", member.name.value);
+        let message =
+            format!("no final of `{}` can hold a report written as text", member.name.value);
         let place = agent.final_name.as_ref().map_or(&agent.transport_place, |name| &name.place);
-        let help = "a final that is a text, or needs exactly one child that is; or leave `final` out";
+        let help =
+            "a final that is a text, or needs exactly one child that is; or leave `final` out";
         problems.push(Problem::new(Code::FinalNotText, place, message).help(help));
     }
 }

@@ -99,7 +99,7 @@ fn on_record(
     let facts = sealed.iter().flat_map(|sealed| &sealed.record.facts);
     let messages: Vec<&Message> = facts
         .filter_map(|fact| match fact {
-            Fact::Accepted { message, .. } if message.thread == *thread => Some(message),
+            Fact::Accepted { message, .. } if message.thread == *thread => Some(&**message),
             _ => None,
         })
         .collect();
@@ -109,7 +109,9 @@ fn on_record(
     if let Some(turn) = turn {
         let past = turns.find(|past| past.agent == *agent && past.turn == turn);
         let past = past.ok_or_else(|| {
-            nothing(format!("{agent} took no turn {turn} in {thread}; `organism thread` shows them"))
+            nothing(format!(
+                "{agent} took no turn {turn} in {thread}; `organism thread` shows them"
+            ))
         })?;
         return Ok((delivery(agent, thread, past.call, past.position), past.prompt));
     }
@@ -121,12 +123,7 @@ fn on_record(
     }
 }
 
-fn delivery(
-    agent: &ListenerName,
-    thread: &ThreadId,
-    call: CallId,
-    position: Position,
-) -> Delivery {
+fn delivery(agent: &ListenerName, thread: &ThreadId, call: CallId, position: Position) -> Delivery {
     Delivery {
         listener: agent.clone(),
         call,
@@ -161,7 +158,7 @@ impl Example {
         let thread = ThreadId::parse(THREAD).map_err(|e| bug(e.to_string()))?;
         let time = Time::parse(DAY).ok_or_else(|| bug(DAY.to_owned()))?;
         let id = MessageId(Uuid::from_u128(1));
-        let message = Message {
+        let message = Arc::new(Message {
             id,
             kind: Kind::Call,
             from: asker.clone(),
@@ -173,7 +170,7 @@ impl Example {
             time,
             name: name.clone(),
             payload: Payload::new(payload),
-        };
+        });
         let opening =
             Opening { opener: Opener::Client { name: asker }, group: None, forward: false };
         let record = Record {

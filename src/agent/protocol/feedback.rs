@@ -8,6 +8,8 @@ pub const NO_ACTION: &str = "no-action";
 pub const TRUNCATED: &str = "truncated";
 /// The provider, or the model, would not answer.
 pub const REFUSED: &str = "answer-refused";
+/// The provider would not take the request.
+pub const REJECTED: &str = "request-rejected";
 /// A native call where actions are written as XML.
 pub const NATIVE_CALL: &str = "native-call";
 /// XML of an action where actions are native calls.
@@ -27,7 +29,6 @@ pub const FINAL_STATUS: &str = "final-status";
 pub const FINAL_EMPTY: &str = "final-empty";
 pub const FINAL_NOT_JSON: &str = "final-not-json";
 pub const FINAL_INVALID: &str = "final-invalid";
-
 
 /// What an agent may do, for feedback on a turn in which it did nothing.
 #[derive(Debug, Clone, Default)]
@@ -70,8 +71,9 @@ impl Choices {
             true => String::new(),
             false => format!("call one of the native tools ({}), or ", self.tools.join(", ")),
         };
-        let message =
-            format!("the response did not contain a valid tool call or final report: {nothing}{call}{end}");
+        let message = format!(
+            "the response did not contain a valid tool call or final report: {nothing}{call}{end}"
+        );
         Finding::new(NO_ACTION, Place::at(raw.as_bytes(), 0), message)
     }
 }
@@ -87,6 +89,12 @@ pub fn truncated(raw: &str) -> Finding {
         Place::at(raw.as_bytes(), raw.len()),
         "the response reached its maximum length and was cut; write less before the action",
     )
+}
+
+/// Says that the provider would not take the request, in its own words.
+pub fn rejected(message: &str) -> Finding {
+    let message = format!("the provider rejected the request, so nothing was done: {message}");
+    Finding::new(REJECTED, Place::default(), message)
 }
 
 /// Says that there was no answer but a refusal.

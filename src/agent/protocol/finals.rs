@@ -66,10 +66,8 @@ impl Report {
 impl Finals {
     pub fn new(lexicon: &Lexicon, schemas: &Schemas, format: FinalFormat) -> Self {
         let words = lexicon.finals();
-        let words = words.map(|word| Final {
-            name: word.name.clone(),
-            report: Report::of(&word.description),
-        });
+        let words = words
+            .map(|word| Final { name: word.name.clone(), report: Report::of(&word.description) });
         Self { format, words: words.collect(), schemas: schemas.clone() }
     }
 

@@ -171,7 +171,11 @@ pub fn name_of_final(names: &[String]) -> String {
 /// What the report itself must be, where a schema says so.
 pub fn ends(out: &mut String, taught: &Taught) {
     if let Some(schema) = taught.finals.format.schema() {
-        let _ = writeln!(out, "The report is JSON that is valid by this JSON Schema:\n{}", schema.json());
+        let _ = writeln!(
+            out,
+            "The report is JSON that is valid by this JSON Schema:\n{}",
+            schema.json()
+        );
     }
 }
 

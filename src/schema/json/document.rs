@@ -88,9 +88,7 @@ impl Node {
         };
         let resolve = |name: &str, default: bool| match name.split_once(':') {
             Some((prefix, local)) => scope.get(prefix).map(|uri| Name::new(uri, local)),
-            None if default => {
-                Some(Name::new(scope.get("").map_or("", String::as_str), name))
-            }
+            None if default => Some(Name::new(scope.get("").map_or("", String::as_str), name)),
             None => Some(Name::new("", name)),
         };
         let name = resolve(tag.name().as_ref(), true)?;

@@ -165,7 +165,9 @@ fn text(value: &Value) -> Json {
         (Sort::Integer, "positiveInteger") => json!({"type": "integer", "minimum": 1}),
         (Sort::Integer, "negativeInteger") => json!({"type": "integer", "maximum": -1}),
         (Sort::Integer, "nonPositiveInteger") => json!({"type": "integer", "maximum": 0}),
-        (Sort::Integer, builtin) if builtin.starts_with("unsigned") || builtin.starts_with("non") => {
+        (Sort::Integer, builtin)
+            if builtin.starts_with("unsigned") || builtin.starts_with("non") =>
+        {
             json!({"type": "integer", "minimum": 0})
         }
         (Sort::Integer, _) => json!({"type": "integer"}),

@@ -18,11 +18,7 @@ use crate::xml::shape::QName;
 /// # Errors
 /// Every place where the JSON is none, or not what the schema's JSON Schema asks for; never none,
 /// never more than [`limits::FINDINGS_MAX`].
-pub fn payload(
-    model: &Model,
-    name: &PayloadName,
-    arguments: &str,
-) -> Result<String, Vec<Finding>> {
+pub fn payload(model: &Model, name: &PayloadName, arguments: &str) -> Result<String, Vec<Finding>> {
     let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
     let Some(declared) = model.elements.get(&key) else {
         let message = format!("there is no schema for `{name}`");
@@ -59,8 +55,7 @@ impl<'a> Writer<'a> {
     fn tell(&mut self, code: &str, raw: &RawValue, path: &str, message: &str) {
         if self.findings.len() < limits::FINDINGS_MAX {
             // The value is a piece of the whole text.
-            let offset =
-                (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+            let offset = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
             let mut place = Place::at(self.text.as_bytes(), offset);
             place.path = Some(path.to_owned());
             self.findings.push(Finding::new(code, place, format!("`{path}` {message}")));
@@ -97,13 +92,7 @@ impl<'a> Writer<'a> {
     }
 
     /// The content that a single value is: text, markup, or children in their order.
-    fn inside(
-        &mut self,
-        content: &Content,
-        name: &QName,
-        raw: &'a RawValue,
-        path: &str,
-    ) -> Value {
+    fn inside(&mut self, content: &Content, name: &QName, raw: &'a RawValue, path: &str) -> Value {
         let nothing = Value::Elements(Vec::new());
         let Some(json) = self.read(raw, path) else { return nothing };
         match content {
@@ -144,7 +133,8 @@ impl<'a> Writer<'a> {
             let at = format!("{path}[{index}]");
             let Some(json) = self.read(item, &at) else { continue };
             let Json::Object(members) = &json else {
-                let message = format!("is {}; an object with one property is expected", json.kind());
+                let message =
+                    format!("is {}; an object with one property is expected", json.kind());
                 self.tell("json-type", item, &at, &message);
                 continue;
             };
@@ -314,9 +304,7 @@ fn is_required(plan: &Plan, key: &str) -> bool {
     match &plan.content {
         Content::Text { key: known, .. } | Content::Markup { key: known } => known == key,
         Content::Listed { key: known, required, .. } => known == key && *required,
-        Content::Keyed { slots, .. } => {
-            slots.iter().any(|slot| slot.key == key && slot.required)
-        }
+        Content::Keyed { slots, .. } => slots.iter().any(|slot| slot.key == key && slot.required),
         Content::Nothing | Content::Abstract => false,
     }
 }

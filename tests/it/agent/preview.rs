@@ -95,7 +95,8 @@ fn the_prompt_of_a_turn_on_record_is_shown_as_it_was_sent() {
     assert!(said.contains("and why?") && said.contains("because"), "{said}");
     let changed = CONFIG.replace("Be brief.", "Be long.");
     std::fs::write(directory.join("talk.toml"), changed).unwrap();
-    let arguments = ["prompt", "researcher", "--config", "talk.toml", "--thread", id, "--turn", "1"];
+    let arguments =
+        ["prompt", "researcher", "--config", "talk.toml", "--thread", id, "--turn", "1"];
     let output = organism(directory, &arguments);
     assert!(String::from_utf8_lossy(&output.stderr).contains("something else"));
     assert!(String::from_utf8_lossy(&output.stdout).contains("Be long."));
@@ -128,14 +129,23 @@ fn sections_are_tags_in_their_order_with_the_environment_filled_in() {
         let agent = Agent::new(options, model, Arc::new(story.clone()));
         let system = agent.rendered(&delivery(&story, call)).unwrap().system;
         let order = [
-            "identity", "capabilities", "rules", "tool_calling", "response_protocol",
-            "environment", "behavioral_rules", "communication", "making_code_changes",
+            "identity",
+            "capabilities",
+            "rules",
+            "tool_calling",
+            "response_protocol",
+            "environment",
+            "behavioral_rules",
+            "communication",
+            "making_code_changes",
             "linter_errors",
         ];
         let places: Vec<_> = order
             .iter()
             .map(|name| {
-                let open = system.find(&format!("<{name}>\n")).unwrap_or_else(|| panic!("{name}: {system}"));
+                let open = system
+                    .find(&format!("<{name}>\n"))
+                    .unwrap_or_else(|| panic!("{name}: {system}"));
                 let close = system.find(&format!("\n</{name}>")).unwrap();
                 assert!(open < close, "{name}");
                 open

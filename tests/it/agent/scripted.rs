@@ -61,6 +61,8 @@ pub enum Says {
     Acts(Vec<(&'static str, Value)>),
     /// The task is done, with this report.
     Ends(&'static str),
+    /// The provider rejects the request, saying this.
+    Rejects(&'static str),
     /// Exactly this. `NONCE` in the text stands for the turn's.
     Exactly(Reply),
 }
@@ -95,10 +97,14 @@ impl Scripted {
         self.heard.lock().unwrap().clone()
     }
 
-    fn reply(&self, request: &Request) -> Reply {
+    fn reply(&self, request: &Request) -> Result<Reply, Error> {
         let says = self.turns.lock().unwrap().pop_front();
         let says = says.unwrap_or_else(|| panic!("a turn too many: {request:#?}"));
         let mut reply = match says {
+            Says::Rejects(message) => {
+                let (route, message) = (self.route(), message.to_owned());
+                return Err(Error::Rejected { route, status: 400, message });
+            }
             Says::Exactly(reply) => reply,
             Says::Ends(report) => self.ends(report),
             Says::Acts(actions) => self.acts(&actions),
@@ -106,7 +112,7 @@ impl Scripted {
         if let Some(nonce) = nonce(request) {
             reply.text = reply.text.replace("NONCE", &nonce);
         }
-        reply
+        Ok(reply)
     }
 
     fn acts(&self, actions: &[(&str, Value)]) -> Reply {
@@ -135,9 +141,9 @@ impl Scripted {
                 let arguments = serde_json::json!({"result": report}).to_string();
                 reply(thinking).call("attempt_completion", &arguments)
             }
-            Transport::XmlFinal => reply(&format!(
-                "{thinking}<NONCE-FINAL format=\"text\">{text}</NONCE-FINAL>"
-            )),
+            Transport::XmlFinal => {
+                reply(&format!("{thinking}<NONCE-FINAL format=\"text\">{text}</NONCE-FINAL>"))
+            }
         }
     }
 }
@@ -154,6 +160,7 @@ impl Provider for Scripted {
         let reply = self.reply(request);
         self.heard.lock().unwrap().push(request.clone());
         Box::pin(async move {
+            let reply = reply?;
             if !reply.reasoning.is_empty() {
                 on_chunk(Chunk::Reasoning(&reply.reasoning));
             }

@@ -185,7 +185,7 @@ impl Stage {
 
     pub fn messages(&self) -> Vec<Message> {
         let of = |fact| match fact {
-            Fact::Accepted { message, .. } => Some(message),
+            Fact::Accepted { message, .. } => Some(Message::clone(&message)),
             _ => None,
         };
         self.facts().into_iter().filter_map(of).collect()
@@ -198,12 +198,12 @@ impl Stage {
             Fact::Accepted { message, .. } if &*message.name.local == "model-turn" => None,
             Fact::Accepted { message, .. } if message.thread == ThreadId::organism() => None,
             Fact::Accepted { message, .. } => {
-                let Message { kind, from, to, payload, .. } = message;
+                let Message { kind, from, to, payload, .. } = &*message;
                 let bare = payload.as_str().replace(&format!(" xmlns=\"{TOOLS}\""), "");
                 let bare = bare.replace(&format!(" xmlns=\"{DESK}\""), "");
                 let bare = bare.replace(&format!(" xmlns=\"{}\"", organism::system::NAMESPACE), "");
                 let bare = bare.replace(&format!(" xmlns=\"{}\"", organism::agent::NAMESPACE), "");
-                let from = if from == core { "core".to_owned() } else { from.to_string() };
+                let from = if *from == core { "core".to_owned() } else { from.to_string() };
                 Some(format!("{} {from}>{to} {bare}\n", kind.as_str()))
             }
             Fact::Refused { refusal, .. } => Some(format!("- refused {}\n", refusal.rule)),

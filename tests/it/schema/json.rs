@@ -151,8 +151,10 @@ fn order_kinds_and_namespaces_are_what_the_schema_asks_for() {
     .assert_eq(&schemas.to_xml(&payment, args).unwrap());
     let schemas = loaded("xsd/unqualified.xsd");
     let add = name(&schemas, "add");
-    expect![[r#"<add xmlns="urn:t:unqualified"><a xmlns="">1</a><b xmlns="">-2</b><unit>m</unit></add>"#]]
-        .assert_eq(&schemas.to_xml(&add, r#"{"unit":"m","b":-2,"a":1}"#).unwrap());
+    expect![[
+        r#"<add xmlns="urn:t:unqualified"><a xmlns="">1</a><b xmlns="">-2</b><unit>m</unit></add>"#
+    ]]
+    .assert_eq(&schemas.to_xml(&add, r#"{"unit":"m","b":-2,"a":1}"#).unwrap());
     let schemas = loaded("xsd/substitution.xsd");
     let drawing = name(&schemas, "drawing");
     let xml = schemas.to_xml(&drawing, r#"{"circle":[{"id":"a","r":1e2},{"r":0.5,"id":"b"}]}"#);
@@ -173,7 +175,9 @@ fn numbers_keep_the_digits_they_were_written_with() {
     for digits in ["0.10", "12345678901234567890.12", "3", "-0.5"] {
         let xml = schemas.to_xml(&payment, &format!("{{\"iban\":\"I\",\"amount\":{digits}}}"));
         assert!(xml.unwrap().contains(&format!("<amount>{digits}</amount>")), "{digits}");
-        let xml = format!("<payment xmlns=\"urn:t:choice\"><iban>I</iban><amount>{digits}</amount></payment>");
+        let xml = format!(
+            "<payment xmlns=\"urn:t:choice\"><iban>I</iban><amount>{digits}</amount></payment>"
+        );
         through_json(&schemas, &payment, &xml);
     }
 }

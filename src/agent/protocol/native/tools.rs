@@ -15,7 +15,8 @@ use crate::system;
 use crate::xml::findings::{Finding, Place};
 
 /// Where a core word holds a payload of the agent: the property, and how the payload is given.
-const PLACES: [(&str, &str); 2] = [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
+const PLACES: [(&str, &str); 2] =
+    [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
 /// The native tools of one agent.
 #[derive(Debug, Clone)]
@@ -100,9 +101,8 @@ impl Toolbox {
     /// Payloads inside the core's words are given as JSON too: one property, the payload's name.
     fn fill_places(&mut self) {
         let inner = self.entries.iter().filter(|entry| entry.addressable);
-        let inner: serde_json::Map<String, Json> = inner
-            .map(|entry| (entry.tool.name.clone(), entry.tool.parameters.clone()))
-            .collect();
+        let inner: serde_json::Map<String, Json> =
+            inner.map(|entry| (entry.tool.name.clone(), entry.tool.parameters.clone())).collect();
         let schema = json!({
             "type": "object",
             "description": "one payload: exactly one property, named like the tool it is for",
@@ -165,7 +165,8 @@ impl Toolbox {
             None if entry.is_final => finals.arguments(&entry.word, arguments),
             None => arguments.to_owned(),
         };
-        let payload = self.schemas.to_xml(&entry.word, &arguments).map_err(|found| joined(&found))?;
+        let payload =
+            self.schemas.to_xml(&entry.word, &arguments).map_err(|found| joined(&found))?;
         if entry.is_final {
             finals.check(&entry.word, &payload, Place::default())?;
         }
@@ -211,13 +212,16 @@ impl Toolbox {
         let wrong = |message: String| Finding::new("json-type", Place::default(), message);
         let [(name, arguments)] = members else {
             let count = members.len();
-            return Err(wrong(format!("`$.{place}` has {count} properties; exactly one is expected")));
+            return Err(wrong(format!(
+                "`$.{place}` has {count} properties; exactly one is expected"
+            )));
         };
         let entry = self.entries.iter().find(|e| e.addressable && e.tool.name == *name);
         let Some(entry) = entry else {
             let names = self.entries.iter().filter(|entry| entry.addressable);
             let names: Vec<_> = names.map(|entry| entry.tool.name.as_str()).collect();
-            let message = format!("`$.{place}.{name}` is no payload; there are {}", names.join(", "));
+            let message =
+                format!("`$.{place}.{name}` is no payload; there are {}", names.join(", "));
             return Err(wrong(message));
         };
         self.schemas.to_xml(&entry.word, arguments.get()).map_err(|found| {
@@ -244,7 +248,9 @@ fn description(word: &Word) -> String {
         peers => format!("Answered by: {}", peers.join(", ")),
     };
     let about = match word.meaning {
-        Meaning::Own => "Goes on with your own work: recorded in this thread, and you are asked again.",
+        Meaning::Own => {
+            "Goes on with your own work: recorded in this thread, and you are asked again."
+        }
         Meaning::Reply => "Ends the task.",
         Meaning::Note => "A note: recorded, no action.",
         _ => answered.as_str(),

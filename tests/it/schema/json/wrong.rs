@@ -42,7 +42,11 @@ fn each_mistake_is_named_by_its_json_path() {
     check("xsd/recursive.xsd", "tree", "{\"depth\":1,\"branch\":{\"depth\":2}}");
     check("xsd/union.xsd", "sizes", "{\"content\":[12,\"small\",\"very large\"]}");
     check("xsd/mixed.xsd", "note", "{\"lang\":\"en\",\"content\":\"<b>open\"}");
-    check("xsd/derived.xsd", "zoo", "{\"animal\":{},\"puppy\":{\"name\":\"x\",\"breed\":\"pug\",\"chip\":\"00\"},\"keeper\":[\"k\"]}");
+    check(
+        "xsd/derived.xsd",
+        "zoo",
+        "{\"animal\":{},\"puppy\":{\"name\":\"x\",\"breed\":\"pug\",\"chip\":\"00\"},\"keeper\":[\"k\"]}",
+    );
     expect![[r#"
 
             json-malformed 1:1 the arguments are no JSON: EOF while parsing a value
@@ -83,7 +87,7 @@ fn each_mistake_is_named_by_its_json_path() {
         {"depth":1,"branch":{"depth":2}}
             json-type 1:21 `$.branch` is an object; an array is expected
         {"content":[12,"small","very large"]}
-            json-type 1:12 `$.content` [2] is empty or holds white space, which separates items
+            json-type 1:12 `$.content[2]` is empty or holds white space, which separates items
         {"lang":"en","content":"<b>open"}
             json-markup 1:24 `$.content` is no well-formed XML: `</content>`, where `</b>` was expected
         {"animal":{},"puppy":{"name":"x","breed":"pug","chip":"00"},"keeper":["k"]}
@@ -95,10 +99,13 @@ fn each_mistake_is_named_by_its_json_path() {
 fn what_is_optional_may_be_null_and_numbers_may_be_strings() {
     let schemas = loaded("xsd/search.xsd");
     let search = name(&schemas, "search");
-    let xml = schemas.to_xml(&search, r#"{"query":"5","path":null,"limit":"10","allow_tests":"1"}"#);
+    let xml =
+        schemas.to_xml(&search, r#"{"query":"5","path":null,"limit":"10","allow_tests":"1"}"#);
     assert_eq!(
         xml.as_deref(),
-        Ok("<search xmlns=\"urn:t:search\"><query>5</query><allow_tests>1</allow_tests><limit>10</limit></search>")
+        Ok(
+            "<search xmlns=\"urn:t:search\"><query>5</query><allow_tests>1</allow_tests><limit>10</limit></search>"
+        )
     );
 }
 
