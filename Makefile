@@ -32,10 +32,13 @@ test: setup ## everything, in debug
 	$(CARGO) test --locked --workspace
 
 # What there is to make larger: SEEDS of the simulations, FUZZ seconds for each target, KILLS
-# under load.
+# under load. What each campaign went through ends up in target/torture.txt, a line each.
 torture: setup ## the same tests with larger numbers, such as SEEDS=10000
-	ORGANISM_TORTURE=1 SIMULATION_SEEDS=$(or $(SEEDS),10000) FUZZ_SECONDS=$(or $(FUZZ),60) \
-		$(CARGO) test --locked --workspace
+	@rm -f target/torture.txt
+	@ORGANISM_TORTURE=1 ORGANISM_CAMPAIGNS=$(CURDIR)/target/torture.txt \
+		SIMULATION_SEEDS=$(or $(SEEDS),10000) FUZZ_SECONDS=$(or $(FUZZ),60) KILLS=$(or $(KILLS),1000) \
+		$(CARGO) test --locked --workspace --no-fail-fast; \
+		status=$$?; echo; sort target/torture.txt; exit $$status
 
 bench: setup ## how fast it is on this machine
 	$(CARGO) bench --locked --package organism --bench bench

@@ -169,7 +169,7 @@ pub const SCAN_RECORDS: u64 = 1_000;
 /// Records handed from reading to rebuilding in one go: so few that they stay in the caches.
 pub const SCAN_CHUNK_RECORDS: u64 = 128;
 /// Chunks that wait for each worker's turn.
-pub const SCAN_CHUNKS_AHEAD: usize = 4;
+pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 pub const TIMERS_PER_CALL_MAX: usize = 64;

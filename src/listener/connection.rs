@@ -39,8 +39,9 @@ impl Connection {
     /// Takes over standard input and output. What the handler prints to standard output after
     /// this goes to standard error, where it cannot be taken for a frame.
     pub fn standard() -> io::Result<Self> {
-        let input = rustix::io::dup(rustix::stdio::stdin())?;
-        let output = rustix::io::dup(rustix::stdio::stdout())?;
+        // Not for programs that the handler starts: they could write frames.
+        let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+        let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
         rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
         Ok(Self::new(input, output))
     }

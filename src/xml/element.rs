@@ -18,7 +18,7 @@ pub enum Value {
     Text(String),
     Elements(Vec<Element>),
     /// Well-formed XML, kept as it was written.
-    Verbatim(Verbatim),
+    Verbatim(Box<Verbatim>),
 }
 
 /// The inside of an element as XML text, with the namespace bindings it was written under.
@@ -68,7 +68,8 @@ impl Element {
     /// Makes `xml`, which must be well-formed and bind its own prefixes, the whole content.
     #[must_use]
     pub fn verbatim(mut self, xml: impl Into<String>) -> Self {
-        self.content = Value::Verbatim(Verbatim { xml: xml.into(), ..Verbatim::default() });
+        let verbatim = Verbatim { xml: xml.into(), ..Verbatim::default() };
+        self.content = Value::Verbatim(Box::new(verbatim));
         self
     }
 

@@ -14,14 +14,22 @@ use organism::organism::{Native, Organism};
 use organism::pump::core::{Receipt, Target};
 use organism::pump::driver::Handle;
 
+use super::figures::{Bench, median_of};
 use super::floor::directory;
 use super::relay::{DONE, DONE_SCHEMA, START, listener};
 
 const PRODUCERS: usize = 64;
 
+pub fn p99(bench: &mut Bench) {
+    let ran: Vec<_> = (0..bench.runs).map(|_| measure(bench.span)).collect();
+    let busy = median_of(ran.iter().map(|(busy, _)| *busy));
+    let idle = median_of(ran.iter().map(|(_, idle)| *idle));
+    bench.figures.add("fair_p99", busy, "us", Some(idle));
+}
+
 /// The 99th percentile of an unrelated thread's exchanges beside the producers, and alone, in
 /// microseconds.
-pub fn p99(span: Duration) -> (f64, f64) {
+fn measure(span: Duration) -> (f64, f64) {
     let place = directory("fair");
     let config = config(&place);
     let natives = ["flooded", "stranger"].map(|name| (listener(name), done(name)));

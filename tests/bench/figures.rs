@@ -1,6 +1,29 @@
 //! A table for people, a line of JSON a figure for programs.
 
 use std::io::Write as _;
+use std::time::Duration;
+
+use super::floor::Floors;
+
+/// What every figure is measured with.
+#[derive(Debug)]
+pub struct Bench {
+    pub figures: Figures,
+    pub floors: Floors,
+    pub runs: usize,
+    /// Of one run, where a run has no end of its own.
+    pub span: Duration,
+    /// What takes minutes is left out.
+    pub quick: bool,
+}
+
+/// One of several kinds of input that a figure is measured on.
+#[derive(Debug)]
+pub struct Class {
+    pub name: String,
+    pub value: f64,
+    pub floor: f64,
+}
 
 #[derive(Debug)]
 pub struct Figures {
@@ -15,6 +38,33 @@ impl Figures {
 
     /// `floor`: what the disk and libxml2 alone allow, in the same unit.
     pub fn add(&mut self, name: &str, value: f64, unit: &str, floor: Option<f64>) {
+        self.add_of(name, None, value, unit, floor);
+    }
+
+    /// Shows every class; the one that is worst by `badness` is the figure.
+    pub fn add_worst(
+        &mut self,
+        name: &str,
+        unit: &str,
+        classes: &[Class],
+        badness: impl Fn(&Class) -> f64,
+    ) {
+        for Class { name, value, floor } in classes {
+            let ratio = value / floor;
+            println!("  {name:<34}{value:>8.0} {unit:<8}{floor:>8.0}{ratio:>8.2}");
+        }
+        let worst = classes.iter().max_by(|a, b| badness(a).total_cmp(&badness(b))).unwrap();
+        self.add_of(name, Some(&worst.name), worst.value, unit, Some(worst.floor));
+    }
+
+    fn add_of(
+        &mut self,
+        name: &str,
+        class: Option<&str>,
+        value: f64,
+        unit: &str,
+        floor: Option<f64>,
+    ) {
         let ratio = floor.map(|floor| value / floor);
         let shown = |value: Option<f64>, digits: usize| {
             value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
@@ -22,7 +72,7 @@ impl Figures {
         println!("{name:<24}{value:>12.0} {unit:<12}{:>12}{:>8}", shown(floor, 0), shown(ratio, 2));
         let line = serde_json::json!({
             "name": name, "value": value, "unit": unit,
-            "floor": floor, "ratio": ratio, "command": "make bench",
+            "floor": floor, "ratio": ratio, "class": class, "command": "make bench",
         });
         self.lines.push(line.to_string());
     }

@@ -7,8 +7,31 @@ use organism::ids::PayloadName;
 use organism::schema::Schemas;
 use rusqlite::Connection;
 
+use super::figures::{Figures, median};
+
 pub const TASK: &str = include_str!("../data/bench/task.xml");
 pub const TASK_SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/bench/task.xsd");
+
+/// What the disk and libxml2 alone allow, on this machine, now.
+#[derive(Debug)]
+pub struct Floors {
+    /// Rows of 1 KB a second, in commits of 64.
+    pub rows: f64,
+    /// Microseconds of a commit of one row.
+    pub commit: f64,
+}
+
+impl Floors {
+    pub fn measured(figures: &mut Figures, runs: usize, span: Duration) -> Self {
+        let batched = median(runs, || rows_per_second(64, span));
+        let checked = median(runs, || checked_rows_per_second(64, span));
+        let commit = median(runs, || micros_per_commit(span));
+        figures.add("floor_rows_64", batched, "rows/s", None);
+        figures.add("floor_checked_rows_64", checked, "rows/s", Some(batched));
+        figures.add("floor_commit_1", commit, "us", None);
+        Self { rows: batched, commit }
+    }
+}
 
 /// A directory on the disk that is measured, emptied.
 pub fn directory(name: &str) -> std::path::PathBuf {
@@ -44,11 +67,11 @@ fn rows(batch: usize, span: Duration, mut check: impl FnMut()) -> f64 {
     rows as f64 / began.elapsed().as_secs_f64()
 }
 
-pub fn rows_per_second(batch: usize, span: Duration) -> f64 {
+fn rows_per_second(batch: usize, span: Duration) -> f64 {
     rows(batch, span, || {})
 }
 
-pub fn checked_rows_per_second(batch: usize, span: Duration) -> f64 {
+fn checked_rows_per_second(batch: usize, span: Duration) -> f64 {
     let mut schemas = Schemas::default();
     schemas.add_file(TASK_SCHEMA.as_ref()).unwrap();
     let name = PayloadName::new("urn:bench:relay:1", "task");
@@ -56,7 +79,7 @@ pub fn checked_rows_per_second(batch: usize, span: Duration) -> f64 {
 }
 
 /// Median of single-row commits, in microseconds.
-pub fn micros_per_commit(span: Duration) -> f64 {
+fn micros_per_commit(span: Duration) -> f64 {
     let db = database();
     let (began, mut times) = (Instant::now(), Vec::new());
     while began.elapsed() < span {

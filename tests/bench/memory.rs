@@ -12,6 +12,7 @@ use organism::envelope::Failure;
 use organism::organism::{Native, Organism};
 use organism::pump::core::{Receipt, Target};
 
+use super::figures::Bench;
 use super::floor::directory;
 use super::relay::{self, DONE, START};
 use super::start;
@@ -20,16 +21,31 @@ const THREADS: usize = 10_000;
 /// Exchanges under way at once.
 const CLIENTS: usize = 64;
 
+pub fn idle(bench: &mut Bench) {
+    add(bench, "rss_idle", running());
+}
+
+/// Ten thousand root threads at rest after one exchange each.
+pub fn at_rest(bench: &mut Bench) {
+    add(bench, "rss_10k_threads", rested());
+}
+
+fn add(bench: &mut Bench, name: &str, megabytes: Option<f64>) {
+    match megabytes {
+        Some(megabytes) => bench.figures.add(name, megabytes, "MB", None),
+        None => println!("{name:<24} not measured: there is no /proc"),
+    }
+}
+
 /// In MB; `None` where there is no `/proc`.
-pub fn idle() -> Option<f64> {
+fn running() -> Option<f64> {
     let mut running = start::run_demo(&directory("idle"));
     let megabytes = resident(&running);
     start::interrupt(&mut running);
     megabytes
 }
 
-/// In MB, with ten thousand root threads at rest after one exchange each.
-pub fn at_rest() -> Option<f64> {
+fn rested() -> Option<f64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .arg("rest")
         .stdin(Stdio::piped())

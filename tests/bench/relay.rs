@@ -15,6 +15,7 @@ use organism::ids::ListenerName;
 use organism::organism::{Native, Organism};
 use organism::pump::core::{Receipt, Target};
 
+use super::figures::{Bench, median};
 use super::floor::{TASK, TASK_SCHEMA, directory};
 
 /// Rounds of one call: long enough that opening it does not count, short enough that what the
@@ -43,17 +44,37 @@ impl Relay {
     }
 }
 
-pub fn native(threads: usize, span: Duration) -> Relay {
+pub fn native_t64(bench: &mut Bench) {
+    let value = median(bench.runs, || native(64, bench.span).hops_per_second());
+    bench.figures.add("relay_native_t64", value, "messages/s", Some(bench.floors.rows));
+}
+
+pub fn native_t1(bench: &mut Bench) {
+    let value = median(bench.runs, || native(1, bench.span).micros_per_hop());
+    bench.figures.add("relay_native_t1", value, "us", Some(bench.floors.commit));
+}
+
+pub fn process_t64(bench: &mut Bench) {
+    let value = median(bench.runs, || process(64, bench.span).hops_per_second());
+    bench.figures.add("relay_process_t64", value, "messages/s", Some(bench.floors.rows));
+}
+
+fn native(threads: usize, span: Duration) -> Relay {
+    native_in(&directory("relay"), threads, span)
+}
+
+/// On whatever journal stands in `place`.
+pub fn native_in(place: &Path, threads: usize, span: Duration) -> Relay {
     let hops = Arc::new(AtomicU64::new(0));
     let natives = ["ping", "pong"].map(|name| (listener(name), play(name, hops.clone(), threads)));
-    run(threads, span, hops, HashMap::from(natives), &["true".to_owned()])
+    run(place, threads, span, hops, HashMap::from(natives), &["true".to_owned()])
 }
 
 /// The same with two child processes a listener.
-pub fn process(threads: usize, span: Duration) -> Relay {
+fn process(threads: usize, span: Duration) -> Relay {
     let program = std::env::current_exe().unwrap().display().to_string();
     let command = [program, "listener".to_owned()];
-    run(threads, span, Arc::default(), HashMap::new(), &command)
+    run(&directory("relay"), threads, span, Arc::default(), HashMap::new(), &command)
 }
 
 pub fn listener(name: &str) -> ListenerName {
@@ -79,14 +100,14 @@ fn play(name: &str, hops: Arc<AtomicU64>, threads: usize) -> Native {
 }
 
 fn run(
+    place: &Path,
     threads: usize,
     span: Duration,
     hops: Arc<AtomicU64>,
     natives: HashMap<ListenerName, Native>,
     command: &[String],
 ) -> Relay {
-    let place = directory("relay");
-    let config = config(&place, command, threads);
+    let config = config(place, command, threads);
     let counts_itself = !natives.is_empty();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let began = Instant::now();

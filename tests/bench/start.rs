@@ -20,6 +20,7 @@ use organism::pump::gate::{Checked, Gate};
 use organism::thread::Record;
 use uuid::Uuid;
 
+use super::figures::{Bench, median};
 use super::floor::{TASK, directory};
 use super::relay::{self, DONE, ROUNDS, START};
 
@@ -29,13 +30,37 @@ const THREADS: usize = 64;
 const COMMIT: usize = 1_024;
 const MICROS_PER_HOP: i64 = 50;
 
+pub fn hundred_thousand(bench: &mut Bench) {
+    let value = on_journal(100_000, bench.runs);
+    bench.figures.add("start_100k", 1e3 * value, "ms", None);
+}
+
+pub fn million(bench: &mut Bench) {
+    if !bench.quick {
+        let value = on_journal(1_000_000, bench.runs);
+        bench.figures.add("start_1m", 1e3 * value, "ms", None);
+    }
+}
+
+/// `organism check` on the config of the demo.
+pub fn check(bench: &mut Bench) {
+    let value = median(bench.runs, checked);
+    bench.figures.add("cold_start_check", value, "ms", None);
+}
+
+/// `organism run` on the same config, in an empty place, until it says it is ready.
+pub fn run(bench: &mut Bench) {
+    let value = median(bench.runs, ready);
+    bench.figures.add("cold_start_run", value, "ms", None);
+}
+
 /// Seconds until an organism on a journal of `records` is ready: everything proved, the state
 /// rebuilt, the door open. The median of `runs`.
-pub fn on_journal(records: usize, runs: usize) -> f64 {
+fn on_journal(records: usize, runs: usize) -> f64 {
     let place = directory("start");
-    fill(&place, records);
+    fill(&place, records, ROUNDS);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    super::figures::median(runs, || {
+    median(runs, || {
         let config = config(&place);
         runtime.block_on(async {
             let began = Instant::now();
@@ -47,8 +72,8 @@ pub fn on_journal(records: usize, runs: usize) -> f64 {
     })
 }
 
-/// Milliseconds of `organism check` on the config of the demo.
-pub fn check() -> f64 {
+/// In milliseconds.
+fn checked() -> f64 {
     let mut check = organism(&directory("cold"), "check");
     let began = Instant::now();
     let done = check.stdout(Stdio::null()).status().unwrap();
@@ -57,9 +82,8 @@ pub fn check() -> f64 {
     1e3 * took.as_secs_f64()
 }
 
-/// Milliseconds of `organism run` on the same config, in an empty place, until it says it is
-/// ready.
-pub fn run() -> f64 {
+/// In milliseconds.
+fn ready() -> f64 {
     let place = directory("cold");
     let began = Instant::now();
     let mut running = run_demo(&place);
@@ -115,11 +139,12 @@ fn config(place: &Path) -> Config {
     relay::config(place, &["true".to_owned()], THREADS)
 }
 
-/// A journal as a relay leaves it behind.
-fn fill(place: &Path, records: usize) {
+/// A journal as a relay of so many rounds a call leaves it behind, each call in a thread of its
+/// own.
+pub fn fill(place: &Path, records: usize, rounds: usize) {
     let config = config(place);
     let mut journal = Journal::open(&config.data, &config.state, &mut |_| Ok(())).unwrap();
-    let mut relay = Relay::new(config, &journal);
+    let mut relay = Relay::new(config, &journal, rounds);
     while relay.records < records {
         let mut batch: Vec<Record> = std::mem::take(&mut relay.batch);
         while batch.len() < COMMIT.min(records - relay.records) {
@@ -145,6 +170,7 @@ struct Relay {
     submitted: u128,
     batch: Vec<Record>,
     records: usize,
+    rounds: usize,
 }
 
 pub fn name(text: &str) -> ListenerName {
@@ -152,7 +178,7 @@ pub fn name(text: &str) -> ListenerName {
 }
 
 impl Relay {
-    fn new(config: Config, journal: &Journal) -> Self {
+    fn new(config: Config, journal: &Journal, rounds: usize) -> Self {
         let contracts = Arc::new(config.contracts.clone());
         let core = Core::new(contracts, config.limits, config.digest);
         let gate: Gate = gate(config).unwrap();
@@ -169,6 +195,7 @@ impl Relay {
             submitted: 0,
             batch: Vec::new(),
             records: 0,
+            rounds,
         };
         let (journal, epoch) = (journal.id(), journal.epoch());
         relay.step(Event::Boot { journal, epoch, detail: "the relay".to_owned() });
@@ -181,7 +208,7 @@ impl Relay {
         }
         let delivery = self.waiting.pop_front().unwrap();
         let pings = delivery.listener.as_str() == "ping";
-        let payload = match pings && delivery.messages.len() > ROUNDS {
+        let payload = match pings && delivery.messages.len() > self.rounds {
             true => self.done.clone(),
             false => self.task[usize::from(!pings)].clone(),
         };

@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::campaign::Campaign;
+
 /// Longer inputs than this are not made; those of the corpus may be.
 const BYTES_MAX: usize = 64 * 1024;
 /// Mutated inputs that had a new outcome and are mutated further.
@@ -88,7 +90,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
-fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
+fn texts(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);
     let mut paths: Vec<_> =
         std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -99,13 +101,15 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
 /// Runs `target` on its corpus, then on mutations of it until the time is over. A target panics
 /// where its promise is broken, and else says in a few words what became of the input.
 pub fn fuzz(name: &str, target: &mut dyn FnMut(&[u8]) -> String) -> Report {
+    let mut campaign = Campaign::new(format!("fuzz: {name}"));
     let mut outcomes = HashSet::new();
     let mut pool = Vec::new();
-    for (path, bytes) in corpus(name) {
+    for (path, bytes) in texts(name) {
         println!("{}", path.display());
         outcomes.insert(target(&bytes));
         pool.push(bytes);
     }
+    let corpus = pool.len();
     let seconds = number("FUZZ_SECONDS").unwrap_or(1);
     let mut dice = Dice::new(number("FUZZ_SEED").unwrap_or(1));
     let (begun, mut runs) = (Instant::now(), 0_u64);
@@ -118,13 +122,14 @@ pub fn fuzz(name: &str, target: &mut dyn FnMut(&[u8]) -> String) -> Report {
                 }
             }
             Err(panic) => {
-                println!("{name}: kept as {}", keep(name, &input).display());
+                campaign.note(format!("kept as {}", keep(name, &input).display()));
                 resume_unwind(panic);
             }
         }
         runs += 1;
     }
-    println!("{name}: {runs} mutations in {seconds} s, {} outcomes", outcomes.len());
+    campaign.note(format!("a corpus of {corpus}, {runs} mutations"));
+    campaign.note(format!("{} outcomes", outcomes.len()));
     Report { outcomes: outcomes.len() }
 }
 

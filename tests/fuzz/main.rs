@@ -14,6 +14,9 @@
 mod driver;
 mod targets;
 
+#[path = "../it/campaign.rs"]
+mod campaign;
+
 #[expect(dead_code, reason = "shared with the tests of the gate, which use more of it")]
 #[path = "../it/gate/stage.rs"]
 mod stage;

@@ -8,7 +8,7 @@ mod foreign;
 mod forged;
 mod hostile;
 
-mod judge;
+pub mod judge;
 mod listeners;
 mod loops;
 mod producers;

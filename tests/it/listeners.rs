@@ -1,6 +1,7 @@
 //! Tests of the listeners that ship: their schemas and their own suites.
 
 mod intake;
+mod workspace;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

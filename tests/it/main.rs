@@ -10,6 +10,7 @@ mod abuse;
 mod agent;
 mod audit;
 mod bus;
+mod campaign;
 mod config;
 mod extract;
 mod faults;

@@ -8,6 +8,8 @@ use std::sync::Mutex;
 
 use organism::mutant::MUTANTS;
 
+use crate::campaign::Campaign;
+
 const SIMULATION: &str =
     "simulation::whatever_fails_nothing_is_lost_or_doubled_and_every_call_has_its_result";
 
@@ -23,6 +25,10 @@ const GUARDS: &[(&str, &str)] = &[
     (
         "deliver-before-durable",
         "pump::durable::what_follows_from_a_record_is_done_when_it_is_on_disk",
+    ),
+    (
+        "take-while-full",
+        "pump::full_disk::a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_order",
     ),
     ("trust-from", SIMULATION),
     ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
@@ -72,7 +78,7 @@ fn is_green(test: &str, mutant: Option<&str>) -> bool {
     command.args(["--exact", test]).stderr(Stdio::null());
     // Small campaigns: enough to notice what is noticed at all.
     command.env("SIMULATION_SEEDS", "150").env_remove("SIMULATION_SEED");
-    command.env("RUST_BACKTRACE", "0");
+    command.env("RUST_BACKTRACE", "0").env_remove("ORGANISM_CAMPAIGNS");
     match mutant {
         Some(mutant) => command.env("ORGANISM_MUTANT", mutant),
         None => command.env_remove("ORGANISM_MUTANT"),
@@ -93,6 +99,8 @@ fn runs() -> Vec<(&'static str, Option<&'static str>)> {
 
 #[test]
 fn each_broken_rule_turns_its_guard_red_and_only_then() {
+    let mut campaign = Campaign::new("mutants");
+    campaign.note(format!("{} mutants, {} runs of their guards", MUTANTS.len(), runs().len()));
     let queue = Mutex::new(runs());
     let wrong = Mutex::new(Vec::new());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);

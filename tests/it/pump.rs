@@ -9,6 +9,7 @@ mod durable;
 mod failures;
 mod fairness;
 mod forward;
+mod full_disk;
 mod groups;
 mod limits;
 mod replay;

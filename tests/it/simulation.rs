@@ -12,8 +12,8 @@ mod machine;
 mod run;
 
 use std::panic::catch_unwind;
-use std::time::Instant;
 
+use crate::campaign::Campaign;
 use faults::{Fault, Tally};
 use run::{Totals, run};
 
@@ -27,7 +27,7 @@ fn variable(name: &str) -> Option<u64> {
 fn whatever_fails_nothing_is_lost_or_doubled_and_every_call_has_its_result() {
     let first = variable("SIMULATION_SEED").unwrap_or(1);
     let seeds = variable("SIMULATION_SEEDS").unwrap_or(SEEDS);
-    let begun = Instant::now();
+    let mut campaign = Campaign::new("simulation");
     let (mut tally, mut totals) = (Tally::default(), Totals::default());
     for seed in first..first + seeds {
         match catch_unwind(|| run(seed)) {
@@ -36,14 +36,15 @@ fn whatever_fails_nothing_is_lost_or_doubled_and_every_call_has_its_result() {
                 totals.add(&run.totals);
             }
             Err(panic) => {
-                println!("the seed is {seed}: SIMULATION_SEED={seed} SIMULATION_SEEDS=1");
+                campaign.note(format!("SIMULATION_SEED={seed} SIMULATION_SEEDS=1"));
                 std::panic::resume_unwind(panic);
             }
         }
     }
-    println!("{seeds} seeds in {:.1} s: {totals:?}\n{tally}", begun.elapsed().as_secs_f64());
+    campaign.note(format!("{seeds} seeds, {totals}; {tally}"));
     let never = tally.never();
     assert!(never.is_empty() || seeds < SEEDS, "these faults never happened: {never:?}");
+    assert!(totals.turned_away > 0 || seeds < SEEDS, "nobody met a full disk");
 }
 
 #[test]

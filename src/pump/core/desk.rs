@@ -13,7 +13,7 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Map;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Desk {
     queues: Map<ListenerName, Queue>,
     running: Map<CallId, Running>,
@@ -50,7 +50,7 @@ fn is_serial(contract: &Contract) -> bool {
     contract.serial_per_thread || contract.is_agent()
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Queue {
     running: u32,
     waiting: usize,
@@ -60,7 +60,7 @@ struct Queue {
 }
 
 /// One thread's calls to one listener.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Line {
     ready: VecDeque<CallId>,
     /// Serial listeners: the call that has the thread.

@@ -31,7 +31,7 @@ use desk::Desk;
 use outcome::Source;
 
 /// State and the rules that move it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Core {
     state: State,
     /// What is handed over and what waits its turn: never recorded, rebuilt at every boot.

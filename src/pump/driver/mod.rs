@@ -210,7 +210,7 @@ impl Pump {
         while !self.clerk.is_told_to_stop() {
             let left = until.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left) {
-                Ok(Letter::Submit(submit)) => submit.storage_full(),
+                Ok(Letter::Submit(submit)) if !mutant("take-while-full") => submit.storage_full(),
                 Ok(Letter::Stop) => self.clerk.stop(),
                 Ok(letter) => self.clerk.put_off(letter),
                 Err(_) => return,

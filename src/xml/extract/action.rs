@@ -1,5 +1,6 @@
 //! One action: its attributes, its children and their values, as the grammar shapes them.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::codes::{Code, Note};
@@ -68,7 +69,7 @@ impl Walk<'_> {
             }
             Content::Any => {
                 let (verbatim, next) = self.verbatim(tag, &shape.name, reading)?;
-                element.content = Value::Verbatim(verbatim);
+                element.content = Value::Verbatim(Box::new(verbatim));
                 next
             }
         };
@@ -118,7 +119,7 @@ impl Walk<'_> {
     }
 
     /// The open tag that must stand at `at` if `parent` is well-formed.
-    fn child_tag(&self, parent: &Parent<'_>, at: usize) -> Result<OpenTag, Stop> {
+    fn child_tag(&mut self, parent: &Parent<'_>, at: usize) -> Result<OpenTag, Stop> {
         let source = self.source;
         match source.byte(at) {
             None => return Err(self.unclosed(parent, at)),
@@ -132,7 +133,7 @@ impl Walk<'_> {
             let note = Note::new(Code::MismatchedClose, at, message);
             return Err(Stop::Defect(Defect { note, resume: Some(after) }));
         }
-        match source.opening(at)? {
+        match self.opening(at)? {
             Opening::Tag(tag) => Ok(tag),
             Opening::Cut(_) => Err(self.unclosed(parent, at)),
             Opening::Interrupted(name) => {
@@ -191,7 +192,7 @@ impl Walk<'_> {
             if declared_prefix(&name).is_some() {
                 continue;
             }
-            let value = self.characters(attribute.value.clone(), &name, reading);
+            let value = self.characters(attribute.value.clone(), &attribute.name, reading);
             let value = decode::attribute(value).into_owned();
             let name = match reading.scope.attribute(&name) {
                 Written::Bare(local) => QName::new(None, local),
@@ -202,7 +203,7 @@ impl Walk<'_> {
                     QName::new(None, name)
                 }
             };
-            self.check_legal(&value, attribute.value.start, &name.local, reading);
+            self.check_legal(&value, attribute.value.start, || (*name.local).into(), reading);
             attributes.push((name, value));
         }
         attributes
@@ -210,30 +211,32 @@ impl Walk<'_> {
 
     /// A text-only element's value, decoded; flaws are noted.
     pub fn leaf(&self, tag: &OpenTag, range: Range<usize>, reading: &mut Reading) -> String {
-        let name = self.source.lossy(tag.name.clone());
+        let name = || self.source.lossy(tag.name.clone());
         let start = range.start;
-        let raw = self.characters(range, &name, reading);
+        let raw = self.characters(range, &tag.name, reading);
         let value = decode::simple_content(raw);
         let limit = self.grammar.limits.max_leaf_bytes;
         if value.len() > limit {
             let size = value.len();
+            let name = name();
             let message = format!("`{name}` has {size} bytes; at most {limit} are read");
             reading.note(Note::new(Code::ParamTooLarge, start, message));
             return String::new();
         }
         let opened = raw.trim_start().starts_with("<![CDATA[");
         if opened && !raw.contains("]]>") {
-            let message = format!("the CDATA section in `{name}` has no `]]>`");
+            let message = format!("the CDATA section in `{}` has no `]]>`", name());
             reading.note(Note::new(Code::UnclosedCdata, start, message));
         }
-        self.check_legal(&value, start, &name, reading);
+        self.check_legal(&value, start, name, reading);
         value.into_owned()
     }
 
     /// The text of a range; what is no UTF-8 is noted and left empty.
-    fn characters(&self, range: Range<usize>, name: &str, reading: &mut Reading) -> &str {
+    fn characters(&self, range: Range<usize>, name: &Range<usize>, reading: &mut Reading) -> &str {
         let start = range.start;
-        std::str::from_utf8(self.source.slice(range)).unwrap_or_else(|error| {
+        self.source.utf8(range).unwrap_or_else(|error| {
+            let name = self.source.lossy(name.clone());
             let message = format!("`{name}` holds bytes that are not UTF-8");
             let at = start + error.valid_up_to();
             reading.note(Note::new(Code::IllegalCharacter, at, message));
@@ -241,9 +244,16 @@ impl Walk<'_> {
         })
     }
 
-    pub fn check_legal(&self, value: &str, at: usize, name: &str, reading: &mut Reading) {
+    /// `name` is the value's element or attribute.
+    pub fn check_legal<'n>(
+        &self,
+        value: &str,
+        at: usize,
+        name: impl FnOnce() -> Cow<'n, str>,
+        reading: &mut Reading,
+    ) {
         if let Some(c) = decode::illegal(value) {
-            let code = u32::from(c);
+            let (name, code) = (name(), u32::from(c));
             let message = format!("`{name}` holds U+{code:04X}, which XML cannot carry");
             reading.note(Note::new(Code::IllegalCharacter, at, message));
         }

@@ -25,21 +25,25 @@ pub(super) fn is_strict_attribute(raw: &str) -> bool {
 /// `None` where `raw` is not strict.
 fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
     let Some(mut at) = memchr2(b'<', b'&', raw.as_bytes()) else { return Some(raw.into()) };
-    let mut out = String::with_capacity(raw.len());
+    let mut out = String::new();
     let mut from = 0;
     loop {
-        out.push_str(raw.get(from..at)?);
+        let before = raw.get(from..at)?;
         let rest = raw.get(at..)?;
-        if rest.starts_with('&') {
-            let (c, length) = reference(rest)?;
-            out.push(c);
-            from = at + length;
+        let mut c = [0; 4];
+        let (decoded, length): (&str, usize) = if rest.starts_with('&') {
+            let (found, length) = reference(rest)?;
+            (found.encode_utf8(&mut c), length)
         } else {
             let inside = rest.strip_prefix("<![CDATA[").filter(|_| cdata)?;
             let end = memmem::find(inside.as_bytes(), b"]]>")?;
-            out.push_str(inside.get(..end)?);
-            from = at + "<![CDATA[".len() + end + "]]>".len();
-        }
+            (inside.get(..end)?, "<![CDATA[".len() + end + "]]>".len())
+        };
+        // Much is not strict from the start, and then was not worth room.
+        out.reserve(raw.len() - out.len());
+        out.push_str(before);
+        out.push_str(decoded);
+        from = at + length;
         match memchr2(b'<', b'&', raw.as_bytes().get(from..)?) {
             Some(next) => at = from + next,
             None => break,
@@ -80,8 +84,10 @@ fn numbered(digits: &str) -> Option<char> {
 /// The first character that XML cannot hold.
 pub(super) fn illegal(text: &str) -> Option<char> {
     // Only controls, U+FFFE and U+FFFF are illegal, so most text is settled byte by byte.
-    let suspect = |b: u8| (b < b' ' && !matches!(b, b'\t' | b'\n' | b'\r')) || b == 0xEF;
-    if !text.bytes().any(suspect) {
+    let suspect = |b: u8| ((b < b' ') & (b != b'\t') & (b != b'\n') & (b != b'\r')) | (b == 0xEF);
+    // Within a chunk there is no early end, so that many bytes can be looked at at once.
+    let mut chunks = text.as_bytes().chunks(64);
+    if !chunks.any(|chunk| chunk.iter().fold(false, |found, byte| found | suspect(*byte))) {
         return None;
     }
     text.chars().find(|c| !is_xml_char(*c))

@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use memchr::memmem;
+use memchr::memrchr;
 
 use super::codes::{Code, Note};
 use super::grammar::{Grammar, Root};
 use super::quoted::Paragraph;
 use super::scope::Scope;
-use super::source::{More, Source, is_space};
-use super::tag::Opening;
+use super::source::{CDATA_START, More, Source, is_space};
+use super::tag::{OpenTag, Opening};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::xml::shape::ShapeId;
@@ -24,10 +24,36 @@ pub(super) struct Walk<'a> {
     pub cut: bool,
     /// Bytes read in vain, looking for close tags that are not there.
     pub vain: usize,
-    /// Where the last close tag of each name stands; known once the text is over.
-    last_closes: Option<HashMap<&'a [u8], usize>>,
+    last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
     pub(super) paragraph: Option<Paragraph>,
+    /// The tag that was looked at last: what follows one child is the next one's own tag.
+    opened: Option<OpenTag>,
+}
+
+/// Where the last close tag of each name starts; found out backwards, as far as was asked for.
+struct LastCloses<'a> {
+    known: HashMap<&'a [u8], usize>,
+    /// Behind this place all are known.
+    from: usize,
+}
+
+impl<'a> LastCloses<'a> {
+    fn has_after(&mut self, from: usize, name: &[u8], source: Source<'a>) -> bool {
+        while !self.known.contains_key(name) {
+            let unknown = source.slice(from..self.from);
+            let Some(found) = memrchr(b'<', unknown) else {
+                self.from = self.from.min(from);
+                return false;
+            };
+            self.from = from + found;
+            if source.byte(self.from + 1) == Some(b'/') {
+                let closed = self.from + 2..source.name_end(self.from + 2);
+                self.known.entry(source.slice(closed)).or_insert(self.from);
+            }
+        }
+        self.known.get(name).is_some_and(|last| *last >= from)
+    }
 }
 
 /// An open or close tag of one name.
@@ -95,10 +121,24 @@ impl<'a> Walk<'a> {
             grammar,
             cut,
             vain: 0,
-            last_closes: None,
+            last_closes: LastCloses { known: HashMap::new(), from: source.len() },
             next_tag: HashMap::new(),
             paragraph: None,
+            opened: None,
         }
+    }
+
+    /// As [`Source::opening`], which is not done twice at one place.
+    pub fn opening(&mut self, at: usize) -> Result<Opening, More> {
+        match self.opened.take_if(|tag| tag.start == at) {
+            Some(tag) => Ok(Opening::Tag(tag)),
+            None => self.source.opening(at),
+        }
+    }
+
+    /// Keeps a tag for who reads it next.
+    pub fn put_back(&mut self, tag: OpenTag) {
+        self.opened = Some(tag);
     }
 
     pub fn is_tangled(&self) -> bool {
@@ -109,8 +149,20 @@ impl<'a> Walk<'a> {
     fn own_tag(&self, name: &[u8], from: usize, cdata: bool) -> Result<Option<OwnTag>, More> {
         let source = self.source;
         let mut from = from;
+        let (first, second) = (name.first(), name.get(1));
         while let Some(at) = source.find_byte(b'<', from)? {
-            if cdata && source.starts(at, b"<![CDATA[")? {
+            // Most tags are of other names, and two bytes tell.
+            let is_other = match source.rest(at) {
+                [_, b'/', one, two, ..] => Some(one) != first || second.is_some_and(|s| s != two),
+                [_, b'!', _, _, ..] => !cdata,
+                [_, one, two, _, ..] => Some(one) != first || second.is_some_and(|s| s != two),
+                _ => false,
+            };
+            if is_other {
+                from = at + 1;
+                continue;
+            }
+            if cdata && source.starts(at, CDATA_START)? {
                 from = source.cdata_end(at + 9)?.unwrap_or(at + 9);
                 continue;
             }
@@ -149,11 +201,7 @@ impl<'a> Walk<'a> {
         if !source.ended {
             return true;
         }
-        let last_closes = self.last_closes.get_or_insert_with(|| {
-            let starts = memmem::find_iter(source.bytes, b"</").map(|at| at + 2);
-            starts.map(|at| (source.slice(at..source.name_end(at)), at)).collect()
-        });
-        last_closes.get(name).is_some_and(|last| *last >= from)
+        self.last_closes.has_after(from, name, source)
     }
 
     /// Everything from `from` on was searched without success.
@@ -163,7 +211,7 @@ impl<'a> Walk<'a> {
 
     /// The balanced close of an element of this name whose content starts at `from`.
     pub fn matching_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, More> {
-        if !self.can_close(name, from) {
+        if !self.source.is_closed_soon(name, from) && !self.can_close(name, from) {
             return Ok(None);
         }
         let (mut depth, mut at) = (0_usize, from);
@@ -220,7 +268,8 @@ impl<'a> Walk<'a> {
         let mut first: Option<(OwnTag, Follower)> = None;
         let mut second_best: Option<OwnTag> = None;
         let (mut depth, mut at) = (0_usize, from);
-        while self.can_close(name, at) {
+        let mut is_near = self.source.is_closed_soon(name, from);
+        while std::mem::take(&mut is_near) || self.can_close(name, at) {
             let Some(tag) = self.own_tag(name, at, true)? else { break };
             at = tag.next;
             if !tag.closes {
@@ -289,7 +338,7 @@ impl<'a> Walk<'a> {
     }
 
     fn fits(
-        &self,
+        &mut self,
         name: &[u8],
         at: usize,
         parent: &Parent<'_>,
@@ -299,7 +348,7 @@ impl<'a> Walk<'a> {
     }
 
     fn follower(
-        &self,
+        &mut self,
         name: &[u8],
         at: usize,
         parent: &Parent<'_>,
@@ -312,16 +361,18 @@ impl<'a> Walk<'a> {
             Some(b'<') => {}
             Some(_) => return Ok(Follower::Text),
         }
-        if source.closes(at, parent.name)?.is_some() {
-            return Ok(Follower::Fits);
+        if source.starts(at, b"</")? {
+            if source.closes(at, parent.name)?.is_some() {
+                return Ok(Follower::Fits);
+            }
+            if source.closes(at, name)?.is_some() {
+                return Ok(Follower::SameClose);
+            }
+            if let Some((_, after)) = source.closing(at)? {
+                return Ok(Follower::OtherClose { after });
+            }
         }
-        if source.closes(at, name)?.is_some() {
-            return Ok(Follower::SameClose);
-        }
-        if let Some((_, after)) = source.closing(at)? {
-            return Ok(Follower::OtherClose { after });
-        }
-        let tag = match source.opening(at)? {
+        let tag = match self.opening(at)? {
             Opening::Tag(tag) => tag,
             Opening::Cut(_) => return Ok(Follower::Fits),
             Opening::Text if source.is_cut_tag(at) => return Ok(Follower::Fits),
@@ -339,6 +390,7 @@ impl<'a> Walk<'a> {
             },
         };
         scope.leave(depth);
+        self.put_back(tag);
         Ok(follower)
     }
 
@@ -352,6 +404,10 @@ impl<'a> Walk<'a> {
             let name = part.slice(at..end);
             let behind = part.byte(end).is_some_and(|b| is_space(b) || matches!(b, b'/' | b'>'));
             if !behind || name == except {
+                continue;
+            }
+            let local = name.rsplit(|b| *b == b':').next().unwrap_or(name);
+            if !self.grammar.may_mean(local) && !self.grammar.may_mean(name) {
                 continue;
             }
             let name = String::from_utf8_lossy(name);

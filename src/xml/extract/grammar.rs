@@ -2,6 +2,7 @@
 //! the system may use, and the limits. Built once for an agent.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use super::scope::Written;
 use crate::limits;
@@ -29,7 +30,63 @@ pub struct Grammar {
     reasoning: Vec<String>,
     reserved: Vec<String>,
     pub(super) limits: ExtractLimits,
-    roots: HashMap<String, Vec<ShapeId>>,
+    roots: Roots,
+    sieve: Sieve,
+}
+
+type Roots = HashMap<String, Vec<ShapeId>, BuildHasherDefault<NameHasher>>;
+
+/// FNV-1a: the names are those of a config, so nobody can choose them to collide.
+#[derive(Debug, Clone)]
+struct NameHasher(u64);
+
+impl Default for NameHasher {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for NameHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// The names that may mean something, by first byte and length. Turns are full of tags that mean
+/// nothing; this tells most of them without hashing a name.
+#[derive(Debug, Clone, Default)]
+struct Sieve {
+    /// For each first byte, a bit for each length.
+    lengths: Vec<u64>,
+}
+
+impl Sieve {
+    fn new<'n>(names: impl Iterator<Item = &'n str>) -> Self {
+        let mut lengths = vec![0; 256];
+        for name in names {
+            let first = name.bytes().next().unwrap_or_default();
+            if let Some(lengths) = lengths.get_mut(usize::from(first)) {
+                *lengths |= Self::bit(name.len());
+            }
+        }
+        Self { lengths }
+    }
+
+    const fn bit(length: usize) -> u64 {
+        1 << if length < 63 { length } else { 63 }
+    }
+
+    fn may_hold(&self, name: &[u8]) -> bool {
+        let first = name.first().copied().unwrap_or_default();
+        let lengths = self.lengths.get(usize::from(first)).copied().unwrap_or_default();
+        lengths & Self::bit(name.len()) != 0
+    }
 }
 
 /// What a root's name means.
@@ -49,13 +106,15 @@ impl Grammar {
         reserved: Vec<String>,
         limits: ExtractLimits,
     ) -> Self {
-        let mut roots: HashMap<String, Vec<ShapeId>> = HashMap::new();
+        let mut roots = Roots::default();
         for id in &shapes.roots {
             if let Some(shape) = shapes.get(*id) {
                 roots.entry(shape.name.local.to_string()).or_default().push(*id);
             }
         }
-        Self { shapes, reasoning, reserved, limits, roots }
+        let names = roots.keys().chain(&reasoning).chain(&reserved);
+        let sieve = Sieve::new(names.map(String::as_str));
+        Self { shapes, reasoning, reserved, limits, roots, sieve }
     }
 
     pub fn shapes(&self) -> &Shapes {
@@ -82,6 +141,11 @@ impl Grammar {
     /// Whether a root of this name, bare or prefixed, can be anything but text.
     pub(super) fn means(&self, local: &str) -> bool {
         self.has_root_called(local) || self.is_reasoning(local) || self.is_reserved(local)
+    }
+
+    /// False only where [`Self::means`] is.
+    pub(super) fn may_mean(&self, local: &[u8]) -> bool {
+        self.sieve.may_hold(local)
     }
 
     /// Whether only namespaced actions have this local name.

@@ -212,7 +212,7 @@ impl Extractor {
         let is_cut = self.is_cut();
         let turn = std::mem::take(&mut self.turn);
         let grammar = Arc::clone(&self.grammar);
-        let source = Source::new(&turn, ended);
+        let source = Source::new(&turn, self.decided, ended);
         let mut walk = Walk::new(source, &grammar, is_cut);
         loop {
             let found = memchr3(b'<', b'`', b'~', source.rest(self.decided));
@@ -246,19 +246,19 @@ impl Extractor {
         };
         self.flush(turn, at);
         self.text_from = step.end;
-        let source = at..step.end;
-        let attempt = || String::from_utf8_lossy(turn.get(source.clone()).unwrap_or_default());
+        let range = at..step.end;
+        let attempt = || source::lossy(turn.get(range.clone()).unwrap_or_default()).into_owned();
         let item = match draft {
             Draft::Reasoning { name, text, complete } => Item::Reasoning { name, text, complete },
-            Draft::Action(element) => Item::Action(Action { element, source }),
+            Draft::Action(element) => Item::Action(Action { element, source: range }),
             Draft::Broken(note) => {
-                let attempt = attempt().into_owned();
+                let attempt = attempt();
                 let finding = self.lines.finding(turn, note);
-                Item::Broken(Broken { attempt, finding, source })
+                Item::Broken(Broken { attempt, finding, source: range })
             }
             Draft::Unknown(name) => {
-                let attempt = attempt().into_owned();
-                Item::Unknown(Unknown { name, attempt, source })
+                let attempt = attempt();
+                Item::Unknown(Unknown { name, attempt, source: range })
             }
         };
         self.found.items.push(item);
@@ -274,7 +274,7 @@ impl Extractor {
     fn flush(&mut self, turn: &[u8], end: usize) {
         let text = turn.get(self.text_from..end).unwrap_or_default();
         if !text.is_empty() {
-            self.found.items.push(Item::Text(String::from_utf8_lossy(text).into_owned()));
+            self.found.items.push(Item::Text(source::lossy(text).into_owned()));
         }
         self.text_from = end;
     }

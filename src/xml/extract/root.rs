@@ -73,13 +73,20 @@ impl Walk<'_> {
     }
 
     /// Whether text, not markup, is the first thing in an element.
-    fn text_follows(&self, from: usize) -> Result<bool, More> {
+    fn text_follows(&mut self, from: usize) -> Result<bool, More> {
         let source = self.source;
         let Some(at) = source.skip_blank(from)? else { return Ok(false) };
         match source.byte(at) {
             None => source.end_or_more().map(|text| text.unwrap_or(false)),
             Some(b'<') if source.starts(at, b"</")? => Ok(source.closing(at)?.is_none()),
-            Some(b'<') => Ok(matches!(source.opening(at)?, Opening::Text)),
+            Some(b'<') => Ok(match self.opening(at)? {
+                Opening::Text => true,
+                Opening::Tag(tag) => {
+                    self.put_back(tag);
+                    false
+                }
+                Opening::Interrupted(_) | Opening::Cut(_) => false,
+            }),
             Some(_) => Ok(true),
         }
     }

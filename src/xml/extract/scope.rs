@@ -62,6 +62,9 @@ impl Scope {
 
     /// An element's name.
     pub fn element<'n>(&self, name: &'n str) -> Written<'n> {
+        if self.bindings.is_empty() && !name.bytes().any(|byte| byte == b':') {
+            return Written::Bare(name);
+        }
         match name.split_once(':') {
             None => match self.lookup("") {
                 Some(uri) => Written::Bound(uri.to_owned(), name),

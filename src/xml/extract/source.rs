@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::str::Utf8Error;
 
 use memchr::{memchr, memchr2, memmem};
 
@@ -9,6 +10,8 @@ use memchr::{memchr, memchr2, memmem};
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
     pub bytes: &'a [u8],
+    /// As much as is UTF-8 of the bytes from a place on: looked at once, not name by name.
+    text: (usize, &'a str),
     /// Nothing will follow.
     pub ended: bool,
     /// Where the last `]]>` and the last `-->` start, or later: behind these none is looked for.
@@ -16,7 +19,14 @@ pub(super) struct Source<'a> {
     last_comment_end: usize,
 }
 
+pub(super) const CDATA_START: &[u8] = b"<![CDATA[";
+/// As [`String::from_utf8_lossy`], quicker where nothing is lost.
+pub(super) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+}
+
 const CDATA_END: &[u8] = b"]]>";
+pub(super) const COMMENT_START: &[u8] = b"<!--";
 const COMMENT_END: &[u8] = b"-->";
 
 /// The answer depends on bytes that have not arrived.
@@ -25,11 +35,23 @@ pub(super) struct More;
 
 /// A markup name's bytes: anything beyond ASCII is taken as part of it, since names are only
 /// ever compared with known ones.
-pub(super) const fn is_name_byte(byte: u8) -> bool {
-    matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b':' | 0x80..)
+pub(super) fn is_name_byte(byte: u8) -> bool {
+    NAME_BYTES.get(usize::from(byte)).is_some_and(|is_name| *is_name)
 }
 
-pub(super) const fn is_name_start(byte: u8) -> bool {
+#[expect(clippy::indexing_slicing, reason = "computed by the compiler, which checks the bounds")]
+const NAME_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        let ascii = (byte as u8).is_ascii_alphanumeric();
+        table[byte] = ascii || byte >= 0x80 || matches!(byte as u8, b'_' | b'-' | b'.' | b':');
+        byte += 1;
+    }
+    table
+};
+
+pub(super) fn is_name_start(byte: u8) -> bool {
     is_name_byte(byte) && !matches!(byte, b'0'..=b'9' | b'-' | b'.' | b':')
 }
 
@@ -38,13 +60,25 @@ pub(super) const fn is_space(byte: u8) -> bool {
 }
 
 impl<'a> Source<'a> {
-    pub fn new(bytes: &'a [u8], ended: bool) -> Self {
-        let last = |end: &[u8]| match ended {
-            true => memmem::rfind(bytes, end).unwrap_or_default(),
+    /// What stands before `decided` will not be asked for.
+    pub fn new(bytes: &'a [u8], decided: usize, ended: bool) -> Self {
+        // Most texts have neither, and looking for the last costs more than for the first.
+        let last = |start: &[u8], end: &[u8]| match ended {
+            true if memmem::find(bytes, start).is_some() => {
+                memmem::rfind(bytes, end).unwrap_or_default()
+            }
+            true => 0,
             false => usize::MAX,
         };
-        let (last_cdata_end, last_comment_end) = (last(CDATA_END), last(COMMENT_END));
-        Self { bytes, ended, last_cdata_end, last_comment_end }
+        let last_cdata_end = last(CDATA_START, CDATA_END);
+        let last_comment_end = last(COMMENT_START, COMMENT_END);
+        let rest = bytes.get(decided..).unwrap_or_default();
+        let text = std::str::from_utf8(rest).or_else(|error| {
+            let valid = rest.get(..error.valid_up_to()).unwrap_or_default();
+            std::str::from_utf8(valid)
+        });
+        let text = (decided, text.unwrap_or_default());
+        Self { bytes, text, ended, last_cdata_end, last_comment_end }
     }
 
     /// The text up to `end`, as if it ended there.
@@ -68,9 +102,20 @@ impl<'a> Source<'a> {
         self.bytes.get(range).unwrap_or_default()
     }
 
+    /// The characters of a range, if it lies on their bounds in the part known to be UTF-8.
+    fn text(&self, range: &Range<usize>) -> Option<&'a str> {
+        let (from, text) = self.text;
+        debug_assert!(range.end <= self.len());
+        text.get(range.start.checked_sub(from)?..range.end.checked_sub(from)?)
+    }
+
+    pub fn utf8(&self, range: Range<usize>) -> Result<&'a str, Utf8Error> {
+        self.text(&range).map_or_else(|| std::str::from_utf8(self.slice(range)), Ok)
+    }
+
     /// For showing: what is not UTF-8 is replaced.
     pub fn lossy(&self, range: Range<usize>) -> Cow<'a, str> {
-        String::from_utf8_lossy(self.slice(range))
+        self.text(&range).map_or_else(|| lossy(self.slice(range)), Cow::Borrowed)
     }
 
     /// `None` where the text is over, [`More`] where it may go on.
@@ -78,6 +123,7 @@ impl<'a> Source<'a> {
         if self.ended { Ok(None) } else { Err(More) }
     }
 
+    #[inline]
     pub fn starts(&self, at: usize, pattern: &[u8]) -> Result<bool, More> {
         let rest = self.rest(at);
         if rest.len() >= pattern.len() {
@@ -132,7 +178,7 @@ impl<'a> Source<'a> {
     /// Skips white space and comments. `None` where a comment never ends.
     pub fn skip_blank(&self, from: usize) -> Result<Option<usize>, More> {
         let mut at = self.skip_space(from);
-        while self.starts(at, b"<!--")? {
+        while self.starts(at, b"<!")? && self.starts(at, COMMENT_START)? {
             match self.comment_end(at + 4)? {
                 Some(end) => at = self.skip_space(end),
                 None => return Ok(None),

@@ -2,14 +2,12 @@
 
 use std::ops::Range;
 
-use memchr::memmem;
-
 use super::codes::{Code, Note};
 use super::ends::Walk;
 use super::grammar::{Root, near_miss};
 use super::quoted::Ticks;
 use super::scope::{Scope, Written};
-use super::source::{More, is_name_start, is_space};
+use super::source::{CDATA_START, COMMENT_START, More, is_name_start, is_space, lossy};
 use super::tag::{OpenTag, Opening};
 use crate::limits;
 use crate::xml::element::Element;
@@ -51,13 +49,18 @@ impl Step {
 pub(super) struct UnknownRoots(pub Vec<String>);
 
 impl UnknownRoots {
-    /// Whether `name` is new; names beyond the limit are never new.
-    fn add(&mut self, name: &str) -> bool {
-        let is_new = self.0.len() < limits::UNKNOWN_ROOTS_MAX && !self.0.iter().any(|n| n == name);
-        if is_new {
-            self.0.push(name.to_owned());
+    /// Adds `name` and gives it, if it is new; names beyond the limit are never new.
+    fn add(&mut self, name: &[u8]) -> Option<&str> {
+        let is_known = |name: &[u8]| self.0.iter().any(|known| known.as_bytes() == name);
+        if self.0.len() >= limits::UNKNOWN_ROOTS_MAX || is_known(name) {
+            return None;
         }
-        is_new
+        let name = lossy(name);
+        if is_known(name.as_bytes()) {
+            return None;
+        }
+        self.0.push(name.into_owned());
+        self.0.last().map(String::as_str)
     }
 }
 
@@ -78,23 +81,38 @@ impl Walk<'_> {
                 Ticks::Inline(end) => self.hidden(at, end, Code::ActionInInlineCode, "inline code"),
             });
         }
-        if source.starts(at, b"<!--")? {
-            let end = source.comment_end(at + 4)?.unwrap_or(source.len());
-            return Ok(self.hidden(at, end, Code::ActionInComment, "a comment"));
+        match source.byte(at + 1) {
+            Some(b'!') if source.starts(at, COMMENT_START)? => {
+                let end = source.comment_end(at + 4)?.unwrap_or(source.len());
+                Ok(self.hidden(at, end, Code::ActionInComment, "a comment"))
+            }
+            Some(b'!') if source.starts(at, CDATA_START)? => {
+                let end = source.cdata_end(at + 9)?.unwrap_or(source.len());
+                Ok(self.hidden(at, end, Code::ActionInCdata, "a CDATA section"))
+            }
+            Some(b'/') => Ok(match source.closing(at)? {
+                Some((name, end)) => self.orphan(at, name, end),
+                None => Step::text(at + 1),
+            }),
+            _ => {
+                let name = at + 1..source.name_end(at + 1);
+                match self.is_plain(&name)? {
+                    true => Ok(self.unknown_text(at, name, unknown)),
+                    false => self.open_tag(at, name, unknown),
+                }
+            }
         }
-        if source.starts(at, b"<![CDATA[")? {
-            let end = source.cdata_end(at + 9)?.unwrap_or(source.len());
-            return Ok(self.hidden(at, end, Code::ActionInCdata, "a CDATA section"));
-        }
-        if let Some((name, end)) = source.closing(at)? {
-            return Ok(self.orphan(at, &source.lossy(name), end));
-        }
-        if let Some(name) = self.plain_tag(at)? {
-            return Ok(self.unknown_text(at, name.end, &source.lossy(name), unknown));
-        }
-        match source.opening(at)? {
+    }
+
+    fn open_tag(
+        &mut self,
+        at: usize,
+        name: Range<usize>,
+        unknown: &mut UnknownRoots,
+    ) -> Result<Step, More> {
+        match self.source.opening_of(at, name)? {
             Opening::Text => Ok(Step::text(at + 1)),
-            Opening::Cut(name) => Ok(self.cut_short(at, &source.lossy(name))),
+            Opening::Cut(name) => Ok(self.cut_short(at, &self.source.lossy(name))),
             Opening::Interrupted(name) => self.interrupted(at, name),
             Opening::Tag(tag) => self.tag(&tag, unknown),
         }
@@ -108,7 +126,12 @@ impl Walk<'_> {
         step.note(Note::new(code, at, format!("an action's tag in {place} is not acted on")))
     }
 
-    fn orphan(&self, at: usize, name: &str, end: usize) -> Step {
+    fn orphan(&self, at: usize, name: Range<usize>, end: usize) -> Step {
+        let bytes = self.source.slice(name.clone());
+        if !bytes.contains(&b':') && !self.grammar.may_mean(bytes) {
+            return Step::text(end);
+        }
+        let name = &*self.source.lossy(name);
         let local = name.rsplit(':').next().unwrap_or(name);
         let grammar = self.grammar;
         let known = grammar.means(name) || (local != name && grammar.means(local));
@@ -228,9 +251,9 @@ impl Walk<'_> {
     ) -> Result<Step, More> {
         let shown = self.source.lossy(tag.name.clone());
         match scope.element(&shown) {
-            Written::Bare(_) => Ok(self.unknown_text(tag.start, tag.name.end, &shown, unknown)),
+            Written::Bare(_) => Ok(self.unknown_text(tag.start, tag.name.clone(), unknown)),
             Written::Bound(namespace, _) if namespace.is_empty() => {
-                Ok(self.unknown_text(tag.start, tag.name.end, &shown, unknown))
+                Ok(self.unknown_text(tag.start, tag.name.clone(), unknown))
             }
             Written::Bound(namespace, local) => {
                 let name = self.source.slice(tag.name.clone());
@@ -265,35 +288,45 @@ impl Walk<'_> {
             let end = close.map_or(tag.end, |close| close.next);
             return Ok(Step::item(end, Draft::Broken(note)));
         }
-        Ok(self.unknown_text(tag.start, tag.name.end, name, unknown))
+        Ok(self.unknown_text(tag.start, tag.name.clone(), unknown))
     }
 
-    /// The name of a tag at `at` that means nothing here, told without reading its attributes:
+    fn means(&self, name: &[u8]) -> bool {
+        self.grammar.may_mean(name) && self.grammar.means(&lossy(name))
+    }
+
+    /// Whether the tag of this name means nothing here, told without reading its attributes:
     /// neither its name nor a namespace can make it more than text.
-    fn plain_tag(&self, at: usize) -> Result<Option<Range<usize>>, More> {
+    fn is_plain(&self, name: &Range<usize>) -> Result<bool, More> {
         let source = self.source;
-        let name = at + 1..source.name_end(at + 1);
         let bytes = source.slice(name.clone());
         let ends = source.byte(name.end).is_some_and(|b| is_space(b) || matches!(b, b'/' | b'>'));
         if !ends || !bytes.first().copied().is_some_and(is_name_start) {
-            return Ok(None);
+            return Ok(false);
         }
-        if bytes.contains(&b':') || self.grammar.means(&source.lossy(name.clone())) {
-            return Ok(None);
+        if bytes.contains(&b':') || self.means(bytes) {
+            return Ok(false);
+        }
+        if source.byte(name.end) == Some(b'>') {
+            return Ok(true);
         }
         let end = source.find_either(b'<', b'>', name.end)?;
-        let Some(end) = end.filter(|end| source.byte(*end) == Some(b'>')) else { return Ok(None) };
-        let is_plain = memchr::memchr(b'=', source.slice(name.end..end)).is_none()
-            || memmem::find(source.slice(name.end..end), b"xmlns").is_none();
-        let quotes = memchr::memchr_iter(b'"', source.slice(name.end..end)).count();
-        Ok((is_plain && quotes.is_multiple_of(2)).then_some(name))
+        let Some(end) = end.filter(|end| source.byte(*end) == Some(b'>')) else { return Ok(false) };
+        let inside = source.slice(name.end..end);
+        let mut declarations = memchr::memchr_iter(b'x', inside)
+            .filter(|at| inside.get(*at..).is_some_and(|rest| rest.starts_with(b"xmlns")));
+        let is_plain = declarations.next().is_none() || !inside.contains(&b'=');
+        let quotes = inside.iter().filter(|byte| **byte == b'"').count();
+        Ok(is_plain && quotes.is_multiple_of(2))
     }
 
-    fn unknown_text(&self, at: usize, end: usize, name: &str, unknown: &mut UnknownRoots) -> Step {
-        let step = Step::text(end);
-        let near = if unknown.add(name) { near_miss(name, self.grammar) } else { None };
+    fn unknown_text(&self, at: usize, name: Range<usize>, unknown: &mut UnknownRoots) -> Step {
+        let step = Step::text(name.end);
+        let near = unknown
+            .add(self.source.slice(name.clone()))
+            .and_then(|name| Some((name, near_miss(name, self.grammar)?)));
         match near {
-            Some(known) => step.note(missed(at, name, known)),
+            Some((name, known)) => step.note(missed(at, name, known)),
             None => step,
         }
     }

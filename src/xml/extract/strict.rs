@@ -40,10 +40,10 @@ impl Walk<'_> {
             reading.scope.leave(depth);
             ends
         };
-        let Ok(xml) = std::str::from_utf8(self.source.slice(tag.end..end)) else {
+        let Ok(xml) = self.source.utf8(tag.end..end) else {
             return Err(ill(tag.end, "the text is not UTF-8"));
         };
-        self.check_legal(xml, tag.end, &name.local, reading);
+        self.check_legal(xml, tag.end, || (*name.local).into(), reading);
         Ok((Verbatim { xml: xml.to_owned(), written, bindings }, next))
     }
 

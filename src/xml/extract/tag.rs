@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use memchr::memchr_iter;
+
 use super::codes::Code;
 use super::source::{More, Source, is_name_byte, is_name_start, is_space};
 use crate::limits;
@@ -51,6 +53,17 @@ impl Source<'_> {
         from + rest.iter().position(|b| !is_name_byte(*b)).unwrap_or(rest.len())
     }
 
+    /// Whether a close tag of this name stands within the next few hundred bytes; most do.
+    pub fn is_closed_soon(&self, name: &[u8], from: usize) -> bool {
+        const SOON_BYTES: usize = 256;
+        let soon = self.slice(from..self.len().min(from + SOON_BYTES));
+        memchr_iter(b'<', soon).any(|at| {
+            let closed = soon.get(at + 1..).and_then(|rest| rest.strip_prefix(b"/"));
+            let behind = closed.and_then(|rest| rest.strip_prefix(name));
+            behind.and_then(<[u8]>::first).is_some_and(|byte| !is_name_byte(*byte))
+        })
+    }
+
     /// Whether the text is over in or right behind the `<` or `</` at `start` and its name.
     pub fn is_cut_tag(&self, start: usize) -> bool {
         let from = start + if self.byte(start + 1) == Some(b'/') { 2 } else { 1 };
@@ -59,13 +72,16 @@ impl Source<'_> {
 
     /// What stands at the `<` at `start`.
     pub fn opening(&self, start: usize) -> Result<Opening, More> {
-        let from = start + 1;
-        match self.byte(from) {
+        self.opening_of(start, start + 1..self.name_end(start + 1))
+    }
+
+    /// The same, where it is known how far a name goes behind the `<`.
+    pub fn opening_of(&self, start: usize, name: Range<usize>) -> Result<Opening, More> {
+        match self.byte(start + 1) {
             None if !self.ended => return Err(More),
             Some(first) if is_name_start(first) => {}
             _ => return Ok(Opening::Text),
         }
-        let name = from..self.name_end(from);
         match self.byte(name.end) {
             None if self.ended => Ok(Opening::Cut(name)),
             None => Err(More),
@@ -209,8 +225,10 @@ impl Source<'_> {
 
     /// Whether the close tag of exactly this name stands at `start`; the place behind it.
     pub fn closes(&self, start: usize, name: &[u8]) -> Result<Option<usize>, More> {
-        if !self.starts(start, b"</")? || !self.starts(start + 2, name)? {
-            return Ok(None);
+        match (self.byte(start), self.byte(start + 1)) {
+            (Some(b'<'), Some(b'/')) if self.starts(start + 2, name)? => {}
+            (Some(b'<'), None) | (None, _) if !self.ended => return Err(More),
+            _ => return Ok(None),
         }
         let at = self.skip_space(start + 2 + name.len());
         match self.byte(at) {

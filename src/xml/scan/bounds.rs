@@ -2,24 +2,13 @@
 //! what is malformed to the next stage.
 
 use super::markup::{Kind, Markup, Piece};
-use super::tag::open_tag;
+use super::tag::Tag;
 use super::{Breach, Violation};
 use crate::limits;
 
-pub(super) fn check(text: &str, start: usize) -> Result<(), Violation> {
-    let mut bounds = Bounds::default();
-    for piece in Markup::new(text, start) {
-        match piece {
-            Ok(piece) => bounds.see(text, &piece)?,
-            Err(violation) if violation.breach == Breach::Complexity => return Err(violation),
-            Err(_) => return Ok(()),
-        }
-    }
-    Ok(())
-}
-
+/// What has been counted on the way.
 #[derive(Default)]
-struct Bounds {
+pub(super) struct Bounds {
     elements: usize,
     /// Namespace declarations of each open element; as deep as the text is here.
     declared: Vec<usize>,
@@ -27,61 +16,78 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn see(&mut self, text: &str, piece: &Piece) -> Result<(), Violation> {
+    /// Holds everything from `start` on to the limits.
+    pub fn rest(&mut self, text: &str, start: usize) -> Result<(), Violation> {
+        let mut tag = Tag::default();
+        for piece in Markup::new(text, start) {
+            match piece {
+                Ok(piece) => {
+                    if piece.opens() && !piece.plain {
+                        tag.read(text, &piece);
+                    }
+                    self.see(&piece, &tag)?;
+                }
+                Err(violation) if violation.breach == Breach::Complexity => return Err(violation),
+                Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a piece; `tag` holds its parts if it is a start tag that is not plain.
+    pub fn see(&mut self, piece: &Piece, tag: &Tag<'_>) -> Result<(), Violation> {
         match piece.kind {
-            Kind::Start => self.open(tag_bounds(text, piece)?, piece.start),
-            Kind::Empty => {
-                self.open(tag_bounds(text, piece)?, piece.start)?;
-                self.close();
-                Ok(())
+            Kind::Start | Kind::Empty => {
+                let declared = if piece.plain { 0 } else { tag_bounds(piece, tag)? };
+                self.open(piece, declared)
             }
             Kind::End => {
-                self.close();
+                self.in_scope -= self.declared.pop().unwrap_or_default();
                 Ok(())
             }
             Kind::Comment | Kind::Cdata | Kind::Instruction => Ok(()),
         }
     }
 
-    fn open(&mut self, declared: usize, offset: usize) -> Result<(), Violation> {
+    fn open(&mut self, piece: &Piece, declared: usize) -> Result<(), Violation> {
         self.elements += 1;
-        self.declared.push(declared);
-        self.in_scope += declared;
-        let over = |what: &str, max: usize| {
-            Err(Violation::complexity(offset, format!("{what}, where {max} is the most")))
-        };
-        if self.declared.len() > limits::XML_DEPTH_MAX {
-            return over("elements nested deeper", limits::XML_DEPTH_MAX);
+        let in_scope = self.in_scope + declared;
+        if self.declared.len() >= limits::XML_DEPTH_MAX {
+            return over(piece, "elements nested deeper", limits::XML_DEPTH_MAX);
         }
         if self.elements > limits::XML_ELEMENTS_MAX {
-            return over("more elements", limits::XML_ELEMENTS_MAX);
+            return over(piece, "more elements", limits::XML_ELEMENTS_MAX);
         }
-        if self.in_scope > limits::XML_NAMESPACES_MAX {
-            return over("more namespace declarations in scope", limits::XML_NAMESPACES_MAX);
+        if in_scope > limits::XML_NAMESPACES_MAX {
+            return over(piece, "more namespace declarations in scope", limits::XML_NAMESPACES_MAX);
+        }
+        if piece.kind == Kind::Start {
+            self.declared.push(declared);
+            self.in_scope = in_scope;
         }
         Ok(())
     }
+}
 
-    fn close(&mut self) {
-        self.in_scope -= self.declared.pop().unwrap_or_default();
-    }
+#[cold]
+fn over(piece: &Piece, what: &str, max: usize) -> Result<(), Violation> {
+    Err(Violation::complexity(piece.start, format!("{what}, where {max} is the most")))
 }
 
 /// Holds one start tag to the limits; gives how many namespaces it declares.
-fn tag_bounds(text: &str, tag: &Piece) -> Result<usize, Violation> {
-    let length = tag.end - tag.start;
-    if tag.values == 0 && length <= limits::XML_NAME_BYTES_MAX {
+fn tag_bounds(piece: &Piece, tag: &Tag<'_>) -> Result<usize, Violation> {
+    let length = piece.end - piece.start;
+    if piece.values == 0 && length <= limits::XML_NAME_BYTES_MAX {
         return Ok(0);
     }
-    let (name, attributes) = open_tag(text, tag);
-    name_bounds(name, tag.start)?;
+    name_bounds(tag.name, piece.start)?;
     if length > limits::XML_ATTRIBUTE_BYTES_MAX {
         let max = limits::XML_ATTRIBUTE_BYTES_MAX;
         let message = format!("attributes of {length} bytes, where {max} is the most");
-        return Err(Violation::complexity(tag.start, message));
+        return Err(Violation::complexity(piece.start, message));
     }
     let mut declared = 0;
-    for attribute in attributes.map_while(Result::ok) {
+    for attribute in &tag.attributes {
         name_bounds(attribute.name, attribute.offset)?;
         declared += usize::from(attribute.declares().is_some());
     }

@@ -5,12 +5,12 @@ use super::{Violation, reference};
 
 /// Text between tags: references that can be read, and no `]]>`.
 pub(super) fn character_data(text: &str, start: usize) -> Result<(), Violation> {
-    for at in memchr::memchr2_iter(b'&', b']', text.as_bytes()) {
-        let rest = text.get(at..).unwrap_or_default();
+    for at in memchr::memchr2_iter(b'&', b'>', text.as_bytes()) {
+        let (before, rest) = text.split_at_checked(at).unwrap_or_default();
         if rest.starts_with('&') {
             reference::read(rest, start + at)?;
-        } else if rest.starts_with("]]>") {
-            return Err(Violation::form(start + at, "`]]>` in text; write `]]&gt;`"));
+        } else if before.ends_with("]]") {
+            return Err(Violation::form(start + at - 2, "`]]>` in text; write `]]&gt;`"));
         }
     }
     Ok(())
@@ -18,6 +18,10 @@ pub(super) fn character_data(text: &str, start: usize) -> Result<(), Violation> 
 
 /// An attribute's value: references that can be read, and no `<`.
 pub(super) fn attribute_value(attribute: &Attribute<'_>) -> Result<(), Violation> {
+    // Values are short and most are plain; a search by chunks would cost more to set up.
+    if !attribute.value.bytes().any(|byte| matches!(byte, b'&' | b'<')) {
+        return Ok(());
+    }
     for at in memchr::memchr2_iter(b'&', b'<', attribute.value.as_bytes()) {
         let rest = attribute.value.get(at..).unwrap_or_default();
         let offset = attribute.value_offset + at;

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
+use memchr::{memchr, memchr3, memmem};
+
 use super::Violation;
+use super::names::{is_ascii_name, is_ascii_start};
 use crate::limits;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,9 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Piece {
     pub kind: Kind,
+    /// Nothing inside needs a second look: a start tag that is an ASCII name without a prefix
+    /// and no more, or a comment without `--`.
+    pub plain: bool,
     /// How many quoted values a start tag holds.
     pub values: usize,
     pub start: usize,
@@ -29,6 +35,10 @@ pub(super) struct Piece {
 }
 
 impl Piece {
+    pub fn opens(&self) -> bool {
+        matches!(self.kind, Kind::Start | Kind::Empty)
+    }
+
     pub fn range(&self) -> Range<usize> {
         self.start..self.end
     }
@@ -53,19 +63,39 @@ impl<'a> Markup<'a> {
     pub fn new(text: &'a str, start: usize) -> Self {
         Self { text: text.as_bytes(), at: start }
     }
+
+    /// Makes the plain start tag just given the whole element, as if it were empty, where all
+    /// inside is text that needs no second look. Most elements of a payload are of this kind.
+    pub fn whole(&mut self, tag: Piece) -> Option<Piece> {
+        let name = self.text.get(tag.start + 1..tag.end - 1)?;
+        let rest = self.text.get(tag.end..)?;
+        if rest.first() == Some(&b'<') && rest.get(1) != Some(&b'/') {
+            return None;
+        }
+        let is_mark = |byte: u8| matches!(byte, b'<' | b'&' | b'>');
+        let text = near(rest, is_mark, |far| memchr3(b'<', b'&', b'>', far))?;
+        let close = rest.get(text..)?.strip_prefix(b"</")?.strip_prefix(name)?;
+        let end = tag.end + text + name.len() + 3;
+        (close.first() == Some(&b'>')).then(|| {
+            self.at = end;
+            Piece { kind: Kind::Empty, end, ..tag }
+        })
+    }
 }
 
 impl Iterator for Markup<'_> {
     type Item = Result<Piece, Violation>;
 
+    // Without it the call costs as much as the work: a third of the time of a text full of tags.
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.text.get(self.at..)?;
         let near = rest.first() == Some(&b'<');
-        let start = self.at + if near { 0 } else { memchr::memchr(b'<', rest)? };
-        match piece(self.text.get(start..)?) {
-            Ok((kind, values, length)) => {
+        let start = self.at + if near { 0 } else { memchr(b'<', rest)? };
+        match cut(self.text.get(start..)?) {
+            Ok(Cut { kind, plain, values, length }) => {
                 self.at = start + length;
-                Some(Ok(Piece { kind, values, start, end: self.at }))
+                Some(Ok(Piece { kind, plain, values, start, end: self.at }))
             }
             Err(stop) => {
                 self.at = self.text.len();
@@ -75,19 +105,34 @@ impl Iterator for Markup<'_> {
     }
 }
 
-/// Kind, values and length of the piece that opens `rest`.
-fn piece(rest: &[u8]) -> Result<(Kind, usize, usize), Stop> {
+/// A piece that does not know where it stands.
+struct Cut {
+    kind: Kind,
+    plain: bool,
+    values: usize,
+    length: usize,
+}
+
+/// The piece that opens `rest`.
+#[inline(always)]
+fn cut(rest: &[u8]) -> Result<Cut, Stop> {
     let (kind, length) = match rest {
-        [_, b'/', ..] => (Kind::End, memchr::memchr(b'>', rest).map(|i| i + 1)),
-        [_, b'!', b'-', b'-', ..] => (Kind::Comment, section(rest, b"<!--", b"-->")),
+        [_, b'/', ..] => (Kind::End, near(rest, |byte| byte == b'>', |far| memchr(b'>', far))),
+        [_, b'!', b'-', b'-', inside @ ..] => match plain_comment(inside) {
+            Some(length) => return Ok(Cut { kind: Kind::Comment, plain: true, values: 0, length }),
+            None => (Kind::Comment, section(rest, b"<!--", b"-->")),
+        },
         [_, b'!', b'[', b'C', b'D', b'A', b'T', b'A', b'[', ..] => {
             (Kind::Cdata, section(rest, b"<![CDATA[", b"]]>"))
         }
         [_, b'?', ..] => (Kind::Instruction, section(rest, b"<?", b"?>")),
         [_, b'!', ..] => return Err(Stop::Unknown),
-        _ => return start_tag(rest),
+        _ => return plain_tag(rest).map_or_else(|| start_tag(rest), Ok),
     };
-    length.map(|length| (kind, 0, length)).ok_or(Stop::NotClosed(kind))
+    let length = length.ok_or(Stop::NotClosed(kind))?;
+    // An end tag's place is that of its `>`.
+    let length = length + usize::from(kind == Kind::End);
+    Ok(Cut { kind, plain: false, values: 0, length })
 }
 
 impl Stop {
@@ -117,21 +162,62 @@ fn called(kind: Kind) -> &'static str {
     }
 }
 
-/// The length of a section that opens `rest`, with both delimiters; `close` ends with `>`.
-/// Sections come by the hundred thousand, so the near ones set up no search of their own.
-pub(super) fn section(rest: &[u8], open: &[u8], close: &[u8]) -> Option<usize> {
-    const NEAR: usize = 8;
-    let body = rest.get(open.len()..)?;
-    let ends = memchr::memchr_iter(b'>', body).map(|at| at + 1);
-    let closes = |end: &usize| body.get(..*end).is_some_and(|inside| inside.ends_with(close));
-    let far = || memchr::memmem::find(body, close).map(|at| at + close.len());
-    let end = ends.take(NEAR).find(closes).or_else(far)?;
-    Some(open.len() + end)
+/// How many bytes are looked at one by one before a wide search, which costs more to set up.
+const NEAR: usize = 32;
+
+fn head(rest: &[u8]) -> &[u8] {
+    rest.get(..NEAR).unwrap_or(rest)
+}
+
+/// The first byte that `is_it`, which the search `far` finds too.
+fn near(
+    rest: &[u8],
+    is_it: impl Fn(u8) -> bool,
+    far: impl Fn(&[u8]) -> Option<usize>,
+) -> Option<usize> {
+    let found = head(rest).iter().position(|byte| is_it(*byte));
+    found.or_else(|| far(rest.get(NEAR..)?).map(|at| NEAR + at))
+}
+
+/// The length of a section that opens `rest`, with both delimiters. Sections come by the hundred
+/// thousand, so the short ones set up no search of their own.
+pub(super) fn section<const OPEN: usize, const CLOSE: usize>(
+    rest: &[u8],
+    _open: &[u8; OPEN],
+    close: &[u8; CLOSE],
+) -> Option<usize> {
+    let body = rest.get(OPEN..)?;
+    let short = head(body).windows(CLOSE).position(|end| end == close);
+    let at = short.or_else(|| memmem::find(body, close))?;
+    Some(OPEN + at + CLOSE)
+}
+
+/// The length of a comment whose `inside` holds no `--` but that of its end.
+fn plain_comment(inside: &[u8]) -> Option<usize> {
+    let short = head(inside).windows(2).position(|end| end == b"--");
+    let at = short.or_else(|| memmem::find(inside, b"--"))?;
+    (inside.get(at + 2) == Some(&b'>')).then_some("<!---->".len() + at)
+}
+
+/// The start tag that opens `rest`, if it is an ASCII name without a prefix and nothing else.
+#[inline(always)]
+fn plain_tag(rest: &[u8]) -> Option<Cut> {
+    let name = rest.get(1..)?;
+    if !name.first().copied().is_some_and(is_ascii_start) {
+        return None;
+    }
+    let length = head(name).iter().position(|byte| !is_ascii_name(*byte))?;
+    let (kind, length) = match name.get(length..)? {
+        [b'>', ..] => (Kind::Start, length + 2),
+        [b'/', b'>', ..] => (Kind::Empty, length + 3),
+        _ => return None,
+    };
+    Some(Cut { kind, plain: true, values: 0, length })
 }
 
 /// The start tag that opens `rest`: to the first `>` outside quotes. Gives up on a tag with too
 /// many values, so that a flood of them is not read to its end.
-fn start_tag(rest: &[u8]) -> Result<(Kind, usize, usize), Stop> {
+fn start_tag(rest: &[u8]) -> Result<Cut, Stop> {
     const NOT_CLOSED: Stop = Stop::NotClosed(Kind::Start);
     let mut at = 1;
     let mut values = 0;
@@ -141,12 +227,12 @@ fn start_tag(rest: &[u8]) -> Result<(Kind, usize, usize), Stop> {
             Some(b'>') => {
                 let empty = found > 1 && rest.get(found - 1) == Some(&b'/');
                 let kind = if empty { Kind::Empty } else { Kind::Start };
-                return Ok((kind, values, found + 1));
+                return Ok(Cut { kind, plain: false, values, length: found + 1 });
             }
             quote => quote.copied().unwrap_or(b'"'),
         };
         let body = rest.get(found + 1..).unwrap_or_default();
-        at = found + 2 + memchr::memchr(quote, body).ok_or(NOT_CLOSED)?;
+        at = found + 2 + memchr(quote, body).ok_or(NOT_CLOSED)?;
         values += 1;
         if values > limits::XML_ATTRIBUTES_MAX {
             return Err(Stop::Flood);
@@ -154,14 +240,9 @@ fn start_tag(rest: &[u8]) -> Result<(Kind, usize, usize), Stop> {
     }
 }
 
-/// The next `>`, `"` or `'`. Tags are short: a plain loop first, then the wide search.
+/// The next `>`, `"` or `'`.
 fn tag_mark(rest: &[u8], at: usize) -> Option<usize> {
-    const NEAR: usize = 24;
-    let is_mark = |byte: &u8| matches!(byte, b'>' | b'"' | b'\'');
-    let tail = rest.get(at..)?;
-    if let Some(found) = tail.iter().take(NEAR).position(is_mark) {
-        return Some(at + found);
-    }
-    let far = tail.get(NEAR..)?;
-    memchr::memchr3(b'>', b'"', b'\'', far).map(|found| at + NEAR + found)
+    let is_mark = |byte: u8| matches!(byte, b'>' | b'"' | b'\'');
+    let far = |far: &[u8]| memchr3(b'>', b'"', b'\'', far);
+    near(rest.get(at..)?, is_mark, far).map(|found| at + found)
 }

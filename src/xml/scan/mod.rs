@@ -1,8 +1,9 @@
 //! The scan: everything that can be said about a text before a full parser sees a byte of it.
 //!
-//! Each stage is one linear pass with a bounded memory, cheapest first, and stops at its first
-//! violation: size, UTF-8, forbidden markup, complexity, well-formedness with namespaces, and
-//! one root. The order is the gate's, so the first violation is the one that decides.
+//! Its stages are linear with a bounded memory: size, UTF-8, forbidden markup, complexity,
+//! well-formedness with namespaces, and one root. The order is the gate's, so the first stage
+//! with a violation is the one that decides. From the third on they go through the text in one
+//! pass, and apart only where that pass finds something.
 //!
 //! Must not know envelopes, vocabularies or schemas.
 
@@ -91,9 +92,9 @@ pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<Scanned, Violation> 
     if let Some(violation) = prolog.encoding {
         return Err(violation);
     }
-    forbidden::check(text, prolog.end)?;
-    bounds::check(text, prolog.end)?;
     if let Some(violation) = prolog.form {
+        forbidden::check(text, prolog.end)?;
+        bounds::Bounds::default().rest(text, prolog.end)?;
         return Err(violation);
     }
     wellformed::check(text, prolog.end)?.one(text)

@@ -2,16 +2,43 @@
 
 /// The prefix and local part of a qualified name; none if it is not one.
 pub(super) fn qualified(name: &str) -> Option<(&str, &str)> {
-    match name.split_once(':') {
-        Some((prefix, local)) => (is_ncname(prefix) && is_ncname(local)).then_some((prefix, local)),
+    match name.bytes().position(|byte| byte == b':').and_then(|at| name.split_at_checked(at)) {
+        Some((prefix, rest)) => {
+            let local = rest.get(1..).unwrap_or_default();
+            (is_ncname(prefix) && is_ncname(local)).then_some((prefix, local))
+        }
         None => is_ncname(name).then_some(("", name)),
     }
 }
 
+/// Whether an ASCII byte may stand in a name; in front, only letters and `_` may.
+pub(super) fn is_ascii_name(byte: u8) -> bool {
+    ASCII_NAME.get(usize::from(byte)).is_some_and(|is_name| *is_name)
+}
+
+pub(super) fn is_ascii_start(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || byte == b'_'
+}
+
+#[expect(clippy::indexing_slicing, reason = "computed by the compiler, which checks the bounds")]
+const ASCII_NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let name = (byte as u8).is_ascii_alphanumeric();
+        table[byte] = name || matches!(byte as u8, b'_' | b'-' | b'.');
+        byte += 1;
+    }
+    table
+};
+
 /// A name without a colon.
 fn is_ncname(name: &str) -> bool {
-    let mut chars = name.chars();
-    chars.next().is_some_and(is_start) && chars.all(|c| is_start(c) || is_further(c))
+    let plain = name.bytes().all(is_ascii_name) && name.bytes().next().is_some_and(is_ascii_start);
+    plain || {
+        let mut chars = name.chars();
+        chars.next().is_some_and(is_start) && chars.all(|c| is_start(c) || is_further(c))
+    }
 }
 
 fn is_start(c: char) -> bool {

@@ -11,6 +11,9 @@ use super::{Violation, quoted};
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
 const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
 
+/// Up to so many namespaces, comparing is quicker than hashing.
+const FEW: usize = 8;
+
 /// A namespace, by its number among those the text has named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Namespace(usize);
@@ -72,6 +75,17 @@ impl<'a> Namespaces<'a> {
     fn number(&mut self, uri: Cow<'a, str>) -> Namespace {
         if uri.is_empty() {
             return Namespace::NONE;
+        }
+        if self.uris.len() <= FEW {
+            let known = self.uris.iter().position(|known| *known == uri);
+            return Namespace(known.unwrap_or_else(|| {
+                self.uris.push(uri);
+                self.uris.len() - 1
+            }));
+        }
+        if self.numbers.is_empty() {
+            let known = self.uris.iter().enumerate();
+            self.numbers = known.map(|(at, uri)| (uri.clone(), Namespace(at))).collect();
         }
         let next = Namespace(self.uris.len());
         *self.numbers.entry(uri).or_insert_with_key(|uri| {

@@ -7,20 +7,20 @@ use super::{Violation, quoted};
 
 /// Reads the reference that `rest` starts with; gives its character and its length in bytes.
 pub(super) fn read(rest: &str, offset: usize) -> Result<(char, usize), Violation> {
+    let named = match rest.as_bytes() {
+        [_, b'a', b'm', b'p', b';', ..] => Some(('&', 5)),
+        [_, b'l', b't', b';', ..] => Some(('<', 4)),
+        [_, b'g', b't', b';', ..] => Some(('>', 4)),
+        [_, b'q', b'u', b'o', b't', b';', ..] => Some(('"', 6)),
+        [_, b'a', b'p', b'o', b's', b';', ..] => Some(('\'', 6)),
+        _ => None,
+    };
+    if let Some(known) = named {
+        return Ok(known);
+    }
     let end = memchr::memchr(b';', rest.as_bytes());
     let name = end.and_then(|end| rest.get(1..end)).unwrap_or_default();
     let length = name.len() + 2;
-    let named = match name {
-        "amp" => Some('&'),
-        "lt" => Some('<'),
-        "gt" => Some('>'),
-        "quot" => Some('"'),
-        "apos" => Some('\''),
-        _ => None,
-    };
-    if let Some(c) = named {
-        return Ok((c, length));
-    }
     let Some(number) = name.strip_prefix('#') else {
         let message = match qualified(name) {
             Some(_) => format!("entity `&{};` is not defined", quoted(name)),
@@ -42,11 +42,14 @@ fn by_number(number: &str) -> Option<char> {
         Some(digits) => (digits, 16),
         None => (number, 10),
     };
-    if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
+    if digits.is_empty() {
         return None;
     }
-    let code = u32::from_str_radix(digits, radix).ok()?;
-    char::from_u32(code).filter(|c| is_char(*c))
+    let code = digits.bytes().try_fold(0_u32, |code, byte| {
+        let digit = char::from(byte).to_digit(radix)?;
+        code.checked_mul(radix)?.checked_add(digit)
+    });
+    char::from_u32(code?).filter(|c| is_char(*c))
 }
 
 /// An attribute's value as an application sees it: references decoded, white space as spaces.

@@ -21,7 +21,31 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// A start tag's name and its attributes, in order.
+/// A start tag in its parts. Made once and read into again and again.
+#[derive(Default)]
+pub(super) struct Tag<'a> {
+    pub name: &'a str,
+    pub attributes: Vec<Attribute<'a>>,
+    /// Why there may be more that could not be read.
+    pub broken: Option<Violation>,
+}
+
+impl<'a> Tag<'a> {
+    pub fn read(&mut self, text: &'a str, piece: &Piece) {
+        let (name, attributes) = open_tag(text, piece);
+        self.name = name;
+        self.broken = None;
+        self.attributes.clear();
+        for attribute in attributes {
+            match attribute {
+                Ok(attribute) => self.attributes.push(attribute),
+                Err(violation) => self.broken = Some(violation),
+            }
+        }
+    }
+}
+
+/// A start tag's attributes, in order.
 pub(super) struct Attributes<'a> {
     rest: &'a str,
     offset: usize,
@@ -56,26 +80,27 @@ impl<'a> Attributes<'a> {
 
     fn read(&mut self) -> Result<Attribute<'a>, Violation> {
         let offset = self.offset;
-        let length = self.rest.bytes().position(|b| is_space(b) || b == b'=');
-        let length = length.unwrap_or(self.rest.len());
+        let bytes = self.rest.as_bytes();
+        let past_space = |at: usize| {
+            let rest = bytes.get(at..).unwrap_or_default();
+            at + rest.iter().position(|b| !is_space(*b)).unwrap_or(rest.len())
+        };
+        let length = bytes.iter().position(|b| is_space(*b) || *b == b'=');
+        let length = length.unwrap_or(bytes.len());
         let name = self.rest.get(..length).unwrap_or_default();
-        self.advance(length);
-        self.skip_space();
-        if !self.rest.starts_with('=') {
+        let equals = past_space(length);
+        if bytes.get(equals) != Some(&b'=') {
             let message = format!("attribute `{}` without a value", super::quoted(name));
             return Err(Violation::form(offset, message));
         }
-        self.advance(1);
-        self.skip_space();
+        let open = past_space(equals + 1);
         let unquoted = || Violation::form(offset, "an attribute value that is not in quotes");
-        let quote = self.rest.bytes().next().filter(|b| matches!(b, b'"' | b'\''));
-        let quote = quote.ok_or_else(unquoted)?;
-        self.advance(1);
-        let value_offset = self.offset;
-        let length = memchr::memchr(quote, self.rest.as_bytes()).ok_or_else(unquoted)?;
-        let value = self.rest.get(..length).unwrap_or_default();
-        self.advance(length + 1);
-        Ok(Attribute { name, value, offset, value_offset })
+        let quote = bytes.get(open).filter(|b| matches!(b, b'"' | b'\'')).ok_or_else(unquoted)?;
+        let inside = bytes.get(open + 1..).unwrap_or_default();
+        let close = open + 1 + memchr::memchr(*quote, inside).ok_or_else(unquoted)?;
+        let value = self.rest.get(open + 1..close).unwrap_or_default();
+        self.advance(close + 1);
+        Ok(Attribute { name, value, offset, value_offset: offset + open + 1 })
     }
 }
 

@@ -4,11 +4,12 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use super::bounds::Bounds;
 use super::content::{attribute_value, character_data, comment};
 use super::markup::{Kind, Markup, Piece};
 use super::namespaces::{Namespace, Namespaces};
-use super::tag::{Attributes, is_space, open_tag};
-use super::{Breach, Scanned, Violation, names, quoted};
+use super::tag::{Tag, is_space};
+use super::{Breach, Scanned, Violation, forbidden, names, quoted};
 use crate::ids::PayloadName;
 
 /// From this many attributes on, duplicates are found by hashing.
@@ -36,23 +37,62 @@ impl Roots {
     }
 }
 
-/// Reads `text` from `start` on to its end.
+/// Reads `text` from `start` on to its end, where nothing forbidden or beyond the limits may
+/// stand either. One pass finds that all is well; only where it is not are the other stages,
+/// which come first, asked about the rest.
 pub(super) fn check(text: &str, start: usize) -> Result<Roots, Violation> {
-    if let Some(at) = names::illegal_char(text) {
-        let code = text.get(at..).and_then(|rest| rest.chars().next()).unwrap_or_default();
-        let message = format!("U+{:04X} is no character XML allows", u32::from(code));
-        return Err(Violation::form(at, message));
-    }
     let mut reader = Reader::new(text);
+    let mut bounds = Bounds::default();
+    let mut tag = Tag::default();
     let mut end = start;
-    for piece in Markup::new(text, start) {
-        let piece = piece?;
-        reader.text(end..piece.start)?;
+    let mut markup = Markup::new(text, start);
+    while let Some(piece) = markup.next() {
+        let mut piece = piece.map_err(|cut_short| {
+            let at = cut_short.offset;
+            first(text, &mut bounds, at, at, cut_short)
+        })?;
+        if !piece.plain && piece.opens() {
+            tag.read(text, &piece);
+        } else if piece.kind == Kind::Start && !reader.open.is_empty() {
+            piece = markup.whole(piece).unwrap_or(piece);
+        }
+        if let Err(beyond) = bounds.see(&piece, &tag) {
+            return Err(forbidden::check(text, piece.start).err().unwrap_or(beyond));
+        }
+        let between = end..piece.start;
         end = piece.end;
-        reader.piece(&piece)?;
+        let read = reader.text(between).and_then(|()| reader.piece(&piece, &mut tag));
+        read.map_err(|violation| first(text, &mut bounds, piece.start, end, violation))?;
     }
-    reader.text(end..text.len())?;
-    reader.end()
+    let form = |violation| illegal_character(text).err().unwrap_or(violation);
+    reader.text(end..text.len()).map_err(form)?;
+    let roots = reader.end().map_err(form)?;
+    illegal_character(text)?;
+    Ok(roots)
+}
+
+/// What decides where something is not well-formed: `violation`, unless an earlier stage finds
+/// something from `at` on, with `bounds` counted up to `counted`.
+#[cold]
+fn first(
+    text: &str,
+    bounds: &mut Bounds,
+    at: usize,
+    counted: usize,
+    violation: Violation,
+) -> Violation {
+    let earlier = forbidden::check(text, at).and_then(|()| match violation.breach {
+        Breach::Complexity => Ok(()),
+        _ => bounds.rest(text, counted).and_then(|()| illegal_character(text)),
+    });
+    earlier.err().unwrap_or(violation)
+}
+
+fn illegal_character(text: &str) -> Result<(), Violation> {
+    let Some(at) = names::illegal_char(text) else { return Ok(()) };
+    let code = text.get(at..).and_then(|rest| rest.chars().next()).unwrap_or_default();
+    let message = format!("U+{:04X} is no character XML allows", u32::from(code));
+    Err(Violation::form(at, message))
 }
 
 /// An attribute by its name, which is resolved once the whole tag is known.
@@ -95,6 +135,9 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self, range: Range<usize>) -> Result<(), Violation> {
+        if range.is_empty() {
+            return Ok(());
+        }
         let text = self.get(range.clone());
         if self.open.is_empty() {
             if let Some(at) = text.bytes().position(|b| !is_space(b)) {
@@ -105,18 +148,26 @@ impl<'a> Reader<'a> {
         character_data(text, range.start)
     }
 
-    fn piece(&mut self, piece: &Piece) -> Result<(), Violation> {
+    /// `tag` holds the parts of a start tag that is not plain.
+    fn piece(&mut self, piece: &Piece, tag: &mut Tag<'a>) -> Result<(), Violation> {
         let at = piece.start;
         match piece.kind {
-            Kind::Start => self.start(piece)?,
+            // What a name without a prefix means is of no interest below the root.
+            Kind::Empty if piece.plain && !self.open.is_empty() => {}
+            Kind::Start if piece.plain && !self.open.is_empty() => {
+                self.namespaces.open();
+                self.open.push((self.get(at + 1..piece.end - 1), at));
+            }
+            Kind::Start => self.start(piece, tag)?,
             Kind::Empty => {
-                self.start(piece)?;
+                self.start(piece, tag)?;
                 self.close(piece.end);
             }
             Kind::End => {
                 self.end_tag(self.get(piece.range()), at)?;
                 self.close(piece.end);
             }
+            Kind::Comment if piece.plain => {}
             Kind::Comment => comment(self.get(piece.range()), at)?,
             Kind::Cdata if self.open.is_empty() => self.stray(at, "text outside of any element"),
             Kind::Cdata => {}
@@ -125,9 +176,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn start(&mut self, tag: &Piece) -> Result<(), Violation> {
-        let at = tag.start;
-        let (name, attributes) = open_tag(self.text, tag);
+    fn start(&mut self, piece: &Piece, tag: &mut Tag<'a>) -> Result<(), Violation> {
+        let at = piece.start;
+        if piece.plain {
+            tag.read(self.text, piece);
+        }
+        let name = tag.name;
         let Some((prefix, local)) = names::qualified(name) else {
             let name = quoted(name);
             let message = match name.starts_with(|c: char| c.is_alphabetic()) {
@@ -137,7 +191,7 @@ impl<'a> Reader<'a> {
             return Err(Violation::form(at, message));
         };
         self.namespaces.open();
-        self.attributes(attributes)?;
+        self.attributes(tag)?;
         if prefix == "xmlns" {
             return Err(Violation::form(at, "prefix `xmlns` on an element"));
         }
@@ -155,20 +209,22 @@ impl<'a> Reader<'a> {
     }
 
     /// Declarations first, for they bind the prefixes of the attributes before them too.
-    fn attributes(&mut self, attributes: Attributes<'a>) -> Result<(), Violation> {
+    fn attributes(&mut self, tag: &mut Tag<'a>) -> Result<(), Violation> {
         self.attributes.clear();
-        for attribute in attributes {
-            let attribute = attribute?;
+        for attribute in &tag.attributes {
             let offset = attribute.offset;
-            attribute_value(&attribute)?;
+            attribute_value(attribute)?;
             let Some((prefix, local)) = names::qualified(attribute.name) else {
                 let message = format!("`{}` is no attribute name", quoted(attribute.name));
                 return Err(Violation::form(offset, message));
             };
             if let Some(declared) = attribute.declares() {
-                self.namespaces.declare(declared, &attribute)?;
+                self.namespaces.declare(declared, attribute)?;
             }
             self.attributes.push(Found { prefix, namespace: Namespace::NONE, local, offset });
+        }
+        if let Some(violation) = tag.broken.take() {
+            return Err(violation);
         }
         for found in &mut self.attributes {
             found.namespace = self.namespaces.of_attribute(found.prefix, found.offset)?;
@@ -199,6 +255,9 @@ impl<'a> Reader<'a> {
 
     fn end_tag(&mut self, tag: &'a str, at: usize) -> Result<(), Violation> {
         let inside = tag.get(2..tag.len() - 1).unwrap_or_default();
+        if self.open.last().is_some_and(|(open, _)| *open == inside) {
+            return Ok(());
+        }
         let name = inside.trim_end_matches([' ', '\t', '\r', '\n']);
         match self.open.last() {
             Some((open, _)) if *open == name => Ok(()),

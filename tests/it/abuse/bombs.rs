@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::stage::{Stage, native};
 use super::{judge, size};
+use crate::campaign::Campaign;
 use crate::organism::House;
 use crate::pump::world::{World, agent, client, core, gist, listener, word};
 
@@ -68,6 +69,7 @@ fn burn(world: &mut World, act: Habit) -> usize {
 
 #[test]
 fn ten_thousand_spawns_in_one_turn_are_answered_one_by_one_and_bounded() {
+    let mut campaign = Campaign::new("spawns, wide");
     let wide = size(3_000, 10_000);
     let mut world = World::new(contracts());
     let (thread, call) = world.open("desk", &word("plan", "p"));
@@ -83,7 +85,8 @@ fn ten_thousand_spawns_in_one_turn_are_answered_one_by_one_and_bounded() {
     let tally = judge::assert_kept(&world.records);
     let refused = over_limit(&world.records);
     let spent = world.refusals().iter().filter(|r| r.ends_with("budget-spent")).count();
-    println!("{wide} spawns: {tally:?}, {refused} over the limit, {spent} over the budget");
+    campaign.note(format!("{wide} spawns: {refused} over the limit, {spent} over the budget"));
+    campaign.note(format!("{tally:?}"));
     assert_eq!(threads(&world.records), 65, "a root and as many children as are allowed");
     assert_eq!(64 + refused + spent, wide, "each spawn has its answer");
     assert_eq!(world.core.state().tree(&thread).unwrap().threads.len(), 65);
@@ -93,6 +96,7 @@ fn ten_thousand_spawns_in_one_turn_are_answered_one_by_one_and_bounded() {
 /// Each goes one deeper, and the deepest tries again a thousand times.
 #[test]
 fn spawning_a_thousand_deep_ends_at_the_limit() {
+    let mut campaign = Campaign::new("spawns, deep");
     let mut world = World::new(contracts());
     let (_, call) = world.open("desk", &word("plan", "0"));
     let turns = burn(&mut world, |thread, turn| match (thread.depth(), turn) {
@@ -103,13 +107,14 @@ fn spawning_a_thousand_deep_ends_at_the_limit() {
     let deepest = world.core.state().trees.values().flat_map(|tree| tree.threads.keys());
     let deepest = deepest.map(ThreadId::depth).max().unwrap();
     let refused = over_limit(&world.records);
-    println!("deep: {turns} turns, {deepest} deep, {refused} told so, {tally:?}");
+    campaign.note(format!("{turns} turns, {deepest} deep, {refused} told so; {tally:?}"));
     assert_eq!((deepest, refused), (16, 1_000));
     assert_eq!(world.result(call), "completed: answer(enough)");
 }
 
 #[test]
 fn doubling_ends_at_the_limit_of_threads() {
+    let mut campaign = Campaign::new("spawns, doubling");
     let limits = TreeLimits { threads: size(200, 1_000) as u32, ..Default::default() };
     let mut world = World::with_limits(contracts(), limits);
     world.open("desk", &word("plan", "0"));
@@ -120,7 +125,7 @@ fn doubling_ends_at_the_limit_of_threads() {
     let tally = judge::assert_kept(&world.records);
     let refused = over_limit(&world.records);
     let strangers = turns / 100;
-    println!("doubling: {turns} turns, {refused} told so, {tally:?}");
+    campaign.note(format!("{turns} turns, {refused} told so; {tally:?}"));
     assert_eq!(threads(&world.records), limits.threads as usize + strangers);
     // Two asked for by each, and all but the root got.
     let asked = 2 * limits.threads as usize;
@@ -196,6 +201,7 @@ fn recording() -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bombing_model_in_a_running_organism_is_bounded_and_holds_up_nobody() {
+    let mut campaign = Campaign::new("spawns of a model");
     let house = House::with(CONFIG);
     house.write("recording.toml", recording());
     let finder = native("finder", |_| vec![word("found", "f")]);
@@ -207,12 +213,12 @@ async fn a_bombing_model_in_a_running_organism_is_bounded_and_holds_up_nobody() 
     let (_, mut results) = stage.submit("desk", target, plan.as_bytes()).await;
     let busy = stage.waits("desk", &look, 40).await;
     let done = results.remove(0).await.unwrap();
-    println!(
-        "bomb: {:?}; another waits {:?} (p90), {:?} when idle",
+    campaign.note(format!(
+        "{:?}; another waits {:.1?} (p90), {:.1?} when idle",
         done.how,
         busy.part(90),
         idle.part(90)
-    );
+    ));
     let (house, tally) = stage.end().await;
     let records = judge::records(&house);
     let refused = over_limit(&records);
@@ -221,7 +227,7 @@ async fn a_bombing_model_in_a_running_organism_is_bounded_and_holds_up_nobody() 
         .flat_map(|record| &record.facts)
         .filter(|fact| matches!(fact, Fact::ThreadOpened { thread, .. } if !thread.is_root()));
     let bombed = bombed.count();
-    println!("{bombed} threads, {refused} told so, {tally:?}");
+    campaign.note(format!("{bombed} threads, {refused} told so; {tally:?}"));
     assert!(bombed < 100 && refused > 200, "{bombed} threads, {refused} told so");
     assert!(busy.part(50) < idle.part(50) * 30, "the stranger is served");
 }

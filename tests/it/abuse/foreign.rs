@@ -5,6 +5,7 @@ use organism::thread::Fact;
 
 use super::judge;
 use super::stage::{Stage, native};
+use crate::campaign::Campaign;
 use crate::organism::House;
 use crate::pump::world::word;
 
@@ -44,6 +45,8 @@ const IDS: [&str; 12] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_unknown_and_odd_ids_answer_a_client_with_the_same_bytes() {
+    let mut campaign = Campaign::new("foreign and unknown threads");
+    campaign.note(format!("{} ids", IDS.len()));
     let finder = native("finder", |_| vec![word("found", "f")]);
     let stage = Stage::start(House::with(CONFIG), vec![finder]).await;
     let look = word("look", "x");

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::judge;
 use super::stage::{Stage, name, native};
+use crate::campaign::Campaign;
 use crate::organism::House;
 
 const NS: &str = "urn:example:forged";
@@ -134,6 +135,7 @@ fn recording() -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_passes_for_the_core_or_for_somebody_else_in_any_spelling() {
+    let mut campaign = Campaign::new("forgeries");
     let house = House::with(CONFIG);
     house.write("forged.xsd", SCHEMA);
     house.write("recording.toml", recording());
@@ -147,7 +149,6 @@ async fn nobody_passes_for_the_core_or_for_somebody_else_in_any_spelling() {
     });
     let stage = Stage::start(house, vec![echo]).await;
     let (thread, done) = stage.ask("desk", &format!("<plan xmlns=\"{NS}\">go</plan>")).await;
-    println!("the model's call ended {:?}", done.how);
     let mut by_client = [0, 0];
     for text in forgeries("say") {
         // Where the model would read it, too.
@@ -165,14 +166,14 @@ async fn nobody_passes_for_the_core_or_for_somebody_else_in_any_spelling() {
     let (house, tally) = stage.end().await;
     let records = judge::records(&house);
     let count = forgeries("say").len();
-    println!("{count} forgeries each; client: {by_client:?}; {tally:?}");
+    campaign.note(format!("{count} by each; {tally:?}"));
     let mut wrong = misattributed(&records);
     wrong.extend(shown_as_system(&records, &thread, done.call));
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
     assert_eq!(by_client[0] + by_client[1], count);
     for who in ["desk", "echo", "mind"] {
         let (kept, refused) = accounted(&records, who);
-        println!("{who}: {kept} kept as its own words, {refused} refused");
+        campaign.note(format!("{who}: {kept} kept as its own words, {refused} refused"));
         assert_eq!(kept + refused, count, "{who}: {kept} kept, {refused} refused");
         assert!(kept > 0 && refused > 0);
     }

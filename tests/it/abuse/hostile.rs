@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::judge;
 use super::stage::{Stage, native_bytes};
+use crate::campaign::Campaign;
 use crate::organism::House;
 
 const CANARY: &str = "CANARY-7d1f";
@@ -127,6 +128,7 @@ fn house(texts: &[(&Case, Vec<u8>)]) -> (House, Vec<String>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_hostile_text_is_dealt_with_whoever_writes_it() {
+    let mut campaign = Campaign::new("hostile texts");
     let corpus = Corpus::generate();
     let texts = corpus.texts();
     let (house, minds) = house(&texts);
@@ -176,18 +178,18 @@ async fn every_hostile_text_is_dealt_with_whoever_writes_it() {
             wrong.push(format!("{mind}: {:?} {:?}", done.how, done.messages));
         }
     }
-    println!(
-        "{} hostile texts, {} of them by a model too: {counts:?}; worst {:.2} of its limit ({})",
+    campaign.note(format!(
+        "{} by a client and a listener, {} by a model too, {counts:?}; worst {:.2} of its limit ({})",
         texts.len(),
         minds.len(),
         worst.0,
         worst.1
-    );
+    ));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(worst.0 < ROOM, "{worst:?}");
     assert!(corpus.bait.accept().is_err(), "somebody connected");
     let (house, tally) = stage.end().await;
-    println!("{tally:?}");
+    campaign.note(format!("{tally:?}"));
     let records = judge::records(&house);
     let leaked = judge::messages(&records).any(|m| m.payload.as_str().contains(CANARY));
     assert!(!leaked, "the contents of a file went into a message");
@@ -196,6 +198,7 @@ async fn every_hostile_text_is_dealt_with_whoever_writes_it() {
 // The limits of a schema are its own test's; here it is that no config starts with one.
 #[test]
 fn a_config_with_a_schema_bomb_is_refused_in_time_and_one_without_is_not() {
+    let mut campaign = Campaign::new("schema bombs");
     let corpus = Corpus::generate();
     let schemas = corpus.cases.iter().filter(|case| case.file.ends_with(".xsd"));
     let (mut worst, mut wrong, mut count) = ((0.0, String::new()), Vec::new(), 0);
@@ -221,7 +224,7 @@ fn a_config_with_a_schema_bomb_is_refused_in_time_and_one_without_is_not() {
             wrong.push(format!("{}: the file is not named in {}", case.file, told.err));
         }
     }
-    println!("{count} schemas; worst {:.2} of its limit ({})", worst.0, worst.1);
+    campaign.note(format!("{count} schemas; worst {:.2} of its limit ({})", worst.0, worst.1));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(worst.0 < ROOM, "{worst:?}");
     assert!(corpus.bait.accept().is_err(), "somebody connected");
@@ -229,6 +232,7 @@ fn a_config_with_a_schema_bomb_is_refused_in_time_and_one_without_is_not() {
 
 #[test]
 fn all_schema_bombs_in_one_config_are_all_reported_and_nothing_starts() {
+    let mut campaign = Campaign::new("all schema bombs at once");
     let corpus = Corpus::generate();
     let bombs: Vec<&Case> =
         corpus.cases.iter().filter(|case| case.expect == "schema-reject").collect();
@@ -242,7 +246,7 @@ fn all_schema_bombs_in_one_config_are_all_reported_and_nothing_starts() {
     let asked = Instant::now();
     let told = house.organism(&["run"]);
     let took = asked.elapsed();
-    println!("{} bombs in one config: refused after {took:?}", bombs.len());
+    campaign.note(format!("{} in one config: refused after {took:.2?}", bombs.len()));
     assert_eq!(told.code, Some(78), "{told:?}");
     let text = told.err + &told.out;
     for case in &bombs {

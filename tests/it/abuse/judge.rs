@@ -8,6 +8,7 @@ use organism::ids::{CallId, MessageId, ThreadId};
 use organism::system::{self, NOTES, Primitive};
 use organism::thread::{Closing, Fact, Record};
 
+use crate::organism::kill::Tail;
 use crate::organism::{House, until};
 
 /// What is broken, and the counts the ledger came to.
@@ -50,19 +51,8 @@ pub fn records(house: &House) -> Vec<Record> {
 
 /// Waits until nothing is in flight.
 pub fn quiet(house: &House) {
-    until("everything is settled", || {
-        let mut open = HashSet::new();
-        for record in records(house) {
-            for fact in record.facts {
-                match fact {
-                    Fact::Accepted { message, .. } => drop(open.insert(message.id)),
-                    Fact::Disposed { message, .. } => drop(open.remove(&message)),
-                    _ => {}
-                }
-            }
-        }
-        open.is_empty().then_some(())
-    });
+    let mut tail = Tail::default();
+    until("everything is settled", || (tail.in_flight(house) == 0).then_some(()));
 }
 
 pub fn messages(records: &[Record]) -> impl Iterator<Item = &Message> {

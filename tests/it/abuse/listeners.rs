@@ -8,6 +8,7 @@ use organism::envelope::{Disposition, Kind};
 use organism::thread::{Fact, Record};
 
 use super::judge;
+use crate::campaign::Campaign;
 use crate::organism::{House, Running, Said, until};
 
 const NS: &str = "urn:example:hostile";
@@ -89,6 +90,7 @@ fn facts(records: &[Record]) -> impl Iterator<Item = &Fact> {
 
 #[test]
 fn whatever_a_listener_does_its_caller_is_told_and_the_record_adds_up() {
+    let mut campaign = Campaign::new("listeners at their worst");
     let ways: Vec<&str> = WAYS.iter().map(|(way, ..)| *way).collect();
     let house = house(&ways, "5s");
     let running = run(&house, &ways);
@@ -113,12 +115,12 @@ fn whatever_a_listener_does_its_caller_is_told_and_the_record_adds_up() {
             }
         }
     });
-    println!("{} ways; the longest wait of another caller: {longest:?}", ways.len());
+    campaign.note(format!("{} ways; another caller waited at most {longest:.2?}", ways.len()));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     judge::quiet(&house);
     assert_eq!(running.stop(), Some(0), "{}", house.log());
     let tally = judge::assert_house_kept(&house);
-    println!("{tally:?}");
+    campaign.note(format!("{tally:?}"));
     effects_have_rising_attempts(&house);
     refused_answers_are_on_record(&judge::records(&house));
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::stage::{Stage, native};
 use super::{judge, size};
+use crate::campaign::Campaign;
 use crate::organism::House;
 use crate::pump::world::{World, agent, client, core, listener, word};
 
@@ -53,17 +54,19 @@ fn with_stranger(peers: &[&str], mut others: Vec<Contract>) -> Vec<Contract> {
 
 #[test]
 fn a_message_to_oneself_for_ever_ends_with_its_budget() {
+    let mut campaign = Campaign::new("messages to oneself");
     let contracts = with_stranger(&["a"], vec![agent("a", &["plan"], &["answer"], &[])]);
     let mut world = bounded(contracts);
     let (_, call) = world.open("desk", &word("plan", "go"));
     let turns = run(&mut world, &[("a", vec![word("plan", "again")])].into());
-    println!("self: {turns} turns, {:?}", judge::assert_kept(&world.records));
+    campaign.note(format!("{turns} turns, {:?}", judge::assert_kept(&world.records)));
     assert_eq!(world.result(call), "failed: system-error budget-spent");
 }
 
 /// Agents that call each other in a ring, as often as they are told that it is one.
 #[test]
 fn agents_in_a_ring_are_told_of_the_cycle_and_end_with_their_budget() {
+    let mut campaign = Campaign::new("rings of agents");
     let two =
         vec![agent("a", &["plan"], &["answer"], &["b"]), agent("b", &["ask"], &["report"], &["a"])];
     let three = vec![
@@ -81,7 +84,8 @@ fn agents_in_a_ring_are_told_of_the_cycle_and_end_with_their_budget() {
         let turns = run(&mut world, &habits);
         let cycles = world.refusals().iter().filter(|r| r.ends_with(" cycle")).count();
         let tally = judge::assert_kept(&world.records);
-        println!("{count} agents: {turns} turns, {cycles} times told of the cycle, {tally:?}");
+        campaign
+            .note(format!("{count} agents: {turns} turns, {cycles} told of the cycle, {tally:?}"));
         assert!(cycles > 0 && turns < 3_000);
         assert!(world.result(call).starts_with("failed"), "{}", world.result(call));
     }
@@ -90,6 +94,7 @@ fn agents_in_a_ring_are_told_of_the_cycle_and_end_with_their_budget() {
 /// Others may call each other as deep as the budget lets them.
 #[test]
 fn listeners_that_call_each_other_for_ever_end_with_the_budget_of_their_tree() {
+    let mut campaign = Campaign::new("rings of listeners");
     let two = vec![
         listener("a", &["plan"], &["answer"], &["b"]),
         listener("b", &["ask"], &["report"], &["a"]),
@@ -107,7 +112,7 @@ fn listeners_that_call_each_other_for_ever_end_with_the_budget_of_their_tree() {
         let (_, call) = world.open("desk", &word("plan", "go"));
         let turns = run(&mut world, &habits);
         let tally = judge::assert_kept(&world.records);
-        println!("{} listeners: {turns} turns, {tally:?}", habits.len());
+        campaign.note(format!("{} listeners: {turns} turns, {tally:?}", habits.len()));
         assert!(world.result(call).starts_with("failed"), "{}", world.result(call));
     }
 }
@@ -155,6 +160,7 @@ fn the_same_payload_a_thousand_times_is_a_thousand_messages_or_one_by_its_key() 
 /// Every one of fifty sends to all of them, and so does everybody who gets it.
 #[test]
 fn a_storm_of_broadcasts_ends_with_the_budget_and_everybody_is_told() {
+    let mut campaign = Campaign::new("storm of broadcasts");
     let names: Vec<String> = (0..50).map(|number| format!("v{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let voters = names.iter().map(|name| {
@@ -178,7 +184,7 @@ fn a_storm_of_broadcasts_ends_with_the_budget_and_everybody_is_told() {
     }
     let spent = world.refusals().iter().filter(|r| r.ends_with("budget-spent")).count();
     let tally = judge::assert_kept(&world.records);
-    println!("storm: {turns} turns, {spent} refused for the budget, {tally:?}");
+    campaign.note(format!("{turns} turns, {spent} refused for the budget, {tally:?}"));
     assert!(spent > 0);
     assert!(calls.iter().all(|call| world.result(*call) != "none"), "each call has its result");
 }
@@ -208,6 +214,7 @@ max_iterations = 50
 /// The same in the running organism, all at once, while a stranger is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loops_and_storms_in_a_running_organism_end_and_hold_up_nobody() {
+    let mut campaign = Campaign::new("loops and storms, running");
     let voters: Vec<String> = (0..50).map(|number| format!("v{number}")).collect();
     let quoted: Vec<String> = voters.iter().map(|name| format!("\"{name}\"")).collect();
     let mut config = CONFIG.replace("PEERS", &quoted.join(", "));
@@ -257,10 +264,14 @@ async fn loops_and_storms_in_a_running_organism_end_and_hold_up_nobody() {
     for result in open {
         ends.push(result.await.unwrap().how);
     }
-    println!("another waits {:?} (p90), {:?} when idle", busy.part(90), idle.part(90));
+    campaign.note(format!(
+        "another waits {:.1?} (p90), {:.1?} when idle",
+        busy.part(90),
+        idle.part(90)
+    ));
     assert_eq!(ends.len(), 52);
     assert_eq!(ends[..2], [Closing::Failed, Closing::Failed], "loop and ping-pong");
     let (_, tally) = stage.end().await;
-    println!("{tally:?}");
+    campaign.note(format!("{tally:?}"));
     assert!(tally.accepted < 10_000, "{tally:?}");
 }

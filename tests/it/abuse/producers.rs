@@ -8,6 +8,7 @@ use organism::pump::core::{Receipt, Target};
 
 use super::size;
 use super::stage::{Stage, name, native};
+use crate::campaign::Campaign;
 use crate::organism::House;
 use crate::pump::world::word;
 
@@ -58,6 +59,7 @@ async fn many_producers_on_one_thread_who_are_all_taken_hold_up_nobody() {
 
 /// Sixty-four who hand in again as soon as they have their receipt; how many were refused.
 async fn flood(backlog: u32) -> u64 {
+    let mut campaign = Campaign::new("producers on one thread");
     let flooded = native("flooded", |_| vec![word("found", "f")]);
     let stranger = native("stranger", |_| vec![word("ballot", "it")]);
     let stage = Stage::start(
@@ -103,14 +105,11 @@ async fn flood(backlog: u32) -> u64 {
     let median = busy.part(50).as_secs_f64() / idle.part(50).as_secs_f64();
     let accepted = counts.accepted.load(Ordering::Relaxed);
     let refused = counts.busy.load(Ordering::Relaxed);
-    println!(
-        "{PRODUCERS} producers, room for {backlog}: {accepted} accepted, {refused} busy; another's p99 {:?} against \
-         {:?} idle: {ratio:.1} ×; p50 {:?} against {:?}: {median:.1} ×",
-        busy.part(99),
-        idle.part(99),
-        busy.part(50),
-        idle.part(50),
-    );
+    let [busy, idle] = [busy, idle].map(|waits| format!("{:.1?}", waits.part(99)));
+    campaign.note(format!(
+        "{PRODUCERS} producers, room for {backlog}: {accepted} accepted, {refused} busy; another's \
+         p99 {busy} against {idle} idle: {ratio:.1} ×, p50 {median:.1} ×"
+    ));
     let (_, tally) = stage.end().await;
     assert_eq!(tally.refused, refused, "each on record");
     // A call and its reply each, and boot and shutdown notes.

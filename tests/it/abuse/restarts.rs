@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::judge;
+use crate::campaign::Campaign;
 use crate::organism::{House, until};
 
 /// Most of a wait is the start of the asking command, beside five hundred other starts.
@@ -45,6 +46,7 @@ fn pids(house: &House) -> Vec<String> {
 
 #[test]
 fn five_hundred_that_die_at_once_come_back_and_hold_up_nobody() {
+    let mut campaign = Campaign::new("restarts at once");
     let crowd = 500;
     let house = house(crowd);
     let running = house.run();
@@ -74,10 +76,10 @@ fn five_hundred_that_die_at_once_come_back_and_hold_up_nobody() {
         let told = house.send_text(&request, &[]);
         assert!(told.out.contains(replies), "{told:?}");
     }
-    println!(
-        "{crowd} processes back after {back:?}; another caller waited at most {longest:?} in \
-         {asked} asks, {idle:?} when idle"
-    );
+    campaign.note(format!(
+        "{crowd} processes back after {back:.2?}; another caller waited at most {longest:.2?} in \
+         {asked} asks, {idle:.2?} when idle"
+    ));
     assert!(longest < ROOM, "{longest:?} against {idle:?}");
     judge::quiet(&house);
     assert_eq!(running.stop(), Some(0), "{}", house.log());

@@ -1,5 +1,6 @@
 //! The disk fails: a sync, a write that finds no room, a write that is cut short.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use organism::ids::Position;
@@ -7,6 +8,7 @@ use organism::journal::sqlite::acknowledged;
 use organism::thread::Fact;
 
 use super::{SMALL, Tracer, may_trace, skip};
+use crate::campaign::Campaign;
 use crate::organism::kill::clients::Clients;
 use crate::organism::kill::{Tail, house, settle, start, torture};
 use crate::organism::{House, Said, numbered, until, until_within};
@@ -37,9 +39,12 @@ fn a_sync_that_fails_stops_it_and_nothing_more_is_acknowledged() {
     if let Err(reason) = may_trace() {
         return skip("syncs that fail", &reason);
     }
+    let mut campaign = Campaign::new("syncs that fail");
     let house = house();
     let clients = Clients::start(&house);
-    for nth in if torture() { 1..=30 } else { 1..=3 } {
+    let nths = if torture() { 1..=30 } else { 1..=3 };
+    campaign.note(format!("{} failed", nths.clone().count()));
+    for nth in nths {
         let before = house.log().matches("is ready").count();
         let mut running = start(&house, None);
         until("it is ready", || (house.log().matches("is ready").count() > before).then_some(()));
@@ -55,7 +60,7 @@ fn a_sync_that_fails_stops_it_and_nothing_more_is_acknowledged() {
         assert_nothing_was_accepted_after(&house, acknowledged(&house.data()).unwrap().0);
         house.verified();
     }
-    settle(&house, clients);
+    campaign.note(settle(&house, clients));
 }
 
 #[test]
@@ -63,9 +68,11 @@ fn a_write_that_fails_or_is_cut_short_under_load_loses_nothing() {
     if let Err(reason) = may_trace() {
         return skip("writes that fail", &reason);
     }
+    let mut campaign = Campaign::new("writes that fail under load");
     let house = house();
     let clients = Clients::start(&house);
     let mut tail = Tail::default();
+    let mut hits: BTreeMap<&str, [u32; 2]> = BTreeMap::new();
     let faults = ["error=ENOSPC", "error=EIO", "retval=0"];
     for (nth, fault) in (1..=if torture() { 30 } else { 3 }).zip(faults.iter().cycle()) {
         let before = house.log().matches("is ready").count();
@@ -85,11 +92,24 @@ fn a_write_that_fails_or_is_cut_short_under_load_loses_nothing() {
             assert!(matches!(status.code(), Some(69 | 75)), "{fault}: {}", house.log());
             assert_nothing_was_accepted_after(&house, acknowledged(&house.data()).unwrap().0);
         }
+        let is_over = running.child.try_wait().unwrap().is_some();
         drop(running);
         drop(tracer);
+        let hit = hits.entry(fault).or_default();
+        hit[0] += injected(&house);
+        hit[1] += u32::from(is_over);
         house.verified();
     }
-    settle(&house, clients);
+    for (fault, [hits, stops]) in hits {
+        campaign.note(format!("{fault} {hits} times, stopped {stops} times"));
+    }
+    campaign.note(settle(&house, clients));
+}
+
+/// How often a call was tampered with.
+fn injected(house: &House) -> u32 {
+    let calls = std::fs::read_to_string(house.path("calls")).unwrap();
+    u32::try_from(calls.matches("(INJECTED)").count()).unwrap()
 }
 
 /// A fresh organism, started for one payload, while one system call of each of its threads fails.
@@ -107,8 +127,7 @@ fn send_under(house: &House, calls: &str, fault: &str, nth: u32) -> (Said, bool)
         };
     }
     let said: Said = command.output().unwrap().into();
-    let calls = std::fs::read_to_string(house.path("calls")).unwrap();
-    (said, calls.contains("(INJECTED)"))
+    (said, injected(house) > 0)
 }
 
 #[test]
@@ -116,6 +135,7 @@ fn a_start_with_one_failing_call_says_so_or_works_and_the_next_start_is_fine() {
     if let Err(reason) = may_trace() {
         return skip("starts on a failing disk", &reason);
     }
+    let mut campaign = Campaign::new("starts on a failing disk");
     let pong = numbered("pong", "1") + "\n";
     let faults = [
         ("fsync,fdatasync", "error=EIO", 1),
@@ -125,6 +145,7 @@ fn a_start_with_one_failing_call_says_so_or_works_and_the_next_start_is_fine() {
     ];
     let mut hits = 0;
     for (calls, fault, step) in faults {
+        let before = hits;
         let step = if torture() { 1 } else { step };
         for nth in (1..).step_by(step) {
             let house = House::with(SMALL);
@@ -146,7 +167,7 @@ fn a_start_with_one_failing_call_says_so_or_works_and_the_next_start_is_fine() {
             assert_eq!((house.recorded("ping"), house.recorded("pong")), (1, 1), "{what}");
             house.verified();
         }
+        campaign.note(format!("{calls} {fault} {} times", hits - before));
     }
-    println!("{hits} starts with a failing call");
     assert!(hits > 10, "{hits}");
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use organism::audit;
 use organism::failpoint::{JOURNAL, PUMP};
 
+use crate::campaign::Campaign;
 use crate::organism::House;
 use crate::organism::kill::clients::Clients;
 use crate::organism::kill::{end_within, house, settle, start, torture};
@@ -34,12 +35,14 @@ fn proved(house: &House, failpoint: &str) {
 
 #[test]
 fn a_death_at_any_place_loses_nothing_and_does_nothing_twice() {
+    let mut campaign = Campaign::new("death at every place");
     let house = house();
     let clients = Clients::start(&house);
     let places = PUMP.iter().chain(&JOURNAL);
     for place in places.clone() {
         die(&house, place, CHECKPOINTS);
     }
+    campaign.note(format!("each of {} places", places.clone().count()));
     if torture() {
         for place in places {
             if ONCE_A_START.contains(place) {
@@ -49,17 +52,20 @@ fn a_death_at_any_place_loses_nothing_and_does_nothing_twice() {
                 die(&house, &format!("{place}:{LATER_PASS}"), patience);
             }
         }
+        campaign.note(format!("and each at its pass {LATER_PASS}"));
     }
-    settle(&house, clients);
+    campaign.note(settle(&house, clients));
 }
 
 #[test]
 fn five_deaths_in_a_row_while_recovering_lose_nothing_and_do_nothing_twice() {
     let house = house();
+    let mut campaign = Campaign::new("death while recovering");
     let clients = Clients::start(&house);
     die(&house, "after-deliver:100", CHECKPOINTS);
     for place in ["during-recovery", "epoch-raised", "before-boot", "stepped", "before-commit:2"] {
         (0..5).for_each(|_| die(&house, place, CHECKPOINTS));
+        campaign.note(format!("{place} 5 times in a row"));
     }
-    settle(&house, clients);
+    campaign.note(settle(&house, clients));
 }

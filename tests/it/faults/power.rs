@@ -5,11 +5,14 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use super::{Mounted, skip, succeeds};
+use crate::campaign::Campaign;
 use crate::organism::kill::clients::Clients;
 use crate::organism::kill::{Tail, house, settle, start, torture};
 use crate::organism::{House, until};
 
 const DISK_BYTES: u64 = 64 << 20;
+/// A small disk, as it is copied at each cut; after more of them it would be full.
+const CUTS_A_DISK: u32 = 10;
 /// Longer than a test: nothing reaches the disk that nobody asked to be there.
 const LAZILY: &str = "loop,commit=300";
 
@@ -59,17 +62,30 @@ impl Disk {
 
 #[test]
 fn a_power_cut_under_load_loses_nothing_that_was_acknowledged() {
-    let mut disk = match Disk::new() {
-        Ok(disk) => disk,
-        Err(reason) => return skip("power cuts", &reason),
-    };
+    let mut campaign = Campaign::new("power cuts");
+    let mut left = if torture() { 50 } else { 3 };
+    campaign.note(format!("{left} cuts"));
+    while left > 0 {
+        let disk = match Disk::new() {
+            Ok(disk) => disk,
+            Err(reason) => return skip("power cuts", &reason),
+        };
+        let cuts = CUTS_A_DISK.min(left);
+        campaign.note(cut_again_and_again(disk, cuts));
+        left -= cuts;
+    }
+}
+
+fn cut_again_and_again(mut disk: Disk, cuts: u32) -> String {
     let clients = Clients::start(&disk.house);
     let mut tail = Tail::default();
-    let cuts = if torture() { 50 } else { 3 };
     for _ in 0..cuts {
         let mut running = start(&disk.house, None);
         let enough = tail.messages + 150;
         until("enough has happened", || {
+            let is_over = running.child.try_wait().unwrap().is_some();
+            let log = disk.house.log();
+            assert!(!is_over && !log.contains("the disk is full"), "{log}");
             tail.in_flight(&disk.house);
             (tail.messages >= enough).then_some(())
         });
@@ -80,5 +96,5 @@ fn a_power_cut_under_load_loses_nothing_that_was_acknowledged() {
         tail = Tail::default();
         tail.in_flight(&disk.house);
     }
-    settle(&disk.house, clients);
+    settle(&disk.house, clients)
 }

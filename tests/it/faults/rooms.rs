@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{Mounted, SMALL, skip};
+use crate::campaign::Campaign;
 use crate::organism::{House, Said, numbered, until};
 
 /// Of a submission that is turned away, and of one once there is room.
@@ -64,9 +65,15 @@ fn pong(number: &str) -> String {
 #[test]
 fn a_full_disk_refuses_at_once_and_accepts_again_without_a_restart() {
     let Some(room) = Room::new("a disk that is full") else { return };
+    let mut campaign = Campaign::new("full disk, whole organism");
     let running = room.house.run();
     assert_eq!(room.send("before").out, pong("before"));
     for round in 0..2 {
+        // What a command takes by itself, on a machine that may be busy.
+        let begun = Instant::now();
+        let usual = format!("usual{round}");
+        assert_eq!(room.send(&usual).out, pong(&usual));
+        let answer_max = ANSWER_MAX + 2 * begun.elapsed();
         room.fill();
         let first = room.send_into(&format!("first{round}"));
         for number in ["a", "b", "c"] {
@@ -75,21 +82,21 @@ fn a_full_disk_refuses_at_once_and_accepts_again_without_a_restart() {
             let took = begun.elapsed();
             assert_eq!(refused.code, Some(75), "{refused:?}");
             assert!(refused.err.contains("storage-full"), "{refused:?}");
-            assert!(took < ANSWER_MAX, "{took:?}");
+            assert!(took < answer_max, "{took:?}");
         }
         room.empty();
         let begun = Instant::now();
         let number = format!("after{round}");
         until("it accepts again", || (room.send(&number).out == pong(&number)).then_some(()));
         let took = begun.elapsed();
-        println!("accepted again after {took:?}");
-        assert!(took < ANSWER_MAX, "{took:?}");
+        campaign.note(format!("3 refused, accepted {took:.2?} after there was room"));
+        assert!(took < answer_max, "{took:?}");
         // What was decided when the disk was found full keeps its place.
         let first: Said = first.wait_with_output().unwrap().into();
         assert_eq!((first.code, first.out), (Some(0), pong(&format!("first{round}"))));
     }
     assert_eq!(running.stop(), Some(0));
-    assert_eq!(room.house.recorded("ping"), 5);
+    assert_eq!(room.house.recorded("ping"), 7);
     room.house.verified();
 }
 

@@ -10,6 +10,7 @@ use organism::journal::{Error, Sealed};
 use tempfile::TempDir;
 
 use super::SMALL;
+use crate::campaign::Campaign;
 use crate::organism::kill::{Choices, choices, torture};
 use crate::organism::{House, numbered};
 
@@ -108,6 +109,7 @@ fn flip(bytes: &[u8], choices: &mut Choices) -> Vec<u8> {
 
 #[test]
 fn a_thousand_flipped_bits_are_found_or_change_nothing_and_nothing_after_them_is_dropped() {
+    let mut campaign = Campaign::new("flipped bits");
     let remains = Remains::new();
     let mut choices = choices();
     let both = (remains.database.len() + remains.log.len()) as u64;
@@ -140,7 +142,9 @@ fn a_thousand_flipped_bits_are_found_or_change_nothing_and_nothing_after_them_is
             }
         }
     }
-    println!("{found} of {FLIPS} flips were found, {refused} of them by opening");
+    let rest = FLIPS - found;
+    campaign.note(format!("{FLIPS} flips: {found} found, {refused} of them by opening"));
+    campaign.note(format!("{rest} hit what no record depends on"));
     assert!(refused > FLIPS / 10, "{refused}");
 }
 
@@ -167,6 +171,7 @@ fn last_three_commits(log: &[u8]) -> u64 {
 
 #[test]
 fn a_tail_cut_at_any_byte_of_the_last_three_commits_is_never_taken_for_the_end() {
+    let mut campaign = Campaign::new("cut tails");
     let remains = Remains::new();
     let begin = last_three_commits(&remains.log);
     let end = remains.log.len() as u64;
@@ -185,5 +190,5 @@ fn a_tail_cut_at_any_byte_of_the_last_three_commits_is_never_taken_for_the_end()
         assert_eq!(std::fs::metadata(&log).unwrap().len(), *length, "nothing else was dropped");
     }
     assert!(remains.is_found_broken());
-    println!("{} cuts in {} bytes", lengths.len(), end - begin);
+    campaign.note(format!("{} cuts in the last {} bytes", lengths.len(), end - begin));
 }

@@ -1,5 +1,6 @@
 //! What an embedded journal notices: rot, cuts, rewriting, a full disk, another pump.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use organism::audit::{self, Report};
@@ -14,6 +15,8 @@ use rusqlite::types::Value;
 
 use super::Place;
 use super::script::{Script, research};
+use crate::campaign::Campaign;
+use crate::organism::kill::torture;
 
 /// The seed is in every message of failure; the same seed makes the same damage.
 struct Dice(u64);
@@ -75,10 +78,13 @@ fn contents(place: &Place) -> Vec<Vec<Value>> {
 
 #[test]
 fn every_flipped_bit_in_a_record_is_found_at_its_position() {
+    let mut campaign = Campaign::new("flipped bits, records");
+    let flips = if torture() { 1_000 } else { 300 };
+    let mut found_at = BTreeMap::new();
     let place = Place::with(&mut story(4));
     let last = place.reader().last().unwrap().0;
     let db = sql(&place);
-    for seed in 1..=300 {
+    for seed in 1..=flips {
         let mut dice = Dice::seeded(seed);
         let position = last - dice.roll(8);
         let columns = ["body", "payloads", "hash", "previous_hash", "tree", "previous", "time"];
@@ -91,6 +97,7 @@ fn every_flipped_bit_in_a_record_is_found_at_its_position() {
         let read = format!("SELECT cast({column} AS BLOB) FROM step WHERE position = ?1");
         let sound: Vec<u8> = db.query_row(&read, [position], |row| row.get(0)).unwrap();
         if sound.is_empty() {
+            *found_at.entry("nothing to flip").or_insert(0) += 1;
             continue;
         }
         let mut rotten = sound.clone();
@@ -105,12 +112,15 @@ fn every_flipped_bit_in_a_record_is_found_at_its_position() {
         let found = break_of(&place).unwrap_or_else(|| panic!("seed {seed}: not found"));
         assert!(found.starts_with(&format!("{position}: ")), "seed {seed}: {found}");
         db.execute(&write, (position, &sound)).unwrap();
+        *found_at.entry(column).or_insert(0) += 1;
     }
+    campaign.note(format!("{flips} flips, {found_at:?} found, none missed"));
     assert_eq!(break_of(&place), None);
 }
 
 #[test]
 fn a_bit_flipped_anywhere_in_the_file_is_found_or_changes_nothing_that_can_be_read() {
+    let mut campaign = Campaign::new("flipped bits, file of the journal");
     let place = Place::with(&mut story(4));
     let before = contents(&place);
     let path = place.data().join(DATABASE);
@@ -126,7 +136,7 @@ fn a_bit_flipped_anywhere_in_the_file_is_found_or_changes_nothing_that_can_be_re
         }
         std::fs::write(&path, &sound).unwrap();
     }
-    println!("{found} of 300 flips hit something that can be read");
+    campaign.note(format!("300 flips: {found} hit something that can be read, and were found"));
     assert!(found > 100, "only {found} of 300 flips hit anything");
 }
 

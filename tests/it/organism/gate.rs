@@ -7,11 +7,11 @@ use serde_json::Value as Json;
 
 use super::{House, TALK, say};
 
-fn batch(house: &House, from: &str, lines: &str) -> Vec<Json> {
+fn batch(house: &House, from: &str, lines: &[u8]) -> Vec<Json> {
     let mut command = house.command(&["debug", "gate", "--config", "organism.toml", "--batch"]);
     command.args(["--from", from]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(lines).unwrap();
     let said: super::Said = child.wait_with_output().unwrap().into();
     assert_eq!(said.code, Some(0), "{said:?}");
     said.json()
@@ -35,10 +35,11 @@ not json
 {"id":7,"file":"latin1.xml"}
 {"id":8,"file":"foreign.xml"}
 "#;
-    let answers = batch(&house, "desk", lines);
+    let answers = batch(&house, "desk", &[b"\xff\n", lines.as_bytes()].concat());
     let brief = |a: &Json| format!("{} {} {}", a["id"], a["verdict"], a["rule"]).replace('"', "");
     let brief: Vec<String> = answers.iter().map(brief).collect();
     let expected = [
+        "null error null",
         "1 accepted null",
         "two refused schema-invalid",
         "null error null",
@@ -49,9 +50,9 @@ not json
         "8 refused not-in-vocabulary",
     ];
     assert_eq!(brief, expected);
-    assert_eq!(answers[1]["place"]["path"], "/order/m");
+    assert_eq!(answers[2]["place"]["path"], "/order/m");
     assert_eq!(
-        (&answers[6]["place"]["line"], &answers[6]["place"]["offset"]),
+        (&answers[7]["place"]["line"], &answers[7]["place"]["offset"]),
         (&1.into(), &5.into())
     );
 }
@@ -61,7 +62,7 @@ fn the_gate_judges_by_who_it_is_that_sends() {
     let house = House::new();
     house.write("order.xml", super::numbered("order", "1"));
     let line = "{\"id\":1,\"file\":\"order.xml\"}\n";
-    let verdict = |from: &str| batch(&house, from, line)[0]["verdict"].clone();
+    let verdict = |from: &str| batch(&house, from, line.as_bytes())[0]["verdict"].clone();
     assert_eq!(["desk", "other", "nobody"].map(verdict), ["accepted", "refused", "refused"]);
 }
 
@@ -79,9 +80,10 @@ fn every_line_of_a_schema_batch_is_answered() {
 "#;
     let mut command = house.command(&["schema", "validate", "--batch"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let lines = [b"\xff\n", lines.as_bytes()].concat();
+    child.stdin.take().unwrap().write_all(&lines).unwrap();
     let said: super::Said = child.wait_with_output().unwrap().into();
     let verdicts: Vec<String> = said.json().iter().map(|a| a["verdict"].to_string()).collect();
     let verdicts = verdicts.join(" ").replace('"', "");
-    assert_eq!(verdicts, "valid error invalid schema-refused invalid");
+    assert_eq!(verdicts, "error valid error invalid schema-refused invalid");
 }

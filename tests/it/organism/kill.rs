@@ -2,22 +2,27 @@
 //! now and then dies where a record is durable and what follows from it is not done. Afterwards
 //! the clients' own ledger, the record and the listeners' effects have to agree.
 //!
-//! `KILLS=…` says how often, `SEED=…` makes the same choices again.
+//! `KILLS=…` says how often, `SEED=…` makes the same choices again. `ORGANISM_TORTURE=1` makes this
+//! and all campaigns like it larger.
 
 pub mod clients;
 pub mod judge;
 pub mod rebuilt;
 
 use std::collections::HashSet;
+use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
+use organism::envelope::Kind;
 use organism::ids::{MessageId, Position};
 use organism::journal::sqlite::Reader;
 use organism::thread::Fact;
 
-use super::{CONFIG, House, PATIENCE, Running, TALK, until, until_within};
+use super::{CONFIG, House, PATIENCE, Running, Said, TALK, until, until_within};
+use crate::campaign::Campaign;
 use clients::Clients;
 
 /// Deaths with one journal; a longer campaign begins again with a fresh one.
@@ -73,7 +78,7 @@ enum Death {
 
 impl Death {
     fn random(choices: &mut Choices) -> Self {
-        let (messages, micros) = (10 + choices.below(200), choices.below(20_000));
+        let (messages, micros) = (10 + choices.below(400), choices.below(20_000));
         Self::Random(messages, Duration::from_micros(micros))
     }
 
@@ -92,6 +97,8 @@ pub struct Tail {
     read: Position,
     open: HashSet<MessageId>,
     pub messages: u64,
+    /// Messages that listeners wrote.
+    answers: u64,
 }
 
 impl Tail {
@@ -105,6 +112,7 @@ impl Tail {
                     Fact::Accepted { message, .. } => {
                         self.open.insert(message.id);
                         self.messages += 1;
+                        self.answers += u64::from(message.kind == Kind::Reply);
                     }
                     Fact::Disposed { message, .. } => {
                         self.open.remove(message);
@@ -125,12 +133,40 @@ pub fn environment(name: &str) -> Option<u64> {
 
 #[test]
 fn after_a_hundred_kills_under_load_nothing_is_lost_and_nothing_done_twice() {
-    let mut choices = choices();
+    let mut report = Campaign::new("kills under load");
+    let (mut choices, mut total) = (choices(), Total::default());
     let mut left = environment("KILLS").unwrap_or(if torture() { 1_000 } else { 100 });
     while left > 0 {
         let kills = left.min(KILLS_A_JOURNAL);
-        campaign(kills, &mut choices);
+        campaign(kills, &mut choices, &mut total);
         left -= kills;
+    }
+    report.note(total.to_string());
+}
+
+/// What the campaigns came to.
+#[derive(Default)]
+struct Total {
+    kills: u64,
+    aimed: u64,
+    recovering: u64,
+    messages: u64,
+    /// From the first answer of a listener to the death, in each run that is killed.
+    at_work: Work,
+}
+
+#[derive(Default)]
+struct Work {
+    messages: u64,
+    time: Duration,
+}
+
+impl fmt::Display for Total {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kills, aimed, recovering, messages, at_work } = self;
+        let rate = at_work.messages as f64 / at_work.time.as_secs_f64();
+        write!(f, "{kills} kills, {aimed} deaths at a place, {recovering} while recovering; ")?;
+        write!(f, "{messages} messages, {rate:.0} a second from first answer to kill")
     }
 }
 
@@ -147,12 +183,26 @@ pub fn torture() -> bool {
     std::env::var_os("ORGANISM_TORTURE").is_some()
 }
 
-/// Eight listener processes.
+/// Eight listener processes, started with the interpreter itself: a version manager's `python3` is
+/// a script that takes longer to start than they do, eight times after each death.
 pub fn house() -> House {
-    House::with(&format!("{CONFIG}instances = 2\n"))
+    let house = House::with(&format!("{CONFIG}instances = 2\n"));
+    let player = std::fs::read_to_string(house.path("player.py")).unwrap();
+    let (_, program) = player.split_once('\n').unwrap();
+    house.write("player.py", format!("#!{} -S\n{program}", python()));
+    house
 }
 
-fn campaign(kills: u64, choices: &mut Choices) {
+fn python() -> &'static str {
+    static PYTHON: OnceLock<String> = OnceLock::new();
+    PYTHON.get_or_init(|| {
+        let ask = ["-c", "import sys; print(sys.executable)"];
+        let told: Said = Command::new("python3").args(ask).output().unwrap().into();
+        told.out.trim().to_owned()
+    })
+}
+
+fn campaign(kills: u64, choices: &mut Choices, total: &mut Total) {
     let house = house();
     let clients = Clients::start(&house);
     let mut tail = Tail::default();
@@ -162,28 +212,29 @@ fn campaign(kills: u64, choices: &mut Choices) {
     while number < kills {
         let is_aimed = aimed < number / AIMED_EVERY;
         let death = if is_aimed { Death::aimed(choices) } else { Death::random(choices) };
-        let in_flight = die(&house, &mut tail, &death);
+        let in_flight = die(&house, &mut tail, &death, &mut total.at_work);
         // One with too little in flight was no test; it is done again, later.
         let counts = in_flight >= IN_FLIGHT_MIN;
         println!("{number}: {death:?}, {in_flight} in flight, {} messages so far", tail.messages);
         if is_aimed {
             aimed += 1;
+            total.aimed += 1;
         } else {
             number += u64::from(counts);
+            total.kills += u64::from(counts);
         }
         if counts && choices.below(8) == 0 {
-            die_while_recovering(&house, choices);
+            total.recovering += die_while_recovering(&house, choices);
         }
         assert!(begun.elapsed() < Duration::from_secs(20 * kills + 60), "no progress");
     }
     settle(&house, clients);
     tail.in_flight(&house);
-    let rate = tail.messages as f64 / begun.elapsed().as_secs_f64();
-    println!("{} messages, {rate:.0} a second, {:?}", tail.messages, begun.elapsed());
+    total.messages += tail.messages;
 }
 
-/// Starts it once more, lets everything come to its end, and judges.
-pub fn settle(house: &House, clients: Clients) {
+/// Starts it once more, lets everything come to its end, and judges; says what was judged.
+pub fn settle(house: &House, clients: Clients) -> String {
     let running = start(house, None);
     let ledger = clients.finish();
     let mut tail = Tail::default();
@@ -193,23 +244,38 @@ pub fn settle(house: &House, clients: Clients) {
     let evidence = judge::Evidence::gather(house, ledger);
     let defects = evidence.defects();
     assert!(defects.is_empty(), "{}: {:#?}", defects.len(), &defects[..defects.len().min(10)]);
-    judge::assert_each_defect_would_show(&evidence);
+    static JUDGE: Once = Once::new();
+    JUDGE.call_once(|| judge::assert_each_defect_would_show(&evidence));
     rebuilt::assert_rebuilt_state_is_live_state(house);
+    evidence.to_string()
 }
 
 /// Runs the organism until it dies as it is to; how much was in flight.
-fn die(house: &House, tail: &mut Tail, death: &Death) -> usize {
+fn die(house: &House, tail: &mut Tail, death: &Death, work: &mut Work) -> usize {
     match death {
         Death::Random(messages, after) => {
             let mut running = start(house, None);
-            let enough = tail.messages + messages;
-            until("enough has happened", || {
-                (tail.in_flight(house) >= IN_FLIGHT_MIN && tail.messages >= enough).then_some(())
+            let (enough, answers) = (tail.messages + messages, tail.answers);
+            let (started, mut begun) = (Instant::now(), None);
+            until_within(3 * PATIENCE, "enough has happened", || {
+                let in_flight = tail.in_flight(house);
+                let told = || format!("{in_flight} in flight, {} of {enough}", tail.messages);
+                assert!(started.elapsed() < 2 * PATIENCE, "{}\n{}", told(), house.log());
+                if tail.answers > answers {
+                    begun.get_or_insert((Instant::now(), tail.messages));
+                }
+                (in_flight >= IN_FLIGHT_MIN && tail.messages >= enough).then_some(())
             });
             let due = Instant::now() + *after;
             until("it is time", || (Instant::now() >= due).then_some(()));
+            let died = Instant::now();
             running.child.kill().unwrap();
             running.child.wait().unwrap();
+            if let Some((at, messages)) = begun {
+                tail.in_flight(house);
+                work.messages += tail.messages - messages;
+                work.time += died - at;
+            }
         }
         Death::Aimed(failpoint) => {
             let mut running = start(house, Some(failpoint));
@@ -219,13 +285,14 @@ fn die(house: &House, tail: &mut Tail, death: &Death) -> usize {
     tail.in_flight(house)
 }
 
-/// With what is in flight from before.
-fn die_while_recovering(house: &House, choices: &mut Choices) {
+/// With what is in flight from before; how often.
+fn die_while_recovering(house: &House, choices: &mut Choices) -> u64 {
     for _ in 0..2 {
         let place = choices.of(&["during-recovery", "epoch-raised", "before-boot", "stepped"]);
         let mut running = start(house, Some(place));
         assert_eq!(end(&mut running.child), Some(6), "{place}: {}", house.log());
     }
+    2
 }
 
 pub fn start(house: &House, failpoint: Option<&str>) -> Running {

@@ -11,6 +11,7 @@ use organism::ids::ThreadId;
 use organism::pump::core::{Event, Receipt, Target};
 
 use super::world::{World, agent, client, core, listener, word};
+use crate::campaign::Campaign;
 
 const SEEDS: u64 = 200;
 const STEPS: usize = 60;
@@ -297,12 +298,14 @@ fn whatever_happens_the_promises_hold_and_the_work_ends() {
     let variable = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let first = variable("SIMULATION_SEED").unwrap_or(1);
     let seeds = variable("SIMULATION_SEEDS").unwrap_or(SEEDS);
+    let mut campaign = Campaign::new("pump at random");
+    campaign.note(format!("{seeds} seeds"));
     let mut unmet = MET.to_vec();
     for seed in first..first + seeds {
         match catch_unwind(|| run(seed)) {
             Ok(records) => unmet.retain(|word| !records.contains(word)),
             Err(panic) => {
-                println!("the seed is {seed}: SIMULATION_SEED={seed} SIMULATION_SEEDS=1");
+                campaign.note(format!("SIMULATION_SEED={seed} SIMULATION_SEEDS=1"));
                 std::panic::resume_unwind(panic);
             }
         }

@@ -141,9 +141,7 @@ impl Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for fault in Fault::ALL {
-            writeln!(f, "{:>8}  {fault:?}", self.0[fault as usize])?;
-        }
-        Ok(())
+        let each = Fault::ALL.map(|fault| format!("{fault:?} {}", self.0[fault as usize]));
+        f.write_str(&each.join(", "))
     }
 }

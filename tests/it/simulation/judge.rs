@@ -21,6 +21,8 @@ pub struct Judge {
     /// Messages with a disposition from before the group that is being carried out: what is
     /// handed over and cancelled in one group is handed over, and then withdrawn.
     settled: HashSet<MessageId>,
+    /// Submissions whose clients were told that the disk is full.
+    turned_away: HashSet<MessageId>,
     record: Recorded,
 }
 
@@ -70,6 +72,14 @@ impl Judge {
             Receipt::Refused { .. } => {}
             Receipt::NoThread { answer } => panic!("{key}: {answer}"),
         }
+    }
+
+    pub fn turned_away(&mut self, submission: MessageId) {
+        self.turned_away.insert(submission);
+    }
+
+    pub fn turned_away_so_far(&self) -> usize {
+        self.turned_away.len()
     }
 
     pub fn result(&mut self, call: CallId, how: Closing) {
@@ -132,6 +142,7 @@ impl Judge {
         }
         for (id, message) in &self.record.messages {
             assert!(!message.payload.as_str().contains(forged), "a forged answer was taken");
+            assert!(!self.turned_away.contains(id), "{id} was turned away and taken");
             let done = self.record.disposed.get(id) == Some(&Disposition::Handled);
             let to_listener = message.kind == Kind::Call && !message.to.is_core();
             assert!(!done || !to_listener || self.touched.contains(id), "handled by nobody: {id}");

@@ -29,6 +29,18 @@ pub struct Machine {
     last: Time,
 }
 
+/// A group of steps that is not on record yet.
+pub struct Decided {
+    effects: Vec<Effect>,
+    records: Vec<Record>,
+}
+
+impl Decided {
+    pub fn is_to_be_recorded(&self) -> bool {
+        !self.records.is_empty()
+    }
+}
+
 /// What a group of steps came to.
 pub struct Done {
     pub effects: Vec<Effect>,
@@ -78,9 +90,16 @@ impl Machine {
         }
     }
 
-    /// Steps a group of events, makes their records durable, and gives what is to be done then.
-    pub fn group(&mut self, events: Vec<Event>, dice: &mut Dice, judge: &mut Judge) -> Done {
-        judge.begin_group();
+    /// Steps a group of events and makes their records durable.
+    fn group(&mut self, events: Vec<Event>, dice: &mut Dice, judge: &mut Judge) -> Done {
+        let decided = self.decide(events);
+        if decided.is_to_be_recorded() && dice.strikes(Fault::DiskFull) {
+            self.stand_still(Duration::from_secs(dice.below(20) as u64));
+        }
+        self.commit(decided, dice, judge)
+    }
+
+    pub fn decide(&mut self, events: Vec<Event>) -> Decided {
         self.last = self.last.max(self.wall);
         let mut position = Position(self.records.len() as u64 + 1);
         let (mut effects, mut records) = (Vec::new(), Vec::new());
@@ -92,10 +111,20 @@ impl Machine {
                 position.0 += 1;
             }
         }
+        Decided { effects, records }
+    }
+
+    /// Time that passes while the disk is full is nobody's.
+    pub fn stand_still(&mut self, time: Duration) {
+        self.wall = self.wall.plus(time);
+        self.core.stood_still(time);
+    }
+
+    /// Makes the records of a group durable, and gives what is to be done then.
+    pub fn commit(&mut self, decided: Decided, dice: &mut Dice, judge: &mut Judge) -> Done {
+        let Decided { mut effects, records } = decided;
+        judge.begin_group();
         if !records.is_empty() {
-            if dice.strikes(Fault::DiskFull) {
-                self.wall = self.wall.plus(Duration::from_secs(dice.below(20) as u64));
-            }
             if dice.strikes(Fault::RecordLost) {
                 return Done { effects: Vec::new(), dead: true };
             }

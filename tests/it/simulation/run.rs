@@ -1,11 +1,12 @@
 //! One run from one seed: work comes in, everything that can fail fails now and then, and in the
 //! end nothing does, so that all work must come to its end.
 
+use std::fmt;
 use std::time::Duration;
 
 use organism::bus::Delivery;
 use organism::contract::Gather;
-use organism::envelope::{Failure, Turn};
+use organism::envelope::{Failure, Refusal, Rule, Turn};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use organism::pump::core::{Effect, Event, Receipt, Submission, Target};
 use uuid::Uuid;
@@ -28,11 +29,13 @@ pub struct Run {
 }
 
 /// What was gone through, for whoever reads the output.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Totals {
     records: usize,
     effects: usize,
     starts: usize,
+    /// Submissions that were refused as the disk was full.
+    pub turned_away: usize,
 }
 
 impl Totals {
@@ -40,6 +43,15 @@ impl Totals {
         self.records += other.records;
         self.effects += other.effects;
         self.starts += other.starts;
+        self.turned_away += other.turned_away;
+    }
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { records, effects, starts, turned_away } = self;
+        write!(f, "{records} records, {effects} effects, {starts} starts, ")?;
+        write!(f, "{turned_away} submissions turned away")
     }
 }
 
@@ -99,7 +111,8 @@ pub fn run(seed: u64) -> Run {
     simulation.drain();
     simulation.judge.verdict(FORGED);
     let Simulation { machine, judge, dice, starts, .. } = simulation;
-    let totals = Totals { records: machine.records.len(), effects: judge.effects(), starts };
+    let (records, effects) = (machine.records.len(), judge.effects());
+    let totals = Totals { records, effects, starts, turned_away: judge.turned_away_so_far() };
     let records = serde_json::to_string(&machine.records).unwrap();
     Run { records, tally: dice.tally, totals }
 }
@@ -128,11 +141,39 @@ impl Simulation {
         if events.is_empty() {
             return;
         }
-        let done = self.machine.group(events, &mut self.dice, &mut self.judge);
+        let decided = self.machine.decide(events);
+        if decided.is_to_be_recorded() && self.dice.strikes(Fault::DiskFull) {
+            self.wait_for_room();
+        }
+        let done = self.machine.commit(decided, &mut self.dice, &mut self.judge);
         self.perform(done.effects);
         if done.dead {
             self.die();
         }
+    }
+
+    /// The disk is full with a group decided. As the driver does, new submissions are turned away
+    /// and everything else keeps its place.
+    fn wait_for_room(&mut self) {
+        for _ in 0..self.dice.below(6) {
+            match self.dice.below(3) {
+                0 if self.sent.len() < SUBMISSIONS => self.submit_new(),
+                1 => self.submit_again(),
+                _ => self.answer_one(),
+            }
+        }
+        let (submitted, kept) =
+            self.inbox.drain(..).partition(|event| matches!(event, Event::Submit(_)));
+        self.inbox = kept;
+        for event in submitted {
+            let Event::Submit(Submission { id, .. }) = event else { continue };
+            self.judge.turned_away(id);
+            let refusal = Refusal::new(Rule::StorageFull, "the disk is full", b"");
+            let retry_after = Some(Duration::from_millis(500));
+            let receipt = Receipt::Refused { refusal, retry_after };
+            self.perform(vec![Effect::Receipt { submission: id, receipt }]);
+        }
+        self.machine.stand_still(Duration::from_secs(self.dice.below(20) as u64));
     }
 
     fn start(&mut self) {

@@ -2,6 +2,7 @@
 //! other.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 
 use serde_json::Value as Json;
 
@@ -11,6 +12,10 @@ use super::clients::Ledger;
 #[derive(Clone)]
 pub struct Evidence {
     ledger: Ledger,
+    /// The keys and threads of what was accepted, as the clients had it on disk.
+    noted: Vec<[String; 2]>,
+    /// What of refused texts is on record.
+    refused: Vec<String>,
     /// Messages as `organism export` writes them.
     messages: Vec<Json>,
     /// Listener, message and attempt of every effect.
@@ -21,6 +26,11 @@ fn text<'a>(message: &'a Json, field: &str) -> &'a str {
     message[field].as_str().unwrap_or_default()
 }
 
+fn words<const COUNT: usize>(line: &str) -> [String; COUNT] {
+    let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    words.try_into().unwrap()
+}
+
 /// What stands in the payload's `n`.
 fn number(message: &Json) -> &str {
     let payload = text(message, "payload");
@@ -28,16 +38,31 @@ fn number(message: &Json) -> &str {
     rest.split_once("</n>").unwrap_or_default().0
 }
 
+/// What was held against each other.
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ledger, messages, effects, .. } = self;
+        let sent = ledger.values().map(|seen| seen.sent).sum::<u32>();
+        write!(f, "{} submissions sent {sent} times, ", ledger.len())?;
+        let mut attempts: HashMap<&str, usize> = HashMap::new();
+        effects.iter().for_each(|[_, id, _]| *attempts.entry(id).or_default() += 1);
+        let most = attempts.values().max().copied().unwrap_or_default();
+        write!(f, "{} messages, {} effects", messages.len(), effects.len())?;
+        write!(f, " (at most {most} of one message)")
+    }
+}
+
 impl Evidence {
     pub fn gather(house: &House, ledger: Ledger) -> Self {
         let exported = house.organism(&["export", "--format", "jsonl"]).json();
-        let messages = exported.into_iter().filter(|line| line["type"] == "message").collect();
-        let effects = std::fs::read_to_string(house.path("effects")).unwrap();
-        let effect = |line: &str| {
-            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            words.try_into().unwrap()
-        };
-        Self { ledger, messages, effects: effects.lines().map(effect).collect() }
+        let (messages, refusals): (Vec<_>, Vec<_>) =
+            exported.into_iter().partition(|line| line["type"] == "message");
+        let refused = refusals.iter().map(|refusal| text(refusal, "head").to_owned()).collect();
+        let read = |name: &str| std::fs::read_to_string(house.path(name)).unwrap();
+        let effects = read("effects").lines().map(words).collect();
+        let accepted = read("ledger");
+        let accepted = accepted.lines().filter_map(|line| line.strip_prefix("accepted "));
+        Self { ledger, noted: accepted.map(words).collect(), refused, messages, effects }
     }
 
     /// Everything that must not be.
@@ -73,11 +98,21 @@ impl Evidence {
             if records.iter().any(|record| Some(text(record, "thread")) != seen.thread.as_deref()) {
                 defects.push(format!("{key} is not in the thread that was said: {seen:?}"));
             }
+            let refusals = self.refused.iter().filter(|head| head.contains(&format!(">{key}<")));
+            if seen.refused && refusals.count() == 0 {
+                defects.push(format!("the refusal of {key} is not on record"));
+            }
             if seen.told.as_deref() != results.get(key.as_str()).copied() {
                 defects.push(format!("{key} was told another result than is recorded: {seen:?}"));
             }
         }
         defects.extend(recorded.keys().map(|key| format!("nobody sent {key}")));
+        for [key, thread] in &self.noted {
+            let seen = self.ledger.get(key).and_then(|seen| seen.thread.as_ref());
+            if seen != Some(thread) {
+                defects.push(format!("{key} was noted as accepted in {thread}, known in {seen:?}"));
+            }
+        }
     }
 
     fn dispositions(&self, defects: &mut Vec<String>) {
@@ -116,7 +151,11 @@ impl Evidence {
 
     fn sequences(&self, defects: &mut Vec<String>) {
         let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut ids: HashSet<&str> = HashSet::new();
         for message in &self.messages {
+            if !ids.insert(text(message, "id")) {
+                defects.push(format!("a second record of one id: {message}"));
+            }
             let last = last.entry(text(message, "thread")).or_default();
             *last += 1;
             if message["seq"].as_u64() != Some(*last) {
@@ -130,9 +169,12 @@ impl Evidence {
         let sent = self.messages.iter().filter(|message| message["from"] == "desk");
         let opened: HashSet<&str> = sent.map(|message| text(message, "thread")).collect();
         let threads: HashSet<&str> = self.messages.iter().map(|m| text(m, "thread")).collect();
-        for thread in threads {
-            let (root, _) = thread.split_once('.').unwrap_or((thread, ""));
-            if root != "sess-organism" && !opened.contains(root) {
+        for thread in &threads {
+            let is_known = match thread.rsplit_once('.') {
+                Some((parent, _)) => threads.contains(parent),
+                None => *thread == "sess-organism" || opened.contains(thread),
+            };
+            if !is_known {
                 defects.push(format!("nobody opened {thread}"));
             }
         }
@@ -153,7 +195,8 @@ impl Evidence {
         }
     }
 
-    /// Each effect belongs to a recorded message; a second one to a higher attempt.
+    /// Each effect belongs to a recorded message; a second one to a higher attempt. A listener that
+    /// outlives the pump that asked it may be done after one that was asked by the next.
     fn effects(&self, defects: &mut Vec<String>) {
         let handled = ["call", "reply"];
         let due = self
@@ -161,16 +204,18 @@ impl Evidence {
             .iter()
             .filter(|message| handled.contains(&text(message, "kind")) && message["to"] != "desk");
         let due: HashSet<&str> = due.map(|message| text(message, "id")).collect();
-        let mut done: HashSet<(&str, &str)> = HashSet::new();
+        let mut done: HashMap<(&str, &str), u32> = HashMap::new();
         for [listener, message, attempt] in &self.effects {
             if !due.contains(message.as_str()) {
                 defects.push(format!("{listener} did what nobody recorded: {message}"));
             }
-            if !done.insert((message, attempt)) {
-                defects.push(format!("{listener} did {message} twice in attempt {attempt}"));
+            let (epoch, n) = attempt.split_once('.').unwrap();
+            let before = done.insert((message, epoch), n.parse().unwrap());
+            if before >= Some(n.parse().unwrap()) {
+                defects.push(format!("{listener} did {message} in {attempt} after {before:?}"));
             }
         }
-        let touched: HashSet<&str> = done.iter().map(|(message, _)| *message).collect();
+        let touched: HashSet<&str> = done.keys().map(|(message, _)| *message).collect();
         defects.extend(due.difference(&touched).map(|id| format!("nobody ever did {id}")));
     }
 }
@@ -191,7 +236,7 @@ pub fn assert_each_defect_would_show(evidence: &Evidence) {
     let in_thread = |message: &Json| message["from"] == "desk" && text(message, "thread") == thread;
     let sent: Vec<usize> =
         (0..evidence.messages.len()).filter(|at| in_thread(&evidence.messages[*at])).collect();
-    let breaks: [Break<'_>; 11] = [
+    let breaks: [Break<'_>; 14] = [
         ("an inversion", &|e| {
             let [a, b] = [sent[0], sent[1]].map(|at| e.messages[at]["payload"].clone());
             (e.messages[sent[0]]["payload"], e.messages[sent[1]]["payload"]) = (b, a);
@@ -217,6 +262,16 @@ pub fn assert_each_defect_would_show(evidence: &Evidence) {
         ("another result", &|e| {
             let told = e.ledger.values_mut().find_map(|seen| seen.told.as_mut());
             told.unwrap().push('x');
+        }),
+        ("another thread than was noted", &|e| {
+            e.noted[0][1].push('x');
+        }),
+        ("a lost refusal", &|e| e.refused.clear()),
+        ("an effect of an attempt that is over", &|e| {
+            let mut again = e.effects[0].clone();
+            let (epoch, _) = again[2].split_once('.').unwrap();
+            again[2] = format!("{epoch}.0");
+            e.effects.push(again);
         }),
         ("a doubled effect", &|e| e.effects.push(e.effects[0].clone())),
         ("a lost effect", &|e| {

@@ -42,9 +42,7 @@ fn deviation(config: &Config, records: &[Record]) -> Option<String> {
     let mut live = core(config, &gate);
     for record in records {
         if matches!(record.input, Input::Boot { .. }) {
-            live = core(config, &gate);
-            let before = records.iter().take_while(|before| before.position < record.position);
-            before.for_each(|before| live.replay(before));
+            live = rebuilt.clone();
         }
         let Some(event) = event_of(record, &gate) else {
             return Some(format!("no event can be made of {record:#?}"));

@@ -1,0 +1,105 @@
+//! The payloads that are asked, as values. They have passed their schemas.
+
+use organism::xml::tree::Element;
+
+/// What one call asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    Set(Proposals),
+    Show { from: Option<u64> },
+    Undo,
+    Install { proposal: String },
+}
+
+/// Changes of files, made all or none, and what is run after them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Proposals {
+    pub summary: Option<String>,
+    pub edits: Vec<Edit>,
+    pub steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edit {
+    pub path: String,
+    pub kind: EditKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EditKind {
+    Substring { old: String, new: String },
+    Replace { body: String },
+    Insert { line: String, body: String },
+    Create { body: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    Command { id: Option<String>, directory: Option<String>, text: String },
+    Packages { language: String, list: String },
+}
+
+impl Request {
+    /// None where the payload is none of ours.
+    pub fn read(payload: &str) -> Option<Self> {
+        let element = Element::read(payload)?;
+        Some(match element.name.as_str() {
+            "proposed_actions" => Self::Set(Proposals {
+                summary: owned(&element, "summary"),
+                edits: element.children().filter_map(edit).collect(),
+                steps: element.children().filter_map(step).collect(),
+            }),
+            "show-changes" => Self::Show {
+                from: element.attribute("from_set").and_then(|text| text.trim().parse().ok()),
+            },
+            "undo-changes" => Self::Undo,
+            "install-packages" => Self::Install { proposal: owned(&element, "proposal")? },
+            _ => match edit(&element) {
+                Some(edit) => {
+                    let summary = owned(&element, "change_summary");
+                    Self::Set(Proposals { summary, edits: vec![edit], steps: Vec::new() })
+                }
+                None => {
+                    let steps = vec![step(&element)?];
+                    Self::Set(Proposals { steps, ..Proposals::default() })
+                }
+            },
+        })
+    }
+}
+
+fn edit(element: &Element) -> Option<Edit> {
+    let child = |name: &str| element.child(name).map(Element::text).unwrap_or_default();
+    let body = || crate::edit::body(&element.text()).to_owned();
+    let kind = match element.name.as_str() {
+        "proposed_file_replace_substring" | "str_replace" => {
+            EditKind::Substring { old: child("old_str"), new: child("new_str") }
+        }
+        "proposed_file_replace" => EditKind::Replace { body: body() },
+        "proposed_file_insert" => {
+            EditKind::Insert { line: owned(element, "line_number")?, body: body() }
+        }
+        "create_file" => EditKind::Create { body: body() },
+        _ => return None,
+    };
+    let path = owned(element, "file_path").or_else(|| owned(element, "path"))?;
+    Some(Edit { path, kind })
+}
+
+fn step(element: &Element) -> Option<Step> {
+    let directory = || owned(element, "working_directory").or_else(|| owned(element, "exec_dir"));
+    Some(match element.name.as_str() {
+        "proposed_shell_command" | "shell" => {
+            Step::Command { id: owned(element, "id"), directory: directory(), text: element.text() }
+        }
+        "proposed_package_install" => Step::Packages {
+            language: owned(element, "language")?,
+            list: owned(element, "package_list")?,
+        },
+        _ => return None,
+    })
+}
+
+fn owned(element: &Element, name: &str) -> Option<String> {
+    element.attribute(name).map(str::to_owned)
+}

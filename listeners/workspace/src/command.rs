@@ -1,0 +1,183 @@
+//! Runs one command at a time under a supervisor, within bounds of time and output.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::limits;
+use crate::output::Output;
+use crate::supervise::SUPERVISE;
+
+/// How commands are run here.
+#[derive(Debug, Clone)]
+pub struct Commands {
+    /// This listener's own program.
+    pub supervisor: PathBuf,
+    pub environment: Vec<(OsString, OsString)>,
+    pub time: Duration,
+}
+
+/// Why a command is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Exited(i32),
+    TimedOut,
+    TooMuchOutput,
+    Cancelled,
+}
+
+#[derive(Debug)]
+pub struct Done {
+    pub outcome: Outcome,
+    pub stdout: Output,
+    pub stderr: Output,
+    pub duration: Duration,
+}
+
+impl Commands {
+    /// Runs a program to its end, or until it has to be stopped. `path` is what the directory
+    /// is called; where it is gone by now, the open handle counts.
+    pub fn run(
+        &self,
+        command: &[String],
+        directory: &OwnedFd,
+        path: &Path,
+        cancelled: &dyn Fn() -> bool,
+    ) -> io::Result<Done> {
+        let begun = Instant::now();
+        let mut child = Command::new(&self.supervisor)
+            .arg(SUPERVISE)
+            .args(command)
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .env("PWD", path)
+            // The handle, and not a path that could lead elsewhere by now.
+            .current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()))
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut run = Running {
+            stdout: Stream::new(child.stdout.take())?,
+            stderr: Stream::new(child.stderr.take())?,
+            child,
+        };
+        let outcome = run.until_over(begun + self.time, cancelled)?;
+        let (stdout, stderr) = (run.stdout.said, run.stderr.said);
+        Ok(Done { outcome, stdout, stderr, duration: begun.elapsed() })
+    }
+}
+
+struct Running {
+    /// Its standard input is the supervisor's lifeline.
+    child: Child,
+    stdout: Stream<std::process::ChildStdout>,
+    stderr: Stream<std::process::ChildStderr>,
+}
+
+impl Running {
+    fn until_over(
+        &mut self,
+        deadline: Instant,
+        cancelled: &dyn Fn() -> bool,
+    ) -> io::Result<Outcome> {
+        let outcome = loop {
+            if let Some(status) = self.look(limits::COMMAND_TICK)? {
+                let code = status.code().unwrap_or(u8::MAX.into());
+                break Outcome::Exited(code);
+            }
+            let most = limits::OUTPUT_READ_BYTES_MAX;
+            if self.stdout.said.total().max(self.stderr.said.total()) > most {
+                break Outcome::TooMuchOutput;
+            }
+            if Instant::now() >= deadline {
+                break Outcome::TimedOut;
+            }
+            if cancelled() {
+                break Outcome::Cancelled;
+            }
+        };
+        self.stop()?;
+        Ok(outcome)
+    }
+
+    /// Ends the supervisor, which ends everything else, and takes in what has been said.
+    fn stop(&mut self) -> io::Result<()> {
+        drop(self.child.stdin.take());
+        let deadline = Instant::now() + limits::STOP_GRACE;
+        while Instant::now() < deadline {
+            let ended = self.look(limits::COMMAND_TICK)?.is_some();
+            if ended && self.stdout.is_over() && self.stderr.is_over() {
+                return Ok(());
+            }
+        }
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // One that is gone already is what is wanted.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        self.child.wait().map(drop)
+    }
+
+    /// Reads what there is, waiting at most `patience` for something; the status once it ended.
+    fn look(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
+        // With nothing to listen to, the end is all there is to wait for.
+        let silent = self.stdout.is_over() && self.stderr.is_over();
+        let patience = if silent { patience / 10 } else { patience };
+        let mut polled: Vec<PollFd<'_>> =
+            self.stdout.polled().chain(self.stderr.polled()).collect();
+        let wait = Timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
+        match poll(&mut polled, Some(&wait)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.stdout.read()?;
+        self.stderr.read()?;
+        self.child.try_wait()
+    }
+}
+
+/// One of a command's outputs.
+struct Stream<R> {
+    from: Option<R>,
+    said: Output,
+}
+
+impl<R: Read + AsFd> Stream<R> {
+    fn new(from: Option<R>) -> io::Result<Self> {
+        if let Some(from) = &from {
+            fcntl_setfl(from, OFlags::NONBLOCK)?;
+        }
+        Ok(Self { from, said: Output::default() })
+    }
+
+    fn is_over(&self) -> bool {
+        self.from.is_none()
+    }
+
+    fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
+        self.from.iter().map(|from| PollFd::new(from, PollFlags::IN))
+    }
+
+    /// Reads once; more is there the next time.
+    fn read(&mut self) -> io::Result<()> {
+        let Some(from) = &mut self.from else { return Ok(()) };
+        let mut chunk = [0; 32 << 10];
+        match from.read(&mut chunk) {
+            Ok(0) => self.from = None,
+            Ok(count) => self.said.push(chunk.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! Changes as a unified diff, and how many lines they add and remove.
+
+use similar::{ChangeTag, TextDiff};
+
+use crate::change::Change;
+use crate::limits;
+
+/// A diff that may have been cut.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Diff {
+    pub text: String,
+    /// Of the whole diff, cut or not.
+    pub bytes: usize,
+    pub files: Vec<Lines>,
+}
+
+/// What became of one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lines {
+    pub path: String,
+    pub word: &'static str,
+    /// Absent where the file is no text.
+    pub lines: Option<(usize, usize)>,
+}
+
+impl Diff {
+    pub fn is_cut(&self) -> bool {
+        self.bytes > self.text.len()
+    }
+}
+
+pub fn of(changes: &[Change]) -> Diff {
+    let mut diff = Diff::default();
+    let mut text = String::new();
+    for change in changes.iter().filter(|change| change.is_one()) {
+        let lines = one(change, &mut text);
+        diff.files.push(Lines { path: change.place.to_string(), word: change.word(), lines });
+    }
+    diff.bytes = text.len();
+    diff.text = cut(text);
+    diff
+}
+
+fn one(change: &Change, out: &mut String) -> Option<(usize, usize)> {
+    let side = |mark: &str, there: bool| match there {
+        true => format!("{mark}/{}", change.place),
+        false => "/dev/null".to_owned(),
+    };
+    let old_name = side("a", change.before.is_some());
+    let new_name = side("b", change.after.is_some());
+    let (Some(old), Some(new)) = (text(change.before.as_deref()), text(change.after.as_deref()))
+    else {
+        out.push_str(&format!("Binary files {old_name} and {new_name} differ\n"));
+        return None;
+    };
+    let diff = TextDiff::configure().timeout(limits::DIFF_TIME_MAX).diff_lines(old, new);
+    let count = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count();
+    let counts = (count(ChangeTag::Insert), count(ChangeTag::Delete));
+    let unified = diff.unified_diff().context_radius(3).header(&old_name, &new_name).to_string();
+    match unified.is_empty() {
+        // A file without a line.
+        true => out.push_str(&format!("--- {old_name}\n+++ {new_name}\n")),
+        false => out.push_str(&unified),
+    }
+    Some(counts)
+}
+
+fn text(content: Option<&[u8]>) -> Option<&str> {
+    std::str::from_utf8(content.unwrap_or_default()).ok().filter(|text| !text.contains('\0'))
+}
+
+/// The beginning, up to a whole line.
+fn cut(text: String) -> String {
+    if text.len() <= limits::DIFF_BYTES_MAX {
+        return text;
+    }
+    let head = text.as_bytes().get(..limits::DIFF_BYTES_MAX).unwrap_or_default();
+    let end = memchr::memrchr(b'\n', head).map_or(0, |at| at + 1);
+    text.get(..end).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,170 @@
+//! What one proposal makes of a file's content. Bytes in, bytes out; looks at no file.
+//!
+//! Payloads write line ends as `\n`. A file that ends its lines with `\r\n` keeps doing so: it is
+//! read as if it had `\n`, and what is put into it gets what the lines around it have.
+
+use memchr::memmem;
+
+use crate::failure::{Code, Failure};
+use crate::limits;
+
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+/// Of a body, what belongs to the file: a line end directly after the opening tag does not.
+pub fn body(text: &str) -> &str {
+    text.strip_prefix("\r\n").or_else(|| text.strip_prefix('\n')).unwrap_or(text)
+}
+
+/// The whole content anew, in the manner of what was there.
+pub fn replace(before: Option<&[u8]>, body: &str) -> Vec<u8> {
+    let Some(before) = before else { return body.as_bytes().to_vec() };
+    let mut after = Vec::with_capacity(body.len());
+    if before.starts_with(BOM) && !body.as_bytes().starts_with(BOM) {
+        after.extend_from_slice(BOM);
+    }
+    after.extend(in_style(body, has_crlf(before)));
+    after
+}
+
+/// `new` in place of `old`, which must be there exactly once.
+pub fn replace_substring(
+    path: &str,
+    before: &[u8],
+    old: &str,
+    new: &str,
+) -> Result<Vec<u8>, Failure> {
+    let view = View::of(before);
+    let old = old.replace("\r\n", "\n");
+    let found = matches(&view.text, old.as_bytes());
+    let &[start] = found.as_slice() else {
+        return Err(match found.len() {
+            0 => no_match(path, &view.text, &old),
+            _ => several(path, &view.text, &found),
+        });
+    };
+    let (from, to) = (view.offset(start), view.offset(start + old.len()));
+    let piece = before.get(from..to).unwrap_or_default();
+    let crlf = has_crlf(if piece.contains(&b'\n') { piece } else { before });
+    Ok([
+        before.get(..from).unwrap_or_default(),
+        &in_style(new, crlf),
+        before.get(to..).unwrap_or_default(),
+    ]
+    .concat())
+}
+
+/// `body` as lines of their own after line `number`; 0 is the top.
+pub fn insert(path: &str, before: &[u8], number: &str, body: &str) -> Result<Vec<u8>, Failure> {
+    let ends: Vec<usize> = memchr::memchr_iter(b'\n', before).map(|at| at + 1).collect();
+    let last = before.len();
+    let is_open = ends.last().copied().unwrap_or(0) < last;
+    let lines = ends.len() + usize::from(is_open);
+    let number = number.trim().trim_start_matches('+').parse::<usize>().ok();
+    let Some(number) = number.filter(|number| *number <= lines) else {
+        let message = format!(
+            "`{path}` has {lines} lines; line_number is the line to insert after, 0 to {lines}"
+        );
+        return Err(Failure::new(Code::BadLine, message));
+    };
+    let crlf = has_crlf(before);
+    let end: &[u8] = if crlf { b"\r\n" } else { b"\n" };
+    let mut lines = in_style(body, crlf);
+    let bom = if before.starts_with(BOM) { BOM.len() } else { 0 };
+    let at = match number.checked_sub(1) {
+        None => bom,
+        Some(index) => ends.get(index).copied().unwrap_or(last),
+    };
+    let (head, tail) = (before.get(..at).unwrap_or_default(), before.get(at..).unwrap_or_default());
+    // After a last line that has no end, the new one becomes the one without.
+    let joins = at == last && is_open && number > 0;
+    if joins {
+        let open = lines.strip_suffix(end).unwrap_or(&lines).to_vec();
+        return Ok([head, end, &open].concat());
+    }
+    if !lines.is_empty() && !lines.ends_with(b"\n") {
+        lines.extend_from_slice(end);
+    }
+    Ok([head, &lines, tail].concat())
+}
+
+/// A file as if all its lines ended with `\n`.
+struct View {
+    text: Vec<u8>,
+    /// Where, in the view, a `\r` was left out: before the `\n` at that offset.
+    dropped: Vec<usize>,
+}
+
+impl View {
+    fn of(bytes: &[u8]) -> Self {
+        let mut view = Self { text: Vec::with_capacity(bytes.len()), dropped: Vec::new() };
+        let mut from = 0;
+        for at in memmem::find_iter(bytes, b"\r\n") {
+            view.text.extend_from_slice(bytes.get(from..at).unwrap_or_default());
+            view.dropped.push(view.text.len());
+            from = at + 1;
+        }
+        view.text.extend_from_slice(bytes.get(from..).unwrap_or_default());
+        view
+    }
+
+    /// The offset in the file; a place before a line end is before all of it.
+    fn offset(&self, at: usize) -> usize {
+        at + self.dropped.partition_point(|dropped| *dropped < at)
+    }
+}
+
+/// Where `old` stands, overlapping or not, up to the number that is counted.
+fn matches(text: &[u8], old: &[u8]) -> Vec<usize> {
+    let finder = memmem::Finder::new(old);
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(at) = text.get(from..).and_then(|rest| finder.find(rest)) {
+        found.push(from + at);
+        from += at + 1;
+        if old.is_empty() || found.len() >= limits::MATCHES_COUNTED_MAX {
+            break;
+        }
+    }
+    found
+}
+
+fn no_match(path: &str, text: &[u8], old: &str) -> Failure {
+    let trimmed = old.trim();
+    let hint = match memmem::find(text, trimmed.as_bytes()).filter(|_| !trimmed.is_empty()) {
+        Some(at) => {
+            let line = line_of(text, at);
+            format!("; but for white space around it, it is in line {line}")
+        }
+        None => "; read the file again and copy the text as it is there".to_owned(),
+    };
+    Failure::new(Code::NoMatch, format!("old_str is not in `{path}`{hint}"))
+}
+
+fn several(path: &str, text: &[u8], found: &[usize]) -> Failure {
+    let told = found.iter().take(limits::LINES_TOLD).map(|at| line_of(text, *at).to_string());
+    let told = told.collect::<Vec<_>>().join(", ");
+    let more = if found.len() > limits::LINES_TOLD { ", …" } else { "" };
+    let at_least = if found.len() == limits::MATCHES_COUNTED_MAX { "at least " } else { "" };
+    let count = found.len();
+    let message = format!(
+        "old_str is in `{path}` {at_least}{count} times, in lines {told}{more}; take in more of what is around the one you mean"
+    );
+    Failure::new(Code::SeveralMatches, message)
+}
+
+fn line_of(text: &[u8], at: usize) -> usize {
+    1 + memchr::memchr_iter(b'\n', text.get(..at).unwrap_or_default()).count()
+}
+
+/// Whether most lines end with `\r\n`.
+fn has_crlf(bytes: &[u8]) -> bool {
+    let all = memchr::memchr_iter(b'\n', bytes).count();
+    all > 0 && memmem::find_iter(bytes, b"\r\n").count() * 2 > all
+}
+
+fn in_style(text: &str, crlf: bool) -> Vec<u8> {
+    match crlf {
+        true => text.replace("\r\n", "\n").replace('\n', "\r\n").into_bytes(),
+        false => text.as_bytes().to_vec(),
+    }
+}

@@ -1,0 +1,30 @@
+//! What a command finds in its environment: what it needs, and no secrets of whoever runs it.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// Taken over where they are set.
+const PASSED: [&str; 9] =
+    ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Nobody is there to read colours, turn pages or type a password.
+const SET: [(&str, &str); 4] =
+    [("TERM", "dumb"), ("NO_COLOR", "1"), ("PAGER", "cat"), ("GIT_TERMINAL_PROMPT", "0")];
+
+/// The whole environment of a command. `passed` names further variables to take over.
+pub fn of(
+    passed: &[String],
+    shell: &Path,
+    value: impl Fn(&str) -> Option<OsString>,
+) -> Vec<(OsString, OsString)> {
+    let mut all: Vec<(OsString, OsString)> = Vec::new();
+    for name in PASSED.iter().copied().chain(passed.iter().map(String::as_str)) {
+        all.extend(value(name).map(|value| (name.into(), value)));
+    }
+    if !all.iter().any(|(name, _)| name == "PATH") {
+        all.push(("PATH".into(), PATH_DEFAULT.into()));
+    }
+    all.extend(SET.iter().map(|(name, value)| (OsStr::new(name).into(), OsStr::new(value).into())));
+    all.push(("SHELL".into(), shell.into()));
+    all
+}

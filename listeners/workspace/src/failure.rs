@@ -1,0 +1,112 @@
+//! Why an action could not be done: a result like any other, told in plain words.
+
+use rustix::io::Errno;
+
+use crate::place::Place;
+
+/// The closed list of `FailureCode` in `schemas/actions.xsd`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// Absolute and elsewhere, or climbing with `..`.
+    OutsideWorkspace,
+    BadPath,
+    /// What no agent writes: git's own directory, and this listener's temporary files.
+    Protected,
+    /// A symbolic link, anywhere in a path.
+    Link,
+    NotAFile,
+    NotADirectory,
+    NotFound,
+    Exists,
+    TooLarge,
+    TooMany,
+    NoMatch,
+    SeveralMatches,
+    BadLine,
+    /// Two paths of a set that are one file.
+    SameFile,
+    ChangedMeanwhile,
+    NothingToUndo,
+    UnknownSet,
+    UnknownLanguage,
+    BadPackage,
+    UnknownProposal,
+    /// A command was running when the listener died; its end is not known.
+    Interrupted,
+    DiskFull,
+    NotPermitted,
+    Failed,
+}
+
+impl Code {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OutsideWorkspace => "outside-workspace",
+            Self::BadPath => "bad-path",
+            Self::Protected => "protected",
+            Self::Link => "link",
+            Self::NotAFile => "not-a-file",
+            Self::NotADirectory => "not-a-directory",
+            Self::NotFound => "not-found",
+            Self::Exists => "exists",
+            Self::TooLarge => "too-large",
+            Self::TooMany => "too-many",
+            Self::NoMatch => "no-match",
+            Self::SeveralMatches => "several-matches",
+            Self::BadLine => "bad-line",
+            Self::SameFile => "same-file",
+            Self::ChangedMeanwhile => "changed-meanwhile",
+            Self::NothingToUndo => "nothing-to-undo",
+            Self::UnknownSet => "unknown-set",
+            Self::UnknownLanguage => "unknown-language",
+            Self::BadPackage => "bad-package",
+            Self::UnknownProposal => "unknown-proposal",
+            Self::Interrupted => "interrupted",
+            Self::DiskFull => "disk-full",
+            Self::NotPermitted => "not-permitted",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    pub code: Code,
+    /// What is wrong with what, and what to do next.
+    pub message: String,
+}
+
+impl Failure {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// What the system said when `doing` something to a path of the workspace.
+    pub fn of(error: Errno, doing: &str, place: &Place) -> Self {
+        Self::system(error, &format!("cannot {doing} `{place}`"))
+    }
+
+    /// What the system said about anything else.
+    pub fn system(error: Errno, what: &str) -> Self {
+        let code = match error {
+            Errno::NOSPC | Errno::DQUOT => Code::DiskFull,
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => Code::NotPermitted,
+            Errno::NOENT => Code::NotFound,
+            Errno::EXIST => Code::Exists,
+            Errno::LOOP => Code::Link,
+            Errno::NOTDIR => Code::NotADirectory,
+            Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => Code::BadPath,
+            _ => Code::Failed,
+        };
+        Self::new(code, format!("{what}: {}", std::io::Error::from(error)))
+    }
+
+    /// The same of an error of the standard library.
+    pub fn io(error: &std::io::Error, what: &str) -> Self {
+        match Errno::from_io_error(error) {
+            Some(errno) => Self::system(errno, what),
+            None => Self::new(Code::Failed, format!("{what}: {error}")),
+        }
+    }
+}

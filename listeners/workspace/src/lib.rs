@@ -1,0 +1,30 @@
+//! Carries out proposed changes and commands inside one directory.
+//!
+//! [`Workspace`] takes the payloads of `schemas/actions.xsd` and `schema/workspace.xsd`, and
+//! `main.rs` puts it on the bus. `edit`, `place` and `package` are pure; `root` is the only way
+//! to the files, and `state` the only way to what is remembered. Must not know the pump or any
+//! other listener.
+
+mod action;
+mod change;
+mod command;
+mod diff;
+mod edit;
+mod environment;
+mod failure;
+pub mod limits;
+mod manifest;
+mod output;
+mod package;
+mod place;
+mod plan;
+mod reply;
+mod root;
+mod set;
+mod state;
+mod supervise;
+mod workspace;
+
+pub use failure::{Code, Failure};
+pub use supervise::{SUPERVISE, supervise};
+pub use workspace::{Call, Options, Workspace};

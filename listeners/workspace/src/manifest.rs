@@ -1,0 +1,71 @@
+//! What is written down of a set of changes before the first of them is made.
+
+use organism::ids::Digest;
+use serde::{Deserialize, Serialize};
+
+use crate::root::Owner;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// From 1, rising.
+    pub set: u64,
+    /// The message that asked for it.
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// The set that this one takes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<u64>,
+    pub files: Vec<Entry>,
+    /// Directories that are made for it, from the top.
+    pub directories: Vec<String>,
+    /// What the caller is told, as XML.
+    pub answer: String,
+}
+
+/// One file. Its contents are kept beside the manifest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    pub path: String,
+    /// Absent where there was no file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Content>,
+    /// Absent where there is none any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Content>,
+    /// Of the file as it was, and as it shall be again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content {
+    pub sha256: String,
+}
+
+impl Content {
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { sha256: Digest::of(bytes).to_string() }
+    }
+}
+
+impl Manifest {
+    /// What the new content of a file is called until it takes its place.
+    pub fn temporary(&self, index: usize) -> String {
+        format!("{}{}-{index}.tmp", crate::place::TEMPORARY, self.set)
+    }
+
+    /// What a file's content is kept as.
+    pub fn kept(index: usize, side: Side) -> String {
+        match side {
+            Side::Before => format!("{index}.before"),
+            Side::After => format!("{index}.after"),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Before,
+    After,
+}

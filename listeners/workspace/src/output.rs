@@ -1,0 +1,48 @@
+//! What a command writes: its beginning and its end, and how much there was.
+
+use std::collections::VecDeque;
+
+use crate::limits::OUTPUT_BYTES_MAX;
+
+const HALF: usize = OUTPUT_BYTES_MAX / 2;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Output {
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    total: u64,
+}
+
+impl Output {
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let room = HALF.saturating_sub(self.head.len()).min(bytes.len());
+        let (first, rest) = bytes.split_at(room);
+        self.head.extend_from_slice(first);
+        let skipped = rest.len().saturating_sub(HALF);
+        self.tail.extend(rest.get(skipped..).unwrap_or_default());
+        let excess = self.tail.len().saturating_sub(HALF);
+        self.tail.drain(..excess);
+    }
+
+    /// Bytes in all, kept or not.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    pub fn is_cut(&self) -> bool {
+        self.total > (self.head.len() + self.tail.len()) as u64
+    }
+
+    /// As text; what is not UTF-8, or was cut in the middle of a character, is U+FFFD.
+    pub fn text(&self) -> String {
+        if !self.is_cut() {
+            let all: Vec<u8> = self.head.iter().chain(&self.tail).copied().collect();
+            return String::from_utf8_lossy(&all).into_owned();
+        }
+        let tail: Vec<u8> = self.tail.iter().copied().collect();
+        let left_out = self.total - (self.head.len() + self.tail.len()) as u64;
+        let (head, tail) = (String::from_utf8_lossy(&self.head), String::from_utf8_lossy(&tail));
+        format!("{head}\n[… {left_out} bytes left out …]\n{tail}")
+    }
+}

@@ -1,0 +1,122 @@
+//! Paths as agents write them, and what of that can be a place in the workspace at all. Looks at
+//! no file.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::failure::{Code, Failure};
+use crate::limits;
+
+/// What the names of this listener's temporary files begin with.
+pub const TEMPORARY: &str = ".organism-";
+/// Git runs what it finds there, with nobody's approval.
+const GIT: &str = ".git";
+
+/// A path beneath the workspace: plain names, from the top. No names at all: the workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    names: Vec<String>,
+}
+
+impl Place {
+    /// A file or directory to be written, or one to run a command in. An absolute path is taken
+    /// where it leads beneath `root`.
+    pub fn parse(text: &str, root: &Path) -> Result<Self, Failure> {
+        let shown = shown(text);
+        if text.is_empty() || text.len() > limits::PATH_BYTES_MAX {
+            let most = limits::PATH_BYTES_MAX;
+            return Err(bad(format!("a path has 1 to {most} bytes; this one has {}", text.len())));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(bad(format!("`{shown}` holds a control character")));
+        }
+        let outside = |why: &str| {
+            let message =
+                format!("`{shown}` {why}; give a path relative to the workspace, without `..`");
+            Failure::new(Code::OutsideWorkspace, message)
+        };
+        let within = match text.strip_prefix('/') {
+            None => text,
+            Some(_) => beneath(text, root).ok_or_else(|| outside("is outside the workspace"))?,
+        };
+        let mut names = Vec::new();
+        for name in within.split('/').filter(|name| !matches!(*name, "" | ".")) {
+            if name == ".." {
+                return Err(outside("climbs out of a directory"));
+            }
+            if name.len() > limits::NAME_BYTES_MAX {
+                return Err(bad(format!("a name in `{shown}` is too long")));
+            }
+            if is_protected(name) {
+                let message = format!("`{shown}` is not for agents to write; leave it alone");
+                return Err(Failure::new(Code::Protected, message));
+            }
+            names.push(name.to_owned());
+        }
+        if names.len() > limits::PATH_PARTS_MAX {
+            return Err(bad(format!("`{shown}` is too deep")));
+        }
+        Ok(Self { names })
+    }
+
+    /// The same for a file.
+    pub fn file(text: &str, root: &Path) -> Result<Self, Failure> {
+        let place = Self::parse(text, root)?;
+        let is_directory = text.ends_with('/') || text.ends_with("/.");
+        if place.names.is_empty() || is_directory {
+            let message = format!("`{}` is a directory; name a file", shown(text));
+            return Err(Failure::new(Code::NotAFile, message));
+        }
+        Ok(place)
+    }
+
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The last name, and the names of the directories before it.
+    pub fn split(&self) -> (&[String], &str) {
+        match self.names.split_last() {
+            Some((last, before)) => (before, last),
+            None => (&[], "."),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.names.is_empty() {
+            true => f.write_str("."),
+            false => f.write_str(&self.names.join("/")),
+        }
+    }
+}
+
+/// What of an absolute path lies beneath `root`.
+fn beneath<'t>(text: &'t str, root: &Path) -> Option<&'t str> {
+    let rest = text.strip_prefix(root.to_str()?)?;
+    (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+}
+
+/// Some file systems take every spelling of a name for the same, and drop dots and spaces at
+/// its end.
+fn is_protected(name: &str) -> bool {
+    let plain = name.trim_end_matches(['.', ' ']);
+    plain.eq_ignore_ascii_case(GIT)
+        || name.get(..TEMPORARY.len()).is_some_and(|start| start.eq_ignore_ascii_case(TEMPORARY))
+}
+
+fn bad(message: String) -> Failure {
+    Failure::new(Code::BadPath, message)
+}
+
+/// A path for a message: bounded, on one line.
+fn shown(text: &str) -> String {
+    const CHARS_MAX: usize = 120;
+    let plain = |c: char| if c.is_control() { '\u{FFFD}' } else { c };
+    let mut out: String = text.chars().take(CHARS_MAX).map(plain).collect();
+    if text.chars().nth(CHARS_MAX).is_some() {
+        out.push('…');
+    }
+    out
+}

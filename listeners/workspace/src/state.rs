@@ -1,0 +1,286 @@
+//! What is remembered beside the workspace: sets of changes with the contents they replaced,
+//! answers by message, proposals of installations.
+//!
+//! ```text
+//! lock              held while files are changed
+//! root              the workspace that this belongs to
+//! open/             the set that is being made; after a death, to be taken back
+//! sets/<n>/         sets that were made: manifest.json, <i>.before, <i>.after, clean
+//! answers/<id>      what a message was answered; <id>.<i>.begun where a command has started
+//! proposals/<name>  installations that were shown; <name>.used where they were asked for
+//! ```
+//!
+//! Knows no file of the workspace.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::change::Change;
+use crate::failure::Failure;
+use crate::limits;
+use crate::manifest::{Manifest, Side};
+
+#[derive(Debug)]
+pub struct State {
+    dir: PathBuf,
+}
+
+/// Files are changed by one process at a time.
+#[derive(Debug)]
+#[must_use = "the lock is let go of when this is dropped"]
+pub struct Lock(#[expect(dead_code, reason = "an open file is what holds the lock")] File);
+
+impl State {
+    /// Makes the directory where it is not there. It serves one workspace only.
+    pub fn open(dir: &Path, workspace: &Path) -> io::Result<Self> {
+        for folder in ["sets", "answers", "proposals"] {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.join(folder))?;
+        }
+        let state = Self { dir: dir.to_owned() };
+        let _lock = state.locked()?;
+        let owner = state.dir.join("root");
+        match fs::read(&owner) {
+            Ok(path) if path == workspace.as_os_str().as_bytes() => {}
+            Ok(path) => {
+                let other = String::from_utf8_lossy(&path).into_owned();
+                let why = format!("the state belongs to another workspace, {other}");
+                return Err(io::Error::other(why));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                write(&owner, workspace.as_os_str().as_bytes())?;
+            }
+            Err(error) => return Err(error),
+        }
+        state.forget()?;
+        Ok(state)
+    }
+
+    pub fn lock(&self) -> Result<Lock, Failure> {
+        self.locked().map_err(|error| Failure::io(&error, "cannot lock the workspace"))
+    }
+
+    fn locked(&self) -> io::Result<Lock> {
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = options.open(self.dir.join("lock"))?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        Ok(Lock(file))
+    }
+
+    // Sets.
+
+    /// The numbers of the sets that are kept, in order.
+    pub fn sets(&self) -> io::Result<Vec<u64>> {
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(self.dir.join("sets"))? {
+            numbers.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    pub fn set(&self, number: u64) -> io::Result<Manifest> {
+        manifest(&self.folder(number))
+    }
+
+    fn folder(&self, number: u64) -> PathBuf {
+        self.dir.join("sets").join(number.to_string())
+    }
+
+    fn open_folder(&self) -> PathBuf {
+        self.dir.join("open")
+    }
+
+    /// The set that was being made when its process died.
+    pub fn unfinished(&self) -> io::Result<Option<Manifest>> {
+        match manifest(&self.open_folder()) {
+            Ok(manifest) => Ok(Some(manifest)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes a set down, contents first: from here on it can be taken back.
+    pub fn begin(&self, manifest: &Manifest, changes: &[Change]) -> io::Result<()> {
+        self.abandon()?;
+        let folder = self.open_folder();
+        fs::DirBuilder::new().mode(0o700).create(&folder)?;
+        for (index, change) in changes.iter().enumerate() {
+            let sides = [(Side::Before, &change.before), (Side::After, &change.after)];
+            for (side, content) in sides {
+                if let Some(content) = content {
+                    write(&folder.join(Manifest::kept(index, side)), content)?;
+                }
+            }
+        }
+        write(&folder.join(MANIFEST), &serde_json::to_vec(manifest)?)?;
+        sync(&self.dir)
+    }
+
+    /// The set is made: from here on it is never taken back unasked.
+    pub fn finish(&self, number: u64) -> io::Result<()> {
+        let (open, folder) = (self.open_folder(), self.folder(number));
+        fs::rename(&open, &folder)?;
+        let synced = sync(&self.dir.join("sets")).and_then(|()| sync(&self.dir));
+        if synced.is_err() {
+            // Not surely on the disk, so not made.
+            fs::rename(&folder, &open)?;
+        }
+        synced
+    }
+
+    /// Forgets the set that was being made. Its manifest goes first: without it there is none.
+    pub fn abandon(&self) -> io::Result<()> {
+        let folder = self.open_folder();
+        absent(fs::remove_file(folder.join(MANIFEST)))?;
+        absent(fs::remove_dir_all(folder))
+    }
+
+    /// Whether what a set leaves lying about has been cleared away.
+    pub fn is_clean(&self, number: u64) -> bool {
+        self.folder(number).join("clean").exists()
+    }
+
+    pub fn mark_clean(&self, number: u64) -> io::Result<()> {
+        File::create(self.folder(number).join("clean")).map(drop)
+    }
+
+    /// A content as it was kept; of the set being made where no number is given.
+    pub fn kept(&self, set: Option<u64>, index: usize, side: Side) -> io::Result<Vec<u8>> {
+        let folder = set.map_or_else(|| self.open_folder(), |number| self.folder(number));
+        fs::read(folder.join(Manifest::kept(index, side)))
+    }
+
+    /// Forgets the oldest sets, so that what is kept stays within its bounds. The last one
+    /// always stays.
+    pub fn forget_sets(&self) -> io::Result<()> {
+        let (mut count, mut bytes) = (0, 0);
+        for number in self.sets()?.into_iter().rev() {
+            let folder = self.folder(number);
+            bytes += size(&folder)?;
+            count += 1;
+            if count > limits::SETS_KEPT || (count > 1 && bytes > limits::KEPT_BYTES_MAX) {
+                fs::remove_dir_all(folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    // Answers.
+
+    fn answer_file(&self, message: &str) -> PathBuf {
+        self.dir.join("answers").join(message)
+    }
+
+    pub fn answer(&self, message: &str) -> Option<String> {
+        fs::read_to_string(self.answer_file(message)).ok()
+    }
+
+    pub fn remember(&self, message: &str, answer: &str) -> io::Result<()> {
+        write(&self.answer_file(message), answer.as_bytes())?;
+        (0..limits::SET_COMMANDS_MAX)
+            .try_for_each(|index| absent(fs::remove_file(self.begun_file(message, index))))
+    }
+
+    fn begun_file(&self, message: &str, index: usize) -> PathBuf {
+        self.answer_file(&format!("{message}.{index}.begun"))
+    }
+
+    pub fn has_begun(&self, message: &str, index: usize) -> bool {
+        self.begun_file(message, index).exists()
+    }
+
+    /// What follows may have effects that cannot be seen from here.
+    pub fn begin_command(&self, message: &str, index: usize) -> io::Result<()> {
+        write(&self.begun_file(message, index), b"")
+    }
+
+    /// Forgets the oldest answers and proposals.
+    fn forget(&self) -> io::Result<()> {
+        for folder in ["answers", "proposals"] {
+            let mut known = Vec::new();
+            for entry in fs::read_dir(self.dir.join(folder))? {
+                let entry = entry?;
+                known.push((entry.metadata()?.modified()?, entry.path()));
+            }
+            known.sort();
+            let old = known.len().saturating_sub(limits::ANSWERS_KEPT);
+            known.iter().take(old).try_for_each(|(_, path)| fs::remove_file(path))?;
+        }
+        Ok(())
+    }
+
+    // Proposals.
+
+    fn proposal_file(&self, name: &str) -> Option<PathBuf> {
+        let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric());
+        is_name.then(|| self.dir.join("proposals").join(name))
+    }
+
+    pub fn propose(&self, name: &str, command: &[String]) -> io::Result<()> {
+        let Some(file) = self.proposal_file(name) else { return Ok(()) };
+        write(&file, &serde_json::to_vec(command)?)
+    }
+
+    /// The command of a proposal, which can be taken once.
+    pub fn take_proposal(&self, name: &str) -> io::Result<Option<Vec<String>>> {
+        let Some(file) = self.proposal_file(name) else { return Ok(None) };
+        let used = file.with_extension("used");
+        match fs::rename(&file, &used) {
+            Ok(()) => Ok(Some(serde_json::from_slice(&fs::read(used)?)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+const MANIFEST: &str = "manifest.json";
+
+fn manifest(folder: &Path) -> io::Result<Manifest> {
+    Ok(serde_json::from_slice(&fs::read(folder.join(MANIFEST))?)?)
+}
+
+/// Writes a file whole or not at all, to the disk and not only to memory.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let temporary = PathBuf::from(temporary);
+    let written = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&temporary)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        // What is left of it would only take up room.
+        let _ = fs::remove_file(&temporary);
+    }
+    written?;
+    path.parent().map_or(Ok(()), sync)
+}
+
+fn sync(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+fn absent(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn size(folder: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        bytes += entry?.metadata()?.len();
+    }
+    Ok(bytes)
+}

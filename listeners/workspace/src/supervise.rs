@@ -1,0 +1,96 @@
+//! The process between the listener and a command: when the command is over, or the listener
+//! gone, it leaves nothing of it behind, not even what has left the command's process group.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open,
+    set_child_subreaper, waitpid,
+};
+
+use crate::limits;
+
+/// The first argument that makes the program a supervisor; the command follows.
+pub const SUPERVISE: &str = "--supervise";
+
+/// As shells have it.
+const CANNOT_START: u8 = 127;
+
+/// Runs a program and ends as it does. Standard input is the listener's end of a pipe: nothing
+/// ever comes over it, and when it closes everything is killed.
+pub fn supervise(command: &[std::ffi::OsString]) -> ExitCode {
+    let Some((program, arguments)) = command.split_first() else {
+        return failed("no command to supervise");
+    };
+    if let Err(error) = set_child_subreaper(Some(getpid())) {
+        return failed(&format!("cannot supervise: {error}"));
+    }
+    let spawned =
+        Command::new(program).args(arguments).stdin(Stdio::null()).process_group(0).spawn();
+    let mut child = match spawned {
+        Ok(child) => child,
+        Err(error) => return failed(&format!("{}: {error}", program.to_string_lossy())),
+    };
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(pid) = pid {
+        until_over(pid);
+        // Still there as a zombie at least, so the number is nobody else's. A group that has
+        // gone by itself is what is wanted.
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+    let status = child.wait();
+    sweep();
+    match status {
+        Ok(status) => ended(status),
+        Err(error) => failed(&format!("cannot wait for the command: {error}")),
+    }
+}
+
+/// Until the command has ended or the listener is gone.
+fn until_over(pid: Pid) {
+    let Ok(over) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    let listener = std::io::stdin();
+    loop {
+        let mut polled = [PollFd::new(&listener, PollFlags::IN), PollFd::new(&over, PollFlags::IN)];
+        match poll(&mut polled, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Kills what the command has left behind: orphans become this process's children.
+fn sweep() {
+    for _ in 0..limits::SWEEPS_MAX {
+        let children = children();
+        if children.is_empty() {
+            return;
+        }
+        for child in children {
+            // One that has just ended by itself is as good.
+            let _ = kill_process(child, Signal::KILL);
+            let _ = waitpid(Some(child), WaitOptions::empty());
+        }
+    }
+}
+
+fn children() -> Vec<Pid> {
+    let me = std::process::id();
+    let listed = fs::read_to_string(format!("/proc/self/task/{me}/children")).unwrap_or_default();
+    listed.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+fn ended(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+}
+
+fn failed(reason: &str) -> ExitCode {
+    // Where even standard error is closed, the exit code has to say it.
+    let _ = writeln!(std::io::stderr(), "{reason}");
+    ExitCode::from(CANNOT_START)
+}

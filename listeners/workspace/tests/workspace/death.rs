@@ -1,0 +1,239 @@
+//! The program over its pipe: dying at any step, and disks that are full.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::{Room, insert, own, replace, said, set, shell, substring, verdict};
+
+/// The program at work in a room's directory.
+struct Program {
+    child: Child,
+}
+
+impl Program {
+    fn start(room: &Path, failpoint: Option<&str>) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_workspace"));
+        command.arg("--state").arg(room.join("state")).arg(room.join("desk"));
+        if let Some(place) = failpoint {
+            command.env("ORGANISM_FAILPOINT", place);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        Self { child: command.spawn().unwrap() }
+    }
+
+    /// The answer; none where it died.
+    fn ask(&mut self, message: u32, payload: &str) -> Option<String> {
+        self.send(message, payload);
+        let mut frame = Vec::new();
+        BufReader::new(self.child.stdout.as_mut().unwrap()).read_until(0, &mut frame).unwrap();
+        (frame.pop() == Some(0)).then(|| String::from_utf8(frame).unwrap())
+    }
+
+    fn send(&mut self, message: u32, payload: &str) {
+        let id = format!("0197a000-0000-7000-8000-{message:012}");
+        let delivery = format!(
+            r#"<e:delivery xmlns:e="https://xml-pipeline.org/ns/envelope/v1" listener="w" thread="sess-k3v9t2m8" call="{id}" attempt="1.1" timeout="PT60S"><e:message id="{id}" kind="call" seq="1" new="true"><e:meta><e:from>desk</e:from><e:to>w</e:to><e:thread>sess-k3v9t2m8</e:thread><e:call>{id}</e:call><e:time>2026-11-20T10:00:00Z</e:time></e:meta>{payload}</e:message></e:delivery>"#
+        );
+        let mut input = self.child.stdin.as_ref().unwrap();
+        input.write_all(delivery.as_bytes()).unwrap();
+        input.write_all(b"\0").unwrap();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Where it has ended already there is nothing to kill.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn prepared() -> Room {
+    let room = Room::new();
+    room.write("a", "one\n");
+    room.write("b", "two\n");
+    room
+}
+
+fn change() -> String {
+    set(&[
+        insert("a", "0", "first\n"),
+        substring("b", "two", "second"),
+        replace("new/dir/c", "third\n"),
+    ])
+}
+
+fn made() -> Vec<(String, String)> {
+    let files = [("a", "first\none\n"), ("b", "second\n"), ("new/dir/c", "third\n")];
+    files.map(|(path, text)| (path.to_owned(), text.to_owned())).to_vec()
+}
+
+/// Dies at every step there is, and comes again with the same message.
+#[test]
+fn a_set_is_made_wholly_and_once_wherever_the_process_dies() {
+    let (mut died, mut all_undone, mut all_done) = (0, 0, 0);
+    for nth in 1.. {
+        let room = prepared();
+        let before = room.files();
+        let place = format!("workspace-step:{nth}");
+        let answer = Program::start(room.directory.path(), Some(&place)).ask(1, &change());
+        let is_over = answer.is_some();
+        died += u32::from(!is_over);
+        // Whoever comes next finds all or nothing.
+        let mut next = Program::start(room.directory.path(), None);
+        next.ask(7, &own("show-changes", "")).unwrap();
+        match room.files() {
+            files if files == before => all_undone += 1,
+            files if files == made() => all_done += 1,
+            files => panic!("half a set after step {nth}: {files:?}"),
+        }
+        let again = next.ask(1, &change()).unwrap();
+        assert_eq!(
+            (verdict(&again).as_str(), said(&again, "@set").as_str()),
+            ("changes-applied", "1")
+        );
+        assert_eq!(room.files(), made(), "step {nth}");
+        assert_eq!(answer.unwrap_or_else(|| again.clone()), again);
+        if is_over {
+            break;
+        }
+    }
+    assert!(died >= 8 && all_undone >= 7 && all_done >= 2, "{died} {all_undone} {all_done}");
+}
+
+#[test]
+fn an_undo_is_made_wholly_and_once_wherever_the_process_dies() {
+    for nth in 1.. {
+        let room = prepared();
+        let before = room.files();
+        Program::start(room.directory.path(), None).ask(1, &change()).unwrap();
+        let place = format!("workspace-step:{nth}");
+        let undo = own("undo-changes", "");
+        let answer = Program::start(room.directory.path(), Some(&place)).ask(2, &undo);
+        let mut next = Program::start(room.directory.path(), None);
+        let again = next.ask(2, &undo).unwrap();
+        assert_eq!(said(&again, "@undoes"), "1", "step {nth}: {again}");
+        assert_eq!(room.files(), before, "step {nth}");
+        assert!(!room.path("new").exists(), "step {nth}");
+        if answer.is_some() {
+            assert!(nth > 6, "only {nth} steps");
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_command_whose_process_died_is_not_run_again() {
+    let room = prepared();
+    let fifo = room.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let command = shell("echo ran >> log; echo x > fifo; sleep 1000");
+    let mut first = Program::start(room.directory.path(), None);
+    first.send(1, &command);
+    // Opened by both ends: the command is at work.
+    assert_eq!(fs::read_to_string(&fifo).unwrap(), "x\n");
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    let answer = Program::start(room.directory.path(), None).ask(1, &command).unwrap();
+    assert_eq!(verdict(&answer), "interrupted");
+    assert_eq!(room.read("log"), "ran\n");
+}
+
+#[test]
+fn a_command_ends_with_the_process_that_started_it() {
+    let room = prepared();
+    let fifo = room.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let mut program = Program::start(room.directory.path(), None);
+    // Every process of the command holds the pipe; the end of all of them is its end.
+    program.send(1, &shell("exec 3> fifo; setsid sleep 1000 & sleep 1000 & sleep 1000"));
+    let pipe = fs::File::open(&fifo).unwrap();
+    program.child.kill().unwrap();
+    let rest = std::io::read_to_string(pipe).unwrap();
+    assert_eq!(rest, "");
+}
+
+#[test]
+fn a_command_has_no_way_to_the_frames_and_the_listeners_environment() {
+    let room = prepared();
+    let mut program = Program::start(room.directory.path(), None);
+    let pipe = |fd: i32| fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+    let ours = [
+        pipe(program.child.stdin.as_ref().unwrap().as_raw_fd()),
+        pipe(program.child.stdout.as_ref().unwrap().as_raw_fd()),
+    ];
+    let listener = program.child.id();
+    let script = format!("ls -l /proc/$$/fd; cat /proc/{listener}/environ || echo closed");
+    let answer = program.ask(1, &shell(&script)).unwrap();
+    let told = said(&answer, "stdout");
+    assert!(told.contains("pipe:"), "{told}");
+    for pipe in ours {
+        assert!(!told.contains(pipe.to_str().unwrap()), "{told}");
+    }
+    // Nobody can be kept from anything who is root.
+    if !rustix::process::geteuid().is_root() {
+        assert!(told.contains("closed"), "{told}");
+    }
+}
+
+/// A small disk; none where this test may not have one.
+struct Disk {
+    at: PathBuf,
+}
+
+impl Disk {
+    fn mount(at: PathBuf) -> Option<Self> {
+        let arguments = ["-t", "tmpfs", "-o", "size=256k", "tmpfs"];
+        let mounted = Command::new("mount").args(arguments).arg(&at).stderr(Stdio::null()).status();
+        mounted.is_ok_and(|status| status.success()).then_some(Self { at })
+    }
+
+    /// Takes all the room but for some pages.
+    fn fill(&self, pages: u64) {
+        let mut filler = fs::File::create(self.at.join("filler")).unwrap();
+        while filler.write_all(&[0; 1024]).is_ok() {}
+        let length = filler.metadata().unwrap().len().saturating_sub(pages * 4096);
+        filler.set_len(length).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        Command::new("umount").arg("-l").arg(&self.at).status().ok();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_a_set_and_leaves_everything_as_it_was() {
+    for full in ["desk", "state"] {
+        let room = Room::new();
+        let Some(disk) = Disk::mount(room.directory.path().join(full)) else {
+            let _ = writeln!(std::io::stderr(), "skipped: nothing can be mounted here");
+            return;
+        };
+        room.write("a", "one\n");
+        room.write("b", "two\n");
+        let files = || {
+            let mut files = room.files();
+            files.retain(|(path, _)| path != "filler");
+            files
+        };
+        let before = files();
+        let mut program = Program::start(room.directory.path(), None);
+        let mut refused = 0;
+        for pages in 0.. {
+            disk.fill(pages);
+            let answer = program.ask(u32::try_from(pages).unwrap(), &change()).unwrap();
+            if verdict(&answer) == "changes-applied" {
+                assert_eq!(files(), made());
+                break;
+            }
+            assert_eq!((verdict(&answer).as_str(), files()), ("disk-full", before.clone()));
+            refused += 1;
+        }
+        assert!(refused >= 2, "{full} was never too full");
+    }
+}

@@ -1,0 +1,138 @@
+//! Installations are shown first.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::{Room, WORKSPACE, action, own, said, verdict};
+
+fn propose(language: &str, packages: &str) -> String {
+    action(
+        "proposed_package_install",
+        &format!("language=\"{language}\" package_list=\"{packages}\""),
+        "",
+    )
+}
+
+// A5
+#[test]
+fn a_proposal_shows_the_exact_command_of_its_language() {
+    let room = Room::new();
+    let cases = [
+        ("typescript", "zod,drizzle-orm", "npm install --no-fund --no-audit zod drizzle-orm"),
+        (
+            "JavaScript",
+            " @scope/name@^1.2 ,, x ",
+            "npm install --no-fund --no-audit '@scope/name@^1.2' x",
+        ),
+        ("python", "requests>=2,<3", "(none)"),
+        (
+            "python",
+            "requests==2.31.0, uvicorn[standard]",
+            "python3 -m pip install --no-input requests==2.31.0 'uvicorn[standard]'",
+        ),
+        ("rust", "serde", "cargo add serde"),
+        ("go", "example.org/x/text@v0.3.0", "go get example.org/x/text@v0.3.0"),
+        ("php", "vendor/name", "composer require --no-interaction vendor/name"),
+    ];
+    for (language, packages, command) in cases {
+        let packages = packages.replace('<', "&lt;");
+        let answer = room.ask(&propose(language, &packages));
+        assert_eq!(said(&answer, "command"), command, "{answer}");
+    }
+    assert!(room.files().is_empty());
+}
+
+#[test]
+fn what_is_no_name_of_a_package_is_refused() {
+    let room = Room::new();
+    let names = [
+        "",
+        " , ",
+        "-e .",
+        "--index-url=x",
+        ".",
+        "..",
+        "./x",
+        "../x",
+        "/x",
+        "a b",
+        "a;b",
+        "$(x)",
+        "a&amp;b",
+        "git+ssh://x/y",
+        "https://example.com/x.tgz",
+        "file:x",
+        "x.whl",
+        "x.TGZ",
+        "a|b",
+        "owner/repository",
+        "@/x",
+        "@a/b/c",
+        "a\\b",
+        "a&#10;b",
+        "ä",
+        "'",
+    ];
+    for name in names {
+        let answer = room.ask(&propose("typescript", name));
+        assert_eq!(verdict(&answer), "bad-package", "{name}: {answer}");
+    }
+    assert_eq!(verdict(&room.ask(&propose("rust", "a/b"))), "bad-package");
+    assert_eq!(verdict(&room.ask(&propose("cobol", "x"))), "unknown-language");
+    let many = vec!["x"; 51].join(",");
+    assert_eq!(verdict(&room.ask(&propose("rust", &many))), "bad-package");
+}
+
+/// A `cargo` that writes down what it was asked.
+fn with_cargo(room: &Room) {
+    room.write("bin/cargo", "#!/bin/sh\necho \"$@\" >> asked\n");
+    let executable = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(room.path("bin/cargo"), executable).unwrap();
+}
+
+fn room_with_cargo(installs: bool) -> Room {
+    // Commands look for programs where the variable says, which is the listener's own.
+    let room = Room::with(|options| {
+        options.installs = installs;
+        options.supervisor = options.state.with_file_name("supervisor");
+        let program = env!("CARGO_BIN_EXE_workspace");
+        let work = options.state.with_file_name("desk");
+        let script =
+            format!("#!/bin/sh\nPATH=\"{}/bin:$PATH\" exec \"{program}\" \"$@\"\n", work.display());
+        fs::write(&options.supervisor, script).unwrap();
+        let executable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&options.supervisor, executable).unwrap();
+    });
+    with_cargo(&room);
+    room
+}
+
+// A5
+#[test]
+fn a_proposal_runs_only_when_it_is_asked_for_and_only_once() {
+    let room = room_with_cargo(false);
+    let proposed = room.ask(&propose("rust", "serde, toml"));
+    assert!(!room.path("asked").exists());
+    let name = said(&proposed, "@proposal");
+    let install = own("install-packages", &format!("proposal='{name}'"));
+    let ran = room.deliver("run", &install);
+    assert_eq!(said(&ran, "@exit_code"), "0", "{ran}");
+    assert_eq!(said(&ran, "command"), "cargo add serde toml");
+    assert_eq!(room.read("asked"), "add serde toml\n");
+    assert_eq!(room.deliver("run", &install), ran);
+    assert_eq!(verdict(&room.ask(&install)), "unknown-proposal");
+    for name in ["", "../root", "x/y", "root"] {
+        let install = format!("<install-packages xmlns=\"{WORKSPACE}\" proposal=\"{name}\"/>");
+        assert_eq!(verdict(&room.ask(&install)), "unknown-proposal");
+    }
+    assert_eq!(room.read("asked"), "add serde toml\n");
+}
+
+#[test]
+fn where_every_call_is_approved_a_proposal_is_run_at_once() {
+    let room = room_with_cargo(true);
+    let answer = room.ask(&propose("rust", "serde"));
+    assert_eq!(verdict(&answer), "install-proposed");
+    assert!(answer.contains("<command-result") && answer.contains("exit_code=\"0\""), "{answer}");
+    assert_eq!(room.read("asked"), "add serde\n");
+}

@@ -1,0 +1,166 @@
+//! Sets of changes: together or not at all, shown, and taken back.
+
+use std::fs;
+
+use workspace::Workspace;
+
+use super::{Room, action, insert, options, own, replace, said, set, substring, verdict};
+
+fn undo(room: &Room) -> String {
+    room.ask(&own("undo-changes", ""))
+}
+
+// A6
+#[test]
+fn a_set_is_made_in_order_and_as_one() {
+    let room = Room::new();
+    room.write("a", "one\n");
+    let proposals = [
+        substring("a", "one", "two"),
+        replace("new/b", "b\n"),
+        substring("a", "two", "three"),
+        insert("new/b", "1", "c\n"),
+    ];
+    let answer = room.ask(&set(&proposals));
+    assert_eq!(
+        (said(&answer, "@set").as_str(), said(&answer, "@summary").as_str()),
+        ("1", "several")
+    );
+    let expected = [("a", "three\n"), ("new/b", "b\nc\n")];
+    assert_eq!(room.files(), expected.map(|(path, text)| (path.to_owned(), text.to_owned())));
+}
+
+// A6
+#[test]
+fn one_proposal_that_cannot_be_done_leaves_all_undone() {
+    let room = Room::new();
+    room.write("a", "one\n");
+    room.write("z", "z\n");
+    let before = room.files();
+    let good = || vec![substring("a", "one", "two"), replace("new/b", "b\n"), replace("z", "y")];
+    let bad = [
+        substring("a", "none", "x"),
+        substring("a", "one", "x"),
+        insert("z", "9", "x"),
+        replace("../x", "x"),
+        action("create_file", "path='z'", "x"),
+        replace("new/b/c", "x"),
+        replace("a/b", "x"),
+    ];
+    for bad in bad {
+        for at in 0..=3 {
+            let mut proposals = good();
+            proposals.insert(at, bad.clone());
+            let verdict = verdict(&room.ask(&set(&proposals)));
+            assert_ne!(verdict, "changes-applied", "{bad} at {at}");
+            assert_eq!(room.files(), before, "{bad} at {at}");
+        }
+    }
+    let many: Vec<_> = (0..101).map(|n| replace(&format!("f{n}"), "x")).collect();
+    assert_eq!(verdict(&room.ask(&set(&many))), "too-many");
+    assert_eq!(room.files(), before);
+    assert!(!room.path("new").exists());
+}
+
+// A6
+#[test]
+fn a_summary_alone_shows_what_has_been_changed_so_far() {
+    let room = Room::new();
+    room.write("a", "1\n2\n");
+    room.ask(&substring("a", "1", "one"));
+    room.ask(&substring("a", "one", "uno"));
+    room.ask(&replace("gone", "x"));
+    undo(&room);
+    let answer = room.ask(&action("proposed_actions", "summary='Count in Spanish'", ""));
+    assert_eq!(verdict(&answer), "changes-applied");
+    assert_eq!(said(&answer, "@summary"), "Count in Spanish");
+    let expected = "--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n-1\n+uno\n 2\n";
+    assert_eq!(said(&answer, "diff"), expected);
+
+    let shown = room.ask(&own("show-changes", ""));
+    assert_eq!((said(&shown, "diff").as_str(), shown.matches("<set ").count()), (expected, 4));
+    let shown = room.ask(&own("show-changes", "from_set='2'"));
+    assert!(said(&shown, "diff").contains("-one\n+uno\n"), "{shown}");
+    assert_eq!(verdict(&room.ask(&own("show-changes", "from_set='9'"))), "unknown-set");
+}
+
+#[test]
+fn sets_are_taken_back_one_by_one_also_after_a_restart() {
+    let room = Room::new();
+    room.write("a", "1\r\n");
+    room.ask(&substring("a", "1", "2"));
+    room.ask(&set(&[replace("d/e/new", "x"), substring("a", "2", "3")]));
+    let again = Workspace::open(&room.work(), options(room.directory.path())).unwrap();
+    let room = Room { workspace: again, ..room };
+    let answer = undo(&room);
+    assert_eq!((said(&answer, "@undoes").as_str(), room.read("a").as_str()), ("2", "2\r\n"));
+    assert!(!room.path("d").exists());
+    assert_eq!(said(&undo(&room), "@undoes"), "1");
+    assert_eq!(room.read("a"), "1\r\n");
+    assert_eq!(verdict(&undo(&room)), "nothing-to-undo");
+    room.ask(&substring("a", "1", "5"));
+    assert_eq!(said(&undo(&room), "@undoes"), "5");
+}
+
+#[test]
+fn a_set_is_not_taken_back_over_somebody_elses_change() {
+    let room = Room::new();
+    room.write("a", "1\n");
+    room.write("b", "1\n");
+    room.ask(&set(&[substring("a", "1", "2"), substring("b", "1", "2"), replace("c", "2\n")]));
+    room.write("b", "mine\n");
+    fs::remove_file(room.path("c")).unwrap();
+    let before = room.files();
+    let answer = undo(&room);
+    assert_eq!(verdict(&answer), "changed-meanwhile");
+    let message = said(&answer, "message");
+    assert!(message.contains("`b`, `c`") && !message.contains("`a`"), "{message}");
+    assert_eq!(room.files(), before);
+    // Once they are as they were, it can be.
+    room.write("b", "2\n");
+    room.write("c", "2\n");
+    assert_eq!(verdict(&undo(&room)), "changes-applied");
+    assert_eq!((room.read("a").as_str(), room.read("b").as_str()), ("1\n", "1\n"));
+    // A directory that somebody else uses by now stays.
+    room.ask(&replace("d/x", "x"));
+    room.write("d/theirs", "y");
+    assert_eq!(verdict(&undo(&room)), "changes-applied");
+    assert_eq!(room.read("d/theirs"), "y");
+}
+
+#[test]
+fn a_message_that_comes_again_is_answered_the_same_and_not_done_again() {
+    let room = Room::new();
+    room.write("a", "1\n");
+    let proposal = insert("a", "0", "x\n");
+    let first = room.deliver("m1", &proposal);
+    let again = Workspace::open(&room.work(), options(room.directory.path())).unwrap();
+    let room = Room { workspace: again, ..room };
+    assert_eq!(room.deliver("m1", &proposal), first);
+    assert_eq!(room.read("a"), "x\n1\n");
+    assert_ne!(room.deliver("m2", &proposal), first);
+    let undone = room.deliver("m3", &own("undo-changes", ""));
+    assert_eq!(room.deliver("m3", &own("undo-changes", "")), undone);
+    assert_eq!(room.read("a"), "x\n1\n");
+}
+
+#[test]
+fn old_sets_are_forgotten_and_their_numbers_not_used_again() {
+    let room = Room::new();
+    let kept = workspace::limits::SETS_KEPT;
+    for n in 1..=kept + 2 {
+        assert_eq!(said(&room.ask(&replace("a", &n.to_string())), "@set"), n.to_string());
+    }
+    let shown = room.ask(&own("show-changes", ""));
+    assert_eq!(shown.matches("<set ").count(), kept);
+}
+
+#[test]
+fn nothing_of_a_set_lies_about_when_it_is_done() {
+    let room = Room::new();
+    room.write("a", "1\n");
+    room.ask(&set(&[substring("a", "1", "2"), replace("b/c", "x")]));
+    undo(&room);
+    assert_eq!(room.files(), [("a".to_owned(), "1\n".to_owned())]);
+    assert!(!room.directory.path().join("state/open").exists());
+}

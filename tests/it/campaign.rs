@@ -1,0 +1,37 @@
+//! What a campaign went through, in one line: printed, and with `ORGANISM_CAMPAIGNS=FILE` added
+//! to that file, also by one that fails.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::time::Instant;
+
+/// The line is written when this is dropped.
+pub struct Campaign {
+    name: String,
+    begun: Instant,
+    notes: Vec<String>,
+}
+
+impl Campaign {
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), begun: Instant::now(), notes: Vec::new() }
+    }
+
+    /// Its size, what was done to it and how often, what was measured.
+    pub fn note(&mut self, what: impl Into<String>) {
+        self.notes.push(what.into());
+    }
+}
+
+impl Drop for Campaign {
+    fn drop(&mut self) {
+        let verdict = if std::thread::panicking() { "FAILED" } else { "ok" };
+        let (name, took) = (&self.name, self.begun.elapsed().as_secs_f64());
+        let line = format!("{verdict:6} {name:34} {took:7.1} s  {}\n", self.notes.join(", "));
+        print!("{line}");
+        let Some(path) = std::env::var_os("ORGANISM_CAMPAIGNS") else { return };
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        // Whoever cannot be told by the file is told by the verdict of the test.
+        file.and_then(|mut file| file.write_all(line.as_bytes())).ok();
+    }
+}

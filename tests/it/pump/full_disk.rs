@@ -1,0 +1,207 @@
+//! The driver on a disk that is full and has room again, once and again: a journal that may not
+//! grow, and somebody else's bytes in its file that come and go.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use organism::bus::native::{Context, Handler, NativeHost};
+use organism::bus::{Delivery, Outcome};
+use organism::contract::TreeLimits;
+use organism::envelope::{Failure, Rule};
+use organism::ids::{Digest, Position};
+use organism::journal::Error;
+use organism::journal::sqlite::DATABASE;
+use organism::pump::core::{Core, Receipt, Target};
+use organism::pump::driver::{Done, Handle, Pump, Refused};
+use organism::thread::{Closing, Record};
+use rusqlite::Connection;
+use tokio::sync::{Semaphore, oneshot};
+
+use super::world::{World, client, listener, name, word};
+use crate::abuse::judge;
+use crate::campaign::Campaign;
+use crate::journal::Place;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// From room on the disk to an accepted submission.
+const ROOM_MAX: Duration = Duration::from_secs(2);
+/// So long without an answer, and it is taken to wait.
+const A_WHILE: Duration = Duration::from_millis(100);
+/// With this in it, no record fits into what a page has left.
+const TEXT_BYTES: usize = 40 << 10;
+const PAGES_MAX: u32 = 400;
+
+type Sent = Result<(Receipt, Vec<oneshot::Receiver<Done>>), Refused>;
+type Sending<'a> = Pin<Box<dyn Future<Output = Sent> + 'a>>;
+
+/// Answers what it is asked; what says `hold` when it is let go.
+struct Finder {
+    let_go: Arc<Semaphore>,
+}
+
+impl Handler for Finder {
+    async fn handle(&self, delivery: Delivery, _: Context) -> Result<Outcome, Failure> {
+        let asked = delivery.messages[0].payload.as_str();
+        if asked.contains("hold") {
+            self.let_go.acquire().await.expect("never closed").forget();
+        }
+        let found = asked.replace("look", "found").into_bytes();
+        Ok(Outcome { payloads: vec![found], turn: None })
+    }
+}
+
+struct Disk {
+    place: Place,
+    handle: Handle,
+    pump: JoinHandle<Result<(), Error>>,
+    let_go: Arc<Semaphore>,
+    other: Connection,
+}
+
+impl Disk {
+    fn start() -> Self {
+        let place = Place::new();
+        let journal = place.open().unwrap();
+        journal.set_pages_max(Some(PAGES_MAX)).unwrap();
+        let contracts =
+            vec![client("desk", &["finder"]), listener("finder", &["look"], &["found"], &[])];
+        let gate = World::new(contracts).gate.clone();
+        let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
+        let mut pump = Pump::new(core, journal, gate);
+        let let_go = Arc::new(Semaphore::new(0));
+        let finder = Finder { let_go: Arc::clone(&let_go) };
+        let runtime = tokio::runtime::Handle::current();
+        let host = NativeHost::new(name("finder"), finder, pump.sink(), runtime);
+        pump.host(name("finder"), Arc::new(host));
+        let handle = pump.handle();
+        let pump = std::thread::spawn(move || pump.run("test"));
+        let other = Connection::open(place.data().join(DATABASE)).unwrap();
+        other.busy_timeout(PATIENCE).unwrap();
+        Self { place, handle, pump, let_go, other }
+    }
+
+    /// From here on the journal has no page left to write to.
+    fn fill(&self) {
+        let sql = "INSERT INTO blob(digest, bytes) VALUES ('other', zeroblob(?1))";
+        self.other.execute(sql, [8 << 20]).unwrap();
+    }
+
+    fn empty(&self) {
+        self.other.execute("DELETE FROM blob WHERE digest = 'other'", []).unwrap();
+    }
+
+    fn send<'a>(&'a self, key: &str) -> Sending<'a> {
+        let text = word("look", &format!("{key} {}", "x".repeat(TEXT_BYTES)));
+        let (target, key) = (Target::New { suggested: None }, key.to_owned());
+        Box::pin(async move {
+            self.handle.submit(&name("desk"), target, Some(key), text.as_bytes()).await
+        })
+    }
+
+    /// Sends until one is turned away: what was sent before is being committed, and waits.
+    async fn find_full<'a>(&'a self, round: usize) -> Vec<(String, Sending<'a>)> {
+        let mut waiting = Vec::new();
+        loop {
+            assert!(waiting.len() < 20, "nobody is turned away");
+            let key = format!("{round}-waits-{}", waiting.len());
+            let mut sending = self.send(&key);
+            match tokio::time::timeout(A_WHILE, &mut sending).await {
+                Err(_) => waiting.push((key, sending)),
+                Ok(sent) => {
+                    assert_turned_away(sent);
+                    return waiting;
+                }
+            }
+        }
+    }
+
+    fn last(&self) -> Position {
+        self.place.reader().last().unwrap()
+    }
+}
+
+fn assert_turned_away(sent: Sent) {
+    match sent.unwrap().0 {
+        Receipt::Refused { refusal, retry_after } => {
+            assert_eq!(refusal.rule, Rule::StorageFull);
+            assert!(retry_after.is_some(), "it may be sent again");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("it hangs")
+}
+
+/// Accepted, and its call has its result.
+async fn assert_done(sending: impl Future<Output = Sent>) {
+    let (receipt, mut results) = in_time(sending).await.unwrap();
+    assert!(matches!(receipt, Receipt::Accepted { .. }), "{receipt:?}");
+    let done = in_time(results.remove(0)).await.unwrap();
+    assert_eq!(done.how, Closing::Completed);
+}
+
+/// The keys of what the client sent, in the order in which it stands on record.
+fn keys(records: &[Record]) -> Vec<String> {
+    let sent = judge::messages(records).filter(|message| message.from == name("desk"));
+    let key = sent.map(|message| {
+        let (_, text) = message.payload.as_str().split_once("<text>").unwrap();
+        text.split_once(' ').unwrap().0.to_owned()
+    });
+    key.collect()
+}
+
+#[tokio::test]
+async fn a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_order() {
+    let mut campaign = Campaign::new("full disk, driver");
+    let disk = Disk::start();
+    let mut expected = Vec::new();
+    for round in 0..2 {
+        let before = format!("{round}-before");
+        assert_done(disk.send(&before)).await;
+        let held = format!("{round}-hold");
+        let (_, mut result) = in_time(disk.send(&held)).await.unwrap();
+        expected.extend([before, held]);
+        disk.fill();
+        let waiting = disk.find_full(round).await;
+        assert!(!waiting.is_empty(), "nobody met the full disk");
+        let last = disk.last();
+        // An answer that comes now keeps its place; nothing that is new does.
+        disk.let_go.add_permits(1);
+        for number in 0..20 {
+            assert_turned_away(in_time(disk.send(&format!("{round}-away-{number}"))).await);
+        }
+        let early = tokio::time::timeout(A_WHILE, &mut result[0]).await;
+        assert!(early.is_err(), "told before it is on record: {early:?}");
+        assert_eq!(disk.last(), last, "recorded while the disk is full");
+        disk.empty();
+        let begun = Instant::now();
+        let mut number = 0;
+        loop {
+            let after = format!("{round}-after-{number}");
+            let (receipt, _) = in_time(disk.send(&after)).await.unwrap();
+            if matches!(receipt, Receipt::Accepted { .. }) {
+                expected.extend(waiting.iter().map(|(key, _)| key.clone()).chain([after]));
+                break;
+            }
+            number += 1;
+            assert!(begun.elapsed() < ROOM_MAX, "there is room, and still: {receipt:?}");
+        }
+        campaign.note(format!("accepted {:.2?} after there was room", begun.elapsed()));
+        for (_, sending) in waiting {
+            assert_done(sending).await;
+        }
+        assert_eq!(in_time(result.remove(0)).await.unwrap().how, Closing::Completed);
+    }
+    in_time(disk.handle.drain("done")).await.unwrap();
+    disk.pump.join().unwrap().unwrap();
+    let records: Vec<Record> = disk.place.records().into_iter().map(|s| s.record).collect();
+    judge::assert_kept(&records);
+    assert_eq!(keys(&records), expected, "what was accepted, in its order, and nothing else");
+    let (data, state) = (disk.place.data(), disk.place.state());
+    let report = organism::audit::verify(&data, Some(&state), &mut |_, _| {}).unwrap();
+    assert_eq!(report.broken, None);
+}
