@@ -46,7 +46,9 @@ impl Outcomes {
                         Some((_, id)) => Some(id),
                         None => take(message.payload.digest).map(|(at, id)| {
                             let payload = message.payload.as_str().to_owned();
-                            outcomes.payloads.get_mut(at).map(|place| *place = Some(payload));
+                            if let Some(place) = outcomes.payloads.get_mut(at) {
+                                *place = Some(payload);
+                            }
                             id
                         }),
                     };

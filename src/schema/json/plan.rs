@@ -24,7 +24,7 @@ pub enum Content {
     Nothing,
     Text {
         key: String,
-        value: Value,
+        value: Box<Value>,
     },
     /// Each child under its own name. `ordered`: they stand in the order of the slots, whatever
     /// the order of the properties.
@@ -141,7 +141,7 @@ fn content(model: &Model, outline: &Outline) -> Content {
     let key = String::new();
     if outline.is_text() {
         let any = || Value { builtin: "string".into(), ..Value::default() };
-        return Content::Text { key, value: outline.text.clone().unwrap_or_else(any) };
+        return Content::Text { key, value: Box::new(outline.text.clone().unwrap_or_else(any)) };
     }
     if outline.anything || outline.mixed {
         return Content::Markup { key };

@@ -119,7 +119,7 @@ impl<'a> Writer<'a> {
             self.tell("json-markup", raw, path, &format!("is no well-formed XML: {wrong}"));
         }
         let bindings = vec![(String::new(), namespace.to_owned())];
-        Value::Verbatim(Verbatim { xml, written: None, bindings })
+        Value::Verbatim(Box::new(Verbatim { xml, written: None, bindings }))
     }
 
     fn listed(&mut self, slots: &[Slot], json: &Json<'a>, raw: &'a RawValue, path: &str) -> Value {

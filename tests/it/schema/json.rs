@@ -24,6 +24,11 @@ fn all() -> Vec<Schemas> {
         "config/research-desk/research-desk.xsd",
         "listeners/code-search/schema/code-search.xsd",
         "listeners/calculator/schema/calculator.xsd",
+        "listeners/intake/schema/Invoice.xsd",
+        "listeners/intake/schema/intake.xsd",
+        "schemas/envelope.xsd",
+        "schemas/actions.xsd",
+        "config/coder/coder.xsd",
     ] {
         let mut schemas = Schemas::default();
         schemas.add_file(&root.join(file)).unwrap_or_else(|problems| panic!("{problems:?}"));
