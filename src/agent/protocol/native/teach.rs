@@ -39,9 +39,13 @@ pub fn example(word: &super::super::Word, schemas: &Schemas) -> Option<String> {
 }
 
 pub fn response_protocol(taught: &Taught, tools: &Toolbox) -> String {
+    let end = match taught.transport {
+        Transport::XmlFinal => ", or the final report",
+        _ => "",
+    };
     let mut out = format!(
-        "Every response is your reasoning as text in <thinking>...</thinking>, then {}. You have at \
-         most {} responses for a task.\n",
+        "Every response is your reasoning as text in <thinking>...</thinking>, then {}{end}. You \
+         have at most {} responses for a task.\n",
         actions(taught.actions_per_turn, "native tool call"),
         taught.max_iterations,
     );
