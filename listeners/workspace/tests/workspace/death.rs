@@ -223,6 +223,8 @@ fn a_full_disk_refuses_a_set_and_leaves_everything_as_it_was() {
         };
         let before = files();
         let mut program = Program::start(room.directory.path(), None);
+        // It needs room to begin at all.
+        program.ask(u32::MAX, &own("show-changes", "")).unwrap();
         let mut refused = 0;
         for pages in 0.. {
             disk.fill(pages);
