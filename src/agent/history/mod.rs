@@ -48,6 +48,9 @@ pub enum Item {
 /// What the model said in a turn, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spoken {
+    /// The `seq` of its record: what tells its calls from those of other turns, since the ids of
+    /// providers need not.
+    pub turn: u64,
     pub raw: String,
     /// Who answered: its own blocks mean nothing to anybody else.
     pub provider: String,
@@ -68,8 +71,9 @@ pub struct SpokenCall {
 pub struct Seen {
     pub message: Message,
     pub answers: Option<Answered>,
-    /// The native call that this is the result of, while its turn is in the window.
-    pub native: Option<String>,
+    /// The native call that this is the result of, by its turn and its place among the turn's
+    /// calls, while that turn is in the window.
+    pub native: Option<(u64, usize)>,
 }
 
 /// The agent's own call that a message answers.
@@ -129,8 +133,8 @@ struct Gathered {
     seen: Vec<(Position, Message)>,
     /// The agent's own calls by the message that made them.
     calls: HashMap<MessageId, OwnCall>,
-    /// Native calls, and the turn that made each, by the message that is its result at once.
-    results: HashMap<MessageId, (String, u64)>,
+    /// Native calls, each by its turn and place, by the message that is its result at once.
+    results: HashMap<MessageId, (u64, usize)>,
     /// `(before, kept)`, oldest first.
     windows: Vec<(u64, u32)>,
     acted: bool,
@@ -148,8 +152,8 @@ struct OwnCall {
     group: bool,
     /// The `seq` of the turn that made it.
     turn: u64,
-    /// The native call it was.
-    native: Option<String>,
+    /// The place of the native call it was.
+    native: Option<usize>,
 }
 
 impl Gathered {
@@ -193,9 +197,9 @@ impl Gathered {
                 self.acted = true;
             }
             let name = message.name.clone();
-            let native = turn.outcomes.call_of(message.id).map(str::to_owned);
-            if let (Some(native), Kind::Own) = (&native, message.kind) {
-                self.results.insert(message.id, (native.clone(), turn.seq));
+            let native = turn.outcomes.call_of(message.id);
+            if let (Some(native), Kind::Own) = (native, message.kind) {
+                self.results.insert(message.id, (turn.seq, native));
             }
             self.calls.insert(message.id, OwnCall { name, group, turn: turn.seq, native });
             // The turn's raw text says it already.
@@ -206,7 +210,7 @@ impl Gathered {
         if let Some(turn) = turn
             && let Some(native) = turn.outcomes.refusal_of(message.id)
         {
-            self.results.insert(message.id, (native.to_owned(), turn.seq));
+            self.results.insert(message.id, (turn.seq, native));
         }
         if own || message.to == *view.agent || view.memory == Memory::Thread {
             self.seen.push((position, message.clone()));
@@ -236,7 +240,7 @@ impl Gathered {
         for OwnTurn { past, seq, outcomes } in self.turns.drain(..) {
             let PastTurn { position: at, provider, raw, calls, own, .. } = past;
             let calls = outcomes.with_payloads(calls);
-            let item = PlaceItem::Spoken(Box::new(Spoken { raw, provider, calls, own }));
+            let item = PlaceItem::Spoken(Box::new(Spoken { turn: seq, raw, provider, calls, own }));
             places.push(Place { at, spoken: true, seq, counts: true, item });
         }
         places.sort_by_key(|place| (place.at, place.spoken, place.seq));
@@ -302,7 +306,7 @@ fn clear(places: &mut Vec<Place>, before: u64, kept: u32) {
 fn shown(
     places: Vec<Place>,
     calls: &HashMap<MessageId, OwnCall>,
-    results: &HashMap<MessageId, (String, u64)>,
+    results: &HashMap<MessageId, (u64, usize)>,
 ) -> Vec<Item> {
     let spoken: Vec<u64> = places.iter().filter(|p| p.spoken).map(|p| p.seq).collect();
     let answered = |message: &Message| {
@@ -312,14 +316,14 @@ fn shown(
     };
     // The result of a native call, or the answer to what it was taken for.
     let native = |message: &Message| {
-        let (id, turn) = match results.get(&message.id) {
-            Some((id, turn)) => (id, turn),
+        let (turn, call) = match results.get(&message.id) {
+            Some(known) => *known,
             None => {
                 let call = calls.get(&message.cause?)?;
-                (call.native.as_ref()?, &call.turn)
+                (call.turn, call.native?)
             }
         };
-        spoken.contains(turn).then(|| id.clone())
+        spoken.contains(&turn).then_some((turn, call))
     };
     let show = |place: Place| match place.item {
         PlaceItem::Spoken(spoken) => Item::Spoken(spoken),

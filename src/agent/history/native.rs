@@ -14,10 +14,10 @@ use crate::thread::Fact;
 pub(super) struct Outcomes {
     /// Of each call, in order.
     payloads: Vec<Option<String>>,
-    /// The id of the call that a message of the agent was made by.
-    sent: HashMap<MessageId, String>,
-    /// The id of the call that a word of the core refuses.
-    refused: HashMap<MessageId, String>,
+    /// The place of the call that a message of the agent was made by.
+    sent: HashMap<MessageId, usize>,
+    /// The place of the call that a word of the core refuses.
+    refused: HashMap<MessageId, usize>,
 }
 
 impl Outcomes {
@@ -32,38 +32,32 @@ impl Outcomes {
             let fits = |(call, open): (&Made, &bool)| *open && call.digest == digest;
             let at = calls.iter().zip(&open).position(fits)?;
             *open.get_mut(at)? = false;
-            Some((at, calls.get(at)?.call.id.clone()))
+            Some(at)
         };
         // A group is one call to several peers.
-        let mut group: Option<(CallId, String)> = None;
-        let mut refusal: Option<String> = None;
+        let mut group: Option<(CallId, usize)> = None;
+        let mut refusal: Option<usize> = None;
         for fact in facts {
             match fact {
                 Fact::Accepted { message, opening, .. } if message.from == *agent => {
                     let leg = opening.as_ref().and_then(|opening| Some(opening.group.as_ref()?.0));
-                    let known = group.clone().filter(|(first, _)| leg == Some(*first));
-                    let taken = match known {
-                        Some((_, id)) => Some(id),
-                        None => take(message.payload.digest).map(|(at, id)| {
-                            let payload = message.payload.as_str().to_owned();
-                            if let Some(place) = outcomes.payloads.get_mut(at) {
-                                *place = Some(payload);
-                            }
-                            id
-                        }),
-                    };
-                    let Some(id) = taken else { continue };
-                    group = leg.map(|leg| (leg, id.clone()));
-                    outcomes.sent.insert(message.id, id);
+                    let known = group.filter(|(first, _)| leg == Some(*first));
+                    let at = known.map(|(_, at)| at).or_else(|| take(message.payload.digest));
+                    let Some(at) = at else { continue };
+                    if let Some(place) = outcomes.payloads.get_mut(at) {
+                        *place = Some(message.payload.as_str().to_owned());
+                    }
+                    group = leg.map(|leg| (leg, at));
+                    outcomes.sent.insert(message.id, at);
                 }
                 Fact::Refused { sender, refusal: refused, .. } if sender == agent => {
-                    refusal = take(refused.digest).map(|(_, id)| id);
+                    refusal = take(refused.digest);
                 }
                 Fact::Accepted { message, .. }
                     if message.from.is_core() && message.kind == Kind::System =>
                 {
-                    if let Some(id) = refusal.take() {
-                        outcomes.refused.insert(message.id, id);
+                    if let Some(at) = refusal.take() {
+                        outcomes.refused.insert(message.id, at);
                     }
                 }
                 _ => {}
@@ -73,13 +67,13 @@ impl Outcomes {
     }
 
     /// The native call behind a message of the agent.
-    pub fn call_of(&self, message: MessageId) -> Option<&str> {
-        self.sent.get(&message).map(String::as_str)
+    pub fn call_of(&self, message: MessageId) -> Option<usize> {
+        self.sent.get(&message).copied()
     }
 
     /// The native call that a message tells the refusal of.
-    pub fn refusal_of(&self, message: MessageId) -> Option<&str> {
-        self.refused.get(&message).map(String::as_str)
+    pub fn refusal_of(&self, message: MessageId) -> Option<usize> {
+        self.refused.get(&message).copied()
     }
 
     pub fn with_payloads(self, calls: Vec<Made>) -> Vec<SpokenCall> {

@@ -35,7 +35,8 @@ pub fn conversation(items: &[Item], provider: Option<&str>) -> Vec<Said> {
 #[derive(Default)]
 struct Talk {
     said: Vec<Said>,
-    /// Native calls of the last turn, each with what it came to.
+    /// The last turn, and its native calls, each with what it came to.
+    turn: u64,
     owed: Vec<Owed>,
     /// What the user's side says besides.
     heard: Vec<String>,
@@ -52,6 +53,7 @@ impl Talk {
     fn speak(&mut self, spoken: &Spoken, provider: Option<&str>) {
         let first = self.said.is_empty();
         self.answer(if first { CLEARED } else { GO_ON });
+        self.turn = spoken.turn;
         let native = provider.is_some_and(|provider| provider == spoken.provider);
         let mut blocks = Vec::new();
         if native {
@@ -75,8 +77,8 @@ impl Talk {
 
     fn hear(&mut self, seen: &Seen) {
         let shown = shown(seen);
-        let owed = seen.native.as_ref();
-        match owed.and_then(|id| self.owed.iter_mut().find(|owed| owed.id == *id)) {
+        let call = seen.native.filter(|(turn, _)| *turn == self.turn);
+        match call.and_then(|(_, at)| self.owed.get_mut(at)) {
             Some(owed) => owed.results.push(shown),
             None => self.heard.push(shown.block()),
         }

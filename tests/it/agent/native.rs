@@ -3,11 +3,11 @@
 use expect_test::{Expect, expect};
 use organism::agent::Transport;
 use organism::ids::Digest;
-use organism::model::{Block, Request, Role, StopReason, ToolChoice};
+use organism::model::{Block, Request, Role, StopReason, ToolCall, ToolChoice};
 use organism::thread::Closing;
 use serde_json::json;
 
-use super::scripted::{Says, Scripted, reply};
+use super::scripted::{Reply, Says, Scripted, reply};
 use super::stage::{Stage, researcher};
 
 fn shown(request: &Request) -> String {
@@ -430,4 +430,25 @@ fn excess_actions_are_refused_one_by_one_on_every_transport() {
         assert_eq!(transcript.matches("- refused excess-action").count(), 1, "{transcript}");
         assert!(shown(&model.heard()[1]).contains("Error: excess-action"));
     }
+}
+
+#[test]
+fn calls_with_the_same_id_get_each_its_own_result() {
+    let same = |turn: Reply| {
+        let calls = turn.calls.into_iter().map(|call| ToolCall { id: "0".to_owned(), ..call });
+        Reply { calls: calls.collect(), ..turn }
+    };
+    let first =
+        same(reply("").call("query", r#"{"content":"a"}"#).call("extract", r#"{"file_path":"b"}"#));
+    let second = same(reply("").call("extract", r#"{"file_path":"c"}"#));
+    let turns = vec![Says::Exactly(first), Says::Exactly(second), Says::Ends("x")];
+    let (mut stage, model) = Stage::new(Transport::Native, turns);
+    stage.ask();
+    let told = shown(model.heard().last().unwrap());
+    let results: Vec<_> = told
+        .lines()
+        .filter_map(|line| line.strip_prefix("user result 0: "))
+        .map(|line| line.split_once("\">").unwrap().1.trim_end_matches("</found>"))
+        .collect();
+    assert_eq!(results, ["code on query", "code on extract", "code on extract"]);
 }
