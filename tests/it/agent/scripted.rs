@@ -63,7 +63,7 @@ pub enum Says {
     Ends(&'static str),
     /// The provider rejects the request, saying this.
     Rejects(&'static str),
-    /// Exactly this. `NONCE` in the text stands for the turn's.
+    /// Exactly this. `NONCE` in the text stands for the turn's, `EARLIER` for the first turn's.
     Exactly(Reply),
 }
 
@@ -109,6 +109,10 @@ impl Scripted {
             Says::Ends(report) => self.ends(report),
             Says::Acts(actions) => self.acts(&actions),
         };
+        let earlier = self.heard.lock().unwrap().first().and_then(nonce);
+        if let Some(earlier) = earlier {
+            reply.text = reply.text.replace("EARLIER", &earlier);
+        }
         if let Some(nonce) = nonce(request) {
             reply.text = reply.text.replace("NONCE", &nonce);
         }

@@ -305,7 +305,7 @@ fn a_slot_of_an_earlier_turn_is_no_slot() {
         Transport::XmlFinal,
         vec![
             Says::Exactly(reply("Let me see.")),
-            Says::Exactly(reply("<OLD-FINAL format=\"text\">x</OLD-FINAL>")),
+            Says::Exactly(reply("<EARLIER-FINAL format=\"text\">x</EARLIER-FINAL>")),
             Says::Ends("done"),
         ],
     );

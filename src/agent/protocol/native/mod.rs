@@ -11,6 +11,7 @@ use super::finals::Finals;
 use super::read::{Judge, Made, Sorted, Verdict, is_note, payload_name};
 use crate::ids::Digest;
 use crate::model::ToolCall;
+use crate::mutant::mutant;
 use crate::xml::extract;
 use crate::xml::findings::{Finding, Place};
 
@@ -46,7 +47,7 @@ pub(super) struct Words<'a> {
 impl Judge for Words<'_> {
     fn action(&mut self, action: &extract::Action) -> Verdict {
         let name = payload_name(action.name());
-        if is_note(&name) {
+        if is_note(&name) || mutant("take-xml-beside-calls") {
             return Verdict::Take;
         }
         Verdict::Refuse(xml_call(self.raw, action, self.tools))

@@ -2,6 +2,7 @@
 
 use crate::agent::FinalFormat;
 use crate::ids::{CallId, Digest, PayloadName, ThreadId};
+use crate::mutant::mutant;
 
 const FINAL: &str = "FINAL";
 const PROGRESS: &str = "PROGRESS";
@@ -26,6 +27,7 @@ impl Slots {
     /// The nonce of a turn: the same whenever the turn is rendered again, another in every turn.
     pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
         let (thread, call, turn) = (thread.as_str(), call.to_string(), turn.to_string());
+        let turn = if mutant("one-nonce-for-all") { String::new() } else { turn };
         let parts = [thread, "\0", &call, "\0", &turn].map(str::as_bytes);
         let digest = Digest::of_parts(&parts).to_string();
         Self { nonce: format!("k{}", digest.chars().take(NONCE_DIGITS).collect::<String>()) }
