@@ -1,6 +1,8 @@
 //! Contracts: what each listener accepts, may answer and whom it may address, and from these
 //! the vocabulary of every sender. Pure values.
 
+mod approval;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -8,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ListenerName, PayloadName};
 use crate::limits;
+
+pub use approval::Approval;
 
 /// What stands behind a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -19,6 +23,8 @@ pub enum Role {
     Listener,
     /// A program outside that speaks first; receives nothing.
     Client,
+    /// A person: answers when they can, and nothing runs meanwhile.
+    Human,
 }
 
 /// How the answers of several peers that accept one payload name become one result.
@@ -56,6 +62,12 @@ pub struct Contract {
     pub backlog: usize,
     /// Agents: actions of one turn that proceed; the rest are refused visibly.
     pub actions_per_turn: u32,
+    /// Which calls to it wait for an operator.
+    #[serde(default, skip_serializing_if = "Approval::is_never")]
+    pub approval: Approval,
+    /// How long a call waits for a person, operator or human listener; without it, for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patience: Option<Duration>,
 }
 
 impl Contract {
@@ -76,11 +88,17 @@ impl Contract {
             serial_per_thread: role == Role::Agent,
             backlog: limits::BACKLOG_DEFAULT,
             actions_per_turn: limits::ACTIONS_PER_TURN_DEFAULT,
+            approval: Approval::Never,
+            patience: None,
         }
     }
 
     pub fn is_agent(&self) -> bool {
         self.role == Role::Agent
+    }
+
+    pub fn is_human(&self) -> bool {
+        self.role == Role::Human
     }
 }
 

@@ -70,6 +70,9 @@ pub const ROOT_CHARS_MAX: usize = 59;
 pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH_CEILING;
 pub const ID_ECHO_CHARS_MAX: usize = 80;
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
+/// Of a payload's hash, so that an approval says what was looked at.
+pub const HASH_CHARS_MIN: usize = 8;
+pub const HASH_CHARS_MAX: usize = 64;
 /// Of what an operator gives as a reason.
 pub const REASON_CHARS_MAX: usize = 1_000;
 
@@ -99,6 +102,8 @@ pub const INSTANCES_DEFAULT: u32 = 1;
 /// Deliveries waiting for one listener before callers hear `busy`.
 pub const BACKLOG_DEFAULT: usize = 10_000;
 pub const TIMEOUT_CEILING: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How long a call may be told to wait for a person.
+pub const PATIENCE_CEILING: Duration = Duration::from_secs(366 * 24 * 3600);
 pub const ATTEMPTS_CEILING: u32 = 100;
 pub const CONCURRENCY_CEILING: u32 = 1_000;
 pub const INSTANCES_CEILING: u32 = 256;
@@ -131,6 +136,56 @@ pub const TOOL_NAME_CHARS_MAX: usize = 64;
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// A played turn streams in pieces of this size, so that every run reads a real stream.
 pub const PLAYBACK_CHUNK_BYTES: usize = 24;
+
+// Models.
+pub const MODEL_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// From the request to the first byte of the answer: a long prompt is read before it is answered.
+pub const MODEL_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Between two bytes of an answer.
+pub const MODEL_STALL_TIMEOUT: Duration = Duration::from_secs(60);
+pub const MODEL_TOTAL_TIMEOUT: Duration = Duration::from_secs(600);
+pub const MODEL_TIMEOUT_CEILING: Duration = Duration::from_secs(24 * 3600);
+/// How long one address of a host is tried while there are others.
+pub const ADDRESS_PATIENCE: Duration = Duration::from_secs(3);
+/// One line, and one event, of a stream.
+pub const STREAM_LINE_BYTES_MAX: usize = 1 << 20;
+pub const STREAM_EVENT_BYTES_MAX: usize = 4 << 20;
+/// Everything a model says in one answer: text, reasoning and calls.
+pub const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Everything a provider sends for one answer.
+pub const STREAM_BYTES_MAX: usize = 1 << 30;
+pub const NATIVE_CALLS_MAX: usize = 256;
+/// Blocks of a provider's own in one answer.
+pub const OWN_BLOCKS_MAX: usize = 256;
+/// What is read of an answer that is no stream, and shown of what a server says is wrong.
+pub const ERROR_BODY_BYTES_MAX: usize = 16 << 10;
+pub const ERROR_MESSAGE_CHARS_MAX: usize = 400;
+pub const HTTP_BUFFER_BYTES: usize = 64 << 10;
+/// Of a proxy's answer to the request for a tunnel.
+pub const PROXY_HEAD_BYTES_MAX: usize = 8 << 10;
+pub const KEY_BYTES_MAX: usize = 8 << 10;
+/// Shorter keys are words, such as `ollama`, that an answer may well hold.
+pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
+pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
+/// Asked for where the wire format demands a number and the config has none.
+pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
+/// Less is refused by those who count thinking in tokens.
+pub const THINKING_TOKENS_MIN: u32 = 1_024;
+pub const ANSWER_TOKENS_CEILING: u32 = 10_000_000;
+pub const CONTEXT_TOKENS_CEILING: u64 = 1_000_000_000;
+/// Rounds over the routes of a model before its error is told.
+pub const MODEL_ATTEMPTS_DEFAULT: u32 = 3;
+pub const MODEL_ATTEMPTS_CEILING: u32 = 20;
+pub const MODEL_BACKOFF_FIRST: Duration = Duration::from_millis(500);
+pub const MODEL_BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// A provider that wants to be left alone for longer than this has refused.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
+pub const MODEL_CONCURRENCY_DEFAULT: u32 = 64;
+pub const MODEL_CONCURRENCY_CEILING: u32 = 10_000;
+pub const TOKENS_PER_MINUTE_CEILING: u64 = 1_000_000_000;
+/// The rate adapts down to this share of what is configured, and no further.
+pub const TOKENS_PER_MINUTE_FLOOR_PERCENT: u64 = 5;
+pub const ROUTES_MAX: usize = 32;
 
 // Pump and journal.
 /// What a client may hand in at all; what is over a payload's limit is refused on the record.
@@ -182,5 +237,7 @@ const _: () = assert!(SUBMISSION_BYTES_MAX / 3 * 4 + (1 << 20) <= FRAME_BYTES_MA
 const _: () = assert!(REFUSAL_HEAD_BYTES < PAYLOAD_BYTES_MAX);
 const _: () = assert!(XML_ATTRIBUTE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(LEAF_BYTES_MAX <= TURN_BYTES_MAX);
+const _: () = assert!(STREAM_LINE_BYTES_MAX <= STREAM_EVENT_BYTES_MAX);
+const _: () = assert!(TURN_BYTES_MAX <= ANSWER_BYTES_MAX && ANSWER_BYTES_MAX <= STREAM_BYTES_MAX);
 const _: () = assert!(TURN_BYTES_MAX * 6 <= CORE_WORD_BYTES_MAX);
 const _: () = assert!(THREAD_DEPTH_DEFAULT as usize <= THREAD_DEPTH_CEILING);

@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 26] = [
+pub const MUTANTS: [(&str, &str); 28] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -27,6 +27,8 @@ pub const MUTANTS: [(&str, &str); 26] = [
     ("skip-the-reserved-names", "only the core writes the core's words"),
     ("skip-the-xsd", "what is delivered is valid by its schema"),
     ("first-close-extraction", "a value may hold what looks like its own close tag"),
+    ("accept-a-wrong-hash", "an approval holds for the bytes that were looked at"),
+    ("approve-twice", "an approval is used once"),
     ("dispatch-the-incomplete", "nothing incomplete is acted on"),
     ("one-nonce-for-all", "a final report counts only in the slot of its own turn"),
     ("take-xml-beside-calls", "where tools are native calls, XML of a tool is no action"),

@@ -210,6 +210,13 @@ impl Agent {
             let (text, kept) = match chunk {
                 Chunk::Text(text) => (text, &mut raw),
                 Chunk::Reasoning(text) => (text, &mut thoughts),
+                Chunk::Restart => {
+                    raw.clear();
+                    thoughts.clear();
+                    reading = self.protocol.start(&rendered.slots);
+                    too_long = false;
+                    return;
+                }
             };
             too_long |= kept.len() + text.len() > limits::TURN_BYTES_MAX;
             if !too_long {

@@ -4,6 +4,7 @@
 //! **Invariant:** nothing here writes to a journal, and every answer comes from its records alone.
 
 mod export;
+mod held;
 mod ledger;
 mod said;
 mod search;
@@ -12,6 +13,7 @@ mod threads;
 mod verify;
 
 pub use export::{Format, export};
+pub use held::{HeldCall, held};
 pub use ledger::{Ledger, Tally};
 pub use said::{Refused, Said};
 pub use search::search;

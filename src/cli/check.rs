@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::config::{self, Config, Problems, Provider, Surroundings};
-use crate::contract::{Contract, Role};
+use crate::contract::{Approval, Contract, Role};
 
 use super::render::{Paper, wrap};
 use super::{Exit, problems};
@@ -65,11 +65,19 @@ fn screen(config: &Config) -> String {
     section(&mut out, "clients", members(Role::Client).map(|c| (c.name.to_string(), peers(c))));
     let listeners = members(Role::Listener);
     section(&mut out, "listeners", listeners.map(|c| (c.name.to_string(), listener(config, c))));
+    let humans = members(Role::Human).map(|c| (c.name.to_string(), human(c)));
+    section(&mut out, "humans", humans);
     let agents = members(Role::Agent);
     section(&mut out, "agents", agents.map(|c| (c.name.to_string(), agent(config, c))));
     let models = config.models.iter().map(|model| {
-        let Provider::Playback { recording } = &model.provider;
-        (model.name.clone(), format!("plays {}", recording.display()))
+        let said = match &model.provider {
+            Provider::Playback { recording } => format!("plays {}", recording.display()),
+            Provider::Remote { options, .. } => {
+                format!("{} of {} at {}", options.model, options.preset.name, options.endpoint)
+            }
+            Provider::Routed { routes, .. } => format!("one of {}", routes.join(", ")),
+        };
+        (model.name.clone(), said)
     });
     section(&mut out, "models", models);
     let limits = &config.limits;
@@ -137,7 +145,25 @@ fn listener(config: &Config, contract: &Contract) -> String {
         true => String::new(),
         false => format!("; {}", peers(contract)),
     };
-    format!("{}{peers}{by}{times}", takes(contract))
+    format!("{}{peers}{by}{times}{}", takes(contract), approval(contract))
+}
+
+fn approval(contract: &Contract) -> String {
+    let which = match contract.approval {
+        Approval::Never => return String::new(),
+        Approval::Dangerous => "; needs an approval unless is_dangerous=\"false\"",
+        Approval::Always => "; needs an approval",
+    };
+    format!("{which}{}", within(contract))
+}
+
+fn within(contract: &Contract) -> String {
+    let patience = contract.patience.map(config::show_duration);
+    patience.map_or(String::new(), |patience| format!(" within {patience}"))
+}
+
+fn human(contract: &Contract) -> String {
+    format!("{}; a person, answers{}", takes(contract), within(contract))
 }
 
 fn agent(config: &Config, contract: &Contract) -> String {

@@ -2,6 +2,9 @@
 //! `organism`, and prints. No logic of their own.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line talks here")]
 
+mod answer;
+mod approvals;
+mod approve;
 mod cancel;
 mod check;
 pub mod debug;
@@ -10,10 +13,13 @@ mod exit;
 mod export;
 mod init;
 mod listener;
+mod models;
 mod opened;
 mod place;
 mod problems;
 mod prompt;
+mod record;
+mod refuse;
 mod render;
 mod run;
 mod schema;
@@ -52,6 +58,10 @@ enum Verb {
     Check(check::Args),
     /// Show what an agent is sent, without sending it.
     Prompt(prompt::Args),
+    /// List the models and try them.
+    Models(models::Args),
+    /// Run with live models and write their answers as a recording.
+    Record(record::Args),
     /// List threads.
     Threads(threads::Args),
     /// Show one thread with its subthreads.
@@ -62,6 +72,14 @@ enum Verb {
     Search(search::Args),
     /// Cancel a thread and everything beneath it.
     Cancel(cancel::Args),
+    /// List what waits for an approval.
+    Approvals(approvals::Args),
+    /// Approve a held call: exactly the bytes you have seen.
+    Approve(approve::Args),
+    /// Refuse a held call.
+    Refuse(refuse::Args),
+    /// List questions to people, and answer them.
+    Answer(answer::Args),
     /// Prove the record from the journal alone.
     Verify(verify::Args),
     /// Write threads out as XML or JSON lines.
@@ -92,11 +110,17 @@ impl Verb {
             Self::Send(args) => send::run(args),
             Self::Check(args) => check::run(args),
             Self::Prompt(args) => prompt::run(args),
+            Self::Models(args) => models::run(args),
+            Self::Record(args) => record::run(args),
             Self::Threads(args) => threads::run(args),
             Self::Thread(args) => thread::run(args),
             Self::Tail(args) => tail::run(args),
             Self::Search(args) => search::run(args),
             Self::Cancel(args) => cancel::run(args),
+            Self::Approvals(args) => approvals::run(args),
+            Self::Approve(args) => approve::run(args),
+            Self::Refuse(args) => refuse::run(args),
+            Self::Answer(args) => answer::run(args),
             Self::Verify(args) => verify::run(args),
             Self::Export(args) => export::run(args),
             Self::Schema(args) => schema::run(args),

@@ -1,18 +1,32 @@
 //! What the verbs that touch a running organism share: the config, the runtime, the log.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crate::config::{self, Config, Directories, Surroundings};
-use crate::ids::ListenerName;
+use crate::audit::{self, HeldCall};
+use crate::config::{self, Config, Directories, Problems, Surroundings};
+use crate::ids::{ListenerName, MessageId};
+use crate::journal::Error;
+use crate::journal::sqlite::Reader;
+use crate::limits;
+use crate::organism::{Door, Matter, What};
+use crate::thread::Hold;
 
 use super::exit::Failed;
-use super::{Exit, problems};
+use super::{Exit, place, problems};
 
 /// Loads the config a verb was given, or says everything that is wrong with it and exits 78.
 pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
+    loaded(given, config::load)
+}
+
+/// How a config is read.
+type Load = fn(&Path, &Surroundings) -> Result<Config, Problems>;
+
+fn loaded(given: Option<&Path>, load: Load) -> anyhow::Result<Config> {
     let around = Surroundings::of_process();
     let path = config::locate(given, &around);
-    let loaded = path.and_then(|path| config::load(&path, &around));
+    let loaded = path.and_then(|path| load(&path, &around));
     loaded.map_err(|found| {
         problems::report(&found);
         Failed::silent(Exit::Config).into()
@@ -54,6 +68,61 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
     }
 }
 
+/// What waits in the journal of `config` for a person, in this way.
+pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
+    let mut held = match Reader::open(data).and_then(|reader| audit::held(&reader)) {
+        // What never ran holds nothing.
+        Err(Error::Missing { .. }) => Vec::new(),
+        other => other.map_err(place::failed)?,
+    };
+    held.retain(|call| call.hold == hold);
+    Ok(held)
+}
+
+/// A message id as it was typed.
+pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
+    let parsed = text.parse();
+    parsed.map_err(|e: crate::ids::IdError| Failed::new(Exit::Usage, e.to_string()).into())
+}
+
+/// Has something decided by the organism of `config`, started for it where none runs.
+pub(super) fn decide(config: Config, message: MessageId, what: What) -> anyhow::Result<()> {
+    let operator = ListenerName::parse("operator");
+    let by = operator.map_err(|e| Failed::new(Exit::Bug, e.to_string()))?;
+    let ruled = runtime()?.block_on(async {
+        let door = Door::open(config).await?;
+        let ruled = door.decide(Matter { message, by, what }).await;
+        door.close().await?;
+        ruled
+    })?;
+    let Some(refusal) = ruled else { return Ok(()) };
+    if let Some(expected) = &refusal.expected {
+        eprintln!("expected, for example:");
+        expected.lines().for_each(|line| eprintln!("  {line}"));
+    }
+    Err(Failed::new(Exit::InvalidData, refusal.to_string()).into())
+}
+
+/// A file's bytes as they are, or those of standard input for `-`: what is wrong with them is
+/// refused by the gate, on the record.
+pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let failed = |e: std::io::Error| {
+        Failed::new(Exit::Usage, format!("{} cannot be read: {e}", path.display()))
+    };
+    let source: Box<dyn std::io::Read> = match path.as_os_str() == "-" {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(std::fs::File::open(path).map_err(failed)?),
+    };
+    let most = limits::SUBMISSION_BYTES_MAX;
+    let mut bytes = Vec::new();
+    source.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > most {
+        let text = format!("{} has more than {most} bytes; nothing was sent", path.display());
+        return Err(Failed::new(Exit::InvalidData, text).into());
+    }
+    Ok(bytes)
+}
+
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
@@ -69,5 +138,10 @@ pub(super) struct ConfigArg {
 impl ConfigArg {
     pub fn load(&self) -> anyhow::Result<Config> {
         config(self.config.as_deref())
+    }
+
+    /// For verbs that ask no provider.
+    pub fn load_without_keys(&self) -> anyhow::Result<Config> {
+        loaded(self.config.as_deref(), config::load_without_keys)
     }
 }

@@ -35,7 +35,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let agent = agent.map_err(|error| Failed::new(Exit::Usage, error.to_string()))?;
     let thread = args.thread.as_deref().map(known).transpose()?;
     let moment = moment(thread, args.turn);
-    let shown = preview(args.config.load()?, &agent, &moment)?;
+    let shown = preview(args.config.load_without_keys()?, &agent, &moment)?;
     if args.json {
         put_json(&value(&shown))?;
     } else {

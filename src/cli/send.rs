@@ -1,6 +1,5 @@
 //! `organism send`: hands a payload in, waits for the result, prints it.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,7 +8,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::config::Config;
 use crate::envelope::Rule;
 use crate::ids::Digest;
-use crate::limits;
 use crate::organism::{Door, Parcel, Sent};
 use crate::thread::Closing;
 
@@ -63,14 +61,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         (Some(directory), _) => {
             let files = files_of(directory)?;
             let make = |path: &Path| {
-                let payload = read(path)?;
+                let payload = opened::bytes(path)?;
                 let key = key_of(path, &payload);
                 Ok(parcel(payload, Some(key)))
             };
-            runtime.block_on(send_each(config, &files, make, args.json))
+            runtime.block_on(send_each(config, &files, make, !args.no_wait, args.json))
         }
         (None, Some(path)) => {
-            let parcel = parcel(read(path)?, args.key.clone());
+            let parcel = parcel(opened::bytes(path)?, args.key.clone());
             runtime.block_on(send_one(config, parcel, args.json))
         }
         (None, None) => Err(Failed::new(Exit::Usage, "nothing to send: name a file").into()),
@@ -81,9 +79,10 @@ async fn send_one(config: Config, parcel: Parcel, json: bool) -> anyhow::Result<
     let door = Door::open(config).await?;
     let mut exit = Exit::Done;
     let mut opened = None;
+    let wait = parcel.wait;
     let sent = door
         .send(parcel, |sent| {
-            exit = worse(exit, exit_of(&sent));
+            exit = worse(exit, exit_of(&sent, wait));
             if let Sent::Accepted { thread, .. } = &sent {
                 opened = Some(thread.clone());
             }
@@ -106,11 +105,12 @@ async fn send_each(
     config: Config,
     files: &[PathBuf],
     make: impl Fn(&Path) -> anyhow::Result<Parcel>,
+    wait: bool,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let door = Door::open(config).await?;
     let bar = progress(files.len());
-    let mut tally = Tally::default();
+    let mut tally = Tally { wait, ..Tally::default() };
     for chunk in files.chunks(IN_PARALLEL) {
         let parcels = chunk.iter().filter_map(|path| match make(path) {
             Ok(parcel) => Some((path, parcel)),
@@ -135,9 +135,10 @@ async fn send_each(
     bar.finish_and_clear();
     door.close().await?;
     eprintln!(
-        "{} sent: {} done, {} refused, {} failed",
+        "{} sent: {} done,{} {} refused, {} failed",
         files.len(),
         tally.done,
+        if tally.held > 0 { format!(" {} held,", tally.held) } else { String::new() },
         tally.refused,
         tally.failed
     );
@@ -170,15 +171,18 @@ async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
 #[derive(Default)]
 struct Tally {
     done: usize,
+    held: usize,
     refused: usize,
     failed: usize,
+    wait: bool,
 }
 
 impl Tally {
     fn count(&mut self, path: &Path, all: &[Sent], json: bool) {
-        let exit = all.iter().map(exit_of).fold(Exit::Done, worse);
-        match exit {
+        let exit = all.iter().map(|sent| exit_of(sent, self.wait));
+        match exit.fold(Exit::Done, worse) {
             Exit::Done => self.done += 1,
+            Exit::ApprovalPending => self.held += 1,
             Exit::InvalidData => self.refused += 1,
             _ => self.failed += 1,
         }
@@ -198,16 +202,19 @@ impl Tally {
     }
 
     fn exit(&self) -> Exit {
-        match (self.failed, self.refused) {
-            (0, 0) => Exit::Done,
-            (0, _) => Exit::InvalidData,
+        match (self.failed, self.refused, self.held) {
+            (0, 0, 0) => Exit::Done,
+            (0, 0, _) => Exit::ApprovalPending,
+            (0, ..) => Exit::InvalidData,
             _ => Exit::WorkflowFailed,
         }
     }
 }
 
-fn exit_of(sent: &Sent) -> Exit {
+/// `wait`: a result is waited for, whatever it has to wait for itself.
+fn exit_of(sent: &Sent, wait: bool) -> Exit {
     match sent {
+        Sent::Accepted { held: true, .. } if !wait => Exit::ApprovalPending,
         Sent::Accepted { .. } => Exit::Done,
         Sent::Refused { refusal, .. }
             if matches!(refusal.rule, Rule::Busy | Rule::Draining | Rule::StorageFull) =>
@@ -226,6 +233,9 @@ fn worse(a: Exit, b: Exit) -> Exit {
 
 /// The result is data and goes to stdout; everything about it is talk.
 fn print_plain(sent: &Sent) {
+    if let Sent::Accepted { held: true, .. } = sent {
+        eprintln!("it waits for an approval; `organism approvals` shows it");
+    }
     match sent {
         Sent::Accepted { thread, again: false, .. } => eprintln!("thread {thread}"),
         Sent::Accepted { thread, again: true, .. } => {
@@ -267,25 +277,6 @@ fn progress(files: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{pos}/{len} {bar:40} {eta}");
     let bar = ProgressBar::new(files as u64);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// The bytes as they are: what is wrong with them is refused by the gate, on the record.
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let failed = |e: std::io::Error| {
-        Failed::new(Exit::Usage, format!("{} cannot be read: {e}", path.display()))
-    };
-    let source: Box<dyn std::io::Read> = match path.as_os_str() == "-" {
-        true => Box::new(std::io::stdin()),
-        false => Box::new(std::fs::File::open(path).map_err(failed)?),
-    };
-    let most = limits::SUBMISSION_BYTES_MAX;
-    let mut bytes = Vec::new();
-    source.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() > most {
-        let text = format!("{} has more than {most} bytes; nothing was sent", path.display());
-        return Err(Failed::new(Exit::InvalidData, text).into());
-    }
-    Ok(bytes)
 }
 
 /// The same file again, with the same content, is the same submission: a folder that was sent

@@ -1,4 +1,4 @@
-//! Agents and models: prompts and recordings, found and read.
+//! Agents: prompts, found and read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use crate::agent::{FinalFormat, ReportSchema};
 use crate::ids::Digest;
 
-use super::members::{Agent, Declared, FormatWord, Model};
+use super::members::{Agent, Declared, FormatWord};
 use super::payloads::Payloads;
 use super::problem::{Code, Problem, Problems};
 use super::tree::{At, Text};
-use super::{AgentSpec, ModelSpec, Provider, file};
+use super::{AgentSpec, file};
 
 pub(super) fn agents(
     members: &[Declared],
@@ -100,30 +100,11 @@ fn prompt_file(path: &At<Text>, directory: &Path, problems: &mut Problems) -> Op
     }
 }
 
-fn near_or_rule(path: &Path) -> String {
+pub(super) fn near_or_rule(path: &Path) -> String {
     match file::neighbour(path) {
         Some(near) => format!("did you mean `{near}` in the same directory?"),
         None => "paths are relative to the config's directory".to_owned(),
     }
-}
-
-pub(super) fn models(
-    models: &[Model],
-    directory: &Path,
-    problems: &mut Problems,
-) -> Vec<ModelSpec> {
-    let specs = models.iter().filter_map(|model| {
-        let recording = model.recording.as_ref()?;
-        let full = directory.join(&recording.value.value);
-        if !full.is_file() {
-            let message = format!("there is no recording `{}`", recording.value.written);
-            let problem = Problem::new(Code::RecordingMissing, &recording.place, message);
-            problems.push(problem.help(near_or_rule(&full)));
-        }
-        let provider = Provider::Playback { recording: full };
-        Some(ModelSpec { name: model.name.value.clone(), provider })
-    });
-    specs.collect()
 }
 
 /// The digest of a file's bytes; of nothing where it cannot be read.

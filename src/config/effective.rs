@@ -8,9 +8,8 @@ use serde::Serialize;
 use crate::contract::{Contract, TreeLimits};
 use crate::ids::Digest;
 
-use super::agents::digest_of;
+use super::AgentSpec;
 use super::members::Declared;
-use super::{AgentSpec, ModelSpec, Provider};
 
 #[derive(Serialize)]
 pub(super) struct Effective<'a> {
@@ -20,7 +19,7 @@ pub(super) struct Effective<'a> {
     pub contracts: Vec<&'a Contract>,
     pub processes: Vec<Process<'a>>,
     pub agents: &'a [AgentSpec],
-    pub models: Vec<Model<'a>>,
+    pub models: Vec<serde_json::Value>,
     /// By path as the config writes it.
     pub schemas: BTreeMap<String, Digest>,
 }
@@ -34,13 +33,6 @@ pub(super) struct Process<'a> {
     instances: u32,
 }
 
-#[derive(Serialize)]
-pub(super) struct Model<'a> {
-    name: &'a str,
-    provider: &'static str,
-    recording: Digest,
-}
-
 pub(super) fn processes(members: &[Declared]) -> Vec<Process<'_>> {
     let hosted = members.iter().filter_map(|m| Some((m, m.process.as_ref()?)));
     let shown = hosted.map(|(member, process)| Process {
@@ -48,14 +40,6 @@ pub(super) fn processes(members: &[Declared]) -> Vec<Process<'_>> {
         command: process.command.iter().map(|word| word.value.written.as_str()).collect(),
         env: process.env.iter().map(|(key, _)| key.value.as_str()).collect(),
         instances: process.instances,
-    });
-    shown.collect()
-}
-
-pub(super) fn models(models: &[ModelSpec]) -> Vec<Model<'_>> {
-    let shown = models.iter().map(|model| {
-        let Provider::Playback { recording } = &model.provider;
-        Model { name: &model.name, provider: "playback", recording: digest_of(recording) }
     });
     shown.collect()
 }

@@ -7,6 +7,8 @@ pub(super) enum Kind {
     /// A string such as `30s`.
     Duration,
     Integer,
+    /// With a point, or without.
+    Number,
     Flag,
     /// A list of strings.
     List,
@@ -24,7 +26,7 @@ pub(super) struct Section {
     pub keys: &'static [(&'static str, Kind)],
 }
 
-use Kind::{Duration, Flag, Free, Integer, List, OneOrMore, Text};
+use Kind::{Duration, Flag, Free, Integer, List, Number, OneOrMore, Text};
 
 pub(super) const ORGANISM: Section = Section {
     name: "organism",
@@ -70,7 +72,21 @@ pub(super) const LISTENERS: Section = Section {
         ("gather", Text),
         ("serial_per_thread", Flag),
         ("backlog", Integer),
+        ("approval", Text),
+        ("approval_timeout", Duration),
         ("env", Free),
+    ],
+};
+
+pub(super) const HUMANS: Section = Section {
+    name: "humans",
+    member: Some("human"),
+    keys: &[
+        ("description", Text),
+        ("schema", OneOrMore),
+        ("accepts", List),
+        ("replies", List),
+        ("timeout", Duration),
     ],
 };
 
@@ -105,11 +121,37 @@ pub(super) const AGENTS: Section = Section {
 pub(super) const MODELS: Section = Section {
     name: "models",
     member: Some("model"),
-    keys: &[("provider", Text), ("recording", Text)],
+    keys: &[
+        ("provider", Text),
+        ("recording", Text),
+        ("model", Text),
+        ("base_url", Text),
+        ("insecure", Flag),
+        ("api_key_env", Text),
+        ("api_key_file", Text),
+        ("max_tokens", Integer),
+        ("temperature", Number),
+        ("top_p", Number),
+        ("reasoning_effort", Text),
+        ("thinking_tokens", Integer),
+        ("connect_timeout", Duration),
+        ("first_byte_timeout", Duration),
+        ("stall_timeout", Duration),
+        ("total_timeout", Duration),
+        ("context_window", Integer),
+        ("price_in", Number),
+        ("price_out", Number),
+        ("currency", Text),
+        ("tokens_per_minute", Integer),
+        ("concurrency", Integer),
+        ("attempts", Integer),
+        ("routes", List),
+        ("strategy", Text),
+    ],
 };
 
-pub(super) const SECTIONS: [&Section; 6] =
-    [&ORGANISM, &LIMITS, &CLIENTS, &LISTENERS, &AGENTS, &MODELS];
+pub(super) const SECTIONS: [&Section; 7] =
+    [&ORGANISM, &LIMITS, &CLIENTS, &LISTENERS, &HUMANS, &AGENTS, &MODELS];
 
 impl Section {
     pub fn kind(&self, key: &str) -> Option<Kind> {
@@ -128,7 +170,9 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
         return Some(false);
     }
     let secret = ["key", "secret", "token", "password"].iter().any(|end| key.ends_with(end));
-    (secret || key == "env" || key == "prompt").then_some(true)
+    // A key, or a password in an address, written where neither belongs is not repeated.
+    let misplaced = key == "api_key_env" || key == "base_url";
+    (secret || misplaced || key == "env" || key == "prompt").then_some(true)
 }
 
 /// The name that was probably meant.

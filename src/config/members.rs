@@ -1,8 +1,8 @@
-//! Clients, listeners, agents and models as they were written, each read from its table.
+//! Clients, listeners and agents as they were written, each read from its table.
 
 use std::time::Duration;
 
-use crate::contract::{Gather, Role};
+use crate::contract::{Approval, Gather, Role};
 use crate::ids::ListenerName;
 use crate::limits;
 
@@ -32,6 +32,8 @@ pub(super) struct Declared {
     pub serial_per_thread: bool,
     pub backlog: usize,
     pub actions_per_turn: u32,
+    pub approval: Approval,
+    pub patience: Option<Duration>,
     pub process: Option<Process>,
     pub agent: Option<Agent>,
 }
@@ -69,12 +71,6 @@ pub(super) enum FormatWord {
     Json,
 }
 
-/// A model as it was written.
-pub(super) struct Model {
-    pub name: At<String>,
-    pub recording: Option<At<Text>>,
-}
-
 /// A member's name: one token, not one of the core's.
 pub(super) fn token(name: &At<String>, problems: &mut Problems) -> Option<At<ListenerName>> {
     match ListenerName::parse(&name.value) {
@@ -100,7 +96,7 @@ fn tokenized(text: &str) -> Option<String> {
 }
 
 fn member_name(name: &At<String>, reader: &mut Reader<'_>) -> Option<At<ListenerName>> {
-    if [ListenerName::CORE, "organism"].contains(&name.value.as_str()) {
+    if [ListenerName::CORE, "organism", "operator"].contains(&name.value.as_str()) {
         let message = format!("`{}` is a name of the core", name.value);
         let problem = Problem::new(Code::ReservedName, &name.place, message);
         reader.problem(problem.help("choose another name"));
@@ -126,18 +122,20 @@ pub(super) fn client(name: &At<String>, read: &mut Reader<'_>) -> Option<Declare
 fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> Option<Declared> {
     let gather = [("all", Gather::All), ("first", Gather::First)];
     let listens = role != Role::Client;
+    // A person is asked once, and takes their time.
+    let works = listens && role != Role::Human;
     let description = read.text("description").map(|text| text.value.value).unwrap_or_default();
     let schema = if listens { read.one_or_more("schema") } else { Vec::new() };
-    let timeout = listens.then(|| read.duration("timeout", limits::TIMEOUT_CEILING)).flatten();
-    let attempts = listens.then(|| read.count32("attempts", limits::ATTEMPTS_CEILING)).flatten();
-    let backlog = listens.then(|| read.count("backlog", limits::BACKLOG_CEILING)).flatten();
-    let gather = listens.then(|| read.choice("gather", &gather)).flatten();
+    let timeout = works.then(|| read.duration("timeout", limits::TIMEOUT_CEILING)).flatten();
+    let attempts = works.then(|| read.count32("attempts", limits::ATTEMPTS_CEILING)).flatten();
+    let backlog = works.then(|| read.count("backlog", limits::BACKLOG_CEILING)).flatten();
+    let gather = works.then(|| read.choice("gather", &gather)).flatten();
     let (accepts, replies) = if listens {
         (read.list("accepts"), read.list("replies"))
     } else {
         (Vec::new(), Vec::new())
     };
-    let peers = read.list("peers");
+    let peers = if role == Role::Human { Vec::new() } else { read.list("peers") };
     Some(Declared {
         name: name?,
         role,
@@ -155,6 +153,8 @@ fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> 
         serial_per_thread: role == Role::Agent,
         backlog: backlog.and_then(|n| usize::try_from(n).ok()).unwrap_or(limits::BACKLOG_DEFAULT),
         actions_per_turn: limits::ACTIONS_PER_TURN_DEFAULT,
+        approval: Approval::Never,
+        patience: None,
         process: None,
         agent: None,
     })
@@ -178,9 +178,45 @@ pub(super) fn listener(name: &At<String>, read: &mut Reader<'_>) -> Option<Decla
     };
     let forward = read.flag("forward").unwrap_or_default();
     let serial_per_thread = read.flag("serial_per_thread").unwrap_or_default();
+    let (approval, patience) = approval(read);
     let common = common(Role::Listener, name, read)?;
-    let concurrency = process.instances;
-    Some(Declared { forward, serial_per_thread, concurrency, process: Some(process), ..common })
+    let (concurrency, process) = (process.instances, Some(process));
+    Some(Declared {
+        forward,
+        serial_per_thread,
+        concurrency,
+        approval,
+        patience,
+        process,
+        ..common
+    })
+}
+
+fn approval(read: &mut Reader<'_>) -> (Approval, Option<Duration>) {
+    let words = [
+        ("never", Approval::Never),
+        ("dangerous", Approval::Dangerous),
+        ("always", Approval::Always),
+    ];
+    let approval = read.choice("approval", &words).unwrap_or_default();
+    let patience = read.duration("approval_timeout", limits::PATIENCE_CEILING);
+    if patience.is_some() && approval.is_never() {
+        let place = read.place_of("approval_timeout");
+        let message = "there is a time-out for approvals that are never asked for";
+        let problem = Problem::new(Code::MissingKey, &place, message);
+        read.problem(problem.help("add approval = \"always\" or approval = \"dangerous\""));
+    }
+    (approval, patience)
+}
+
+/// A person. No time-out unless there is one: people sleep.
+pub(super) fn human(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
+    let name = member_name(name, read);
+    accepting(read);
+    read.required("replies", "[\"the payloads they answer with\"]");
+    let patience = read.duration("timeout", limits::PATIENCE_CEILING);
+    let common = common(Role::Human, name, read)?;
+    Some(Declared { patience, ..common })
 }
 
 pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
@@ -271,24 +307,4 @@ fn final_format(read: &mut Reader<'_>) -> (FormatWord, Option<At<Text>>) {
         read.problem(problem.help("write final_format = \"json\", or leave final_schema out"));
     }
     (format, schema)
-}
-
-pub(super) fn model(name: &At<String>, read: &mut Reader<'_>) -> Model {
-    token(name, read.problems);
-    let words = [("playback", true), ("openai", false), ("anthropic", false)];
-    let provider = match read.required("provider", "\"playback\"") {
-        true => read.choice("provider", &words),
-        false => None,
-    };
-    let recording = match provider {
-        Some(true) => read.required_text("recording", "\"turns.recording.xml\""),
-        _ => read.text("recording"),
-    };
-    if provider == Some(false) {
-        let place = read.text("provider").map_or_else(|| read.place.clone(), |t| t.place);
-        let message = "this provider is not available yet";
-        let problem = Problem::new(Code::NotAvailable, &place, message);
-        read.problem(problem.help("write provider = \"playback\" and name a recording"));
-    }
-    Model { name: name.clone(), recording }
 }

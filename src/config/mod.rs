@@ -10,6 +10,7 @@ mod file;
 mod keys;
 mod mask;
 mod members;
+mod models;
 mod names;
 mod overrides;
 mod payloads;
@@ -32,11 +33,15 @@ use serde::Serialize;
 
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
+use crate::model::playback::Recorder;
+use crate::model::remote;
+use crate::model::router::{Pace, Strategy};
 use crate::schema::Schemas;
 
 pub use crate::agent::{FinalFormat, Memory, Transport};
 pub use crate::model::ToolChoice;
 pub use duration::show as show_duration;
+pub use models::shown as shown_model;
 pub use problem::{Code, Problem, Problems};
 pub use source::{Place, Source};
 pub use surroundings::{Surroundings, locate};
@@ -66,6 +71,8 @@ pub struct Config {
     pub payload_bytes: usize,
     /// Of `text`.
     pub digest: Digest,
+    /// Where the answers of models are written down as well.
+    pub recorder: Option<Arc<Recorder>>,
     /// The effective config as JSON: defaults, overrides, prompt texts and the digests of
     /// schemas and recordings; no secrets, no paths of this machine.
     pub text: String,
@@ -131,16 +138,33 @@ fn tool_choice<S: serde::Serializer>(
 }
 
 /// A model and how it is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ModelSpec {
     pub name: String,
     pub provider: Provider,
+    /// Tokens of prompt and answer together.
+    pub context_window: Option<u64>,
+    pub price: Option<Price>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Provider {
     /// Plays recorded turns from a file, absolute.
     Playback { recording: PathBuf },
+    /// Is asked over the network.
+    Remote { options: Box<remote::Options>, pace: Pace, attempts: u32 },
+    /// Others of the config's models stand in for each other.
+    Routed { routes: Vec<String>, strategy: Strategy, attempts: u32 },
+}
+
+/// What tokens cost.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Price {
+    /// For a million tokens of the prompt, and of the answer.
+    pub input: f64,
+    pub output: f64,
+    /// Such as `USD`.
+    pub currency: String,
 }
 
 /// Where an organism keeps its journal, and what is kept outside it.
@@ -179,6 +203,21 @@ pub fn directories(path: &Path, around: &Surroundings) -> Result<Directories, Pr
 
 /// Reads and judges the config at `path`. Starts nothing; `Err` holds everything wrong with it.
 pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
+    load_with(path, around, Keys::Needed)
+}
+
+/// As [`load`], for who only looks: a key that is not there is no problem.
+pub fn load_without_keys(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
+    load_with(path, around, Keys::Optional)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    Needed,
+    Optional,
+}
+
+fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, Problems> {
     let mut problems = Problems::default();
     let (sections, source) = read(path, around, &mut problems)?;
     let directory = file::directory(path, around);
@@ -187,10 +226,13 @@ pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
     let contracts = payloads.contracts(&sections.members, &mut problems);
     let processes = program::processes(&sections.members, &directory, around, &mut problems);
     let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
-    let models = agents::models(&sections.models, &directory, &mut problems);
+    let models = models::specs(&sections.models, &directory, around, &mut problems);
     let notes = contracts.as_ref().map(|contracts| {
         transports::check(&sections.members, contracts, &payloads.schemas, &mut problems)
     });
+    if keys == Keys::Optional {
+        problems.drop_code(Code::KeyMissing);
+    }
     problems.sort();
     let (Some(contracts), Some(name), true) = (contracts, &sections.name, problems.is_empty())
     else {
@@ -203,7 +245,7 @@ pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
         contracts: contracts.iter().collect(),
         processes: effective::processes(&sections.members),
         agents: &agents,
-        models: effective::models(&models),
+        models: models.iter().map(models::shown).collect(),
         schemas: payloads.digests(),
     };
     let text = effective.text();
@@ -222,6 +264,7 @@ pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
         limits: sections.limits,
         notes: notes.unwrap_or_default(),
         payload_bytes: sections.payload_bytes,
+        recorder: None,
         digest: Digest::of(text.as_bytes()),
         text,
     })

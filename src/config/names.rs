@@ -28,6 +28,7 @@ const fn role(role: Role) -> &'static str {
         Role::Agent => "an agent",
         Role::Listener => "a listener",
         Role::Client => "a client",
+        Role::Human => "a human",
     }
 }
 
@@ -38,7 +39,7 @@ fn duplicates(members: &[Declared], problems: &mut Problems) {
         if let Some(first) = seen.insert(name.value.as_str(), member) {
             let (line, _) = first.name.place.line_and_column();
             let message = format!("`{}` is already {} (line {line})", name.value, role(first.role));
-            let help = "clients, listeners and agents share one set of names; rename one of them";
+            let help = "clients, listeners, humans and agents share one set of names; rename one";
             problems.push(Problem::new(Code::DuplicateName, &name.place, message).help(help));
         }
     }

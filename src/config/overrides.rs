@@ -67,7 +67,8 @@ fn set(root: &mut Table, variable: &str, path: &str, value: &str) -> Option<()> 
 
 /// The value of a variable is shown only where it is surely nothing private.
 fn source_of(variable: &str, value: &str) -> std::sync::Arc<Source> {
-    let public = !variable.contains("__ENV__") && !variable.contains("__PROMPT__");
+    let private = ["__ENV__", "__PROMPT__", "__API_KEY_ENV", "__BASE_URL"];
+    let public = !private.iter().any(|part| variable.contains(part));
     if public { Source::new(variable, value) } else { Source::hidden(variable, value) }
 }
 
@@ -114,6 +115,10 @@ fn node(source: &std::sync::Arc<Source>, kind: Kind, value: &str, private: bool)
     };
     let value = match kind {
         Kind::Integer => value.parse().map_or_else(|_| text(value), |i| Value::Integer(Some(i))),
+        Kind::Number => {
+            let number = value.parse().ok().filter(|n: &f64| n.is_finite());
+            number.map_or_else(|| text(value), Value::Number)
+        }
         Kind::Flag => value.parse().map_or_else(|_| text(value), Value::Flag),
         Kind::List | Kind::OneOrMore => list(value),
         Kind::Text | Kind::Duration | Kind::Free => text(value),

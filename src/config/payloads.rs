@@ -225,6 +225,8 @@ fn contract(
         serial_per_thread: member.serial_per_thread,
         backlog: member.backlog,
         actions_per_turn: member.actions_per_turn,
+        approval: member.approval,
+        patience: member.patience,
         ..Contract::new(member.name.value.clone(), member.role)
     }
 }

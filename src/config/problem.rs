@@ -77,6 +77,11 @@ codes! {
     ReportSchema = "report-schema",
     NotNative = "not-native",
     FinalNotText = "final-not-text",
+    // Models.
+    UnknownRoute = "unknown-route",
+    BadAddress = "bad-address",
+    KeyMissing = "key-missing",
+    BadKey = "bad-key",
 }
 
 impl fmt::Display for Code {
@@ -159,6 +164,10 @@ impl Problems {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub(super) fn drop_code(&mut self, code: Code) {
+        self.0.retain(|problem| problem.code != code);
     }
 
     /// In the order in which a reader meets them.

@@ -17,6 +17,8 @@ pub(super) struct Reader<'a> {
     what: String,
     /// Keys that were probably meant by unknown ones: written, if badly.
     mistyped: Vec<&'static str>,
+    /// Every key the section has.
+    known: Vec<&'static str>,
     pub problems: &'a mut Problems,
 }
 
@@ -34,7 +36,7 @@ impl<'a> Reader<'a> {
             let key = &entry.key;
             if section.kind(&key.value).is_none() {
                 let message = format!("{what} has no key `{}`", key.value);
-                let help = match nearest(&key.value, section.key_names()) {
+                let help = match meant(&key.value, section) {
                     Some(near) => {
                         mistyped.push(near);
                         format!("did you mean `{near}`?")
@@ -47,7 +49,8 @@ impl<'a> Reader<'a> {
                 problems.push(Problem::new(Code::UnknownKey, &key.place, message).help(help));
             }
         }
-        Self { table, place, what, mistyped, problems }
+        let known = section.key_names().collect();
+        Self { table, place, what, mistyped, known, problems }
     }
 
     /// The key's place, or the table's where it is not written.
@@ -116,6 +119,47 @@ impl<'a> Reader<'a> {
 
     pub fn count32(&mut self, key: &str, most: u32) -> Option<u32> {
         self.count(key, u64::from(most)).and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// A number from `least` to `most`.
+    pub fn number(&mut self, key: &str, least: f64, most: f64) -> Option<f64> {
+        let node = self.table.get(key)?;
+        let number = match &node.value {
+            Value::Number(number) => *number,
+            Value::Integer(Some(number)) => i32::try_from(*number).map_or(f64::MAX, f64::from),
+            Value::Integer(None) => f64::MAX,
+            Value::Text(text) => {
+                let plain = text.value.parse::<f64>().is_ok();
+                return self.wrong(key, node, "a number", plain.then(|| text.value.clone()));
+            }
+            _ => return self.wrong(key, node, "a number", None),
+        };
+        let fits = (least..=most).contains(&number);
+        if !fits {
+            let message = format!("`{key}` of {} is out of range", self.what);
+            let help =
+                format!("a number from {least} to {most}; without the key the default holds");
+            self.problems.push(Problem::new(Code::OutOfRange, &node.place, message).help(help));
+        }
+        fits.then_some(number)
+    }
+
+    /// Reports the keys that mean nothing in what this table is.
+    pub fn only(&mut self, keys: &[&str], kind: &str) {
+        for entry in &self.table.entries {
+            let key = entry.key.value.as_str();
+            if !keys.contains(&key) && self.known.contains(&key) {
+                let message = format!("`{key}` of {} means nothing for {kind}", self.what);
+                let help = format!("take it out; {kind} has {}", keys.join(", "));
+                let problem = Problem::new(Code::UnknownKey, &entry.key.place, message);
+                self.problems.push(problem.help(help));
+            }
+        }
+    }
+
+    /// Whether `key` is written, be it badly.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.get(key).is_some() || self.mistyped.contains(&key)
     }
 
     /// A duration above zero, up to `most`.
@@ -253,6 +297,7 @@ impl<'a> Reader<'a> {
         let message = format!("{key} of {} must be {wanted}, not {}", self.what, node.kind());
         let help = match (instead, wanted) {
             (Some(instead), _) => format!("write {instead}"),
+            (None, "a number") => "digits, with a point where needed, such as 0.5".to_owned(),
             (None, "a whole number") => "digits alone, such as 3".to_owned(),
             (None, "a string") => "text in quotes, such as \"text\"".to_owned(),
             (None, "a list of strings") => "such as [\"one\", \"two\"]".to_owned(),
@@ -262,6 +307,12 @@ impl<'a> Reader<'a> {
         self.problems.push(Problem::new(Code::WrongType, &node.place, message).help(help));
         None
     }
+}
+
+/// The key that was probably meant: a near one, or one that begins with what is written.
+fn meant(key: &str, section: &Section) -> Option<&'static str> {
+    let longer = || section.key_names().find(|known| key.len() > 3 && known.starts_with(key));
+    nearest(key, section.key_names()).or_else(longer)
 }
 
 fn range_word(number: i64) -> &'static str {

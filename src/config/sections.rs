@@ -9,7 +9,8 @@ use crate::limits;
 
 use super::Directories;
 use super::keys::{self, SECTIONS, Section, nearest};
-use super::members::{Declared, Model, agent, client, listener, model, token};
+use super::members::{Declared, agent, client, human, listener, token};
+use super::models::{self, Model};
 use super::problem::{Code, Problem, Problems};
 use super::read::Reader;
 use super::source::{Place, Source};
@@ -25,7 +26,7 @@ pub(super) struct Sections {
     pub places_unread: bool,
     pub limits: TreeLimits,
     pub payload_bytes: usize,
-    /// Clients, listeners and agents, in that order.
+    /// Clients, listeners, humans and agents, in that order.
     pub members: Vec<Declared>,
     pub models: Vec<Model>,
     /// Names of members that could not be read: whoever names one of them made no mistake.
@@ -52,9 +53,10 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     let mut declared = Vec::new();
     each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
     each(root, &keys::LISTENERS, problems, |name, reader| declared.extend(listener(name, reader)));
+    each(root, &keys::HUMANS, problems, |name, reader| declared.extend(human(name, reader)));
     each(root, &keys::AGENTS, problems, |name, reader| declared.extend(agent(name, reader)));
     let mut models = Vec::new();
-    each(root, &keys::MODELS, problems, |name, reader| models.push(model(name, reader)));
+    each(root, &keys::MODELS, problems, |name, reader| models.push(models::read(name, reader)));
     let unread = unread(root, &declared, &models);
     let members = declared;
     Sections { name, data, state, places_unread, limits, payload_bytes, members, models, unread }

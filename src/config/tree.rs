@@ -56,10 +56,11 @@ pub(super) enum Value {
     Text(Text),
     /// `None` is beyond 64 bits.
     Integer(Option<i64>),
+    Number(f64),
     Flag(bool),
     List(Vec<Node>),
     Table(Table),
-    /// A float or a date, which no key takes.
+    /// A date, or a number that is none, which no key takes.
     Other,
 }
 
@@ -69,10 +70,11 @@ impl Node {
         match self.value {
             Value::Text(_) => "a string",
             Value::Integer(_) => "an integer",
+            Value::Number(_) => "a number with a point",
             Value::Flag(_) => "true or false",
             Value::List(_) => "a list",
             Value::Table(_) => "a table",
-            Value::Other => "a number with a point or a date",
+            Value::Other => "a date or no number",
         }
     }
 }
@@ -156,7 +158,11 @@ impl Reading<'_> {
                 Value::List(items.iter().map(|item| self.node(item, private)).collect())
             }
             DeValue::Table(table) => Value::Table(self.table(table, private)),
-            DeValue::Float(_) | DeValue::Datetime(_) => Value::Other,
+            DeValue::Float(float) => {
+                let number = float.as_str().replace('_', "").parse().ok();
+                number.filter(|n: &f64| n.is_finite()).map_or(Value::Other, Value::Number)
+            }
+            DeValue::Datetime(_) => Value::Other,
         };
         Node { place, private, value }
     }

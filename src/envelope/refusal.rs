@@ -52,11 +52,15 @@ pub enum Rule {
     StorageFull,
     /// The call it belongs to has ended, or ends with this very outcome.
     CallClosed,
+    /// Nothing waits for the person's decision: it was taken before, or its call is over.
+    NotWaiting,
+    /// The hash given with an approval is not that of the payload.
+    WrongHash,
 }
 
 impl Rule {
     /// In the order of the gate.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::TooLarge,
         Self::NotUtf8,
         Self::Forbidden,
@@ -79,6 +83,8 @@ impl Rule {
         Self::Draining,
         Self::StorageFull,
         Self::CallClosed,
+        Self::NotWaiting,
+        Self::WrongHash,
     ];
 
     /// The code in records, feedback and docs.
@@ -106,6 +112,8 @@ impl Rule {
             Self::Draining => "draining",
             Self::StorageFull => "storage-full",
             Self::CallClosed => "call-closed",
+            Self::NotWaiting => "not-waiting",
+            Self::WrongHash => "wrong-hash",
         }
     }
 }

@@ -7,10 +7,12 @@ pub enum Chunk<'a> {
     Text(&'a str),
     /// What the provider shows of the model's reasoning: recorded, never acted on.
     Reasoning(&'a str),
+    /// The answer begins anew: what was handed out before this is void.
+    Restart,
 }
 
 /// A native call, complete: calls that were cut off by the end of a stream are not handed out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ToolCall {
     /// The provider's.
     pub id: String,

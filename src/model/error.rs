@@ -1,8 +1,12 @@
 //! Why a model call came to nothing.
 
+use std::fmt;
+use std::time::Duration;
+
 use super::answer::Route;
 
-/// Every way a model call can fail; each says whether trying again may help.
+/// Every way a model call can fail; each says whether trying again may help. What a server said
+/// stands in it bounded and without keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -10,26 +14,172 @@ pub enum Error {
          record the run again or add the turn"
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
-    #[error("{route}: the request was rejected (HTTP {status}): {message}")]
+    #[error(
+        "{route}: no connection to {host}: {detail}; see that the server runs and that `base_url` \
+         names it"
+    )]
+    Connect { route: Route, host: String, detail: String },
+    #[error(
+        "{route}: {phase} within {after:?}; raise `{}` of the model if it needs longer",
+        phase.key()
+    )]
+    Timeout { route: Route, phase: Phase, after: Duration },
+    #[error("{route}: too many requests{}{}", told(message), later(*retry_after))]
+    RateLimited { route: Route, message: String, retry_after: Option<Duration> },
+    #[error("{route}: overloaded (HTTP {status}){}{}", told(message), later(*retry_after))]
+    Overloaded { route: Route, status: u16, message: String, retry_after: Option<Duration> },
+    #[error("{route}: denied (HTTP {status}){}; the key comes from {key}", told(message))]
+    Denied { route: Route, status: u16, message: String, key: String },
+    #[error(
+        "{route}: the account has no credit or quota left (HTTP {status}){}; the key comes from \
+         {key}",
+        told(message)
+    )]
+    NoCredit { route: Route, status: u16, message: String, key: String },
+    #[error(
+        "{route}: no such model, or no such address{}; `organism models --try` tries `model` and \
+         `base_url`",
+        told(message)
+    )]
+    UnknownModel { route: Route, message: String },
+    #[error("{route}: the request was rejected (HTTP {status}){}", told(message))]
     Rejected { route: Route, status: u16, message: String },
+    #[error("{route}: HTTP {status}{}", told(message))]
+    Status { route: Route, status: u16, message: String },
+    #[error(
+        "{route}: redirected (HTTP {status}) to {to}, where no key is sent; write the final \
+         address as `base_url`"
+    )]
+    Redirected { route: Route, status: u16, to: String },
+    #[error(
+        "{route}: an HTML page instead of an answer (HTTP {status}){}; see that `base_url` is the \
+         API's address and that no proxy answers in its place",
+        told(message)
+    )]
+    Html { route: Route, status: u16, message: String },
+    #[error("{route}: an empty answer (HTTP {status})")]
+    Empty { route: Route, status: u16 },
+    #[error("{route}: an event that cannot be read: {detail}")]
+    InvalidEvent { route: Route, detail: String },
+    #[error("{route}: failed in the middle of its answer: {kind}{}", told(message))]
+    Stream { route: Route, kind: String, message: String, retried: bool },
     #[error("the stream of {route} ended after {bytes} bytes without its terminator")]
     Cut { route: Route, bytes: usize },
     #[error("the answer of {route} is longer than {max} bytes")]
     TooLong { route: Route, max: usize },
+    #[error("{last}; given up after {tries} tries")]
+    GaveUp { tries: u32, last: Box<Error> },
+}
+
+/// What was waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    Connect,
+    FirstByte,
+    Stall,
+    Total,
+}
+
+impl Phase {
+    /// The key of the config that sets its time.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Connect => "connect_timeout",
+            Self::FirstByte => "first_byte_timeout",
+            Self::Stall => "stall_timeout",
+            Self::Total => "total_timeout",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "no connection",
+            Self::FirstByte => "no answer",
+            Self::Stall => "nothing more of the answer",
+            Self::Total => "no end of the answer",
+        })
+    }
 }
 
 impl Error {
     /// Whether the same request may succeed later.
     pub fn is_retried(&self) -> bool {
-        matches!(self, Self::Cut { .. })
+        match self {
+            Self::Connect { .. }
+            | Self::Timeout { .. }
+            | Self::RateLimited { .. }
+            | Self::Overloaded { .. }
+            | Self::Empty { .. }
+            | Self::InvalidEvent { .. }
+            | Self::Cut { .. } => true,
+            Self::Status { status, .. } | Self::Html { status, .. } => {
+                *status >= 500 || *status == 408 || *status == 409
+            }
+            Self::Stream { retried, .. } => *retried,
+            Self::GaveUp { last, .. } => last.is_retried(),
+            Self::NotRecorded { .. }
+            | Self::Denied { .. }
+            | Self::NoCredit { .. }
+            | Self::UnknownModel { .. }
+            | Self::Rejected { .. }
+            | Self::Redirected { .. }
+            | Self::TooLong { .. } => false,
+        }
+    }
+
+    /// Whether another provider may do what this one would not.
+    pub fn is_for_another_route(&self) -> bool {
+        let of_this_route = matches!(
+            self,
+            Self::Denied { .. }
+                | Self::NoCredit { .. }
+                | Self::UnknownModel { .. }
+                | Self::Redirected { .. }
+                | Self::Status { .. }
+                | Self::Html { .. }
+        );
+        of_this_route || self.is_retried()
+    }
+
+    /// Whether the provider asked to be called less.
+    pub fn is_overload(&self) -> bool {
+        matches!(self.cause(), Self::RateLimited { .. } | Self::Overloaded { .. })
+    }
+
+    /// How long the provider asked to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.cause() {
+            Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => {
+                *retry_after
+            }
+            _ => None,
+        }
     }
 
     /// What the model itself can do something about: the provider would not take what it was
     /// sent.
     pub fn feedback(&self) -> Option<&str> {
-        match self {
+        match self.cause() {
             Self::Rejected { message, .. } => Some(message),
             _ => None,
         }
     }
+
+    /// The error of the last try.
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::GaveUp { last, .. } => last.cause(),
+            error => error,
+        }
+    }
+}
+
+fn told(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!(": {message}") }
+}
+
+fn later(retry_after: Option<Duration>) -> String {
+    retry_after.map(|after| format!("; it asks to wait {after:?}")).unwrap_or_default()
 }

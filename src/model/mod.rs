@@ -5,18 +5,29 @@
 //! or the pump.
 
 mod answer;
+mod anthropic;
 mod error;
+mod estimate;
+pub mod http;
+mod key;
+mod openai;
 pub mod playback;
+pub mod remote;
 mod request;
+pub mod router;
+pub mod sse;
 
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
 
 pub use answer::{Chunk, End, OwnBlock, Route, StopReason, ToolCall, Usage};
-pub use error::Error;
+pub use error::{Error, Phase};
+pub use key::{BadKey, Key, KeySource};
 pub use playback::Playback;
+pub use remote::Remote;
 pub use request::{Block, Origin, Request, Role, Said, Tool, ToolChoice};
+pub use router::Router;
 
 /// A call under way; dropping it ends it and closes its connection.
 pub type Calling<'a> = Pin<Box<dyn Future<Output = Result<End, Error>> + Send + 'a>>;

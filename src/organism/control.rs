@@ -18,8 +18,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::Error;
 use super::door::{self, Parcel, Sent};
+use super::matter::{self, Matter};
+use super::{Error, kin};
+use crate::envelope::Refusal;
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 use crate::pump::driver::Handle;
@@ -30,6 +32,7 @@ use crate::pump::driver::Handle;
 pub enum Ask {
     Send(Parcel),
     Cancel { thread: ThreadId, by: ListenerName, reason: String },
+    Decide(Matter),
 }
 
 /// What it answers, a line each.
@@ -39,6 +42,8 @@ pub enum Said {
     Sent(Sent),
     /// The cancellation is with the pump.
     Taken,
+    /// What became of a decision; the refusal, where nothing did.
+    Ruled(Option<Box<Refusal>>),
     Failed(String),
 }
 
@@ -133,15 +138,24 @@ impl Served {
 }
 
 async fn serve(stream: UnixStream, desk: Desk, _serving: mpsc::Sender<()>) {
+    // Looked at now: whoever asks is still there.
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    let hosted = pid.is_some_and(kin::is_hosted);
     let (read, write) = stream.into_split();
     let mut write = Teller { write, patience: desk.patience };
     // A client that went away has nobody to tell; what it asked for is done all the same.
-    if let Err(error) = answer(read, &mut write, &desk).await {
+    if let Err(error) = answer(read, &mut write, &desk, hosted).await {
         tracing::debug!("a control connection ended early: {error}");
     }
 }
 
-async fn answer(read: OwnedReadHalf, write: &mut Teller, desk: &Desk) -> io::Result<()> {
+/// `hosted`: one of the listeners asks, or something it started.
+async fn answer(
+    read: OwnedReadHalf,
+    write: &mut Teller,
+    desk: &Desk,
+    hosted: bool,
+) -> io::Result<()> {
     let mut line = String::new();
     let mut read =
         tokio::io::AsyncReadExt::take(BufReader::new(read), limits::FRAME_BYTES_MAX as u64);
@@ -155,6 +169,16 @@ async fn answer(read: OwnedReadHalf, write: &mut Teller, desk: &Desk) -> io::Res
         Ok(Ask::Cancel { thread, by, reason }) => {
             let said = match desk.handle.cancel(thread, by, reason) {
                 Ok(()) => Said::Taken,
+                Err(error) => Said::Failed(error.to_string()),
+            };
+            write.say(&said).await
+        }
+        Ok(Ask::Decide(_)) if hosted => {
+            write.say(&Said::Failed(matter::NOT_YOURS.to_owned())).await
+        }
+        Ok(Ask::Decide(matter)) => {
+            let said = match matter.put_to(&desk.handle).await {
+                Ok(refusal) => Said::Ruled(refusal.map(Box::new)),
                 Err(error) => Said::Failed(error.to_string()),
             };
             write.say(&said).await

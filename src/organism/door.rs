@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::control::{Ask, Client, Said};
+use super::matter::Matter;
 use super::{Error, Organism};
 use crate::config::Config;
 use crate::envelope::{Disposition, Message, Refusal};
@@ -39,7 +40,7 @@ pub struct Parcel {
 }
 
 /// Bytes that need not be text, in a line that must be.
-mod in_base64 {
+pub(super) mod in_base64 {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use serde::{Deserialize as _, Deserializer, Serializer};
@@ -63,6 +64,9 @@ pub enum Sent {
         calls: Vec<CallId>,
         /// Its key was used before: this is what was recorded then.
         again: bool,
+        /// A call of it waits for an approval.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        held: bool,
     },
     Refused {
         refusal: Refusal,
@@ -133,7 +137,7 @@ impl Door {
                         on_sent(sent);
                     }
                     Said::Failed(detail) => failed = Some(Error::Control { detail }),
-                    Said::Taken => {}
+                    Said::Taken | Said::Ruled(_) => {}
                 };
                 client.ask(&Ask::Send(parcel), on_line).await.map_err(lost)?;
                 match failed {
@@ -153,6 +157,23 @@ impl Door {
                 };
                 tokio::join!(sending, telling).0
             }
+        }
+    }
+
+    /// Has something decided; the refusal, where that was not to be.
+    pub async fn decide(&self, matter: Matter) -> Result<Option<Refusal>, Error> {
+        match self {
+            Self::Running(client) => {
+                let mut ruled = Err(Error::Lost);
+                let on_line = |said| match said {
+                    Said::Ruled(refusal) => ruled = Ok(refusal.map(|refusal| *refusal)),
+                    Said::Failed(detail) => ruled = Err(Error::Control { detail }),
+                    Said::Sent(_) | Said::Taken => {}
+                };
+                client.ask(&Ask::Decide(matter), on_line).await.map_err(lost)?;
+                ruled
+            }
+            Self::Own(organism) => matter.put_to(&organism.handle()).await,
         }
     }
 
@@ -209,9 +230,9 @@ pub(super) async fn send(
     let submitted = handle.submit(&parcel.client, target, parcel.key, &parcel.payload);
     let (receipt, results) = submitted.await.map_err(|_| Error::Stopped)?;
     let (sent, known) = match receipt {
-        Receipt::Accepted { thread, calls, again } => {
+        Receipt::Accepted { thread, calls, again, held } => {
             let known = again.then(|| (thread.clone(), calls.clone()));
-            (Sent::Accepted { thread, calls, again }, known)
+            (Sent::Accepted { thread, calls, again, held }, known)
         }
         Receipt::Refused { refusal, retry_after } => {
             let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use tokio::runtime;
 
+use super::models::Models;
 use super::{Error, Hosted};
 use crate::agent::{Agent, AgentOptions, Environment, History};
 use crate::bus::native::{Context, Handler, NativeHost};
 use crate::bus::{Delivery, Outcome, Sink};
-use crate::config::{AgentSpec, Config, ModelSpec, Provider};
+use crate::config::{AgentSpec, Config};
 use crate::envelope::Failure;
 use crate::ids::{Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
-use crate::model::{Model, Playback};
+use crate::model::Model;
 use crate::pump::driver::PumpSink;
 use crate::thread::Record;
 
@@ -24,9 +25,10 @@ pub(super) fn agents(
     runtime: &runtime::Handle,
 ) -> Result<Vec<Hosted>, Error> {
     let history = history(config);
+    let models = Models::of(config)?;
     let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.agents {
-        let agent = agent(config, spec, Arc::clone(&history))?;
+        let agent = agent(config, spec, models.named(&spec.model)?, Arc::clone(&history))?;
         let sink: Arc<dyn Sink> = sink.clone();
         let host = NativeHost::new(spec.name.clone(), Turns(agent), sink, runtime.clone());
         hosts.push((spec.name.clone(), Arc::new(host)));
@@ -43,11 +45,12 @@ pub(super) fn history(config: &Config) -> Arc<dyn History> {
 pub(super) fn agent(
     config: &Config,
     spec: &AgentSpec,
+    model: Model,
     history: Arc<dyn History>,
 ) -> Result<Agent, Error> {
     let detail = || format!("the agent `{}` has no contract", spec.name);
     let options = options(config, spec).ok_or_else(|| Error::Builtin { detail: detail() })?;
-    Ok(Agent::new(options, model(config, &spec.model)?, history))
+    Ok(Agent::new(options, model, history))
 }
 
 fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
@@ -63,18 +66,6 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
     options.sections = spec.prompt.clone();
     options.environment = Environment::here();
     Some(options)
-}
-
-fn model(config: &Config, name: &str) -> Result<Model, Error> {
-    let failed = |detail: String| Error::Model { model: name.to_owned(), detail };
-    let spec = config.models.iter().find(|model| model.name == name);
-    match spec {
-        Some(ModelSpec { provider: Provider::Playback { recording }, .. }) => {
-            let playback = Playback::load(recording).map_err(|e| failed(e.to_string()))?;
-            Ok(Arc::new(playback))
-        }
-        None => Err(failed("not in the config".to_owned())),
-    }
 }
 
 /// One delivery, one turn.

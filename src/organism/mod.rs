@@ -5,6 +5,9 @@
 pub mod control;
 mod door;
 mod guests;
+mod kin;
+mod matter;
+mod models;
 mod preview;
 
 use std::collections::HashMap;
@@ -25,6 +28,8 @@ use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
 
 pub use door::{Answered, Door, Parcel, Sent};
+pub use matter::{Matter, What};
+pub use models::Models;
 pub use preview::{Moment, Preview, preview};
 
 /// Why an organism does not run.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::models::Models;
 use super::{Error, guests, with_core_words};
 use crate::agent::{Agent, History, PastTurn};
 use crate::bus::Delivery;
@@ -68,7 +69,8 @@ pub fn preview(config: Config, agent: &ListenerName, moment: &Moment) -> Result<
         }
     };
     let position = delivery.position;
-    let agent = guests::agent(&config, spec, history)?;
+    let model = Models::of(&config)?.named(&spec.model)?;
+    let agent = guests::agent(&config, spec, model, history)?;
     let failed = |failure: crate::envelope::Failure| nothing(failure.to_string());
     let request = agent.rendered(&delivery).map_err(failed)?;
     let digest = Agent::digest(&request);

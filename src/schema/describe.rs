@@ -5,6 +5,7 @@ use std::fmt;
 use super::model::{ElementDecl, Model, Name, Particle, Term};
 use super::outline::{Outline, Value};
 use crate::ids::PayloadName;
+use crate::xml::shape::QName;
 
 /// How deep parameters within parameters are told.
 const DEPTH_MAX: usize = 4;
@@ -36,6 +37,9 @@ pub struct Content {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Parameter {
     pub name: String,
+    /// As it is written in a payload.
+    #[serde(skip)]
+    pub written: QName,
     pub attribute: bool,
     pub required: bool,
     /// May be given more than once.
@@ -75,6 +79,7 @@ pub fn payload(model: &Model, name: &PayloadName) -> Description {
 fn parameters(model: &Model, outline: &Outline, above: &mut Vec<Name>) -> Vec<Parameter> {
     let attributes = outline.attributes.iter().map(|a| Parameter {
         name: a.name.local.to_string(),
+        written: QName::new(Some(&a.name.namespace), &a.name.local),
         attribute: true,
         required: a.required,
         repeated: false,
@@ -134,6 +139,7 @@ fn particles(
             }
             Term::Any(_) => out.push(Parameter {
                 name: "*".into(),
+                written: QName::new(None, "*"),
                 attribute: false,
                 required: place.required,
                 repeated: place.repeated,
@@ -171,6 +177,7 @@ fn parameter(
     let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone()).or(value_doc);
     Parameter {
         name: element.name.local.to_string(),
+        written: QName::new(Some(&element.name.namespace), &element.name.local),
         attribute: false,
         required: place.required,
         repeated: place.repeated,

@@ -8,6 +8,7 @@ mod describe;
 mod diagnostic;
 mod example;
 mod file;
+mod form;
 mod json;
 mod libxml2;
 mod link;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 pub use compile::{Compiler, serve as serve_compiler};
 pub use describe::{Content, Description, Parameter};
 pub use file::{SchemaFile, Verdict, parse_check};
+pub use form::{Question, fill};
 pub use json::{Gap, members};
 pub use problem::SchemaProblem;
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{ErrorCode, NAMESPACE, WaitFor};
 use crate::clock::Time;
 use crate::envelope::{Payload, Refusal, Rule};
-use crate::ids::{Digest, ListenerName, PayloadName, ThreadId, TimerId};
+use crate::ids::{Digest, ListenerName, MessageId, PayloadName, ThreadId, TimerId};
 use crate::xml::findings::Finding;
 use crate::xml::write::{escape_attribute, escape_text};
 
@@ -140,8 +140,28 @@ pub enum Answer {
         thread: ThreadId,
         reason: String,
     },
+    /// A call is held until an operator has approved these very bytes.
+    ApprovalRequested {
+        message: MessageId,
+        listener: ListenerName,
+        digest: Digest,
+        why: &'static str,
+        until: Option<Time>,
+    },
+    ApprovalGranted(Ruling),
+    ApprovalRefused(Ruling),
     /// Complete as the agent's host wrote it.
     ModelTurn(String),
+}
+
+/// What was decided about a held call, and by whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruling {
+    pub message: MessageId,
+    pub digest: Digest,
+    pub by: ListenerName,
+    /// Empty where none was given.
+    pub reason: String,
 }
 
 impl Answer {
@@ -182,6 +202,9 @@ impl Answer {
             Self::ListenerJoined { .. } => "listener-joined",
             Self::ListenerLeft { .. } => "listener-left",
             Self::OperatorAction { .. } => "operator-action",
+            Self::ApprovalRequested { .. } => "approval-requested",
+            Self::ApprovalGranted(_) => "approval-granted",
+            Self::ApprovalRefused(_) => "approval-refused",
             Self::ModelTurn(_) => "model-turn",
         }
     }
@@ -232,29 +255,40 @@ impl Answer {
                 .maybe("from", from.as_ref())
                 .text(message),
             Self::Ack { from } => Tag::new(self.word()).maybe("from", from.as_ref()).empty(),
-            Self::BudgetWarning { budget, used, limit } => Tag::new(self.word())
-                .with("budget", budget)
-                .with("used", used)
-                .with("limit", limit)
-                .empty(),
-            Self::Boot { epoch, version, config } => Tag::new(self.word())
-                .with("epoch", epoch)
-                .with("version", version)
-                .with("config", config)
-                .empty(),
+            Self::BudgetWarning { budget, used, limit } => {
+                let tag = Tag::new(self.word()).with("budget", budget);
+                tag.with("used", used).with("limit", limit).empty()
+            }
+            Self::Boot { epoch, version, config } => {
+                let tag = Tag::new(self.word()).with("epoch", epoch);
+                tag.with("version", version).with("config", config).empty()
+            }
             Self::ShutdownSignal { reason } => Tag::new(self.word()).with("reason", reason).empty(),
             Self::ListenerJoined { name, detail } | Self::ListenerLeft { name, detail } => {
                 Tag::new(self.word()).with("name", name).with("detail", detail).empty()
             }
-            Self::OperatorAction { action, by, thread, reason } => Tag::new(self.word())
-                .with("action", action)
-                .with("by", by)
-                .with("thread_id", thread)
-                .with("reason", reason)
-                .empty(),
+            Self::OperatorAction { action, by, thread, reason } => {
+                let tag = Tag::new(self.word()).with("action", action).with("by", by);
+                tag.with("thread_id", thread).with("reason", reason).empty()
+            }
+            Self::ApprovalRequested { message, listener, digest, why, until } => {
+                let tag = Tag::new(self.word()).with("message_id", message);
+                let tag = tag.with("call_id", message).with("listener", listener);
+                let tag = tag.with("sha256", digest).with("why", why);
+                tag.maybe("until", until.as_ref()).empty()
+            }
+            Self::ApprovalGranted(ruling) | Self::ApprovalRefused(ruling) => {
+                ruled(Tag::new(self.word()), ruling)
+            }
             Self::ModelTurn(text) => Payload::new(text.as_str()),
         }
     }
+}
+
+fn ruled(tag: Tag, ruling: &Ruling) -> Payload {
+    let Ruling { message, digest, by, reason } = ruling;
+    let tag = tag.with("message_id", message).with("sha256", digest).with("by", by);
+    tag.maybe("reason", (!reason.is_empty()).then_some(reason)).empty()
 }
 
 fn thread_result(thread: &ThreadId, status: ThreadStatus, payloads: &[Payload]) -> Payload {

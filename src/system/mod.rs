@@ -6,7 +6,7 @@ mod answers;
 mod errors;
 mod primitive;
 
-pub use answers::{Answer, Huh, ThreadStatus};
+pub use answers::{Answer, Huh, Ruling, ThreadStatus};
 pub use errors::ErrorCode;
 pub use primitive::{Primitive, WaitFor, When};
 

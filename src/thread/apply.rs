@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::state::{Awaited, KeyUse, Pending, Slot, State, Thread, Timer, Tree};
+use super::state::{Awaited, Held, KeyUse, Pending, Slot, State, Thread, Timer, Tree};
 use super::{Call, Closing, Fact, Opener, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{Disposition, Kind, Message};
 use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::system::WaitFor;
 
 impl State {
     /// Makes `fact`, recorded in `tree` at `time`, so.
@@ -46,18 +47,10 @@ impl State {
             }
             Fact::CallClosed { call, how } => {
                 self.calls.remove(call);
-                home.close_call(*call, *how);
+                home.close_call(*call, *how, time);
             }
-            Fact::Waiting { call, until } => {
-                if let Some(call) = home.calls.get_mut(call) {
-                    call.waiting = Some(*until);
-                }
-            }
-            Fact::WaitEnded { call } => {
-                if let Some(call) = home.calls.get_mut(call) {
-                    call.waiting = None;
-                }
-            }
+            Fact::Waiting { call, until } => home.wait(*call, Some(*until)),
+            Fact::WaitEnded { call } => home.wait(*call, None),
             Fact::TimerSet { timer, call, fires_at, label } => {
                 let set = Timer { call: *call, fires_at: *fires_at, label: label.clone() };
                 home.timers.insert(*timer, set);
@@ -74,6 +67,10 @@ impl State {
             Fact::Used { call, tokens_in, tokens_out } => {
                 home.used(*call, tokens_in.saturating_add(*tokens_out));
             }
+            Fact::Held { call, hold, until } => {
+                home.hold(*call, Held { hold: *hold, until: *until }, time);
+            }
+            Fact::Released { call } => home.release(*call, time),
             Fact::Warned { budget } => {
                 home.warned.insert(budget.clone());
             }
@@ -151,6 +148,7 @@ impl Tree {
             waiting: None,
             turns: 0,
             failures: 0,
+            held: None,
         };
         self.calls.insert(id, call);
     }
@@ -198,7 +196,36 @@ impl Tree {
         }
     }
 
-    fn close_call(&mut self, id: CallId, how: Closing) {
+    fn wait(&mut self, id: CallId, until: Option<WaitFor>) {
+        if let Some(call) = self.calls.get_mut(&id) {
+            call.waiting = until;
+        }
+    }
+
+    fn hold(&mut self, id: CallId, held: Held, time: Time) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        if call.held.replace(held).is_none() {
+            if self.held == 0 {
+                self.held_since = time;
+            }
+            self.held += 1;
+        }
+    }
+
+    fn release(&mut self, id: CallId, time: Time) {
+        let held = self.calls.get_mut(&id).and_then(|call| call.held.take());
+        if held.is_some() {
+            self.held = self.held.saturating_sub(1);
+            if self.held == 0 {
+                // The time it stood still is none of its own.
+                self.started = self.started.plus(time.since(self.held_since));
+                self.held_since = Time::default();
+            }
+        }
+    }
+
+    fn close_call(&mut self, id: CallId, how: Closing, time: Time) {
+        self.release(id, time);
         let Some(call) = self.calls.remove(&id) else { return };
         for pending in &call.pending {
             self.in_flight.insert(pending.message.id, None);

@@ -59,6 +59,16 @@ pub enum TimerEnd {
     Cancelled,
 }
 
+/// What a call waits for before anything of it is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hold {
+    /// An operator is to approve its payload.
+    Approval,
+    /// It is a question to a person, who is to answer it.
+    Answer,
+}
+
 /// One thing that is so from here on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -139,6 +149,17 @@ pub enum Fact {
         call: CallId,
         tokens_in: u64,
         tokens_out: u64,
+    },
+    /// A call waits for a person; no time of it runs.
+    Held {
+        call: CallId,
+        hold: Hold,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until: Option<Time>,
+    },
+    /// It waits for nobody any more and goes on.
+    Released {
+        call: CallId,
     },
     /// A budget of the tree passed its warning mark.
     Warned {

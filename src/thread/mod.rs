@@ -9,8 +9,8 @@ mod record;
 mod state;
 pub mod text;
 
-pub use fact::{Closing, Fact, Opener, Opening, TimerEnd};
-pub use record::{Input, Record, Verdict};
+pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};
+pub use record::{Decided, Input, Record, Verdict};
 pub use state::{
-    Awaited, Call, Counts, KeyUse, Map, Pending, Slot, State, Thread, Timer, Tree, Usage,
+    Awaited, Call, Counts, Held, KeyUse, Map, Pending, Slot, State, Thread, Timer, Tree, Usage,
 };

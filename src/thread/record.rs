@@ -20,6 +20,23 @@ pub enum Verdict {
     Refused(Digest),
 }
 
+/// A decision as it came in, whatever became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Decided {
+    /// The digest of what was looked at, or how it begins.
+    Approve {
+        hash: String,
+    },
+    Refuse {
+        reason: String,
+    },
+    Answer {
+        listener: ListenerName,
+        verdict: Verdict,
+    },
+}
+
 /// What was processed: enough to feed it to a fresh pump again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -67,6 +84,16 @@ pub enum Input {
     /// The config no longer has the listener of this call.
     Gone {
         call: CallId,
+    },
+    /// The time of a held call is up, or the config asks for something else by now.
+    Held {
+        call: CallId,
+    },
+    /// What a person decided about a held call.
+    Decided {
+        message: MessageId,
+        by: ListenerName,
+        decision: Decided,
     },
     Cancel {
         thread: ThreadId,

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Closing, Opening};
+use super::{Closing, Hold, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{Kind, Message};
@@ -63,8 +64,20 @@ pub struct Tree {
     pub warned: BTreeSet<String>,
     /// When it last began to work: a conversation that goes on the next day is not late.
     pub started: Time,
+    /// Calls that wait for a person.
+    pub held: u64,
+    /// Since when there are any.
+    pub held_since: Time,
     /// Its latest record.
     pub head: Position,
+}
+
+impl Tree {
+    /// How long it has been at work. While it waits for a person its time stands still.
+    pub fn worked(&self, now: Time) -> Duration {
+        let until = if self.held > 0 { self.held_since } else { now };
+        until.since(self.started)
+    }
 }
 
 /// What a tree has spent.
@@ -156,6 +169,14 @@ pub struct Call {
     pub turns: u32,
     /// Attempts failed since the last outcome.
     pub failures: u32,
+    pub held: Option<Held>,
+}
+
+/// What a call waits for, and how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    pub hold: Hold,
+    pub until: Option<Time>,
 }
 
 /// A message that waits to be delivered in a call.
@@ -192,7 +213,7 @@ pub struct Awaited {
 impl Call {
     /// Whether everything the last outcome asked for is there, so that the listener can go on.
     pub fn is_ready(&self, timers: usize) -> bool {
-        self.awaiting.is_empty() && self.wait_is_over(timers)
+        self.held.is_none() && self.awaiting.is_empty() && self.wait_is_over(timers)
     }
 
     /// `timers`: how many of this call's timers are still running.

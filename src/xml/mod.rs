@@ -8,4 +8,5 @@ pub mod findings;
 pub mod scan;
 pub mod shape;
 pub mod tree;
+pub mod visible;
 pub mod write;

@@ -17,6 +17,7 @@ mod faults;
 mod gate;
 mod journal;
 mod listeners;
+mod model;
 mod mutants;
 mod organism;
 mod pump;

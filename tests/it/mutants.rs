@@ -60,6 +60,13 @@ const GUARDS: &[(&str, &str)] = &[
     ("skip-the-vocabulary", "gate::rules::unknown_and_forbidden_answer_with_the_same_bytes"),
     ("skip-the-reserved-names", "gate::rules::names_only_the_core_writes_are_reserved"),
     ("skip-the-xsd", "gate::rules::what_the_schema_refuses_is_refused_at_its_place"),
+    ("accept-a-wrong-hash", SIMULATION),
+    (
+        "accept-a-wrong-hash",
+        "pump::approvals::an_approval_holds_for_its_own_bytes_and_says_enough_of_them",
+    ),
+    ("approve-twice", SIMULATION),
+    ("approve-twice", "pump::approvals::an_approval_is_used_once_and_the_second_operator_hears_so"),
     (
         "first-close-extraction",
         "extract::corpus::every_case_of_the_corpus_passes_under_every_chunk_plan",

@@ -1,5 +1,7 @@
 //! The whole product: the real command, real child processes, real files.
 
+mod answers;
+mod approvals;
 mod cancel;
 mod demo;
 mod gate;

@@ -1,5 +1,6 @@
 //! The pure step, through the real gate and real schemas: what section 4 to 6 of the design say.
 
+mod approvals;
 mod calls;
 mod cancel;
 mod clients;
@@ -11,6 +12,7 @@ mod fairness;
 mod forward;
 mod full_disk;
 mod groups;
+mod humans;
 mod limits;
 mod replay;
 mod restart;

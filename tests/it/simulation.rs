@@ -1,5 +1,5 @@
 //! Everything that can go wrong between a pump and the world around it, from a seed: the pure
-//! core with a journal, a clock, clients and five listeners that are all simulated, and at every
+//! core with a journal, a clock, clients, operators, six listeners and a person that are all simulated, and at every
 //! boundary a fault: not done, half done, or done with the answer lost.
 //!
 //! `SIMULATION_SEEDS` says how many seeds, `SIMULATION_SEED` where to begin; one seed is one run,

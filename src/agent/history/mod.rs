@@ -232,7 +232,8 @@ impl Gathered {
                 let Some(first) = met.get(&CallId(message.id)) else { continue };
                 at = at.max(*first);
             }
-            let counts = message.to == *view.agent;
+            // A note about one of its calls is shown, but was never delivered.
+            let counts = message.to == *view.agent && message.call.is_some();
             let seq = message.seq;
             let item = PlaceItem::Seen(message);
             places.push(Place { at, spoken: false, seq, counts, item });

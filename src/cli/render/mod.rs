@@ -1,6 +1,7 @@
 //! How the record looks on a terminal: 80 columns, colour only where someone looks, nothing in
 //! a text that could steer the terminal.
 
+mod held;
 pub mod live;
 mod payload;
 mod story;
@@ -11,10 +12,13 @@ mod wrap;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::time::Duration;
 
+pub use held::held;
 pub use payload::lines as payload_lines;
 pub use story::{refused, said, story};
 pub use table::table;
 pub use wrap::{clean, columns, wrap};
+
+use crate::xml::visible::visible_json;
 
 const COLUMNS_MAX: usize = 80;
 const COLUMNS_MIN: usize = 40;
@@ -77,6 +81,11 @@ pub fn put(text: &str) -> anyhow::Result<()> {
 /// A value as one line of JSON.
 pub fn put_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put(&format!("{}\n", serde_json::to_string(value)?))
+}
+
+/// The same, with what a screen would hide or act on in JSON's own escapes.
+pub fn put_visible_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    put(&format!("{}\n", visible_json(&serde_json::to_string(value)?)))
 }
 
 /// Such as `0.3 s`, `4 min 10 s`, `2 h 5 min`.

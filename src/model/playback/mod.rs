@@ -5,17 +5,19 @@
 //! `docs/AGENTS.md` has the file's form.
 
 mod fill;
+mod form;
+mod record;
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use form::{RecordedTurn, Recording};
+pub use record::{Recorded, Recorder};
 
-use super::{
-    Calling, Chunk, End, Error, OnChunk, Provider, Request, Role, Route, StopReason, Usage,
-};
+use super::estimate::Counted;
+use super::{Calling, Chunk, End, Error, OnChunk, Provider, Request, Role, Route};
 use crate::ids::ListenerName;
 use crate::limits;
 
@@ -28,50 +30,6 @@ pub enum LoadError {
     Form { path: String, source: toml::de::Error },
     #[error("the recording {path} holds agent `{agent}`, thread `{thread}`, turn {turn} twice")]
     Twice { path: String, agent: String, thread: String, turn: u32 },
-}
-
-/// The file, as it is written.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Recording {
-    /// Says that the turns are recorded, by whom and of what.
-    recorded: String,
-    /// The model that spoke, or `recorded`.
-    #[serde(default = "unnamed")]
-    model: String,
-    #[serde(default, rename = "turn")]
-    turns: Vec<RecordedTurn>,
-}
-
-fn unnamed() -> String {
-    "recorded".to_owned()
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RecordedTurn {
-    agent: ListenerName,
-    /// Labels beneath the root, such as `research`; empty for the root thread.
-    #[serde(default)]
-    thread: String,
-    turn: u32,
-    text: String,
-    #[serde(default)]
-    stop: Stop,
-    tokens_in: Option<u64>,
-    tokens_out: Option<u64>,
-}
-
-/// How a recorded stream ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Stop {
-    #[default]
-    Normal,
-    Length,
-    Unknown,
-    /// Without its terminator.
-    Cut,
 }
 
 type Key = (ListenerName, String, u32);
@@ -132,26 +90,27 @@ impl Playback {
     async fn play(&self, request: &Request, on_chunk: OnChunk<'_>) -> Result<End, Error> {
         let turn = self.find(request)?;
         let heard = request.messages.iter().filter(|said| said.role == Role::User);
-        let text = fill::fill(&turn.text, heard.flat_map(|said| said.texts()));
-        for chunk in chunks(&text) {
+        let text = match turn.verbatim {
+            true => turn.text.clone(),
+            false => fill::fill(&turn.text, heard.flat_map(|said| said.texts())),
+        };
+        let reasoning = turn.reasoning.as_deref().unwrap_or_default();
+        let thought = chunks(reasoning).map(Chunk::Reasoning);
+        for chunk in thought.chain(chunks(&text).map(Chunk::Text)) {
             if !self.delay.is_zero() {
                 tokio::time::sleep(self.delay).await;
             }
-            on_chunk(Chunk::Text(chunk));
+            on_chunk(chunk);
         }
-        let stop = match turn.stop {
-            Stop::Normal => StopReason::Normal,
-            Stop::Length => StopReason::Length,
-            Stop::Unknown => StopReason::Unknown,
-            Stop::Cut => return Err(Error::Cut { route: self.route(), bytes: text.len() }),
+        let Some(stop) = turn.stop.reason() else {
+            return Err(Error::Cut { route: self.route(), bytes: text.len() });
         };
-        let usage = Usage {
-            tokens_in: turn.tokens_in.unwrap_or_else(|| estimate(request)),
-            tokens_out: turn.tokens_out.unwrap_or_else(|| tokens(text.len())),
-            estimated: turn.tokens_in.is_none() || turn.tokens_out.is_none(),
-            ..Usage::default()
-        };
-        Ok(End { stop, usage, calls: Vec::new(), own: Vec::new(), route: self.route() })
+        let RecordedTurn { tokens_in, tokens_out, cached, cache_written, .. } = *turn;
+        let counted = Counted { tokens_in, tokens_out, cached, cache_written };
+        let usage = counted.or_estimate(request, text.len());
+        let calls = turn.calls.iter().map(Into::into).collect();
+        let own = turn.own.iter().map(Into::into).collect();
+        Ok(End { stop, usage, calls, own, route: self.route() })
     }
 
     fn find(&self, request: &Request) -> Result<&RecordedTurn, Error> {
@@ -177,16 +136,6 @@ impl Provider for Playback {
     fn route(&self) -> Route {
         Route { provider: "playback".to_owned(), model: self.shelf.model.clone() }
     }
-}
-
-fn estimate(request: &Request) -> u64 {
-    let said: usize = request.messages.iter().flat_map(|said| said.texts()).map(str::len).sum();
-    tokens(request.system.len() + said)
-}
-
-/// A token is taken for four bytes where nobody counted.
-fn tokens(bytes: usize) -> u64 {
-    u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
 }
 
 /// Pieces of [`limits::PLAYBACK_CHUNK_BYTES`] or a little less, cut between characters.

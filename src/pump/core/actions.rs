@@ -106,10 +106,7 @@ impl Core {
             self.accept(step, draft, Some(id), Some(opening), None);
             calls.push(CallId(id));
         }
-        for (peer, call) in peers.iter().zip(calls) {
-            self.end_wait(step, peer, thread);
-            self.wake(step, call);
-        }
+        calls.into_iter().for_each(|call| self.begin(step, call));
         Ok(())
     }
 
@@ -145,11 +142,12 @@ impl Core {
     pub(super) fn tree_spent(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread).filter(|_| !mutant("skip-the-budget"))?;
         let most = self.limits.messages;
-        if tree.usage.messages >= most {
+        // What is held will be handed over or answered: its share is spoken for.
+        if tree.usage.messages.saturating_add(tree.held) >= most {
             return Some(format!("all {most} messages of this tree are used"));
         }
         let most = self.limits.wall_time;
-        (now.since(tree.started) >= most)
+        (tree.worked(now) >= most)
             .then(|| format!("this tree's time of {} s is over", most.as_secs_f64()))
     }
 }

@@ -35,6 +35,33 @@ pub struct Submission {
     pub payload: Result<Checked, Refusal>,
 }
 
+/// What a person decides about a held call.
+#[derive(Debug, Clone)]
+pub struct Decision {
+    /// By which whoever waits for the ruling knows it; not recorded.
+    pub ticket: Uuid,
+    pub by: ListenerName,
+    /// The request of the call.
+    pub message: MessageId,
+    pub verb: Verb,
+}
+
+#[derive(Debug, Clone)]
+pub enum Verb {
+    /// `hash`: the digest of the payload that was looked at, or how it begins.
+    Approve {
+        hash: String,
+    },
+    Refuse {
+        reason: String,
+    },
+    /// An answer in the name of this human listener, past the gate or refused by it.
+    Answer {
+        listener: ListenerName,
+        payload: Result<Checked, Refusal>,
+    },
+}
+
 #[derive(Debug)]
 pub enum Event {
     /// The first event of every run.
@@ -62,6 +89,7 @@ pub enum Event {
         attempt: Attempt,
     },
     Alarm(Alarm),
+    Decide(Decision),
     Cancel {
         thread: ThreadId,
         by: ListenerName,
@@ -83,10 +111,24 @@ pub enum Event {
 /// Something to be reminded of. An alarm that is out of date does nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alarm {
-    Deadline { call: CallId, attempt: Attempt },
-    Retry { call: CallId },
-    Timer { timer: TimerId, call: CallId },
-    Gone { call: CallId },
+    Deadline {
+        call: CallId,
+        attempt: Attempt,
+    },
+    Retry {
+        call: CallId,
+    },
+    Timer {
+        timer: TimerId,
+        call: CallId,
+    },
+    Gone {
+        call: CallId,
+    },
+    /// A call has waited for a person long enough.
+    Held {
+        call: CallId,
+    },
 }
 
 /// What a client hears of its submission.
@@ -97,6 +139,8 @@ pub enum Receipt {
         thread: ThreadId,
         calls: Vec<CallId>,
         again: bool,
+        /// One of them waits for an approval.
+        held: bool,
     },
     Refused {
         refusal: Refusal,
@@ -121,6 +165,11 @@ pub enum Effect {
     Receipt {
         submission: MessageId,
         receipt: Receipt,
+    },
+    /// What became of a decision: done, or why not.
+    Ruled {
+        ticket: Uuid,
+        ruling: Result<(), Refusal>,
     },
     /// A call that a client opened has its result.
     Result {

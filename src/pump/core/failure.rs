@@ -56,6 +56,7 @@ impl Core {
             Alarm::Retry { call } => self.retry(step, call),
             Alarm::Timer { timer, call } => self.timer_fired(step, timer, call),
             Alarm::Gone { call } => self.listener_gone(step, call),
+            Alarm::Held { call } => self.held_long_enough(step, call),
         }
     }
 

@@ -48,6 +48,8 @@ impl Core {
             let timers = self.state.tree(&thread).map_or(0, |tree| tree.timers_of(id));
             if self.contracts.get(&call.callee).is_none() {
                 step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call: id } });
+            } else if let Some(at) = self.waits_until(call, step.time) {
+                step.effect(Effect::Alarm { at, alarm: Alarm::Held { call: id } });
             } else if call.is_ready(timers) {
                 self.desk.enqueue(&call.callee, &thread, id);
             }

@@ -4,11 +4,13 @@
 //! its event or in the state; the same events give the same records, ids included.
 
 mod actions;
+mod approvals;
 mod close;
 mod cycle;
 mod desk;
 mod event;
 mod failure;
+mod held;
 mod lifecycle;
 mod outcome;
 mod primitives;
@@ -20,7 +22,7 @@ mod wake;
 
 use std::sync::Arc;
 
-pub use event::{Alarm, Effect, Event, Receipt, Submission, Target};
+pub use event::{Alarm, Decision, Effect, Event, Receipt, Submission, Target, Verb};
 pub use step::Step;
 
 use crate::clock::Time;
@@ -81,6 +83,7 @@ impl Core {
             }
             Event::Heartbeat { call, attempt } => self.heartbeat(&mut step, call, attempt),
             Event::Alarm(alarm) => self.alarm(&mut step, alarm),
+            Event::Decide(decision) => self.decide(&mut step, decision),
             Event::Cancel { thread, by, reason } => self.cancel(&mut step, thread, by, reason),
             Event::Joined { listener, detail } => self.joined(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),

@@ -13,7 +13,7 @@ use crate::system::{Answer, ErrorCode, Huh};
 use crate::thread::{Fact, Input, Verdict};
 
 /// A payload as the gate left it.
-type Gated = Result<Checked, Refusal>;
+pub(super) type Gated = Result<Checked, Refusal>;
 
 /// Where an outcome, or the failure of an attempt, comes from.
 pub(super) struct Source {

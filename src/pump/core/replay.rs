@@ -1,10 +1,12 @@
 //! From a record back to the event it was made of, so that a fresh pump can process it again.
 
-use super::event::{Alarm, Event, Submission, Target};
+use uuid::Uuid;
+
+use super::event::{Alarm, Decision, Event, Submission, Target, Verb};
 use crate::envelope::{Kind, Message, Refusal, Rule, Turn};
 use crate::ids::{Digest, ListenerName};
 use crate::pump::gate::{Checked, Gate};
-use crate::thread::{Fact, Input, Record, Verdict};
+use crate::thread::{Decided, Fact, Input, Record, Verdict};
 
 /// The event `record` was made of. `gate` is that of the config the record was made under.
 ///
@@ -36,6 +38,18 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         Input::Retry { call } => Event::Alarm(Alarm::Retry { call }),
         Input::Timer { timer, call } => Event::Alarm(Alarm::Timer { timer, call }),
         Input::Gone { call } => Event::Alarm(Alarm::Gone { call }),
+        Input::Held { call } => Event::Alarm(Alarm::Held { call }),
+        Input::Decided { message, by, decision } => {
+            let verb = match decision {
+                Decided::Approve { hash } => Verb::Approve { hash },
+                Decided::Refuse { reason } => Verb::Refuse { reason },
+                Decided::Answer { listener, verdict } => {
+                    let payload = Reader::new(record, gate).payload(&listener, &verdict)?;
+                    Verb::Answer { listener, payload }
+                }
+            };
+            Event::Decide(Decision { ticket: Uuid::nil(), by, message, verb })
+        }
         Input::Cancel { thread, by, reason } => Event::Cancel { thread, by, reason },
         Input::Joined { listener, detail } => Event::Joined { listener, detail },
         Input::Left { listener, detail } => Event::Left { listener, detail },
@@ -79,7 +93,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn new(record: &'a Record, gate: &'a Gate) -> Self {
-        let is_submitted = matches!(record.input, Input::Submitted { .. });
+        let is_submitted = matches!(record.input, Input::Submitted { .. } | Input::Decided { .. });
         let refusals = record.facts.iter().filter_map(|fact| match fact {
             Fact::Refused { refusal, .. } => Some(refusal),
             _ => None,

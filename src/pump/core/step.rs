@@ -11,7 +11,7 @@ use crate::envelope::{Disposition, Kind, Message, Payload, Refusal};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::mutant::mutant;
 use crate::system::Answer;
-use crate::thread::{Fact, Input, Opening, Record, Verdict};
+use crate::thread::{Decided, Fact, Input, Opening, Record, Verdict};
 
 /// What processing one event came to.
 #[derive(Debug)]
@@ -49,10 +49,14 @@ impl Step {
         self.record = Some((tree, input));
     }
 
-    /// What became of the next payload of the outcome that is processed.
+    /// What became of the next payload of the outcome, or of the answer, that is processed.
     pub(super) fn verdict(&mut self, verdict: Verdict) {
-        if let Some((_, Input::Outcome { verdicts, .. })) = &mut self.record {
-            verdicts.push(verdict);
+        match &mut self.record {
+            Some((_, Input::Outcome { verdicts, .. })) => verdicts.push(verdict),
+            Some((_, Input::Decided { decision: Decided::Answer { verdict: own, .. }, .. })) => {
+                *own = verdict;
+            }
+            _ => {}
         }
     }
 

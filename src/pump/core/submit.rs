@@ -60,7 +60,8 @@ impl Core {
         let (Some(used), Ok(checked)) = (used, &submission.payload) else { return Ok(None) };
         if checked.payload().digest == used.digest {
             let (thread, calls) = (used.thread.clone(), used.calls.clone());
-            return Ok(Some(Receipt::Accepted { thread, calls, again: true }));
+            let held = self.awaits_approval(&calls);
+            return Ok(Some(Receipt::Accepted { thread, calls, again: true, held }));
         }
         let message = "this key was used for another payload; use a new key";
         Err(refused(Rule::KeyReused, message, checked))
@@ -108,7 +109,7 @@ impl Core {
             return refused(Rule::Busy, "too much is waiting; send it again in a moment");
         }
         if let Some(tree) = self.state.tree(&thread)
-            && tree.usage.messages >= self.limits.messages
+            && tree.usage.messages.saturating_add(tree.held) >= self.limits.messages
         {
             return refused(Rule::BudgetSpent, "this thread has used all its messages");
         }
@@ -198,15 +199,9 @@ impl Core {
             let message = self.accept(step, draft, id, Some(opening), submission.key.clone());
             calls.push(CallId(message.id));
         }
-        self.end_waits(step, peers, &thread);
-        calls.iter().for_each(|call| self.wake(step, *call));
-        Receipt::Accepted { thread, calls, again: false }
-    }
-
-    fn end_waits(&mut self, step: &mut Step, peers: &[ListenerName], thread: &ThreadId) {
-        for peer in peers {
-            self.end_wait(step, peer, thread);
-        }
+        calls.iter().for_each(|call| self.begin(step, *call));
+        let held = self.awaits_approval(&calls);
+        Receipt::Accepted { thread, calls, again: false, held }
     }
 
     fn turn_away(&mut self, step: &mut Step, submission: &Submission, refusal: Refusal) -> Receipt {

@@ -31,7 +31,7 @@ impl Core {
     }
 
     /// A model call is refused before it is made.
-    fn spent_for_agent(
+    pub(super) fn spent_for_agent(
         &mut self,
         step: &mut Step,
         listener: &ListenerName,
@@ -45,7 +45,8 @@ impl Core {
         // Turns that are being taken, or will be, have their model call reserved.
         let takes_turn = |call: &&Call| {
             let contract = self.contracts.get(&call.callee);
-            contract.is_some_and(|contract| contract.is_agent()) && self.desk.is_busy_with(call.id)
+            let busy = self.desk.is_busy_with(call.id) || call.held.is_some();
+            contract.is_some_and(|contract| contract.is_agent()) && busy
         };
         let reserved = tree.calls.values().filter(takes_turn).count() as u64;
         if usage.model_calls.saturating_add(reserved) >= limits.model_calls {
@@ -54,7 +55,7 @@ impl Core {
         if usage.tokens >= limits.tokens {
             return Some(format!("all {} tokens of this tree are used", limits.tokens));
         }
-        if step.time.since(tree.started) >= limits.wall_time {
+        if tree.worked(step.time) >= limits.wall_time {
             let most = limits.wall_time.as_secs_f64();
             return Some(format!("this tree's time of {most} s is over"));
         }

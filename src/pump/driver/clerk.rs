@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use uuid::Uuid;
 
 use super::Letter;
 use super::handle::Done;
-use crate::envelope::Message;
+use crate::envelope::{Message, Refusal};
 use crate::ids::{CallId, MessageId};
 use crate::pump::core::{Event, Receipt};
 use crate::thread::{Closing, Map};
@@ -16,6 +17,7 @@ use crate::thread::{Closing, Map};
 pub(super) struct Clerk {
     receipts: Map<MessageId, Waiter>,
     results: Map<CallId, oneshot::Sender<Done>>,
+    rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     put_off: VecDeque<Letter>,
     drained: Option<oneshot::Sender<()>>,
     stop: bool,
@@ -35,6 +37,10 @@ impl Clerk {
                 let waiter = Waiter { receipt: submit.receipt, results: submit.results };
                 self.receipts.insert(submit.submission.id, waiter);
                 Some(Event::Submit(submit.submission))
+            }
+            Letter::Decide(decide) => {
+                self.rulings.insert(decide.decision.ticket, decide.ruling);
+                Some(Event::Decide(decide.decision))
             }
             Letter::Drain { reason, done } => {
                 self.drained = Some(done);
@@ -84,6 +90,13 @@ impl Clerk {
         }
         // A client that went away reads the record when it comes back.
         waiter.receipt.send(receipt).ok();
+    }
+
+    pub fn ruled(&mut self, ticket: Uuid, ruling: Result<(), Refusal>) {
+        if let Some(waiter) = self.rulings.remove(&ticket) {
+            // Whoever decided and left reads the record.
+            waiter.send(ruling).ok();
+        }
     }
 
     pub fn result(&mut self, call: CallId, how: Closing, messages: &[Arc<Message>]) {

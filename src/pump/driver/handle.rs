@@ -12,7 +12,7 @@ use crate::bus::Delivery;
 use crate::envelope::{Failure, Message, Refusal, Rule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
-use crate::pump::core::{Event, Receipt, Submission, Target};
+use crate::pump::core::{Decision, Event, Receipt, Submission, Target, Verb};
 use crate::pump::gate::Gate;
 use crate::thread::Closing;
 
@@ -28,6 +28,12 @@ pub struct Done {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the pump has stopped")]
 pub struct Refused;
+
+/// A decision with whoever waits to hear what became of it.
+pub(in crate::pump) struct Decide {
+    pub decision: Decision,
+    pub ruling: oneshot::Sender<Result<(), Refusal>>,
+}
 
 /// A submission with those who wait for it.
 pub(in crate::pump) struct Submit {
@@ -118,6 +124,27 @@ impl Handle {
         reason: String,
     ) -> Result<(), Refused> {
         self.event(Event::Cancel { thread, by, reason })
+    }
+
+    /// Decides about a held call: has it recorded, and says what became of it. Answers are gated
+    /// on the caller's thread, see [`Handle::gated`].
+    pub async fn decide(
+        &self,
+        by: ListenerName,
+        message: MessageId,
+        verb: Verb,
+    ) -> Result<Result<(), Refusal>, Refused> {
+        let (ruling, ruled) = oneshot::channel();
+        let decision = Decision { ticket: Uuid::now_v7(), by, message, verb };
+        let decide = Box::new(Decide { decision, ruling });
+        self.outbox.send(Letter::Decide(decide)).map_err(|_| Refused)?;
+        ruled.await.map_err(|_| Refused)
+    }
+
+    /// An answer in the name of a human listener, as the gate leaves it.
+    pub fn gated(&self, listener: ListenerName, text: &[u8]) -> Verb {
+        let payload = self.gate.check(&listener, text);
+        Verb::Answer { listener, payload }
     }
 
     /// Stops taking submissions, lets what is handed over end, closes the journal.

@@ -43,6 +43,7 @@ use watch::Watch;
 pub(super) enum Letter {
     Event(Event),
     Submit(Box<handle::Submit>),
+    Decide(Box<handle::Decide>),
     /// Take nothing more; answer when nothing is handed over any more.
     Drain {
         reason: String,
@@ -243,6 +244,7 @@ impl Pump {
                 self.clerk.result(call, how, &messages);
                 failpoint("after-result");
             }
+            Effect::Ruled { ticket, ruling } => self.clerk.ruled(ticket, ruling),
             Effect::Alarm { at, alarm } => self.alarms.set(at, alarm),
         }
     }

@@ -125,7 +125,10 @@ impl Stage {
                     let texts = messages.iter().map(|m| m.payload.as_str().to_owned());
                     self.results.push((how, texts.collect()));
                 }
-                Effect::Withdraw { .. } | Effect::Receipt { .. } | Effect::Alarm { .. } => {}
+                Effect::Withdraw { .. }
+                | Effect::Receipt { .. }
+                | Effect::Alarm { .. }
+                | Effect::Ruled { .. } => {}
             }
         }
         if let Some(record) = step.into_record() {

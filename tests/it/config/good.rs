@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use organism::config::{FinalFormat, Memory, Provider, load};
-use organism::contract::{Role, TreeLimits};
+use organism::contract::{Approval, Role, TreeLimits};
 use organism::ids::{ListenerName, PayloadName};
 
 use super::{data, good_with, load_text, said, surroundings};
@@ -35,7 +35,7 @@ fn a_good_config_becomes_contracts_processes_agents_and_models() {
     assert_eq!(&*agent.final_name.local, "attempt_completion");
     let vocabulary = config.contracts.vocabulary(&name("researcher")).unwrap();
     assert!(vocabulary.meaning(&agent.final_name).is_some());
-    let Provider::Playback { recording } = &config.models[0].provider;
+    let Provider::Playback { recording } = &config.models[0].provider else { panic!("it plays") };
     assert!(recording.is_file() && recording.is_absolute());
     assert_eq!(config.limits, TreeLimits::default());
 }
@@ -49,6 +49,10 @@ fn every_key_can_be_set() {
     assert_eq!((search.timeout, search.attempts), (Duration::from_millis(90_500), 2));
     assert_eq!((search.concurrency, search.backlog), (3, 50));
     assert!(search.forward && search.serial_per_thread);
+    let days = |days: u64| Some(Duration::from_secs(days * 24 * 3600));
+    assert_eq!((search.approval, search.patience), (Approval::Dangerous, days(1)));
+    let boss = config.contracts.get(&name("boss")).unwrap();
+    assert_eq!((boss.role, boss.patience), (Role::Human, days(90)));
     let process = config.processes.iter().find(|p| p.name == name("search")).unwrap();
     assert_eq!(process.command[1..], ["--say", "hello", "--root", ".", "${LITERAL}"]);
     let env: Vec<_> = process.env.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();

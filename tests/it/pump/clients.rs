@@ -70,11 +70,11 @@ fn an_endless_thread_id_or_reason_does_not_fill_the_record() {
 fn the_same_key_again_gets_the_recorded_answer_also_after_a_restart() {
     let mut world = world();
     let first = world.submit_to("desk", fresh_root(), Some("k"), &word("look", "q"));
-    let Receipt::Accepted { thread, calls, again: false } = first else { panic!("{first:?}") };
+    let Receipt::Accepted { thread, calls, again: false, .. } = first else { panic!("{first:?}") };
     for _ in 0..2 {
         let records = world.records.len();
         let second = world.submit_to("desk", fresh_root(), Some("k"), &word("look", "q"));
-        let Receipt::Accepted { thread: same, calls: same_calls, again: true } = second else {
+        let Receipt::Accepted { thread: same, calls: same_calls, again: true, .. } = second else {
             panic!("{second:?}")
         };
         assert_eq!((&same, &same_calls), (&thread, &calls));

@@ -5,10 +5,11 @@ use std::panic::catch_unwind;
 use std::time::Duration;
 
 use organism::bus::Delivery;
-use organism::contract::{Contract, Gather, TreeLimits};
+use organism::contract::{Approval, Contract, Gather, Role, TreeLimits};
 use organism::envelope::{Failure, Turn};
-use organism::ids::ThreadId;
+use organism::ids::{CallId, Digest, ThreadId};
 use organism::pump::core::{Event, Receipt, Target};
+use organism::thread::Hold;
 
 use super::world::{World, agent, client, core, listener, word};
 use crate::campaign::Campaign;
@@ -63,6 +64,10 @@ fn contracts(dice: &mut Dice) -> Vec<Contract> {
         contract.serial_per_thread = dice.one_in(2);
         if dice.one_in(6) {
             contract.backlog = 1 + dice.below(2);
+        }
+        if contract.role != Role::Client && dice.one_in(8) {
+            contract.approval = Approval::Always;
+            contract.patience = dice.one_in(2).then(|| Duration::from_secs(dice.next() % 100));
         }
     }
     all
@@ -216,6 +221,7 @@ impl Simulation {
                 let payloads = payloads(&mut self.dice, &delivery);
                 self.world.answer(&delivery, &payloads);
             }
+            9 => self.decide(),
             8 => {
                 let running = self.world.deliveries.front();
                 if let Some((call, attempt)) = running.map(|d| (d.call, d.attempt)) {
@@ -225,6 +231,36 @@ impl Simulation {
             _ => self.turn(),
         }
         self.agents_are_serial();
+    }
+
+    /// Calls that wait for an operator, with the digests of what they ask for.
+    fn held(&self) -> Vec<(CallId, Digest)> {
+        let trees = self.world.core.state().trees.values();
+        let held = trees.flat_map(|tree| tree.calls.values()).filter_map(|call| {
+            let waits = call.held?.hold == Hold::Approval;
+            waits.then_some((call.id, call.request()?.payload.digest))
+        });
+        let mut held: Vec<_> = held.collect();
+        held.sort_unstable();
+        held
+    }
+
+    fn decide(&mut self) {
+        let held = self.held();
+        if held.is_empty() {
+            return;
+        }
+        let (call, digest) = held[self.dice.below(held.len())];
+        let decided = match self.dice.below(4) {
+            0 => self.world.refuse(call, "no"),
+            1 => self.world.approve(call, "00000000"),
+            _ => self.world.approve(call, &digest.to_string()),
+        };
+        assert!(
+            decided.is_ok()
+                || decided == Err("wrong-hash".into())
+                || decided == Err("budget-spent".into())
+        );
     }
 
     fn agents_are_serial(&self) {
@@ -244,6 +280,10 @@ impl Simulation {
             while let Some(delivery) = self.world.deliveries.pop_front() {
                 let reply = word(answer_of(delivery.listener.as_str()), "done");
                 self.world.answer(&delivery, &[reply]);
+            }
+            for (call, digest) in self.held() {
+                // A call before it may have taken it along.
+                self.world.approve(call, &digest.to_string()).unwrap_or_default();
             }
             if self.world.core.state().calls.is_empty() {
                 break;
@@ -269,7 +309,7 @@ fn run(seed: u64) -> String {
 }
 
 /// What a run of many seeds must have come across, or it proves little.
-const MET: [&str; 20] = [
+const MET: [&str; 24] = [
     "\"expired\"",
     "\"late\"",
     "\"cancelled\"",
@@ -290,6 +330,10 @@ const MET: [&str; 20] = [
     "timer-fired",
     "\"forward\":true",
     "\"first\"",
+    "approval-requested",
+    "approval-granted",
+    "approval-refused",
+    "wrong-hash",
 ];
 
 // O11

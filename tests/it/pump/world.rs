@@ -8,12 +8,14 @@ use std::time::Duration;
 use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::contract::{Contract, Contracts, Role, TreeLimits};
-use organism::envelope::{Disposition, Failure, Kind, Message, Turn};
+use organism::envelope::{Disposition, Failure, Kind, Message, Refusal, Turn};
 use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
 use organism::pump::core::replay::event_of;
-use organism::pump::core::{Alarm, Core, Effect, Event, Receipt, Submission, Target};
+use organism::pump::core::{
+    Alarm, Core, Decision, Effect, Event, Receipt, Submission, Target, Verb,
+};
 use organism::pump::gate::Gate;
 use organism::schema::Schemas;
 use organism::thread::text::{Names, read};
@@ -81,6 +83,7 @@ pub struct World {
     starts: Vec<(Gate, TreeLimits, Digest)>,
     submissions: u32,
     receipt: Option<Receipt>,
+    ruling: Option<Result<(), Refusal>>,
 }
 
 /// What the records held so far, for the promises that span steps.
@@ -131,6 +134,7 @@ impl World {
             limits,
             submissions: 0,
             receipt: None,
+            ruling: None,
         };
         world.boot();
         world
@@ -150,6 +154,13 @@ impl World {
         self.shadow = self.rebuilt(&self.records);
         self.deliveries.clear();
         self.alarms.clear();
+        self.boot();
+    }
+
+    /// Dies and starts on records whose payloads are no longer what they were.
+    pub fn blind_restart(&mut self) {
+        self.core = self.rebuilt(&self.records);
+        self.shadow = self.rebuilt(&self.records);
         self.boot();
     }
 
@@ -211,6 +222,7 @@ impl World {
                     let twice = self.results.insert(call, (how, messages));
                     assert!(twice.is_none(), "a second result for {call}");
                 }
+                Effect::Ruled { ruling, .. } => self.ruling = Some(ruling),
                 Effect::Alarm { at, alarm } => self.alarms.push((at, alarm)),
             }
         }
@@ -410,6 +422,27 @@ impl World {
     pub fn cancel(&mut self, thread: &ThreadId) {
         let (thread, by) = (thread.clone(), name("operator"));
         self.step(Event::Cancel { thread, by, reason: "enough".to_owned() });
+    }
+
+    /// What an operator, or a person who was asked, decides; the rule it breaks, if any.
+    pub fn decide(&mut self, call: CallId, verb: Verb) -> Result<(), String> {
+        let decision =
+            Decision { ticket: Uuid::nil(), by: name("operator"), message: call.0, verb };
+        self.step(Event::Decide(decision));
+        self.ruling.take().unwrap().map_err(|refusal| refusal.rule.to_string())
+    }
+
+    pub fn approve(&mut self, call: CallId, hash: &str) -> Result<(), String> {
+        self.decide(call, Verb::Approve { hash: hash.to_owned() })
+    }
+
+    pub fn refuse(&mut self, call: CallId, reason: &str) -> Result<(), String> {
+        self.decide(call, Verb::Refuse { reason: reason.to_owned() })
+    }
+
+    pub fn answer_question(&mut self, call: CallId, who: &str, text: &str) -> Result<(), String> {
+        let (listener, payload) = (name(who), self.gate.check(&name(who), text.as_bytes()));
+        self.decide(call, Verb::Answer { listener, payload })
     }
 
     /// One turn of a model with these tokens, and what it wrote.

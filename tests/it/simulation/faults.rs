@@ -47,10 +47,22 @@ pub enum Fault {
     AnswerForged,
     ClockForward,
     ClockBack,
+    /// An operator decides, and the pump never hears of it.
+    DecisionLost,
+    /// Two operators decide at once.
+    DecisionTwice,
+    /// An operator approves what they have not looked at.
+    WrongHash,
+    /// It was decided, and the operator is never told.
+    RulingLost,
+    /// Nobody decides, until the time for it is up.
+    NobodyDecides,
+    /// The pump dies with calls that wait for a person.
+    KilledWhileHeld,
 }
 
 impl Fault {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 29] = [
         Self::SubmissionLost,
         Self::ReceiptLost,
         Self::ResultLost,
@@ -74,6 +86,12 @@ impl Fault {
         Self::AnswerForged,
         Self::ClockForward,
         Self::ClockBack,
+        Self::DecisionLost,
+        Self::DecisionTwice,
+        Self::WrongHash,
+        Self::RulingLost,
+        Self::NobodyDecides,
+        Self::KilledWhileHeld,
     ];
 
     /// One time in how many it happens where it can.
@@ -82,6 +100,7 @@ impl Fault {
             Self::RecordLost | Self::RecordKept | Self::EffectsCut => 40,
             Self::DiskFull | Self::Killed | Self::ClockForward | Self::ClockBack => 40,
             Self::StartLost | Self::StartKept | Self::CancelLost => 6,
+            Self::DecisionTwice | Self::WrongHash | Self::NobodyDecides => 6,
             _ => 12,
         }
     }

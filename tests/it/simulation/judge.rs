@@ -6,7 +6,12 @@ use organism::bus::Delivery;
 use organism::envelope::{Disposition, Kind, Message};
 use organism::ids::{Attempt, CallId, MessageId, ThreadId};
 use organism::pump::core::Receipt;
-use organism::thread::{Closing, Fact, Opener, Opening, Record};
+use organism::thread::{Closing, Decided, Fact, Input, Opener, Opening, Record};
+
+use super::listeners::PERSON;
+
+/// The hash of nothing that is ever sent.
+pub const NOT_LOOKED_AT: &str = "0000000000000000";
 
 #[derive(Default)]
 pub struct Judge {
@@ -18,6 +23,8 @@ pub struct Judge {
     /// Attempts that were handed over; the last of each call.
     handed: HashMap<CallId, Attempt>,
     results: HashMap<CallId, Closing>,
+    /// Calls of which somebody was told that their decision counts.
+    ruled: HashSet<CallId>,
     /// Messages with a disposition from before the group that is being carried out: what is
     /// handed over and cancelled in one group is handed over, and then withdrawn.
     settled: HashSet<MessageId>,
@@ -44,6 +51,8 @@ struct Recorded {
     keys: HashMap<String, Vec<MessageId>>,
     calls: BTreeMap<CallId, Opening>,
     closed: HashMap<CallId, Closing>,
+    held: HashSet<CallId>,
+    released: HashSet<CallId>,
     heard: HashMap<CallId, Attempt>,
 }
 
@@ -88,10 +97,16 @@ impl Judge {
         assert!(self.results.insert(call, how).is_none(), "a second result for {call}");
     }
 
+    /// What a person decides counts once, whoever else decides.
+    pub fn ruled(&mut self, call: CallId, counts: bool) {
+        assert!(!counts || self.ruled.insert(call), "two decisions about {call} count");
+    }
+
     /// Before a delivery is handed over, all of it must be on record and in flight.
     pub fn handed_over(&mut self, delivery: &Delivery) {
         let (call, attempt) = (delivery.call, delivery.attempt);
         let before = self.handed.insert(call, attempt);
+        assert!(!self.record.held.contains(&call), "{call} is handed over and held");
         assert!(before < Some(attempt), "attempt {attempt} at {call} after {before:?}");
         for message in &delivery.messages {
             assert!(self.record.messages.contains_key(&message.id), "delivered, not recorded");
@@ -125,9 +140,16 @@ impl Judge {
     }
 
     pub fn recorded(&mut self, record: &Record) {
+        if let Input::Decided { decision: Decided::Approve { hash }, .. } = &record.input {
+            let released = record.facts.iter().any(|fact| matches!(fact, Fact::Released { .. }));
+            assert!(!released || hash != NOT_LOOKED_AT, "approved by a wrong hash");
+        }
         for fact in &record.facts {
             self.record.take(fact);
-            if let Fact::Heard { call, attempt } = fact {
+            let decided = matches!(record.input, Input::Decided { .. });
+            if let Fact::Heard { call, attempt } = fact
+                && !decided
+            {
                 assert_eq!(self.handed.get(call), Some(attempt), "heard, but not the last attempt");
             }
         }
@@ -144,7 +166,9 @@ impl Judge {
             assert!(!message.payload.as_str().contains(forged), "a forged answer was taken");
             assert!(!self.turned_away.contains(id), "{id} was turned away and taken");
             let done = self.record.disposed.get(id) == Some(&Disposition::Handled);
-            let to_listener = message.kind == Kind::Call && !message.to.is_core();
+            let to_listener = message.kind == Kind::Call
+                && !message.to.is_core()
+                && message.to.as_str() != PERSON;
             assert!(!done || !to_listener || self.touched.contains(id), "handled by nobody: {id}");
         }
     }
@@ -209,7 +233,15 @@ impl Recorded {
                 let before = self.heard.insert(*call, *attempt);
                 assert!(before < Some(*attempt), "attempts rise");
             }
+            Fact::Held { call, .. } => {
+                assert!(self.held.insert(*call), "{call} is held twice");
+            }
+            Fact::Released { call } => {
+                assert!(self.held.remove(call), "{call} is released and was not held");
+                assert!(self.released.insert(*call), "{call} is released twice");
+            }
             Fact::CallClosed { call, how } => {
+                self.held.remove(call);
                 assert!(self.closed.insert(*call, *how).is_none(), "{call} is closed twice");
             }
             _ => {}

@@ -1,19 +1,23 @@
-//! Five listeners by script, and the contracts they are held to.
+//! Six listeners by script and a person, and the contracts they are held to.
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use organism::bus::Delivery;
-use organism::contract::{Contracts, Gather};
+use organism::contract::{Approval, Contracts, Gather, Role};
 use organism::envelope::{Kind, Turn};
 use organism::pump::gate::Gate;
 use organism::schema::Schemas;
 
 use crate::pump::world::{agent, client, core, listener, word};
 
-pub const NAMES: [&str; 5] = ["thinker", "finder", "counter", "voter-a", "voter-b"];
+pub const NAMES: [&str; 6] = ["thinker", "finder", "counter", "voter-a", "voter-b", "shell"];
+
+/// Answers when somebody does so for them.
+pub const PERSON: &str = "boss";
 
 /// What a client may ask.
-pub const QUESTIONS: [&str; 5] = ["plan", "plan", "plan", "look", "vote"];
+pub const QUESTIONS: [&str; 8] = ["plan", "plan", "plan", "plan", "look", "vote", "run", "ask"];
 
 /// One gate for every way to gather; made once, as schemas take long to compile.
 pub fn gate(gather: Gather) -> Gate {
@@ -28,8 +32,15 @@ fn make_gate(gather: Gather) -> Gate {
     schemas.add_file(file.as_ref()).unwrap();
     schemas.add_builtin("core.xsd", organism::system::SCHEMA).unwrap();
     let mut contracts = vec![
-        client("desk", &["thinker", "finder", "voter-a", "voter-b"]),
-        agent("thinker", &["plan"], &["answer"], &["finder", "voter-a", "voter-b"]),
+        client("desk", &["thinker", "finder", "voter-a", "voter-b", "shell", PERSON]),
+        agent(
+            "thinker",
+            &["plan"],
+            &["answer"],
+            &["finder", "voter-a", "voter-b", "shell", PERSON],
+        ),
+        listener("shell", &["run"], &["ran"], &[]),
+        listener(PERSON, &["ask"], &["report"], &[]),
         listener("finder", &["look"], &["found"], &["counter"]),
         listener("counter", &["count"], &["counted"], &[]),
         listener("voter-a", &["vote"], &["ballot"], &[]),
@@ -39,6 +50,13 @@ fn make_gate(gather: Gather) -> Gate {
         contract.gather = gather;
         contract.concurrency = 2;
         contract.attempts = 2;
+        if contract.name.as_str() == "shell" {
+            (contract.approval, contract.patience) =
+                (Approval::Always, Some(Duration::from_secs(100)));
+        }
+        if contract.name.as_str() == PERSON {
+            contract.role = Role::Human;
+        }
     }
     Gate::new(Arc::new(Contracts::new(contracts).unwrap()), schemas)
 }
@@ -60,6 +78,7 @@ pub fn script(delivery: &Delivery) -> (Vec<String>, Option<Turn>) {
         "finder" if is_first => vec![word("count", text)],
         "finder" => vec![word("found", text)],
         "counter" => vec![word("counted", text)],
+        "shell" => vec![word("ran", text)],
         _ => vec![word("ballot", text)],
     };
     let note = core("model-turn", "", "");
@@ -77,7 +96,7 @@ fn thinker(delivery: &Delivery, text: &str, is_first: bool) -> Vec<String> {
     }
     let wait = core("wait", "for=\"all\"", "");
     let style: usize = text.bytes().map(usize::from).sum();
-    match style % 6 {
+    match style % 8 {
         0 => vec![word("look", text), word("vote", text)],
         1 => vec![core("set-timer", "after=\"PT5S\"", ""), wait],
         2 => vec![word("plan", text)],
@@ -86,6 +105,8 @@ fn thinker(delivery: &Delivery, text: &str, is_first: bool) -> Vec<String> {
             vec![core("spawn-thread", "suggested_sub_id=\"side\"", &inner), wait]
         }
         4 => vec![core("thinking", "", ""), word("look", text), "<rubbish".to_owned()],
+        5 => vec![word("run", text), word("look", text)],
+        6 => vec![word("ask", text), word("run", text)],
         _ => vec![word("answer", text)],
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use organism::clock::Time;
 use organism::contract::TreeLimits;
-use organism::ids::{Digest, Position};
+use organism::ids::{CallId, Digest, Position};
 use organism::pump::core::{Alarm, Core, Effect, Event};
 use organism::pump::gate::Gate;
-use organism::thread::Record;
+use organism::thread::{Hold, Record};
 use uuid::Uuid;
 
 use super::faults::{Dice, Fault};
@@ -59,6 +59,17 @@ impl Machine {
 
     pub fn is_idle(&self) -> bool {
         self.core.state().calls.is_empty()
+    }
+
+    /// Calls that wait for a person, with whom they are for and the digest of what they ask.
+    pub fn held(&self) -> Vec<(CallId, Hold, Digest)> {
+        let trees = self.core.state().trees.values();
+        let held = trees
+            .flat_map(|tree| tree.calls.values())
+            .filter_map(|call| Some((call.id, call.held?.hold, call.request()?.payload.digest)));
+        let mut held: Vec<_> = held.collect();
+        held.sort_by_key(|(call, ..)| *call);
+        held
     }
 
     /// What is still to be done, for a message of failure.

@@ -8,12 +8,13 @@ use organism::bus::Delivery;
 use organism::contract::Gather;
 use organism::envelope::{Failure, Refusal, Rule, Turn};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
-use organism::pump::core::{Effect, Event, Receipt, Submission, Target};
+use organism::pump::core::{Decision, Effect, Event, Receipt, Submission, Target, Verb};
+use organism::thread::Hold;
 use uuid::Uuid;
 
 use super::faults::{Dice, Fault, Tally};
-use super::judge::Judge;
-use super::listeners::{NAMES, QUESTIONS, gate, script};
+use super::judge::{Judge, NOT_LOOKED_AT};
+use super::listeners::{NAMES, PERSON, QUESTIONS, gate, script};
 use super::machine::Machine;
 use crate::pump::world::{name, word};
 
@@ -119,7 +120,7 @@ pub fn run(seed: u64) -> Run {
 
 impl Simulation {
     fn turn(&mut self) {
-        match self.dice.below(12) {
+        match self.dice.below(14) {
             0 | 1 if self.sent.len() < SUBMISSIONS => self.submit_new(),
             2 => self.submit_again(),
             3 => self.machine.wait(),
@@ -128,6 +129,7 @@ impl Simulation {
             5 => self.listener_dies(),
             6 if self.dice.strikes(Fault::Killed) => self.die(),
             7..=10 => self.answer_one(),
+            12 | 13 => self.decide_one(),
             _ => {}
         }
         self.step();
@@ -211,6 +213,11 @@ impl Simulation {
                 Effect::Result { call, how, .. } => {
                     if !self.dice.strikes(Fault::ResultLost) {
                         self.judge.result(call, how);
+                    }
+                }
+                Effect::Ruled { ticket, ruling } => {
+                    if !self.dice.strikes(Fault::RulingLost) {
+                        self.judge.ruled(CallId(MessageId(ticket)), ruling.is_ok());
                     }
                 }
                 Effect::Alarm { .. } => {}
@@ -305,6 +312,41 @@ impl Simulation {
         self.inbox.push(Event::Cancel { thread, by, reason });
     }
 
+    /// Somebody looks at what waits, and decides about one of it.
+    fn decide_one(&mut self) {
+        let held = self.machine.held();
+        if held.is_empty() {
+            return;
+        }
+        if self.dice.strikes(Fault::KilledWhileHeld) {
+            return self.die();
+        }
+        if self.dice.strikes(Fault::NobodyDecides) {
+            return self.machine.wait();
+        }
+        let (call, hold, digest) = held[self.dice.below(held.len())];
+        if self.dice.strikes(Fault::DecisionLost) {
+            return;
+        }
+        if self.dice.strikes(Fault::WrongHash) {
+            let hash = NOT_LOOKED_AT.to_owned();
+            self.inbox.push(decision(call, Verb::Approve { hash }));
+        }
+        let times = 1 + usize::from(self.dice.strikes(Fault::DecisionTwice));
+        for _ in 0..times {
+            let verb = match hold {
+                _ if self.dice.one_in(5) => Verb::Refuse { reason: "no".to_owned() },
+                Hold::Approval => Verb::Approve { hash: digest.to_string() },
+                Hold::Answer => {
+                    let (listener, text) = (name(PERSON), word("report", "r"));
+                    let payload = self.machine.gate.check(&listener, text.as_bytes());
+                    Verb::Answer { listener, payload }
+                }
+            };
+            self.inbox.push(decision(call, verb));
+        }
+    }
+
     /// All that one listener has in hand fails with it.
     fn listener_dies(&mut self) {
         let who = NAMES[self.dice.below(NAMES.len())];
@@ -390,11 +432,18 @@ impl Simulation {
                 self.submit_again();
             }
             self.answer_one();
+            self.decide_one();
             self.step();
         }
         let untold = self.judge.untold();
         panic!("open for ever: {}, untold {untold:?}", self.machine.open());
     }
+}
+
+/// The ticket is the call's own id, so that whoever is told knows what of.
+fn decision(call: CallId, verb: Verb) -> Event {
+    let (ticket, by, message) = (call.0.0, name("operator"), call.0);
+    Event::Decide(Decision { ticket, by, message, verb })
 }
 
 fn failed(delivery: &Delivery, failure: Failure) -> Event {

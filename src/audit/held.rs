@@ -1,0 +1,133 @@
+//! What waits for a person: calls to be approved, and questions to be answered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::clock::Time;
+use crate::envelope::Message;
+use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::journal::Error;
+use crate::journal::sqlite::Reader;
+use crate::limits;
+use crate::system;
+use crate::thread::{Fact, Hold, Record};
+use crate::xml::scan::attributes;
+
+/// A call that nothing was handed over of yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HeldCall {
+    pub message: MessageId,
+    pub hold: Hold,
+    pub thread: ThreadId,
+    pub from: ListenerName,
+    pub to: ListenerName,
+    pub name: PayloadName,
+    /// Of the payload's bytes.
+    pub sha256: Digest,
+    /// None where the payload was redacted.
+    pub payload: Option<String>,
+    /// Why it needs an approval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    #[serde(skip)]
+    pub at: Time,
+    /// RFC 3339, as is `until`.
+    pub since: String,
+    /// When it ends by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+}
+
+/// Everything that waits for a person, the longest first. Reads all of the journal.
+pub fn held(reader: &Reader) -> Result<Vec<HeldCall>, Error> {
+    let (mut open, mut from) = (Open::default(), Position(1));
+    let last = reader.last()?;
+    while from <= last {
+        let to = Position(last.0.min(from.0 + limits::SCAN_RECORDS - 1));
+        for sealed in reader.records(from, to)? {
+            open.take(&sealed.record);
+        }
+        from = Position(to.0 + 1);
+    }
+    let mut held: Vec<_> = open.calls.into_values().filter_map(Waiting::held).collect();
+    held.sort_by_key(|call| (call.at, call.message));
+    Ok(held)
+}
+
+/// Calls without a result.
+#[derive(Default)]
+struct Open {
+    calls: BTreeMap<CallId, Waiting>,
+}
+
+struct Waiting {
+    request: Arc<Message>,
+    hold: Option<(Hold, Option<Time>)>,
+    why: Option<String>,
+}
+
+impl Open {
+    fn take(&mut self, record: &Record) {
+        for fact in &record.facts {
+            match fact {
+                Fact::Accepted { message, opening: Some(_), .. } => {
+                    let waiting = Waiting { request: Arc::clone(message), hold: None, why: None };
+                    self.calls.insert(CallId(message.id), waiting);
+                }
+                Fact::Accepted { message, .. } => self.why(message),
+                Fact::Held { call, hold, until } => {
+                    if let Some(waiting) = self.calls.get_mut(call) {
+                        waiting.hold = Some((*hold, *until));
+                    }
+                }
+                Fact::Released { call } => {
+                    if let Some(waiting) = self.calls.get_mut(call) {
+                        waiting.hold = None;
+                    }
+                }
+                Fact::CallClosed { call, .. } => {
+                    self.calls.remove(call);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The core's own word on a held call says why.
+    fn why(&mut self, message: &Message) {
+        if !message.from.is_core() || message.name != system::name("approval-requested") {
+            return;
+        }
+        let said = attributes(message.payload.as_str());
+        let get = |name: &str| said.iter().find(|(called, _)| *called == name);
+        let Some((_, of)) = get("message_id") else { return };
+        let waiting = of.parse().ok().and_then(|id| self.calls.get_mut(&CallId(id)));
+        if let (Some(waiting), Some((_, why))) = (waiting, get("why")) {
+            waiting.why = Some(why.to_string());
+        }
+    }
+}
+
+impl Waiting {
+    fn held(self) -> Option<HeldCall> {
+        let Self { request, hold, why } = self;
+        let (hold, until) = hold?;
+        let payload = &request.payload;
+        Some(HeldCall {
+            message: request.id,
+            hold,
+            sha256: payload.digest,
+            payload: (!payload.is_redacted()).then(|| payload.as_str().to_owned()),
+            why,
+            at: request.time,
+            since: request.time.to_string(),
+            until: until.map(|until| until.to_string()),
+            thread: request.thread.clone(),
+            from: request.from.clone(),
+            to: request.to.clone(),
+            name: request.name.clone(),
+        })
+    }
+}

@@ -1,0 +1,75 @@
+//! `organism answer`: the questions that wait for a person, and answers to them.
+
+mod form;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::audit::HeldCall;
+use crate::config::Config;
+use crate::organism::What;
+use crate::thread::Hold;
+
+use super::exit::{Exit, Failed};
+use super::opened::{self, ConfigArg};
+use super::render::{Paper, held, put, put_visible_json};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+    /// The question; without it, all that are open are listed.
+    message: Option<String>,
+    /// The answer's file, or `-` for standard input; on a terminal, else, a form.
+    #[arg(requires = "message")]
+    payload: Option<PathBuf>,
+    /// Ask for the answer field by field, also where nobody sits at a terminal.
+    #[arg(long, requires = "message", conflicts_with = "payload")]
+    form: bool,
+    /// A line of JSON per open question.
+    #[arg(long, conflicts_with = "message")]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config.load()?;
+    let questions = opened::waiting(&config.data, Hold::Answer)?;
+    let Some(message) = &args.message else { return list(&questions, args.json) };
+    let message = opened::message(message)?;
+    let Some(question) = questions.into_iter().find(|call| call.message == message) else {
+        let text = format!("{message} is no open question; `organism answer` lists them");
+        return Err(Failed::new(Exit::InvalidData, text).into());
+    };
+    let payload = match &args.payload {
+        Some(path) => opened::bytes(path)?,
+        None if args.form || std::io::stdin().is_terminal() => by_form(&config, &question)?,
+        None => opened::bytes(Path::new("-"))?,
+    };
+    opened::decide(config, message, What::Answer { listener: question.to, payload })?;
+    eprintln!("{message}: answered");
+    Ok(Exit::Done.into())
+}
+
+fn list(questions: &[HeldCall], json: bool) -> anyhow::Result<ExitCode> {
+    if json {
+        questions.iter().try_for_each(put_visible_json)?;
+        return Ok(Exit::Done.into());
+    }
+    if questions.is_empty() {
+        eprintln!("no question is open");
+    }
+    for question in questions {
+        let shown = held(&Paper::stdout(true), question);
+        put(&format!("{shown}  organism answer {} [FILE]\n\n", question.message))?;
+    }
+    Ok(Exit::Done.into())
+}
+
+fn by_form(config: &Config, question: &HeldCall) -> anyhow::Result<Vec<u8>> {
+    eprint!("{}", held(&Paper { colour: false, ..Paper::stdout(true) }, question));
+    let contract = config.contracts.get(&question.to);
+    let replies = contract.map(|contract| contract.replies.as_slice()).unwrap_or_default();
+    let descriptions = replies.iter().map(|name| config.schemas.describe(name)).collect::<Vec<_>>();
+    form::fill(&descriptions)
+}

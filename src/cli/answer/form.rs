@@ -1,0 +1,69 @@
+//! An answer on a terminal: a line for each value.
+
+use std::io::{BufRead as _, Write as _};
+
+use crate::cli::exit::{Exit, Failed};
+use crate::schema::{Content, Description, Question, fill as fill_in};
+use crate::xml::visible::visible;
+
+/// Asks for one of these payloads, shows what was made of the answers, and asks whether to send it.
+pub fn fill(replies: &[Description]) -> anyhow::Result<Vec<u8>> {
+    let reply = match replies {
+        [] => return Err(Failed::new(Exit::InvalidData, "nobody may answer this").into()),
+        [only] => only,
+        several => which(several)?,
+    };
+    eprintln!();
+    if !reply.doc.is_empty() {
+        eprintln!("{}: {}", reply.name.local, reply.doc);
+    }
+    let text = fill_in(reply, &mut ask)?.to_xml();
+    eprintln!("\n{}", visible(&text));
+    match choose("send it", &["yes", "no"])?.as_str() {
+        "yes" => Ok(text.into_bytes()),
+        _ => Err(Failed::new(Exit::Usage, "not sent; the question is still open").into()),
+    }
+}
+
+fn which(replies: &[Description]) -> anyhow::Result<&Description> {
+    let names: Vec<&str> = replies.iter().map(|reply| &*reply.name.local).collect();
+    let chosen = choose("answer with", &names)?;
+    let found = replies.iter().find(|reply| *reply.name.local == *chosen);
+    found.ok_or_else(|| Failed::new(Exit::Bug, "a choice that was not offered").into())
+}
+
+fn choose(what: &str, choices: &[&str]) -> anyhow::Result<String> {
+    let choices: Vec<String> = choices.iter().map(|choice| (*choice).to_owned()).collect();
+    let content = Content { kind: "one of".to_owned(), choices, range: None };
+    let mut again = None;
+    loop {
+        let path = what;
+        let (content, doc, required, default) = (&content, None, true, None);
+        let answer = ask(Question { path, content, doc, required, default, again })?;
+        if content.choices.contains(&answer) {
+            return Ok(answer);
+        }
+        again = Some("this is not one of the choices");
+    }
+}
+
+fn ask(question: Question<'_>) -> anyhow::Result<String> {
+    if let Some(again) = question.again {
+        eprintln!("  {again}");
+    }
+    if let Some(doc) = question.doc {
+        eprintln!("  {doc}");
+    }
+    let mut more = if question.required { String::new() } else { ", may be left out".to_owned() };
+    if let Some(default) = question.default {
+        more = format!(", {default} if left out");
+    }
+    eprint!("{} ({}{more}): ", question.path, question.content);
+    std::io::stderr().flush()?;
+    let mut line = String::new();
+    if std::io::stdin().lock().read_line(&mut line)? == 0 {
+        let text = "the input ended before everything was answered; nothing was sent";
+        return Err(Failed::new(Exit::Usage, text).into());
+    }
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}

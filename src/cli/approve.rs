@@ -1,0 +1,60 @@
+//! `organism approve`: lets a held call go on, by the bytes that were looked at.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use crate::audit::HeldCall;
+use crate::organism::What;
+use crate::thread::Hold;
+
+use super::exit::{Exit, Failed};
+use super::opened::{self, ConfigArg};
+use super::render::{Paper, held};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+    /// The held call, as `organism approvals` names it.
+    message: String,
+    /// The SHA-256 of the payload you looked at, or how it begins: at least 8 digits.
+    #[arg(long)]
+    hash: Option<String>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config.load()?;
+    let message = opened::message(&args.message)?;
+    let waiting = opened::waiting(&config.data, Hold::Approval)?;
+    let call = waiting.iter().find(|call| call.message == message);
+    if let Some(call) = call {
+        eprint!("{}", held(&Paper { colour: false, ..Paper::stdout(true) }, call));
+    }
+    let hash = match (args.hash, call) {
+        (Some(hash), _) => hash.trim().to_lowercase(),
+        (None, Some(call)) => asked(call)?,
+        (None, None) => {
+            let text = format!("{message} waits for no approval; `organism approvals` shows all");
+            return Err(Failed::new(Exit::InvalidData, text).into());
+        }
+    };
+    opened::decide(config, message, What::Approve { hash })?;
+    eprintln!("{message}: approved");
+    Ok(Exit::Done.into())
+}
+
+/// The hash of what was shown, once somebody has seen it and said yes.
+fn asked(call: &HeldCall) -> anyhow::Result<String> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        let text = "nobody is here to look at it: say --hash, as `organism approvals` shows it";
+        return Err(Failed::new(Exit::Usage, text).into());
+    }
+    eprint!("approve exactly this? yes or no: ");
+    std::io::stderr().flush()?;
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    match line.trim() {
+        "yes" => Ok(call.sha256.to_string()),
+        _ => Err(Failed::new(Exit::ApprovalPending, "not approved; it waits on").into()),
+    }
+}

@@ -1,0 +1,168 @@
+//! `organism models`: which models are configured, whether their keys are there, and what
+//! happens when they are asked.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde_json::{Value as Json, json};
+
+use crate::config::{self, ModelSpec, Provider, Surroundings};
+use crate::organism::Models;
+
+use super::exit::{Exit, Failed};
+use super::render::{Paper, put, put_json, table};
+use super::{opened, problems};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// These models alone.
+    names: Vec<String>,
+    /// The config; otherwise ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Ask each for one token and say what happened.
+    #[arg(long = "try")]
+    tries: bool,
+    /// A line of JSON per model.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let around = Surroundings::of_process();
+    let path = config::locate(args.config.as_deref(), &around);
+    let loaded = path.and_then(|path| config::load_without_keys(&path, &around));
+    let config = match loaded {
+        Ok(config) => config,
+        Err(found) => return Ok(problems::report(&found)),
+    };
+    let models = chosen(&config.models, &args.names)?;
+    let tried = match args.tries {
+        true => opened::runtime()?.block_on(tried(&models)),
+        false => models.iter().map(|_| None).collect(),
+    };
+    if args.json {
+        models.iter().zip(&tried).try_for_each(|(spec, tried)| put_json(&line(spec, tried)))?;
+    } else {
+        print(&models, &tried, args.tries)?;
+    }
+    let failed = tried.iter().flatten().any(|tried| tried.is_err());
+    Ok(if failed { Exit::Unavailable } else { Exit::Done }.into())
+}
+
+fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&'a ModelSpec>> {
+    if names.is_empty() {
+        return Ok(models.iter().collect());
+    }
+    let found = names.iter().map(|name| {
+        let found = models.iter().find(|model| model.name == *name);
+        found.ok_or_else(|| {
+            let known: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();
+            let text = format!("there is no model `{name}`; the models are {}", known.join(", "));
+            Failed::new(Exit::Usage, text).into()
+        })
+    });
+    found.collect()
+}
+
+/// What came of asking a model; nothing where there is nobody to ask.
+type Tried = Option<Result<String, String>>;
+
+/// One after the other, so that each is tried by itself.
+async fn tried(models: &[&ModelSpec]) -> Vec<Tried> {
+    let mut all = Vec::new();
+    for spec in models {
+        let began = Instant::now();
+        let tried = match missing_key(spec) {
+            Some(missing) => Some(Err(missing)),
+            None => Models::probe(spec).await.map(|answer| match answer {
+                Ok(end) => {
+                    let took = began.elapsed().as_millis();
+                    let (read, wrote) = (end.usage.tokens_in, end.usage.tokens_out);
+                    Ok(format!("answered in {took} ms; {read} tokens read, {wrote} written"))
+                }
+                Err(error) => Err(error.to_string()),
+            }),
+        };
+        all.push(tried);
+    }
+    all
+}
+
+fn missing_key(spec: &ModelSpec) -> Option<String> {
+    let Provider::Remote { options, .. } = &spec.provider else { return None };
+    let variable = options.preset.key_variable.filter(|_| options.preset.needs_key)?;
+    options.key.is_none().then(|| {
+        format!("no key; set {variable}, or name another variable in api_key_env or a file in api_key_file")
+    })
+}
+
+fn print(models: &[&ModelSpec], tried: &[Tried], has_tried: bool) -> anyhow::Result<()> {
+    if models.is_empty() {
+        eprintln!("this config has no models");
+        return Ok(());
+    }
+    let headers = ["model", "provider", "asks for", "key", "limits"];
+    let rows: Vec<_> = models.iter().map(|spec| row(spec)).collect();
+    put(&table(&Paper::stdout(false), &headers, &rows))?;
+    if has_tried {
+        let lines = models.iter().zip(tried).filter_map(|(spec, tried)| {
+            Some(match tried.as_ref()? {
+                Ok(said) => format!("{}: {said}\n", spec.name),
+                Err(why) => format!("{}: failed: {why}\n", spec.name),
+            })
+        });
+        put(&format!("\n{}", lines.collect::<String>()))?;
+    }
+    Ok(())
+}
+
+fn row(spec: &ModelSpec) -> Vec<String> {
+    let name = spec.name.clone();
+    match &spec.provider {
+        Provider::Playback { recording } => {
+            let file = recording.file_name().unwrap_or_default().display().to_string();
+            vec![name, "playback".to_owned(), file, "none needed".to_owned(), String::new()]
+        }
+        Provider::Routed { routes, attempts, .. } => {
+            let limits = format!("{attempts} attempts");
+            vec![name, "routes".to_owned(), routes.join(", "), String::new(), limits]
+        }
+        Provider::Remote { options, pace, attempts } => {
+            let key = match (&options.key, missing_key(spec)) {
+                (Some(key), _) => format!("from {}", key.source()),
+                (None, Some(_)) => "missing".to_owned(),
+                (None, None) => "none".to_owned(),
+            };
+            let mut limits = vec![format!("{} at once", pace.concurrency)];
+            limits.extend(pace.tokens_per_minute.map(|n| format!("{n} tokens a minute")));
+            limits.push(format!("{attempts} attempts"));
+            limits.extend(spec.context_window.map(|n| format!("window {n}")));
+            let asked = format!("{} at {}", options.model, options.endpoint);
+            vec![name, options.preset.name.to_owned(), asked, key, limits.join(", ")]
+        }
+    }
+}
+
+fn line(spec: &ModelSpec, tried: &Tried) -> Json {
+    let mut line = config::shown_model(spec);
+    let key = match &spec.provider {
+        Provider::Remote { options, .. } => {
+            options.key.as_ref().map(|key| key.source().to_string())
+        }
+        _ => None,
+    };
+    if let Some(line) = line.as_object_mut() {
+        line.insert("key".to_owned(), json!(key));
+        line.insert("key_missing".to_owned(), json!(missing_key(spec).is_some()));
+        if let Some(tried) = tried {
+            let (word, said) = match tried {
+                Ok(said) => ("answered", said),
+                Err(why) => ("failed", why),
+            };
+            line.insert("tried".to_owned(), json!({ "how": word, "detail": said }));
+        }
+    }
+    line
+}

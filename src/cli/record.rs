@@ -1,0 +1,142 @@
+//! `organism record`: runs with live models and writes every answer as a recording.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::clock::Time;
+use crate::limits;
+use crate::model::playback::Recorder;
+use crate::organism::{Door, Organism, Parcel, Sent};
+use crate::thread::Closing;
+
+use super::Exit;
+use super::exit::Failed;
+use super::opened::{self, ConfigArg};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The recording to write.
+    out: PathBuf,
+    /// The file of a payload to send; without it the organism runs until it is told to stop.
+    payload: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigArg,
+    /// The client to send as, where the config has several.
+    #[arg(long = "as", value_name = "CLIENT")]
+    client: Option<String>,
+    /// Write over a file that is there.
+    #[arg(long)]
+    force: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut config = args.config.load()?;
+    let recorder = Arc::new(recorder(&args, &config.name)?);
+    config.recorder = Some(Arc::clone(&recorder));
+    let parcel = match &args.payload {
+        Some(path) => Some(Parcel {
+            client: opened::client(&config, args.client.as_deref())?,
+            thread: None,
+            suggested: None,
+            key: None,
+            payload: read(path)?,
+            wait: true,
+        }),
+        None => None,
+    };
+    let exit = opened::runtime()?.block_on(async {
+        let organism = Organism::start(config).await?;
+        match parcel {
+            Some(parcel) => send(organism, parcel).await,
+            None => until_told(organism).await,
+        }
+    })?;
+    let so_far = recorder.so_far();
+    if let Some(failure) = so_far.failure {
+        let text = format!("{} does not hold everything: {failure}", args.out.display());
+        return Err(Failed::new(Exit::Unavailable, text).into());
+    }
+    eprintln!("{} turns in {}", so_far.turns, args.out.display());
+    if so_far.skipped > 0 {
+        eprintln!(
+            "{} more were not recorded: a recording holds one thread, the first that takes a turn",
+            so_far.skipped
+        );
+    }
+    Ok(exit.into())
+}
+
+fn recorder(args: &Args, organism: &str) -> anyhow::Result<Recorder> {
+    let path = &args.out;
+    if path.exists() && !args.force {
+        let text = format!("{} is there already; --force writes over it", path.display());
+        return Err(Failed::new(Exit::Usage, text).into());
+    }
+    let now = Time::now().to_string();
+    let day = now.get(..10).unwrap_or(&now);
+    let recorded = format!("by organism record, {day}, of {organism} with live models");
+    Recorder::create(path, &recorded).map_err(|error| {
+        let text = format!("{} cannot be written: {error}", path.display());
+        Failed::new(Exit::Unavailable, text).into()
+    })
+}
+
+async fn send(organism: Organism, parcel: Parcel) -> anyhow::Result<Exit> {
+    let door = Door::Own(Box::new(organism));
+    let mut exit = Exit::Done;
+    let sent = door
+        .send(parcel, |sent| match sent {
+            Sent::Accepted { thread, .. } => eprintln!("thread {thread}"),
+            Sent::Refused { refusal, .. } => {
+                eprintln!("refused: {refusal}");
+                exit = Exit::InvalidData;
+            }
+            Sent::NoThread { payload } => println!("{payload}"),
+            Sent::Result { how, replies, .. } => {
+                replies.iter().for_each(|reply| println!("{}", reply.payload));
+                if how != Closing::Completed {
+                    exit = Exit::WorkflowFailed;
+                }
+            }
+        })
+        .await;
+    let closed = door.close().await;
+    sent?;
+    closed?;
+    Ok(exit)
+}
+
+/// Runs until a signal, or until the pump ends by itself.
+async fn until_told(organism: Organism) -> anyhow::Result<Exit> {
+    eprintln!("recording; stop with Ctrl-C");
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut look = tokio::time::interval(Duration::from_millis(200));
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            _ = look.tick() => if organism.has_ended() {
+                organism.join().await?;
+                return Ok(Exit::Done);
+            },
+        }
+    }
+    organism.stop("the recording is done").await?;
+    Ok(Exit::Done)
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let failed = |error: String| {
+        Failed::new(Exit::Usage, format!("{} cannot be read: {error}", path.display()))
+    };
+    let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
+    match bytes.len() > limits::SUBMISSION_BYTES_MAX {
+        true => Err(failed("it is too large".to_owned()).into()),
+        false => Ok(bytes),
+    }
+}

@@ -1,0 +1,27 @@
+//! `organism refuse`: ends a held call, or a question, with a no.
+
+use std::process::ExitCode;
+
+use crate::organism::What;
+
+use super::exit::Exit;
+use super::opened::{self, ConfigArg};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+    /// The held call, as `organism approvals` or `organism answer` names it.
+    message: String,
+    /// Told to whoever called.
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config.load()?;
+    let message = opened::message(&args.message)?;
+    opened::decide(config, message, What::Refuse { reason: args.reason })?;
+    eprintln!("{message}: refused");
+    Ok(Exit::Done.into())
+}

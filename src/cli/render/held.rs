@@ -1,0 +1,38 @@
+//! A call that waits for a person, with the exact bytes they decide about.
+
+use crate::audit::HeldCall;
+use crate::xml::visible::{hidden, visible};
+
+use super::{Paper, count};
+
+/// Nothing in a payload can pass for a line of ours: each of its lines has a bar before it.
+pub fn held(paper: &Paper, call: &HeldCall) -> String {
+    let title = format!("{}  {}", call.message, call.name.local);
+    let mut out = format!("{}\n", paper.bold(&title));
+    let mut line = |name: &str, text: &str| out.push_str(&format!("  {name:<8} {text}\n"));
+    line("for", call.to.as_str());
+    line("from", &format!("{} in {}", call.from, call.thread));
+    line("since", &call.since);
+    if let Some(until) = &call.until {
+        line("until", until);
+    }
+    if let Some(why) = &call.why {
+        line("because", why);
+    }
+    line("sha256", &call.sha256.to_string());
+    match &call.payload {
+        None => line("payload", "redacted: it cannot be decided about any more"),
+        Some(payload) => {
+            // Not `lines`: a line end that is left out would be a byte nobody sees.
+            for shown in visible(payload).split('\n') {
+                out.push_str(&format!("  {} {shown}\n", paper.dim("│")));
+            }
+            let hidden = hidden(payload) as u64;
+            if hidden > 0 {
+                let text = format!("{} shown as \\u{{…}}", count(hidden, "hidden character"));
+                out.push_str(&format!("  {}\n", paper.yellow(&text)));
+            }
+        }
+    }
+    out
+}

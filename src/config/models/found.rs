@@ -1,0 +1,236 @@
+//! What models name, found: recordings, keys, addresses and other models.
+
+use std::path::Path;
+
+use serde_json::{Value as Json, json};
+
+use crate::model::http::{BadAddress, Endpoint};
+use crate::model::remote::Options;
+use crate::model::{Key, KeySource};
+
+use super::super::agents::{digest_of, near_or_rule};
+use super::super::keys::nearest;
+use super::super::problem::{Code, Problem, Problems};
+use super::super::source::Place;
+use super::super::surroundings::Surroundings;
+use super::super::tree::{At, Text};
+use super::super::{ModelSpec, Provider, duration, file};
+use super::{Kind, Model, PLAYBACK, Remote, STRATEGIES};
+
+/// Finds the files, keys and models that models name.
+pub fn specs(
+    models: &[Model],
+    directory: &Path,
+    around: &Surroundings,
+    problems: &mut Problems,
+) -> Vec<ModelSpec> {
+    let specs = models.iter().filter_map(|model| {
+        let provider = match model.kind.as_ref()? {
+            Kind::Playback { recording } => playback(recording, directory, problems),
+            Kind::Remote(remote) => provider(remote, directory, around, problems)?,
+            Kind::Routed { routes, strategy, attempts } => {
+                for route in routes {
+                    problems_of_route(route, model, models, problems);
+                }
+                let routes = routes.iter().map(|route| route.value.value.clone()).collect();
+                Provider::Routed { routes, strategy: *strategy, attempts: *attempts }
+            }
+        };
+        Some(ModelSpec {
+            name: model.name.value.clone(),
+            provider,
+            context_window: model.context_window,
+            price: model.price.clone(),
+        })
+    });
+    specs.collect()
+}
+
+fn playback(recording: &At<Text>, directory: &Path, problems: &mut Problems) -> Provider {
+    let full = directory.join(&recording.value.value);
+    if !full.is_file() {
+        let message = format!("there is no recording `{}`", recording.value.written);
+        let problem = Problem::new(Code::RecordingMissing, &recording.place, message);
+        problems.push(problem.help(near_or_rule(&full)));
+    }
+    Provider::Playback { recording: full }
+}
+
+fn problems_of_route(route: &At<Text>, of: &Model, models: &[Model], problems: &mut Problems) {
+    let name = &route.value.value;
+    let found = models.iter().find(|model| model.name.value == *name);
+    let (message, help) = match found {
+        Some(model) if matches!(model.kind, Some(Kind::Routed { .. })) => {
+            let message =
+                format!("the route `{name}` of model `{}` has routes itself", of.name.value);
+            (message, "name the models it leads to instead".to_owned())
+        }
+        Some(_) => return,
+        None => {
+            let known: Vec<_> = models.iter().map(|model| model.name.value.as_str()).collect();
+            let help = match nearest(name, known.iter().copied()) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("the models are {}", known.join(", ")),
+            };
+            (format!("model `{}` routes to `{name}`, which is no model", of.name.value), help)
+        }
+    };
+    problems.push(Problem::new(Code::UnknownRoute, &route.place, message).help(help));
+}
+
+fn provider(
+    remote: &Remote,
+    directory: &Path,
+    around: &Surroundings,
+    problems: &mut Problems,
+) -> Option<Provider> {
+    let key = key(remote, directory, around, problems);
+    let (url, place) = match &remote.base_url {
+        Some(url) => (url.value.value.as_str(), &url.place),
+        None => (remote.preset.base_url?, &remote.place),
+    };
+    let endpoint = Endpoint::parse(url, remote.insecure).map_err(|bad| {
+        let help = match bad {
+            BadAddress::Form => "write \"https://host/v1\"; the provider's docs name it",
+            BadAddress::Credentials => "keys belong in `api_key_env` or `api_key_file`",
+            BadAddress::Query => "write the address without what follows `?` or `#`",
+            BadAddress::Plain => "write https, or insecure = true if the network is your own",
+        };
+        let message = format!("`base_url` {bad}");
+        problems.push(Problem::new(Code::BadAddress, place, message).help(help));
+    });
+    let options = Options {
+        preset: remote.preset,
+        model: remote.model.value.value.clone(),
+        endpoint: endpoint.ok()?,
+        key,
+        timeouts: remote.timeouts,
+        asked: remote.asked.clone(),
+    };
+    let (pace, attempts) = (remote.pace, remote.attempts);
+    Some(Provider::Remote { options: Box::new(options), pace, attempts })
+}
+
+/// The key where the config says, or where it usually is.
+fn key(
+    remote: &Remote,
+    directory: &Path,
+    around: &Surroundings,
+    problems: &mut Problems,
+) -> Option<Key> {
+    if let Some(file) = &remote.key_file {
+        return key_in_file(file, directory, problems);
+    }
+    if let Some(named) = &remote.key_env {
+        return key_in_variable(&named.value.value, &named.place, around, problems);
+    }
+    let usual = remote.preset.key_variable?;
+    let is_needed = remote.preset.needs_key && remote.base_url.is_none();
+    match around.variable(usual).is_some_and(|value| !value.is_empty()) || is_needed {
+        true => key_in_variable(usual, &remote.place, around, problems),
+        false => None,
+    }
+}
+
+fn key_in_variable(
+    name: &str,
+    place: &Place,
+    around: &Surroundings,
+    problems: &mut Problems,
+) -> Option<Key> {
+    let is_name = name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+    if !is_name {
+        let message = "`api_key_env` holds no name of a variable in capitals";
+        let help = "write api_key_env = \"MY_API_KEY\", and the key itself into that variable; \
+                    a key that stood in a file should be replaced";
+        problems.push(Problem::new(Code::BadKey, place, message).help(help));
+        return None;
+    }
+    let set = around.variable(name);
+    let Some(value) = set.filter(|value| !value.trim().is_empty()) else {
+        let state = if set.is_some() { "empty" } else { "not set" };
+        let near = around.variables.keys().map(String::as_str);
+        let near = nearest(name, near.filter(|name| name.contains("KEY")));
+        let help = match near {
+            Some(near) => {
+                format!("did you mean {near}? write api_key_env = \"{near}\", or set {name}")
+            }
+            None => format!(
+                "set {name} in the environment, or name another variable in `api_key_env` or a \
+                 file in `api_key_file`"
+            ),
+        };
+        let message = format!("the key is missing: the environment variable {name} is {state}");
+        problems.push(Problem::new(Code::KeyMissing, place, message).help(help));
+        return None;
+    };
+    let key = Key::new(value, KeySource::Variable(name.to_owned()));
+    let bad = |bad| {
+        let message = format!("the key in the environment variable {name} {bad}");
+        let help = "copy it again, the key alone, without quotes";
+        problems.push(Problem::new(Code::BadKey, place, message).help(help));
+    };
+    key.map_err(bad).ok()
+}
+
+fn key_in_file(named: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<Key> {
+    let full = directory.join(&named.value.value);
+    let text = match file::text(&full) {
+        Ok(text) => text,
+        Err(reason) => {
+            let message =
+                format!("the key file `{}` cannot be read: {reason}", named.value.written);
+            let problem = Problem::new(Code::KeyMissing, &named.place, message);
+            problems.push(problem.help(near_or_rule(&full)));
+            return None;
+        }
+    };
+    let bad = |bad| {
+        let message = format!("the key in the file `{}` {bad}", named.value.written);
+        let help = "the file holds the key alone, on one line";
+        problems.push(Problem::new(Code::BadKey, &named.place, message).help(help));
+    };
+    Key::new(&text, KeySource::File(full)).map_err(bad).ok()
+}
+
+/// A model for the record: everything but its key.
+pub fn shown(model: &ModelSpec) -> Json {
+    let mut shown = match &model.provider {
+        Provider::Playback { recording } => {
+            json!({ "provider": PLAYBACK, "recording": digest_of(recording) })
+        }
+        Provider::Remote { options, pace, attempts } => json!({
+            "provider": options.preset.name,
+            "model": options.model,
+            "base_url": options.endpoint.to_string(),
+            "max_tokens": options.asked.max_tokens,
+            "temperature": options.asked.temperature,
+            "top_p": options.asked.top_p,
+            "reasoning_effort": options.asked.reasoning_effort,
+            "thinking_tokens": options.asked.thinking_tokens,
+            "connect_timeout": duration::show(options.timeouts.connect),
+            "first_byte_timeout": duration::show(options.timeouts.first_byte),
+            "stall_timeout": duration::show(options.timeouts.stall),
+            "total_timeout": duration::show(options.timeouts.total),
+            "tokens_per_minute": pace.tokens_per_minute,
+            "concurrency": pace.concurrency,
+            "attempts": attempts,
+        }),
+        Provider::Routed { routes, strategy, attempts } => {
+            let word = STRATEGIES.iter().find(|(_, known)| known == strategy);
+            let word = word.map(|(word, _)| *word);
+            json!({ "routes": routes, "strategy": word, "attempts": attempts })
+        }
+    };
+    if let Some(shown) = shown.as_object_mut() {
+        shown.insert("context_window".to_owned(), model.context_window.into());
+        if let Some(price) = &model.price {
+            shown.insert("price_in".to_owned(), price.input.into());
+            shown.insert("price_out".to_owned(), price.output.into());
+            shown.insert("currency".to_owned(), price.currency.clone().into());
+        }
+        shown.retain(|_, value| !value.is_null());
+        shown.shift_insert(0, "name".to_owned(), model.name.clone().into());
+    }
+    shown
+}

@@ -1,0 +1,212 @@
+//! Models as they were written, each read from its table; what they name is found by `found`.
+
+mod found;
+
+use std::time::Duration;
+
+pub use found::shown;
+pub(super) use found::specs;
+
+use crate::limits;
+use crate::model::http::Timeouts;
+use crate::model::remote::{Asked, PRESETS, Preset, Wire};
+use crate::model::router::{Pace, Strategy};
+
+use super::Price;
+use super::keys::nearest;
+use super::members::token;
+use super::problem::{Code, Problem};
+use super::read::Reader;
+use super::source::Place;
+use super::tree::{At, Text};
+
+const PLAYBACK: &str = "playback";
+const STRATEGIES: [(&str, Strategy); 3] = [
+    ("failover", Strategy::Failover),
+    ("round-robin", Strategy::RoundRobin),
+    ("least-loaded", Strategy::LeastLoaded),
+];
+
+/// A model as it was written.
+pub(super) struct Model {
+    pub name: At<String>,
+    context_window: Option<u64>,
+    price: Option<Price>,
+    kind: Option<Kind>,
+}
+
+enum Kind {
+    Playback { recording: At<Text> },
+    Remote(Box<Remote>),
+    Routed { routes: Vec<At<Text>>, strategy: Strategy, attempts: u32 },
+}
+
+struct Remote {
+    preset: &'static Preset,
+    /// Where `provider` stands.
+    place: Place,
+    model: At<Text>,
+    base_url: Option<At<Text>>,
+    insecure: bool,
+    key_env: Option<At<Text>>,
+    key_file: Option<At<Text>>,
+    asked: Asked,
+    timeouts: Timeouts,
+    pace: Pace,
+    attempts: u32,
+}
+
+pub(super) fn read(name: &At<String>, read: &mut Reader<'_>) -> Model {
+    token(name, read.problems);
+    let kind = if read.has("routes") { routed(read) } else { provided(read) };
+    let context_window = read.count("context_window", limits::CONTEXT_TOKENS_CEILING);
+    Model { name: name.clone(), context_window, price: price(read), kind }
+}
+
+fn provided(read: &mut Reader<'_>) -> Option<Kind> {
+    let provider = read.required_text("provider", "\"anthropic\", \"openai\", \"ollama\" …")?;
+    let named = provider.value.value.as_str();
+    if named == PLAYBACK {
+        read.only(&["provider", "recording", "context_window"], "playback");
+        let recording = read.required_text("recording", "\"recording.toml\"")?;
+        return Some(Kind::Playback { recording });
+    }
+    let Some(preset) = Preset::named(named) else {
+        let known = || std::iter::once(PLAYBACK).chain(PRESETS.iter().map(|preset| preset.name));
+        let message = format!("there is no provider `{}`", provider.value.written);
+        let help = match nearest(named, known()) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!(
+                "one of {}; others that speak OpenAI's format are \"openai-compatible\"",
+                known().collect::<Vec<_>>().join(", ")
+            ),
+        };
+        read.problem(Problem::new(Code::UnknownChoice, &provider.place, message).help(help));
+        return None;
+    };
+    remote(preset, provider.place, read)
+}
+
+fn remote(preset: &'static Preset, place: Place, read: &mut Reader<'_>) -> Option<Kind> {
+    if read.has("recording") || read.has("strategy") {
+        let place = read.place_of(if read.has("recording") { "recording" } else { "strategy" });
+        let message = "a model has one of `provider`, `recording` and `routes`";
+        let problem = Problem::new(Code::UnknownKey, &place, message);
+        read.problem(problem.help("recordings are for \"playback\", a strategy is for `routes`"));
+    }
+    let asked = asked(preset, read);
+    let timeouts = timeouts(read);
+    let pace = Pace {
+        concurrency: read
+            .count32("concurrency", limits::MODEL_CONCURRENCY_CEILING)
+            .unwrap_or(limits::MODEL_CONCURRENCY_DEFAULT),
+        tokens_per_minute: read.count("tokens_per_minute", limits::TOKENS_PER_MINUTE_CEILING),
+    };
+    let attempts = attempts(read);
+    let base_url = match preset.base_url {
+        Some(_) => read.text("base_url"),
+        None => read.required_text("base_url", "\"https://host/v1\""),
+    };
+    let insecure = read.flag("insecure").unwrap_or_default();
+    let (key_env, key_file) = (read.text("api_key_env"), read.text("api_key_file"));
+    if let (Some(_), Some(file)) = (&key_env, &key_file) {
+        let message = "the key is named twice";
+        let problem = Problem::new(Code::WrittenTwice, &file.place, message);
+        read.problem(problem.help("keep either `api_key_env` or `api_key_file`"));
+    }
+    let model = read.required_text("model", "\"what the provider calls it\"")?;
+    Some(Kind::Remote(Box::new(Remote {
+        preset,
+        place,
+        model,
+        base_url,
+        insecure,
+        key_env,
+        key_file,
+        asked,
+        timeouts,
+        pace,
+        attempts,
+    })))
+}
+
+fn routed(read: &mut Reader<'_>) -> Option<Kind> {
+    let keys = ["routes", "strategy", "attempts", "context_window"];
+    read.only(&keys, "a model with routes");
+    let routes = read.list("routes");
+    if routes.is_empty() && read.is_empty_list("routes") {
+        let place = read.place_of("routes");
+        read.empty("routes", &place);
+    }
+    if let Some(excess) = routes.get(limits::ROUTES_MAX) {
+        let message = format!("there are more than {} routes", limits::ROUTES_MAX);
+        let problem = Problem::new(Code::OutOfRange, &excess.place, message);
+        read.problem(problem.help("take some out"));
+    }
+    let strategy = read.choice("strategy", &STRATEGIES).unwrap_or_default();
+    let attempts = attempts(read);
+    (!routes.is_empty()).then_some(Kind::Routed { routes, strategy, attempts })
+}
+
+fn attempts(read: &mut Reader<'_>) -> u32 {
+    let written = read.count32("attempts", limits::MODEL_ATTEMPTS_CEILING);
+    written.unwrap_or(limits::MODEL_ATTEMPTS_DEFAULT)
+}
+
+fn asked(preset: &Preset, read: &mut Reader<'_>) -> Asked {
+    let asked = Asked {
+        max_tokens: read.count32("max_tokens", limits::ANSWER_TOKENS_CEILING),
+        temperature: read.number("temperature", 0.0, 2.0),
+        top_p: read.number("top_p", 0.0, 1.0),
+        reasoning_effort: read.text("reasoning_effort").map(|text| text.value.value),
+        thinking_tokens: read.count32("thinking_tokens", limits::ANSWER_TOKENS_CEILING),
+    };
+    if asked.thinking_tokens.is_some_and(|tokens| tokens < limits::THINKING_TOKENS_MIN) {
+        let place = read.place_of("thinking_tokens");
+        let message = format!("`thinking_tokens` is below {}", limits::THINKING_TOKENS_MIN);
+        let problem = Problem::new(Code::OutOfRange, &place, message);
+        read.problem(problem.help("write a larger number, or leave the key out for no thinking"));
+    }
+    let other = match preset.wire {
+        Wire::Anthropic => asked.reasoning_effort.as_ref().map(|_| "reasoning_effort"),
+        Wire::OpenAi(_) => asked.thinking_tokens.map(|_| "thinking_tokens"),
+    };
+    if let Some(key) = other {
+        let place = read.place_of(key);
+        let message = format!("`{key}` means nothing to \"{}\"", preset.name);
+        let help = match preset.wire {
+            Wire::Anthropic => "write thinking_tokens = 4096, say",
+            Wire::OpenAi(_) => "write reasoning_effort = \"low\", say",
+        };
+        read.problem(Problem::new(Code::UnknownKey, &place, message).help(help));
+    }
+    asked
+}
+
+fn timeouts(read: &mut Reader<'_>) -> Timeouts {
+    let or = Timeouts::default();
+    let mut one = |key: &str, default: Duration| {
+        read.duration(key, limits::MODEL_TIMEOUT_CEILING).unwrap_or(default)
+    };
+    Timeouts {
+        connect: one("connect_timeout", or.connect),
+        first_byte: one("first_byte_timeout", or.first_byte),
+        stall: one("stall_timeout", or.stall),
+        total: one("total_timeout", or.total),
+    }
+}
+
+fn price(read: &mut Reader<'_>) -> Option<Price> {
+    let (input, output) = (read.number("price_in", 0.0, 1e6), read.number("price_out", 0.0, 1e6));
+    let currency = read.text("currency");
+    let missing = match (read.has("price_in"), read.has("price_out"), read.has("currency")) {
+        (true, false, _) => Some(("price_out", "15.0, what a million tokens of an answer cost")),
+        (false, true, _) => Some(("price_in", "3.0, what a million tokens of a prompt cost")),
+        (true, true, false) => Some(("currency", "\"USD\"")),
+        _ => None,
+    };
+    if let Some((key, example)) = missing {
+        read.required(key, example);
+    }
+    Some(Price { input: input?, output: output?, currency: currency?.value.value })
+}

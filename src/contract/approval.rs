@@ -1,0 +1,122 @@
+//! Which calls wait for an operator before anything of them is handed over.
+//!
+//! Decided from the payload's own bytes, and closed where they leave a doubt. Must not know who
+//! sent them: what a sender says of itself never loosens what the config demands.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::xml::scan::attributes;
+use crate::xml::tree::{Element, Node};
+
+/// What a listener's contract asks of its calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Approval {
+    #[default]
+    Never,
+    /// Every call but those whose payload says `is_dangerous="false"`, in these very letters.
+    Dangerous,
+    Always,
+}
+
+/// The attribute by which a model says what it thinks of its own action.
+const FLAG: &str = "is_dangerous";
+
+impl Approval {
+    pub fn is_never(&self) -> bool {
+        *self == Self::Never
+    }
+
+    /// Why a call with this payload waits for an operator; `None` where it does not.
+    pub fn wanted(self, payload: &str) -> Option<&'static str> {
+        match self {
+            Self::Never => None,
+            Self::Always => Some("every call to it needs an approval"),
+            Self::Dangerous => danger(payload),
+        }
+    }
+}
+
+fn danger(payload: &str) -> Option<&'static str> {
+    let attributes = attributes(payload);
+    let flag = attributes.iter().find(|(name, _)| *name == FLAG);
+    match flag {
+        None => Some("its is_dangerous is missing"),
+        // What had to be decoded was not written as `false`.
+        Some((_, Cow::Borrowed("false"))) => inside(payload),
+        Some(_) => Some("its is_dangerous is not literally false"),
+    }
+}
+
+/// A harmless element may carry others that are not.
+fn inside(payload: &str) -> Option<&'static str> {
+    let Some(root) = Element::read(payload) else { return Some("it cannot be read") };
+    let mut next: Vec<&Element> = vec![&root];
+    while let Some(element) = next.pop() {
+        let mut flags = element.attributes.iter().filter(|(name, _)| resembles(name));
+        if flags.any(|(_, value)| value != "false") {
+            return Some("something in it is marked as dangerous");
+        }
+        next.extend(element.content.iter().filter_map(|node| match node {
+            Node::Element(child) => Some(child),
+            Node::Text(_) => None,
+        }));
+    }
+    None
+}
+
+/// The flag in any spelling a model may hit on.
+fn resembles(name: &str) -> bool {
+    let letters = name.chars().filter(|c| c.is_alphabetic());
+    let plain: String = letters.flat_map(char::to_lowercase).collect();
+    matches!(plain.as_str(), "isdangerous" | "dangerous")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A13
+    #[test]
+    fn only_a_literal_false_passes_without_an_approval() {
+        let passes = [
+            "<run is_dangerous=\"false\">ls</run>",
+            "<run is_dangerous='false'/>",
+            "<run xmlns=\"urn:x\" a=\"1\" is_dangerous=\"false\">is_dangerous=\"true\"</run>",
+            "<run is_dangerous=\"false\"><step is_dangerous=\"false\"/></run>",
+        ];
+        for payload in passes {
+            assert_eq!(Approval::Dangerous.wanted(payload), None, "{payload}");
+            assert!(Approval::Always.wanted(payload).is_some(), "never loosened: {payload}");
+        }
+        let waits = [
+            "<run>ls</run>",
+            "<run is_dangerous=\"true\"/>",
+            "<run is_dangerous=\"\"/>",
+            "<run is_dangerous=\"0\"/>",
+            "<run is_dangerous=\"no\"/>",
+            "<run is_dangerous=\"False\"/>",
+            "<run is_dangerous=\"FALSE\"/>",
+            "<run is_dangerous=\" false\"/>",
+            "<run is_dangerous=\"false \"/>",
+            "<run is_dangerous=\"f&#97;lse\"/>",
+            "<run is_dangerous=\"fal\u{200b}se\"/>",
+            "<run is_dangerous=\"f\u{430}lse\"/>",
+            "<run Is_Dangerous=\"false\"/>",
+            "<run isDangerous=\"false\"/>",
+            "<run dangerous=\"false\"/>",
+            "<run x:is_dangerous=\"false\" xmlns:x=\"urn:x\"/>",
+            "<run><step is_dangerous=\"false\"/></run>",
+            "<run><is_dangerous>false</is_dangerous></run>",
+            "<run is_dangerous=\"false\"><step is_dangerous=\"true\"/></run>",
+            "<run is_dangerous=\"false\"><a><step isDangerous=\"yes\"/></a></run>",
+            "<run is_dangerous=\"false\" dangerous=\"true\"/>",
+        ];
+        for payload in waits {
+            assert!(Approval::Dangerous.wanted(payload).is_some(), "{payload}");
+            assert_eq!(Approval::Never.wanted(payload), None);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A stream of message events. Its terminator is `message_stop`.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+use serde_json::value::RawValue;
+
+use super::own::Placed;
+use crate::limits;
+use crate::model::answer::{StopReason, ToolCall};
+use crate::model::estimate::{Counted, plausible};
+use crate::model::remote::{Fault, Out, Progress, Reader, Told};
+use crate::model::sse;
+
+/// Every event in one: which of the keys are there depends on its type.
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, default)]
+    r#type: Cow<'a, str>,
+    #[serde(default)]
+    index: Option<u64>,
+    #[serde(borrow, default)]
+    message: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    content_block: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    delta: Option<Delta<'a>>,
+    #[serde(borrow, default)]
+    usage: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Delta<'a> {
+    #[serde(borrow, default)]
+    r#type: Cow<'a, str>,
+    #[serde(borrow, default)]
+    text: Cow<'a, str>,
+    #[serde(borrow, default)]
+    thinking: Cow<'a, str>,
+    #[serde(borrow, default)]
+    signature: Cow<'a, str>,
+    #[serde(borrow, default)]
+    partial_json: Cow<'a, str>,
+    #[serde(borrow, default)]
+    stop_reason: Option<&'a RawValue>,
+}
+
+/// A block that is not complete yet.
+enum Growing {
+    Text,
+    Call {
+        call: ToolCall,
+        /// As the block began: what there is where no pieces follow.
+        input: String,
+    },
+    Thinking {
+        text: usize,
+        calls: usize,
+        block: serde_json::Map<String, Json>,
+    },
+    /// Kept as it came.
+    Own {
+        text: usize,
+        calls: usize,
+        json: String,
+    },
+    Unknown,
+}
+
+/// One stream.
+#[derive(Default)]
+pub(super) struct Stream {
+    growing: BTreeMap<u64, Growing>,
+    calls: Vec<ToolCall>,
+    own: Vec<String>,
+    stop: Option<String>,
+    counted: Counted,
+}
+
+impl Stream {
+    fn begin(&mut self, event: &Event<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
+        let Some(raw) = event.content_block else { return Ok(()) };
+        if self.growing.len() >= limits::OWN_BLOCKS_MAX {
+            return Err(Fault::TooLong);
+        }
+        let block: serde_json::Map<String, Json> = serde_json::from_str(raw.get())
+            .map_err(|error| Fault::Unreadable { detail: error.to_string() })?;
+        let text = |key: &str| block.get(key).and_then(Json::as_str).unwrap_or_default();
+        let (before, calls) = (out.text_bytes(), self.calls.len());
+        let growing = match text("type") {
+            "text" => {
+                out.text(text("text"))?;
+                Growing::Text
+            }
+            "tool_use" => {
+                let call = ToolCall {
+                    id: text("id").to_owned(),
+                    name: text("name").to_owned(),
+                    arguments: String::new(),
+                };
+                let input = block.get("input").map(Json::to_string).unwrap_or_default();
+                out.count(call.id.len() + call.name.len() + input.len())?;
+                Growing::Call { call, input }
+            }
+            "thinking" => {
+                out.reasoning(text("thinking"))?;
+                Growing::Thinking { text: before, calls, block }
+            }
+            "redacted_thinking" => Growing::Own { text: before, calls, json: raw.get().to_owned() },
+            _ => Growing::Unknown,
+        };
+        self.growing.insert(event.index.unwrap_or_default(), growing);
+        Ok(())
+    }
+
+    fn grow(&mut self, event: &Event<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
+        let Some(delta) = &event.delta else { return Ok(()) };
+        let growing = self.growing.get_mut(&event.index.unwrap_or_default());
+        match (delta.r#type.as_ref(), growing) {
+            ("text_delta", Some(Growing::Text)) => out.text(&delta.text),
+            ("input_json_delta", Some(Growing::Call { call, .. })) => {
+                call.arguments.push_str(&delta.partial_json);
+                out.count(delta.partial_json.len())
+            }
+            ("thinking_delta", Some(Growing::Thinking { block, .. })) => {
+                append(block, "thinking", &delta.thinking);
+                out.reasoning(&delta.thinking)
+            }
+            ("signature_delta", Some(Growing::Thinking { block, .. })) => {
+                // It comes whole: the last one is the block's, as the provider's own library has it.
+                block.insert("signature".to_owned(), delta.signature.as_ref().into());
+                out.count(delta.signature.len())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn end_block(&mut self, index: u64) -> Result<(), Fault> {
+        match self.growing.remove(&index) {
+            Some(Growing::Call { mut call, input }) => {
+                if self.calls.len() >= limits::NATIVE_CALLS_MAX {
+                    return Err(Fault::TooLong);
+                }
+                if call.arguments.is_empty() {
+                    call.arguments = input;
+                }
+                self.calls.push(call);
+            }
+            Some(Growing::Thinking { text, calls, block }) => {
+                self.keep(text, calls, &Json::Object(block).to_string())?;
+            }
+            Some(Growing::Own { text, calls, json }) => self.keep(text, calls, &json)?,
+            Some(Growing::Text | Growing::Unknown) | None => {}
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, text: usize, calls: usize, json: &str) -> Result<(), Fault> {
+        if self.own.len() >= limits::OWN_BLOCKS_MAX {
+            return Err(Fault::TooLong);
+        }
+        let block = serde_json::from_str::<&RawValue>(json);
+        let block = block.map_err(|error| Fault::Unreadable { detail: error.to_string() })?;
+        self.own.push(Placed { text, calls, block }.write());
+        Ok(())
+    }
+
+    /// Later counts take the place of earlier ones.
+    fn count(&mut self, usage: &Json) {
+        let of = |key: &str| plausible(usage.get(key));
+        if let Some(input) = of("input_tokens") {
+            let read = of("cache_read_input_tokens");
+            let written = of("cache_creation_input_tokens");
+            let cache = read.unwrap_or_default() + written.unwrap_or_default();
+            self.counted.tokens_in = Some(input + cache);
+            self.counted.cached = read;
+            self.counted.cache_written = written;
+        }
+        if usage.get("output_tokens").is_some() {
+            self.counted.tokens_out = of("output_tokens");
+        }
+    }
+
+    fn stop(&self) -> StopReason {
+        match self.stop.as_deref() {
+            Some("end_turn" | "stop_sequence") => StopReason::Normal,
+            Some("tool_use") => StopReason::Calls,
+            Some("max_tokens" | "model_context_window_exceeded") => StopReason::Length,
+            Some("refusal") => StopReason::Refused,
+            // `pause_turn` belongs to tools that the provider runs itself; none are asked for.
+            _ => StopReason::Unknown,
+        }
+    }
+}
+
+impl Reader for Stream {
+    fn event(&mut self, event: sse::Event<'_>, out: &mut Out<'_>) -> Result<Progress, Fault> {
+        let read: Event<'_> =
+            serde_json::from_slice(event.data).map_err(|error| Fault::json(&error, event))?;
+        match read.r#type.as_ref() {
+            "content_block_delta" => self.grow(&read, out)?,
+            "content_block_start" => self.begin(&read, out)?,
+            "content_block_stop" => self.end_block(read.index.unwrap_or_default())?,
+            "message_start" => {
+                let message: Json = read
+                    .message
+                    .and_then(|m| serde_json::from_str(m.get()).ok())
+                    .unwrap_or_default();
+                self.count(message.get("usage").unwrap_or(&Json::Null));
+            }
+            "message_delta" => {
+                if let Some(reason) = read.delta.as_ref().and_then(|delta| delta.stop_reason) {
+                    self.stop = Some(reason.get().trim_matches('"').to_owned());
+                }
+                let usage = read.usage.and_then(|u| serde_json::from_str(u.get()).ok());
+                self.count(&usage.unwrap_or(Json::Null));
+            }
+            "message_stop" => return Ok(Progress::Done),
+            "error" => {
+                let error = read.error.map_or("{}", RawValue::get).to_owned();
+                return Err(Fault::Told { error });
+            }
+            // `ping`, and whatever is invented later.
+            _ => {}
+        }
+        Ok(Progress::More)
+    }
+
+    fn finish(&mut self) -> Told {
+        let calls = std::mem::take(&mut self.calls);
+        let own = std::mem::take(&mut self.own);
+        Told { stop: self.stop(), counted: self.counted, calls, own }
+    }
+}
+
+fn append(block: &mut serde_json::Map<String, Json>, key: &str, piece: &str) {
+    match block.get_mut(key) {
+        Some(Json::String(text)) => text.push_str(piece),
+        _ => {
+            block.insert(key.to_owned(), piece.into());
+        }
+    }
+}

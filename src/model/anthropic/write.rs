@@ -1,0 +1,248 @@
+//! A request as the messages API takes it.
+
+use serde::Serialize;
+use serde_json::Value as Json;
+use serde_json::value::RawValue;
+
+use super::own::Placed;
+use crate::limits;
+use crate::model::answer::ToolCall;
+use crate::model::remote::Options;
+use crate::model::request::{Block, Request, Role, Said, ToolChoice};
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    max_tokens: u32,
+    stream: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    system: Vec<Part<'a>>,
+    messages: Vec<Message<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<Thinking>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<Choice>,
+}
+
+#[derive(Serialize)]
+struct Thinking {
+    r#type: &'static str,
+    budget_tokens: u32,
+}
+
+#[derive(Serialize)]
+struct Choice {
+    r#type: &'static str,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: &'a Json,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    content: Vec<Part<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Part<'a> {
+    Own(&'a RawValue),
+    Plain {
+        #[serde(flatten)]
+        plain: Plain<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<Cache>,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Plain<'a> {
+    Text {
+        text: &'a str,
+    },
+    ToolUse {
+        id: &'a str,
+        name: &'a str,
+        input: Json,
+    },
+    ToolResult {
+        tool_use_id: &'a str,
+        content: &'a str,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
+    },
+}
+
+#[derive(Serialize)]
+struct Cache {
+    r#type: &'static str,
+}
+
+impl<'a> From<Plain<'a>> for Part<'a> {
+    fn from(plain: Plain<'a>) -> Self {
+        Self::Plain { plain, cache_control: None }
+    }
+}
+
+pub(super) fn body(request: &Request, options: &Options) -> String {
+    let mut system = Vec::new();
+    if !request.system.is_empty() {
+        system.push(Part::from(Plain::Text { text: &request.system }));
+        mark(&mut system);
+    }
+    let provider = options.preset.name;
+    let mut messages: Vec<_> =
+        request.messages.iter().map(|said| message(said, provider)).collect();
+    // The last message may end with words for this turn only; what stands before it stays.
+    for message in messages.iter_mut().rev().take(2) {
+        mark(&mut message.content);
+    }
+    let most = request.max_tokens.or(options.asked.max_tokens);
+    let most = most.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
+    let thinking = options.asked.thinking_tokens;
+    let tools = request.tools.iter().map(|tool| Tool {
+        name: &tool.name,
+        description: &tool.description,
+        input_schema: &tool.parameters,
+    });
+    let choice = request.tool_choice.filter(|_| !request.tools.is_empty());
+    let body = Body {
+        model: &options.model,
+        // Thinking counts against it.
+        max_tokens: most.saturating_add(thinking.unwrap_or_default()),
+        stream: true,
+        system,
+        messages,
+        temperature: options.asked.temperature,
+        top_p: options.asked.top_p,
+        thinking: thinking.map(|budget_tokens| Thinking { r#type: "enabled", budget_tokens }),
+        tools: tools.collect(),
+        tool_choice: choice.map(|choice| Choice {
+            r#type: match choice {
+                ToolChoice::Auto => "auto",
+                ToolChoice::Required => "any",
+                ToolChoice::None => "none",
+            },
+        }),
+    };
+    serde_json::to_string(&body).expect("texts and numbers are JSON")
+}
+
+/// Marks the end of what stays the same, for the provider's cache.
+fn mark(parts: &mut [Part<'_>]) {
+    if let Some(Part::Plain { cache_control, .. }) = parts.last_mut() {
+        *cache_control = Some(Cache { r#type: "ephemeral" });
+    }
+}
+
+fn message<'a>(said: &'a Said, provider: &str) -> Message<'a> {
+    let mut content = match said.role {
+        Role::User => heard(said),
+        Role::Assistant => spoken(said, provider),
+    };
+    if content.is_empty() {
+        // An empty message is refused, and leaving it out would change who speaks after whom.
+        content.push(Plain::Text { text: "(nothing)" }.into());
+    }
+    Message { role: said.role.as_str(), content }
+}
+
+/// Results stand before everything else.
+fn heard(said: &Said) -> Vec<Part<'_>> {
+    let results = said.blocks.iter().filter_map(|block| match block {
+        Block::Result { id, text, failed } => {
+            Some(Plain::ToolResult { tool_use_id: id, content: text, is_error: *failed }.into())
+        }
+        _ => None,
+    });
+    let texts = said.blocks.iter().filter_map(|block| match block {
+        Block::Text(text) if !text.trim().is_empty() => Some(Plain::Text { text }.into()),
+        _ => None,
+    });
+    results.chain(texts).collect()
+}
+
+/// The blocks in the order in which the model wrote them.
+fn spoken<'a>(said: &'a Said, provider: &str) -> Vec<Part<'a>> {
+    let mut rest = Rest {
+        texts: said.blocks.iter().filter_map(text_of).collect(),
+        calls: said.blocks.iter().filter_map(call_of).collect(),
+        texts_taken: 0,
+        calls_taken: 0,
+        parts: Vec::new(),
+    };
+    let own = said.blocks.iter().filter_map(|block| match block {
+        Block::Own(own) if own.provider == provider => Placed::read(&own.json),
+        _ => None,
+    });
+    for placed in own {
+        rest.take(placed.text, placed.calls);
+        rest.parts.push(Part::Own(placed.block));
+    }
+    rest.take(usize::MAX, usize::MAX);
+    rest.parts
+}
+
+fn text_of(block: &Block) -> Option<&str> {
+    match block {
+        Block::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn call_of(block: &Block) -> Option<&ToolCall> {
+    match block {
+        Block::Call(call) => Some(call),
+        _ => None,
+    }
+}
+
+/// Text and calls that are not written yet.
+struct Rest<'a> {
+    texts: Vec<&'a str>,
+    calls: Vec<&'a ToolCall>,
+    /// In bytes of all texts.
+    texts_taken: usize,
+    calls_taken: usize,
+    parts: Vec<Part<'a>>,
+}
+
+impl Rest<'_> {
+    /// Writes text and calls up to a place.
+    fn take(&mut self, text: usize, calls: usize) {
+        let mut at = 0;
+        for whole in &self.texts {
+            let from = self.texts_taken.saturating_sub(at);
+            let to = text.saturating_sub(at).min(whole.len());
+            at += whole.len();
+            // A place inside a character is none: the text was changed since.
+            let Some(piece) = whole.get(from.min(whole.len())..to) else { continue };
+            self.texts_taken += piece.len();
+            if !piece.trim().is_empty() {
+                self.parts.push(Plain::Text { text: piece }.into());
+            }
+        }
+        let more = self.calls.iter().take(calls).skip(self.calls_taken);
+        self.parts.extend(more.map(|call| Part::from(tool_use(call))));
+        self.calls_taken = self.calls_taken.max(calls.min(self.calls.len()));
+    }
+}
+
+/// Arguments that are no JSON object cannot be sent as what they are.
+fn tool_use(call: &ToolCall) -> Plain<'_> {
+    let input = serde_json::from_str::<Json>(&call.arguments).ok().filter(Json::is_object);
+    let input = input.unwrap_or_else(|| serde_json::json!({ "not_json": call.arguments }));
+    Plain::ToolUse { id: &call.id, name: &call.name, input }
+}

@@ -1,0 +1,56 @@
+//! Tokens where nobody counted: a token is taken for four bytes.
+
+use serde_json::Value as Json;
+
+use super::answer::Usage;
+use super::request::{Block, Request};
+use crate::limits;
+
+/// What a provider said of its tokens, where it said it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Counted {
+    pub tokens_in: Option<u64>,
+    pub tokens_out: Option<u64>,
+    pub cached: Option<u64>,
+    pub cache_written: Option<u64>,
+}
+
+impl Counted {
+    /// With estimates in place of what is missing.
+    pub fn or_estimate(self, request: &Request, bytes_out: usize) -> Usage {
+        Usage {
+            tokens_in: self.tokens_in.unwrap_or_else(|| of_request(request)),
+            tokens_out: self.tokens_out.unwrap_or_else(|| of_bytes(bytes_out)),
+            cached: self.cached.unwrap_or_default(),
+            cache_written: self.cache_written.unwrap_or_default(),
+            estimated: self.tokens_in.is_none() || self.tokens_out.is_none(),
+        }
+    }
+}
+
+/// What a request takes, its tools included.
+pub(super) fn of_request(request: &Request) -> u64 {
+    let said = request.messages.iter().flat_map(|said| &said.blocks).map(bytes_of);
+    let tools = request
+        .tools
+        .iter()
+        .map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len());
+    of_bytes(request.system.len() + said.sum::<usize>() + tools.sum::<usize>())
+}
+
+fn bytes_of(block: &Block) -> usize {
+    match block {
+        Block::Text(text) | Block::Result { text, .. } => text.len(),
+        Block::Call(call) => call.name.len() + call.arguments.len(),
+        Block::Own(own) => own.json.len(),
+    }
+}
+
+pub(super) fn of_bytes(bytes: usize) -> u64 {
+    u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
+}
+
+/// A count a provider wrote; one that cannot be is as good as none.
+pub(super) fn plausible(json: Option<&Json>) -> Option<u64> {
+    json.and_then(Json::as_u64).filter(|tokens| *tokens <= limits::TOKENS_CEILING)
+}

@@ -1,0 +1,76 @@
+//! The way to a provider: name, TCP, proxy, TLS.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+
+use super::endpoint::Endpoint;
+use super::proxy::{Proxies, Proxy};
+use super::tls::Tls;
+use crate::limits;
+
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Duplex for T {}
+
+pub(super) type Stream = Box<dyn Duplex>;
+
+/// An open connection.
+pub(super) struct Way {
+    pub stream: Stream,
+    /// A proxy that reads the request itself: it wants the whole address, and its authorization.
+    pub relay: Option<Proxy>,
+}
+
+pub(super) async fn connect(
+    endpoint: &Endpoint,
+    tls: &Tls,
+    proxies: &Proxies,
+) -> Result<Way, String> {
+    let Some(proxy) = proxies.on_the_way_to(endpoint)? else {
+        let stream = tcp(endpoint.host(), endpoint.port()).await?;
+        let stream = match endpoint.is_https() {
+            true => tls.handshake(endpoint.host(), stream).await?,
+            false => stream,
+        };
+        return Ok(Way { stream, relay: None });
+    };
+    let stream = tcp(&proxy.host, proxy.port).await;
+    let mut stream = stream.map_err(|e| format!("the proxy {}: {e}", proxy.host))?;
+    if proxy.is_https {
+        stream = tls.handshake(&proxy.host, stream).await?;
+    }
+    if !endpoint.is_https() {
+        return Ok(Way { stream, relay: Some(proxy) });
+    }
+    proxy.tunnel(&mut stream, endpoint).await?;
+    Ok(Way { stream: tls.handshake(endpoint.host(), stream).await?, relay: None })
+}
+
+/// Tries the addresses of a host in turn; one that does not answer has only so much time while
+/// there are others.
+async fn tcp(host: &str, port: u16) -> Result<Stream, String> {
+    let found = lookup_host((host, port)).await.map_err(|e| format!("its name: {e}"))?;
+    let addresses: Vec<SocketAddr> = found.collect();
+    let mut last = "its name leads to no address".to_owned();
+    for (index, address) in addresses.iter().enumerate() {
+        let connecting = TcpStream::connect(address);
+        let connected = match index + 1 == addresses.len() {
+            true => connecting.await,
+            false => match tokio::time::timeout(limits::ADDRESS_PATIENCE, connecting).await {
+                Ok(connected) => connected,
+                Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+            },
+        };
+        match connected {
+            Ok(stream) => {
+                // Without it a request would only be slower.
+                let _ = stream.set_nodelay(true);
+                return Ok(Box::new(stream));
+            }
+            Err(error) => last = error.to_string(),
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,100 @@
+//! Where a provider is: scheme, host, port and the path all its addresses begin with.
+
+use std::net::IpAddr;
+
+use hyper::Uri;
+
+/// A provider's base address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    uri: Uri,
+    is_https: bool,
+    /// Without brackets.
+    host: String,
+    port: u16,
+    /// Without a slash at its end.
+    path: String,
+}
+
+/// Why a text is no base address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadAddress {
+    #[error("is no address such as https://host/v1")]
+    Form,
+    #[error("holds a user name or a password")]
+    Credentials,
+    #[error("holds a query")]
+    Query,
+    #[error("is plain http to another machine, where everybody on the way can read the key")]
+    Plain,
+}
+
+impl Endpoint {
+    /// Reads a base address; plain http leads only to this machine, unless `insecure`.
+    pub fn parse(text: &str, insecure: bool) -> Result<Self, BadAddress> {
+        let uri: Uri = text.trim().parse().map_err(|_| BadAddress::Form)?;
+        let is_https = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err(BadAddress::Form),
+        };
+        let authority = uri.authority().ok_or(BadAddress::Form)?;
+        if authority.as_str().contains('@') {
+            return Err(BadAddress::Credentials);
+        }
+        if uri.query().is_some() || text.contains('#') {
+            return Err(BadAddress::Query);
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        if host.is_empty() {
+            return Err(BadAddress::Form);
+        }
+        let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+        let path = uri.path().trim_end_matches('/').to_owned();
+        let endpoint = Self { uri, is_https, host, port, path };
+        match is_https || insecure || endpoint.is_loopback() {
+            true => Ok(endpoint),
+            false => Err(BadAddress::Plain),
+        }
+    }
+
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn is_https(&self) -> bool {
+        self.is_https
+    }
+
+    pub fn is_loopback(&self) -> bool {
+        let ip = self.host.parse::<IpAddr>();
+        ip.is_ok_and(|ip| ip.is_loopback())
+            || self.host == "localhost"
+            || self.host.ends_with(".localhost")
+    }
+
+    pub(super) fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// `host`, or `host:port` where the port is not the scheme's own.
+    pub fn authority(&self) -> String {
+        self.uri.authority().map(ToString::to_string).unwrap_or_default()
+    }
+
+    /// `path` beneath the base address.
+    pub(super) fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.path)
+    }
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.is_https { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority(), self.path)
+    }
+}

@@ -1,0 +1,100 @@
+//! Proxies, as the environment names them: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hyper::Uri;
+use hyper_util::client::proxy::matcher::Matcher;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::connect::Stream;
+use super::endpoint::Endpoint;
+use crate::limits;
+
+/// Which addresses are reached through which proxy.
+#[derive(Debug)]
+pub struct Proxies(Option<Matcher>);
+
+/// A proxy on the way to an endpoint.
+#[derive(Debug)]
+pub(super) struct Proxy {
+    pub host: String,
+    pub port: u16,
+    pub is_https: bool,
+    /// The value of `Proxy-Authorization`.
+    pub authorization: Option<String>,
+}
+
+impl Proxies {
+    pub fn of_environment() -> Self {
+        Self(Some(Matcher::from_env()))
+    }
+
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// This proxy for everything that is not on this machine.
+    pub fn all(uri: &str) -> Self {
+        Self(Some(Matcher::builder().all(uri.to_owned()).build()))
+    }
+
+    /// A server on this machine is never asked for through another one.
+    pub(super) fn on_the_way_to(&self, endpoint: &Endpoint) -> Result<Option<Proxy>, String> {
+        if endpoint.is_loopback() {
+            return Ok(None);
+        }
+        let found = self.0.as_ref().and_then(|matcher| matcher.intercept(endpoint.uri()));
+        let Some(found) = found else { return Ok(None) };
+        let uri: &Uri = found.uri();
+        let is_https = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") | None => false,
+            Some(other) => return Err(format!("{other} proxies are not supported, http ones are")),
+        };
+        let host = uri.host().unwrap_or_default();
+        let basic = found.basic_auth().and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let raw = found.raw_auth().map(|(name, password)| {
+            format!("Basic {}", BASE64.encode(format!("{name}:{password}")))
+        });
+        Ok(Some(Proxy {
+            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port: uri.port_u16().unwrap_or(if is_https { 443 } else { 80 }),
+            is_https,
+            authorization: basic.or(raw),
+        }))
+    }
+}
+
+impl Proxy {
+    /// Asks for a tunnel to `endpoint` through a connection to this proxy.
+    pub async fn tunnel(&self, stream: &mut Stream, endpoint: &Endpoint) -> Result<(), String> {
+        let host = match endpoint.host().contains(':') {
+            true => format!("[{}]", endpoint.host()),
+            false => endpoint.host().to_owned(),
+        };
+        let target = format!("{host}:{}", endpoint.port());
+        let mut ask = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
+        if let Some(authorization) = &self.authorization {
+            ask.push_str(&format!("Proxy-Authorization: {authorization}\r\n"));
+        }
+        ask.push_str("\r\n");
+        let broken = |e: std::io::Error| format!("the proxy {}: {e}", self.host);
+        stream.write_all(ask.as_bytes()).await.map_err(broken)?;
+        // Byte by byte: what follows the head belongs to the tunnel.
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            if head.len() >= limits::PROXY_HEAD_BYTES_MAX {
+                return Err(format!("the proxy {} answered at too great a length", self.host));
+            }
+            head.push(stream.read_u8().await.map_err(broken)?);
+        }
+        let line = String::from_utf8_lossy(&head);
+        let status = line.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok());
+        match status {
+            Some(200..=299) => Ok(()),
+            Some(407) => Err(format!("the proxy {} wants a user name and a password", self.host)),
+            Some(status) => Err(format!("the proxy {} answered HTTP {status}", self.host)),
+            None => Err(format!("the proxy {} does not speak HTTP", self.host)),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Keys of providers: where one comes from may be said, what it is never.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use memchr::memmem;
+
+use crate::limits;
+
+/// What stands in place of a key.
+pub const HIDDEN: &str = "***";
+
+/// A key of a provider. Prints as `***`; cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key {
+    value: Arc<str>,
+    source: KeySource,
+}
+
+/// Where a key was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    Variable(String),
+    File(PathBuf),
+}
+
+/// Why a text is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadKey {
+    #[error("is empty")]
+    Empty,
+    #[error("is longer than {} bytes", limits::KEY_BYTES_MAX)]
+    TooLong,
+    #[error("holds a space, a line break or another character that no key has")]
+    Characters,
+}
+
+impl Key {
+    /// White space around the key is not part of it.
+    pub fn new(value: &str, source: KeySource) -> Result<Self, BadKey> {
+        let value = value.trim();
+        match value {
+            "" => Err(BadKey::Empty),
+            long if long.len() > limits::KEY_BYTES_MAX => Err(BadKey::TooLong),
+            odd if !odd.bytes().all(|b| b.is_ascii_graphic()) => Err(BadKey::Characters),
+            good => Ok(Self { value: good.into(), source }),
+        }
+    }
+
+    pub fn source(&self) -> &KeySource {
+        &self.source
+    }
+
+    /// For the one header it belongs into.
+    pub(super) fn expose(&self) -> &str {
+        &self.value
+    }
+
+    /// `text` without the key, should a server have echoed it.
+    pub fn hide_in(&self, text: &str) -> String {
+        match self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS {
+            true => text.to_owned(),
+            false => text.replace(&*self.value, HIDDEN),
+        }
+    }
+
+    /// A filter for an answer that streams, where the key is long enough to be nothing else.
+    pub(super) fn filter(&self) -> Option<Filter> {
+        let long = self.value.len() >= limits::KEY_BYTES_HIDDEN_IN_ANSWERS;
+        long.then(|| Filter { key: Arc::clone(&self.value), held: String::new() })
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HIDDEN)
+    }
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable(name) => write!(f, "the variable {name}"),
+            Self::File(path) => write!(f, "the file {}", path.display()),
+        }
+    }
+}
+
+/// Hides a key in a text that comes in pieces, wherever they are cut.
+#[derive(Debug)]
+pub(super) struct Filter {
+    key: Arc<str>,
+    /// The end of what came so far, where it may be the beginning of the key.
+    held: String,
+}
+
+impl Filter {
+    /// What of `piece`, and of what was held back before it, can be handed on.
+    pub fn push(&mut self, piece: &str) -> Option<String> {
+        let begins = self.key.as_bytes().first().copied().unwrap_or_default();
+        if self.held.is_empty() && memchr::memchr(begins, piece.as_bytes()).is_none() {
+            return None;
+        }
+        let mut text = std::mem::take(&mut self.held);
+        text.push_str(piece);
+        if memmem::find(text.as_bytes(), self.key.as_bytes()).is_some() {
+            text = text.replace(&*self.key, HIDDEN);
+        }
+        let keep = self.begun(&text);
+        self.held = text.split_off(text.len() - keep);
+        Some(text)
+    }
+
+    /// What was held back and is no key after all.
+    pub fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Bytes at the end of `text` with which the key begins.
+    fn begun(&self, text: &str) -> usize {
+        let most = text.len().min(self.key.len().saturating_sub(1));
+        let begins = |length: &usize| {
+            let end = text.as_bytes().get(text.len() - length..);
+            end.is_some() && end == self.key.as_bytes().get(..*length)
+        };
+        (1..=most).rev().find(begins).unwrap_or_default()
+    }
+}

@@ -1,0 +1,121 @@
+//! Native calls, put together from their pieces.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::limits;
+use crate::model::answer::{StopReason, ToolCall};
+use crate::model::remote::{Fault, Out};
+
+#[derive(Deserialize)]
+pub(super) struct Piece<'a> {
+    #[serde(borrow, default)]
+    index: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    id: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    function: Option<Function<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Function<'a> {
+    #[serde(borrow, default)]
+    name: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
+}
+
+/// A string, borrowed where it holds no escapes.
+#[derive(Deserialize)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+
+#[derive(Default)]
+struct Growing {
+    index: u64,
+    call: ToolCall,
+}
+
+/// The calls of one answer, in the order in which they began.
+#[derive(Default)]
+pub(super) struct Calls(Vec<Growing>);
+
+impl Calls {
+    pub fn add(&mut self, piece: &Piece<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
+        let id = piece.id.as_ref().map_or("", |id| &id.0);
+        let growing = self.growing(index(piece, self.0.len()), id)?;
+        if growing.call.id.is_empty() {
+            growing.call.id = id.to_owned();
+        }
+        let Some(function) = &piece.function else { return Ok(()) };
+        let name = function.name.as_ref().map_or("", |name| &name.0);
+        if growing.call.name.is_empty() {
+            growing.call.name = name.to_owned();
+        }
+        if let Some(arguments) = function.arguments {
+            let arguments = text_or_json(arguments)?;
+            growing.call.arguments.push_str(&arguments);
+            out.count(arguments.len())?;
+        }
+        out.count(id.len() + name.len())
+    }
+
+    /// The call a piece belongs to. Some servers give all calls the same index: another id at a
+    /// known index is another call.
+    fn growing(&mut self, index: u64, id: &str) -> Result<&mut Growing, Fault> {
+        let known = self.0.iter().rposition(|growing| growing.index == index);
+        let known = known.filter(|at| {
+            let of = self.0.get(*at).map_or("", |growing| &growing.call.id);
+            id.is_empty() || of.is_empty() || of == id
+        });
+        let at = match known {
+            Some(at) => at,
+            None if self.0.len() >= limits::NATIVE_CALLS_MAX => return Err(Fault::TooLong),
+            None => {
+                self.0.push(Growing { index, ..Growing::default() });
+                self.0.len() - 1
+            }
+        };
+        Ok(self.0.get_mut(at).expect("it was found or pushed"))
+    }
+
+    /// What can be handed out. Where the answer was cut short, so may be its last call.
+    pub fn finish(&mut self, stop: StopReason) -> Vec<ToolCall> {
+        let mut calls: Vec<_> =
+            std::mem::take(&mut self.0).into_iter().map(|growing| growing.call).collect();
+        let is_whole = |call: &ToolCall| serde_json::from_str::<&RawValue>(&call.arguments).is_ok();
+        if stop == StopReason::Length && calls.last().is_some_and(|call| !is_whole(call)) {
+            calls.pop();
+        }
+        calls.retain(|call| !call.name.is_empty());
+        for (number, call) in calls.iter_mut().enumerate() {
+            if call.id.is_empty() {
+                call.id = format!("call-{}", number + 1);
+            }
+        }
+        calls
+    }
+}
+
+/// Without an index: the call that a piece with an id begins, or the last one.
+fn index(piece: &Piece<'_>, known: usize) -> u64 {
+    let written = piece.index.and_then(|raw| raw.get().parse().ok());
+    written.unwrap_or_else(|| {
+        let begins = piece.id.as_ref().is_some_and(|id| !id.0.is_empty());
+        let at = if begins { known } else { known.saturating_sub(1) };
+        u64::try_from(at).unwrap_or(u64::MAX)
+    })
+}
+
+/// A string's text; anything else as it is written.
+fn text_or_json(raw: &RawValue) -> Result<Cow<'_, str>, Fault> {
+    match raw.get() {
+        "null" => Ok(Cow::Borrowed("")),
+        text if text.starts_with('"') => match serde_json::from_str::<Text<'_>>(text) {
+            Ok(text) => Ok(text.0),
+            Err(error) => Err(Fault::Unreadable { detail: error.to_string() }),
+        },
+        json => Ok(Cow::Borrowed(json)),
+    }
+}

@@ -1,0 +1,199 @@
+//! A request as chat completions take it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use serde_json::value::RawValue;
+
+use crate::model::remote::{Options, Quirks};
+use crate::model::request::{Block, Request, Role, Said, ToolChoice};
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    messages: Vec<Message<'a>>,
+    stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream_options: Option<StreamOptions>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_details: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call<'a>>,
+}
+
+/// What was kept of an answer to be sent back with it.
+#[derive(Deserialize, Default)]
+struct Kept<'a> {
+    #[serde(borrow, default)]
+    reasoning_content: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    reasoning_details: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: &'a str,
+    r#type: &'static str,
+    function: Function<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    arguments: &'a str,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: ToolFunction<'a>,
+}
+
+#[derive(Serialize)]
+struct ToolFunction<'a> {
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a Json,
+}
+
+pub(super) fn body(request: &Request, options: &Options, quirks: Quirks) -> String {
+    let mut messages = Vec::with_capacity(request.messages.len() + 1);
+    if !request.system.is_empty() {
+        messages.push(Message::plain("system", request.system.clone()));
+    }
+    for said in &request.messages {
+        match said.role {
+            Role::User => heard(said, &mut messages),
+            Role::Assistant => messages.push(spoken(said, options.preset.name)),
+        }
+    }
+    let most = request.max_tokens.or(options.asked.max_tokens);
+    let (max_tokens, max_completion_tokens) = match quirks.max_tokens {
+        "max_tokens" => (most, None),
+        _ => (None, most),
+    };
+    let tools = request.tools.iter().map(|tool| Tool {
+        r#type: "function",
+        function: ToolFunction {
+            name: &tool.name,
+            description: &tool.description,
+            parameters: &tool.parameters,
+        },
+    });
+    let choice = request.tool_choice.filter(|_| !request.tools.is_empty());
+    let body = Body {
+        model: &options.model,
+        messages,
+        stream: true,
+        stream_options: quirks.asks_for_usage.then_some(StreamOptions { include_usage: true }),
+        max_tokens,
+        max_completion_tokens,
+        temperature: options.asked.temperature,
+        top_p: options.asked.top_p,
+        reasoning_effort: options.asked.reasoning_effort.as_deref(),
+        tools: tools.collect(),
+        tool_choice: choice.map(|choice| match choice {
+            ToolChoice::Auto => "auto",
+            ToolChoice::Required => "required",
+            ToolChoice::None => "none",
+        }),
+    };
+    serde_json::to_string(&body).expect("texts and numbers are JSON")
+}
+
+impl Message<'_> {
+    fn plain(role: &'static str, content: String) -> Self {
+        Self {
+            role,
+            tool_call_id: None,
+            content: Some(content),
+            reasoning_content: None,
+            reasoning_details: None,
+            tool_calls: Vec::new(),
+        }
+    }
+}
+
+/// Results stand right after the calls they belong to; what else was said follows.
+fn heard<'a>(said: &'a Said, messages: &mut Vec<Message<'a>>) {
+    for block in &said.blocks {
+        if let Block::Result { id, text, .. } = block {
+            let message = Message::plain("tool", text.clone());
+            messages.push(Message { tool_call_id: Some(id), ..message });
+        }
+    }
+    let text = texts(said);
+    let has_results = said.blocks.iter().any(|block| matches!(block, Block::Result { .. }));
+    if !text.is_empty() || !has_results {
+        messages.push(Message::plain("user", text));
+    }
+}
+
+fn spoken<'a>(said: &'a Said, provider: &str) -> Message<'a> {
+    let calls = said.blocks.iter().filter_map(|block| match block {
+        Block::Call(call) => Some(Call {
+            id: &call.id,
+            r#type: "function",
+            function: Function { name: &call.name, arguments: &call.arguments },
+        }),
+        _ => None,
+    });
+    let tool_calls: Vec<_> = calls.collect();
+    let kept = said.blocks.iter().find_map(|block| match block {
+        Block::Own(own) if own.provider == provider => {
+            serde_json::from_str::<Kept<'a>>(&own.json).ok()
+        }
+        _ => None,
+    });
+    let kept = kept.unwrap_or_default();
+    let text = texts(said);
+    Message {
+        role: "assistant",
+        tool_call_id: None,
+        content: (!text.is_empty() || tool_calls.is_empty()).then_some(text),
+        reasoning_content: kept.reasoning_content,
+        reasoning_details: kept.reasoning_details,
+        tool_calls,
+    }
+}
+
+fn texts(said: &Said) -> String {
+    let texts = said.blocks.iter().filter_map(|block| match block {
+        Block::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    let separator = match said.role {
+        Role::User => "\n",
+        Role::Assistant => "",
+    };
+    texts.collect::<Vec<_>>().join(separator)
+}

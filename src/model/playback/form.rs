@@ -1,0 +1,131 @@
+//! The file of a recording, as it is read and as it is written. `docs/AGENTS.md` describes it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::ListenerName;
+use crate::model::answer::{OwnBlock, StopReason, ToolCall};
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Recording {
+    /// Says that the turns are recorded, by whom and of what.
+    pub recorded: String,
+    /// The model that spoke, or `recorded`.
+    #[serde(default = "unnamed")]
+    pub model: String,
+    #[serde(default, rename = "turn")]
+    pub turns: Vec<RecordedTurn>,
+}
+
+fn unnamed() -> String {
+    "recorded".to_owned()
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordedTurn {
+    pub agent: ListenerName,
+    /// Labels beneath the root, such as `research`; empty for the root thread.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub thread: String,
+    pub turn: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+    pub text: String,
+    /// The text holds `{{` that is no placeholder.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub verbatim: bool,
+    #[serde(default)]
+    pub stop: Stop,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_in: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_out: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_written: Option<u64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<RecordedCall>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<RecordedBlock>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordedCall {
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordedBlock {
+    provider: String,
+    json: String,
+}
+
+/// How a recorded stream ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Stop {
+    #[default]
+    Normal,
+    Calls,
+    Length,
+    Refused,
+    Unknown,
+    /// Without its terminator.
+    Cut,
+}
+
+impl Stop {
+    /// `None` for a stream without its terminator.
+    pub fn reason(self) -> Option<StopReason> {
+        Some(match self {
+            Self::Normal => StopReason::Normal,
+            Self::Calls => StopReason::Calls,
+            Self::Length => StopReason::Length,
+            Self::Refused => StopReason::Refused,
+            Self::Unknown => StopReason::Unknown,
+            Self::Cut => return None,
+        })
+    }
+}
+
+impl From<StopReason> for Stop {
+    fn from(reason: StopReason) -> Self {
+        match reason {
+            StopReason::Normal => Self::Normal,
+            StopReason::Calls => Self::Calls,
+            StopReason::Length => Self::Length,
+            StopReason::Refused => Self::Refused,
+            StopReason::Unknown => Self::Unknown,
+        }
+    }
+}
+
+impl From<&ToolCall> for RecordedCall {
+    fn from(call: &ToolCall) -> Self {
+        Self { id: call.id.clone(), name: call.name.clone(), arguments: call.arguments.clone() }
+    }
+}
+
+impl From<&RecordedCall> for ToolCall {
+    fn from(call: &RecordedCall) -> Self {
+        Self { id: call.id.clone(), name: call.name.clone(), arguments: call.arguments.clone() }
+    }
+}
+
+impl From<&OwnBlock> for RecordedBlock {
+    fn from(own: &OwnBlock) -> Self {
+        Self { provider: own.provider.clone(), json: own.json.clone() }
+    }
+}
+
+impl From<&RecordedBlock> for OwnBlock {
+    fn from(own: &RecordedBlock) -> Self {
+        Self { provider: own.provider.clone(), json: own.json.clone() }
+    }
+}

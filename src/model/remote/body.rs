@@ -1,0 +1,41 @@
+//! Telling a stream from what is none.
+
+use super::refused::looks_like_html;
+use crate::limits;
+use crate::model::http::Answer;
+
+/// Whether an answer may be a stream of events. Servers that name no type, or plain text, are
+/// given the chance.
+pub(super) fn is_stream(answer: &Answer) -> bool {
+    let kind = answer.header("content-type").unwrap_or_default().to_ascii_lowercase();
+    let is_other = kind.contains("html") || kind.contains("json") || kind.contains("xml");
+    answer.status() == 200 && !is_other
+}
+
+/// The beginning of an answer, while no event was read of it.
+#[derive(Debug, Default)]
+pub(super) struct Head {
+    kept: Vec<u8>,
+    is_over: bool,
+}
+
+impl Head {
+    pub fn keep(&mut self, piece: &[u8]) {
+        if !self.is_over {
+            let room = limits::ERROR_BODY_BYTES_MAX.saturating_sub(self.kept.len());
+            self.kept.extend(piece.iter().take(room));
+        }
+    }
+
+    /// There are events: it is a stream.
+    pub fn forget(&mut self) {
+        self.is_over = true;
+        self.kept = Vec::new();
+    }
+
+    /// What came instead of a stream, where something did.
+    pub fn instead(&self) -> Option<&[u8]> {
+        let text = self.kept.trim_ascii_start();
+        (text.starts_with(b"{") || looks_like_html(text)).then_some(text)
+    }
+}

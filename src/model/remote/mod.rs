@@ -1,0 +1,207 @@
+//! Models behind a network: one call over HTTP, read as it streams, in whichever wire format the
+//! provider speaks.
+//!
+//! What both formats share is here: the request goes out, what is no stream becomes an error, a
+//! stream that ends without its terminator is cut. No retries; those are the router's.
+
+mod body;
+mod preset;
+mod refused;
+mod said;
+
+use std::fmt::Debug;
+
+pub use preset::{PRESETS, Preset, Quirks, Wire};
+pub(super) use said::{Fault, Out, Progress};
+
+use super::answer::{End, OwnBlock, Route, StopReason, ToolCall};
+use super::error::Error;
+use super::estimate::Counted;
+use super::http::{Answer, Client, Endpoint, Failed, Timeouts};
+use super::key::Key;
+use super::request::Request;
+use super::{Calling, OnChunk, Provider, anthropic, openai, sse};
+use crate::limits;
+
+/// Everything about one model of one provider.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub preset: &'static Preset,
+    /// What the provider calls it.
+    pub model: String,
+    pub endpoint: Endpoint,
+    pub key: Option<Key>,
+    pub timeouts: Timeouts,
+    pub asked: Asked,
+}
+
+/// What the config asks of every answer; what it leaves out is the provider's own default.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Asked {
+    /// Where the request has none.
+    pub max_tokens: Option<u32>,
+    pub temperature: Option<f64>,
+    pub top_p: Option<f64>,
+    /// How long it is to think: a word, such as `low`.
+    pub reasoning_effort: Option<String>,
+    /// How long it is to think, in tokens.
+    pub thinking_tokens: Option<u32>,
+}
+
+/// One wire format.
+pub(super) trait Dialect: Debug + Send + Sync {
+    /// Beneath the base address.
+    fn path(&self) -> &'static str;
+
+    fn headers(&self, key: Option<&Key>) -> Vec<(&'static str, String)>;
+
+    /// The request as JSON.
+    fn body(&self, request: &Request, options: &Options) -> String;
+
+    fn reader(&self) -> Box<dyn Reader>;
+}
+
+/// Reads one stream, event by event.
+pub(super) trait Reader: Send {
+    fn event(&mut self, event: sse::Event<'_>, out: &mut Out<'_>) -> Result<Progress, Fault>;
+
+    /// What it amounts to, after the terminator.
+    fn finish(&mut self) -> Told;
+}
+
+/// What a stream amounted to.
+pub(super) struct Told {
+    pub stop: StopReason,
+    pub counted: Counted,
+    pub calls: Vec<ToolCall>,
+    /// As JSON texts.
+    pub own: Vec<String>,
+}
+
+/// A model behind a network.
+#[derive(Debug)]
+pub struct Remote {
+    options: Options,
+    dialect: Box<dyn Dialect>,
+    client: Client,
+}
+
+impl Remote {
+    pub fn new(options: Options, client: Client) -> Self {
+        let dialect: Box<dyn Dialect> = match options.preset.wire {
+            Wire::OpenAi(quirks) => Box::new(openai::ChatCompletions { quirks }),
+            Wire::Anthropic => Box::new(anthropic::Messages),
+        };
+        Self { options, dialect, client }
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    async fn stream(&self, request: &Request, on_chunk: OnChunk<'_>) -> Result<End, Error> {
+        let options = &self.options;
+        let mut answer = self
+            .client
+            .post(
+                &options.endpoint,
+                self.dialect.path(),
+                &self.dialect.headers(options.key.as_ref()),
+                self.dialect.body(request, options),
+                options.timeouts,
+            )
+            .await
+            .map_err(|failed| self.failed(failed, 0))?;
+        if !body::is_stream(&answer) {
+            return Err(self.no_stream(&mut answer).await);
+        }
+        let mut out = Out::new(on_chunk, options.key.as_ref());
+        let mut reader = self.dialect.reader();
+        let read = self.read(&mut answer, reader.as_mut(), &mut out).await;
+        let bytes = out.finish();
+        read?;
+        Ok(self.end(reader.finish(), request, bytes))
+    }
+
+    /// Reads up to the terminator.
+    async fn read(
+        &self,
+        answer: &mut Answer,
+        reader: &mut dyn Reader,
+        out: &mut Out<'_>,
+    ) -> Result<(), Error> {
+        let mut decoder = sse::Decoder::default();
+        let mut head = body::Head::default();
+        let mut bytes = 0usize;
+        loop {
+            let piece = answer.chunk().await.map_err(|failed| self.failed(failed, bytes))?;
+            let Some(piece) = piece else { break };
+            bytes = bytes.saturating_add(piece.len());
+            if bytes > limits::STREAM_BYTES_MAX {
+                return Err(Error::TooLong { route: self.route(), max: limits::STREAM_BYTES_MAX });
+            }
+            head.keep(&piece);
+            let mut rest: &[u8] = &piece;
+            while let Some(event) = decoder.next(&mut rest).map_err(|e| self.unreadable(&e))? {
+                head.forget();
+                let progress = reader.event(event, out).map_err(|fault| self.fault(fault))?;
+                if progress == Progress::Done {
+                    return Ok(());
+                }
+            }
+        }
+        // Its last line may lack its end, if only all of it is there.
+        let last = decoder.unfinished().map_err(|e| self.unreadable(&e))?;
+        if let Some(event) = last
+            && let Ok(Progress::Done) = reader.event(event, out)
+        {
+            return Ok(());
+        }
+        Err(self.ended(answer, head, bytes))
+    }
+
+    fn end(&self, told: Told, request: &Request, bytes: usize) -> End {
+        let hidden = |text: String| match &self.options.key {
+            Some(key) if key.filter().is_some() => key.hide_in(&text),
+            _ => text,
+        };
+        let provider = self.options.preset.name.to_owned();
+        let own = told.own.into_iter().map(|json| {
+            let (provider, json) = (provider.clone(), hidden(json));
+            OwnBlock { provider, json }
+        });
+        let calls = told.calls.into_iter().map(|call| ToolCall {
+            id: hidden(call.id),
+            name: hidden(call.name),
+            arguments: hidden(call.arguments),
+        });
+        End {
+            stop: told.stop,
+            usage: told.counted.or_estimate(request, bytes),
+            calls: calls.collect(),
+            own: own.collect(),
+            route: self.route(),
+        }
+    }
+
+    fn failed(&self, failed: Failed, bytes: usize) -> Error {
+        let route = self.route();
+        match failed {
+            Failed::Connect { host, detail } => {
+                Error::Connect { route, host, detail: self.clean(&detail) }
+            }
+            Failed::Timeout { phase, after } => Error::Timeout { route, phase, after },
+            Failed::Broken => Error::Cut { route, bytes },
+        }
+    }
+}
+
+impl Provider for Remote {
+    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+        Box::pin(self.stream(request, on_chunk))
+    }
+
+    fn route(&self) -> Route {
+        Route { provider: self.options.preset.name.to_owned(), model: self.options.model.clone() }
+    }
+}

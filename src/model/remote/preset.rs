@@ -1,0 +1,91 @@
+//! Providers by name: where they are, where their key usually is, and what is odd about them.
+
+/// A provider that is known by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preset {
+    /// As the config names it.
+    pub name: &'static str,
+    pub wire: Wire,
+    /// `None`: the config must say.
+    pub base_url: Option<&'static str>,
+    /// The variable its key is usually in.
+    pub key_variable: Option<&'static str>,
+    /// It answers nobody without a key.
+    pub needs_key: bool,
+}
+
+/// What is spoken over the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// Chat completions.
+    OpenAi(Quirks),
+    /// Messages.
+    Anthropic,
+}
+
+/// Where those who speak OpenAI's format differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quirks {
+    /// The key of the longest answer, in tokens.
+    pub max_tokens: &'static str,
+    /// It can be asked to send usage with a stream; others send it unasked and refuse the key.
+    pub asks_for_usage: bool,
+    /// It wants the reasoning before a native call back with the call's result.
+    pub wants_reasoning_back: bool,
+}
+
+const USUAL: Quirks =
+    Quirks { max_tokens: "max_tokens", asks_for_usage: true, wants_reasoning_back: false };
+const NEW: Quirks = Quirks { max_tokens: "max_completion_tokens", ..USUAL };
+
+const fn hosted(
+    name: &'static str,
+    quirks: Quirks,
+    base_url: &'static str,
+    variable: &'static str,
+) -> Preset {
+    let wire = Wire::OpenAi(quirks);
+    let (base_url, key_variable) = (Some(base_url), Some(variable));
+    Preset { name, wire, base_url, key_variable, needs_key: true }
+}
+
+const fn local(name: &'static str, base_url: Option<&'static str>) -> Preset {
+    Preset { name, wire: Wire::OpenAi(USUAL), base_url, key_variable: None, needs_key: false }
+}
+
+/// Every provider that can be named.
+pub const PRESETS: &[Preset] = &[
+    hosted("openai", NEW, "https://api.openai.com/v1", "OPENAI_API_KEY"),
+    Preset {
+        name: "anthropic",
+        wire: Wire::Anthropic,
+        base_url: Some("https://api.anthropic.com/v1"),
+        key_variable: Some("ANTHROPIC_API_KEY"),
+        needs_key: true,
+    },
+    local("ollama", Some("http://localhost:11434/v1")),
+    local("vllm", Some("http://localhost:8000/v1")),
+    local("lm-studio", Some("http://localhost:1234/v1")),
+    hosted("openrouter", USUAL, "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    hosted("xai", NEW, "https://api.x.ai/v1", "XAI_API_KEY"),
+    hosted("groq", NEW, "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    hosted(
+        "mistral",
+        Quirks { asks_for_usage: false, ..USUAL },
+        "https://api.mistral.ai/v1",
+        "MISTRAL_API_KEY",
+    ),
+    hosted(
+        "deepseek",
+        Quirks { wants_reasoning_back: true, ..USUAL },
+        "https://api.deepseek.com/v1",
+        "DEEPSEEK_API_KEY",
+    ),
+    local("openai-compatible", None),
+];
+
+impl Preset {
+    pub fn named(name: &str) -> Option<&'static Self> {
+        PRESETS.iter().find(|preset| preset.name == name)
+    }
+}

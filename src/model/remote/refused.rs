@@ -1,0 +1,231 @@
+//! From what a provider answered instead of a stream to an error of ours.
+
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use super::body::Head;
+use super::{Fault, Remote};
+use crate::clock::Time;
+use crate::limits;
+use crate::model::Provider as _;
+use crate::model::error::Error;
+use crate::model::http::Answer;
+use crate::model::sse::Overlong;
+
+/// What a server says is wrong.
+#[derive(Debug, Default)]
+struct Complaint {
+    message: String,
+    /// A word such as `rate_limit_error`, or a number.
+    kind: String,
+}
+
+impl Remote {
+    /// An answer that is no stream.
+    pub(super) async fn no_stream(&self, answer: &mut Answer) -> Error {
+        let mut body = Vec::new();
+        while body.len() < limits::ERROR_BODY_BYTES_MAX {
+            // What is said after a break is lost; what was said before it is enough.
+            let Ok(Some(piece)) = answer.chunk().await else { break };
+            let room = limits::ERROR_BODY_BYTES_MAX - body.len();
+            body.extend(piece.iter().take(room));
+        }
+        self.refused(answer, &body)
+    }
+
+    /// A stream that ended without its terminator.
+    pub(super) fn ended(&self, answer: &Answer, head: Head, bytes: usize) -> Error {
+        match head.instead() {
+            Some(text) => self.refused(answer, text),
+            None if bytes == 0 => Error::Empty { route: self.route(), status: answer.status() },
+            None => Error::Cut { route: self.route(), bytes },
+        }
+    }
+
+    pub(super) fn fault(&self, fault: Fault) -> Error {
+        let route = self.route();
+        match fault {
+            Fault::Unreadable { detail } => {
+                Error::InvalidEvent { route, detail: self.clean(&detail) }
+            }
+            Fault::TooLong => Error::TooLong { route, max: limits::ANSWER_BYTES_MAX },
+            Fault::Told { error } => self.told(&error),
+        }
+    }
+
+    pub(super) fn unreadable(&self, overlong: &Overlong) -> Error {
+        Error::InvalidEvent { route: self.route(), detail: overlong.to_string() }
+    }
+
+    /// A server's words, without our key, on one line and not too many.
+    pub(super) fn clean(&self, text: &str) -> String {
+        let text = match &self.options.key {
+            Some(key) => key.hide_in(text),
+            None => text.to_owned(),
+        };
+        let visible = |c: char| if c.is_control() { ' ' } else { c };
+        let text: String = text.chars().map(visible).collect();
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        match words.char_indices().nth(limits::ERROR_MESSAGE_CHARS_MAX) {
+            Some((end, _)) => format!("{}…", words.get(..end).unwrap_or_default()),
+            None => words,
+        }
+    }
+
+    fn key_source(&self) -> String {
+        match (&self.options.key, self.options.preset.key_variable) {
+            (Some(key), _) => key.source().to_string(),
+            (None, Some(variable)) => format!("nowhere; set {variable} and `api_key_env`"),
+            (None, None) => "nowhere; name its variable in `api_key_env`".to_owned(),
+        }
+    }
+
+    fn refused(&self, answer: &Answer, body: &[u8]) -> Error {
+        let (route, status) = (self.route(), answer.status());
+        if (300..400).contains(&status) {
+            let to = self.clean(answer.header("location").unwrap_or("an address it does not name"));
+            return Error::Redirected { route, status, to };
+        }
+        if body.trim_ascii().is_empty() && status == 200 {
+            return Error::Empty { route, status };
+        }
+        let is_html = looks_like_html(body.trim_ascii_start());
+        let complaint = if is_html { Complaint::default() } else { complaint(body) };
+        let message = match is_html {
+            true => self.clean(&title(body)),
+            false => self.clean(&complaint.message),
+        };
+        let key = || self.key_source();
+        match status {
+            429 if is_about_credit(&complaint.kind) => {
+                Error::NoCredit { route, status, message, key: key() }
+            }
+            429 => Error::RateLimited { route, message, retry_after: retry_after(answer) },
+            503 | 529 => {
+                Error::Overloaded { route, status, message, retry_after: retry_after(answer) }
+            }
+            _ if is_html => Error::Html { route, status, message },
+            401 | 403 => Error::Denied { route, status, message, key: key() },
+            402 => Error::NoCredit { route, status, message, key: key() },
+            404 => Error::UnknownModel { route, message },
+            400 | 413 | 422 => Error::Rejected { route, status, message },
+            200 => self.instead_of_a_stream(&complaint, message),
+            _ => Error::Status { route, status, message },
+        }
+    }
+
+    /// A whole JSON text where a stream was asked for.
+    fn instead_of_a_stream(&self, complaint: &Complaint, message: String) -> Error {
+        let route = self.route();
+        if complaint.kind.is_empty() && complaint.message.is_empty() {
+            let detail = "a whole answer where a stream was asked for".to_owned();
+            return Error::InvalidEvent { route, detail };
+        }
+        self.of_kind(&complaint.kind, message)
+    }
+
+    /// An error in the middle of a stream.
+    fn told(&self, error: &str) -> Error {
+        let complaint = complaint(error.as_bytes());
+        let message = self.clean(&complaint.message);
+        self.of_kind(&complaint.kind, message)
+    }
+
+    fn of_kind(&self, kind: &str, message: String) -> Error {
+        let route = self.route();
+        let has = |words: &[&str]| words.iter().any(|word| kind.contains(word));
+        if is_about_credit(kind) || has(&["402", "billing"]) {
+            return Error::NoCredit { route, status: 200, message, key: self.key_source() };
+        }
+        if has(&["rate_limit", "429"]) {
+            return Error::RateLimited { route, message, retry_after: None };
+        }
+        if has(&["overloaded", "503", "529"]) {
+            return Error::Overloaded { route, status: 200, message, retry_after: None };
+        }
+        let final_words = ["invalid", "authentication", "permission", "not_found", "too_large"];
+        let final_numbers = ["400", "401", "403", "404", "413", "422"];
+        let retried = !has(&final_words) && !has(&final_numbers);
+        let kind = match kind {
+            "" => "an error without a name".to_owned(),
+            kind => self.clean(kind),
+        };
+        Error::Stream { route, kind, message, retried }
+    }
+}
+
+pub(super) fn looks_like_html(text: &[u8]) -> bool {
+    let head: Vec<u8> = text.iter().take(64).map(u8::to_ascii_lowercase).collect();
+    [&b"<!doctype"[..], b"<html", b"<head", b"<body", b"<h1", b"<?xml"]
+        .iter()
+        .any(|tag| head.starts_with(tag))
+}
+
+/// The title of an HTML page, which mostly says what went wrong.
+fn title(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let lower = text.to_ascii_lowercase();
+    let start = lower.find("<title>").map(|at| at + "<title>".len());
+    let end = lower.find("</title>");
+    match (start, end) {
+        (Some(start), Some(end)) => text.get(start..end).unwrap_or_default().to_owned(),
+        _ => String::new(),
+    }
+}
+
+fn is_about_credit(kind: &str) -> bool {
+    ["insufficient_quota", "billing_hard_limit", "credit"].iter().any(|word| kind.contains(word))
+}
+
+/// Reads the forms in which servers say what is wrong: an object `error`, a text `error`,
+/// `message`, `detail`, a list of those, or plain text.
+fn complaint(body: &[u8]) -> Complaint {
+    let Ok(json) = serde_json::from_slice::<Json>(body) else {
+        return Complaint {
+            message: String::from_utf8_lossy(body).into_owned(),
+            kind: String::new(),
+        };
+    };
+    let json = match json {
+        Json::Array(items) => items.into_iter().next().unwrap_or_default(),
+        json => json,
+    };
+    let error = json.get("error").filter(|error| !error.is_null()).unwrap_or(&json);
+    let text = |key: &str| match error.get(key) {
+        Some(Json::String(text)) => Some(text.clone()),
+        Some(Json::Number(number)) => Some(number.to_string()),
+        Some(Json::Null) | None => None,
+        Some(other) => Some(other.to_string()),
+    };
+    let message = match error {
+        Json::String(text) => text.clone(),
+        _ => text("message").or_else(|| text("detail")).unwrap_or_default(),
+    };
+    let words = [text("type"), text("code"), text("status")];
+    let mut kinds: Vec<String> = words.into_iter().flatten().collect();
+    kinds.dedup();
+    Complaint { message, kind: kinds.join(", ") }
+}
+
+/// How long the server asks to be left alone: in milliseconds, seconds, or until a date.
+fn retry_after(answer: &Answer) -> Option<Duration> {
+    let milliseconds = answer.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
+    if let Some(milliseconds) = milliseconds {
+        return Some(Duration::from_millis(milliseconds));
+    }
+    let text = answer.header("retry-after")?.trim();
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let until = date(text)?;
+    // By the server's own clock, where it tells the time.
+    let now = answer.header("date").and_then(date).unwrap_or_else(Time::now);
+    Some(until.since(now))
+}
+
+/// A date as HTTP writes it.
+fn date(text: &str) -> Option<Time> {
+    let found = jiff::fmt::rfc2822::parse(text).ok()?;
+    Some(Time(found.timestamp().as_microsecond()))
+}

@@ -1,0 +1,223 @@
+//! How much one model is asked at once and in a minute, learned from how it takes it.
+//!
+//! What is configured is the most; each "too many requests" halves what is allowed, each answer
+//! adds a little (additive increase, multiplicative decrease).
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::limits;
+use crate::model::answer::Usage;
+use crate::model::error::Error;
+
+/// What a model may be burdened with at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Calls at once.
+    pub concurrency: u32,
+    pub tokens_per_minute: Option<u64>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { concurrency: limits::MODEL_CONCURRENCY_DEFAULT, tokens_per_minute: None }
+    }
+}
+
+/// Lets calls in.
+#[derive(Debug)]
+pub struct Limiter {
+    pace: Pace,
+    state: Mutex<State>,
+    /// There is more room than there was.
+    freed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    under_way: u32,
+    /// Calls at once, for now.
+    allowed: f64,
+    /// Tokens in a minute, for now.
+    rate: f64,
+    /// Tokens that may be used at once; below zero where a call took more than it said.
+    tokens: f64,
+    filled: Instant,
+    lowered: Instant,
+    rests_until: Option<Instant>,
+}
+
+/// A call that was let in.
+#[derive(Debug)]
+pub struct Permit<'a> {
+    limiter: &'a Limiter,
+    taken: f64,
+    began: Instant,
+}
+
+/// Of the rate that is configured, added with each answer.
+const RATE_STEP: f64 = 0.02;
+
+#[expect(clippy::cast_precision_loss, reason = "tokens are counted to fifty bits at most")]
+fn real(tokens: u64) -> f64 {
+    tokens as f64
+}
+
+impl Limiter {
+    pub fn new(pace: Pace) -> Self {
+        let now = Instant::now();
+        let rate = pace.tokens_per_minute.map_or(f64::INFINITY, real);
+        let state = State {
+            under_way: 0,
+            allowed: f64::from(pace.concurrency.max(1)),
+            rate,
+            tokens: rate,
+            filled: now,
+            lowered: now,
+            rests_until: None,
+        };
+        Self { pace, state: Mutex::new(state), freed: Notify::new() }
+    }
+
+    /// Waits until there is room for a call that will use about so many tokens.
+    pub async fn enter(&self, tokens: u64) -> Permit<'_> {
+        loop {
+            let freed = self.freed.notified();
+            let mut freed = std::pin::pin!(freed);
+            freed.as_mut().enable();
+            let wait = match self.state().enter(real(tokens)) {
+                Entry::In { taken, is_more } => {
+                    if is_more {
+                        self.freed.notify_one();
+                    }
+                    return Permit { limiter: self, taken, began: Instant::now() };
+                }
+                Entry::Full => None,
+                Entry::Dry(wait) => Some(wait),
+            };
+            match wait {
+                None => freed.await,
+                // An answer that took less than it said may come first.
+                Some(wait) => {
+                    let _ = tokio::time::timeout(wait, freed).await;
+                }
+            }
+        }
+    }
+
+    /// Calls under way, as a share of what is allowed.
+    pub fn load(&self) -> f64 {
+        let state = self.state();
+        f64::from(state.under_way) / state.allowed
+    }
+
+    /// Calls at once and tokens in a minute that are allowed for now.
+    pub fn allowed(&self) -> (f64, Option<f64>) {
+        let state = self.state();
+        (state.allowed, self.pace.tokens_per_minute.map(|_| state.rate))
+    }
+
+    /// When the provider is ready again, if it asked to be left alone and that is not over.
+    pub fn rests_until(&self) -> Option<Instant> {
+        self.state().rests_until.filter(|until| *until > Instant::now())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum Entry {
+    In {
+        taken: f64,
+        is_more: bool,
+    },
+    /// Too many calls are under way.
+    Full,
+    /// There are not enough tokens yet.
+    Dry(Duration),
+}
+
+impl State {
+    fn enter(&mut self, tokens: f64) -> Entry {
+        if f64::from(self.under_way) + 1.0 > self.allowed {
+            return Entry::Full;
+        }
+        if self.rate.is_finite() {
+            self.fill();
+            // What is larger than a minute's worth waits for a full minute.
+            let taken = tokens.min(self.rate);
+            if self.tokens < taken {
+                let missing = taken - self.tokens;
+                let wait = Duration::try_from_secs_f64(missing / self.rate * 60.0);
+                let least = Duration::from_millis(1);
+                return Entry::Dry(wait.unwrap_or(Duration::from_secs(60)).max(least));
+            }
+            self.tokens -= taken;
+        }
+        self.under_way += 1;
+        let taken = tokens.min(self.rate);
+        Entry::In { taken, is_more: f64::from(self.under_way) + 1.0 <= self.allowed }
+    }
+
+    fn fill(&mut self) {
+        let now = Instant::now();
+        let minutes = now.duration_since(self.filled).as_secs_f64() / 60.0;
+        self.tokens = (self.tokens + minutes * self.rate).min(self.rate);
+        self.filled = now;
+    }
+}
+
+impl Permit<'_> {
+    pub fn succeeded(self, usage: &Usage) {
+        let pace = self.limiter.pace;
+        let mut state = self.limiter.state();
+        let most = f64::from(pace.concurrency.max(1));
+        state.allowed = (state.allowed + 1.0 / state.allowed).min(most);
+        state.rests_until = None;
+        if let Some(most) = pace.tokens_per_minute.map(real) {
+            state.fill();
+            let used = real(usage.tokens_in.saturating_add(usage.tokens_out));
+            state.tokens = (state.tokens + self.taken - used).max(-state.rate);
+            state.rate = (state.rate + most * RATE_STEP).min(most);
+        }
+    }
+
+    pub fn failed(self, error: &Error) {
+        let mut state = self.limiter.state();
+        let now = Instant::now();
+        if matches!(error.cause(), Error::Connect { .. }) && state.rate.is_finite() {
+            state.tokens += self.taken;
+        }
+        if !error.is_overload() {
+            return;
+        }
+        if let Some(after) = error.retry_after() {
+            let until = now + after.min(limits::RETRY_AFTER_MAX);
+            state.rests_until = state.rests_until.max(Some(until));
+        }
+        // Calls that began before the last lowering say nothing about what is allowed now.
+        if self.began >= state.lowered {
+            state.lowered = now;
+            let under_way = f64::from(state.under_way);
+            state.allowed = (state.allowed.min(under_way) / 2.0).max(1.0);
+            if let Some(most) = self.limiter.pace.tokens_per_minute.map(real) {
+                let least = most * real(limits::TOKENS_PER_MINUTE_FLOOR_PERCENT) / 100.0;
+                state.rate = (state.rate / 2.0).max(least);
+                state.tokens = state.tokens.min(state.rate);
+            }
+        }
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut state = self.limiter.state();
+        state.under_way = state.under_way.saturating_sub(1);
+        drop(state);
+        self.limiter.freed.notify_one();
+    }
+}

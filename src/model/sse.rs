@@ -1,0 +1,136 @@
+//! Server-sent events, read as they come, wherever the bytes are cut.
+//!
+//! After the HTML standard's "event stream interpretation": lines end with LF, CR or CRLF, a byte
+//! order mark may stand first, comments are skipped, several `data` lines are one text. Knows
+//! nothing of what the events mean.
+
+use memchr::memchr2;
+
+use crate::limits;
+
+/// One event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// Empty where the stream named none.
+    pub name: &'a str,
+    /// UTF-8 only if the server kept to it.
+    pub data: &'a [u8],
+}
+
+/// A line or an event is longer than it may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an event is longer than {} bytes", limits::STREAM_LINE_BYTES_MAX)]
+pub struct Overlong;
+
+/// Makes events of bytes.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    /// A line that is not complete yet.
+    line: Vec<u8>,
+    name: String,
+    data: Vec<u8>,
+    has_data: bool,
+    /// The last line ended with CR: a LF that follows is part of that.
+    after_cr: bool,
+    after_first_line: bool,
+    /// The event was handed out and is to be forgotten.
+    is_old: bool,
+}
+
+impl Decoder {
+    /// The next event, taking from `input` what was read; `None` once all of it is.
+    pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Event<'_>>, Overlong> {
+        self.forget_old();
+        loop {
+            if self.after_cr && !input.is_empty() {
+                *input = input.strip_prefix(b"\n").unwrap_or(input);
+                self.after_cr = false;
+            }
+            let Some(at) = memchr2(b'\r', b'\n', input) else {
+                self.keep(input)?;
+                *input = &[];
+                return Ok(None);
+            };
+            let (head, rest) = input.split_at(at);
+            let (end, rest) = rest.split_at(1);
+            self.after_cr = end == b"\r";
+            *input = rest;
+            if self.end_line(head)? {
+                self.is_old = true;
+                return Ok(Some(Event { name: &self.name, data: &self.data }));
+            }
+        }
+    }
+
+    /// The event that was never finished by an empty line, at the end of a stream.
+    pub fn unfinished(&mut self) -> Result<Option<Event<'_>>, Overlong> {
+        self.forget_old();
+        self.end_line(&[])?;
+        Ok(self.has_data.then_some(Event { name: &self.name, data: &self.data }))
+    }
+
+    fn forget_old(&mut self) {
+        if self.is_old {
+            self.name.clear();
+            self.data.clear();
+            self.has_data = false;
+            self.is_old = false;
+        }
+    }
+
+    fn keep(&mut self, part: &[u8]) -> Result<(), Overlong> {
+        if self.line.len() + part.len() > limits::STREAM_LINE_BYTES_MAX {
+            return Err(Overlong);
+        }
+        self.line.extend_from_slice(part);
+        Ok(())
+    }
+
+    /// Ends the line that `last` is the last part of; whether it completed an event.
+    fn end_line(&mut self, last: &[u8]) -> Result<bool, Overlong> {
+        if self.line.is_empty() {
+            return self.read_line(last);
+        }
+        self.keep(last)?;
+        let mut line = std::mem::take(&mut self.line);
+        let read = self.read_line(&line);
+        line.clear();
+        self.line = line;
+        read
+    }
+
+    fn read_line(&mut self, line: &[u8]) -> Result<bool, Overlong> {
+        let line = match std::mem::replace(&mut self.after_first_line, true) {
+            true => line,
+            false => line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line),
+        };
+        if line.is_empty() {
+            if !self.has_data {
+                self.name.clear();
+            }
+            return Ok(self.has_data);
+        }
+        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
+        let (field, value) = line.split_at(colon);
+        let value = value.strip_prefix(b":").unwrap_or(value);
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match field {
+            b"data" => self.add(value)?,
+            b"event" => self.name = String::from_utf8_lossy(value).into_owned(),
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    fn add(&mut self, value: &[u8]) -> Result<(), Overlong> {
+        if self.data.len() + value.len() >= limits::STREAM_EVENT_BYTES_MAX {
+            return Err(Overlong);
+        }
+        if self.has_data {
+            self.data.push(b'\n');
+        }
+        self.data.extend_from_slice(value);
+        self.has_data = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! What people decide about held calls: an operator approves or refuses one, a person answers one
+//! that is a question.
+//!
+//! A decision is taken by the id of the request, whatever happened to the pump meanwhile, and
+//! once. Whoever comes second hears so, and that they tried is on record.
+
+use super::event::{Decision, Effect, Verb};
+use super::outcome::{Gated, Scene};
+use super::refused::refused;
+use super::{Core, Step};
+use crate::contract::Meaning;
+use crate::envelope::{Disposition, Refusal, Rule};
+use crate::ids::{CallId, Digest, ListenerName, ThreadId};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::pump::gate::NOT_IN_VOCABULARY;
+use crate::system::ErrorCode;
+use crate::thread::{Decided, Fact, Hold, Input, Opener, Verdict};
+
+/// What became of a decision.
+type Ruling = Result<(), Refusal>;
+
+const NOT_WAITING: &str =
+    "nothing waits for this decision: it was taken before, or the call is over";
+
+impl Core {
+    pub(super) fn decide(&mut self, step: &mut Step, decision: Decision) {
+        let Decision { ticket, by, message, verb } = decision;
+        let call = CallId(message);
+        let tree = self.state.calls.get(&call).cloned().unwrap_or_else(ThreadId::organism);
+        let shortened = |text: String, most: usize| text.chars().take(most).collect::<String>();
+        let verb = match verb {
+            Verb::Approve { hash } => {
+                Verb::Approve { hash: shortened(hash, limits::HASH_CHARS_MAX + 1) }
+            }
+            Verb::Refuse { reason } => {
+                Verb::Refuse { reason: shortened(reason, limits::REASON_CHARS_MAX) }
+            }
+            answer @ Verb::Answer { .. } => answer,
+        };
+        let decision = decided(&verb);
+        step.records(tree, Input::Decided { message, by: by.clone(), decision });
+        let ruling = match verb {
+            Verb::Approve { hash } => self.approve(step, call, &by, &hash),
+            Verb::Refuse { reason } => self.refuse_held(step, call, &by, &reason),
+            Verb::Answer { listener, payload } => self.answer_held(step, call, listener, payload),
+        };
+        if let Err(refusal) = &ruling {
+            step.verdict(Verdict::Refused(refusal.digest));
+            let thread = self.state.call(call).map(|open| open.thread.clone());
+            let open = thread.is_some().then_some(call);
+            self.refuse(step, &by, thread.as_ref(), open, refusal.clone());
+            // Only now: the refusal belongs into the thread of an open call.
+            if refusal.rule == Rule::BudgetSpent {
+                self.fail_void(step, call, &refusal.message);
+            }
+        }
+        step.effects.insert(0, Effect::Ruled { ticket, ruling });
+    }
+
+    fn waits(&self, call: CallId, hold: Option<Hold>) -> bool {
+        let held = self.state.call(call).and_then(|open| open.held);
+        held.is_some_and(|held| hold.is_none_or(|hold| held.hold == hold))
+    }
+
+    fn approve(&mut self, step: &mut Step, call: CallId, by: &ListenerName, hash: &str) -> Ruling {
+        let no = |rule, message: &str| Err(Refusal::new(rule, message, hash.as_bytes()));
+        let again = mutant("approve-twice") && self.state.call(call).is_some();
+        if !self.waits(call, Some(Hold::Approval)) && !again {
+            return no(Rule::NotWaiting, NOT_WAITING);
+        }
+        let Some(open) = self.state.call(call) else { return no(Rule::NotWaiting, NOT_WAITING) };
+        let Some(request) = open.request() else { return no(Rule::NotWaiting, NOT_WAITING) };
+        let digest = request.payload.digest;
+        if Digest::of(request.payload.as_str().as_bytes()) != digest {
+            return no(Rule::WrongHash, "its bytes are no longer those that were recorded");
+        }
+        if !names(hash, digest) && !mutant("accept-a-wrong-hash") {
+            return no(Rule::WrongHash, "this is not the hash of its payload; look at it again");
+        }
+        if let Some(spent) = self.spent_meanwhile(step, call) {
+            return no(Rule::BudgetSpent, &spent);
+        }
+        self.note_ruling(step, call, by.clone(), "", true);
+        self.fact(step, Fact::Released { call });
+        self.go(step, call);
+        Ok(())
+    }
+
+    /// What its caller has run out of while a call was held: nobody could use its result.
+    fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
+        let open = self.state.call(call)?;
+        let (thread, opener) = (open.thread.clone(), open.opening.opener.clone());
+        if let Opener::Call { name, thread, .. } = opener
+            && let Some(spent) = self.spent_for_agent(step, &name, &thread)
+        {
+            return Some(spent);
+        }
+        // Its own share is among what is spoken for.
+        let tree = self.state.tree(&thread)?;
+        let others = tree.usage.messages.saturating_add(tree.held.saturating_sub(1));
+        match others >= self.limits.messages {
+            true => Some(format!("all {} messages of this tree are used", self.limits.messages)),
+            false => None,
+        }
+    }
+
+    fn fail_void(&mut self, step: &mut Step, call: CallId, spent: &str) {
+        self.note_ruling(step, call, ListenerName::core(), spent, false);
+        self.fail_with(step, call, ErrorCode::BudgetSpent, spent, Disposition::Cancelled);
+    }
+
+    fn refuse_held(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        by: &ListenerName,
+        reason: &str,
+    ) -> Ruling {
+        if !self.waits(call, None) {
+            return Err(Refusal::new(Rule::NotWaiting, NOT_WAITING, reason.as_bytes()));
+        }
+        if self.waits(call, Some(Hold::Approval)) {
+            self.note_ruling(step, call, by.clone(), reason, false);
+        }
+        let text = match reason {
+            "" => format!("refused by the {by}"),
+            reason => format!("refused by the {by}: {reason}"),
+        };
+        self.fail_with(step, call, ErrorCode::Denied, &text, Disposition::Cancelled);
+        Ok(())
+    }
+
+    /// An answer that does not pass leaves the question open.
+    fn answer_held(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        listener: ListenerName,
+        payload: Gated,
+    ) -> Ruling {
+        let asked = self.state.call(call).filter(|open| open.callee == listener);
+        let thread = asked.map(|open| open.thread.clone());
+        let waits = self.waits(call, Some(Hold::Answer));
+        let (Some(thread), true) = (thread, waits) else {
+            return Err(match payload {
+                Ok(checked) => refused(Rule::NotWaiting, NOT_WAITING, &checked),
+                Err(refusal) => refusal.instead(Rule::NotWaiting, NOT_WAITING),
+            });
+        };
+        let checked = payload?;
+        if *checked.meaning() != Meaning::Reply {
+            return Err(refused(Rule::NotInVocabulary, NOT_IN_VOCABULARY, &checked));
+        }
+        let attempt = self.desk.next_attempt(self.state.epoch, call);
+        self.fact(step, Fact::Heard { call, attempt });
+        self.dispose(step, call.0, Disposition::Handled);
+        let (is_agent, first_seq, shown) = (false, 0, 0);
+        let scene = Scene { call, listener, thread, is_agent, first_seq, shown };
+        self.reply(step, &scene, vec![checked]);
+        Ok(())
+    }
+}
+
+/// As it is recorded: payloads stand among the messages or the refusals.
+fn decided(verb: &Verb) -> Decided {
+    match verb {
+        Verb::Approve { hash } => Decided::Approve { hash: hash.clone() },
+        Verb::Refuse { reason } => Decided::Refuse { reason: reason.clone() },
+        Verb::Answer { listener, payload } => {
+            let verdict = match payload {
+                Ok(checked) => Verdict::Passed(checked.payload().digest),
+                Err(refusal) => Verdict::Refused(refusal.digest),
+            };
+            Decided::Answer { listener: listener.clone(), verdict }
+        }
+    }
+}
+
+/// Whether `hash` says enough of `digest`, and nothing else.
+fn names(hash: &str, digest: Digest) -> bool {
+    hash.len() >= limits::HASH_CHARS_MIN && digest.to_string().starts_with(hash)
+}

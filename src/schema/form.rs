@@ -1,0 +1,166 @@
+//! A payload filled in field by field, by whoever can be asked: one question for each value.
+//!
+//! What comes out is a proposal: the gate judges it. Knows nothing of terminals or browsers.
+
+use super::describe::{Content, Description, Parameter};
+use crate::xml::element::Element;
+use crate::xml::shape::QName;
+
+/// One value that is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// Such as `report / finding / line`.
+    pub path: &'a str,
+    pub content: &'a Content,
+    pub doc: Option<&'a str>,
+    /// Else an empty answer leaves it out.
+    pub required: bool,
+    pub default: Option<&'a str>,
+    /// What was wrong with the answer before.
+    pub again: Option<&'static str>,
+}
+
+/// Fills in a payload; `ask` answers each question, or ends it all with an error.
+pub fn fill<E>(
+    description: &Description,
+    ask: &mut dyn FnMut(Question<'_>) -> Result<String, E>,
+) -> Result<Element, E> {
+    let name = &description.name;
+    let mut filling = Filling { ask, path: vec![name.local.to_string()] };
+    let element = Element::new(QName::new(Some(&name.namespace), &name.local));
+    filling.element(element, description.text.as_ref(), &description.parameters)
+}
+
+struct Filling<'a, E> {
+    ask: &'a mut dyn FnMut(Question<'_>) -> Result<String, E>,
+    path: Vec<String>,
+}
+
+impl<E> Filling<'_, E> {
+    fn element(
+        &mut self,
+        mut element: Element,
+        text: Option<&Content>,
+        parameters: &[Parameter],
+    ) -> Result<Element, E> {
+        let mut rest = parameters;
+        while let Some((first, others)) = rest.split_first() {
+            let choice = parameters_of_choice(rest);
+            rest = others;
+            if first.attribute {
+                if let Some(value) = self.within(first, |this| this.value(first))? {
+                    element.attributes.push((first.written.clone(), value));
+                }
+            } else if choice.len() > 1 {
+                rest = rest.get(choice.len() - 1..).unwrap_or_default();
+                if let Some(chosen) = self.choose(choice)? {
+                    element = self.children(element, chosen)?;
+                }
+            } else if first.name != "*" {
+                element = self.children(element, first)?;
+            }
+        }
+        match text {
+            Some(content) => {
+                let text = self.put(content, None, true, None)?.unwrap_or_default();
+                Ok(element.text(text))
+            }
+            None => Ok(element),
+        }
+    }
+
+    /// One child, or as many as are wanted.
+    fn children(&mut self, mut element: Element, of: &Parameter) -> Result<Element, E> {
+        let mut count = 0_usize;
+        loop {
+            let required = of.required && count == 0;
+            let Some(child) = self.within(of, |this| this.child(of, required))? else { break };
+            element = element.child(child);
+            count += 1;
+            if !of.repeated {
+                break;
+            }
+        }
+        Ok(element)
+    }
+
+    fn child(&mut self, of: &Parameter, required: bool) -> Result<Option<Element>, E> {
+        let element = Element::new(of.written.clone());
+        let is_plain = of.parameters.is_empty() && is_text(&of.content);
+        if is_plain {
+            let value =
+                self.put(&of.content, of.doc.as_deref(), required, of.default.as_deref())?;
+            return Ok(value.map(|value| element.text(value)));
+        }
+        if !required && !self.yes(of.doc.as_deref())? {
+            return Ok(None);
+        }
+        let text = is_text(&of.content).then_some(&of.content);
+        self.element(element, text, &of.parameters).map(Some)
+    }
+
+    fn value(&mut self, of: &Parameter) -> Result<Option<String>, E> {
+        self.put(&of.content, of.doc.as_deref(), of.required, of.default.as_deref())
+    }
+
+    /// Which of several that exclude each other; none is an answer, too.
+    fn choose<'p>(&mut self, among: &'p [Parameter]) -> Result<Option<&'p Parameter>, E> {
+        let choices = among.iter().map(|parameter| parameter.name.clone()).collect();
+        let content = Content { kind: "one of".to_owned(), choices, range: None };
+        let chosen = self.put(&content, None, false, None)?;
+        Ok(chosen.and_then(|name| among.iter().find(|parameter| parameter.name == name)))
+    }
+
+    fn yes(&mut self, doc: Option<&str>) -> Result<bool, E> {
+        let choices = vec!["yes".to_owned(), "no".to_owned()];
+        let content = Content { kind: "add it,".to_owned(), choices, range: None };
+        Ok(self.put(&content, doc, false, None)?.is_some_and(|answer| answer == "yes"))
+    }
+
+    /// Asks until the answer can be one. None: left out.
+    fn put(
+        &mut self,
+        content: &Content,
+        doc: Option<&str>,
+        required: bool,
+        default: Option<&str>,
+    ) -> Result<Option<String>, E> {
+        let (path, mut again) = (self.path.join(" / "), None);
+        loop {
+            let question = Question { path: &path, content, doc, required, default, again };
+            let answer = (self.ask)(question)?;
+            let known = content.choices.is_empty() || content.choices.contains(&answer);
+            again = match (answer.is_empty(), required) {
+                (true, false) => return Ok(None),
+                // An empty text is a text.
+                (true, true) if content.kind == "text" && content.range.is_none() => {
+                    return Ok(Some(answer));
+                }
+                (true, true) => Some("this has to be answered"),
+                (false, _) if known => return Ok(Some(answer)),
+                (false, _) => Some("this is not one of the choices"),
+            };
+        }
+    }
+
+    fn within<T>(
+        &mut self,
+        parameter: &Parameter,
+        fill: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.path.push(parameter.name.clone());
+        let filled = fill(self);
+        self.path.pop();
+        filled
+    }
+}
+
+/// The alternatives at the start of `parameters`.
+fn parameters_of_choice(parameters: &[Parameter]) -> &[Parameter] {
+    let alternatives = parameters.iter().take_while(|p| p.alternative && !p.attribute);
+    parameters.get(..alternatives.count()).unwrap_or_default()
+}
+
+fn is_text(content: &Content) -> bool {
+    !matches!(content.kind.as_str(), "anything" | "empty" | "elements" | "any element")
+}

@@ -1,0 +1,125 @@
+//! A text as a person can judge it: what a screen would act on, turn around or not show at all
+//! stands as its code point.
+//!
+//! Unambiguous: where the text itself holds what an escape looks like, its backslashes are
+//! doubled. Knows nothing of who looks.
+
+use std::fmt::Write as _;
+
+/// Whether a screen shows something else than this character, or nothing.
+pub fn is_hidden(c: char) -> bool {
+    match c {
+        ' ' | '\n' | '\t' => false,
+        // Invisible letters, selectors and marks of direction.
+        '\u{ad}'
+        | '\u{34f}'
+        | '\u{61c}'
+        | '\u{115f}'..='\u{1160}'
+        | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{2800}'
+        | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}'
+        | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}' => true,
+        c => c.is_control() || c.is_whitespace(),
+    }
+}
+
+/// How many characters [`visible`] shows as their code points.
+pub fn hidden(text: &str) -> usize {
+    text.chars().filter(|c| is_hidden(*c)).count()
+}
+
+/// `text` with what is hidden as `\u{…}`. Lines stay lines.
+pub fn visible(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    // Backslashes just written, which an escape after them would make ambiguous.
+    let mut backslashes = 0;
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        let looks_escaped = c == 'u' && rest.peek() == Some(&'{');
+        if is_hidden(c) || looks_escaped {
+            (0..backslashes).for_each(|_| out.push('\\'));
+        }
+        match is_hidden(c) {
+            true => {
+                let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
+            }
+            false => out.push(c),
+        }
+        backslashes = if c == '\\' { backslashes + 1 } else { 0 };
+    }
+    out
+}
+
+/// A line of JSON with what is hidden in JSON's own way: the same value to who parses it.
+pub fn visible_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match is_hidden(c) {
+            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                let _ = write!(out, "\\u{unit:04x}");
+            }),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_screen_would_hide_stands_as_its_code_point() {
+        let cases = [
+            ("rm -rf /tmp\n\tnext", "rm -rf /tmp\n\tnext"),
+            ("a\u{1b}[2Jb\u{7}\r\u{8}", "a\\u{1b}[2Jb\\u{7}\\u{d}\\u{8}"),
+            ("pay \u{202e}dab\u{202c}", "pay \\u{202e}dab\\u{202c}"),
+            ("a\u{200b}\u{feff}\u{2066}b\u{2069}", "a\\u{200b}\\u{feff}\\u{2066}b\\u{2069}"),
+            ("x\u{a0}y\u{3000}z\u{2028}", "x\\u{a0}y\\u{3000}z\\u{2028}"),
+            ("\u{e0041}\u{fe0f}\u{ad}\u{3164}", "\\u{e0041}\\u{fe0f}\\u{ad}\\u{3164}"),
+            ("é 漢字 ↻ שלום", "é 漢字 ↻ שלום"),
+            ("C:\\new\\users", "C:\\new\\users"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(visible(text), expected);
+        }
+        assert_eq!(hidden("a\u{202e}b\r\n"), 2);
+    }
+
+    #[test]
+    fn no_two_texts_look_alike() {
+        let parts = ["\u{202e}", "\\", "\\\\", "u{202e}", "\\u{202e}", "u", "{", "202e}"];
+        let mut seen = std::collections::HashMap::new();
+        for a in parts {
+            for b in parts {
+                for c in parts {
+                    let text = [a, b, c].concat();
+                    let before = seen.insert(visible(&text), text.clone());
+                    assert!(
+                        before.as_ref().is_none_or(|before| *before == text),
+                        "{before:?} {text:?}"
+                    );
+                }
+            }
+        }
+        assert!(seen.len() > 100);
+    }
+
+    #[test]
+    fn json_means_the_same_afterwards() {
+        let text = "a\u{202e}b\u{200b}c\u{e0041}d\n\u{7f}";
+        let json = visible_json(&serde_json::to_string(text).unwrap());
+        assert!(json.is_ascii(), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+    }
+}

@@ -1,0 +1,11 @@
+//! Providers: what goes over the wire, what comes of it, and what never may.
+
+mod http;
+mod recorded;
+mod router;
+mod sdk;
+mod server;
+mod sse;
+mod suite;
+mod wires;
+mod written;

@@ -1,0 +1,218 @@
+//! The way to a provider: timeouts, TLS, proxies, redirects, and which addresses are none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use organism::model::http::{BadAddress, Client, Endpoint, Proxies, Roots};
+use organism::model::{BadKey, Error, Key, KeySource, Remote};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::server::{KEY, Script, Server, ask, call, options, read_request, remote};
+use super::wires::{OPENAI, Scene};
+
+fn hello() -> Script {
+    Script::stream(&(OPENAI.events)(&Scene { text: vec!["Hello."], ..Scene::default() }))
+}
+
+#[test]
+fn plain_http_leads_to_this_machine_only() {
+    let cases = [
+        ("https://api.example.com/v1", Ok("https://api.example.com/v1")),
+        ("https://api.example.com/v1/", Ok("https://api.example.com/v1")),
+        ("https://api.example.com:8443", Ok("https://api.example.com:8443")),
+        ("http://localhost:11434/v1", Ok("http://localhost:11434/v1")),
+        ("http://127.0.0.1:1/v1", Ok("http://127.0.0.1:1/v1")),
+        ("http://127.9.9.9/", Ok("http://127.9.9.9")),
+        ("http://[::1]:8080/v1", Ok("http://[::1]:8080/v1")),
+        ("http://api.localhost/v1", Ok("http://api.localhost/v1")),
+        ("http://api.example.com/v1", Err(BadAddress::Plain)),
+        ("http://192.0.2.1/v1", Err(BadAddress::Plain)),
+        ("http://localhost.example.com/v1", Err(BadAddress::Plain)),
+        ("https://me:secret@api.example.com/v1", Err(BadAddress::Credentials)),
+        ("https://api.example.com/v1?key=x", Err(BadAddress::Query)),
+        ("https://api.example.com/v1#x", Err(BadAddress::Query)),
+        ("ftp://api.example.com/v1", Err(BadAddress::Form)),
+        ("api.example.com/v1", Err(BadAddress::Form)),
+        ("", Err(BadAddress::Form)),
+        ("https://", Err(BadAddress::Form)),
+    ];
+    for (text, expected) in cases {
+        let found = Endpoint::parse(text, false).map(|endpoint| endpoint.to_string());
+        assert_eq!(found, expected.map(str::to_owned), "{text}");
+    }
+    assert!(Endpoint::parse("http://192.0.2.1/v1", true).is_ok());
+}
+
+#[test]
+fn a_key_is_one_visible_word_and_never_shown() {
+    let source = || KeySource::Variable("X".to_owned());
+    assert_eq!(Key::new(" \n", source()), Err(BadKey::Empty));
+    assert_eq!(Key::new("a b", source()), Err(BadKey::Characters));
+    assert_eq!(Key::new("a\r\nx: y", source()), Err(BadKey::Characters));
+    assert_eq!(Key::new("schlüssel", source()), Err(BadKey::Characters));
+    assert_eq!(Key::new(&"x".repeat(10_000), source()), Err(BadKey::TooLong));
+    let key = Key::new(&format!("{KEY}\n"), source()).unwrap();
+    assert_eq!(format!("{key:?}"), "***");
+    assert_eq!(key.hide_in(&format!("<{KEY}>{KEY}")), "<***>***");
+    assert!(!format!("{:?}", remote(options("openai", "http://127.0.0.1:1"))).contains(KEY));
+}
+
+#[tokio::test]
+async fn nobody_there_is_a_typed_error() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let model = remote(options("openai", &format!("http://127.0.0.1:{port}/v1")));
+    let error = call(&model, &ask("Hello.")).await.0.unwrap_err();
+    let Error::Connect { host, .. } = &error else { panic!("{error}") };
+    assert_eq!(*host, format!("127.0.0.1:{port}"));
+    assert!(error.is_retried() && error.to_string().contains("base_url"), "{error}");
+}
+
+/// A full queue of connections: nobody answers the knock.
+#[tokio::test]
+async fn a_server_that_does_not_shake_hands_is_a_timeout() {
+    let mut options = options("openai", "https://127.0.0.1:1/v1");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://127.0.0.1:{}/v1", listener.local_addr().unwrap().port());
+    options.endpoint = Endpoint::parse(&url, false).unwrap();
+    options.timeouts.connect = Duration::from_millis(50);
+    let error = call(&remote(options), &ask("Hello.")).await.0.unwrap_err();
+    assert!(error.to_string().contains("connect_timeout"), "{error}");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_with_the_key() {
+    let elsewhere = Server::answering(hello()).await;
+    for status in ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"] {
+        let header = format!("Location: {}/chat/completions\r\n", elsewhere.url());
+        let server = Server::answering(Script::whole(status, &header, "")).await;
+        let model = remote(options("openai", &server.url()));
+        let error = call(&model, &ask("Hello.")).await.0.unwrap_err();
+        assert!(matches!(error, Error::Redirected { .. }), "{error}");
+        assert!(error.to_string().contains(&elsewhere.url()), "{error}");
+    }
+    assert!(elsewhere.requests().is_empty());
+}
+
+/// Accepts one tunnel, says `answer`, then plays the server at its other end without TLS.
+async fn proxy(answer: &'static str) -> (String, tokio::task::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://me:pass@127.0.0.1:{}", listener.local_addr().unwrap().port());
+    let asked = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let asked = read_request(&mut stream).await.unwrap();
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        if !answer.starts_with("HTTP/1.1 200 Connected") {
+            stream.write_all(&hello().bytes()).await.unwrap();
+        }
+        asked
+    });
+    (url, asked)
+}
+
+#[tokio::test]
+async fn a_proxy_is_asked_for_a_tunnel_and_its_refusal_is_told() {
+    for (answer, words) in [
+        ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "user name and a password"),
+        ("HTTP/1.1 502 Bad Gateway\r\n\r\n", "HTTP 502"),
+        ("SSH-2.0-OpenSSH\r\n\r\n", "does not speak HTTP"),
+        ("HTTP/1.1 200 Connected\r\n\r\n", "TLS"),
+    ] {
+        let (url, asked) = proxy(answer).await;
+        let options = options("openai", "https://api.example.com/v1");
+        let model = Remote::new(options, Client::new(Roots::Only(Vec::new()), Proxies::all(&url)));
+        let error = call(&model, &ask("Hello.")).await.0.unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error}");
+        assert!(error.to_string().contains(words), "{answer}: {error}");
+        let asked = asked.await.unwrap();
+        assert!(asked.starts_with("CONNECT api.example.com:443 HTTP/1.1\r\n"), "{asked}");
+        assert!(asked.contains("Proxy-Authorization: Basic bWU6cGFzcw=="), "{asked}");
+        assert!(!asked.contains(KEY), "the key goes to the server alone");
+    }
+}
+
+#[tokio::test]
+async fn plain_http_goes_through_a_proxy_with_its_whole_address() {
+    let (url, asked) = proxy("").await;
+    let mut options = options("openai", "http://127.0.0.1:1");
+    options.endpoint = Endpoint::parse("http://model.example.com/v1", true).unwrap();
+    let model = Remote::new(options, Client::new(Roots::System, Proxies::all(&url)));
+    let (end, heard) = call(&model, &ask("Hello.")).await;
+    end.unwrap();
+    assert_eq!(heard.text, "Hello.");
+    let asked = asked.await.unwrap();
+    assert!(asked.starts_with("POST http://model.example.com/v1/chat/completions HTTP/1.1"));
+    assert!(asked.contains("proxy-authorization: Basic bWU6cGFzcw=="), "{asked}");
+}
+
+#[tokio::test]
+async fn a_server_on_this_machine_is_never_asked_for_through_a_proxy() {
+    let server = Server::answering(hello()).await;
+    let nobody = Proxies::all("http://127.0.0.1:1");
+    let model = Remote::new(options("openai", &server.url()), Client::new(Roots::System, nobody));
+    call(&model, &ask("Hello.")).await.0.unwrap();
+}
+
+/// Made for these tests and for nothing else, by an authority that signed nothing else.
+const AUTHORITY: &[u8] = include_bytes!("../../data/model/authority.der");
+const CERTIFICATE: &[u8] = include_bytes!("../../data/model/localhost.der");
+const CERTIFICATE_KEY: &[u8] = include_bytes!("../../data/model/localhost-key.der");
+
+/// Answers one call over TLS as `localhost`.
+async fn secured() -> (u16, tokio::task::JoinHandle<Option<String>>) {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(CERTIFICATE_KEY));
+    let mut config = builder.with_single_cert(vec![CERTIFICATE.into()], key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let asked = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = acceptor.accept(stream).await.ok()?;
+        let asked = read_request(&mut stream).await?;
+        stream.write_all(&hello().bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        Some(asked)
+    });
+    (port, asked)
+}
+
+#[tokio::test]
+async fn a_server_proves_who_it_is_before_it_sees_the_key() {
+    let trusted = || Roots::Only(vec![CertificateDer::from(AUTHORITY)]);
+    let nobody = || Roots::Only(Vec::new());
+    for (host, roots, is_proved) in [
+        ("localhost", trusted(), true),
+        ("127.0.0.1", trusted(), true),
+        ("other.localhost", trusted(), false),
+        ("localhost", nobody(), false),
+    ] {
+        let (port, asked) = secured().await;
+        let options = options("openai", &format!("https://{host}:{port}/v1"));
+        let model = Remote::new(options, Client::new(roots, Proxies::none()));
+        let (end, heard) = call(&model, &ask("Hello.")).await;
+        if is_proved {
+            end.unwrap();
+            assert_eq!(heard.text, "Hello.");
+            assert!(asked.await.unwrap().unwrap().contains(KEY));
+            continue;
+        }
+        let error = end.unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error}");
+        // A name that leads nowhere is no proof either, but then nobody was asked.
+        if error.to_string().contains("TLS") {
+            assert_eq!(asked.await.unwrap(), None, "the key was not sent");
+        } else {
+            asked.abort();
+        }
+    }
+}

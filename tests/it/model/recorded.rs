@@ -1,0 +1,296 @@
+//! Live runs: written as recordings that play, with keys in nothing that is left of them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use organism::ids::ListenerName;
+use organism::model::playback::Recorder;
+use organism::model::{Model, Playback};
+use serde_json::Value as Json;
+
+use super::server::{KEY, Script, Server, ask, call, options, remote};
+use super::wires::{ANTHROPIC, OPENAI, Scene, Stop};
+use crate::organism::{House, Said};
+
+const SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
+    targetNamespace="urn:example:write" elementFormDefault="qualified">
+  <xs:element name="write" type="xs:string"/>
+</xs:schema>"#;
+
+const WRITE: &str = "<write xmlns=\"urn:example:write\">a poem</write>";
+
+/// An organism of one agent, with these models.
+fn house(models: &str) -> House {
+    let config = format!(
+        "[organism]\nname = \"talk\"\n[clients.desk]\npeers = [\"writer\"]\n\
+         [agents.writer]\nmodel = \"live\"\nschema = \"write.xsd\"\naccepts = [\"write\"]\n\
+         attempts = 1\n{models}"
+    );
+    let house = House::with(&config);
+    house.write("write.xsd", SCHEMA);
+    house.write("write.xml", WRITE);
+    house
+}
+
+fn run(mut command: Command, variables: &BTreeMap<String, String>) -> Said {
+    tokio::task::block_in_place(|| command.envs(variables).output().unwrap()).into()
+}
+
+fn answer(text: &'static str) -> Scene {
+    let reasoning = vec!["I know one."];
+    Scene {
+        reasoning,
+        text: vec!["<attempt_completion><result>", text, "</result></attempt_completion>"],
+        ..Scene::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_recorded_and_plays_the_same() {
+    let text = "A \"poem\" with {{braces}} &amp; ü";
+    let server = Server::answering(Script::stream(&(OPENAI.events)(&answer(text)))).await;
+    let house = house(&format!(
+        "[models.live]\nprovider = \"openai\"\nmodel = \"m-1\"\nbase_url = \"{}\"\n\
+         api_key_env = \"LIVE_KEY\"\n",
+        server.url()
+    ));
+    let variables = BTreeMap::from([("LIVE_KEY".to_owned(), KEY.to_owned())]);
+    let live = run(house.command(&["record", "out.toml", "write.xml"]), &variables);
+    assert_eq!(live.code, Some(0), "{live:?}");
+    assert!(live.out.contains("with {{braces}} &amp; ü"), "{live:?}");
+    assert!(live.err.contains("1 turns in out.toml"), "{live:?}");
+    let recording = std::fs::read_to_string(house.path("out.toml")).unwrap();
+    for part in ["I know one.", "tokens_in = 21", "verbatim = true", "openai/m-1"] {
+        assert!(recording.contains(part), "{part}: {recording}");
+    }
+    assert!(!recording.contains(KEY));
+    // Not over a file that is there.
+    let again = run(house.command(&["record", "out.toml", "write.xml"]), &variables);
+    assert_eq!(again.code, Some(2), "{again:?}");
+
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    let (before, _) = config.split_once("[models.live]").unwrap();
+    let played = "[models.live]\nprovider = \"playback\"\nrecording = \"out.toml\"\n";
+    house.write("organism.toml", format!("{before}{played}"));
+    let again = run(house.command(&["send", "write.xml"]), &BTreeMap::new());
+    assert_eq!((again.code, again.out), (Some(0), live.out));
+}
+
+/// Everything an answer can hold comes back from a recording.
+#[tokio::test]
+async fn an_answer_with_everything_in_it_plays_as_it_was() {
+    let scene = Scene {
+        reasoning: vec!["Hm\r\nm '''\u{1}"],
+        text: vec!["I ''' look \"\"\" \\ \r\n\u{7f} {{x}}\n"],
+        calls: vec![
+            ("call_1", "search", vec!["{\"query\": \"'''\"}"]),
+            ("call_2", "search", vec!["no JSON"]),
+        ],
+        stop: Stop::Calls,
+        ..Scene::default()
+    };
+    let directory = tempfile::tempdir().unwrap();
+    for wire in [OPENAI, ANTHROPIC] {
+        let path = directory.path().join(format!("{}.toml", wire.preset));
+        let recorder = std::sync::Arc::new(Recorder::create(&path, "by a test").unwrap());
+        let server = Server::answering(Script::stream(&(wire.events)(&scene))).await;
+        let live: Model = std::sync::Arc::new(remote(options(wire.preset, &server.url())));
+        let mut request = ask("Hello.");
+        request.origin.turn = 3;
+        let (live_end, live_heard) = call(recorder.around(live).as_ref(), &request).await;
+        let played = Playback::load(&path).unwrap();
+        let (end, heard) = call(&played, &request).await;
+        let (end, live_end) = (end.unwrap(), live_end.unwrap());
+        assert_eq!((heard.text, heard.reasoning), (live_heard.text, live_heard.reasoning));
+        assert_eq!(end.calls, live_end.calls);
+        assert_eq!(end.own, live_end.own);
+        assert_eq!((end.stop, end.usage), (live_end.stop, live_end.usage));
+        assert_eq!(end.route.model, format!("{}/m-1", wire.preset));
+        // The same turn of another root has no place of its own.
+        request.origin.thread = organism::ids::ThreadId::parse("sess-fedcba9876543210").unwrap();
+        let live: Model = std::sync::Arc::new(remote(options(wire.preset, &server.url())));
+        call(recorder.around(live).as_ref(), &request).await.0.unwrap();
+        let so_far = recorder.so_far();
+        assert_eq!((so_far.turns, so_far.skipped, so_far.failure), (1, 1, None));
+        assert_eq!(request.origin.agent, ListenerName::parse("writer").unwrap());
+    }
+}
+
+const KEYS: usize = 20;
+
+fn key(number: usize) -> String {
+    format!("sk-live-{number:02}-{:032x}", 0x9e37_79b9_7f4a_7c15_u128 * (number as u128 + 7))
+}
+
+/// How a server with this number misbehaves, with its own key wherever it can put it.
+fn misbehaviour(number: usize) -> Script {
+    let key = key(number);
+    let said = format!("{{\"error\":{{\"message\":\"bad key {key}\",\"type\":\"{key}\"}}}}");
+    let stream = |events: &[&str]| Script::stream(events);
+    let statuses = [
+        "401 Unauthorized",
+        "402 Payment Required",
+        "403 Forbidden",
+        "404 Not Found",
+        "418 Teapot",
+        "429 Too Many Requests",
+        "500 Oops",
+        "502 Bad Gateway",
+        "503 Unavailable",
+        "529 Overloaded",
+    ];
+    match number {
+        n if n < statuses.len() => {
+            let header = format!("X-Key: {key}\r\nRetry-After: 0\r\n");
+            Script::whole(statuses[n], &header, &said)
+        }
+        10 => Script::whole(
+            "302 Found",
+            &format!("Location: https://{key}.example.com/{key}\r\n"),
+            &key,
+        ),
+        11 => Script::whole(
+            "200 OK",
+            "Content-Type: text/html\r\n",
+            &format!("<html><title>{key}</title>"),
+        ),
+        12 => Script::whole("200 OK", "Content-Type: application/json\r\n", &said),
+        13 => stream(&[&format!("data: {{\"{key}\n\n")]),
+        14 => stream(&[&format!("data: {said}\n\n")]),
+        15 => stream(&[&format!("event: error\ndata: {{\"detail\":\"{key}\"}}\n\n")]),
+        16 => stream(&[&format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{key}\"}}}}]}}\n\n"
+        )]),
+        17 => Script::whole("200 OK", "", &key),
+        18 => Script::whole("200 OK", "", ""),
+        // The last one answers, and tells its key in all it says.
+        _ => {
+            let (one, two) = key.split_at(11);
+            let text: Vec<&'static str> = [
+                "<attempt_completion><result>the key: ",
+                one,
+                two,
+                "</result></attempt_completion>",
+            ]
+            .map(|t| &*Box::leak(t.to_owned().into_boxed_str()))
+            .into();
+            let reasoning = vec![text[1], text[2]];
+            Script::stream(&(OPENAI.events)(&Scene { text, reasoning, ..Scene::default() }))
+        }
+    }
+}
+
+/// Every file beneath a directory.
+fn files(directory: &Path, found: &mut Vec<(String, Vec<u8>)>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.is_file() {
+            found.push((path.display().to_string(), std::fs::read(&path).unwrap()));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_keys_are_in_no_record_log_error_prompt_or_export() {
+    let mut models = String::new();
+    let mut servers = Vec::new();
+    let mut variables = BTreeMap::from([("ORGANISM_LOG".to_owned(), "trace".to_owned())]);
+    for number in 0..KEYS {
+        let server = Server::answering(misbehaviour(number)).await;
+        models.push_str(&format!(
+            "[models.m{number}]\nprovider = \"openai\"\nmodel = \"m\"\nbase_url = \"{}\"\n\
+             api_key_env = \"KEY_{number}\"\nattempts = 1\n",
+            server.url()
+        ));
+        variables.insert(format!("KEY_{number}"), key(number));
+        servers.push(server);
+    }
+    let routes: Vec<_> = (0..KEYS).map(|number| format!("\"m{number}\"")).collect();
+    models.push_str(&format!("[models.live]\nroutes = [{}]\nattempts = 1\n", routes.join(", ")));
+    let house = house(&models);
+    let sent = run(house.command(&["record", "out.toml", "write.xml"]), &variables);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert!(sent.out.contains("the key: ***"), "{sent:?}");
+    for server in &servers {
+        assert_eq!(server.requests().len(), 1, "every way to go wrong was gone");
+    }
+    let asked: String = servers.iter().flat_map(Server::requests).collect();
+    for number in 0..KEYS {
+        assert!(asked.contains(&format!("Bearer {}", key(number))), "the keys were in use");
+    }
+    let tried = run(house.command(&["models", "--try"]), &variables);
+    assert_eq!(tried.code, Some(69), "{tried:?}");
+    assert!(tried.err.len() + tried.out.len() > 2_000 && tried.out.contains("m18"), "{tried:?}");
+    let mut said = vec![sent, tried];
+    for arguments in [
+        &["models", "--try", "--json"][..],
+        &["models"],
+        &["check", "--json"],
+        &["check"],
+        &["threads", "--all", "--json"],
+        &["export", "--format", "jsonl"],
+        &["export", "--format", "xml"],
+        &["verify"],
+    ] {
+        said.push(run(house.command(arguments), &variables));
+    }
+    // And a config that is wrong beside its keys.
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    house.write("wrong.toml", config.replace("[models.live]", "[models.live]\ntypo = 1"));
+    said.push(run(house.command(&["check", "--config", "wrong.toml"]), &variables));
+    let mut left: Vec<_> = said
+        .iter()
+        .map(|said| ("a command".to_owned(), format!("{said:?}").into_bytes()))
+        .collect();
+    files(&house.path("."), &mut left);
+    assert!(left.iter().any(|(name, _)| name.ends_with("out.toml")));
+    assert!(left.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() > 50_000);
+    for (name, bytes) in &left {
+        let text = String::from_utf8_lossy(bytes);
+        for number in 0..KEYS {
+            assert!(!text.contains(&key(number)), "key {number} in {name}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn models_are_listed_with_their_keys_present_or_not() {
+    let server = Server::answering(Script::stream(&(OPENAI.events)(&answer("yes")))).await;
+    let house = house(&format!(
+        "[models.live]\nprovider = \"openai-compatible\"\nmodel = \"m-1\"\nbase_url = \"{}\"\n\
+         tokens_per_minute = 1000\n\
+         [models.keyless]\nprovider = \"anthropic\"\nmodel = \"m-2\"\napi_key_env = \"NO_SUCH_KEY\"\n\
+         [models.either]\nroutes = [\"live\", \"keyless\"]\n",
+        server.url()
+    ));
+    let none = BTreeMap::new();
+    let listed = run(house.command(&["models"]), &none);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    for part in ["live", "missing", "live, keyless"] {
+        assert!(listed.out.contains(part), "{part}: {}", listed.out);
+    }
+    let tried = run(house.command(&["models", "--try", "--json"]), &none);
+    assert_eq!(tried.code, Some(69), "{tried:?}");
+    let lines: Vec<Json> = tried.json();
+    let how = |name: &str| {
+        let line = lines.iter().find(|line| line["name"] == name).unwrap();
+        (line["key_missing"].clone(), line["tried"]["how"].clone())
+    };
+    assert_eq!(how("live"), (Json::Bool(false), "answered".into()));
+    assert_eq!(how("keyless"), (Json::Bool(true), "failed".into()));
+    assert_eq!(how("either"), (Json::Bool(false), Json::Null));
+    assert_eq!(server.body(0)["max_tokens"], 1);
+    let one = run(house.command(&["models", "live", "--try"]), &none);
+    assert_eq!(one.code, Some(0), "{one:?}");
+    assert!(one.out.contains("live: answered in"), "{one:?}");
+    // Who would run it is told, though.
+    let checked = run(house.command(&["check"]), &none);
+    assert_eq!(checked.code, Some(78));
+    assert!(
+        checked.err.contains("key-missing") && checked.err.contains("NO_SUCH_KEY"),
+        "{checked:?}"
+    );
+}

@@ -1,0 +1,373 @@
+//! The router: retries, failover, pauses, and limits that learn. Time is simulated.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use organism::limits;
+use organism::model::router::{Jitter, Limiter, Pace, Routed, Router, Strategy};
+use organism::model::{
+    Calling, Chunk, End, Error, Model, OnChunk, Phase, Provider, Request, Route, StopReason, Usage,
+};
+use tokio::time::Instant;
+
+use super::server::{Heard, ask, call};
+
+/// What a scripted model does with a call.
+#[derive(Debug, Clone)]
+enum Act {
+    Say(&'static str),
+    /// Says something, then breaks off.
+    Break(&'static str, fn(Route) -> Error),
+    /// Answers after so long.
+    Take(Duration),
+}
+
+/// Does one act after the other, the last one for ever; remembers when it was asked.
+#[derive(Debug)]
+struct Actor {
+    name: &'static str,
+    acts: Mutex<VecDeque<Act>>,
+    asked: Mutex<Vec<Instant>>,
+    at_once: Mutex<(usize, usize)>,
+}
+
+impl Actor {
+    fn new(name: &'static str, acts: Vec<Act>) -> Arc<Self> {
+        let (acts, asked) = (Mutex::new(acts.into()), Mutex::default());
+        Arc::new(Self { name, acts, asked, at_once: Mutex::default() })
+    }
+
+    fn times(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+
+    /// Seconds between the calls.
+    fn gaps(&self) -> Vec<f64> {
+        let asked = self.asked.lock().unwrap();
+        asked.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect()
+    }
+
+    fn act(&self) -> Act {
+        self.asked.lock().unwrap().push(Instant::now());
+        let mut acts = self.acts.lock().unwrap();
+        if acts.len() > 1 { acts.pop_front().unwrap() } else { acts[0].clone() }
+    }
+}
+
+impl Provider for Actor {
+    fn call<'a>(&'a self, _: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+        Box::pin(async move {
+            {
+                let mut at_once = self.at_once.lock().unwrap();
+                at_once.0 += 1;
+                at_once.1 = at_once.1.max(at_once.0);
+            }
+            let act = self.act();
+            let done = match act {
+                Act::Say(text) => {
+                    on_chunk(Chunk::Text(text));
+                    Ok(())
+                }
+                Act::Break(text, error) => {
+                    if !text.is_empty() {
+                        on_chunk(Chunk::Text(text));
+                    }
+                    Err(error(self.route()))
+                }
+                Act::Take(time) => {
+                    tokio::time::sleep(time).await;
+                    Ok(())
+                }
+            };
+            self.at_once.lock().unwrap().0 -= 1;
+            done.map(|()| end(self.route()))
+        })
+    }
+
+    fn route(&self) -> Route {
+        Route { provider: "scripted".to_owned(), model: self.name.to_owned() }
+    }
+}
+
+fn end(route: Route) -> End {
+    let usage = Usage { tokens_in: 10, tokens_out: 5, ..Usage::default() };
+    End { stop: StopReason::Normal, usage, calls: Vec::new(), own: Vec::new(), route }
+}
+
+fn cut(route: Route) -> Error {
+    Error::Cut { route, bytes: 7 }
+}
+
+fn limited(route: Route) -> Error {
+    let retry_after = Some(Duration::from_secs(20));
+    Error::RateLimited { route, message: String::new(), retry_after }
+}
+
+fn limited_for_an_hour(route: Route) -> Error {
+    let retry_after = Some(Duration::from_secs(3600));
+    Error::RateLimited { route, message: String::new(), retry_after }
+}
+
+fn busy(route: Route) -> Error {
+    Error::RateLimited { route, message: String::new(), retry_after: None }
+}
+
+fn denied(route: Route) -> Error {
+    Error::Denied { route, status: 401, message: String::new(), key: "the variable X".to_owned() }
+}
+
+fn rejected(route: Route) -> Error {
+    Error::Rejected { route, status: 400, message: "too many tools".to_owned() }
+}
+
+fn slow(route: Route) -> Error {
+    Error::Timeout { route, phase: Phase::FirstByte, after: Duration::from_secs(1) }
+}
+
+fn routed(actor: &Arc<Actor>) -> Routed {
+    let model: Model = Arc::<Actor>::clone(actor);
+    Routed::new(model, Pace::default())
+}
+
+fn router(actors: &[&Arc<Actor>], strategy: Strategy, attempts: u32) -> Router {
+    Router::new(actors.iter().map(|actor| routed(actor)).collect(), strategy, attempts).seeded(7)
+}
+
+async fn asked(router: &Router) -> (Result<End, Error>, Heard) {
+    call(router, &ask("Hello.")).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_succeed_later_is_tried_again_after_a_pause() {
+    let actor =
+        Actor::new("a", vec![Act::Break("", cut), Act::Break("", slow), Act::Say("Hello.")]);
+    let (end, heard) = asked(&router(&[&actor], Strategy::Failover, 3)).await;
+    assert_eq!(end.unwrap().route.model, "a");
+    assert_eq!((heard.text.as_str(), heard.restarts), ("Hello.", 0));
+    let gaps = actor.gaps();
+    assert_eq!(gaps.len(), 2);
+    assert!(gaps[0] <= 0.501 && gaps[1] <= 1.001 && gaps[0] + gaps[1] > 0.0, "{gaps:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_broke_off_is_void_before_the_next_begins() {
+    let actor =
+        Actor::new("a", vec![Act::Break("Hel", cut), Act::Break("He", cut), Act::Say("Yes.")]);
+    let (end, heard) = asked(&router(&[&actor], Strategy::Failover, 3)).await;
+    end.unwrap();
+    assert_eq!((heard.text.as_str(), heard.restarts), ("Yes.", 2));
+
+    let (broken, whole) =
+        (Actor::new("a", vec![Act::Break("Hel", cut)]), Actor::new("b", vec![Act::Say("Yes.")]));
+    let (end, heard) = asked(&router(&[&broken, &whole], Strategy::Failover, 1)).await;
+    assert_eq!(end.unwrap().route.model, "b");
+    assert_eq!((heard.text.as_str(), heard.restarts), ("Yes.", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_last_try_the_last_error_is_told_with_the_number_of_tries() {
+    let actor = Actor::new("a", vec![Act::Break("", cut)]);
+    let error = asked(&router(&[&actor], Strategy::Failover, 4)).await.0.unwrap_err();
+    assert!(matches!(&error, Error::GaveUp { tries: 4, .. }), "{error:?}");
+    assert!(matches!(error.cause(), Error::Cut { .. }) && error.is_retried());
+    assert!(error.to_string().ends_with("given up after 4 tries"), "{error}");
+    assert_eq!(actor.times(), 4);
+}
+
+/// F6
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_with_the_request_is_tried_nowhere_else() {
+    let (first, second) =
+        (Actor::new("a", vec![Act::Break("", rejected)]), Actor::new("b", vec![Act::Say("Yes.")]));
+    let error = asked(&router(&[&first, &second], Strategy::Failover, 3)).await.0.unwrap_err();
+    assert_eq!(error.feedback(), Some("too many tools"));
+    assert_eq!((first.times(), second.times()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_route_that_will_not_is_left_for_another_and_not_asked_again() {
+    let (first, second) = (
+        Actor::new("a", vec![Act::Break("", denied)]),
+        Actor::new("b", vec![Act::Break("", cut), Act::Say("Yes.")]),
+    );
+    let (end, _) = asked(&router(&[&first, &second], Strategy::Failover, 3)).await;
+    assert_eq!(end.unwrap().route.model, "b");
+    assert_eq!((first.times(), second.times()), (1, 2));
+    let error = asked(&router(&[&first], Strategy::Failover, 3)).await.0.unwrap_err();
+    assert!(matches!(error, Error::Denied { .. }), "one try needs no words: {error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_kept_to_and_other_routes_go_first() {
+    let actor = Actor::new("a", vec![Act::Break("", limited), Act::Say("Yes.")]);
+    asked(&router(&[&actor], Strategy::Failover, 2)).await.0.unwrap();
+    assert!(actor.gaps()[0] >= 20.0 && actor.gaps()[0] < 21.0, "{:?}", actor.gaps());
+
+    let (first, second) = (
+        Actor::new("a", vec![Act::Break("", limited), Act::Say("Yes.")]),
+        Actor::new("b", vec![Act::Say("Yes.")]),
+    );
+    let router = router(&[&first, &second], Strategy::Failover, 2);
+    let began = Instant::now();
+    for _ in 0..5 {
+        asked(&router).await.0.unwrap();
+    }
+    assert_eq!((first.times(), second.times()), (1, 5), "the first is left alone");
+    assert_eq!(Instant::now(), began, "and nobody waits");
+    tokio::time::advance(Duration::from_secs(21)).await;
+    asked(&router).await.0.unwrap();
+    assert_eq!((first.times(), second.times()), (2, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_wants_to_be_left_alone_for_an_hour_has_refused() {
+    let actor = Actor::new("a", vec![Act::Break("", limited_for_an_hour)]);
+    let began = Instant::now();
+    let error = asked(&router(&[&actor], Strategy::Failover, 3)).await.0.unwrap_err();
+    assert!(matches!(error, Error::RateLimited { .. }), "{error}");
+    assert_eq!((actor.times(), Instant::now()), (1, began));
+}
+
+#[tokio::test(start_paused = true)]
+async fn strategies_choose_who_is_asked_first() {
+    let actors = ["a", "b", "c"].map(|name| Actor::new(name, vec![Act::Say("Yes.")]));
+    let all: Vec<_> = actors.iter().collect();
+    for (strategy, expected) in [(Strategy::Failover, "aaaaaa"), (Strategy::RoundRobin, "abcabc")] {
+        let router = router(&all, strategy, 1);
+        let mut order = String::new();
+        for _ in 0..6 {
+            order.push_str(&asked(&router).await.0.unwrap().route.model);
+        }
+        assert_eq!(order, expected);
+    }
+    // Calls that take their time: each goes where there are fewest.
+    let actors =
+        ["a", "b", "c"].map(|name| Actor::new(name, vec![Act::Take(Duration::from_secs(5))]));
+    let router = Arc::new(router(&actors.iter().collect::<Vec<_>>(), Strategy::LeastLoaded, 1));
+    let calls: Vec<_> = (0..9)
+        .map(|_| {
+            let router = Arc::clone(&router);
+            tokio::spawn(async move { asked(&router).await.0.unwrap() })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+    assert_eq!(actors.map(|actor| actor.times()), [3, 3, 3]);
+}
+
+#[test]
+fn pauses_double_up_to_a_bound_and_are_the_same_for_a_seed() {
+    let pauses = |seed| (1..=40).map(move |round| Jitter::seeded(seed).pause(round));
+    assert!(pauses(1).eq(pauses(1)));
+    assert!(!pauses(1).eq(pauses(2)));
+    for round in 1..40 {
+        let bound = limits::MODEL_BACKOFF_FIRST * 2u32.saturating_pow(round.min(20) - 1);
+        let bound = bound.min(limits::MODEL_BACKOFF_MAX);
+        let mut jitter = Jitter::seeded(u64::from(round));
+        let drawn: Vec<_> = (0..1_000).map(|_| jitter.pause(round)).collect();
+        assert!(drawn.iter().all(|pause| *pause <= bound), "round {round}");
+        let share = |pauses: usize| pauses > 350 && pauses < 650;
+        assert!(share(drawn.iter().filter(|pause| **pause < bound / 2).count()), "round {round}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_calls_are_made_at_once_than_are_allowed() {
+    let actor = Actor::new("a", vec![Act::Take(Duration::from_secs(1))]);
+    let model: Model = actor.clone();
+    let pace = Pace { concurrency: 3, tokens_per_minute: None };
+    let router = Router::new(vec![Routed::new(model, pace)], Strategy::Failover, 1);
+    let router = Arc::new(router);
+    let began = Instant::now();
+    let calls: Vec<_> = (0..10)
+        .map(|_| {
+            let router = Arc::clone(&router);
+            tokio::spawn(async move { asked(&router).await.0.unwrap() })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+    assert_eq!(actor.at_once.lock().unwrap().1, 3);
+    assert_eq!((Instant::now() - began).as_secs(), 4, "ten calls, three at a time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_allowed_halves_with_each_refusal_and_grows_with_each_answer() {
+    let route = || Route { provider: "p".to_owned(), model: "m".to_owned() };
+    let limiter = Limiter::new(Pace { concurrency: 16, tokens_per_minute: Some(6_000) });
+    let mut permits = Vec::new();
+    for _ in 0..16 {
+        permits.push(limiter.enter(10).await);
+    }
+    tokio::time::advance(Duration::from_secs(1)).await;
+    // They all failed for the same reason: it counts once.
+    for permit in permits.drain(..8) {
+        permit.failed(&busy(route()));
+    }
+    assert_eq!(limiter.allowed(), (8.0, Some(3_000.0)));
+    drop(permits);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    limiter.enter(10).await.failed(&busy(route()));
+    assert_eq!(limiter.allowed(), (1.0, Some(1_500.0)), "one was enough to be too many");
+    for _ in 0..20 {
+        tokio::time::advance(Duration::from_secs(1)).await;
+        limiter.enter(10).await.failed(&busy(route()));
+    }
+    assert_eq!(limiter.allowed(), (1.0, Some(300.0)), "down to a floor");
+    // Other failures say nothing about the load.
+    limiter.enter(10).await.failed(&cut(route()));
+    assert_eq!(limiter.allowed(), (1.0, Some(300.0)));
+    for _ in 0..200 {
+        tokio::time::advance(Duration::from_secs(60)).await;
+        limiter.enter(10).await.succeeded(&Usage::default());
+    }
+    assert_eq!(limiter.allowed(), (16.0, Some(6_000.0)), "and up to what is configured");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_tokens_are_used_in_a_minute_than_are_allowed() {
+    let limiter = Limiter::new(Pace { concurrency: 64, tokens_per_minute: Some(6_000) });
+    let began = Instant::now();
+    let used = |tokens| Usage { tokens_in: tokens, tokens_out: 0, ..Usage::default() };
+    for _ in 0..12 {
+        limiter.enter(1_000).await.succeeded(&used(1_000));
+    }
+    let took = (Instant::now() - began).as_secs_f64();
+    assert!(
+        (59.0..62.0).contains(&took),
+        "a minute's worth at once, the rest over a minute: {took}"
+    );
+    // What was not used is given back; what was used beyond is owed.
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let began = Instant::now();
+    for _ in 0..60 {
+        limiter.enter(1_000).await.succeeded(&used(10));
+    }
+    assert_eq!(Instant::now(), began);
+    limiter.enter(100).await.succeeded(&used(8_000));
+    limiter.enter(100).await.succeeded(&used(100));
+    let took = (Instant::now() - began).as_secs_f64();
+    assert!((20.0..45.0).contains(&took), "{took}");
+    // Larger than a minute's worth: it waits for a full minute, not for ever.
+    let waited = tokio::time::timeout(Duration::from_secs(130), limiter.enter(50_000)).await;
+    assert!(waited.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_gives_its_place_to_the_next() {
+    let limiter = Arc::new(Limiter::new(Pace { concurrency: 1, tokens_per_minute: None }));
+    let first = limiter.enter(1).await;
+    let waiting = |limiter: &Arc<Limiter>| {
+        let limiter = Arc::clone(limiter);
+        tokio::spawn(async move { drop(limiter.enter(1).await) })
+    };
+    let (given_up, patient) = (waiting(&limiter), waiting(&limiter));
+    tokio::task::yield_now().await;
+    given_up.abort();
+    drop(first);
+    patient.await.unwrap();
+    assert!(limiter.load().abs() < f64::EPSILON);
+}

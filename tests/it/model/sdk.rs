@@ -1,0 +1,158 @@
+//! The scripted servers are faithful: the providers' own libraries read from them what we read.
+//! And a server from elsewhere is understood.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value as Json;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::server::{KEY, Script, Server, ask, call, options, remote};
+use super::wires::{ANTHROPIC, OPENAI, SIGNATURE, Scene, Stop, Usage, Wire};
+
+/// A program of the Python environment that `.ci/sdks` makes.
+fn installed(program: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let wanted = std::fs::read(root.join("tests/data/model/sdks.txt")).unwrap();
+    let there = std::fs::read(root.join("target/sdks/installed.txt"));
+    assert!(
+        there.is_ok_and(|there| there == wanted),
+        "the providers' Python libraries are not installed; run .ci/sdks (make test does)"
+    );
+    root.join("target/sdks/bin").join(program)
+}
+
+/// What the provider's own library reads from each of the servers.
+async fn read_by_sdk(wire: &Wire, servers: &[Server]) -> Vec<Json> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/model/sdk.py");
+    let mut command = tokio::process::Command::new(installed("python"));
+    command.arg(script).args([wire.preset, KEY]).env("NO_PROXY", "127.0.0.1");
+    let output = command.args(servers.iter().map(Server::url)).output().await.unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect()
+}
+
+fn same_json(ours: &str, theirs: &str) -> bool {
+    let read = |text: &str| serde_json::from_str::<Json>(text).ok();
+    ours == theirs || read(ours).is_some_and(|ours| Some(ours) == read(theirs))
+}
+
+#[tokio::test]
+async fn the_official_libraries_read_the_scripted_streams_as_we_do() {
+    let scenes = [
+        Scene { text: vec!["Hel", "lo, grü", "ße 🦀"], ..Scene::default() },
+        Scene {
+            reasoning: vec!["Let me ", "think."],
+            text: vec!["I look."],
+            calls: vec![
+                ("call_1", "search", vec!["{\"query\":", "\"a \\\"b\\\" ü\"", "}"]),
+                ("call_2", "clock", vec!["{}"]),
+            ],
+            stop: Stop::Calls,
+            usage: Usage::Good,
+        },
+        Scene { text: vec!["Once upon"], stop: Stop::Length, ..Scene::default() },
+        Scene { text: vec!["I"], stop: Stop::Refused, ..Scene::default() },
+    ];
+    for wire in [OPENAI, ANTHROPIC] {
+        let mut servers = Vec::new();
+        for scene in &scenes {
+            let mut events = (wire.events)(scene);
+            events.insert(1, wire.ping.to_owned());
+            servers.push(Server::answering(Script::stream(&events)).await);
+        }
+        let theirs = read_by_sdk(&wire, &servers).await;
+        assert_eq!(theirs.len(), scenes.len());
+        for ((theirs, scene), server) in theirs.iter().zip(&scenes).zip(&servers) {
+            read_the_same(&wire, scene, theirs, server).await;
+        }
+    }
+}
+
+async fn read_the_same(wire: &Wire, scene: &Scene, theirs: &Json, server: &Server) {
+    let (end, heard) = call(&remote(options(wire.preset, &server.url())), &ask("Hello.")).await;
+    let end = end.unwrap();
+    assert_eq!(theirs["text"], heard.text, "{theirs}");
+    assert_eq!(theirs["reasoning"], heard.reasoning, "{theirs}");
+    assert_eq!(theirs["stop"], (wire.stop)(scene.stop), "{theirs}");
+    let usage = serde_json::json!([end.usage.tokens_in, end.usage.tokens_out]);
+    assert_eq!(theirs["usage"], usage, "{theirs}");
+    let calls = theirs["calls"].as_array().unwrap();
+    assert_eq!(calls.len(), end.calls.len(), "{theirs}");
+    for (theirs, ours) in calls.iter().zip(&end.calls) {
+        assert_eq!((&theirs[0], &theirs[1]), (&ours.id.clone().into(), &ours.name.clone().into()));
+        assert!(same_json(&ours.arguments, theirs[2].as_str().unwrap()), "{theirs}");
+    }
+    if wire.preset == "anthropic" && !scene.reasoning.is_empty() {
+        assert_eq!(theirs["signature"], SIGNATURE);
+        assert!(end.own[0].json.contains(SIGNATURE));
+    }
+}
+
+#[tokio::test]
+async fn the_official_libraries_find_the_scripted_errors_to_be_errors() {
+    for wire in [OPENAI, ANTHROPIC] {
+        let mut servers = Vec::new();
+        for status in ["401 Unauthorized", "429 Too Many Requests", "529 Overloaded"] {
+            let body = (wire.complaint)("some_error", "words");
+            let script = Script::whole(status, "Content-Type: application/json\r\n", &body);
+            servers.push(Server::answering(script).await);
+        }
+        let mut events = (wire.events)(&Scene { text: vec!["Hel", "lo"], ..Scene::default() });
+        events.insert(3, (wire.error)("overloaded_error", "words"));
+        servers.push(Server::answering(Script::stream(&events)).await);
+        let theirs = read_by_sdk(&wire, &servers).await;
+        let statuses: Vec<_> = theirs.iter().map(|theirs| theirs["status"].as_u64()).collect();
+        assert_eq!(statuses, [Some(401), Some(429), Some(529), None], "{theirs:?}");
+        assert_eq!(theirs[3]["error"], true, "{theirs:?}");
+    }
+}
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `mockllm` streams what a file says it shall answer, as OpenAI would.
+#[tokio::test]
+async fn a_server_from_elsewhere_is_understood() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("responses.yml");
+    // Streaming looks its own answer up again, so one answer is for everything.
+    let responses = "responses: {}\ndefaults:\n  unknown_response: \"Grüße, <b>you</b> & 🦀\"\n";
+    std::fs::write(&file, responses).unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let log = std::fs::File::create(directory.path().join("log")).unwrap();
+    let child = Command::new(installed("mockllm"))
+        .args(["start", "--host", "127.0.0.1", "--port", &port.to_string(), "--responses"])
+        .arg(&file)
+        .current_dir(directory.path())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let mut child = Ended(child);
+    while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        let log = std::fs::read_to_string(directory.path().join("log")).unwrap();
+        assert_eq!(child.0.try_wait().unwrap(), None, "{log}");
+        tokio::task::yield_now().await;
+    }
+    let mut options = options("openai-compatible", &format!("http://127.0.0.1:{port}/v1"));
+    options.model = "gpt-4o".to_owned();
+    let (end, heard) = call(&remote(options), &ask("Hello.")).await;
+    let end = end.unwrap();
+    assert_eq!(heard.text, "Grüße, <b>you</b> & 🦀");
+    assert_eq!(end.stop, organism::model::StopReason::Normal);
+    assert!(end.usage.estimated, "it tells no usage");
+}

@@ -1,0 +1,541 @@
+//! What every provider must do, whichever wire format it speaks.
+
+use std::time::{Duration, Instant};
+
+use organism::limits;
+use organism::model::{Error, Phase, StopReason};
+
+use super::server::{
+    KEY, STREAM_HEAD, Script, Server, Then, answered, ask, call, http_chunk, options, remote,
+};
+use super::wires::{ANTHROPIC, OPENAI, Scene, Stop, TOKENS_IN, TOKENS_OUT, Usage, Wire};
+
+macro_rules! provider_suite {
+    ($($claim:ident)*) => {
+        mod openai {
+            $(#[tokio::test]
+            async fn $claim() {
+                super::$claim(&super::OPENAI).await;
+            })*
+        }
+        mod anthropic {
+            $(#[tokio::test]
+            async fn $claim() {
+                super::$claim(&super::ANTHROPIC).await;
+            })*
+        }
+    };
+}
+
+provider_suite! {
+    an_answer_arrives_as_it_was_said
+    parallel_calls_are_put_together
+    reasoning_is_told_apart_from_the_answer
+    bytes_may_be_cut_anywhere
+    line_ends_comments_pings_and_unknown_events_change_nothing
+    reasons_to_stop_are_told_apart
+    a_call_that_was_cut_short_is_not_handed_out
+    a_status_says_what_is_wrong
+    retry_after_is_seconds_or_a_date
+    an_html_page_is_no_answer
+    an_empty_answer_is_an_error
+    an_event_that_is_no_json_is_an_error
+    an_error_in_the_middle_is_an_error
+    a_stream_without_its_terminator_is_cut
+    a_reset_at_any_byte_is_an_error_or_after_the_terminator
+    a_stall_ends_the_call
+    an_endless_answer_is_too_long
+    a_million_tiny_deltas_are_read_in_bounded_time
+    usage_that_is_missing_or_absurd_is_estimated
+    a_key_that_is_echoed_is_hidden
+    a_dropped_call_closes_its_socket
+}
+
+fn hello() -> Scene {
+    Scene { text: vec!["Hel", "lo, ", "grü", "ße 🦀", "!"], ..Scene::default() }
+}
+
+const HELLO: &str = "Hello, grüße 🦀!";
+
+fn script(wire: &Wire, scene: &Scene) -> Script {
+    Script::stream(&(wire.events)(scene))
+}
+
+async fn an_answer_arrives_as_it_was_said(wire: &Wire) {
+    let (end, heard) = answered(wire.preset, script(wire, &hello())).await;
+    let end = end.unwrap();
+    assert_eq!(heard.text, HELLO);
+    assert_eq!(heard.reasoning, "");
+    assert_eq!(heard.chunks, 5, "it streams");
+    assert_eq!(end.stop, StopReason::Normal);
+    assert_eq!((end.usage.tokens_in, end.usage.tokens_out), (TOKENS_IN, TOKENS_OUT));
+    assert_eq!((end.usage.cached, end.usage.estimated), (16, false));
+    assert_eq!(end.route.to_string(), format!("{}/m-1", wire.preset));
+    assert!(end.calls.is_empty() && end.own.is_empty());
+}
+
+fn calling(stop: Stop) -> Scene {
+    Scene {
+        text: vec!["I look."],
+        calls: vec![
+            ("call_1", "search", vec!["{\"query\":", "\"a \\\"b\\\" ü\"", "}"]),
+            ("call_2", "clock", vec![]),
+            ("call_3", "search", vec!["{\"query\":\"c", "d\"}"]),
+        ],
+        stop,
+        ..Scene::default()
+    }
+}
+
+async fn parallel_calls_are_put_together(wire: &Wire) {
+    let (end, heard) = answered(wire.preset, script(wire, &calling(Stop::Calls))).await;
+    let end = end.unwrap();
+    assert_eq!(heard.text, "I look.");
+    assert_eq!(end.stop, StopReason::Calls);
+    let calls: Vec<_> =
+        end.calls.iter().map(|c| (c.id.as_str(), c.name.as_str(), c.arguments.as_str())).collect();
+    // Where nothing was written, nothing is made up; this format says `{}` itself.
+    let nothing = if wire.preset == "anthropic" { "{}" } else { "" };
+    let expected = [
+        ("call_1", "search", "{\"query\":\"a \\\"b\\\" ü\"}"),
+        ("call_2", "clock", nothing),
+        ("call_3", "search", "{\"query\":\"cd\"}"),
+    ];
+    assert_eq!(calls, expected);
+}
+
+async fn reasoning_is_told_apart_from_the_answer(wire: &Wire) {
+    let scene = Scene { reasoning: vec!["Let me ", "think: ü."], ..hello() };
+    let (end, heard) = answered(wire.preset, script(wire, &scene)).await;
+    assert_eq!((heard.reasoning.as_str(), heard.text.as_str()), ("Let me think: ü.", HELLO));
+    assert_eq!(end.unwrap().stop, StopReason::Normal);
+}
+
+async fn bytes_may_be_cut_anywhere(wire: &Wire) {
+    let scene = Scene { reasoning: vec!["Hmm."], ..calling(Stop::Calls) };
+    let body = (wire.events)(&scene).concat();
+    let (whole, heard) = answered(wire.preset, Script::stream(&[&body])).await;
+    for size in [1, 2, 3, 7, 61, 1000] {
+        let pieces: Vec<_> = body.as_bytes().chunks(size).collect();
+        let (end, again) = answered(wire.preset, Script::stream(&pieces)).await;
+        assert_eq!(end, whole, "in pieces of {size}");
+        assert_eq!((again.text, again.reasoning), (heard.text.clone(), heard.reasoning.clone()));
+    }
+}
+
+async fn line_ends_comments_pings_and_unknown_events_change_nothing(wire: &Wire) {
+    let events = (wire.events)(&hello());
+    let (whole, heard) = answered(wire.preset, Script::stream(&events)).await;
+    let between = |extra: &str| events.iter().flat_map(|e| [extra.to_owned(), e.clone()]).collect();
+    let variants: [(&str, Vec<String>); 7] = [
+        ("CRLF", events.iter().map(|e| e.replace('\n', "\r\n")).collect()),
+        ("CR", events.iter().map(|e| e.replace('\n', "\r")).collect()),
+        ("a byte order mark", std::iter::once("\u{feff}".into()).chain(events.clone()).collect()),
+        ("comments", between(": keep-alive\n")),
+        ("pings", between(wire.ping)),
+        ("unknown events", between(wire.unknown)),
+        ("retry and id", between("id: 1\nretry: 3000\n")),
+    ];
+    for (what, events) in variants {
+        let (end, again) = answered(wire.preset, Script::stream(&events)).await;
+        assert_eq!((end, again.text), (whole.clone(), heard.text.clone()), "{what}");
+    }
+}
+
+async fn reasons_to_stop_are_told_apart(wire: &Wire) {
+    let word = |word| Stop::Word(word);
+    let mut cases = vec![
+        (Stop::Normal, StopReason::Normal),
+        (Stop::Length, StopReason::Length),
+        (Stop::Refused, StopReason::Refused),
+        (word("something_new"), StopReason::Unknown),
+    ];
+    match wire.preset {
+        "anthropic" => cases.extend([
+            (word("stop_sequence"), StopReason::Normal),
+            (word("model_context_window_exceeded"), StopReason::Length),
+            (word("pause_turn"), StopReason::Unknown),
+        ]),
+        _ => cases.push((word("function_call"), StopReason::Calls)),
+    }
+    for (said, stop) in cases {
+        let (end, heard) =
+            answered(wire.preset, script(wire, &Scene { stop: said, ..hello() })).await;
+        assert_eq!((end.unwrap().stop, heard.text.as_str()), (stop, HELLO), "{said:?}");
+    }
+}
+
+async fn a_call_that_was_cut_short_is_not_handed_out(wire: &Wire) {
+    let mut events = (wire.events)(&calling(Stop::Length));
+    // The last piece of the last call, and for Anthropic the end of its block.
+    events.retain(|event| !event.contains("d\\\"}\""));
+    if wire.preset == "anthropic" {
+        let at = events.iter().rposition(|e| e.contains("content_block_stop")).unwrap();
+        events.remove(at);
+    }
+    let (end, _) = answered(wire.preset, Script::stream(&events)).await;
+    let end = end.unwrap();
+    assert_eq!(end.stop, StopReason::Length);
+    let ids: Vec<_> = end.calls.iter().map(|call| call.id.as_str()).collect();
+    assert_eq!(ids, ["call_1", "call_2"]);
+}
+
+/// The kind of an error, whether it is retried, and whether another route may help.
+fn verdict(error: &Error) -> (&'static str, bool, bool) {
+    let kind = match error {
+        Error::Denied { .. } => "denied",
+        Error::NoCredit { .. } => "no credit",
+        Error::UnknownModel { .. } => "unknown model",
+        Error::Rejected { .. } => "rejected",
+        Error::RateLimited { .. } => "rate limited",
+        Error::Overloaded { .. } => "overloaded",
+        Error::Status { .. } => "status",
+        Error::Html { .. } => "html",
+        Error::Empty { .. } => "empty",
+        Error::InvalidEvent { .. } => "invalid event",
+        Error::Stream { .. } => "stream",
+        Error::Cut { .. } => "cut",
+        Error::TooLong { .. } => "too long",
+        Error::Redirected { .. } => "redirected",
+        Error::Timeout { .. } => "timeout",
+        _ => "other",
+    };
+    (kind, error.is_retried(), error.is_for_another_route())
+}
+
+async fn a_status_says_what_is_wrong(wire: &Wire) {
+    let cases = [
+        ("400 Bad Request", "invalid_request_error", ("rejected", false, false)),
+        ("401 Unauthorized", "authentication_error", ("denied", false, true)),
+        ("402 Payment Required", "billing_error", ("no credit", false, true)),
+        ("403 Forbidden", "permission_error", ("denied", false, true)),
+        ("404 Not Found", "not_found_error", ("unknown model", false, true)),
+        ("408 Request Timeout", "timeout", ("status", true, true)),
+        ("413 Too Large", "request_too_large", ("rejected", false, false)),
+        ("418 Teapot", "teapot", ("status", false, true)),
+        ("422 Unprocessable", "invalid", ("rejected", false, false)),
+        ("429 Too Many Requests", "rate_limit_error", ("rate limited", true, true)),
+        ("429 Too Many Requests", "insufficient_quota", ("no credit", false, true)),
+        ("500 Internal Server Error", "api_error", ("status", true, true)),
+        ("502 Bad Gateway", "api_error", ("status", true, true)),
+        ("503 Service Unavailable", "overloaded", ("overloaded", true, true)),
+        ("529 Overloaded", "overloaded_error", ("overloaded", true, true)),
+    ];
+    for (status, kind, expected) in cases {
+        let long = format!("the server's own words {}", "and more ".repeat(200));
+        let body = (wire.complaint)(kind, &long);
+        let script = Script::whole(status, "Content-Type: application/json\r\n", &body);
+        let error = answered(wire.preset, script).await.0.unwrap_err();
+        assert_eq!(verdict(&error), expected, "{status} {kind}: {error}");
+        let text = error.to_string();
+        assert!(text.contains("the server's own words"), "{text}");
+        assert!(text.contains(wire.preset), "{text}");
+        assert!(text.chars().count() < limits::ERROR_MESSAGE_CHARS_MAX + 200, "{text}");
+        if matches!(error, Error::Denied { .. } | Error::NoCredit { .. }) {
+            assert!(text.contains("the variable TEST_API_KEY"), "{text}");
+        }
+        assert_eq!(error.feedback().is_some(), expected.0 == "rejected", "{text}"); // F6
+    }
+    // However a server puts it.
+    for (body, words) in [
+        ("{\"error\":\"plain words\"}", "plain words"),
+        ("{\"detail\":\"Not Found\"}", "Not Found"),
+        ("{\"detail\":[{\"msg\":\"field required\"}]}", "field required"),
+        ("{\"object\":\"error\",\"message\":\"bare words\",\"code\":400}", "bare words"),
+        ("[{\"error\":{\"message\":\"in a list\"}}]", "in a list"),
+        ("no JSON at all\r\n\u{7}", "no JSON at all"),
+        ("", "HTTP 400"),
+        ("{\"error\":null}", "HTTP 400"),
+    ] {
+        let error = answered(wire.preset, Script::whole("400 Bad", "", body)).await.0.unwrap_err();
+        assert!(error.to_string().contains(words), "{body}: {error}");
+    }
+}
+
+async fn retry_after_is_seconds_or_a_date(wire: &Wire) {
+    let dated =
+        "Date: Wed, 21 Oct 2026 07:28:00 GMT\r\nRetry-After: Wed, 21 Oct 2026 07:28:30 GMT\r\n";
+    let past =
+        "Date: Wed, 21 Oct 2026 07:28:00 GMT\r\nRetry-After: Wed, 21 Oct 2015 07:28:30 GMT\r\n";
+    let cases = [
+        ("", None),
+        ("Retry-After: 7\r\n", Some(Duration::from_secs(7))),
+        ("Retry-After: 1.5\r\n", Some(Duration::from_millis(1500))),
+        ("Retry-After: -3\r\n", None),
+        ("Retry-After: soon\r\n", None),
+        ("Retry-After: 99999999999999999999999\r\n", None),
+        ("Retry-After-Ms: 250\r\nRetry-After: 9\r\n", Some(Duration::from_millis(250))),
+        (dated, Some(Duration::from_secs(30))),
+        (past, Some(Duration::ZERO)),
+    ];
+    for status in ["429 Too Many Requests", "503 Unavailable", "529 Overloaded"] {
+        for (headers, expected) in cases {
+            let script = Script::whole(status, headers, "{}");
+            let error = answered(wire.preset, script).await.0.unwrap_err();
+            assert_eq!(error.retry_after(), expected, "{status} {headers}");
+            assert!(error.is_overload());
+        }
+    }
+}
+
+async fn an_html_page_is_no_answer(wire: &Wire) {
+    let page = "<!DOCTYPE html><html><head><title>Sign in to the\nnetwork</title></head></html>";
+    let cases = [
+        ("200 OK", "Content-Type: text/html\r\n", ("html", false, true)),
+        ("200 OK", "", ("html", false, true)),
+        ("200 OK", "Content-Type: text/event-stream\r\n", ("html", false, true)),
+        ("403 Forbidden", "Content-Type: text/html\r\n", ("html", false, true)),
+        ("404 Not Found", "", ("html", false, true)),
+        ("502 Bad Gateway", "Content-Type: text/html\r\n", ("html", true, true)),
+        ("503 Unavailable", "Content-Type: text/html\r\n", ("overloaded", true, true)),
+    ];
+    for (status, headers, expected) in cases {
+        let error =
+            answered(wire.preset, Script::whole(status, headers, page)).await.0.unwrap_err();
+        assert_eq!(verdict(&error), expected, "{status} {headers}: {error}");
+        assert!(error.to_string().contains("Sign in to the network"), "{error}");
+    }
+}
+
+async fn an_empty_answer_is_an_error(wire: &Wire) {
+    for headers in ["", "Content-Type: text/event-stream\r\n", "Content-Type: application/json\r\n"]
+    {
+        let error =
+            answered(wire.preset, Script::whole("200 OK", headers, "")).await.0.unwrap_err();
+        assert_eq!(verdict(&error), ("empty", true, true), "{headers}: {error}");
+    }
+    let nothing = Script::new(vec![Vec::new()], Then::Close);
+    let error = answered(wire.preset, nothing).await.0.unwrap_err();
+    assert_eq!(verdict(&error), ("cut", true, true), "{error}");
+}
+
+async fn an_event_that_is_no_json_is_an_error(wire: &Wire) {
+    for bad in ["data: {\"choices\":[{\n\n", "data: hello\n\n", "data: [1,2]\n\n", "data: 7\n\n"] {
+        let mut events = (wire.events)(&hello());
+        events.insert(3, bad.to_owned());
+        let (end, heard) = answered(wire.preset, Script::stream(&events)).await;
+        let error = end.unwrap_err();
+        assert_eq!(verdict(&error), ("invalid event", true, true), "{bad:?}: {error}");
+        assert!(HELLO.starts_with(&heard.text), "what came before it was handed out");
+    }
+    let mut events: Vec<Vec<u8>> =
+        (wire.events)(&hello()).into_iter().map(String::into_bytes).collect();
+    events.insert(3, b"data: {\"object\":\"\xff\xfe\",\"type\":\"\xff\"}\n\n".to_vec());
+    let error = answered(wire.preset, Script::stream(&events)).await.0.unwrap_err();
+    assert_eq!(verdict(&error), ("invalid event", true, true), "no UTF-8: {error}");
+    let whole = Script::whole("200 OK", "Content-Type: application/json\r\n", "{\"id\":\"x\"}");
+    let error = answered(wire.preset, whole).await.0.unwrap_err();
+    assert_eq!(verdict(&error), ("invalid event", true, true), "no stream: {error}");
+}
+
+async fn an_error_in_the_middle_is_an_error(wire: &Wire) {
+    for (kind, expected) in [
+        ("overloaded_error", ("overloaded", true, true)),
+        ("rate_limit_error", ("rate limited", true, true)),
+        ("api_error", ("stream", true, true)),
+        ("server_error", ("stream", true, true)),
+        ("invalid_request_error", ("stream", false, false)),
+        ("authentication_error", ("stream", false, false)),
+    ] {
+        let mut events = (wire.events)(&hello());
+        events.insert(4, (wire.error)(kind, "it broke"));
+        let (end, heard) = answered(wire.preset, Script::stream(&events)).await;
+        let error = end.unwrap_err();
+        assert_eq!(verdict(&error), expected, "{kind}: {error}");
+        assert!(error.to_string().contains("it broke"), "{error}");
+        assert!(!heard.text.is_empty() && heard.text != HELLO);
+    }
+}
+
+async fn a_stream_without_its_terminator_is_cut(wire: &Wire) {
+    let mut events = (wire.events)(&hello());
+    events.pop();
+    let (end, heard) = answered(wire.preset, Script::stream(&events)).await;
+    assert_eq!(heard.text, HELLO, "everything was said, but not that it was everything");
+    assert_eq!(verdict(&end.unwrap_err()), ("cut", true, true));
+    // What stands after the terminator is nobody's business.
+    let mut events = (wire.events)(&hello());
+    events.push("data: garbage\n\n".to_owned());
+    let (end, heard) = answered(wire.preset, Script::stream(&events)).await;
+    assert_eq!((end.unwrap().stop, heard.text.as_str()), (StopReason::Normal, HELLO));
+}
+
+async fn a_reset_at_any_byte_is_an_error_or_after_the_terminator(wire: &Wire) {
+    let scene = Scene { reasoning: vec!["Hmm."], ..hello() };
+    let events = (wire.events)(&scene);
+    let whole = Script::stream(&events);
+    let bytes = whole.bytes();
+    assert!(bytes.len() > 1500, "{} bytes", bytes.len());
+    // Before the empty line that ends the terminator's event and the end of its HTTP chunk.
+    let terminated = bytes.len() - b"0\r\n\r\n".len() - b"\r\n".len();
+    let server = Server::start(
+        (0..=bytes.len())
+            .map(|cut| Script::new(vec![bytes[..cut].to_vec()], Then::Reset))
+            .collect(),
+    )
+    .await;
+    let model = remote(options(wire.preset, &server.url()));
+    let (mut errors, mut successes) = (0, 0);
+    for cut in 0..=bytes.len() {
+        let (end, heard) = call(&model, &ask("Hello.")).await;
+        match end {
+            Ok(end) => {
+                assert!(cut >= terminated, "a success after {cut} of {terminated} bytes");
+                assert_eq!((heard.text.as_str(), end.stop), (HELLO, StopReason::Normal));
+                successes += 1;
+            }
+            // A reset may overtake what was sent before it.
+            Err(error) => {
+                assert!(HELLO.starts_with(&heard.text), "{cut}: {heard:?}");
+                assert_eq!(verdict(&error), ("cut", true, true), "{cut}: {error}");
+                errors += 1;
+            }
+        }
+    }
+    assert!(errors >= terminated - 2, "{errors} errors and {successes} successes");
+}
+
+async fn a_stall_ends_the_call(wire: &Wire) {
+    let events = (wire.events)(&hello());
+    let short = Duration::from_millis(50);
+    let pieces = Script::stream(&events[..3]).pieces;
+    let begun = pieces[..pieces.len() - 1].to_vec();
+    let cases = [
+        (vec![], Phase::FirstByte),
+        (vec![STREAM_HEAD.to_vec()], Phase::FirstByte),
+        (begun, Phase::Stall),
+    ];
+    for (pieces, phase) in cases {
+        let server = Server::answering(Script::new(pieces, Then::Hang)).await;
+        let mut options = options(wire.preset, &server.url());
+        match phase {
+            Phase::FirstByte => options.timeouts.first_byte = short,
+            _ => options.timeouts.stall = short,
+        }
+        let error = call(&remote(options), &ask("Hello.")).await.0.unwrap_err();
+        let Error::Timeout { phase: found, after, .. } = &error else { panic!("{error}") };
+        assert_eq!((*found, *after, error.is_retried()), (phase, short, true));
+        assert!(error.to_string().contains(phase.key()), "{error}");
+        server.ended(1).await;
+    }
+    // Pings keep a stream from stalling, but not for ever.
+    let pings = vec![STREAM_HEAD.to_vec(), http_chunk(wire.ping.as_bytes())];
+    let server = Server::answering(Script::new(pings, Then::Repeat)).await;
+    let mut options = options(wire.preset, &server.url());
+    options.timeouts.total = Duration::from_millis(300);
+    let error = call(&remote(options), &ask("Hello.")).await.0.unwrap_err();
+    assert!(matches!(error, Error::Timeout { phase: Phase::Total, .. }), "{error}");
+    server.ended(1).await;
+}
+
+async fn an_endless_answer_is_too_long(wire: &Wire) {
+    let long: &'static str = Box::leak("word ".repeat(2_000).into_boxed_str());
+    let events = (wire.events)(&Scene { text: vec![long], ..Scene::default() });
+    let at = events.iter().position(|event| event.contains("word word")).unwrap();
+    let mut pieces = vec![STREAM_HEAD.to_vec()];
+    pieces.extend(events[..=at].iter().map(|event| http_chunk(event.as_bytes())));
+    let server = Server::answering(Script::new(pieces, Then::Repeat)).await;
+    let (end, heard) = call(&remote(options(wire.preset, &server.url())), &ask("Hello.")).await;
+    let error = end.unwrap_err();
+    assert_eq!(verdict(&error), ("too long", false, false), "{error}");
+    assert!(heard.text.len() <= limits::ANSWER_BYTES_MAX);
+    server.ended(1).await;
+}
+
+async fn a_million_tiny_deltas_are_read_in_bounded_time(wire: &Wire) {
+    let events = (wire.events)(&Scene { text: vec!["x"], ..Scene::default() });
+    let at = events.iter().position(|event| event.contains("\"x\"")).unwrap();
+    // A thousand to each HTTP chunk, or the server would be what is measured.
+    let thousand = http_chunk(events[at].repeat(1_000).as_bytes());
+    let mut pieces = vec![STREAM_HEAD.to_vec()];
+    pieces.extend(events[..at].iter().map(|event| http_chunk(event.as_bytes())));
+    pieces.extend(std::iter::repeat_n(thousand, 1_000));
+    pieces.extend(events[at + 1..].iter().map(|event| http_chunk(event.as_bytes())));
+    pieces.push(b"0\r\n\r\n".to_vec());
+    let server = Server::answering(Script::new(pieces, Then::Close)).await;
+    let started = Instant::now();
+    let (end, heard) = call(&remote(options(wire.preset, &server.url())), &ask("Hello.")).await;
+    assert_eq!(end.unwrap().stop, StopReason::Normal);
+    assert_eq!((heard.text.len(), heard.chunks), (1_000_000, 1_000_000));
+    assert!(started.elapsed() < Duration::from_secs(600), "{:?}", started.elapsed());
+}
+
+async fn usage_that_is_missing_or_absurd_is_estimated(wire: &Wire) {
+    let numbers = [
+        serde_json::json!(-5),
+        serde_json::json!(u64::MAX),
+        serde_json::json!(1.5),
+        serde_json::json!("many"),
+        serde_json::json!(null),
+        serde_json::json!({}),
+    ];
+    let absurd = numbers.into_iter().map(Usage::Absurd);
+    for usage in std::iter::once(Usage::Missing).chain(absurd) {
+        let shown = format!("{usage:?}");
+        let (end, heard) = answered(wire.preset, script(wire, &Scene { usage, ..hello() })).await;
+        let usage = end.unwrap().usage;
+        assert!(usage.estimated, "{shown}: {usage:?}");
+        assert_eq!(usage.tokens_out, (heard.text.len() as u64).div_ceil(4), "{shown}");
+        assert!((1..100).contains(&usage.tokens_in), "{shown}: {usage:?}");
+    }
+}
+
+async fn a_key_that_is_echoed_is_hidden(wire: &Wire) {
+    let (first, second) = KEY.split_at(9);
+    let text = vec!["The key is ", first, second, ", or ", KEY, " and sk-test-", "no."];
+    let scene = Scene {
+        reasoning: vec!["sk-", &KEY[3..], "."],
+        text,
+        calls: vec![("call_1", "search", vec!["{\"query\":\"", KEY, "\"}"])],
+        stop: Stop::Calls,
+        ..Scene::default()
+    };
+    let (end, heard) = answered(wire.preset, script(wire, &scene)).await;
+    let end = end.unwrap();
+    assert_eq!(heard.text, "The key is ***, or *** and sk-test-no.");
+    assert_eq!(heard.reasoning, "***.");
+    assert_eq!(end.calls[0].arguments, "{\"query\":\"***\"}");
+    assert!(!format!("{end:?}").contains(KEY));
+    for (status, headers) in [
+        ("401 Unauthorized", ""),
+        ("400 Bad Request", ""),
+        ("500 Oops", "Content-Type: text/html\r\n"),
+        ("302 Found", "Location: https://example.com/?key=KEY\r\n"),
+    ] {
+        for body in [
+            (wire.complaint)("x", &format!("no such key: {KEY}")),
+            format!("<html><title>{KEY}</title></html>"),
+            format!("Bearer {KEY}"),
+        ] {
+            let script = Script::whole(status, &headers.replace("KEY", KEY), &body);
+            let error = answered(wire.preset, script).await.0.unwrap_err();
+            assert!(!format!("{error} {error:?}").contains(KEY), "{error}");
+            assert!(error.to_string().contains("***"), "{status} {body}: {error}");
+        }
+    }
+    let mut events = (wire.events)(&hello());
+    events.insert(2, (wire.error)("api_error", KEY));
+    let error = answered(wire.preset, Script::stream(&events)).await.0.unwrap_err();
+    assert!(!format!("{error:?}").contains(KEY));
+    let broken = format!("data: {{\"{KEY}\n\n");
+    let error = answered(wire.preset, Script::stream(&[broken])).await.0.unwrap_err();
+    assert!(!format!("{error:?}").contains(KEY), "{error}");
+}
+
+async fn a_dropped_call_closes_its_socket(wire: &Wire) {
+    let events = (wire.events)(&hello());
+    let mut pieces = Script::stream(&events[..4]).pieces;
+    pieces.pop();
+    let server = Server::answering(Script::new(pieces, Then::Hang)).await;
+    let model = remote(options(wire.preset, &server.url()));
+    let request = ask("Hello.");
+    let (said, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let mut on_chunk = move |_: organism::model::Chunk<'_>| {
+        let _ = said.send(());
+    };
+    tokio::select! {
+        _ = organism::model::Provider::call(&model, &request, &mut on_chunk) => panic!("it hangs"),
+        _ = heard.recv() => {}
+    }
+    server.ended(1).await;
+}

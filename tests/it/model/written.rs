@@ -1,0 +1,256 @@
+//! What is sent: the request's body and head in each wire format.
+
+use expect_test::{Expect, expect};
+use organism::model::remote::{Asked, PRESETS, Preset};
+use organism::model::{Block, OwnBlock, Request, Role, Said, Tool, ToolCall, ToolChoice};
+use serde_json::json;
+
+use super::server::{KEY, Script, Server, ask, call, options, remote};
+use super::wires::{ANTHROPIC, OPENAI, SIGNATURE, Scene, Stop};
+
+fn tool() -> Tool {
+    let parameters = json!({"type": "object", "properties": {"query": {"type": "string"}}});
+    Tool { name: "search".into(), description: "Searches.".into(), parameters }
+}
+
+fn result(id: &str, text: &str, failed: bool) -> Block {
+    Block::Result { id: id.into(), text: text.into(), failed }
+}
+
+fn called(id: &str, arguments: &str) -> Block {
+    let (id, arguments) = (id.to_owned(), arguments.to_owned());
+    Block::Call(ToolCall { id, name: "search".into(), arguments })
+}
+
+/// A conversation with everything in it.
+fn long(own: Vec<OwnBlock>) -> Request {
+    let mut blocks: Vec<_> = own.into_iter().map(Block::Own).collect();
+    blocks.extend([
+        Block::Text("I look.".into()),
+        called("call_1", "{ \"query\" : \"a\" }"),
+        called("call_2", "no JSON"),
+    ]);
+    let messages = vec![
+        Said::text(Role::User, "Find <a>."),
+        Said { role: Role::Assistant, blocks },
+        Said {
+            role: Role::User,
+            blocks: vec![
+                Block::Text("Turn 2 of 10.".into()),
+                result("call_1", "found \"it\"", false),
+                result("call_2", "Error: no JSON", true),
+            ],
+        },
+    ];
+    let (tools, tool_choice) = (vec![tool()], Some(ToolChoice::Auto));
+    Request { messages, tools, tool_choice, max_tokens: Some(99), ..ask("") }
+}
+
+async fn check(preset: &str, asked: Asked, request: &Request, expected: Expect) {
+    let server = Server::answering(Script::whole("400 Bad", "", "{}")).await;
+    let mut options = options(preset, &server.url());
+    options.asked = asked;
+    assert!(call(&remote(options), request).await.0.is_err());
+    expected.assert_eq(&server.body(0).to_string());
+}
+
+#[tokio::test]
+async fn a_request_is_written_as_chat_completions_take_it() {
+    let none = Asked::default();
+    check("openai", none.clone(), &ask("Hello."), expect![[r#"{"model":"m-1","messages":[{"role":"system","content":"You write."},{"role":"user","content":"Hello."}],"stream":true,"stream_options":{"include_usage":true}}"#]]).await;
+    let asked = Asked {
+        temperature: Some(0.5),
+        top_p: Some(0.9),
+        reasoning_effort: Some("low".into()),
+        ..none.clone()
+    };
+    check("openai", asked, &long(Vec::new()), expect![[r#"{"model":"m-1","messages":[{"role":"system","content":"You write."},{"role":"user","content":"Find <a>."},{"role":"assistant","content":"I look.","tool_calls":[{"id":"call_1","type":"function","function":{"name":"search","arguments":"{ \"query\" : \"a\" }"}},{"id":"call_2","type":"function","function":{"name":"search","arguments":"no JSON"}}]},{"role":"tool","tool_call_id":"call_1","content":"found \"it\""},{"role":"tool","tool_call_id":"call_2","content":"Error: no JSON"},{"role":"user","content":"Turn 2 of 10."}],"stream":true,"stream_options":{"include_usage":true},"max_completion_tokens":99,"temperature":0.5,"top_p":0.9,"reasoning_effort":"low","tools":[{"type":"function","function":{"name":"search","description":"Searches.","parameters":{"type":"object","properties":{"query":{"type":"string"}}}}}],"tool_choice":"auto"}"#]]).await;
+    check("mistral", none, &ask("Hello."), expect![[r#"{"model":"m-1","messages":[{"role":"system","content":"You write."},{"role":"user","content":"Hello."}],"stream":true}"#]]).await;
+}
+
+#[tokio::test]
+async fn a_request_is_written_as_messages_take_it() {
+    let none = Asked::default();
+    check("anthropic", none.clone(), &ask("Hello."), expect![[r#"{"model":"m-1","max_tokens":8192,"stream":true,"system":[{"type":"text","text":"You write.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Hello.","cache_control":{"type":"ephemeral"}}]}]}"#]]).await;
+    let asked = Asked { thinking_tokens: Some(1024), ..none };
+    let own = json!({"text": 0, "calls": 0, "block":
+        {"type": "thinking", "thinking": "Hmm.", "signature": "EqQB=="}});
+    let foreign =
+        OwnBlock { provider: "deepseek".into(), json: "{\"reasoning_content\":\"x\"}".into() };
+    let own = OwnBlock { provider: "anthropic".into(), json: own.to_string() };
+    check("anthropic", asked, &long(vec![own, foreign]), expect![[r#"{"model":"m-1","max_tokens":1123,"stream":true,"system":[{"type":"text","text":"You write.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Find <a>."}]},{"role":"assistant","content":[{"type":"thinking","thinking":"Hmm.","signature":"EqQB=="},{"type":"text","text":"I look."},{"type":"tool_use","id":"call_1","name":"search","input":{"query":"a"}},{"type":"tool_use","id":"call_2","name":"search","input":{"not_json":"no JSON"},"cache_control":{"type":"ephemeral"}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"call_1","content":"found \"it\""},{"type":"tool_result","tool_use_id":"call_2","content":"Error: no JSON","is_error":true},{"type":"text","text":"Turn 2 of 10.","cache_control":{"type":"ephemeral"}}]}],"thinking":{"type":"enabled","budget_tokens":1024},"tools":[{"name":"search","description":"Searches.","input_schema":{"type":"object","properties":{"query":{"type":"string"}}}}],"tool_choice":{"type":"auto"}}"#]]).await;
+}
+
+/// A tool choice without tools is refused by providers. F6
+#[tokio::test]
+async fn a_tool_choice_is_sent_only_beside_tools() {
+    for preset in ["openai", "anthropic"] {
+        for choice in [ToolChoice::Auto, ToolChoice::Required, ToolChoice::None] {
+            let server = Server::answering(Script::whole("400 Bad", "", "{}")).await;
+            let model = remote(options(preset, &server.url()));
+            let without = Request { tool_choice: Some(choice), ..ask("Hello.") };
+            assert!(call(&model, &without).await.0.is_err());
+            let with = Request { tools: vec![tool()], ..without };
+            assert!(call(&model, &with).await.0.is_err());
+            let sent = [0, 1].map(|n| server.body(n).get("tool_choice").is_some());
+            assert_eq!(sent, [false, true], "{preset} {choice:?}");
+            assert_eq!(server.body(0).get("tools"), None);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_key_is_in_its_header_and_nowhere_else() {
+    for (preset, header) in [
+        ("openai", format!("authorization: Bearer {KEY}")),
+        ("anthropic", format!("x-api-key: {KEY}")),
+    ] {
+        let server = Server::answering(Script::whole("400 Bad", "", "{}")).await;
+        assert!(call(&remote(options(preset, &server.url())), &ask("Hello.")).await.0.is_err());
+        let request = &server.requests()[0];
+        assert!(request.contains(&header), "{request}");
+        assert_eq!(request.matches(KEY).count(), 1, "{request}");
+        assert_eq!(request.contains("anthropic-version: 2023-06-01"), preset == "anthropic");
+        assert!(request.contains("user-agent: organism/"), "{request}");
+    }
+}
+
+/// Signed reasoning goes back byte for byte, where it stood.
+#[tokio::test]
+async fn what_only_the_provider_can_read_goes_back_verbatim() {
+    let scene = Scene {
+        reasoning: vec!["Let me ", "think: \"ü\"."],
+        text: vec!["I look."],
+        calls: vec![("call_1", "search", vec!["{}"])],
+        stop: Stop::Calls,
+        ..Scene::default()
+    };
+    let mut events = (ANTHROPIC.events)(&scene);
+    let redacted = [
+        "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":7,\
+         \"content_block\":{\"type\":\"redacted_thinking\",\"data\":\"EmwKAhgB\"}}\n\n",
+        "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":7}\n\n",
+    ];
+    // Between the text and the call.
+    let at = events.iter().position(|event| event.contains("tool_use")).unwrap();
+    for event in redacted.into_iter().rev() {
+        events.insert(at, event.to_owned());
+    }
+    let server = Server::answering(Script::stream(&events)).await;
+    let model = remote(options("anthropic", &server.url()));
+    let (end, heard) = call(&model, &ask("Hello.")).await;
+    let end = end.unwrap();
+    assert_eq!(end.own.len(), 2);
+    let mut blocks: Vec<_> = end.own.into_iter().map(Block::Own).collect();
+    blocks.push(Block::Text(heard.text));
+    blocks.extend(end.calls.into_iter().map(Block::Call));
+    let mut request = ask("Hello.");
+    request.messages.push(Said { role: Role::Assistant, blocks });
+    request.messages.push(Said { role: Role::User, blocks: vec![result("call_1", "x", false)] });
+    call(&model, &request).await.0.unwrap();
+    let sent = server.body(1)["messages"][1]["content"].clone();
+    let expected = json!([
+        {"type": "thinking", "thinking": "Let me think: \"ü\".", "signature": SIGNATURE},
+        {"type": "text", "text": "I look."},
+        {"type": "redacted_thinking", "data": "EmwKAhgB"},
+        {"type": "tool_use", "id": "call_1", "name": "search", "input": {},
+            "cache_control": {"type": "ephemeral"}},
+    ]);
+    assert_eq!(sent.to_string(), expected.to_string());
+}
+
+#[tokio::test]
+async fn reasoning_goes_back_to_those_who_want_it() {
+    let scene = Scene {
+        reasoning: vec!["Hm", "m."],
+        calls: vec![("call_1", "search", vec!["{}"])],
+        stop: Stop::Calls,
+        ..Scene::default()
+    };
+    let details = "data: {\"choices\":[{\"index\":0,\"delta\":{\"reasoning_details\":\
+        [{\"type\":\"reasoning.encrypted\",\"data\":\"x\",\"n\":1.50}]}}]}\n\n";
+    for (preset, extra, expected) in [
+        ("deepseek", "", Some("{\"reasoning_content\":\"Hmm.\"}")),
+        ("openai", "", None),
+        (
+            "openrouter",
+            details,
+            Some(
+                "{\"reasoning_details\":[{\"type\":\"reasoning.encrypted\",\"data\":\"x\",\"n\":1.50}]}",
+            ),
+        ),
+    ] {
+        let mut events = (OPENAI.events)(&scene);
+        events.insert(1, format!("{extra}: keep-alive\n\n"));
+        let server = Server::answering(Script::stream(&events)).await;
+        let model = remote(options(preset, &server.url()));
+        let end = call(&model, &ask("Hello.")).await.0.unwrap();
+        let own = end.own.first().map(|own| own.json.as_str());
+        assert_eq!(own, expected, "{preset}");
+        let Some(own) = own else { continue };
+        let mut request = long(end.own.clone());
+        request.tool_choice = None;
+        call(&model, &request).await.0.unwrap();
+        let sent = server.requests()[1].clone();
+        let fields = own.trim_start_matches('{').trim_end_matches('}');
+        assert!(sent.contains(fields), "{preset}: {sent}");
+    }
+}
+
+/// Shapes that only some servers write.
+#[tokio::test]
+async fn what_is_odd_about_servers_is_understood() {
+    let chunk = |delta: serde_json::Value, finish: Option<&str>| {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
+        format!("data: {}\n\n", json!({"choices": [choice]}))
+    };
+    let done = "data: [DONE]".to_owned();
+    let calls = json!([
+        {"index": 0, "id": "a", "function": {"name": "one", "arguments": "{\"x\":1}"}},
+        {"index": 0, "id": "b", "function": {"name": "two", "arguments": {"y": 2}}},
+        {"id": "c", "function": {"name": "three", "arguments": null}},
+        {"function": {"arguments": "{}"}},
+    ]);
+    let parts = json!([
+        {"type": "thinking", "thinking": [{"type": "text", "text": "Hmm."}]},
+        {"type": "text", "text": "Yes."},
+    ]);
+    let events = vec![
+        chunk(json!({"content": null, "tool_calls": null}), None),
+        chunk(json!({"reasoning": "First. "}), None),
+        chunk(json!({"content": parts}), None),
+        chunk(json!({"tool_calls": calls}), None),
+        "data: {\"choices\":null,\"usage\":null}\n\n".to_owned(),
+        "data: {\"choices\":[{\"index\":1,\"delta\":{\"content\":\"another\"}}]}\n\n".to_owned(),
+        chunk(json!({}), Some("stop")),
+        // Without the empty line that should end it.
+        done,
+    ];
+    let (end, heard) = super::server::answered("ollama", Script::stream(&events)).await;
+    let end = end.unwrap();
+    assert_eq!((heard.reasoning.as_str(), heard.text.as_str()), ("First. Hmm.", "Yes."));
+    let calls: Vec<_> = end.calls.iter().map(|c| (&*c.id, &*c.name, &*c.arguments)).collect();
+    assert_eq!(calls, [("a", "one", "{\"x\":1}"), ("b", "two", "{\"y\":2}"), ("c", "three", "{}")]);
+    assert_eq!(end.stop, organism::model::StopReason::Calls);
+
+    let refusal = vec![
+        chunk(json!({"refusal": "I can't "}), None),
+        chunk(json!({"refusal": "do that."}), Some("stop")),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    let (end, heard) = super::server::answered("openai", Script::stream(&refusal)).await;
+    assert_eq!(end.unwrap().stop, organism::model::StopReason::Refused);
+    assert_eq!(heard.text, "I can't do that.");
+}
+
+#[test]
+fn every_preset_is_found_by_its_name_and_hosted_ones_use_https() {
+    assert!(PRESETS.len() >= 11);
+    for preset in PRESETS {
+        assert_eq!(Preset::named(preset.name).map(|p| p.name), Some(preset.name));
+        if preset.needs_key {
+            assert!(preset.base_url.unwrap().starts_with("https://"), "{}", preset.name);
+            assert!(preset.key_variable.unwrap().ends_with("_API_KEY"), "{}", preset.name);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `organism answer`: open questions, and the ways to answer them.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use serde_json::Value as Json;
+
+use super::{House, Said, until};
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["boss"]
+
+[humans.boss]
+description = "Decides."
+schema = "people.xsd"
+accepts = ["question"]
+replies = ["decision", "pass"]
+"#;
+
+const NS: &str = "urn:example:people";
+
+fn house() -> House {
+    let house = House::with(CONFIG);
+    house.write("people.xsd", include_str!("../../data/organism/people.xsd"));
+    house
+}
+
+fn ask(house: &House, text: &str) -> String {
+    let question = format!("<question xmlns=\"{NS}\">{text}</question>");
+    let sent = house.send_text(&question, &["--no-wait", "--key", text]);
+    assert_eq!(sent.code, Some(0), "a question waits for no approval: {sent:?}");
+    open(house).last().unwrap()["message"].as_str().unwrap().to_owned()
+}
+
+fn open(house: &House) -> Vec<Json> {
+    let listed = house.organism(&["answer", "--json"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    listed.json()
+}
+
+fn result(house: &House, text: &str) -> Said {
+    let question = format!("<question xmlns=\"{NS}\">{text}</question>");
+    house.send_text(&question, &["--key", text])
+}
+
+/// `organism answer` with these lines on its standard input.
+fn answer(house: &House, arguments: &[&str], input: &str) -> Said {
+    let mut command = house.command(&[&["answer"], arguments].concat());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn a_question_is_listed_and_answered_from_a_file_or_standard_input() {
+    let house = house();
+    let running = house.run();
+    let (first, second) = (ask(&house, "left or right?"), ask(&house, "when?"));
+    let listed = house.organism(&["answer"]);
+    for part in [&*first, "left or right?", "organism answer", "for      boss", "from     desk"] {
+        assert!(listed.out.contains(part), "{part} in {}", listed.out);
+    }
+    let decision = format!("<decision xmlns=\"{NS}\"><verdict xmlns=\"\">do</verdict></decision>");
+    house.write("answer.xml", &decision);
+    assert_eq!(house.organism(&["answer", &first, "answer.xml"]).code, Some(0));
+    let pass = format!("<pass xmlns=\"{NS}\">no idea</pass>");
+    assert_eq!(answer(&house, &[&second], &pass).code, Some(0));
+    assert_eq!(result(&house, "left or right?").out, format!("{decision}\n"));
+    assert_eq!(result(&house, "when?").out, format!("{pass}\n"));
+    let again = house.organism(&["answer", &first, "answer.xml"]);
+    assert_eq!(again.code, Some(65), "{again:?}");
+    assert!(again.err.contains("is no open question"), "{again:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn an_answer_that_is_refused_says_why_and_leaves_the_question_open() {
+    let house = house();
+    let running = house.run();
+    let id = ask(&house, "really?");
+    let wrong = format!("<decision xmlns=\"{NS}\"><verdict xmlns=\"\">maybe</verdict></decision>");
+    for (text, rule) in [(&*wrong, "schema-invalid"), ("nonsense", "not-one-root")] {
+        let refused = answer(&house, &[&id, "-"], text);
+        assert_eq!(refused.code, Some(65), "{refused:?}");
+        assert!(refused.err.contains(rule), "{refused:?}");
+    }
+    assert_eq!(open(&house).len(), 1);
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_form_asks_for_each_field_and_what_comes_out_passes_the_gate() {
+    let house = house();
+    let running = house.run();
+    let id = ask(&house, "how?");
+    let typed = [
+        "decide",
+        "decision",
+        "",
+        "maybe",
+        "do",
+        "3",
+        "first <remark>",
+        "second",
+        "",
+        "yes",
+        "EUR",
+        "9.50",
+        "yes",
+    ];
+    let filled = answer(&house, &[&id, "--form"], &(typed.join("\n") + "\n"));
+    assert_eq!(filled.code, Some(0), "{filled:?}");
+    for said in [
+        "decision: What is to be done.",
+        "decision / verdict (one of do, leave)",
+        "this is not one of the choices",
+        "decision / days (whole number from 1, may be left out)",
+        "decision / price / currency (text)",
+    ] {
+        assert!(filled.err.contains(said), "{said} in {}", filled.err);
+    }
+    let expected = format!(
+        "<decision xmlns=\"{NS}\"><verdict xmlns=\"\">do</verdict><days xmlns=\"\">3</days>\
+         <remark xmlns=\"\">first &lt;remark&gt;</remark><remark xmlns=\"\">second</remark>\
+         <price xmlns=\"\" currency=\"EUR\">9.50</price></decision>\n"
+    );
+    assert_eq!(result(&house, "how?").out, expected);
+
+    let id = ask(&house, "again?");
+    let cut = answer(&house, &[&id, "--form"], "decision\n\n");
+    assert_eq!(cut.code, Some(2), "{cut:?}");
+    assert!(cut.err.contains("nothing was sent"), "{cut:?}");
+    assert_eq!(open(&house).len(), 1);
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_question_outlives_a_kill_and_its_answer_reaches_who_asks_again() {
+    let house = house();
+    let mut running = house.run();
+    let id = ask(&house, "still there?");
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    let running = house.run();
+    assert_eq!(open(&house)[0]["message"], *id);
+    let pass = format!("<pass xmlns=\"{NS}\">yes</pass>");
+    assert_eq!(answer(&house, &[&id, "-"], &pass).code, Some(0));
+    assert_eq!(result(&house, "still there?").out, format!("{pass}\n"));
+    let declined = ask(&house, "and now?");
+    let said = house.organism(&["refuse", &declined, "--reason", "ask me tomorrow"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    until("it is told", || result(&house, "and now?").out.contains("denied").then_some(()));
+    assert_eq!(running.stop(), Some(0), "an open or answered question holds up no stop");
+    house.verified();
+}

@@ -1,0 +1,214 @@
+//! `organism approvals`, `approve` and `refuse`: what waits, who lets it go, and who cannot.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Stdio};
+
+use organism::ids::Digest;
+use serde_json::Value as Json;
+
+use super::{House, Said, TALK, said, say, until};
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["echo", "traitor"]
+
+[listeners.echo]
+command = ["./player.py", "echo"]
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+approval = "always"
+
+[listeners.traitor]
+command = ["./traitor.py"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["said"]
+"#;
+
+fn house() -> House {
+    let house = House::with(CONFIG);
+    house.write("traitor.py", "#!/bin/sh\n");
+    executable(&house);
+    house
+}
+
+fn executable(house: &House) {
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(house.path("traitor.py"), mode).unwrap();
+}
+
+fn hash(text: &str) -> String {
+    Digest::of(text.as_bytes()).to_string()
+}
+
+fn held(house: &House) -> Vec<Json> {
+    let said = house.organism(&["approvals", "--json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    said.json()
+}
+
+/// Sends a text that is then held, and gives the id by which it waits.
+fn hold(house: &House, text: &str) -> String {
+    let sent = house.send_text(&say(text), &["--no-wait"]);
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    assert!(sent.err.contains("it waits for an approval"), "{sent:?}");
+    held(house).last().unwrap()["message"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
+    let house = house();
+    let running = house.run();
+    let mut command = house.command(&["send", "-", "--as", "desk"]);
+    house.write("say.xml", say("hello"));
+    let file = std::fs::File::open(house.path("say.xml")).unwrap();
+    command.stdin(file).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let sender = command.spawn().unwrap();
+    let call = until("it is held", || held(&house).pop());
+    assert_eq!((&call["payload"], &call["to"]), (&say("hello").into(), &"echo".into()));
+    assert_eq!(call["sha256"], hash(&say("hello")));
+    let id = call["message"].as_str().unwrap();
+
+    let wrong = house.organism(&["approve", id, "--hash", &hash(&say("other"))]);
+    assert_eq!(wrong.code, Some(65), "{wrong:?}");
+    assert!(wrong.err.contains("wrong-hash: this is not the hash of its payload"), "{wrong:?}");
+    let unseen = house.organism(&["approve", id]);
+    assert_eq!(unseen.code, Some(2), "{unseen:?}");
+    assert!(unseen.err.contains(&say("hello")), "approve shows what it approves: {unseen:?}");
+    assert!(unseen.err.contains("nobody is here to look at it"), "{unseen:?}");
+
+    let approved = house.organism(&["approve", id, "--hash", &hash(&say("hello"))[..8]]);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+    let told: Said = sender.wait_with_output().unwrap().into();
+    assert_eq!((told.code, &*told.out), (Some(0), &*said("hello")), "{told:?}");
+    assert!(told.err.contains("it waits for an approval"), "{told:?}");
+    assert_eq!(held(&house), Vec::<Json>::new());
+    let again = house.organism(&["approve", id, "--hash", &hash(&say("hello"))]);
+    assert_eq!(again.code, Some(65), "{again:?}");
+    assert!(again.err.contains("not-waiting"), "{again:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn what_would_deceive_the_eye_is_shown_by_its_code_points() {
+    let house = house();
+    let running = house.run();
+    let text = "pay \u{202e}001\u{202c}\u{200b} to \u{9b}2J\u{2066}me\u{feff}\n  sha256   0000";
+    let id = hold(&house, text);
+    let shown = house.organism(&["approvals"]);
+    assert_eq!(shown.code, Some(0));
+    let expected = "pay \\u{202e}001\\u{202c}\\u{200b} to \\u{9b}2J\\u{2066}me\\u{feff}\n  \
+                    │   sha256   0000</say>\n  6 hidden characters shown";
+    assert!(shown.out.contains(expected), "{}", shown.out);
+    assert!(shown.out.contains(&hash(&say(text))), "{}", shown.out);
+    let unseen = house.organism(&["approve", &id]);
+    assert!(unseen.err.contains(expected), "{unseen:?}");
+    let json = house.organism(&["approvals", "--json"]);
+    assert!(json.out.is_ascii(), "{}", json.out);
+    assert_eq!(json.json()[0]["payload"], say(text), "the same bytes to a program");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn of_two_operators_at_once_one_wins_and_the_other_hears_so() {
+    let house = house();
+    let running = house.run();
+    for round in 0..3 {
+        let text = round.to_string();
+        let id = hold(&house, &text);
+        let digest = hash(&say(&text));
+        let start = |arguments: &[&str]| -> Child {
+            let mut command = house.command(arguments);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let operators = [
+            start(&["approve", &id, "--hash", &digest]),
+            start(&["approve", &id, "--hash", &digest]),
+            start(&["refuse", &id, "--reason", "no"]),
+        ];
+        let said = operators.map(|child| Said::from(child.wait_with_output().unwrap()));
+        let won = said.iter().filter(|said| said.code == Some(0)).count();
+        let lost = |said: &&Said| said.code == Some(65) && said.err.contains("not-waiting");
+        assert_eq!((won, said.iter().filter(lost).count()), (1, 2), "{said:?}");
+    }
+    until("all is settled", || held(&house).is_empty().then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn what_is_held_outlives_a_kill_and_can_be_approved_without_a_running_organism() {
+    let house = house();
+    let mut running = house.run();
+    let id = hold(&house, "patience");
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    assert_eq!(held(&house)[0]["message"], *id);
+    let approved = house.organism(&["approve", &id, "--hash", &hash(&say("patience"))]);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+    let running = house.run();
+    until("it is done", || (house.recorded("said") == 1).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_refusal_reaches_the_client_with_its_reason() {
+    let house = house();
+    let sent = house.send_text(&say("x"), &["--no-wait", "--key", "k"]);
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    let id = held(&house)[0]["message"].as_str().unwrap().to_owned();
+    let refused = house.organism(&["refuse", &id, "--reason", "not today"]);
+    assert_eq!(refused.code, Some(0), "{refused:?}");
+    let result = house.send_text(&say("x"), &["--key", "k"]);
+    assert_eq!(result.code, Some(1), "{result:?}");
+    assert!(result.out.contains("code=\"denied\""), "{result:?}");
+    assert!(result.out.contains("refused by the operator: not today"), "{result:?}");
+    let unknown = house.organism(&["refuse", &id.replace(&id[..4], "0000")]);
+    assert_eq!(unknown.code, Some(65), "{unknown:?}");
+    let no_id = house.organism(&["refuse", "42"]);
+    assert_eq!(no_id.code, Some(2), "{no_id:?}");
+    house.verified();
+}
+
+/// It tries as itself, with an environment made clean, and from a child of its own.
+const TRAITOR: &str = r#"#!/usr/bin/env python3
+import json, os, subprocess, sys
+data = b""
+while b"\0" not in data:
+    data += os.read(0, 65536)
+organism = os.environ["ORGANISM_UNDER_TEST"]
+clean = {k: v for k, v in os.environ.items() if not k.startswith("ORGANISM_")}
+run = lambda args, env: subprocess.run(args, env=env, capture_output=True, text=True)
+held = json.loads(run([organism, "approvals", "--json"], clean).stdout.splitlines()[0])
+approve = [organism, "approve", held["message"], "--hash", held["sha256"]]
+tries = [run(approve, dict(os.environ)), run(approve, clean),
+         run(["sh", "-c", '"$@"; exit $?', "sh"] + approve, clean)]
+text = " ".join(str(t.returncode) for t in tries) + " " + tries[-1].stderr.splitlines()[-1]
+os.write(1, f'<said xmlns="urn:example:talk">{text}</said>\0'.encode())
+while os.read(0, 65536):
+    pass
+"#;
+
+// A13
+#[test]
+fn a_listener_cannot_approve_through_the_operators_door() {
+    let house = house();
+    house.write("traitor.py", TRAITOR);
+    executable(&house);
+    let mut command = house.command(&["run"]);
+    command.env("ORGANISM_UNDER_TEST", env!("CARGO_BIN_EXE_organism"));
+    let running = house.run_with(command);
+    let id = hold(&house, "mine");
+    let told = house.send_text(&super::numbered("ping", "1"), &[]);
+    let expected = "69 69 69 organism: the running organism could not do it: a listener cannot \
+                    decide in an operator's place";
+    assert_eq!(told.out, format!("<said xmlns=\"{TALK}\">{expected}</said>\n"), "{told:?}");
+    assert_eq!(held(&house)[0]["message"], *id, "it waits on");
+    assert_eq!(running.stop(), Some(0));
+}

@@ -1,0 +1,126 @@
+//! Questions to people: calls that wait for an answer, however long, over restarts.
+
+use std::time::Duration;
+
+use expect_test::expect;
+use organism::contract::{Contract, Role};
+use organism::ids::{CallId, MessageId};
+use organism::thread::Hold;
+use uuid::Uuid;
+
+use super::world::{World, agent, client, core, fresh, listener, name, names, word};
+
+fn contracts(patience: Option<Duration>) -> Vec<Contract> {
+    let mut boss = Contract::new(name("boss"), Role::Human);
+    (boss.accepts, boss.replies, boss.patience) = (names(&["ask"]), names(&["report"]), patience);
+    vec![
+        client("desk", &["thinker", "boss"]),
+        agent("thinker", &["plan"], &["answer"], &["boss", "finder"]),
+        listener("finder", &["look"], &["found"], &[]),
+        boss,
+    ]
+}
+
+fn asked(world: &mut World) -> (organism::ids::ThreadId, CallId, CallId) {
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("ask", "which one")]);
+    let calls = world.core.state().trees.values().flat_map(|tree| tree.calls.values());
+    let held = calls.filter(|call| call.held.is_some_and(|held| held.hold == Hold::Answer));
+    let question = held.map(|call| call.id).next().unwrap();
+    (thread, call, question)
+}
+
+#[test]
+fn a_question_waits_for_its_answer_and_both_are_ordinary_payloads() {
+    let mut world = World::new(contracts(None));
+    let (thread, call, question) = asked(&mut world);
+    world.pass(Duration::from_secs(40 * 24 * 3600));
+    world.restart();
+    assert_eq!(world.handed(), Vec::<String>::new(), "nobody is handed what a person is asked");
+    assert_eq!(world.answer_question(question, "boss", &word("report", "the left one")), Ok(()));
+    let woken = world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(fresh(&woken), ["report(the left one)"]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+    expect![[r#"
+        1 call desk>thinker plan(p) [handled]
+        2 call thinker>boss ask(which one) [handled]
+        3 reply boss>thinker report(the left one) [handled]
+        4 reply thinker>desk answer(a) [recorded]
+    "#]]
+    .assert_eq(&world.transcript(&thread));
+}
+
+#[test]
+fn an_answer_that_does_not_pass_the_gate_leaves_the_question_open() {
+    let mut world = World::new(contracts(None));
+    let (_, _, question) = asked(&mut world);
+    let tries = [
+        ("<report", "not-well-formed"),
+        (&*word("answer", "not mine to give"), "not-in-vocabulary"),
+        (&*core("approval-granted", "", ""), "reserved-name"),
+        ("<report xmlns=\"urn:test:words\"/>", "schema-invalid"),
+    ];
+    for (text, rule) in tries {
+        assert_eq!(world.answer_question(question, "boss", text), Err(rule.to_owned()));
+    }
+    assert_eq!(world.refusals().len(), tries.len(), "and each is on record");
+    assert_eq!(world.answer_question(question, "boss", &word("report", "r")), Ok(()));
+}
+
+#[test]
+fn a_question_is_answered_once_by_whom_it_was_put_to() {
+    let mut world = World::new(contracts(None));
+    let (_, _, question) = asked(&mut world);
+    let waits = |result: Result<(), String>| assert_eq!(result, Err("not-waiting".to_owned()));
+    waits(world.answer_question(question, "finder", &word("found", "f")));
+    waits(world.answer_question(question, "nobody", &word("report", "f")));
+    waits(world.answer_question(CallId(MessageId(Uuid::nil())), "boss", &word("report", "f")));
+    waits(world.approve(question, &"0".repeat(64)));
+    assert_eq!(world.answer_question(question, "boss", &word("report", "first")), Ok(()));
+    waits(world.answer_question(question, "boss", &word("report", "second")));
+    waits(world.answer_question(question, "boss", "<rubbish"));
+}
+
+#[test]
+fn a_question_times_out_only_where_that_is_configured() {
+    let mut world = World::new(contracts(Some(Duration::from_secs(60))));
+    let (_, call, question) = asked(&mut world);
+    world.restart();
+    world.pass(Duration::from_secs(61));
+    let woken = world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(fresh(&woken), ["system-error timeout"]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+    let late = world.answer_question(question, "boss", &word("report", "r"));
+    assert_eq!(late, Err("not-waiting".to_owned()));
+}
+
+#[test]
+fn a_person_may_decline_and_a_caller_may_not_wait_any_more() {
+    let mut world = World::new(contracts(None));
+    let (_, _, question) = asked(&mut world);
+    assert_eq!(world.refuse(question, "ask somebody else"), Ok(()));
+    let woken = world.play("thinker", &[word("ask", "again")]);
+    assert_eq!(fresh(&woken), ["system-error denied"]);
+    let (thread, ..) = asked(&mut world);
+    let calls = world.core.state().tree(&thread).unwrap().calls.len();
+    assert_eq!(calls, 2);
+    world.cancel(&thread);
+    let tree = world.core.state().tree(&thread).unwrap();
+    assert_eq!((tree.calls.len(), tree.held), (0, 0));
+}
+
+#[test]
+fn a_listener_that_a_later_config_makes_a_person_is_asked_as_one_and_the_other_way_round() {
+    let mut world = World::new(contracts(None));
+    let (_, call, question) = asked(&mut world);
+    let mut later = contracts(None);
+    later[3].role = Role::Listener;
+    world.restart_with(later);
+    world.pass(Duration::ZERO);
+    world.delivery("boss");
+    world.restart_with(contracts(None));
+    world.pass(Duration::ZERO);
+    assert_eq!(world.answer_question(question, "boss", &word("report", "r")), Ok(()));
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+}
