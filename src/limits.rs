@@ -129,6 +129,8 @@ pub const ITERATIONS_DEFAULT: u32 = 10;
 pub const ACTIONS_PER_TURN_DEFAULT: u32 = 1;
 pub const ITERATIONS_CEILING: u32 = 1_000;
 pub const ACTIONS_PER_TURN_CEILING: u32 = 100;
+/// Of a native tool, in the letters that every provider takes.
+pub const TOOL_NAME_CHARS_MAX: usize = 64;
 
 // Configs.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;

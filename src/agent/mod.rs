@@ -8,11 +8,13 @@ pub mod history;
 mod note;
 pub mod prompt;
 pub mod protocol;
+mod report;
 mod turn;
 
 pub use history::History;
 pub use note::PastTurn;
 pub use prompt::Environment;
+pub use report::{FinalFormat, ReportSchema, ReportSchemaError};
 pub use turn::{Agent, AgentOptions};
 
 use serde::{Deserialize, Serialize};
@@ -41,11 +43,30 @@ pub enum Memory {
     Own,
 }
 
-/// What an agent's final report is written in.
+/// How an agent's actions and its final report are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FinalFormat {
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// Everything as XML in the model's text.
     #[default]
-    Text,
-    Markdown,
+    Xml,
+    /// Everything as native calls of the provider.
+    Native,
+    /// Native calls, but for the final report: XML in a slot of the turn.
+    XmlFinal,
+}
+
+impl Transport {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Xml => "xml",
+            Self::Native => "native",
+            Self::XmlFinal => "xml-final",
+        }
+    }
+
+    /// Whether tools are offered as native calls.
+    pub const fn is_native(self) -> bool {
+        !matches!(self, Self::Xml)
+    }
 }

@@ -6,11 +6,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position};
-use crate::model::{StopReason, Usage};
+use crate::model::{OwnBlock, StopReason, ToolCall, Usage};
 use crate::system;
 use crate::xml::findings::Finding;
 use crate::xml::tree::Element;
 use crate::xml::write::{escape_attribute, escape_text, is_xml_char};
+
+use super::Transport;
+use super::protocol::Made;
 
 /// The local name of the note in the core's namespace.
 pub const WORD: &str = "model-turn";
@@ -26,6 +29,7 @@ pub struct TurnNote<'a> {
     pub iteration: u32,
     /// The thread up to here is what the prompt was rendered from.
     pub position: Position,
+    pub transport: Transport,
     pub provider: &'a str,
     pub model: &'a str,
     pub renderer: &'a str,
@@ -36,6 +40,14 @@ pub struct TurnNote<'a> {
     pub prompt: Digest,
     /// The model's text, byte for byte.
     pub raw: &'a str,
+    /// Native calls, and what each was made of.
+    pub calls: &'a [Made],
+    /// The provider's own blocks, verbatim.
+    pub own: &'a [OwnBlock],
+    /// What was said to the model once, with this turn.
+    pub notice: Option<&'a str>,
+    /// Of the turn's slots.
+    pub nonce: Option<&'a str>,
     pub findings: &'a [Finding],
 }
 
@@ -49,6 +61,7 @@ impl TurnNote<'_> {
             ("turn", self.turn.to_string()),
             ("iteration", self.iteration.to_string()),
             ("position", self.position.to_string()),
+            ("transport", self.transport.as_str().to_owned()),
             ("provider", self.provider.to_owned()),
             ("model", self.model.to_owned()),
             ("renderer", self.renderer.to_owned()),
@@ -60,11 +73,21 @@ impl TurnNote<'_> {
         ] {
             let _ = write!(out, " {name}=\"{}\"", escape_attribute(&value));
         }
+        if let Some(nonce) = self.nonce {
+            let _ = write!(out, " nonce=\"{}\"", escape_attribute(nonce));
+        }
         let _ = write!(out, "><environment>{}</environment>", escape_text(self.environment));
-        if self.raw.chars().all(is_xml_char) {
-            let _ = write!(out, "<raw>{}</raw>", escape_text(self.raw));
-        } else {
-            let _ = write!(out, "<raw encoding=\"base64\">{}</raw>", BASE64.encode(self.raw));
+        if let Some(notice) = self.notice {
+            verbatim(&mut out, "notice", &[], notice);
+        }
+        verbatim(&mut out, "raw", &[], self.raw);
+        for Made { call, digest } in self.calls {
+            let digest = digest.to_string();
+            let said = [("id", call.id.as_str()), ("name", &call.name), ("payload", &digest)];
+            verbatim(&mut out, "call", &said, &call.arguments);
+        }
+        for own in self.own {
+            verbatim(&mut out, "block", &[("provider", &own.provider)], &own.json);
         }
         for finding in self.findings {
             let _ = write!(
@@ -83,29 +106,69 @@ impl TurnNote<'_> {
     }
 }
 
+/// An element whose text is kept byte for byte, also where XML could not hold it.
+fn verbatim(out: &mut String, name: &str, attributes: &[(&str, &str)], text: &str) {
+    let _ = write!(out, "<{name}");
+    for (attribute, value) in attributes {
+        let _ = write!(out, " {attribute}=\"{}\"", escape_attribute(value));
+    }
+    if text.chars().all(is_xml_char) {
+        let _ = write!(out, ">{}</{name}>", escape_text(text));
+    } else {
+        let _ = write!(out, " encoding=\"base64\">{}</{name}>", BASE64.encode(text));
+    }
+}
+
+fn read_verbatim(element: &Element) -> Option<String> {
+    match element.attribute("encoding") {
+        Some("base64") => String::from_utf8(BASE64.decode(element.text()).ok()?).ok(),
+        _ => Some(element.text()),
+    }
+}
+
 /// What later turns need of a turn on record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastTurn {
     pub agent: ListenerName,
     pub call: CallId,
     pub position: Position,
+    /// From 1, over all turns of the agent in the thread; 0 where the note does not say.
+    pub turn: u32,
+    /// Who answered.
+    pub provider: String,
+    /// Of everything that was sent.
+    pub prompt: Option<Digest>,
     pub raw: String,
+    pub calls: Vec<Made>,
+    pub own: Vec<OwnBlock>,
 }
 
 impl PastTurn {
     /// Reads a note; `None` where it is not one.
     pub fn read(payload: &str) -> Option<Self> {
         let note = Element::read(payload)?;
-        let raw = note.child("raw")?;
-        let text = match raw.attribute("encoding") {
-            Some("base64") => String::from_utf8(BASE64.decode(raw.text()).ok()?).ok()?,
-            _ => raw.text(),
-        };
+        let named = |name: &'static str| note.children().filter(move |child| child.name == name);
+        let calls = named("call").map(|call| {
+            let call_of = |name: &str| call.attribute(name).map(str::to_owned);
+            let arguments = read_verbatim(call)?;
+            let digest = Digest::parse(call.attribute("payload")?).ok()?;
+            let call = ToolCall { id: call_of("id")?, name: call_of("name")?, arguments };
+            Some(Made { call, digest })
+        });
+        let own = named("block").map(|block| {
+            let provider = block.attribute("provider")?.to_owned();
+            Some(OwnBlock { provider, json: read_verbatim(block)? })
+        });
         Some(Self {
             agent: ListenerName::parse(note.attribute("agent")?).ok()?,
             call: CallId(note.attribute("call")?.parse::<MessageId>().ok()?),
             position: Position(note.attribute("position")?.parse().ok()?),
-            raw: text,
+            turn: note.attribute("turn").and_then(|turn| turn.parse().ok()).unwrap_or_default(),
+            provider: note.attribute("provider").unwrap_or_default().to_owned(),
+            prompt: note.attribute("prompt").and_then(|digest| Digest::parse(digest).ok()),
+            raw: read_verbatim(note.child("raw")?)?,
+            calls: calls.collect::<Option<_>>()?,
+            own: own.collect::<Option<_>>()?,
         })
     }
 }

@@ -1,10 +1,10 @@
 //! The system prompt: sections as tags, always in the same order, generated from the config and
 //! the schemas. The same options and the same day give the same bytes.
 
-use super::protocol::{Taught, teach};
+use super::protocol::{Protocol, teach};
 
 /// Raised whenever the same input would be rendered to other bytes.
-pub const RENDERER: &str = "1";
+pub const RENDERER: &str = "2";
 
 /// What stands around an agent, as its prompt tells it. Set by the config, recorded with every
 /// turn.
@@ -50,13 +50,14 @@ const STANDARD: [&str; 6] =
 
 /// The prompt of one turn. `sections` are the config's: one that is named like a standard
 /// section replaces its default, or follows what is generated; the others come last.
-pub fn system(taught: &Taught, sections: &[(String, String)], environment: &str) -> String {
+pub fn system(protocol: &Protocol, sections: &[(String, String)], environment: &str) -> String {
+    let taught = protocol.taught();
     let mut out = String::new();
     for name in STANDARD {
         let given = sections.iter().find(|(called, _)| called == name).map(|(_, text)| text.trim());
         let text = match (name, given) {
-            ("tool_calling", given) => joined(&teach::tool_calling(taught), given),
-            ("response_protocol", given) => joined(&teach::response_protocol(taught), given),
+            ("tool_calling", given) => joined(&protocol.tool_calling(), given),
+            ("response_protocol", given) => joined(&protocol.response_protocol(), given),
             ("environment", given) => joined(environment, given),
             (_, Some(given)) => given.to_owned(),
             ("identity", None) => format!("You are {}. {}", taught.name, taught.description),

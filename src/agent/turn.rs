@@ -9,14 +9,17 @@ use crate::contract::{Contract, Contracts, Meaning};
 use crate::envelope::{Failure, Spent, Turn};
 use crate::ids::{Digest, PayloadName};
 use crate::limits;
-use crate::model::{self, Block, Chunk, End, Model, Origin, Request};
+use crate::model::{
+    self, Block, Chunk, End, Model, Origin, Request, Role, Said, StopReason, ToolChoice, Usage,
+};
 use crate::schema::Schemas;
 
 use super::history::{self, History, Remembered, Viewpoint};
 use super::note::TurnNote;
 use super::prompt::{self, Environment};
-use super::protocol::{Action, Lexicon, Reading, Taught, read::Reader, show};
-use super::{FinalFormat, Memory};
+use super::protocol::xml_final::Slots;
+use super::protocol::{Action, Finals, Lexicon, Protocol, Reading, Taught, feedback, show};
+use super::{FinalFormat, Memory, Transport};
 
 /// Everything an agent is, but for its model and its journal.
 #[derive(Clone)]
@@ -25,10 +28,15 @@ pub struct AgentOptions {
     /// Of the whole organism: the agent's vocabulary and its peers' descriptions.
     pub contracts: Arc<Contracts>,
     pub schemas: Schemas,
+    pub transport: Transport,
     pub memory: Memory,
     /// Model calls in one call.
     pub max_iterations: u32,
     pub final_format: FinalFormat,
+    /// For native calls; `None` is the provider's own default.
+    pub tool_choice: Option<ToolChoice>,
+    /// Whether each turn is told where it stands. `xml-final` always is: its slots are told so.
+    pub notice: bool,
     /// Of one answer, in tokens.
     pub max_tokens: Option<u32>,
     /// Sections of the prompt, in the config's order.
@@ -42,9 +50,12 @@ impl AgentOptions {
             contract,
             contracts,
             schemas,
+            transport: Transport::default(),
             memory: Memory::default(),
             max_iterations: limits::ITERATIONS_DEFAULT,
             final_format: FinalFormat::default(),
+            tool_choice: None,
+            notice: true,
             max_tokens: None,
             sections: Vec::new(),
             environment: Environment::default(),
@@ -56,8 +67,7 @@ impl AgentOptions {
 #[derive(Clone)]
 pub struct Agent {
     options: Arc<AgentOptions>,
-    taught: Arc<Taught>,
-    reader: Arc<Reader>,
+    protocol: Arc<Protocol>,
     model: Model,
     history: Arc<dyn History>,
 }
@@ -65,48 +75,33 @@ pub struct Agent {
 impl Agent {
     pub fn new(options: AgentOptions, model: Model, history: Arc<dyn History>) -> Self {
         let lexicon = Lexicon::new(&options.contract, &options.contracts, &options.schemas);
-        let reader = Reader::new(&lexicon, &options.schemas);
+        let finals = Finals::new(&lexicon, &options.schemas, options.final_format.clone());
         let taught = Taught {
             name: options.contract.name.to_string(),
             description: options.contract.description.clone(),
             lexicon,
             actions_per_turn: options.contract.actions_per_turn,
             max_iterations: options.max_iterations,
-            final_format: options.final_format,
+            transport: options.transport,
+            finals,
         };
-        let (taught, reader) = (Arc::new(taught), Arc::new(reader));
-        Self { options: Arc::new(options), taught, reader, model, history }
+        let protocol = Arc::new(Protocol::new(taught, &options.schemas));
+        Self { options: Arc::new(options), protocol, model, history }
     }
 
     /// Takes the turn a delivery asks for.
     pub async fn turn(&self, delivery: &Delivery) -> Result<Outcome, Failure> {
-        let remembered = self.remember(delivery)?;
-        let environment = self.options.environment.lines(remembered.began);
-        let request = self.request(delivery, &remembered, &environment);
+        let rendered = self.render(delivery)?;
         let started = Instant::now();
-        let (raw, reading, end) = self.call(&request).await?;
+        let (raw, reading, end) = match self.call(&rendered).await {
+            Ok(answered) => answered,
+            Err(error) => self.rejected(error)?,
+        };
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let note = TurnNote {
-            agent: &self.options.contract.name,
-            call: delivery.call,
-            turn: request.origin.turn,
-            iteration: remembered.iterations + 1,
-            position: delivery.position,
-            provider: &end.route.provider,
-            model: &end.route.model,
-            renderer: prompt::RENDERER,
-            environment: &environment,
-            stop: end.stop,
-            usage: end.usage,
-            latency_ms,
-            prompt: digest(&request),
-            raw: &raw,
-            findings: &reading.findings,
-        }
-        .write();
+        let note = self.note(delivery, &rendered, &raw, &reading, &end, latency_ms);
         let turn = Turn {
             note,
-            spent: self.spent(&remembered, &reading),
+            spent: self.spent(&rendered.remembered, &reading),
             findings: reading.told,
             broken: reading.broken,
             tokens_in: end.usage.tokens_in,
@@ -117,11 +112,78 @@ impl Agent {
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
+    fn note(
+        &self,
+        delivery: &Delivery,
+        rendered: &Rendered,
+        raw: &str,
+        reading: &Reading,
+        end: &End,
+        latency_ms: u64,
+    ) -> String {
+        let slotted = self.options.transport == Transport::XmlFinal;
+        let note = TurnNote {
+            agent: &self.options.contract.name,
+            call: delivery.call,
+            turn: rendered.request.origin.turn,
+            iteration: rendered.remembered.iterations + 1,
+            position: delivery.position,
+            transport: self.options.transport,
+            provider: &end.route.provider,
+            model: &end.route.model,
+            renderer: prompt::RENDERER,
+            environment: &rendered.environment,
+            stop: end.stop,
+            usage: end.usage,
+            latency_ms,
+            prompt: digest(&rendered.request),
+            raw,
+            calls: &reading.calls,
+            own: &end.own,
+            notice: rendered.notice.as_deref(),
+            nonce: slotted.then(|| rendered.slots.nonce()),
+            findings: &reading.findings,
+        };
+        note.write()
+    }
+
     /// The request a turn in this delivery makes: a pure function of the journal and the config.
     pub fn rendered(&self, delivery: &Delivery) -> Result<Request, Failure> {
+        Ok(self.render(delivery)?.request)
+    }
+
+    /// Of everything a model is sent with this request.
+    pub fn digest(request: &Request) -> Digest {
+        digest(request)
+    }
+
+    fn render(&self, delivery: &Delivery) -> Result<Rendered, Failure> {
         let remembered = self.remember(delivery)?;
         let environment = self.options.environment.lines(remembered.began);
-        Ok(self.request(delivery, &remembered, &environment))
+        let turn = remembered.turns + 1;
+        let slots = Slots::of(&delivery.thread, delivery.call, turn);
+        let told = self.options.notice || self.options.transport == Transport::XmlFinal;
+        let notice = told.then(|| self.protocol.notice(remembered.iterations + 1, &slots));
+        let native = self.options.transport.is_native();
+        let provider = native.then(|| self.model.route().provider);
+        let mut messages = show::conversation(&remembered.items, provider.as_deref());
+        if let Some(notice) = &notice {
+            say_last(&mut messages, notice);
+        }
+        let tools = self.protocol.tools();
+        let request = Request {
+            origin: Origin {
+                agent: self.options.contract.name.clone(),
+                thread: delivery.thread.clone(),
+                turn,
+            },
+            system: prompt::system(&self.protocol, &self.options.sections, &environment),
+            messages,
+            tool_choice: self.options.tool_choice.filter(|_| !tools.is_empty()),
+            tools,
+            max_tokens: self.options.max_tokens,
+        };
+        Ok(Rendered { request, remembered, environment, notice, slots })
     }
 
     fn remember(&self, delivery: &Delivery) -> Result<Remembered, Failure> {
@@ -139,50 +201,49 @@ impl Agent {
         Ok(history::of(&records, &view))
     }
 
-    fn request(&self, delivery: &Delivery, remembered: &Remembered, environment: &str) -> Request {
-        Request {
-            origin: Origin {
-                agent: self.options.contract.name.clone(),
-                thread: delivery.thread.clone(),
-                turn: remembered.turns + 1,
-            },
-            system: prompt::system(&self.taught, &self.options.sections, environment),
-            messages: show::conversation(&remembered.items),
-            tools: Vec::new(),
-            tool_choice: None,
-            max_tokens: self.options.max_tokens,
-        }
-    }
-
     /// Reads the text as it streams; the stream is always drained.
-    async fn call(&self, request: &Request) -> Result<(String, Reading, End), Failure> {
-        let mut raw = String::new();
-        let mut reading = self.reader.start();
+    async fn call(&self, rendered: &Rendered) -> Result<Answered, model::Error> {
+        let (mut raw, mut thoughts) = (String::new(), String::new());
+        let mut reading = self.protocol.start(&rendered.slots);
         let mut too_long = false;
         let mut on_chunk = |chunk: Chunk<'_>| {
-            let chunk = match chunk {
-                Chunk::Text(chunk) => chunk,
-                Chunk::Reasoning(_) => return,
+            let (text, kept) = match chunk {
+                Chunk::Text(text) => (text, &mut raw),
+                Chunk::Reasoning(text) => (text, &mut thoughts),
                 Chunk::Restart => {
                     raw.clear();
-                    reading = self.reader.start();
+                    thoughts.clear();
+                    reading = self.protocol.start(&rendered.slots);
                     too_long = false;
                     return;
                 }
             };
-            too_long |= raw.len() + chunk.len() > limits::TURN_BYTES_MAX;
+            too_long |= kept.len() + text.len() > limits::TURN_BYTES_MAX;
             if !too_long {
-                raw.push_str(chunk);
-                reading.push(chunk);
+                kept.push_str(text);
+                if matches!(chunk, Chunk::Text(_)) {
+                    reading.push(text);
+                }
             }
         };
-        let end = self.model.call(request, &mut on_chunk).await.map_err(failure)?;
+        let end = self.model.call(&rendered.request, &mut on_chunk).await?;
         if too_long {
-            let error = model::Error::TooLong { route: end.route, max: limits::TURN_BYTES_MAX };
-            return Err(failure(error));
+            return Err(model::Error::TooLong { route: end.route, max: limits::TURN_BYTES_MAX });
         }
-        let reading = reading.finish(&raw, end.stop);
+        let reading = reading.finish(&raw, &thoughts, &end);
         Ok((raw, reading, end))
+    }
+
+    /// A request that the provider would not take is a turn in which nothing was done: the agent
+    /// is told. Any other error fails the attempt.
+    fn rejected(&self, error: model::Error) -> Result<Answered, Failure> {
+        let Some(message) = error.feedback() else { return Err(failure(error)) };
+        let (stop, usage) = (StopReason::Unknown, Usage::default());
+        let route = self.model.route();
+        let end = End { stop, usage, calls: Vec::new(), own: Vec::new(), route };
+        let finding = feedback::rejected(message);
+        let (findings, told) = (vec![finding.clone()], vec![finding]);
+        Ok((String::new(), Reading { findings, told, ..Reading::default() }, end))
     }
 
     fn meaning(&self, name: &PayloadName) -> Option<&Meaning> {
@@ -220,8 +281,34 @@ impl Handler for Agent {
     }
 }
 
+/// A model's text, what was read in it, and how it ended.
+type Answered = (String, Reading, End);
+
+/// A turn that is about to be taken.
+struct Rendered {
+    request: Request,
+    remembered: Remembered,
+    environment: String,
+    /// What the request says at its end, and no later one does.
+    notice: Option<String>,
+    slots: Slots,
+}
+
+fn say_last(messages: &mut Vec<Said>, notice: &str) {
+    match messages.last_mut().filter(|said| said.role == Role::User) {
+        Some(said) => said.blocks.push(Block::Text(notice.to_owned())),
+        None => messages.push(Said::text(Role::User, notice)),
+    }
+}
+
 /// Of everything the model is sent, each part closed by a byte no text holds.
 fn digest(request: &Request) -> Digest {
+    let tools = request
+        .tools
+        .iter()
+        .map(|tool| format!("{}\0{}\0{}\0", tool.name, tool.description, tool.parameters));
+    let tools: String = tools.collect();
+    let bounds = format!("{:?}\0{:?}\0", request.tool_choice, request.max_tokens);
     let mut parts: Vec<&[u8]> = vec![request.system.as_bytes(), b"\0"];
     for said in &request.messages {
         parts.extend([said.role.as_str().as_bytes(), b"\0"]);
@@ -235,6 +322,7 @@ fn digest(request: &Request) -> Digest {
             parts.extend(fields.iter().flat_map(|field| [field.as_bytes(), b"\0".as_slice()]));
         }
     }
+    parts.extend([tools.as_bytes(), bounds.as_bytes()]);
     Digest::of_parts(&parts)
 }
 

@@ -30,6 +30,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             for warning in config.schemas.warnings() {
                 eprintln!("\nnote: {}:{}: {}", warning.file, warning.line, warning.message);
             }
+            for note in &config.notes {
+                eprintln!("\nnote: {note}");
+            }
             Ok(Exit::Done.into())
         }
         Err(found) if args.json => problems::report_json(&found),
@@ -166,6 +169,9 @@ fn human(contract: &Contract) -> String {
 fn agent(config: &Config, contract: &Contract) -> String {
     let spec = config.agents.iter().find(|agent| agent.name == contract.name);
     let model = spec.map(|agent| format!("; model {}", agent.model)).unwrap_or_default();
-    let last = spec.map(|agent| format!("; ends with {}", agent.final_name.local));
+    let last = spec.map(|agent| {
+        let (name, format) = (&agent.final_name.local, agent.final_format.words());
+        format!("; {}; ends with {name} in {format}", agent.transport.as_str())
+    });
     format!("{}; {}{model}{}", takes(contract), peers(contract), last.unwrap_or_default())
 }

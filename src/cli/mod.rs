@@ -17,6 +17,7 @@ mod models;
 mod opened;
 mod place;
 mod problems;
+mod prompt;
 mod record;
 mod refuse;
 mod render;
@@ -55,6 +56,8 @@ enum Verb {
     Send(send::Args),
     /// Check a config without starting anything.
     Check(check::Args),
+    /// Show what an agent is sent, without sending it.
+    Prompt(prompt::Args),
     /// List the models and try them.
     Models(models::Args),
     /// Run with live models and write their answers as a recording.
@@ -106,6 +109,7 @@ impl Verb {
             Self::Run(args) => run::run(args),
             Self::Send(args) => send::run(args),
             Self::Check(args) => check::run(args),
+            Self::Prompt(args) => prompt::run(args),
             Self::Models(args) => models::run(args),
             Self::Record(args) => record::run(args),
             Self::Threads(args) => threads::run(args),

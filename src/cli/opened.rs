@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::audit::{self, HeldCall};
-use crate::config::{self, Config, Directories, Surroundings};
+use crate::config::{self, Config, Directories, Problems, Surroundings};
 use crate::ids::{ListenerName, MessageId};
 use crate::journal::Error;
 use crate::journal::sqlite::Reader;
@@ -17,9 +17,16 @@ use super::{Exit, place, problems};
 
 /// Loads the config a verb was given, or says everything that is wrong with it and exits 78.
 pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
+    loaded(given, config::load)
+}
+
+/// How a config is read.
+type Load = fn(&Path, &Surroundings) -> Result<Config, Problems>;
+
+fn loaded(given: Option<&Path>, load: Load) -> anyhow::Result<Config> {
     let around = Surroundings::of_process();
     let path = config::locate(given, &around);
-    let loaded = path.and_then(|path| config::load(&path, &around));
+    let loaded = path.and_then(|path| load(&path, &around));
     hide_memory();
     loaded.map_err(|found| {
         problems::report(&found);
@@ -144,5 +151,10 @@ pub(super) struct ConfigArg {
 impl ConfigArg {
     pub fn load(&self) -> anyhow::Result<Config> {
         config(self.config.as_deref())
+    }
+
+    /// For verbs that ask no provider.
+    pub fn load_without_keys(&self) -> anyhow::Result<Config> {
+        loaded(self.config.as_deref(), config::load_without_keys)
     }
 }

@@ -1,10 +1,12 @@
 //! Agents: prompts, found and read.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use crate::agent::{FinalFormat, ReportSchema};
 use crate::ids::Digest;
 
-use super::members::{Agent, Declared};
+use super::members::{Agent, Declared, FormatWord};
 use super::payloads::Payloads;
 use super::problem::{Code, Problem, Problems};
 use super::tree::{At, Text};
@@ -19,17 +21,42 @@ pub(super) fn agents(
     let agents = members.iter().filter_map(|m| Some((m, m.agent.as_ref()?)));
     let specs = agents.filter_map(|(member, agent)| {
         let prompt = prompt(agent, directory, problems);
+        let final_format = final_format(agent, directory, problems);
         Some(AgentSpec {
             name: member.name.value.clone(),
             model: agent.model.as_ref()?.value.value.clone(),
+            transport: agent.transport,
             memory: agent.memory,
             max_iterations: agent.max_iterations,
             final_name: payloads.final_of(&member.name.value)?,
-            final_format: agent.final_format,
+            final_format,
+            tool_choice: agent.tool_choice,
+            notice: agent.notice,
             prompt,
         })
     });
     specs.collect()
+}
+
+fn final_format(agent: &Agent, directory: &Path, problems: &mut Problems) -> FinalFormat {
+    let path = match agent.final_format {
+        FormatWord::Text => return FinalFormat::Text,
+        FormatWord::Markdown => return FinalFormat::Markdown,
+        FormatWord::Json => agent.final_schema.as_ref(),
+    };
+    let Some(path) = path else { return FinalFormat::Text };
+    let full = directory.join(&path.value.value);
+    let read = file::text(&full).map_err(|reason| format!("cannot be read: {reason}"));
+    let schema = read.and_then(|text| ReportSchema::parse(&text).map_err(|e| e.to_string()));
+    match schema {
+        Ok(schema) => FinalFormat::Json(Arc::new(schema)),
+        Err(reason) => {
+            let message = format!("the report's schema `{}`: {reason}", path.value.written);
+            let problem = Problem::new(Code::ReportSchema, &path.place, message);
+            problems.push(problem.help(near_or_rule(&full)));
+            FinalFormat::Text
+        }
+    }
 }
 
 fn prompt(agent: &Agent, directory: &Path, problems: &mut Problems) -> Vec<(String, String)> {

@@ -10,7 +10,8 @@ use super::problem::{Code, Problem, Problems};
 use super::read::Reader;
 use super::source::Place;
 use super::tree::{At, Text};
-use super::{FinalFormat, Memory};
+use super::{Memory, Transport};
+use crate::model::ToolChoice;
 
 /// A client, a listener or an agent as it was written.
 pub(super) struct Declared {
@@ -49,9 +50,25 @@ pub(super) struct Agent {
     pub model: Option<At<Text>>,
     pub memory: Memory,
     pub max_iterations: u32,
+    pub transport: Transport,
+    /// Where `transport` stands, or the agent's name.
+    pub transport_place: Place,
     pub final_name: Option<At<Text>>,
-    pub final_format: FinalFormat,
+    pub final_format: FormatWord,
+    /// The file of the JSON Schema that `json` goes by.
+    pub final_schema: Option<At<Text>>,
+    pub tool_choice: Option<ToolChoice>,
+    pub notice: bool,
     pub prompt: Vec<(At<String>, At<Text>)>,
+}
+
+/// A format of final reports, by its name alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum FormatWord {
+    #[default]
+    Text,
+    Markdown,
+    Json,
 }
 
 /// A member's name: one token, not one of the core's.
@@ -205,16 +222,23 @@ pub(super) fn human(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared
 pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
     let name = member_name(name, read);
     accepting(read);
-    transport(read);
+    let transport = transport(read);
+    let transport_place = read.text("transport").map_or_else(|| read.place.clone(), |t| t.place);
+    let tool_choice = tool_choice(read, transport);
+    let (final_format, final_schema) = final_format(read);
     let memory = [("thread", Memory::Thread), ("own", Memory::Own)];
-    let format = [("text", FinalFormat::Text), ("markdown", FinalFormat::Markdown)];
     let iterations = read.count32("max_iterations", limits::ITERATIONS_CEILING);
     let agent = Agent {
         model: read.required_text("model", "\"one of the models of this file\""),
         memory: read.choice("memory", &memory).unwrap_or_default(),
         max_iterations: iterations.unwrap_or(limits::ITERATIONS_DEFAULT),
+        transport,
+        transport_place,
         final_name: read.text("final"),
-        final_format: read.choice("final_format", &format).unwrap_or_default(),
+        final_format,
+        final_schema,
+        tool_choice,
+        notice: read.flag("notice").unwrap_or(true),
         prompt: read.free("prompt"),
     };
     let actions = read.count32("max_actions_per_turn", limits::ACTIONS_PER_TURN_CEILING);
@@ -228,13 +252,59 @@ pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared
     })
 }
 
-/// Words the design knows but this version does not have get their own answer.
-fn transport(read: &mut Reader<'_>) {
-    let words = [("xml", true), ("native", false), ("xml-final", false)];
-    if read.choice("transport", &words) == Some(false) {
-        let place = read.text("transport").map_or_else(|| read.place.clone(), |t| t.place);
-        let message = "this transport is not available yet";
-        let problem = Problem::new(Code::NotAvailable, &place, message);
-        read.problem(problem.help("write transport = \"xml\", or leave the key out"));
+fn transport(read: &mut Reader<'_>) -> Transport {
+    let words = [
+        ("xml", Transport::Xml),
+        ("native", Transport::Native),
+        ("xml-final", Transport::XmlFinal),
+    ];
+    read.choice("transport", &words).unwrap_or_default()
+}
+
+/// Sent with native tools only, and never so that the task could not be ended.
+fn tool_choice(read: &mut Reader<'_>, transport: Transport) -> Option<ToolChoice> {
+    let words = [
+        ("auto", ToolChoice::Auto),
+        ("required", ToolChoice::Required),
+        ("none", ToolChoice::None),
+    ];
+    let choice = read.choice("tool_choice", &words)?;
+    let place = read.text("tool_choice").map_or_else(|| read.place.clone(), |text| text.place);
+    let (message, help) = match (transport, choice) {
+        (Transport::Xml, _) => (
+            "with transport = \"xml\" there are no native tools to choose",
+            "leave tool_choice out, or take another transport",
+        ),
+        (Transport::XmlFinal, ToolChoice::Required) => (
+            "with tool_choice = \"required\" the final report could never be written",
+            "write \"auto\", or leave tool_choice out",
+        ),
+        (Transport::Native, ToolChoice::None) => (
+            "with tool_choice = \"none\" the agent could do nothing, not even end its task",
+            "write \"auto\" or \"required\", or leave tool_choice out",
+        ),
+        _ => return Some(choice),
+    };
+    read.problem(Problem::new(Code::ToolChoice, &place, message).help(help));
+    None
+}
+
+/// The format of final reports, and the schema that JSON must have.
+fn final_format(read: &mut Reader<'_>) -> (FormatWord, Option<At<Text>>) {
+    let words = [
+        ("text", FormatWord::Text),
+        ("markdown", FormatWord::Markdown),
+        ("json", FormatWord::Json),
+    ];
+    let format = read.choice("final_format", &words).unwrap_or_default();
+    let schema = match format {
+        FormatWord::Json => read.required_text("final_schema", "\"report.schema.json\""),
+        _ => read.text("final_schema"),
+    };
+    if let Some(schema) = schema.as_ref().filter(|_| format != FormatWord::Json) {
+        let message = "final_schema is for reports in JSON, and final_format is another";
+        let problem = Problem::new(Code::ReportSchema, &schema.place, message);
+        read.problem(problem.help("write final_format = \"json\", or leave final_schema out"));
     }
+    (format, schema)
 }

@@ -21,6 +21,7 @@ mod sections;
 mod source;
 mod surroundings;
 mod syntax;
+mod transports;
 mod tree;
 mod variables;
 mod vocabulary;
@@ -28,7 +29,7 @@ mod vocabulary;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
@@ -37,7 +38,8 @@ use crate::model::remote;
 use crate::model::router::{Pace, Strategy};
 use crate::schema::Schemas;
 
-pub use crate::agent::{FinalFormat, Memory};
+pub use crate::agent::{FinalFormat, Memory, Transport};
+pub use crate::model::ToolChoice;
 pub use duration::show as show_duration;
 pub use models::shown as shown_model;
 pub use problem::{Code, Problem, Problems};
@@ -63,6 +65,8 @@ pub struct Config {
     pub agents: Vec<AgentSpec>,
     pub models: Vec<ModelSpec>,
     pub limits: TreeLimits,
+    /// What is right and still worth knowing.
+    pub notes: Vec<String>,
     /// The largest payload the gate takes.
     pub payload_bytes: usize,
     /// Of `text`.
@@ -101,19 +105,36 @@ impl std::fmt::Debug for Secret {
 }
 
 /// An agent: what its contract does not say.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AgentSpec {
     pub name: ListenerName,
     /// One of the config's models.
     pub model: String,
+    pub transport: Transport,
     pub memory: Memory,
     /// Model calls in one call.
     pub max_iterations: u32,
     /// The payload that ends its call.
     pub final_name: PayloadName,
     pub final_format: FinalFormat,
+    #[serde(serialize_with = "tool_choice")]
+    pub tool_choice: Option<ToolChoice>,
+    /// Whether each turn is told where it stands.
+    pub notice: bool,
     /// Sections of the prompt by name, in config order.
     pub prompt: Vec<(String, String)>,
+}
+
+fn tool_choice<S: serde::Serializer>(
+    choice: &Option<ToolChoice>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let word = choice.map(|choice| match choice {
+        ToolChoice::Auto => "auto",
+        ToolChoice::Required => "required",
+        ToolChoice::None => "none",
+    });
+    word.serialize(serializer)
 }
 
 /// A model and how it is reached.
@@ -206,6 +227,9 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     let processes = program::processes(&sections.members, &directory, around, &mut problems);
     let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
     let models = models::specs(&sections.models, &directory, around, &mut problems);
+    let notes = contracts.as_ref().map(|contracts| {
+        transports::check(&sections.members, contracts, &payloads.schemas, &mut problems)
+    });
     if keys == Keys::Optional {
         problems.drop_code(Code::KeyMissing);
     }
@@ -238,6 +262,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         agents,
         models,
         limits: sections.limits,
+        notes: notes.unwrap_or_default(),
         payload_bytes: sections.payload_bytes,
         recorder: None,
         digest: Digest::of(text.as_bytes()),

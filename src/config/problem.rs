@@ -72,6 +72,11 @@ codes! {
     WrittenTwice = "written-twice",
     SecretMissing = "secret-missing",
     RecordingMissing = "recording-missing",
+    // Transports.
+    ToolChoice = "tool-choice",
+    ReportSchema = "report-schema",
+    NotNative = "not-native",
+    FinalNotText = "final-not-text",
     // Models.
     UnknownRoute = "unknown-route",
     BadAddress = "bad-address",

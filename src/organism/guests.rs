@@ -15,6 +15,7 @@ use crate::envelope::Failure;
 use crate::ids::{Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
+use crate::model::Model;
 use crate::pump::driver::PumpSink;
 use crate::thread::Record;
 
@@ -23,18 +24,33 @@ pub(super) fn agents(
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
 ) -> Result<Vec<Hosted>, Error> {
-    let history: Arc<dyn History> = Arc::new(Journalled { data: config.data.clone() });
+    let history = history(config);
     let models = Models::of(config)?;
     let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.agents {
-        let Some(options) = options(config, spec) else { continue };
-        let model = models.named(&spec.model)?;
-        let agent = Agent::new(options, model, Arc::clone(&history));
+        let agent = agent(config, spec, models.named(&spec.model)?, Arc::clone(&history))?;
         let sink: Arc<dyn Sink> = sink.clone();
         let host = NativeHost::new(spec.name.clone(), Turns(agent), sink, runtime.clone());
         hosts.push((spec.name.clone(), Arc::new(host)));
     }
     Ok(hosts)
+}
+
+/// What agents remember: the journal of this config.
+pub(super) fn history(config: &Config) -> Arc<dyn History> {
+    Arc::new(Journalled { data: config.data.clone() })
+}
+
+/// An agent as the config declares it.
+pub(super) fn agent(
+    config: &Config,
+    spec: &AgentSpec,
+    model: Model,
+    history: Arc<dyn History>,
+) -> Result<Agent, Error> {
+    let detail = || format!("the agent `{}` has no contract", spec.name);
+    let options = options(config, spec).ok_or_else(|| Error::Builtin { detail: detail() })?;
+    Ok(Agent::new(options, model, history))
 }
 
 fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
@@ -43,7 +59,10 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
     let mut options = AgentOptions::new(contract, contracts, config.schemas.clone());
     options.memory = spec.memory;
     options.max_iterations = spec.max_iterations;
-    options.final_format = spec.final_format;
+    options.transport = spec.transport;
+    options.final_format = spec.final_format.clone();
+    options.tool_choice = spec.tool_choice;
+    options.notice = spec.notice;
     options.sections = spec.prompt.clone();
     options.environment = Environment::here();
     Some(options)

@@ -8,6 +8,7 @@ mod guests;
 mod kin;
 mod matter;
 mod models;
+mod preview;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::pump::gate::Gate;
 pub use door::{Answered, Door, Parcel, Sent};
 pub use matter::{Matter, What};
 pub use models::Models;
+pub use preview::{Moment, Preview, preview};
 
 /// Why an organism does not run.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +45,9 @@ pub enum Error {
     /// A bug: the schemas that are built in do not load.
     #[error("a built-in schema: {detail}")]
     Builtin { detail: String },
+    /// There is no prompt to be shown.
+    #[error("{detail}")]
+    Preview { detail: String },
     #[error("the organism has stopped; its log says why")]
     Stopped,
     /// It went away in the middle of an answer.

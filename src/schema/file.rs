@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use super::bounds;
 use super::compile::Compiler;
 use super::describe::{self, Description};
+use super::json::{self, Gap};
 use super::libxml2::{Document, Grammar};
 use super::lint;
 use super::load::Bundle;
@@ -16,7 +17,7 @@ use super::messages;
 use super::model::{Model, Name};
 use super::problem::SchemaProblem;
 use super::source::Source;
-use super::{example, json, read, shape};
+use super::{example, read, shape};
 use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::{Finding, Place};
 use crate::xml::shape::{ShapeId, Shapes};
@@ -163,7 +164,33 @@ impl SchemaFile {
 
     /// The JSON Schema of a payload.
     pub fn json(&self, name: &PayloadName) -> serde_json::Value {
-        json::payload(self.model(), name)
+        json::schema(self.model(), name)
+    }
+
+    /// The arguments of a native call, JSON as the model wrote it, as the payload they mean; what
+    /// is valid is for `validate` to say.
+    ///
+    /// # Errors
+    /// Everything in them that the JSON Schema has no place for, each by its JSON path.
+    pub fn to_xml(&self, name: &PayloadName, arguments: &str) -> Result<String, Vec<Finding>> {
+        json::to_xml(self.model(), name, arguments)
+    }
+
+    /// A payload as the arguments of the native call that would make it.
+    ///
+    /// # Errors
+    /// What in it JSON cannot say.
+    pub fn to_json(
+        &self,
+        name: &PayloadName,
+        payload: &str,
+    ) -> Result<serde_json::Value, Vec<Finding>> {
+        json::to_json(self.model(), name, payload)
+    }
+
+    /// What of a payload native calls cannot give as JSON, or not at all.
+    pub fn gaps(&self, name: &PayloadName) -> Vec<Gap> {
+        json::gaps(self.model(), name)
     }
 
     /// Adds what extraction needs to know of `name` to `shapes`.

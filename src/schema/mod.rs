@@ -34,6 +34,7 @@ pub use compile::{Compiler, serve as serve_compiler};
 pub use describe::{Content, Description, Parameter};
 pub use file::{SchemaFile, Verdict, parse_check};
 pub use form::{Question, fill};
+pub use json::{Gap, members};
 pub use problem::SchemaProblem;
 
 use crate::ids::{Digest, PayloadName};
@@ -48,6 +49,12 @@ pub struct Schemas {
     /// Namespaces no file may define names in.
     reserved: Arc<Vec<String>>,
     warnings: Arc<Vec<SchemaProblem>>,
+}
+
+impl std::fmt::Debug for Schemas {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.by_name.keys()).finish()
+    }
 }
 
 impl Schemas {
@@ -145,10 +152,7 @@ impl Schemas {
     pub fn validate(&self, name: &PayloadName, text: &[u8]) -> Result<(), Vec<Finding>> {
         match self.by_name.get(name) {
             Some(file) => file.validate(Some(name), text).into_result(),
-            None => {
-                let message = format!("there is no schema for `{name}`");
-                Err(vec![Finding::new("schema-root", Default::default(), message)])
-            }
+            None => Err(without_schema(name)),
         }
     }
 
@@ -183,8 +187,44 @@ impl Schemas {
         }
     }
 
+    /// The arguments of a native call as the payload they mean; see [`SchemaFile::to_xml`].
+    ///
+    /// # Errors
+    /// Everything in them that the JSON Schema has no place for, each by its JSON path.
+    pub fn to_xml(&self, name: &PayloadName, arguments: &str) -> Result<String, Vec<Finding>> {
+        match self.by_name.get(name) {
+            Some(file) => file.to_xml(name, arguments),
+            None => Err(without_schema(name)),
+        }
+    }
+
+    /// A payload as the arguments of the native call that would make it.
+    ///
+    /// # Errors
+    /// What in it JSON cannot say.
+    pub fn to_json(
+        &self,
+        name: &PayloadName,
+        payload: &str,
+    ) -> Result<serde_json::Value, Vec<Finding>> {
+        match self.by_name.get(name) {
+            Some(file) => file.to_json(name, payload),
+            None => Err(without_schema(name)),
+        }
+    }
+
+    /// What of a payload native calls cannot give as JSON, or not at all.
+    pub fn gaps(&self, name: &PayloadName) -> Vec<Gap> {
+        self.by_name.get(name).map(|file| file.gaps(name)).unwrap_or_default()
+    }
+
     /// Adds what extraction needs to know of `name`; making it a root is left to the caller.
     pub fn shape(&self, name: &PayloadName, shapes: &mut Shapes) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }
+}
+
+fn without_schema(name: &PayloadName) -> Vec<Finding> {
+    let message = format!("there is no schema for `{name}`");
+    vec![Finding::new("schema-root", Default::default(), message)]
 }

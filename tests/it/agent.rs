@@ -2,8 +2,13 @@
 
 mod demo;
 mod desk;
+mod native;
 mod plays;
+mod preview;
 mod remembers;
+mod scripted;
+mod stage;
 mod story;
 mod teaches;
 mod turns;
+mod xml_final;

@@ -78,6 +78,15 @@ const GUARDS: &[(&str, &str)] = &[
     ("accept-a-cut-answer", "model::suite::openai::a_stream_without_its_terminator_is_cut"),
     ("mix-two-answers", "model::router::an_answer_that_broke_off_is_void_before_the_next_begins"),
     ("show-the-key", "model::suite::anthropic::a_key_that_is_echoed_is_hidden"),
+    ("one-nonce-for-all", "agent::xml_final::a_slot_of_an_earlier_turn_is_no_slot"),
+    (
+        "take-xml-beside-calls",
+        "agent::native::xml_of_a_tool_beside_native_calls_is_told_and_the_calls_still_run",
+    ),
+    (
+        "guess-the-format",
+        "agent::xml_final::a_report_is_taken_in_its_one_format_and_every_other_one_is_told",
+    ),
     #[cfg(target_os = "linux")]
     ("skip-the-fsync", "journal::sync::every_record_is_synced_before_it_is_acknowledged"),
 ];

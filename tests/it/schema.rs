@@ -2,6 +2,7 @@
 
 mod cli;
 mod derived;
+mod json;
 mod refused;
 mod verdicts;
 

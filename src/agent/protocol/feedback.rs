@@ -6,33 +6,80 @@ use crate::xml::findings::{Finding, Place};
 pub const NO_ACTION: &str = "no-action";
 /// The provider stopped the model before it had finished.
 pub const TRUNCATED: &str = "truncated";
+/// The provider, or the model, would not answer.
+pub const REFUSED: &str = "answer-refused";
+/// The provider would not take the request.
+pub const REJECTED: &str = "request-rejected";
+/// A native call where actions are written as XML.
+pub const NATIVE_CALL: &str = "native-call";
+/// XML of an action where actions are native calls.
+pub const XML_CALL: &str = "xml-tool-call";
+/// A native call of a tool that was not offered.
+pub const UNKNOWN_TOOL: &str = "unknown-tool";
+/// `progress` where reports on progress are not taken.
+pub const PROGRESS: &str = "progress-suppressed";
+/// A slot of another turn, or one that there is not.
+pub const NONCE: &str = "nonce-mismatch";
+pub const SLOT: &str = "slot-mismatch";
+/// The final report is not what it has to be.
+pub const FINAL_UNCLOSED: &str = "final-unclosed";
+pub const FINAL_TRUNCATED: &str = "final-truncated";
+pub const FINAL_FORMAT: &str = "final-format";
+pub const FINAL_STATUS: &str = "final-status";
+pub const FINAL_EMPTY: &str = "final-empty";
+pub const FINAL_NOT_JSON: &str = "final-not-json";
+pub const FINAL_INVALID: &str = "final-invalid";
 
-/// Says that there was no action, and how one is written.
-pub fn no_action(raw: &str, tools: &[String], finals: &[String], unknown: &[String]) -> Finding {
-    let names = |names: &[String]| {
-        names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(", ")
-    };
-    let mut how = Vec::new();
-    if !tools.is_empty() {
-        how.push(format!("call one tool ({}) with its parameters as child elements", names(tools)));
+/// What an agent may do, for feedback on a turn in which it did nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Choices {
+    pub tools: Vec<String>,
+    pub finals: Vec<String>,
+}
+
+impl Choices {
+    /// Says that there was no action, and how one is written.
+    pub fn no_action(&self, raw: &str, unknown: &[String]) -> Finding {
+        let mut how = Vec::new();
+        if !self.tools.is_empty() {
+            let tools = tags(&self.tools);
+            how.push(format!("call one tool ({tools}) with its parameters as child elements"));
+        }
+        if !self.finals.is_empty() {
+            how.push(format!("end the task with {}", tags(&self.finals)));
+        }
+        let how = if how.is_empty() { "write one action".to_owned() } else { how.join(", or ") };
+        let nothing = match unknown {
+            _ if raw.trim().is_empty() => "it was empty; ".to_owned(),
+            [] => String::new(),
+            unknown => format!("none of your actions is called {}; ", tags(unknown)),
+        };
+        Finding::new(
+            NO_ACTION,
+            Place::at(raw.as_bytes(), 0),
+            format!(
+                "the response did not contain a valid XML action: {nothing}{how}, as plain XML \
+                 outside of code fences, quotes and <thinking>"
+            ),
+        )
     }
-    if !finals.is_empty() {
-        how.push(format!("end the task with {}", names(finals)));
+
+    /// The same where tools are native calls. `end` says how the task is ended.
+    pub fn no_call(&self, raw: &str, end: &str) -> Finding {
+        let nothing = if raw.trim().is_empty() { "it was empty; " } else { "" };
+        let call = match self.tools.is_empty() {
+            true => String::new(),
+            false => format!("call one of the native tools ({}), or ", self.tools.join(", ")),
+        };
+        let message = format!(
+            "the response did not contain a valid tool call or final report: {nothing}{call}{end}"
+        );
+        Finding::new(NO_ACTION, Place::at(raw.as_bytes(), 0), message)
     }
-    let how = if how.is_empty() { "write one action".to_owned() } else { how.join(", or ") };
-    let nothing = match unknown {
-        _ if raw.trim().is_empty() => "it was empty; ".to_owned(),
-        [] => String::new(),
-        unknown => format!("none of your actions is called {}; ", names(unknown)),
-    };
-    Finding::new(
-        NO_ACTION,
-        Place::at(raw.as_bytes(), 0),
-        format!(
-            "the response did not contain a valid XML action: {nothing}{how}, as plain XML outside \
-             of code fences, quotes and <thinking>"
-        ),
-    )
+}
+
+fn tags(names: &[String]) -> String {
+    names.iter().map(|name| format!("<{name}>")).collect::<Vec<_>>().join(", ")
 }
 
 /// Says that the provider cut the text at its maximum length.
@@ -41,5 +88,20 @@ pub fn truncated(raw: &str) -> Finding {
         TRUNCATED,
         Place::at(raw.as_bytes(), raw.len()),
         "the response reached its maximum length and was cut; write less before the action",
+    )
+}
+
+/// Says that the provider would not take the request, in its own words.
+pub fn rejected(message: &str) -> Finding {
+    let message = format!("the provider rejected the request, so nothing was done: {message}");
+    Finding::new(REJECTED, Place::default(), message)
+}
+
+/// Says that there was no answer but a refusal.
+pub fn refused(raw: &str) -> Finding {
+    Finding::new(
+        REFUSED,
+        Place::at(raw.as_bytes(), raw.len()),
+        "the model refused to answer; go on with what you can do, or end the task and say why",
     )
 }

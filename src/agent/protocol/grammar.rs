@@ -3,7 +3,7 @@
 use crate::schema::Schemas;
 use crate::system;
 use crate::xml::extract::{ExtractLimits, Grammar};
-use crate::xml::shape::{Content, Shape, ShapeId, Shapes};
+use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
 
 use super::vocabulary::Lexicon;
 
@@ -12,9 +12,41 @@ const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
 /// What only this side of the conversation writes, beside the core's own words.
 const RESULT: &str = "tool_result";
 
-/// The grammar of an agent's vocabulary. What it spawns or sends elsewhere may be written bare
+/// The words of an agent, before a turn adds slots of its own.
+#[derive(Debug, Clone)]
+pub struct Words {
+    shapes: Shapes,
+    reasoning: Vec<String>,
+    reserved: Vec<String>,
+}
+
+impl Words {
+    pub fn grammar(&self) -> Grammar {
+        let (reasoning, reserved) = (self.reasoning.clone(), self.reserved.clone());
+        Grammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
+    }
+
+    /// With roots that hold text and are known in one turn only.
+    pub fn with_slots(&self, names: &[String]) -> Grammar {
+        let mut words = self.clone();
+        for name in names {
+            let id = words.shapes.add(Shape {
+                name: QName::new(None, name),
+                attributes: SLOT_ATTRIBUTES.map(|local| QName::new(None, local)).to_vec(),
+                content: Content::Text,
+            });
+            words.shapes.roots.push(id);
+        }
+        words.grammar()
+    }
+}
+
+/// What models write on a slot; which of it may stand there is not judged here.
+const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
+
+/// The words of an agent's vocabulary. What it spawns or sends elsewhere may be written bare
 /// too, so those places hold the words it may address.
-pub fn of(lexicon: &Lexicon, schemas: &Schemas) -> Grammar {
+pub fn of(lexicon: &Lexicon, schemas: &Schemas) -> Words {
     let mut shapes = Shapes::default();
     let mut addressable = Vec::new();
     for word in lexicon.iter().filter(|word| word.name != system::name("thinking")) {
@@ -31,12 +63,8 @@ pub fn of(lexicon: &Lexicon, schemas: &Schemas) -> Grammar {
     }
     let taken = |local: &str| lexicon.iter().any(|word| &*word.name.local == local);
     let reasoning = REASONING.into_iter().filter(|name| *name == "thinking" || !taken(name));
-    Grammar::new(
-        shapes,
-        reasoning.map(str::to_owned).collect(),
-        reserved(lexicon, schemas),
-        ExtractLimits::default(),
-    )
+    let reasoning = reasoning.map(str::to_owned).collect();
+    Words { shapes, reasoning, reserved: reserved(lexicon, schemas) }
 }
 
 /// The names only the core may write.

@@ -1,14 +1,199 @@
-//! The protocol of `transport = "xml"`: tools, notes and the final answer as XML in the model's
-//! text. What is taught, what is read and what is said back live here together, so that they
-//! cannot drift apart.
+//! The protocols an agent and its model speak, each with what is taught, what is read and what is
+//! said back in one place, so that they cannot drift apart: [`xml`], [`native`], [`xml_final`].
+//! Whatever the protocol, a turn comes to the same payloads, notes and refusals.
 
 pub mod feedback;
+mod finals;
 mod grammar;
+pub mod native;
+mod notice;
 pub mod read;
 pub mod show;
 pub mod teach;
 mod vocabulary;
+mod xml;
+pub mod xml_final;
 
-pub use read::{Action, Reading};
+pub use finals::{Finals, takes_report};
+pub use read::{Action, Made, Reading};
 pub use teach::Taught;
 pub use vocabulary::{Lexicon, Word};
+
+use std::sync::Arc;
+
+use crate::agent::Transport;
+use crate::model::{End, StopReason, Tool};
+use crate::schema::Schemas;
+use crate::xml::extract::{Extractor, Grammar};
+use crate::xml::findings::Finding;
+use feedback::Choices;
+use native::Toolbox;
+use read::Sorted;
+use xml_final::Slots;
+
+/// One agent's protocol.
+#[derive(Debug)]
+pub struct Protocol {
+    taught: Taught,
+    words: grammar::Words,
+    /// For turns without slots.
+    grammar: Arc<Grammar>,
+    tools: Toolbox,
+    choices: Choices,
+    schemas: Schemas,
+}
+
+impl Protocol {
+    pub fn new(taught: Taught, schemas: &Schemas) -> Self {
+        let words = grammar::of(&taught.lexicon, schemas);
+        let transport = taught.transport;
+        let with_finals = transport == Transport::Native;
+        let none = Lexicon::default();
+        let offered = if transport.is_native() { &taught.lexicon } else { &none };
+        let tools = Toolbox::new(offered, schemas, &taught.finals, with_finals, with_finals);
+        let local = |word: &Word| word.name.local.to_string();
+        let choices = match transport {
+            Transport::Xml => Choices {
+                tools: taught.lexicon.tools().map(local).collect(),
+                finals: taught.lexicon.finals().map(local).collect(),
+            },
+            _ => Choices { tools: tools.names(), finals: tools.finals() },
+        };
+        let grammar = Arc::new(words.grammar());
+        Self { taught, words, grammar, tools, choices, schemas: schemas.clone() }
+    }
+
+    pub fn transport(&self) -> Transport {
+        self.taught.transport
+    }
+
+    pub fn taught(&self) -> &Taught {
+        &self.taught
+    }
+
+    /// What is offered as native calls.
+    pub fn tools(&self) -> Vec<Tool> {
+        self.tools.tools()
+    }
+
+    /// The section of the prompt that tells of the tools.
+    pub fn tool_calling(&self) -> String {
+        match self.taught.transport {
+            Transport::Xml => teach::tool_calling(&self.taught),
+            _ => native::teach::tool_calling(&self.taught, &self.tools, &self.schemas),
+        }
+    }
+
+    /// The section that tells how to answer.
+    pub fn response_protocol(&self) -> String {
+        match self.taught.transport {
+            Transport::Xml => teach::response_protocol(&self.taught),
+            _ => native::teach::response_protocol(&self.taught, &self.tools),
+        }
+    }
+
+    /// What is said once, with one turn, and never shown again.
+    pub fn notice(&self, iteration: u32, slots: &Slots) -> String {
+        notice::write(&self.taught, &self.tools, iteration, slots)
+    }
+
+    /// Begins to read a turn.
+    pub fn start(&self, slots: &Slots) -> Started<'_> {
+        let grammar = match self.taught.transport {
+            Transport::XmlFinal => Arc::new(self.words.with_slots(&slots.names())),
+            _ => Arc::clone(&self.grammar),
+        };
+        let extractor = Extractor::new(Arc::clone(&grammar));
+        Started { protocol: self, grammar, slots: slots.clone(), extractor }
+    }
+}
+
+/// A turn that is being read.
+pub struct Started<'p> {
+    protocol: &'p Protocol,
+    grammar: Arc<Grammar>,
+    slots: Slots,
+    extractor: Extractor,
+}
+
+impl Started<'_> {
+    pub fn push(&mut self, chunk: &str) {
+        self.extractor.push(chunk.as_bytes());
+    }
+
+    /// `raw` is everything that was pushed, `reasoning` what the provider showed of it apart.
+    pub fn finish(self, raw: &str, reasoning: &str, end: &End) -> Reading {
+        let Self { protocol, grammar, slots, extractor } = self;
+        let (tools, finals) = (&protocol.tools, &protocol.taught.finals);
+        let extraction = extractor.finish();
+        let mut sorted = Sorted::default();
+        sorted.thought(reasoning);
+        let thoughts = sorted.reading.notes.len();
+        let mut warnings = Vec::new();
+        match protocol.taught.transport {
+            Transport::Xml => {
+                let mut judge = xml::Words { raw, finals };
+                extraction.items.iter().for_each(|item| sorted.take(item, &mut judge));
+                xml::refuse(&mut sorted, &end.calls);
+            }
+            Transport::Native => {
+                let mut judge = native::Words { raw, tools };
+                extraction.items.iter().for_each(|item| sorted.take(item, &mut judge));
+                native::take(&mut sorted, &end.calls, tools, finals);
+            }
+            Transport::XmlFinal => {
+                let (slots, grammar, stop) = (&slots, &grammar, end.stop);
+                let (mut judge, told) = (
+                    xml_final::Words { raw, slots, grammar, tools, finals, stop, warnings },
+                    xml_final::strangers(slots, &extraction.unknown_roots, finals),
+                );
+                extraction.items.iter().for_each(|item| sorted.take(item, &mut judge));
+                warnings = judge.warnings;
+                sorted.reading.told.extend(told);
+                native::take(&mut sorted, &end.calls, tools, finals);
+            }
+        }
+        let silent = sorted.reading.notes.len() == thoughts;
+        protocol.judge_turn(&mut sorted, raw, silent, end.stop, &extraction.unknown_roots);
+        let mut reading = sorted.finish(&extraction);
+        reading.findings.extend(warnings);
+        reading
+    }
+}
+
+impl Protocol {
+    /// What is wrong with a turn as a whole. `silent`: the model wrote no notes, not even
+    /// reasoning.
+    fn judge_turn(
+        &self,
+        sorted: &mut Sorted,
+        raw: &str,
+        silent: bool,
+        stop: StopReason,
+        unknown: &[String],
+    ) {
+        let mut told: Vec<Finding> = Vec::new();
+        if sorted.reading.actions.is_empty() {
+            match stop {
+                StopReason::Length => told.push(feedback::truncated(raw)),
+                StopReason::Refused => told.push(feedback::refused(raw)),
+                _ => {}
+            }
+        }
+        if sorted.is_idle() && !sorted.noted && (sorted.spoke || silent) {
+            told.push(match self.taught.transport {
+                Transport::Xml => self.choices.no_action(raw, unknown),
+                Transport::Native => {
+                    let finals = teach::name_of_final(&self.choices.finals);
+                    self.choices.no_call(raw, &format!("end the task with {finals}"))
+                }
+                Transport::XmlFinal => {
+                    let how = xml_final::how(&self.taught.finals);
+                    self.choices.no_call(raw, &format!("end the task: {how}"))
+                }
+            });
+        }
+        told.append(&mut sorted.reading.told);
+        sorted.reading.told = told;
+    }
+}

@@ -1,19 +1,14 @@
-//! Reading a model's text: which payloads it holds, which notes, and what is wrong with it.
-
-use std::sync::Arc;
+//! Reading a turn: which payloads it holds, which notes, and what is wrong with it. What is the
+//! same in every protocol; what an action is, each protocol says.
 
 use crate::envelope::Broken;
-use crate::ids::PayloadName;
-use crate::model::StopReason;
-use crate::schema::Schemas;
+use crate::ids::{Digest, PayloadName};
+use crate::model::ToolCall;
 use crate::system::{self, NOTES};
 use crate::xml::element::Element;
-use crate::xml::extract::{Code, Extraction, Extractor, Grammar, Item};
+use crate::xml::extract::{self, Code, Extraction, Item};
 use crate::xml::findings::Finding;
 use crate::xml::shape::QName;
-
-use super::vocabulary::Lexicon;
-use super::{feedback, grammar};
 
 /// An action of a turn, ready for the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +17,16 @@ pub struct Action {
     pub payload: Vec<u8>,
 }
 
-/// What came of a turn's text.
+/// A native call of a turn, and what was made of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    pub call: ToolCall,
+    /// Of the payload handed over, or of the attempt that was refused: by it the record says
+    /// which message, or which refusal, came of the call.
+    pub digest: Digest,
+}
+
+/// What came of a turn.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Reading {
     /// Reasoning, checklists and progress, in order.
@@ -30,69 +34,129 @@ pub struct Reading {
     /// Complete actions, and complete payloads in a namespace the agent does not know, in order.
     pub actions: Vec<Action>,
     pub broken: Vec<Broken>,
+    pub calls: Vec<Made>,
     /// Everything found, for the record.
     pub findings: Vec<Finding>,
     /// The part of it the agent is told; what concerns a broken action is told with that.
     pub told: Vec<Finding>,
 }
 
-/// Reads the turns of one agent.
-#[derive(Debug, Clone)]
-pub struct Reader {
-    grammar: Arc<Grammar>,
-    tools: Vec<String>,
-    finals: Vec<String>,
+/// What becomes of something the extractor took for an action.
+pub(super) enum Verdict {
+    /// It is one.
+    Take,
+    /// It is this one.
+    Act(Action),
+    /// Refused on the record.
+    Refuse(Finding),
+    /// No action: the agent is told why nothing was done.
+    Tell(Finding),
 }
 
-impl Reader {
-    pub fn new(lexicon: &Lexicon, schemas: &Schemas) -> Self {
-        let local = |word: &super::Word| word.name.local.to_string();
-        Self {
-            grammar: Arc::new(grammar::of(lexicon, schemas)),
-            tools: lexicon.tools().map(local).collect(),
-            finals: lexicon.finals().map(local).collect(),
+/// What a protocol says of elements in a model's text.
+pub(super) trait Judge {
+    fn action(&mut self, action: &extract::Action) -> Verdict;
+
+    /// `None` where it is as broken as it looks.
+    fn broken(&mut self, _broken: &extract::Broken) -> Option<Verdict> {
+        None
+    }
+}
+
+/// The items of a turn, by what becomes of them.
+#[derive(Default)]
+pub(super) struct Sorted {
+    pub reading: Reading,
+    /// Actions and broken actions so far.
+    index: usize,
+    /// There is text beside payloads and reasoning.
+    pub spoke: bool,
+    /// A note was written on purpose.
+    pub noted: bool,
+}
+
+impl Sorted {
+    pub fn take(&mut self, item: &Item, judge: &mut dyn Judge) {
+        match item {
+            Item::Text(text) => self.spoke |= !text.trim().is_empty(),
+            Item::Reasoning { text, .. } => self.thought(text),
+            Item::Action(action) => {
+                let verdict = judge.action(action);
+                self.judged(verdict, action);
+            }
+            Item::Unknown(unknown) => {
+                let payload = unknown.attempt.clone().into_bytes();
+                self.act(Action { name: payload_name(&unknown.name), payload });
+            }
+            Item::Broken(broken) => match judge.broken(broken) {
+                Some(Verdict::Act(action)) => self.act(action),
+                Some(Verdict::Tell(finding)) => self.reading.told.push(finding),
+                Some(Verdict::Refuse(finding)) => self.refuse(broken.attempt.clone(), finding),
+                Some(Verdict::Take) | None => {
+                    self.refuse(broken.attempt.clone(), named(&broken.finding));
+                }
+            },
         }
     }
 
-    pub fn start(&self) -> Started<'_> {
-        Started { reader: self, extractor: Extractor::new(Arc::clone(&self.grammar)) }
-    }
-}
-
-/// A turn that is being read.
-pub struct Started<'r> {
-    reader: &'r Reader,
-    extractor: Extractor,
-}
-
-impl Started<'_> {
-    pub fn push(&mut self, chunk: &str) {
-        self.extractor.push(chunk.as_bytes());
-    }
-
-    /// `raw` is everything that was pushed.
-    pub fn finish(self, raw: &str, stop: StopReason) -> Reading {
-        let extraction = self.extractor.finish();
-        let mut sorted = Sorted::default();
-        for item in &extraction.items {
-            sorted.take(item);
+    fn judged(&mut self, verdict: Verdict, action: &extract::Action) {
+        match verdict {
+            Verdict::Take => {
+                let (name, payload) = (payload_name(action.name()), action.payload().into_bytes());
+                self.payload(name, payload);
+            }
+            Verdict::Act(action) => self.act(action),
+            Verdict::Refuse(finding) => self.refuse(action.payload(), finding),
+            Verdict::Tell(finding) => self.reading.told.push(finding),
         }
-        let mut reading = sorted.reading;
-        for broken in &mut reading.broken {
+    }
+
+    /// A complete payload: a note or an action.
+    pub fn payload(&mut self, name: PayloadName, payload: Vec<u8>) {
+        if is_note(&name) {
+            self.noted = true;
+            self.reading.notes.push(payload);
+        } else {
+            self.act(Action { name, payload });
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        self.reading.actions.push(action);
+        self.index += 1;
+    }
+
+    pub fn refuse(&mut self, attempt: String, finding: Finding) {
+        self.reading.broken.push(Broken { index: self.index, attempt, finding });
+        self.index += 1;
+    }
+
+    /// Reasoning is kept as a note; it is nothing the model was asked to do.
+    pub fn thought(&mut self, text: &str) {
+        if !text.trim().is_empty() {
+            let name = QName::new(Some(system::NAMESPACE), "thinking");
+            let thinking = Element::new(name).text(text).to_xml();
+            self.reading.notes.push(thinking.into_bytes());
+        }
+    }
+
+    /// Nothing to do and nothing to refuse.
+    pub fn is_idle(&self) -> bool {
+        self.reading.actions.is_empty() && self.reading.broken.is_empty()
+    }
+
+    /// The reading, with what the extractor found.
+    pub fn finish(mut self, extraction: &Extraction) -> Reading {
+        let idle = self.is_idle();
+        for broken in &mut self.reading.broken {
             // Notes are handed over first, so that is where counting starts.
-            broken.index += reading.notes.len();
+            broken.index += self.reading.notes.len();
         }
-        let idle = reading.actions.is_empty() && reading.broken.is_empty();
-        if stop == StopReason::Length && reading.actions.is_empty() {
-            reading.told.push(feedback::truncated(raw));
-        }
-        if idle && !sorted.noted && (sorted.spoke || reading.notes.is_empty()) {
-            let (tools, finals) = (&self.reader.tools, &self.reader.finals);
-            let unknown = &extraction.unknown_roots;
-            reading.told.push(feedback::no_action(raw, tools, finals, unknown));
-        }
-        reading.findings = reading.told.clone();
-        reading.findings.extend(everything(&extraction));
+        let mut reading = self.reading;
+        reading.findings.extend(reading.told.iter().cloned());
+        reading.findings.extend(reading.broken.iter().map(|broken| broken.finding.clone()));
+        let others = extraction.errors.iter().chain(&extraction.notices);
+        reading.findings.extend(others.map(named));
         reading.told.extend(extraction.errors.iter().map(named));
         let explains = |notice: &&Finding| idle || notice.code == Code::NearMissTag.as_str();
         reading.told.extend(extraction.notices.iter().filter(explains).map(named));
@@ -100,9 +164,8 @@ impl Started<'_> {
     }
 }
 
-/// Every finding of a turn's text, those of broken actions first.
-fn everything(extraction: &Extraction) -> impl Iterator<Item = Finding> {
-    extraction.defects().chain(&extraction.notices).map(named)
+pub(super) fn is_note(name: &PayloadName) -> bool {
+    NOTES.iter().any(|note| *name == system::name(note))
 }
 
 /// A finding under a code as records and feedback spell them.
@@ -110,55 +173,6 @@ fn named(finding: &Finding) -> Finding {
     Finding { code: finding.code.replace('_', "-"), ..finding.clone() }
 }
 
-/// The items of a turn, by what becomes of them.
-#[derive(Default)]
-struct Sorted {
-    reading: Reading,
-    /// Actions and broken actions so far.
-    index: usize,
-    /// There is text beside payloads and reasoning.
-    spoke: bool,
-    /// A note was written on purpose.
-    noted: bool,
-}
-
-impl Sorted {
-    fn take(&mut self, item: &Item) {
-        match item {
-            Item::Text(text) => self.spoke |= !text.trim().is_empty(),
-            Item::Reasoning { text, .. } if text.trim().is_empty() => {}
-            Item::Reasoning { text, .. } => {
-                let name = QName::new(Some(system::NAMESPACE), "thinking");
-                let thinking = Element::new(name).text(text.as_str()).to_xml();
-                self.reading.notes.push(thinking.into_bytes());
-            }
-            Item::Action(action) => {
-                let (name, payload) = (payload_name(action.name()), action.payload().into_bytes());
-                if NOTES.iter().any(|note| name == system::name(note)) {
-                    self.noted = true;
-                    self.reading.notes.push(payload);
-                } else {
-                    self.reading.actions.push(Action { name, payload });
-                    self.index += 1;
-                }
-            }
-            Item::Unknown(unknown) => {
-                let payload = unknown.attempt.clone().into_bytes();
-                self.reading.actions.push(Action { name: payload_name(&unknown.name), payload });
-                self.index += 1;
-            }
-            Item::Broken(broken) => {
-                self.reading.broken.push(Broken {
-                    index: self.index,
-                    attempt: broken.attempt.clone(),
-                    finding: named(&broken.finding),
-                });
-                self.index += 1;
-            }
-        }
-    }
-}
-
-fn payload_name(name: &QName) -> PayloadName {
+pub(super) fn payload_name(name: &QName) -> PayloadName {
     PayloadName::new(name.namespace.as_deref().unwrap_or_default(), &name.local)
 }

@@ -7,57 +7,180 @@ use crate::system;
 use crate::xml::tree::{Element, Node};
 use crate::xml::write::{escape_attribute, escape_text};
 
-use crate::agent::history::{Answered, Item, Seen};
+use super::vocabulary::bare;
+use crate::agent::history::{Answered, Item, Seen, Spoken, SpokenCall};
 
 /// Stands between two turns of the model where nothing was said to it.
 const GO_ON: &str = "Noted. Go on with one action.";
 /// Opens a conversation whose beginning is outside the window.
 const CLEARED: &str = "What came before is no longer shown.";
 
-/// The messages of a model call, roles alternating, the user's first and last.
-pub fn conversation(items: &[Item]) -> Vec<Said> {
-    let mut said: Vec<Said> = Vec::new();
-    let last = |said: &[Said]| said.last().map(|last| last.role);
+/// Stands for a turn in which the model said nothing.
+const SILENT: &str = "(nothing)";
+
+/// The messages of a model call, roles alternating, the user's first and last. Native calls and
+/// results are blocks where `provider` is who made the calls, and XML otherwise.
+pub fn conversation(items: &[Item], provider: Option<&str>) -> Vec<Said> {
+    let mut talk = Talk::default();
     for item in items {
         match item {
-            Item::Spoken(raw) => {
-                match last(&said) {
-                    None => said.push(Said::text(Role::User, CLEARED)),
-                    Some(Role::Assistant) => said.push(Said::text(Role::User, GO_ON)),
-                    Some(Role::User) => {}
-                }
-                said.push(Said::text(Role::Assistant, raw));
+            Item::Spoken(spoken) => talk.speak(spoken, provider),
+            Item::Seen(seen) => talk.hear(seen),
+        }
+    }
+    talk.finish()
+}
+
+/// A conversation in the making.
+#[derive(Default)]
+struct Talk {
+    said: Vec<Said>,
+    /// The last turn, and its native calls, each with what it came to.
+    turn: u64,
+    owed: Vec<Owed>,
+    /// What the user's side says besides.
+    heard: Vec<String>,
+}
+
+struct Owed {
+    id: String,
+    /// What is said where nothing came of it.
+    silent: &'static str,
+    results: Vec<Shown>,
+}
+
+impl Talk {
+    fn speak(&mut self, spoken: &Spoken, provider: Option<&str>) {
+        let first = self.said.is_empty();
+        self.answer(if first { CLEARED } else { GO_ON });
+        self.turn = spoken.turn;
+        let native = provider.is_some_and(|provider| provider == spoken.provider);
+        let mut blocks = Vec::new();
+        if native {
+            blocks.extend(spoken.own.iter().cloned().map(Block::Own));
+            if !spoken.raw.trim().is_empty() {
+                blocks.push(Block::Text(spoken.raw.clone()));
             }
-            Item::Seen(seen) => hear(&mut said, &block(seen)),
+            for call in &spoken.calls {
+                blocks.push(Block::Call(call.call.clone()));
+                let silent = silence(call);
+                self.owed.push(Owed { id: call.call.id.clone(), silent, results: Vec::new() });
+            }
+        } else {
+            blocks.push(Block::Text(as_xml(spoken)));
+        }
+        if blocks.iter().all(|block| matches!(block, Block::Own(_))) {
+            blocks.push(Block::Text(SILENT.to_owned()));
+        }
+        self.said.push(Said { role: Role::Assistant, blocks });
+    }
+
+    fn hear(&mut self, seen: &Seen) {
+        let shown = shown(seen);
+        let call = seen.native.filter(|(turn, _)| *turn == self.turn);
+        match call.and_then(|(_, at)| self.owed.get_mut(at)) {
+            Some(owed) => owed.results.push(shown),
+            None => self.heard.push(shown.block()),
         }
     }
-    match last(&said) {
-        None => said.push(Said::text(Role::User, CLEARED)),
-        Some(Role::Assistant) => said.push(Said::text(Role::User, GO_ON)),
-        Some(Role::User) => {}
-    }
-    said
-}
 
-fn hear(said: &mut Vec<Said>, block: &str) {
-    match said.last_mut().map(|last| (last.role, last.blocks.as_mut_slice())) {
-        Some((Role::User, [Block::Text(text)])) => {
-            text.push_str("\n\n");
-            text.push_str(block);
+    /// The user's side has its say: results first, in the order of their calls.
+    fn answer(&mut self, otherwise: &str) {
+        let mut blocks: Vec<Block> = self.owed.drain(..).map(Owed::block).collect();
+        let heard = std::mem::take(&mut self.heard).join("\n\n");
+        if !heard.is_empty() {
+            blocks.push(Block::Text(heard));
         }
-        _ => said.push(Said::text(Role::User, block)),
+        if blocks.is_empty() {
+            blocks.push(Block::Text(otherwise.to_owned()));
+        }
+        self.said.push(Said { role: Role::User, blocks });
+    }
+
+    fn finish(mut self) -> Vec<Said> {
+        let first = self.said.is_empty();
+        self.answer(if first { CLEARED } else { GO_ON });
+        self.said
     }
 }
 
-fn block(seen: &Seen) -> String {
+impl Owed {
+    fn block(self) -> Block {
+        let text = match self.results.as_slice() {
+            [] => self.silent.to_owned(),
+            [one] => one.text().to_owned(),
+            several => several.iter().map(Shown::block).collect::<Vec<_>>().join("\n\n"),
+        };
+        let failed = !self.results.is_empty() && self.results.iter().all(Shown::is_failure);
+        Block::Result { id: self.id, text, failed }
+    }
+}
+
+/// What a call came to that nobody answered.
+fn silence(call: &SpokenCall) -> &'static str {
+    match call.payload {
+        Some(_) => "recorded",
+        None => "Error: nothing came of this call",
+    }
+}
+
+/// A turn as it would have been written without native calls.
+fn as_xml(spoken: &Spoken) -> String {
+    let mut parts = Vec::new();
+    if !spoken.raw.is_empty() || spoken.calls.is_empty() {
+        parts.push(spoken.raw.clone());
+    }
+    for SpokenCall { call, payload } in &spoken.calls {
+        let refused = || {
+            let name = &call.name;
+            format!("<{name}>{}</{name}>", escape_text(&call.arguments))
+        };
+        parts.push(payload.as_deref().map_or_else(refused, bare));
+    }
+    parts.join("\n")
+}
+
+/// What the agent is shown of a message.
+enum Shown {
+    /// What came of something it did.
+    Result { name: Option<String>, from: Option<String>, text: String },
+    /// Anything else, complete.
+    Plain(String),
+}
+
+impl Shown {
+    fn result(name: Option<&str>, from: Option<&str>, text: impl Into<String>) -> Self {
+        let (name, from) = (name.map(str::to_owned), from.map(str::to_owned));
+        Self::Result { name, from, text: text.into() }
+    }
+
+    fn block(&self) -> String {
+        match self {
+            Self::Result { name, from, text } => result(name.as_deref(), from.as_deref(), text),
+            Self::Plain(text) => text.clone(),
+        }
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Result { text, .. } | Self::Plain(text) => text,
+        }
+    }
+
+    fn is_failure(&self) -> bool {
+        matches!(self, Self::Result { text, .. } if text.starts_with("Error:"))
+    }
+}
+
+fn shown(seen: &Seen) -> Shown {
     let message = &seen.message;
     match (message.kind, &seen.answers) {
-        (Kind::Own, _) => result(Some(&message.name.local), None, "recorded"),
+        (Kind::Own, _) => Shown::result(Some(&message.name.local), None, "recorded"),
         (Kind::Reply, Some(answered)) => reply(message, answered),
         (Kind::System, answered) if message.from.is_core() => {
             system_payload(message, answered.as_ref())
         }
-        _ => others(message),
+        _ => Shown::Plain(others(message)),
     }
 }
 
@@ -67,7 +190,7 @@ fn others(message: &Message) -> String {
     format!("<message from=\"{}\" to=\"{}\">{payload}</message>", message.from, message.to)
 }
 
-fn reply(message: &Message, answered: &Answered) -> String {
+fn reply(message: &Message, answered: &Answered) -> Shown {
     let content = if is_failure(&message.name.local) {
         failure(&said(message.payload.as_str()))
     } else {
@@ -75,10 +198,10 @@ fn reply(message: &Message, answered: &Answered) -> String {
     };
     let from = answered.group.then(|| message.from.as_str());
     if answered.in_window {
-        result(Some(&answered.name.local), from, &content)
+        Shown::result(Some(&answered.name.local), from, content)
     } else {
-        let name = &answered.name.local;
-        format!("Result of an earlier {name} that is no longer shown:\n{}", escape_text(&content))
+        let (name, content) = (&answered.name.local, escape_text(&content));
+        Shown::Plain(format!("Result of an earlier {name} that is no longer shown:\n{content}"))
     }
 }
 
@@ -87,15 +210,17 @@ fn is_failure(local: &str) -> bool {
     local.ends_with("-error") || local.ends_with("-failed") || local == "error"
 }
 
-fn system_payload(message: &Message, answered: Option<&Answered>) -> String {
+fn system_payload(message: &Message, answered: Option<&Answered>) -> Shown {
     let payload = message.payload.as_str();
     let asked = answered.map(|answered| &*answered.name.local);
     let core = &*message.name.namespace == system::NAMESPACE;
     match (&*message.name.local, asked) {
         ("huh", _) if core => huh(payload, asked),
         ("system-error", _) if core => system_error(payload, asked),
-        ("ack", Some(name)) if core => result(Some(name), leg(payload).as_deref(), "acknowledged"),
-        _ => inert(payload),
+        ("ack", Some(name)) if core => {
+            Shown::result(Some(name), leg(payload).as_deref(), "acknowledged")
+        }
+        _ => Shown::Plain(inert(payload)),
     }
 }
 
@@ -105,9 +230,9 @@ fn leg(payload: &str) -> Option<String> {
 }
 
 /// The feedback to a payload that was not accepted, or to a turn without one.
-fn huh(payload: &str, asked: Option<&str>) -> String {
+fn huh(payload: &str, asked: Option<&str>) -> Shown {
     let Some(huh) = Element::read(payload) else {
-        return result(asked, None, &failure(payload));
+        return Shown::result(asked, None, failure(payload));
     };
     let mut lines: Vec<String> = huh
         .children()
@@ -129,11 +254,17 @@ fn huh(payload: &str, asked: Option<&str>) -> String {
     }
     let attempt = huh.child("attempt").map(Element::text);
     let attempted = attempt.as_deref().and_then(root_name);
-    result(attempted.or(asked), None, &failure(&lines.join("\n")))
+    Shown::result(attempted.or(asked), None, failure(&lines.join("\n")))
 }
 
 /// The local name of the first tag of an attempt, however broken the rest is.
 fn root_name(attempt: &str) -> Option<&str> {
+    // A native call is recorded as `name(arguments)`.
+    let call = attempt.split_once('(').map(|(name, _)| name);
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if let Some(name) = call.filter(|name| !name.is_empty() && name.chars().all(is_name)) {
+        return Some(name);
+    }
     let (_, tag) = attempt.split_once('<')?;
     let end = tag.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':')));
     let name = tag.get(..end.unwrap_or(tag.len()))?;
@@ -142,9 +273,9 @@ fn root_name(attempt: &str) -> Option<&str> {
 }
 
 /// Something the agent asked for that the world did not allow.
-fn system_error(payload: &str, asked: Option<&str>) -> String {
+fn system_error(payload: &str, asked: Option<&str>) -> Shown {
     let Some(error) = Element::read(payload) else {
-        return result(asked, None, &failure(payload));
+        return Shown::result(asked, None, failure(payload));
     };
     let code = error.attribute("code").unwrap_or("failed");
     let retry = match error.attribute("retry_allowed") {
@@ -152,7 +283,7 @@ fn system_error(payload: &str, asked: Option<&str>) -> String {
         _ => "",
     };
     let said = failure(&format!("{code}: {}{retry}", error.text().trim()));
-    result(asked.or(error.attribute("about")), error.attribute("from"), &said)
+    Shown::result(asked.or(error.attribute("about")), error.attribute("from"), said)
 }
 
 /// What a failure says: its text where it holds nothing else, the payload otherwise.

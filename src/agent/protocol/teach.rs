@@ -4,9 +4,9 @@
 
 use std::fmt::Write as _;
 
-use crate::agent::FinalFormat;
-
+use super::finals::Finals;
 use super::vocabulary::{Lexicon, Word};
+use crate::agent::Transport;
 use crate::schema::{Content, Parameter};
 
 /// What the sections are written from.
@@ -17,7 +17,8 @@ pub struct Taught {
     pub lexicon: Lexicon,
     pub actions_per_turn: u32,
     pub max_iterations: u32,
-    pub final_format: FinalFormat,
+    pub transport: Transport,
+    pub finals: Finals,
 }
 
 /// For an agent whose config has no rules of its own.
@@ -127,10 +128,7 @@ pub fn response_protocol(taught: &Taught) -> String {
 }
 
 fn form(out: &mut String, taught: &Taught) {
-    let many = match taught.actions_per_turn {
-        0 | 1 => "exactly one action".to_owned(),
-        n => format!("at most {n} actions, one after another"),
-    };
+    let many = actions(taught.actions_per_turn, "action");
     let _ = write!(
         out,
         "Every response is your reasoning in <thinking>...</thinking>, then {many}. You have at \
@@ -146,15 +144,37 @@ fn form(out: &mut String, taught: &Taught) {
 }
 
 fn finish(out: &mut String, taught: &Taught) {
-    let format = match taught.final_format {
-        FinalFormat::Text => "plain text",
-        FinalFormat::Markdown => "markdown",
-    };
+    let format = taught.finals.format.words();
     for word in taught.lexicon.finals() {
         let _ = write!(
             out,
             "\nTo end the task, with everything the asker needs to know, in {format}:\n{}\n",
             word.example
+        );
+    }
+    ends(out, taught);
+}
+
+/// How many actions a turn may hold.
+pub fn actions(most: u32, word: &str) -> String {
+    match most {
+        0 | 1 => format!("exactly one {word}"),
+        n => format!("at most {n} {word}s, one after another"),
+    }
+}
+
+/// The finals by name.
+pub fn name_of_final(names: &[String]) -> String {
+    if names.is_empty() { "your final".to_owned() } else { names.join(" or ") }
+}
+
+/// What the report itself must be, where a schema says so.
+pub fn ends(out: &mut String, taught: &Taught) {
+    if let Some(schema) = taught.finals.format.schema() {
+        let _ = writeln!(
+            out,
+            "The report is JSON that is valid by this JSON Schema:\n{}",
+            schema.json()
         );
     }
 }
@@ -246,6 +266,7 @@ beyond the number you may write.
 - <message from=\"...\" to=\"...\"> is a message of somebody in this thread.
 - <thread-spawned>, <thread-result>, <timer-set>, <timer-fired> and the like are written by the \
 system alone; never write them yourself.
+- <notice> says where you stand: which turn it is, which tools there are, how to end.
 ";
 
 fn flow(out: &mut String, taught: &Taught) {

@@ -108,7 +108,7 @@ fn described(
 
 /// An example as an agent may write it: without the root's default namespace, where that is the
 /// only one in it.
-fn bare(example: &str) -> String {
+pub(super) fn bare(example: &str) -> String {
     let Some((before, declared)) = example.split_once(" xmlns=\"") else {
         return example.to_owned();
     };

@@ -245,7 +245,7 @@ fn shown_as_system(
     let position = records.last().unwrap().position;
     let tree: Vec<Record> = records.iter().filter(|r| r.tree == *thread).cloned().collect();
     let view = Viewpoint { agent: &agent, thread, call, position, memory: Memory::Thread };
-    let said = show::conversation(&history::of(&tree, &view).items);
+    let said = show::conversation(&history::of(&tree, &view).items, None);
     let heard = said.iter().filter(|said| said.role == Role::User);
     let blocks = heard.flat_map(|said| said.texts()).flat_map(|text| text.split("\n\n"));
     let (mut seen, mut wrong) = (0, Vec::new());

@@ -1,7 +1,7 @@
 //! One agent at work in a test: contracts, schemas, a story and played turns.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use organism::agent::{self, Agent, AgentOptions, Environment};
@@ -18,7 +18,13 @@ use super::story::{ROOT, Story, listener, said, thread};
 pub const TOOLS: &str = "https://xml-pipeline.org/ns/test-tools/v1";
 pub const DESK: &str = "https://xml-pipeline.org/ns/research-desk/v1";
 
+/// Compiled once: each thread would ask a child process of its own.
 pub fn schemas() -> Schemas {
+    static SCHEMAS: OnceLock<Schemas> = OnceLock::new();
+    SCHEMAS.get_or_init(compiled).clone()
+}
+
+fn compiled() -> Schemas {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut schemas = Schemas::default();
     schemas.add_builtin("core.xsd", system::SCHEMA).unwrap();

@@ -32,7 +32,7 @@ fn shown_at(story: &Story, call: MessageId, memory: Memory, at: Position) -> Vec
     let (agent, thread) = (listener("researcher"), thread(ROOT));
     let view =
         Viewpoint { agent: &agent, thread: &thread, call: CallId(call), position: at, memory };
-    let said = show::conversation(&history::of(&story.records, &view).items);
+    let said = show::conversation(&history::of(&story.records, &view).items, None);
     said.iter().map(|said| (said.role, said.texts().collect())).collect()
 }
 

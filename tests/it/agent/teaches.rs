@@ -136,6 +136,7 @@ fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
         - An action that is not accepted is answered the same way and has no effect; so is every action beyond the number you may write.
         - <message from="..." to="..."> is a message of somebody in this thread.
         - <thread-spawned>, <thread-result>, <timer-set>, <timer-fired> and the like are written by the system alone; never write them yourself.
+        - <notice> says where you stand: which turn it is, which tools there are, how to end.
 
         An example of the flow:
         You: <thinking>I need what search can tell me.</thinking>

@@ -272,8 +272,8 @@ fn a_good_config_is_shown_on_one_screen() {
           search  takes search; runs HERE/run
 
         agents
-          researcher  takes research; may address search; model recorded; ends with
-                      attempt_completion
+          researcher  takes research; may address search; model recorded; xml; ends with
+                      attempt_completion in plain text
 
         models
           recorded  plays HERE/turns.recording.xml

@@ -31,7 +31,7 @@ fn a_good_config_becomes_contracts_processes_agents_and_models() {
     assert!(Path::new(&process.command[0]).is_absolute());
     assert!(process.command[0].ends_with("/run"), "{:?}", process.command);
     let agent = &config.agents[0];
-    assert_eq!((agent.memory, agent.final_format), (Memory::Thread, FinalFormat::Text));
+    assert_eq!((agent.memory, agent.final_format.clone()), (Memory::Thread, FinalFormat::Text));
     assert_eq!(&*agent.final_name.local, "attempt_completion");
     let vocabulary = config.contracts.vocabulary(&name("researcher")).unwrap();
     assert!(vocabulary.meaning(&agent.final_name).is_some());

@@ -4,6 +4,8 @@
 //! position a turn was rendered from, then that turn. So each prompt goes on where the one
 //! before ended, although messages may be recorded while a model is still speaking.
 
+mod native;
+
 use std::collections::HashMap;
 
 use crate::envelope::{Kind, Message};
@@ -14,6 +16,8 @@ use crate::thread::{Fact, Record};
 
 use super::Memory;
 use super::note::{self, PastTurn};
+use crate::model::{OwnBlock, ToolCall};
+use native::Outcomes;
 
 /// Where an agent's memory comes from: the journal, read up to a position.
 pub trait History: Send + Sync {
@@ -36,9 +40,30 @@ pub struct Viewpoint<'a> {
 /// One thing an agent remembers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// A turn of its own: the model's text, verbatim.
-    Spoken(String),
+    /// A turn of its own.
+    Spoken(Box<Spoken>),
     Seen(Box<Seen>),
+}
+
+/// What the model said in a turn, verbatim.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Spoken {
+    /// The `seq` of its record: what tells its calls from those of other turns, since the ids of
+    /// providers need not.
+    pub turn: u64,
+    pub raw: String,
+    /// Who answered: its own blocks mean nothing to anybody else.
+    pub provider: String,
+    pub calls: Vec<SpokenCall>,
+    pub own: Vec<OwnBlock>,
+}
+
+/// A native call, and the payload it was taken for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpokenCall {
+    pub call: ToolCall,
+    /// As recorded; `None` where it was refused.
+    pub payload: Option<String>,
 }
 
 /// A message of the thread, with what it answers where that is known.
@@ -46,6 +71,9 @@ pub enum Item {
 pub struct Seen {
     pub message: Message,
     pub answers: Option<Answered>,
+    /// The native call that this is the result of, by its turn and its place among the turn's
+    /// calls, while that turn is in the window.
+    pub native: Option<(u64, usize)>,
 }
 
 /// The agent's own call that a message answers.
@@ -90,7 +118,7 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> Remembered {
     for (before, kept) in windows {
         clear(&mut places, before, kept);
     }
-    remembered.items = shown(places, &gathered.calls);
+    remembered.items = shown(places, &gathered.calls, &gathered.results);
     remembered
 }
 
@@ -105,6 +133,8 @@ struct Gathered {
     seen: Vec<(Position, Message)>,
     /// The agent's own calls by the message that made them.
     calls: HashMap<MessageId, OwnCall>,
+    /// Native calls, each by its turn and place, by the message that is its result at once.
+    results: HashMap<MessageId, (u64, usize)>,
     /// `(before, kept)`, oldest first.
     windows: Vec<(u64, u32)>,
     acted: bool,
@@ -114,6 +144,7 @@ struct Gathered {
 struct OwnTurn {
     past: PastTurn,
     seq: u64,
+    outcomes: Outcomes,
 }
 
 struct OwnCall {
@@ -121,11 +152,13 @@ struct OwnCall {
     group: bool,
     /// The `seq` of the turn that made it.
     turn: u64,
+    /// The place of the native call it was.
+    native: Option<usize>,
 }
 
 impl Gathered {
     fn read(&mut self, record: &Record, view: &Viewpoint<'_>) {
-        let turn = record.facts.iter().find_map(|fact| own_turn(fact, view));
+        let turn = record.facts.iter().find_map(|fact| own_turn(fact, record, view));
         for fact in &record.facts {
             match fact {
                 Fact::Accepted { message, opening, .. } if message.thread == *view.thread => {
@@ -164,11 +197,20 @@ impl Gathered {
                 self.acted = true;
             }
             let name = message.name.clone();
-            self.calls.insert(message.id, OwnCall { name, group, turn: turn.seq });
+            let native = turn.outcomes.call_of(message.id);
+            if let (Some(native), Kind::Own) = (native, message.kind) {
+                self.results.insert(message.id, (turn.seq, native));
+            }
+            self.calls.insert(message.id, OwnCall { name, group, turn: turn.seq, native });
             // The turn's raw text says it already.
             if message.kind != Kind::Own {
                 return;
             }
+        }
+        if let Some(turn) = turn
+            && let Some(native) = turn.outcomes.refusal_of(message.id)
+        {
+            self.results.insert(message.id, (turn.seq, native));
         }
         if own || message.to == *view.agent || view.memory == Memory::Thread {
             self.seen.push((position, message.clone()));
@@ -196,22 +238,28 @@ impl Gathered {
             let item = PlaceItem::Seen(message);
             places.push(Place { at, spoken: false, seq, counts, item });
         }
-        for OwnTurn { past, seq } in self.turns.drain(..) {
-            let item = PlaceItem::Spoken(past.raw);
-            places.push(Place { at: past.position, spoken: true, seq, counts: true, item });
+        for OwnTurn { past, seq, outcomes } in self.turns.drain(..) {
+            let PastTurn { position: at, provider, raw, calls, own, .. } = past;
+            let calls = outcomes.with_payloads(calls);
+            let item = PlaceItem::Spoken(Box::new(Spoken { turn: seq, raw, provider, calls, own }));
+            places.push(Place { at, spoken: true, seq, counts: true, item });
         }
         places.sort_by_key(|place| (place.at, place.spoken, place.seq));
         places
     }
 }
 
-fn own_turn(fact: &Fact, view: &Viewpoint<'_>) -> Option<OwnTurn> {
+fn own_turn(fact: &Fact, record: &Record, view: &Viewpoint<'_>) -> Option<OwnTurn> {
     let Fact::Accepted { message, .. } = fact else { return None };
     if message.thread != *view.thread || !is_core(&message.name, note::WORD) {
         return None;
     }
     let past = PastTurn::read(message.payload.as_str())?;
-    (past.agent == *view.agent).then_some(OwnTurn { past, seq: message.seq })
+    if past.agent != *view.agent {
+        return None;
+    }
+    let outcomes = Outcomes::of(&past.calls, &record.facts, view.agent);
+    Some(OwnTurn { past, seq: message.seq, outcomes })
 }
 
 pub(super) fn is_core(name: &PayloadName, local: &str) -> bool {
@@ -229,7 +277,7 @@ struct Place {
 }
 
 enum PlaceItem {
-    Spoken(String),
+    Spoken(Box<Spoken>),
     Seen(Message),
 }
 
@@ -256,18 +304,33 @@ fn clear(places: &mut Vec<Place>, before: u64, kept: u32) {
     });
 }
 
-fn shown(places: Vec<Place>, calls: &HashMap<MessageId, OwnCall>) -> Vec<Item> {
+fn shown(
+    places: Vec<Place>,
+    calls: &HashMap<MessageId, OwnCall>,
+    results: &HashMap<MessageId, (u64, usize)>,
+) -> Vec<Item> {
     let spoken: Vec<u64> = places.iter().filter(|p| p.spoken).map(|p| p.seq).collect();
     let answered = |message: &Message| {
         let call = calls.get(&message.cause?)?;
         let in_window = spoken.contains(&call.turn);
         Some(Answered { name: call.name.clone(), group: call.group, in_window })
     };
+    // The result of a native call, or the answer to what it was taken for.
+    let native = |message: &Message| {
+        let (turn, call) = match results.get(&message.id) {
+            Some(known) => *known,
+            None => {
+                let call = calls.get(&message.cause?)?;
+                (call.turn, call.native?)
+            }
+        };
+        spoken.contains(&turn).then_some((turn, call))
+    };
     let show = |place: Place| match place.item {
-        PlaceItem::Spoken(raw) => Item::Spoken(raw),
+        PlaceItem::Spoken(spoken) => Item::Spoken(spoken),
         PlaceItem::Seen(message) => {
-            let answers = answered(&message);
-            Item::Seen(Box::new(Seen { message, answers }))
+            let (answers, native) = (answered(&message), native(&message));
+            Item::Seen(Box::new(Seen { message, answers, native }))
         }
     };
     places.into_iter().map(show).collect()

@@ -1,0 +1,83 @@
+//! What became of a turn's native calls, read from the record of the turn: each was taken for a
+//! payload, by whose digest its messages or its refusal are found.
+
+use std::collections::HashMap;
+
+use super::SpokenCall;
+use crate::agent::protocol::Made;
+use crate::envelope::Kind;
+use crate::ids::{CallId, Digest, ListenerName, MessageId};
+use crate::thread::Fact;
+
+/// What became of the calls of one turn.
+#[derive(Debug, Default)]
+pub(super) struct Outcomes {
+    /// Of each call, in order.
+    payloads: Vec<Option<String>>,
+    /// The place of the call that a message of the agent was made by.
+    sent: HashMap<MessageId, usize>,
+    /// The place of the call that a word of the core refuses.
+    refused: HashMap<MessageId, usize>,
+}
+
+impl Outcomes {
+    /// `facts` are those of the turn's record.
+    pub fn of(calls: &[Made], facts: &[Fact], agent: &ListenerName) -> Self {
+        let mut outcomes = Self { payloads: vec![None; calls.len()], ..Self::default() };
+        if calls.is_empty() {
+            return outcomes;
+        }
+        let mut open: Vec<bool> = vec![true; calls.len()];
+        let mut take = |digest: Digest| {
+            let fits = |(call, open): (&Made, &bool)| *open && call.digest == digest;
+            let at = calls.iter().zip(&open).position(fits)?;
+            *open.get_mut(at)? = false;
+            Some(at)
+        };
+        // A group is one call to several peers.
+        let mut group: Option<(CallId, usize)> = None;
+        let mut refusal: Option<usize> = None;
+        for fact in facts {
+            match fact {
+                Fact::Accepted { message, opening, .. } if message.from == *agent => {
+                    let leg = opening.as_ref().and_then(|opening| Some(opening.group.as_ref()?.0));
+                    let known = group.filter(|(first, _)| leg == Some(*first));
+                    let at = known.map(|(_, at)| at).or_else(|| take(message.payload.digest));
+                    let Some(at) = at else { continue };
+                    if let Some(place) = outcomes.payloads.get_mut(at) {
+                        *place = Some(message.payload.as_str().to_owned());
+                    }
+                    group = leg.map(|leg| (leg, at));
+                    outcomes.sent.insert(message.id, at);
+                }
+                Fact::Refused { sender, refusal: refused, .. } if sender == agent => {
+                    refusal = take(refused.digest);
+                }
+                Fact::Accepted { message, .. }
+                    if message.from.is_core() && message.kind == Kind::System =>
+                {
+                    if let Some(at) = refusal.take() {
+                        outcomes.refused.insert(message.id, at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        outcomes
+    }
+
+    /// The native call behind a message of the agent.
+    pub fn call_of(&self, message: MessageId) -> Option<usize> {
+        self.sent.get(&message).copied()
+    }
+
+    /// The native call that a message tells the refusal of.
+    pub fn refusal_of(&self, message: MessageId) -> Option<usize> {
+        self.refused.get(&message).copied()
+    }
+
+    pub fn with_payloads(self, calls: Vec<Made>) -> Vec<SpokenCall> {
+        let both = calls.into_iter().zip(self.payloads);
+        both.map(|(made, payload)| SpokenCall { call: made.call, payload }).collect()
+    }
+}

@@ -1,0 +1,187 @@
+//! Finals: where the report stands in the payload that ends a call, and whether it is in the one
+//! format that the agent was asked for.
+
+use serde_json::{Value as Json, json};
+
+use super::feedback::{
+    FINAL_EMPTY, FINAL_FORMAT, FINAL_INVALID, FINAL_NOT_JSON, FINAL_STATUS, FINAL_UNCLOSED,
+};
+use super::read::Action;
+use super::vocabulary::Lexicon;
+use crate::agent::FinalFormat;
+use crate::ids::PayloadName;
+use crate::mutant::mutant;
+use crate::schema::{Description, Schemas};
+use crate::xml::findings::{Finding, Place};
+use crate::xml::tree::Element;
+
+/// The finals of one agent.
+#[derive(Debug, Clone)]
+pub struct Finals {
+    pub format: FinalFormat,
+    words: Vec<Final>,
+    schemas: Schemas,
+}
+
+#[derive(Debug, Clone)]
+struct Final {
+    name: PayloadName,
+    report: Option<Report>,
+}
+
+/// Where a final payload holds its report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Report {
+    Content,
+    Child(String),
+}
+
+impl Report {
+    /// The payload's own text, or the one text it must hold; `None` where it takes more than that.
+    fn of(description: &Description) -> Option<Self> {
+        let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
+        if description.text.is_some() {
+            return needed.next().is_none().then_some(Self::Content);
+        }
+        let only = needed.next().filter(|p| !p.attribute && !p.repeated && p.required)?;
+        let plain = only.parameters.is_empty() && only.content.kind == "text";
+        (plain && needed.next().is_none()).then(|| Self::Child(only.name.clone()))
+    }
+
+    /// Its property in a native call.
+    fn key(&self) -> &str {
+        match self {
+            Self::Content => "content",
+            Self::Child(name) => name,
+        }
+    }
+
+    fn read(&self, payload: &Element) -> String {
+        match self {
+            Self::Content => payload.text(),
+            Self::Child(name) => payload.child(name).map(Element::text).unwrap_or_default(),
+        }
+    }
+}
+
+impl Finals {
+    pub fn new(lexicon: &Lexicon, schemas: &Schemas, format: FinalFormat) -> Self {
+        let words = lexicon.finals();
+        let words = words
+            .map(|word| Final { name: word.name.clone(), report: Report::of(&word.description) });
+        Self { format, words: words.collect(), schemas: schemas.clone() }
+    }
+
+    fn report(&self, name: &PayloadName) -> Option<&Report> {
+        self.words.iter().find(|word| word.name == *name)?.report.as_ref()
+    }
+
+    /// The final that a report written as text alone becomes.
+    pub fn of_text(&self) -> Option<&PayloadName> {
+        self.words.iter().find(|word| word.report.is_some()).map(|word| &word.name)
+    }
+
+    /// What is wrong with a payload that ends the call; other payloads are left alone.
+    pub fn check(&self, name: &PayloadName, payload: &str, place: Place) -> Result<(), Finding> {
+        let Some(report) = self.report(name) else { return Ok(()) };
+        let Some(payload) = Element::read(payload) else { return Ok(()) };
+        self.judge(&report.read(&payload), place)
+    }
+
+    /// A report in its format. What it is worth is not judged: the system decides on success.
+    pub fn judge(&self, report: &str, place: Place) -> Result<(), Finding> {
+        if report.trim().is_empty() {
+            let message = "the final report is empty; write everything the asker needs to know";
+            return Err(Finding::new(FINAL_EMPTY, place, message));
+        }
+        let Some(schema) = self.format.schema() else { return Ok(()) };
+        let json: Json = match serde_json::from_str(report) {
+            Ok(json) => json,
+            Err(error) => {
+                let message = format!("the final report is no JSON: {error}");
+                return Err(Finding::new(FINAL_NOT_JSON, place, message));
+            }
+        };
+        let mistakes = schema.mistakes(&json);
+        if mistakes.is_empty() {
+            return Ok(());
+        }
+        let message = format!("the final report does not fit its schema: {}", mistakes.join("; "));
+        Err(Finding::new(FINAL_INVALID, place, message))
+    }
+
+    /// What a slot says of its own format.
+    pub fn format_of(&self, written: Option<&str>, place: Place) -> Result<(), Finding> {
+        let wanted = self.format.as_str();
+        let message = match written {
+            Some(written) if written == wanted => return Ok(()),
+            _ if mutant("guess-the-format") => return Ok(()),
+            Some(written) => format!("format `{written}` is not taken; write format=\"{wanted}\""),
+            None => format!("the final report has no format; write format=\"{wanted}\""),
+        };
+        Err(Finding::new(FINAL_FORMAT, place, message))
+    }
+
+    /// The payload that ends the call with this report.
+    pub fn write(&self, report: &str, place: Place) -> Result<Action, Finding> {
+        let nowhere = || {
+            let message = "this agent has no final that takes a report";
+            Finding::new(FINAL_INVALID, place.clone(), message)
+        };
+        let name = self.of_text().ok_or_else(nowhere)?;
+        let key = self.report(name).ok_or_else(nowhere)?.key();
+        let arguments = json!({key: report}).to_string();
+        match self.schemas.to_xml(name, &arguments) {
+            Ok(xml) => Ok(Action { name: name.clone(), payload: xml.into_bytes() }),
+            Err(found) => {
+                let message = found.first().map_or_else(String::new, |one| one.message.clone());
+                Err(Finding::new(FINAL_INVALID, place, message))
+            }
+        }
+    }
+
+    /// A final's parameters as a native call takes them: a JSON report as JSON, not as text.
+    pub fn parameters(&self, name: &PayloadName, mut schema: Json) -> Json {
+        if let (Some(report), Some(own)) = (self.report(name), self.format.schema())
+            && let Some(place) = schema.pointer_mut(&format!("/properties/{}", report.key()))
+        {
+            *place = own.json().clone();
+        }
+        schema
+    }
+
+    /// A native call's arguments as the payload holds them: see [`Finals::parameters`].
+    pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
+        let report = self.report(name).filter(|_| self.format.schema().is_some());
+        let unpacked = report.and_then(|report| {
+            let mut json: Json = serde_json::from_str(arguments).ok()?;
+            let place = json.as_object_mut()?.get_mut(report.key())?;
+            if !place.is_string() {
+                *place = Json::String(place.to_string());
+            }
+            Some(json.to_string())
+        });
+        unpacked.unwrap_or_else(|| arguments.to_owned())
+    }
+}
+
+/// Whether a report written as text alone has its place in such a payload.
+pub fn takes_report(description: &Description) -> bool {
+    Report::of(description).is_some()
+}
+
+/// Success is not for the model to say.
+pub fn status(written: Option<&str>, place: Place) -> Result<(), Finding> {
+    match written {
+        None => Ok(()),
+        Some(_) => {
+            let message = "the final report has a status; the system decides on that, leave it out";
+            Err(Finding::new(FINAL_STATUS, place, message))
+        }
+    }
+}
+
+/// The text ended inside the report.
+pub fn unclosed(place: Place, why: &str) -> Finding {
+    Finding::new(FINAL_UNCLOSED, place, format!("the final report is not closed: {why}"))
+}

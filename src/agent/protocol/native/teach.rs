@@ -1,0 +1,114 @@
+//! What an agent is taught that calls its tools natively: their definitions go beside the prompt.
+
+use std::fmt::Write as _;
+
+use super::super::teach::{Taught, actions, ends, name_of_final};
+use super::Toolbox;
+use crate::agent::Transport;
+use crate::schema::Schemas;
+
+/// The tools in short, each with an example call.
+pub fn tool_calling(taught: &Taught, tools: &Toolbox, schemas: &Schemas) -> String {
+    let mut out = String::from(
+        "Your tools are native tools of this conversation; their definitions say which parameters \
+         they take. Call them natively, never as XML in the text. An example of each:\n",
+    );
+    let words = taught.lexicon.tools().chain(taught.lexicon.own());
+    let mut any = false;
+    for word in words {
+        let Some(name) = tools.name_of(&word.name) else { continue };
+        any = true;
+        let _ = write!(out, "- {name}");
+        if !word.peers.is_empty() {
+            let _ = write!(out, " (answered by {})", word.peers.join(", "));
+        }
+        match example(word, schemas) {
+            Some(arguments) => {
+                let _ = writeln!(out, ": {arguments}");
+            }
+            None => out.push('\n'),
+        }
+    }
+    if any { out } else { "There are no tools.\n".to_owned() }
+}
+
+/// Arguments that are valid, as JSON text.
+pub fn example(word: &super::super::Word, schemas: &Schemas) -> Option<String> {
+    let xml = schemas.example(&word.name)?;
+    schemas.to_json(&word.name, &xml).ok().map(|json| json.to_string())
+}
+
+pub fn response_protocol(taught: &Taught, tools: &Toolbox) -> String {
+    let end = match taught.transport {
+        Transport::XmlFinal => ", or the final report",
+        _ => "",
+    };
+    let mut out = format!(
+        "Every response is your reasoning as text in <thinking>...</thinking>, then {}{end}. You \
+         have at most {} responses for a task.\n",
+        actions(taught.actions_per_turn, "native tool call"),
+        taught.max_iterations,
+    );
+    match taught.transport {
+        Transport::XmlFinal => slot(&mut out, taught),
+        _ => finals(&mut out, taught, tools),
+    }
+    out.push_str(FEEDBACK);
+    flow(&mut out, taught, tools);
+    out
+}
+
+fn finals(out: &mut String, taught: &Taught, tools: &Toolbox) {
+    let names = tools.finals();
+    let _ = writeln!(
+        out,
+        "\nTo end the task, call {}, with everything the asker needs to know, in {}.",
+        name_of_final(&names),
+        taught.finals.format.words(),
+    );
+    ends(out, taught);
+}
+
+/// The final report of `xml-final`. The nonce is told with each turn.
+fn slot(out: &mut String, taught: &Taught) {
+    let format = taught.finals.format.as_str();
+    let _ = writeln!(
+        out,
+        "\nTo end the task, write the final report as text in the slot of the turn, with everything \
+         the asker needs to know, in {}. NONCE is told with every turn and is valid in that turn \
+         only; always close the slot:\n<NONCE-FINAL format=\"{format}\">...</NONCE-FINAL>\n\
+         Nothing else is written as XML: tools are called natively. Whether the task succeeded is \
+         decided by the system; a slot has no status.",
+        taught.finals.format.words(),
+    );
+    ends(out, taught);
+}
+
+const FEEDBACK: &str = "
+What comes back:
+- The result of a tool call comes back as the result of that call.
+- A result that begins with \"Error:\" is a failure, of the tool or of the way you called it: read \
+what was wrong and what was expected, and correct it.
+- A call that is not accepted is answered the same way and has no effect; so is every call beyond \
+the number you may make.
+- <message from=\"...\" to=\"...\"> is a message of somebody in this thread.
+- <thread-spawned>, <thread-result>, <timer-set>, <timer-fired> and the like are written by the \
+system alone; never write them yourself.
+- <notice> says where you stand: which turn it is, which tools there are, how to end.
+";
+
+fn flow(out: &mut String, taught: &Taught, tools: &Toolbox) {
+    out.push_str("\nAn example of the flow:\n");
+    if let Some(name) = taught.lexicon.tools().next().and_then(|word| tools.name_of(&word.name)) {
+        let _ = write!(
+            out,
+            "You: <thinking>I need what {name} can tell me.</thinking> and a call of {name}\n\
+             Answer: the result of {name}\n"
+        );
+    }
+    let end = match taught.transport {
+        Transport::XmlFinal => "the final report in the slot of the turn".to_owned(),
+        _ => format!("a call of {}", name_of_final(&tools.finals())),
+    };
+    let _ = writeln!(out, "You: <thinking>That is all I need to answer.</thinking> and {end}");
+}

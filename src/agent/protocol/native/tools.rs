@@ -1,0 +1,292 @@
+//! An agent's words as native tools: their definitions, and what a call of one means.
+
+use serde_json::{Value as Json, json};
+
+use super::super::feedback::UNKNOWN_TOOL;
+use super::super::finals::Finals;
+use super::super::read::Action;
+use super::super::vocabulary::{Lexicon, Word};
+use crate::contract::Meaning;
+use crate::ids::PayloadName;
+use crate::limits;
+use crate::model::{Tool, ToolCall};
+use crate::schema::{Schemas, members};
+use crate::system;
+use crate::xml::findings::{Finding, Place};
+
+/// Where a core word holds a payload of the agent: the property, and how the payload is given.
+const PLACES: [(&str, &str); 2] =
+    [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
+
+/// The native tools of one agent.
+#[derive(Debug, Clone)]
+pub struct Toolbox {
+    entries: Vec<Entry>,
+    schemas: Schemas,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    tool: Tool,
+    word: PayloadName,
+    /// The property that holds another payload, by the name of that payload's tool.
+    place: Option<&'static str>,
+    /// It calls a peer, or the agent itself.
+    addressable: bool,
+    /// It calls a peer.
+    is_call: bool,
+    /// It ends the call.
+    is_final: bool,
+}
+
+impl Toolbox {
+    /// Every word but reasoning, which needs no tool. `finals`: also what ends the call;
+    /// `progress`: also reports on progress.
+    pub fn new(
+        lexicon: &Lexicon,
+        schemas: &Schemas,
+        finals: &Finals,
+        with_finals: bool,
+        progress: bool,
+    ) -> Self {
+        let mut toolbox = Self { entries: Vec::new(), schemas: schemas.clone() };
+        let offered = |word: &&Word| match word.meaning {
+            Meaning::Reply => with_finals,
+            Meaning::Note if word.name == system::name("thinking") => false,
+            Meaning::Note if word.name == system::name("progress") => progress,
+            _ => true,
+        };
+        for word in lexicon.iter().filter(offered) {
+            let mut parameters = schemas.json(&word.name);
+            let is_final = word.meaning == Meaning::Reply;
+            if is_final {
+                parameters = finals.parameters(&word.name, parameters);
+            }
+            if let Some(object) = parameters.as_object_mut() {
+                object.remove("description");
+            }
+            let core = PLACES.iter().find(|(local, _)| word.name == system::name(local));
+            toolbox.entries.push(Entry {
+                tool: Tool {
+                    name: toolbox.free(&word.name.local),
+                    description: description(word),
+                    parameters,
+                },
+                word: word.name.clone(),
+                place: core.map(|(_, place)| *place),
+                addressable: lexicon.is_addressable(word),
+                is_call: matches!(word.meaning, Meaning::Call { .. }),
+                is_final,
+            });
+        }
+        toolbox.fill_places();
+        toolbox
+    }
+
+    /// A name that providers take, and no other tool has.
+    fn free(&self, local: &str) -> String {
+        let allowed = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
+        let wanted: String = local.chars().map(allowed).take(limits::TOOL_NAME_CHARS_MAX).collect();
+        let mut name = wanted.clone();
+        let mut n = 2;
+        while self.entries.iter().any(|entry| entry.tool.name == name) {
+            let suffix = format!("-{n}");
+            let room = limits::TOOL_NAME_CHARS_MAX.saturating_sub(suffix.len());
+            name = wanted.chars().take(room).collect::<String>() + &suffix;
+            n += 1;
+        }
+        name
+    }
+
+    /// Payloads inside the core's words are given as JSON too: one property, the payload's name.
+    fn fill_places(&mut self) {
+        let inner = self.entries.iter().filter(|entry| entry.addressable);
+        let inner: serde_json::Map<String, Json> =
+            inner.map(|entry| (entry.tool.name.clone(), entry.tool.parameters.clone())).collect();
+        let schema = json!({
+            "type": "object",
+            "description": "one payload: exactly one property, named like the tool it is for",
+            "properties": inner,
+            "minProperties": 1,
+            "maxProperties": 1,
+            "additionalProperties": false,
+        });
+        for entry in &mut self.entries {
+            if let Some(place) = entry.place
+                && let Some(property) =
+                    entry.tool.parameters.pointer_mut(&format!("/properties/{place}"))
+            {
+                *property = schema.clone();
+            }
+        }
+    }
+
+    pub fn tools(&self) -> Vec<Tool> {
+        self.entries.iter().map(|entry| entry.tool.clone()).collect()
+    }
+
+    /// The names of what calls peers.
+    pub fn names(&self) -> Vec<String> {
+        let called = self.entries.iter().filter(|entry| entry.is_call);
+        called.map(|entry| entry.tool.name.clone()).collect()
+    }
+
+    pub fn finals(&self) -> Vec<String> {
+        let finals = self.entries.iter().filter(|entry| entry.is_final);
+        finals.map(|entry| entry.tool.name.clone()).collect()
+    }
+
+    /// What a word is called as a tool.
+    pub fn name_of(&self, word: &PayloadName) -> Option<&str> {
+        let entry = self.entries.iter().find(|entry| entry.word == *word)?;
+        Some(&entry.tool.name)
+    }
+
+    /// A tool a line, such as `search(query: string, path?: string)`.
+    pub fn concise(&self) -> Vec<String> {
+        self.entries.iter().map(|entry| signature(&entry.tool)).collect()
+    }
+
+    /// The payload a call means.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what it is of: everything in one finding.
+    pub fn read(&self, call: &ToolCall, finals: &Finals) -> Result<Action, Finding> {
+        let Some(entry) = self.entries.iter().find(|entry| entry.tool.name == call.name) else {
+            return Err(self.unknown(&call.name));
+        };
+        // Some providers write nothing where there are no arguments.
+        let arguments = match call.arguments.trim() {
+            "" => "{}",
+            arguments => arguments,
+        };
+        let arguments = match entry.place {
+            Some(place) => self.unpack(arguments, place)?,
+            None if entry.is_final => finals.arguments(&entry.word, arguments),
+            None => arguments.to_owned(),
+        };
+        let payload =
+            self.schemas.to_xml(&entry.word, &arguments).map_err(|found| joined(&found))?;
+        if entry.is_final {
+            finals.check(&entry.word, &payload, Place::default())?;
+        }
+        Ok(Action { name: entry.word.clone(), payload: payload.into_bytes() })
+    }
+
+    fn unknown(&self, name: &str) -> Finding {
+        let names: Vec<&str> = self.entries.iter().map(|entry| entry.tool.name.as_str()).collect();
+        let near = names.iter().min_by_key(|known| strsim::osa_distance(known, name));
+        let near = near.filter(|known| strsim::osa_distance(known, name) <= 2);
+        let shown: String = name.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
+        let message = match near {
+            Some(near) => format!("`{shown}` is no tool; did you mean `{near}`?"),
+            None if names.is_empty() => format!("`{shown}` is no tool; you have none"),
+            None => format!("`{shown}` is no tool; you have {}", names.join(", ")),
+        };
+        Finding::new(UNKNOWN_TOOL, Place::default(), message)
+    }
+
+    /// Makes the payload in `place`, an object with one property, the XML that the core's word
+    /// holds. XML as it is may stand there too.
+    fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
+        let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
+        let mut out = Vec::new();
+        for (key, value) in outer {
+            let value = match members(value.get()) {
+                Some(inner) if key == place => {
+                    let xml = self.inner(&inner, place)?;
+                    Json::String(xml).to_string()
+                }
+                _ => value.get().to_owned(),
+            };
+            out.push(format!("{}:{value}", Json::String(key)));
+        }
+        Ok(format!("{{{}}}", out.join(",")))
+    }
+
+    fn inner(
+        &self,
+        members: &[(String, &serde_json::value::RawValue)],
+        place: &str,
+    ) -> Result<String, Finding> {
+        let wrong = |message: String| Finding::new("json-type", Place::default(), message);
+        let [(name, arguments)] = members else {
+            let count = members.len();
+            return Err(wrong(format!(
+                "`$.{place}` has {count} properties; exactly one is expected"
+            )));
+        };
+        let entry = self.entries.iter().find(|e| e.addressable && e.tool.name == *name);
+        let Some(entry) = entry else {
+            let names = self.entries.iter().filter(|entry| entry.addressable);
+            let names: Vec<_> = names.map(|entry| entry.tool.name.as_str()).collect();
+            let message =
+                format!("`$.{place}.{name}` is no payload; there are {}", names.join(", "));
+            return Err(wrong(message));
+        };
+        self.schemas.to_xml(&entry.word, arguments.get()).map_err(|found| {
+            let mut finding = joined(&found);
+            finding.message = finding.message.replace("`$", &format!("`$.{place}.{name}"));
+            finding
+        })
+    }
+}
+
+/// Several findings told as one, the first one's place.
+fn joined(found: &[Finding]) -> Finding {
+    let messages: Vec<&str> = found.iter().map(|one| one.message.as_str()).collect();
+    match found.first() {
+        Some(first) => Finding { message: messages.join("; "), ..first.clone() },
+        None => Finding::new("json-type", Place::default(), "the arguments do not fit"),
+    }
+}
+
+fn description(word: &Word) -> String {
+    let mut out = word.description.doc.clone();
+    let answered = match word.peers.as_slice() {
+        [] => String::new(),
+        peers => format!("Answered by: {}", peers.join(", ")),
+    };
+    let about = match word.meaning {
+        Meaning::Own => {
+            "Goes on with your own work: recorded in this thread, and you are asked again."
+        }
+        Meaning::Reply => "Ends the task.",
+        Meaning::Note => "A note: recorded, no action.",
+        _ => answered.as_str(),
+    };
+    if !about.is_empty() {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(about);
+    }
+    out
+}
+
+fn signature(tool: &Tool) -> String {
+    let required = |key: &str| {
+        let all = tool.parameters.get("required").and_then(Json::as_array);
+        all.is_some_and(|all| all.iter().any(|one| one == key))
+    };
+    let properties = tool.parameters.get("properties").and_then(Json::as_object);
+    let parameters = properties.into_iter().flatten().map(|(key, schema)| {
+        let mark = if required(key) { "" } else { "?" };
+        format!("{key}{mark}: {}", kind(schema))
+    });
+    format!("{}({})", tool.name, parameters.collect::<Vec<_>>().join(", "))
+}
+
+fn kind(schema: &Json) -> String {
+    if let Some(choices) = schema.get("enum").and_then(Json::as_array) {
+        let all: Vec<String> = choices.iter().map(ToString::to_string).collect();
+        return all.join(" | ");
+    }
+    match schema.get("type").and_then(Json::as_str) {
+        Some("array") => {
+            format!("{}[]", schema.get("items").map_or_else(|| "any".to_owned(), kind))
+        }
+        Some(kind) => kind.to_owned(),
+        None => "any".to_owned(),
+    }
+}

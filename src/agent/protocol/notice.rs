@@ -1,0 +1,46 @@
+//! What an agent is told once, with one turn: where it stands, what it can do, how to end. It is
+//! recorded with the turn, and no later prompt shows it again.
+
+use std::fmt::Write as _;
+
+use super::native::Toolbox;
+use super::teach::{Taught, name_of_final};
+use super::xml_final::Slots;
+use crate::agent::Transport;
+
+pub fn write(taught: &Taught, tools: &Toolbox, iteration: u32, slots: &Slots) -> String {
+    let most = taught.max_iterations;
+    let mut out = format!("<notice>\nTurn {iteration} of {most} for this task.");
+    if iteration >= most {
+        out.push_str(" It is the last: only what ends the task counts.");
+    }
+    out.push('\n');
+    let local = |word: &super::Word| word.name.local.to_string();
+    match taught.transport {
+        Transport::Xml => {
+            let names: Vec<String> = taught.lexicon.tools().map(local).collect();
+            if !names.is_empty() {
+                let _ = writeln!(out, "Tools, written as XML: {}.", names.join(", "));
+            }
+        }
+        _ => {
+            let all = tools.concise();
+            if !all.is_empty() {
+                let _ = writeln!(out, "Native tools:\n- {}", all.join("\n- "));
+            }
+        }
+    }
+    let format = &taught.finals.format;
+    let words = format.words();
+    let _ = match taught.transport {
+        Transport::XmlFinal => {
+            writeln!(out, "To end the task, in {words}: {}", slots.example(format))
+        }
+        _ => {
+            let finals: Vec<String> = taught.lexicon.finals().map(local).collect();
+            writeln!(out, "To end the task: {}, in {words}.", name_of_final(&finals))
+        }
+    };
+    out.push_str("</notice>");
+    out
+}

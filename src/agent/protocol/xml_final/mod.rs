@@ -1,0 +1,159 @@
+//! `transport = "xml-final"`: native calls for everything but the final report, which stands as
+//! text in a slot of the turn. A slot is named by the turn's nonce, so that nothing that was only
+//! quoted, or written in another turn, can pass for the end of a task.
+
+mod slot;
+
+pub use slot::Slots;
+
+use std::sync::Arc;
+
+use super::feedback::{FINAL_TRUNCATED, NONCE, PROGRESS, SLOT};
+use super::finals::{Finals, status, unclosed};
+use super::native::{self, Toolbox};
+use super::read::{Action, Judge, Verdict, is_note, payload_name};
+use crate::model::StopReason;
+use crate::system;
+use crate::xml::element::{Element, Value};
+use crate::xml::extract::{self, Code, Extractor, Grammar};
+use crate::xml::findings::{Finding, Place};
+
+/// What a report ends with that was cut at the provider's maximum length.
+pub const TRUNCATED_MARK: &str = "\n\n[truncated: the report reached its maximum length]";
+
+/// Elements in the text of an agent that writes its final report as XML.
+pub(super) struct Words<'a> {
+    pub raw: &'a str,
+    pub slots: &'a Slots,
+    pub grammar: &'a Arc<Grammar>,
+    pub tools: &'a Toolbox,
+    pub finals: &'a Finals,
+    pub stop: StopReason,
+    /// For the record alone: what was accepted although something was wrong with it.
+    pub warnings: Vec<Finding>,
+}
+
+impl Judge for Words<'_> {
+    fn action(&mut self, action: &extract::Action) -> Verdict {
+        let place = Place::at(self.raw.as_bytes(), action.source.start);
+        let name = payload_name(action.name());
+        if self.slots.is_final(&name) {
+            return judged(self.report(&action.element, "", place));
+        }
+        if self.slots.is_progress(&name) || name == system::name("progress") {
+            return Verdict::Tell(suppressed(place));
+        }
+        if is_note(&name) {
+            return Verdict::Take;
+        }
+        let finding = native::xml_call(self.raw, action, self.tools);
+        Verdict::Refuse(match self.tools.name_of(&name) {
+            Some(_) => finding,
+            None => Finding { message: self.no_tool(&name.local), ..finding },
+        })
+    }
+
+    fn broken(&mut self, broken: &extract::Broken) -> Option<Verdict> {
+        let cut = broken.finding.code == Code::UnclosedAction.as_str();
+        if !cut || !self.slots.opens_final(&broken.attempt) {
+            return None;
+        }
+        let place = broken.finding.place.clone();
+        Some(judged(self.cut_short(&broken.attempt, &place)))
+    }
+}
+
+fn judged(report: Result<Action, Finding>) -> Verdict {
+    match report {
+        Ok(action) => Verdict::Act(action),
+        Err(finding) => Verdict::Refuse(finding),
+    }
+}
+
+fn suppressed(place: Place) -> Finding {
+    let message = "reports on progress are not taken here; go on with a tool or the final report";
+    Finding::new(PROGRESS, place, message)
+}
+
+impl Words<'_> {
+    fn no_tool(&self, local: &str) -> String {
+        format!("<{local}> is not acted on: {}", how(self.finals))
+    }
+
+    fn report(&self, slot: &Element, mark: &str, place: Place) -> Result<Action, Finding> {
+        status(slot.get_attribute("status"), place.clone())?;
+        self.finals.format_of(slot.get_attribute("format"), place.clone())?;
+        let Value::Text(text) = &slot.content else {
+            return Err(unclosed(place, "it holds no text"));
+        };
+        let text = text.trim();
+        self.finals.judge(text, place.clone())?;
+        self.finals.write(&format!("{text}{mark}"), place)
+    }
+
+    /// A report whose close never came: by why the model stopped.
+    fn cut_short(&mut self, attempt: &str, place: &Place) -> Result<Action, Finding> {
+        let refuse = |why: &str| Err(unclosed(place.clone(), why));
+        let is_json = self.finals.format.schema().is_some();
+        let mark = match self.stop {
+            StopReason::Normal | StopReason::Calls | StopReason::Unknown => "",
+            StopReason::Length if is_json => {
+                return refuse("it was cut at its maximum length; write a shorter one");
+            }
+            StopReason::Length => TRUNCATED_MARK,
+            StopReason::Refused => return refuse("the model refused to go on"),
+        };
+        let Some(slot) = self.closed(attempt) else { return refuse("close it") };
+        let action = self.report(&slot, mark, place.clone())?;
+        let warning = match self.stop {
+            StopReason::Length => {
+                let message = "the final report was cut at its maximum length and is marked so";
+                Finding::new(FINAL_TRUNCATED, place.clone(), message)
+            }
+            StopReason::Unknown => unclosed(place.clone(), "accepted; nobody knows why it stopped"),
+            _ => unclosed(place.clone(), "accepted; the model had ended its answer"),
+        };
+        self.warnings.push(warning);
+        Ok(action)
+    }
+
+    /// The slot as if its close had come.
+    fn closed(&self, attempt: &str) -> Option<Element> {
+        let close = self.slots.final_close();
+        let whole = format!("{}{close}", without_start_of(attempt, &close));
+        let mut extractor = Extractor::new(Arc::clone(self.grammar));
+        extractor.push(whole.as_bytes());
+        let extraction = extractor.finish();
+        let found = extraction.actions().next()?.element.clone();
+        Some(found)
+    }
+}
+
+/// How a task is ended, for whoever reads it in the next turn.
+pub(super) fn how(finals: &Finals) -> String {
+    let form = Slots::form(&finals.format);
+    format!("the final report is written as {form}, with the nonce of the latest notice")
+}
+
+/// `text` without the beginning of `close` that it may end with.
+fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
+    let starts = (2..close.len()).rev().filter_map(|end| close.get(..end));
+    let found = starts.filter_map(|start| text.strip_suffix(start)).next();
+    found.unwrap_or(text)
+}
+
+/// Slots of other turns, and slots that there are not, by name.
+pub(super) fn strangers(slots: &Slots, unknown: &[String], finals: &Finals) -> Vec<Finding> {
+    let told = unknown.iter().filter_map(|name| {
+        let code = match slots.stranger(name)? {
+            slot::Stranger::Nonce => NONCE,
+            slot::Stranger::Slot => SLOT,
+        };
+        let message = match code {
+            NONCE => format!("`{name}` is not of this turn: {}", how(finals)),
+            _ => format!("there is no slot `{name}`: {}", how(finals)),
+        };
+        Some(Finding::new(code, Place::default(), message))
+    });
+    told.collect()
+}

@@ -1,0 +1,85 @@
+//! The slots of one turn, named by its nonce.
+
+use crate::agent::FinalFormat;
+use crate::ids::{CallId, Digest, PayloadName, ThreadId};
+use crate::mutant::mutant;
+
+const FINAL: &str = "FINAL";
+const PROGRESS: &str = "PROGRESS";
+/// Of the nonce, behind its letter.
+const NONCE_DIGITS: usize = 8;
+
+/// The slots of a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slots {
+    nonce: String,
+}
+
+/// How a slot is none of this turn's.
+pub(super) enum Stranger {
+    /// Another turn's, or one that was made up.
+    Nonce,
+    /// This turn's nonce on a slot that there is not.
+    Slot,
+}
+
+impl Slots {
+    /// The nonce of a turn: the same whenever the turn is rendered again, another in every turn.
+    pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
+        let (thread, call, turn) = (thread.as_str(), call.to_string(), turn.to_string());
+        let turn = if mutant("one-nonce-for-all") { String::new() } else { turn };
+        let parts = [thread, "\0", &call, "\0", &turn].map(str::as_bytes);
+        let digest = Digest::of_parts(&parts).to_string();
+        Self { nonce: format!("k{}", digest.chars().take(NONCE_DIGITS).collect::<String>()) }
+    }
+
+    pub fn nonce(&self) -> &str {
+        &self.nonce
+    }
+
+    fn named(&self, slot: &str) -> String {
+        format!("{}-{slot}", self.nonce)
+    }
+
+    /// The names of its roots.
+    pub fn names(&self) -> Vec<String> {
+        vec![self.named(FINAL), self.named(PROGRESS)]
+    }
+
+    pub(super) fn is_final(&self, name: &PayloadName) -> bool {
+        name.namespace.is_empty() && *name.local == *self.named(FINAL)
+    }
+
+    pub(super) fn is_progress(&self, name: &PayloadName) -> bool {
+        name.namespace.is_empty() && *name.local == *self.named(PROGRESS)
+    }
+
+    pub(super) fn opens_final(&self, attempt: &str) -> bool {
+        let rest = attempt.strip_prefix('<').and_then(|rest| rest.strip_prefix(&self.named(FINAL)));
+        rest.is_some_and(|rest| rest.starts_with(['>', ' ', '\t', '\n', '\r']))
+    }
+
+    pub(super) fn final_close(&self) -> String {
+        format!("</{}>", self.named(FINAL))
+    }
+
+    /// How the final report is written in any turn: what is told of one turn is read in the next.
+    pub fn form(format: &FinalFormat) -> String {
+        format!("<NONCE-{FINAL} format=\"{}\">...</NONCE-{FINAL}>", format.as_str())
+    }
+
+    /// How the final report is written in this turn.
+    pub fn example(&self, format: &FinalFormat) -> String {
+        let name = self.named(FINAL);
+        format!("<{name} format=\"{}\">...</{name}>", format.as_str())
+    }
+
+    /// Whether an unknown root is meant as a slot.
+    pub(super) fn stranger(&self, name: &str) -> Option<Stranger> {
+        if name.starts_with(&self.nonce) {
+            return Some(Stranger::Slot);
+        }
+        let slot = name.rsplit('-').next().unwrap_or(name).to_ascii_uppercase();
+        [FINAL, PROGRESS].contains(&slot.as_str()).then_some(Stranger::Nonce)
+    }
+}

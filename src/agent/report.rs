@@ -1,0 +1,107 @@
+//! What a final report is written in: exactly one format, never guessed.
+
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+use serde_json::Value as Json;
+
+use crate::limits;
+
+/// What an agent's final report is written in.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FinalFormat {
+    #[default]
+    Text,
+    Markdown,
+    /// JSON that is valid by this schema.
+    Json(Arc<ReportSchema>),
+}
+
+impl FinalFormat {
+    /// As the attribute `format` of a slot says it.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Markdown => "markdown",
+            Self::Json(_) => "json",
+        }
+    }
+
+    /// In words.
+    pub const fn words(&self) -> &'static str {
+        match self {
+            Self::Text => "plain text",
+            Self::Markdown => "markdown",
+            Self::Json(_) => "JSON",
+        }
+    }
+
+    pub fn schema(&self) -> Option<&ReportSchema> {
+        match self {
+            Self::Json(schema) => Some(schema),
+            Self::Text | Self::Markdown => None,
+        }
+    }
+}
+
+/// A JSON Schema that final reports are held to.
+pub struct ReportSchema {
+    json: Json,
+    validator: jsonschema::Validator,
+}
+
+/// Why a text is no JSON Schema.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReportSchemaError {
+    #[error("it is no JSON: {0}")]
+    Json(String),
+    #[error("it is no JSON Schema: {0}")]
+    Schema(String),
+}
+
+impl ReportSchema {
+    /// Reads a schema; what it refers to must stand in it.
+    pub fn parse(text: &str) -> Result<Self, ReportSchemaError> {
+        let json: Json =
+            serde_json::from_str(text).map_err(|e| ReportSchemaError::Json(e.to_string()))?;
+        let validator = jsonschema::validator_for(&json)
+            .map_err(|error| ReportSchemaError::Schema(error.to_string()))?;
+        Ok(Self { json, validator })
+    }
+
+    pub fn json(&self) -> &Json {
+        &self.json
+    }
+
+    /// Everything in a report that the schema does not allow, each with its JSON pointer.
+    pub fn mistakes(&self, report: &Json) -> Vec<String> {
+        let errors = self.validator.iter_errors(report).take(limits::FINDINGS_MAX);
+        let told = errors.map(|error| {
+            let path = error.instance_path().to_string();
+            let place = if path.is_empty() { "the report".to_owned() } else { format!("`{path}`") };
+            format!("{place}: {error}")
+        });
+        told.collect()
+    }
+}
+
+impl std::fmt::Debug for ReportSchema {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.json)
+    }
+}
+
+impl PartialEq for ReportSchema {
+    fn eq(&self, other: &Self) -> bool {
+        self.json == other.json
+    }
+}
+
+impl Eq for ReportSchema {}
+
+impl Serialize for ReportSchema {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.json.serialize(serializer)
+    }
+}

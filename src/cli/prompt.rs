@@ -1,0 +1,129 @@
+//! `organism prompt`: exactly what an agent is sent, without sending it.
+
+use std::process::ExitCode;
+
+use serde_json::{Value as Json, json};
+
+use crate::ids::{ListenerName, ThreadId};
+use crate::model::{Block, Request};
+use crate::organism::{Moment, Preview, preview};
+
+use super::exit::{Exit, Failed};
+use super::opened::ConfigArg;
+use super::place::known;
+use super::render::{Paper, put, put_json};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The agent.
+    agent: String,
+    #[command(flatten)]
+    config: ConfigArg,
+    /// A thread on record; without it, a task made up from the agent's schema.
+    #[arg(long, value_name = "ID")]
+    thread: Option<String>,
+    /// The turn of that thread, from 1; without it, the one that would come next.
+    #[arg(long, value_name = "N", requires = "thread")]
+    turn: Option<u32>,
+    /// One JSON value.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let agent = ListenerName::parse(&args.agent);
+    let agent = agent.map_err(|error| Failed::new(Exit::Usage, error.to_string()))?;
+    let thread = args.thread.as_deref().map(known).transpose()?;
+    let moment = moment(thread, args.turn);
+    let shown = preview(args.config.load_without_keys()?, &agent, &moment)?;
+    if args.json {
+        put_json(&value(&shown))?;
+    } else {
+        put(&text(&Paper::stdout(true), &shown))?;
+    }
+    let differs = shown.recorded.is_some_and(|recorded| recorded != shown.digest);
+    if differs {
+        eprintln!(
+            "note: what was sent then was something else; the config, the schemas or the prompt \
+             files have changed since"
+        );
+    }
+    Ok(Exit::Done.into())
+}
+
+fn moment(thread: Option<ThreadId>, turn: Option<u32>) -> Moment {
+    match (thread, turn) {
+        (None, _) => Moment::Example,
+        (Some(thread), None) => Moment::Next(thread),
+        (Some(thread), Some(turn)) => Moment::Taken(thread, turn),
+    }
+}
+
+fn value(shown: &Preview) -> Json {
+    let Request { origin, system, messages, tools, tool_choice, max_tokens } = &shown.request;
+    let messages = messages.iter().map(|said| {
+        let blocks: Vec<Json> = said.blocks.iter().map(block).collect();
+        json!({"role": said.role.as_str(), "blocks": blocks})
+    });
+    let tools = tools.iter().map(|tool| {
+        json!({
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+        })
+    });
+    json!({
+        "agent": origin.agent,
+        "thread": origin.thread,
+        "turn": origin.turn,
+        "position": shown.position,
+        "prompt": shown.digest,
+        "recorded": shown.recorded,
+        "system": system,
+        "messages": messages.collect::<Vec<_>>(),
+        "tools": tools.collect::<Vec<_>>(),
+        "tool_choice": tool_choice.map(|choice| format!("{choice:?}").to_lowercase()),
+        "max_tokens": max_tokens,
+    })
+}
+
+fn block(block: &Block) -> Json {
+    match block {
+        Block::Text(text) => json!({"text": text}),
+        Block::Call(call) => {
+            json!({"call": call.name, "id": call.id, "arguments": call.arguments})
+        }
+        Block::Result { id, text, failed } => {
+            json!({"result": text, "id": id, "failed": failed})
+        }
+        Block::Own(own) => json!({"own": own.json, "provider": own.provider}),
+    }
+}
+
+fn text(paper: &Paper, shown: &Preview) -> String {
+    let request = &shown.request;
+    let mut out = format!("{}\n{}\n", paper.bold("system"), request.system);
+    for said in &request.messages {
+        out.push_str(&format!("\n{}\n", paper.bold(said.role.as_str())));
+        for block in &said.blocks {
+            let line = match block {
+                Block::Text(text) => text.clone(),
+                Block::Call(call) => format!("call {} {}({})", call.id, call.name, call.arguments),
+                Block::Result { id, text, .. } => format!("result of {id}\n{text}"),
+                Block::Own(own) => format!("block of {}: {}", own.provider, own.json),
+            };
+            out.push_str(&line);
+            out.push('\n');
+        }
+    }
+    for tool in &request.tools {
+        out.push_str(&format!(
+            "\n{} {}\n{}\n{}\n",
+            paper.bold("tool"),
+            tool.name,
+            tool.description,
+            tool.parameters
+        ));
+    }
+    out
+}

@@ -1,0 +1,83 @@
+//! Whether agents that call natively can: what JSON cannot say of their words, and whether a
+//! report written as text has a place in their final.
+
+use crate::agent::protocol::takes_report;
+use crate::contract::Contracts;
+use crate::ids::PayloadName;
+use crate::schema::Schemas;
+
+use super::Transport;
+use super::members::{Agent, Declared};
+use super::problem::{Code, Problem, Problems};
+
+/// Problems, and notes on what is right and still worth knowing.
+pub(super) fn check(
+    members: &[Declared],
+    contracts: &Contracts,
+    schemas: &Schemas,
+    problems: &mut Problems,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (member, agent) in members.iter().filter_map(|m| Some((m, m.agent.as_ref()?))) {
+        if agent.transport.is_native() {
+            words(member, agent, contracts, schemas, &mut notes, problems);
+        }
+        if agent.transport == Transport::XmlFinal {
+            report(member, agent, contracts, schemas, problems);
+        }
+    }
+    notes
+}
+
+/// What the agent calls natively, where JSON cannot say all of it.
+fn words(
+    member: &Declared,
+    agent: &Agent,
+    contracts: &Contracts,
+    schemas: &Schemas,
+    notes: &mut Vec<String>,
+    problems: &mut Problems,
+) {
+    let Some(contract) = contracts.get(&member.name.value) else { return };
+    let peers = contracts.iter().filter(|peer| contract.peers.contains(&peer.name));
+    let mut names: Vec<&PayloadName> = peers.flat_map(|peer| &peer.accepts).collect();
+    names.extend(&contract.accepts);
+    if agent.transport == Transport::Native {
+        names.extend(&contract.replies);
+    }
+    names.sort();
+    names.dedup();
+    for gap in names.into_iter().flat_map(|name| schemas.gaps(name)) {
+        if gap.is_closed() {
+            let message =
+                format!("`{}` cannot call all of its words natively: {gap}", member.name.value);
+            let problem = Problem::new(Code::NotNative, &agent.transport_place, message);
+            problems
+                .push(problem.help("write transport = \"xml\", or name the type in the schema"));
+        } else {
+            notes.push(format!("agent {}: {gap}", member.name.value));
+        }
+    }
+}
+
+/// The final of `xml-final` is a text: its payload must have one place for it.
+fn report(
+    member: &Declared,
+    agent: &Agent,
+    contracts: &Contracts,
+    schemas: &Schemas,
+    problems: &mut Problems,
+) {
+    let Some(contract) = contracts.get(&member.name.value) else { return };
+    let takes = |name: &PayloadName| {
+        *name == crate::agent::attempt_completion() || takes_report(&schemas.describe(name))
+    };
+    if !contract.replies.iter().any(takes) {
+        let message =
+            format!("no final of `{}` can hold a report written as text", member.name.value);
+        let place = agent.final_name.as_ref().map_or(&agent.transport_place, |name| &name.place);
+        let help =
+            "a final that is a text, or needs exactly one child that is; or leave `final` out";
+        problems.push(Problem::new(Code::FinalNotText, place, message).help(help));
+    }
+}

@@ -1,0 +1,271 @@
+//! How one element is told in JSON: which property is which attribute, child or text.
+
+use std::sync::Arc;
+
+use crate::limits;
+use crate::schema::model::{ElementDecl, Model, Name, Particle, Term, Type, TypeRef};
+use crate::schema::outline::{Attribute, Outline, Value};
+
+/// The property that holds text beside attributes, children in their order, or XML.
+const CONTENT: &str = "content";
+/// Characters of a property's name: what providers take.
+const KEY_CHARS_MAX: usize = 64;
+
+/// The properties of one element.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub attributes: Vec<(String, Attribute)>,
+    pub content: Content,
+}
+
+#[derive(Debug, Default)]
+pub enum Content {
+    #[default]
+    Nothing,
+    Text {
+        key: String,
+        value: Box<Value>,
+    },
+    /// Each child under its own name. `ordered`: they stand in the order of the slots, whatever
+    /// the order of the properties.
+    Keyed {
+        slots: Vec<Slot>,
+        ordered: bool,
+    },
+    /// A list of objects with one child each, where their order says something.
+    Listed {
+        key: String,
+        slots: Vec<Slot>,
+        required: bool,
+    },
+    /// Text with markup, or elements of others: XML as it would stand inside the element.
+    Markup {
+        key: String,
+    },
+    /// Its type is chosen in each instance: not to be said in JSON.
+    Abstract,
+}
+
+/// A child element.
+#[derive(Debug, Clone)]
+pub struct Slot {
+    pub key: String,
+    pub element: Arc<ElementDecl>,
+    pub many: bool,
+    pub required: bool,
+}
+
+impl Plan {
+    pub fn of(model: &Model, element: &ElementDecl) -> (Self, Outline) {
+        let outline = model.outline(&element.kind);
+        let content = if is_abstract(model, &element.kind) {
+            Content::Abstract
+        } else {
+            content(model, &outline)
+        };
+        let mut plan = Self { attributes: Vec::new(), content };
+        plan.name(&outline);
+        (plan, outline)
+    }
+
+    /// Nothing but a text or some XML: its JSON is that text, no object.
+    pub fn is_bare(&self) -> bool {
+        let plain = matches!(self.content, Content::Text { .. } | Content::Markup { .. });
+        plain && self.attributes.is_empty()
+    }
+
+    /// Gives every property a name of its own: children first, then attributes, then content.
+    fn name(&mut self, outline: &Outline) {
+        let mut taken: Vec<String> = Vec::new();
+        if let Content::Keyed { slots, .. } | Content::Listed { slots, .. } = &mut self.content {
+            for slot in slots {
+                slot.key = free(&taken, plain(&slot.element.name.local));
+                taken.push(slot.key.clone());
+            }
+        }
+        if !matches!(self.content, Content::Keyed { .. }) {
+            taken.clear();
+        }
+        for attribute in &outline.attributes {
+            let local = plain(&attribute.name.local);
+            let key = if taken.contains(&local) { format!("attribute.{local}") } else { local };
+            let key = free(&taken, key);
+            taken.push(key.clone());
+            self.attributes.push((key, attribute.clone()));
+        }
+        match &mut self.content {
+            Content::Text { key, .. } | Content::Listed { key, .. } | Content::Markup { key } => {
+                *key = free(&taken, CONTENT.to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// Every property's name, for suggestions.
+    pub fn keys(&self) -> Vec<&str> {
+        let mut keys: Vec<&str> = self.attributes.iter().map(|(key, _)| key.as_str()).collect();
+        match &self.content {
+            Content::Text { key, .. } | Content::Listed { key, .. } | Content::Markup { key } => {
+                keys.push(key);
+            }
+            Content::Keyed { slots, .. } => keys.extend(slots.iter().map(|s| s.key.as_str())),
+            Content::Nothing | Content::Abstract => {}
+        }
+        keys
+    }
+}
+
+/// A local name in the letters providers allow.
+fn plain(local: &str) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '_' };
+    local.chars().map(allowed).take(KEY_CHARS_MAX).collect()
+}
+
+fn free(taken: &[String], wanted: String) -> String {
+    let mut name = wanted.clone();
+    let mut n = 2;
+    while taken.contains(&name) {
+        let suffix = format!(".{n}");
+        let room = KEY_CHARS_MAX.saturating_sub(suffix.len());
+        name = wanted.chars().take(room).collect::<String>() + &suffix;
+        n += 1;
+    }
+    name
+}
+
+fn is_abstract(model: &Model, kind: &TypeRef) -> bool {
+    matches!(model.type_of(kind), Some(Type::Complex(complex)) if complex.is_abstract)
+}
+
+fn content(model: &Model, outline: &Outline) -> Content {
+    let key = String::new();
+    if outline.is_text() {
+        let any = || Value { builtin: "string".into(), ..Value::default() };
+        return Content::Text { key, value: Box::new(outline.text.clone().unwrap_or_else(any)) };
+    }
+    if outline.anything || outline.mixed {
+        return Content::Markup { key };
+    }
+    let mut walk =
+        Walk { model, slots: Vec::new(), wild: false, listed: false, ordered: true, depth: 0 };
+    walk.particles(&outline.content, Place { required: true, many: false, choice: false });
+    if walk.wild {
+        return Content::Markup { key };
+    }
+    let Walk { slots, listed, ordered, .. } = walk;
+    match slots.is_empty() {
+        true => Content::Nothing,
+        false if listed => {
+            let required = slots.iter().any(|slot| slot.required);
+            Content::Listed { key, slots: distinct(slots), required }
+        }
+        false => Content::Keyed { slots, ordered },
+    }
+}
+
+fn distinct(slots: Vec<Slot>) -> Vec<Slot> {
+    let mut out: Vec<Slot> = Vec::new();
+    for slot in slots {
+        if out.iter().all(|known| known.element.name != slot.element.name) {
+            out.push(slot);
+        }
+    }
+    out
+}
+
+/// Looks through a content model for its elements, and for whether their order can vary.
+struct Walk<'a> {
+    model: &'a Model,
+    slots: Vec<Slot>,
+    wild: bool,
+    listed: bool,
+    ordered: bool,
+    depth: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    required: bool,
+    many: bool,
+    choice: bool,
+}
+
+impl Walk<'_> {
+    fn particles(&mut self, particles: &[Particle], place: Place) {
+        if self.depth > limits::OUTLINE_DEPTH_MAX {
+            self.wild = true;
+            return;
+        }
+        self.depth += 1;
+        for particle in particles.iter().filter(|particle| particle.max != Some(0)) {
+            self.particle(particle, place);
+        }
+        self.depth -= 1;
+    }
+
+    fn particle(&mut self, particle: &Particle, place: Place) {
+        let repeats = particle.max.is_none_or(|max| max > 1);
+        let within = Place {
+            required: place.required && particle.min > 0,
+            many: place.many || repeats,
+            ..place
+        };
+        match &particle.term {
+            Term::Element(element) => self.add(element.clone(), within),
+            Term::ElementRef(name) => {
+                let all = self.model.standing_for(name);
+                self.listed |= within.many && all.len() > 1;
+                let within = Place { required: within.required && all.len() == 1, ..within };
+                all.into_iter().for_each(|element| self.add(element, within));
+            }
+            Term::Sequence(inner) => self.group(inner, repeats, within),
+            Term::All(inner) => {
+                self.ordered = false;
+                self.group(inner, repeats, within);
+            }
+            Term::Choice(inner) => {
+                let only = inner.len() == 1;
+                let within = Place { required: within.required && only, choice: !only, ..within };
+                self.group(inner, repeats, within);
+            }
+            Term::GroupRef(name) => match self.model.groups.get(name) {
+                Some(inner) => self.group(&inner.clone(), repeats, within),
+                None => self.wild = true,
+            },
+            Term::Any(_) => self.wild = true,
+        }
+    }
+
+    /// Several names that repeat together stand in an order of their own.
+    fn group(&mut self, inner: &[Particle], repeats: bool, within: Place) {
+        let before = self.slots.len();
+        self.particles(inner, within);
+        let added = self.slots.get(before..).unwrap_or_default();
+        let first = added.first().map(|slot| slot.element.name.clone());
+        let several = added.iter().any(|slot| Some(&slot.element.name) != first.as_ref());
+        self.listed |= repeats && several;
+    }
+
+    fn add(&mut self, element: Arc<ElementDecl>, place: Place) {
+        let known = |slot: &Slot| slot.element.name == element.name;
+        match self.slots.iter().position(known) {
+            None => {
+                let Place { required, many, .. } = place;
+                self.slots.push(Slot { key: String::new(), element, many, required });
+            }
+            // The same name twice in a row is a list, too.
+            Some(at) if at + 1 == self.slots.len() && !place.choice => {
+                if let Some(slot) = self.slots.last_mut() {
+                    slot.many = true;
+                    slot.required |= place.required;
+                }
+            }
+            Some(_) => self.listed = true,
+        }
+    }
+}
+
+/// The property's element, where it has that name.
+pub fn named<'s>(slots: &'s [Slot], name: &Name) -> Option<(usize, &'s Slot)> {
+    slots.iter().enumerate().find(|(_, slot)| slot.element.name == *name)
+}

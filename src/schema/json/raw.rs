@@ -1,0 +1,77 @@
+//! JSON one level at a time, with numbers as they were written and no member lost.
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// One JSON value; what is inside it is still text.
+#[derive(Debug)]
+pub enum Json<'a> {
+    Null,
+    Flag(bool),
+    /// As written.
+    Number(&'a str),
+    Text(String),
+    List(Vec<&'a RawValue>),
+    /// In the order of the text; a name may come twice.
+    Object(Vec<(String, &'a RawValue)>),
+}
+
+impl<'a> Json<'a> {
+    pub fn read(raw: &'a RawValue) -> Result<Self, serde_json::Error> {
+        let text = raw.get();
+        Ok(match text.as_bytes().first() {
+            Some(b'{') => Self::Object(serde_json::from_str::<Members<'_>>(text)?.0),
+            Some(b'[') => Self::List(serde_json::from_str(text)?),
+            Some(b'"') => Self::Text(serde_json::from_str(text)?),
+            Some(b't') => Self::Flag(true),
+            Some(b'f') => Self::Flag(false),
+            Some(b'n') => Self::Null,
+            _ => Self::Number(text),
+        })
+    }
+
+    /// In words, for findings.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Flag(_) => "true or false",
+            Self::Number(_) => "a number",
+            Self::Text(_) => "a string",
+            Self::List(_) => "an array",
+            Self::Object(_) => "an object",
+        }
+    }
+}
+
+/// The members of a JSON object in their order, values as they were written; `None` where the
+/// text is no object.
+pub fn members(text: &str) -> Option<Vec<(String, &RawValue)>> {
+    serde_json::from_str::<Members<'_>>(text).ok().map(|members| members.0)
+}
+
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Every)
+    }
+}
+
+struct Every;
+
+impl<'de> Visitor<'de> for Every {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry::<String, &'de RawValue>()? {
+            members.push(member);
+        }
+        Ok(Members(members))
+    }
+}

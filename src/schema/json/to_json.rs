@@ -1,0 +1,161 @@
+//! A payload as the arguments of the native call that would make it.
+
+use serde_json::{Map, Value as Json};
+
+use super::document::{Node, Part};
+use super::plan::{Content, Plan, Slot, named};
+use super::value;
+use crate::ids::PayloadName;
+use crate::limits;
+use crate::schema::model::{ElementDecl, Model, Name};
+use crate::xml::findings::{Finding, Place};
+
+const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
+
+/// The JSON of a payload that is valid by its schema.
+///
+/// # Errors
+/// What of it cannot be said in JSON, each by its place in the XML.
+pub fn payload(model: &Model, name: &PayloadName, text: &str) -> Result<Json, Vec<Finding>> {
+    let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
+    let told = |message: String| Err(vec![Finding::new("json-gap", Place::default(), message)]);
+    let Some(declared) = model.elements.get(&key) else {
+        return told(format!("there is no schema for `{name}`"));
+    };
+    let node = Node::read(text).filter(|node| node.name == key);
+    let Some(node) = node else { return told(format!("this is no `{name}`")) };
+    let mut reader = Reader { model, findings: Vec::new() };
+    let (plan, _) = Plan::of(model, declared);
+    let json = reader.object(&plan, &node, &format!("/{}", name.local));
+    if reader.findings.is_empty() { Ok(json) } else { Err(reader.findings) }
+}
+
+struct Reader<'a> {
+    model: &'a Model,
+    findings: Vec<Finding>,
+}
+
+impl Reader<'_> {
+    fn tell(&mut self, path: &str, message: &str) {
+        if self.findings.len() < limits::FINDINGS_MAX {
+            let place = Place { path: Some(path.to_owned()), ..Place::default() };
+            self.findings.push(Finding::new("json-gap", place, format!("`{path}` {message}")));
+        }
+    }
+
+    fn element(&mut self, declared: &ElementDecl, node: &Node, path: &str) -> Json {
+        let (plan, _) = Plan::of(self.model, declared);
+        if !plan.is_bare() {
+            return self.object(&plan, node, path);
+        }
+        self.attributes(&plan, node, path, &mut Map::new());
+        match &plan.content {
+            Content::Text { value, .. } => self.text(value, node, path),
+            _ => Json::String(node.inside()),
+        }
+    }
+
+    fn text(&mut self, value: &crate::schema::outline::Value, node: &Node, path: &str) -> Json {
+        if node.content.iter().any(|part| matches!(part, Part::Node(_))) {
+            self.tell(path, "holds an element where its schema has text");
+        }
+        value::to_json(value, &node.text())
+    }
+
+    fn object(&mut self, plan: &Plan, node: &Node, path: &str) -> Json {
+        let mut members = Map::new();
+        match &plan.content {
+            Content::Nothing => self.only_blank(node, path),
+            Content::Abstract => self.tell(path, "has a type of its own, which JSON cannot name"),
+            Content::Text { key, value } => {
+                let text = self.text(value, node, path);
+                members.insert(key.clone(), text);
+            }
+            Content::Markup { key } => {
+                members.insert(key.clone(), Json::String(node.inside()));
+            }
+            Content::Keyed { slots, .. } => self.keyed(slots, node, path, &mut members),
+            Content::Listed { key, slots, required } => {
+                let list = self.listed(slots, node, path);
+                if *required || list.as_array().is_some_and(|items| !items.is_empty()) {
+                    members.insert(key.clone(), list);
+                }
+            }
+        }
+        self.attributes(plan, node, path, &mut members);
+        Json::Object(members)
+    }
+
+    fn attributes(&mut self, plan: &Plan, node: &Node, path: &str, out: &mut Map<String, Json>) {
+        for (name, text) in &node.attributes {
+            let known = plan.attributes.iter().find(|(_, declared)| declared.name == *name);
+            match known {
+                Some((key, declared)) => {
+                    out.insert(key.clone(), value::to_json(&declared.value, text));
+                }
+                None if &*name.namespace == XSI && name.local.ends_with("chemaLocation") => {}
+                None => self.tell(&format!("{path}/@{}", name.local), "has no place in JSON"),
+            }
+        }
+    }
+
+    fn only_blank(&mut self, node: &Node, path: &str) {
+        for part in &node.content {
+            match part {
+                Part::Text(text) if text.trim().is_empty() => {}
+                _ => return self.tell(path, "holds something where its schema has nothing"),
+            }
+        }
+    }
+
+    /// The children with their slots; text between them is told.
+    fn children<'n, 's>(
+        &mut self,
+        slots: &'s [Slot],
+        node: &'n Node,
+        path: &str,
+    ) -> Vec<(&'s Slot, &'n Node)> {
+        let mut found = Vec::new();
+        for part in &node.content {
+            match part {
+                Part::Text(text) if text.trim().is_empty() => {}
+                Part::Text(_) => self.tell(path, "holds text beside its elements"),
+                Part::Node(child) => match named(slots, &child.name) {
+                    Some((_, slot)) => found.push((slot, child)),
+                    None => {
+                        let at = format!("{path}/{}", child.name.local);
+                        self.tell(&at, "is not in the schema");
+                    }
+                },
+            }
+        }
+        found
+    }
+
+    fn keyed(&mut self, slots: &[Slot], node: &Node, path: &str, out: &mut Map<String, Json>) {
+        for (slot, child) in self.children(slots, node, path) {
+            let at = format!("{path}/{}", child.name.local);
+            let json = self.element(&slot.element, child, &at);
+            if !slot.many {
+                if out.insert(slot.key.clone(), json).is_some() {
+                    self.tell(&at, "is there twice");
+                }
+                continue;
+            }
+            let list = out.entry(slot.key.clone()).or_insert_with(|| Json::Array(Vec::new()));
+            if let Some(items) = list.as_array_mut() {
+                items.push(json);
+            }
+        }
+    }
+
+    fn listed(&mut self, slots: &[Slot], node: &Node, path: &str) -> Json {
+        let children = self.children(slots, node, path).into_iter();
+        let items = children.map(|(slot, child)| {
+            let at = format!("{path}/{}", child.name.local);
+            let json = self.element(&slot.element, child, &at);
+            Json::Object(Map::from_iter([(slot.key.clone(), json)]))
+        });
+        Json::Array(items.collect())
+    }
+}

@@ -1,0 +1,314 @@
+//! The arguments of a native call as the payload that the schema means by them.
+
+use serde_json::value::RawValue;
+
+use super::plan::{Content, Plan, Slot};
+use super::raw::Json;
+use super::value;
+use crate::ids::PayloadName;
+use crate::limits;
+use crate::schema::model::{ElementDecl, Model, Name};
+use crate::xml::element::{Element, Value, Verbatim};
+use crate::xml::findings::{Finding, Place};
+use crate::xml::scan::scan;
+use crate::xml::shape::QName;
+
+/// The payload as canonical XML text. It is not yet known to be valid: only libxml2 says that.
+///
+/// # Errors
+/// Every place where the JSON is none, or not what the schema's JSON Schema asks for; never none,
+/// never more than [`limits::FINDINGS_MAX`].
+pub fn payload(model: &Model, name: &PayloadName, arguments: &str) -> Result<String, Vec<Finding>> {
+    let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
+    let Some(declared) = model.elements.get(&key) else {
+        let message = format!("there is no schema for `{name}`");
+        return Err(vec![Finding::new("json-unknown", Place::default(), message)]);
+    };
+    let raw: &RawValue = match serde_json::from_str(arguments) {
+        Ok(raw) => raw,
+        Err(error) => return Err(vec![unreadable(arguments, &error)]),
+    };
+    let mut writer = Writer { model, text: arguments, findings: Vec::new(), depth: 0 };
+    let (plan, _) = Plan::of(model, declared);
+    let element = writer.object(declared, &plan, raw, "$");
+    if writer.findings.is_empty() { Ok(element.to_xml()) } else { Err(writer.findings) }
+}
+
+fn unreadable(text: &str, error: &serde_json::Error) -> Finding {
+    let line = u32::try_from(error.line()).unwrap_or(u32::MAX).max(1);
+    let column = u32::try_from(error.column()).unwrap_or(u32::MAX).max(1);
+    let offset = if error.is_eof() { text.len() } else { 0 };
+    let place = Place { line, column, offset, path: None };
+    let said = error.to_string();
+    let said = said.split(" at line ").next().unwrap_or_default();
+    Finding::new("json-malformed", place, format!("the arguments are no JSON: {said}"))
+}
+
+struct Writer<'a> {
+    model: &'a Model,
+    text: &'a str,
+    findings: Vec<Finding>,
+    depth: usize,
+}
+
+impl<'a> Writer<'a> {
+    fn tell(&mut self, code: &str, raw: &RawValue, path: &str, message: &str) {
+        if self.findings.len() < limits::FINDINGS_MAX {
+            // The value is a piece of the whole text.
+            let offset = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+            let mut place = Place::at(self.text.as_bytes(), offset);
+            place.path = Some(path.to_owned());
+            self.findings.push(Finding::new(code, place, format!("`{path}` {message}")));
+        }
+    }
+
+    /// A value that is not of its type; of a list, the item that is not.
+    fn wrong(&mut self, raw: &RawValue, path: &str, wrong: &value::Wrong) {
+        let path = match wrong.item {
+            Some(index) => format!("{path}[{index}]"),
+            None => path.to_owned(),
+        };
+        self.tell("json-type", raw, &path, &wrong.message);
+    }
+
+    fn read(&mut self, raw: &'a RawValue, path: &str) -> Option<Json<'a>> {
+        match Json::read(raw) {
+            Ok(json) => Some(json),
+            Err(error) => {
+                self.tell("json-malformed", raw, path, &format!("cannot be read: {error}"));
+                None
+            }
+        }
+    }
+
+    fn element(&mut self, declared: &ElementDecl, raw: &'a RawValue, path: &str) -> Element {
+        let (plan, _) = Plan::of(self.model, declared);
+        if !plan.is_bare() {
+            return self.object(declared, &plan, raw, path);
+        }
+        let mut element = Element::new(qname(&declared.name));
+        element.content = self.inside(&plan.content, &element.name, raw, path);
+        element
+    }
+
+    /// The content that a single value is: text, markup, or children in their order.
+    fn inside(&mut self, content: &Content, name: &QName, raw: &'a RawValue, path: &str) -> Value {
+        let nothing = Value::Elements(Vec::new());
+        let Some(json) = self.read(raw, path) else { return nothing };
+        match content {
+            Content::Text { value, .. } => match value::to_text(value, &json) {
+                Ok(text) => return Value::Text(text),
+                Err(wrong) => self.wrong(raw, path, &wrong),
+            },
+            Content::Listed { slots, .. } => return self.listed(slots, &json, raw, path),
+            Content::Markup { .. } => match json {
+                Json::Text(xml) => return self.markup(name, xml, raw, path),
+                other => {
+                    let message = format!("is {}; XML in a string is expected", other.kind());
+                    self.tell("json-type", raw, path, &message);
+                }
+            },
+            Content::Nothing | Content::Keyed { .. } | Content::Abstract => {}
+        }
+        nothing
+    }
+
+    fn markup(&mut self, name: &QName, xml: String, raw: &RawValue, path: &str) -> Value {
+        let namespace = name.namespace.as_deref().unwrap_or_default();
+        if let Err(wrong) = scan(format!("<content>{xml}</content>").as_bytes()) {
+            self.tell("json-markup", raw, path, &format!("is no well-formed XML: {wrong}"));
+        }
+        let bindings = vec![(String::new(), namespace.to_owned())];
+        Value::Verbatim(Box::new(Verbatim { xml, written: None, bindings }))
+    }
+
+    fn listed(&mut self, slots: &[Slot], json: &Json<'a>, raw: &'a RawValue, path: &str) -> Value {
+        let mut children = Vec::new();
+        let Json::List(items) = json else {
+            let message = format!("is {}; an array is expected", json.kind());
+            self.tell("json-type", raw, path, &message);
+            return Value::Elements(children);
+        };
+        for (index, item) in items.iter().enumerate() {
+            let at = format!("{path}[{index}]");
+            let Some(json) = self.read(item, &at) else { continue };
+            let Json::Object(members) = &json else {
+                let message =
+                    format!("is {}; an object with one property is expected", json.kind());
+                self.tell("json-type", item, &at, &message);
+                continue;
+            };
+            let [(key, value)] = members.as_slice() else {
+                let message = format!("has {} properties; exactly one is expected", members.len());
+                self.tell("json-type", item, &at, &message);
+                continue;
+            };
+            let at = format!("{at}.{key}");
+            match slots.iter().find(|slot| slot.key == *key) {
+                Some(slot) => children.push(self.deeper(slot, value, &at)),
+                None => self.unknown(slots.iter().map(|s| s.key.as_str()), key, value, &at),
+            }
+        }
+        Value::Elements(children)
+    }
+
+    fn deeper(&mut self, slot: &Slot, raw: &'a RawValue, path: &str) -> Element {
+        if self.depth >= limits::XML_DEPTH_MAX {
+            self.tell("json-type", raw, path, "is nested deeper than a payload may be");
+            return Element::new(qname(&slot.element.name));
+        }
+        self.depth += 1;
+        let element = self.element(&slot.element, raw, path);
+        self.depth -= 1;
+        element
+    }
+
+    fn object(
+        &mut self,
+        declared: &ElementDecl,
+        plan: &Plan,
+        raw: &'a RawValue,
+        path: &str,
+    ) -> Element {
+        let mut element = Element::new(qname(&declared.name));
+        if matches!(plan.content, Content::Abstract) {
+            self.tell("json-type", raw, path, "needs a type chosen with xsi:type; JSON has none");
+            return element;
+        }
+        let Some(json) = self.read(raw, path) else { return element };
+        let Json::Object(members) = json else {
+            let message = format!("is {}; an object is expected", json.kind());
+            self.tell("json-type", raw, path, &message);
+            return element;
+        };
+        let mut seen: Vec<&str> = Vec::new();
+        let mut children: Vec<(usize, Element)> = Vec::new();
+        for (key, value) in &members {
+            let at = format!("{path}.{key}");
+            if seen.contains(&key.as_str()) {
+                self.tell("json-duplicate", value, &at, "is given twice");
+                continue;
+            }
+            // What is optional may be said to be nothing.
+            if value.get() == "null" && !is_required(plan, key) && plan.keys().contains(&&**key) {
+                continue;
+            }
+            seen.push(key);
+            self.member(plan, key, value, &at, &mut element, &mut children);
+        }
+        self.missing(plan, &seen, raw, path);
+        if let Content::Keyed { ordered, .. } = &plan.content {
+            if *ordered {
+                children.sort_by_key(|(slot, _)| *slot);
+            }
+            element.content = Value::Elements(children.into_iter().map(|(_, e)| e).collect());
+        }
+        element
+    }
+
+    /// One property: an attribute, children of one name, or the content.
+    fn member(
+        &mut self,
+        plan: &Plan,
+        key: &str,
+        raw: &'a RawValue,
+        path: &str,
+        element: &mut Element,
+        children: &mut Vec<(usize, Element)>,
+    ) {
+        if let Some((_, attribute)) = plan.attributes.iter().find(|(known, _)| known == key) {
+            let Some(json) = self.read(raw, path) else { return };
+            match value::to_text(&attribute.value, &json) {
+                Ok(text) => element.attributes.push((qname(&attribute.name), text)),
+                Err(wrong) => self.wrong(raw, path, &wrong),
+            }
+            return;
+        }
+        match &plan.content {
+            Content::Text { key: known, .. }
+            | Content::Listed { key: known, .. }
+            | Content::Markup { key: known }
+                if known == key =>
+            {
+                element.content = self.inside(&plan.content, &element.name.clone(), raw, path);
+            }
+            Content::Keyed { slots, .. } => {
+                match slots.iter().enumerate().find(|(_, slot)| slot.key == key) {
+                    Some((at, slot)) => self.slot(at, slot, raw, path, children),
+                    None => self.unknown(plan.keys().into_iter(), key, raw, path),
+                }
+            }
+            _ => self.unknown(plan.keys().into_iter(), key, raw, path),
+        }
+    }
+
+    fn slot(
+        &mut self,
+        at: usize,
+        slot: &Slot,
+        raw: &'a RawValue,
+        path: &str,
+        children: &mut Vec<(usize, Element)>,
+    ) {
+        if !slot.many {
+            children.push((at, self.deeper(slot, raw, path)));
+            return;
+        }
+        match self.read(raw, path) {
+            Some(Json::List(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    children.push((at, self.deeper(slot, item, &format!("{path}[{index}]"))));
+                }
+            }
+            Some(other) => {
+                let message = format!("is {}; an array is expected", other.kind());
+                self.tell("json-type", raw, path, &message);
+            }
+            None => {}
+        }
+    }
+
+    fn missing(&mut self, plan: &Plan, seen: &[&str], raw: &RawValue, path: &str) {
+        for key in plan.keys() {
+            if is_required(plan, key) && !seen.contains(&key) {
+                let at = format!("{path}.{key}");
+                self.tell("json-missing", raw, &at, "is required and not there");
+            }
+        }
+    }
+
+    fn unknown<'k>(
+        &mut self,
+        known: impl Iterator<Item = &'k str>,
+        key: &str,
+        raw: &RawValue,
+        path: &str,
+    ) {
+        let known: Vec<&str> = known.collect();
+        let near = known.iter().min_by_key(|name| strsim::osa_distance(name, key));
+        let near = near.filter(|name| strsim::osa_distance(name, key) <= 2);
+        let message = match near {
+            Some(near) => format!("is no parameter; did you mean `{near}`?"),
+            None if known.is_empty() => "is no parameter; there are none".to_owned(),
+            None => format!("is no parameter; there are {}", known.join(", ")),
+        };
+        self.tell("json-unknown", raw, path, &message);
+    }
+}
+
+fn is_required(plan: &Plan, key: &str) -> bool {
+    let attribute = plan.attributes.iter().find(|(known, _)| known == key);
+    if let Some((_, attribute)) = attribute {
+        return attribute.required;
+    }
+    match &plan.content {
+        Content::Text { key: known, .. } | Content::Markup { key: known } => known == key,
+        Content::Listed { key: known, required, .. } => known == key && *required,
+        Content::Keyed { slots, .. } => slots.iter().any(|slot| slot.key == key && slot.required),
+        Content::Nothing | Content::Abstract => false,
+    }
+}
+
+fn qname(name: &Name) -> QName {
+    QName::new(Some(&name.namespace), &name.local)
+}

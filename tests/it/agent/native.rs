@@ -1,0 +1,454 @@
+//! Native calls: what is offered, what a call becomes, and what comes back under its id.
+
+use expect_test::{Expect, expect};
+use organism::agent::Transport;
+use organism::ids::Digest;
+use organism::model::{Block, Request, Role, StopReason, ToolCall, ToolChoice};
+use organism::thread::Closing;
+use serde_json::json;
+
+use super::scripted::{Reply, Says, Scripted, reply};
+use super::stage::{Stage, researcher};
+
+fn shown(request: &Request) -> String {
+    let mut out = String::new();
+    for said in &request.messages {
+        for block in &said.blocks {
+            let role = said.role.as_str();
+            out += &match block {
+                Block::Text(text) if text.starts_with("<notice>") => continue,
+                Block::Text(text) => format!("{role}: {text}\n"),
+                Block::Call(call) => {
+                    format!("{role} calls {} {} {}\n", call.id, call.name, call.arguments)
+                }
+                Block::Result { id, text, failed } => {
+                    let failed = if *failed { " failed" } else { "" };
+                    format!("{role} result{failed} {id}: {text}\n")
+                }
+                Block::Own(own) => format!("{role} own {}: {}\n", own.provider, own.json),
+            };
+        }
+    }
+    out
+}
+
+fn check(request: &Request, expect: Expect) {
+    expect.assert_eq(&shown(request));
+}
+
+fn search() -> Says {
+    Says::Acts(vec![("extract", json!({"line": 3, "file_path": "src/a.rs"}))])
+}
+
+// F1 T1
+#[test]
+fn the_record_is_the_same_whichever_transport_is_used() {
+    let turns = || {
+        vec![
+            Says::Acts(vec![
+                ("extract", json!({"file_path": "a & b", "line": 3})),
+                ("search", json!({"query": "<x>"})),
+            ]),
+            Says::Acts(vec![("question", json!({"part": ["and why?"]}))]),
+            Says::Acts(vec![("set-timer", json!({"after": "PT1S", "label": "l"}))]),
+            Says::Ends("it is <there> & nowhere else"),
+        ]
+    };
+    let mut transcripts = [Transport::Xml, Transport::Native, Transport::XmlFinal].map(|way| {
+        let (mut stage, model) = Stage::new(way, turns());
+        stage.ask();
+        assert_eq!(stage.results.len(), 1, "{}", stage.transcript());
+        assert_eq!(stage.results[0].0, Closing::Completed);
+        let offered = model.heard().iter().all(|r| r.tools.is_empty() == (way == Transport::Xml));
+        assert!(offered, "native tools are sent where there are native calls, and nowhere else");
+        stage.transcript()
+    });
+    // The id of a timer comes from the step, and so does not differ either.
+    let first = transcripts[0].clone();
+    for other in &mut transcripts[1..] {
+        assert_eq!(*other, first);
+    }
+    expect![[r#"
+        call desk>researcher <question><part>where?</part></question>
+        note researcher>researcher <thinking>Look.</thinking>
+        call researcher>code <extract><file_path>a &amp; b</file_path><line>3</line></extract>
+        call researcher>code <search><query>&lt;x&gt;</query></search>
+        call researcher>web <search><query>&lt;x&gt;</query></search>
+        reply code>researcher <found>code on extract</found>
+        reply code>researcher <found>code on search</found>
+        reply web>researcher <found>web on search</found>
+        note researcher>researcher <thinking>Look.</thinking>
+        self researcher>researcher <question><part>and why?</part></question>
+        note researcher>researcher <thinking>Look.</thinking>
+        call researcher>core <set-timer after="PT1S" label="l"/>
+        system core>researcher <timer-set timer_id="71e2ca07-1b75-5017-9e5c-59fbcf2486b9" fires_at="2023-11-14T22:13:21.008000Z" label="l"/>
+        note researcher>researcher <thinking>Done.</thinking>
+        reply researcher>desk <attempt_completion><result>it is &lt;there&gt; &amp; nowhere else</result></attempt_completion>
+        system core>researcher <timer-cancelled timer_id="71e2ca07-1b75-5017-9e5c-59fbcf2486b9" label="l"/>
+    "#]].assert_eq(&first);
+}
+
+#[test]
+fn results_come_back_under_the_ids_of_their_calls_in_the_order_of_the_calls() {
+    let turn = reply("<thinking>Look.</thinking>")
+        .call("search", r#"{"query":"x"}"#)
+        .call("search", r#"{"query":"x"}"#)
+        .call("extract", r#"{"file_path":"a","lin":1}"#)
+        .call("todo-until", r#"{"condition":"all read"}"#)
+        .own("fake", r#"{"signature":"s"}"#)
+        .own("other", "{}");
+    let (mut stage, model) =
+        Stage::new(Transport::Native, vec![Says::Exactly(turn), search(), Says::Ends("x")]);
+    stage.ask();
+    let heard = model.heard();
+    check(
+        &heard[1],
+        expect![[r#"
+        user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
+        assistant own fake: {"signature":"s"}
+        assistant own other: {}
+        assistant: <thinking>Look.</thinking>
+        assistant calls call-1-search search {"query":"x"}
+        assistant calls call-2-search search {"query":"x"}
+        assistant calls call-3-extract extract {"file_path":"a","lin":1}
+        assistant calls call-4-todo-until todo-until {"condition":"all read"}
+        user result call-1-search: <tool_result tool_name="search" from="code">&lt;found xmlns="https://xml-pipeline.org/ns/test-tools/v1"&gt;code on search&lt;/found&gt;</tool_result>
+
+        <tool_result tool_name="search" from="web">&lt;found xmlns="https://xml-pipeline.org/ns/test-tools/v1"&gt;web on search&lt;/found&gt;</tool_result>
+        user result call-2-search: <tool_result tool_name="search" from="code">&lt;found xmlns="https://xml-pipeline.org/ns/test-tools/v1"&gt;code on search&lt;/found&gt;</tool_result>
+
+        <tool_result tool_name="search" from="web">&lt;found xmlns="https://xml-pipeline.org/ns/test-tools/v1"&gt;web on search&lt;/found&gt;</tool_result>
+        user result failed call-3-extract: Error: malformed-action: `$.lin` is no parameter; did you mean `line`? (line 1, column 24)
+        user result call-4-todo-until: recorded
+    "#]],
+    );
+    assert_eq!(
+        heard[2].messages[..heard[1].messages.len() - 1],
+        heard[1].messages[..heard[1].messages.len() - 1]
+    );
+}
+
+// F16
+#[test]
+fn a_turn_is_recorded_with_its_calls_each_to_be_found_again_by_its_digest() {
+    let turn = reply("")
+        .call("query", r#"{ "content" : "login" }"#)
+        .call("search", "not json")
+        .own("fake", "{\"thinking\":\"signed\"}");
+    let (mut stage, _) = Stage::new(Transport::Native, vec![Says::Exactly(turn), Says::Ends("x")]);
+    stage.ask();
+    let past = &stage.past()[0];
+    let (accepted, refused) = stage.digests();
+    let calls: Vec<_> = past
+        .calls
+        .iter()
+        .map(|made| {
+            (
+                made.call.id.as_str(),
+                made.call.arguments.as_str(),
+                accepted.contains(&made.digest),
+                refused.contains(&made.digest),
+            )
+        })
+        .collect();
+    assert_eq!(
+        calls,
+        [
+            ("call-1-query", "{ \"content\" : \"login\" }", true, false),
+            ("call-2-search", "not json", false, true),
+        ]
+    );
+    assert_eq!(past.own[0].json, "{\"thinking\":\"signed\"}");
+    assert_eq!(past.provider, "fake");
+    assert_ne!(past.calls[0].digest, Digest::ZERO);
+}
+
+#[test]
+fn another_provider_s_calls_are_shown_as_xml() {
+    let turn =
+        reply("Look.").call("search", r#"{"query":"x"}"#).call("grep", "{}").own("fake", "{}");
+    let (mut stage, _) = Stage::new(Transport::Native, vec![Says::Exactly(turn), Says::Ends("x")]);
+    stage.ask();
+    let other = Scripted::by("other", Transport::Native, vec![Says::Ends("y")]);
+    stage.recast(researcher(Transport::Native), other.clone());
+    stage.ask_again();
+    check(
+        &other.heard()[0],
+        expect![[r#"
+        user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
+        assistant: Look.
+        <search><query>x</query></search>
+        <grep>{}</grep>
+        user: <tool_result tool_name="grep">Error: malformed-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until</tool_result>
+
+        <tool_result tool_name="search" from="code">&lt;found xmlns="https://xml-pipeline.org/ns/test-tools/v1"&gt;code on search&lt;/found&gt;</tool_result>
+
+        <tool_result tool_name="search" from="web">&lt;found xmlns="https://xml-pipeline.org/ns/test-tools/v1"&gt;web on search&lt;/found&gt;</tool_result>
+        assistant: <thinking>Done.</thinking>
+        <attempt_completion><result>x</result></attempt_completion>
+        user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
+    "#]],
+    );
+    let xml = Scripted::by("fake", Transport::Xml, vec![Says::Ends("z")]);
+    stage.recast(researcher(Transport::Xml), xml.clone());
+    stage.ask_again();
+    let before: Vec<_> = other.heard()[0].messages.iter().map(|said| said.role).collect();
+    let after = xml.heard()[0].messages.iter().map(|said| said.role).collect::<Vec<_>>();
+    assert_eq!(after[..before.len()], before[..]);
+    assert_eq!(after.last(), Some(&Role::User));
+}
+
+// T14 F8 F2 T15
+#[test]
+fn wrong_calls_are_refused_before_any_tool_runs_each_by_what_was_wrong() {
+    for (way, name) in [(Transport::Native, "native"), (Transport::XmlFinal, "xml-final")] {
+        let mut turn = reply("");
+        for (tool, arguments) in [
+            ("grep", "{}"),
+            ("serch", "{}"),
+            ("search", "{\"query\": "),
+            ("search", "{\"path\":\"x\"}"),
+            ("extract", "{\"file_path\":\"x\",\"line\":\"many\"}"),
+            ("extract", "{\"file_path\":\"x\",\"line\":0}"),
+            ("spawn-thread", "{\"initial-payload\":{\"grep\":{}}}"),
+            ("spawn-thread", "{\"initial-payload\":{\"search\":{\"qurey\":\"x\"}}}"),
+        ] {
+            turn = turn.call(tool, arguments);
+        }
+        let (mut stage, model) = Stage::new(way, vec![Says::Exactly(turn), Says::Ends("x")]);
+        stage.ask();
+        let told = shown(&model.heard()[1]);
+        let told: String = told
+            .lines()
+            .filter(|line| !line.contains(" calls "))
+            .map(|l| format!("{l}\n"))
+            .collect();
+        assert!(!stage.transcript().contains(">code"), "{name}");
+        if way == Transport::Native {
+            expect![[r#"
+                user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
+                user result failed call-1-grep: Error: malformed-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until
+                user result failed call-2-serch: Error: malformed-action: `serch` is no tool; did you mean `search`?
+                user result failed call-3-search: Error: malformed-action: the arguments are no JSON: EOF while parsing a value (line 1, column 9)
+                user result failed call-4-search: Error: malformed-action: `$.query` is required and not there (line 1, column 1)
+                user result failed call-5-extract: Error: malformed-action: `$.line` is a string; a whole number is expected (line 1, column 25)
+                user result failed call-6-extract: Error: schema-invalid: element 'line': '0' is not a valid value of the atomic type 'xs:positiveInteger' (line 1, column 84)
+                Expected: <extract xmlns="https://xml-pipeline.org/ns/test-tools/v1">
+                  <file_path>file_path</file_path>
+                  <line>1</line>
+                  <end_line>1</end_line>
+                </extract>
+                user result failed call-7-spawn-thread: Error: malformed-action: `$.initial-payload.grep` is no payload; there are search, extract, query, question
+                user result failed call-8-spawn-thread: Error: malformed-action: `$.initial-payload.search.qurey` is no parameter; did you mean `query`?; `$.initial-payload.search.query` is required and not there (line 1, column 10)
+            "#]].assert_eq(&told);
+        }
+        assert_eq!(told.matches("user result failed").count(), 8, "{name}: {told}");
+    }
+}
+
+// F2
+#[test]
+fn xml_of_a_tool_beside_native_calls_is_told_and_the_calls_still_run() {
+    let turn = reply("<search><query>x</query></search>").call("query", r#"{"content":"login"}"#);
+    let (mut stage, model) =
+        Stage::new(Transport::Native, vec![Says::Exactly(turn), Says::Ends("x")]);
+    stage.ask();
+    check(
+        &model.heard()[1],
+        expect![[r#"
+        user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
+        assistant: <search><query>x</query></search>
+        assistant calls call-1-query query {"content":"login"}
+        user result call-1-query: <found xmlns="https://xml-pipeline.org/ns/test-tools/v1">code on query</found>
+        user: <tool_result tool_name="search">Error: malformed-action: &lt;search&gt; was written as XML and is not acted on: call the native tool `search` (line 1, column 1)</tool_result>
+    "#]],
+    );
+}
+
+#[test]
+fn payloads_inside_the_core_s_words_are_given_as_json_too() {
+    let spawn =
+        json!({"suggested_sub_id": "sub", "initial-payload": {"query": {"content": "<login>"}}});
+    let (mut stage, model) = Stage::new(
+        Transport::Native,
+        vec![Says::Acts(vec![("spawn-thread", spawn)]), Says::Ends("x")],
+    );
+    stage.ask();
+    expect![[r#"
+        call desk>researcher <question><part>where?</part></question>
+        note researcher>researcher <thinking>Look.</thinking>
+        call researcher>core <spawn-thread suggested_sub_id="sub"><initial-payload><query>&lt;login&gt;</query></initial-payload></spawn-thread>
+        system core>researcher <thread-spawned assigned_id="sess-stage0001.sub" parent_id="sess-stage0001" message="Thread spawned successfully."/>
+        call researcher>code <query>&lt;login&gt;</query>
+        note researcher>researcher <thinking>Done.</thinking>
+        reply researcher>desk <attempt_completion><result>x</result></attempt_completion>
+        reply code>researcher <found>code on query</found>
+        system core>researcher <c:thread-result xmlns:c="https://xml-pipeline.org/ns/core/v1" thread_id="sess-stage0001.sub" status="completed"><found>code on query</found></c:thread-result>
+    "#]].assert_eq(&stage.transcript());
+    let heard = model.heard();
+    let tool = heard[0].tools.iter().find(|tool| tool.name == "spawn-thread").unwrap();
+    assert_eq!(
+        tool.parameters["properties"]["initial-payload"]["properties"]["query"]["required"][0],
+        "content"
+    );
+}
+
+// F6 T1
+#[test]
+fn a_choice_of_tools_is_sent_as_configured_and_never_without_tools() {
+    for (way, choice, sent) in [
+        (Transport::Native, None, None),
+        (Transport::Native, Some(ToolChoice::Required), Some(ToolChoice::Required)),
+        (Transport::XmlFinal, Some(ToolChoice::Auto), Some(ToolChoice::Auto)),
+        (Transport::Xml, Some(ToolChoice::Auto), None),
+    ] {
+        let model = Scripted::new(way, vec![Says::Ends("x")]);
+        let mut options = researcher(way);
+        options.tool_choice = choice;
+        Stage::with(options, model.clone()).ask();
+        let request = &model.heard()[0];
+        assert_eq!(request.tool_choice, sent);
+        assert_eq!(request.tools.is_empty(), way == Transport::Xml);
+    }
+}
+
+// T11 F11
+#[test]
+fn a_turn_without_a_call_is_told_how_one_is_made() {
+    let turns =
+        vec![Says::Exactly(reply("It is there.")), Says::Exactly(reply("")), Says::Ends("x")];
+    let (mut stage, model) = Stage::new(Transport::Native, turns);
+    stage.ask();
+    check(
+        model.heard().last().unwrap(),
+        expect![[r#"
+        user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
+        assistant: It is there.
+        user: <tool_result>Error: no-action: the response did not contain a valid tool call or final report: call one of the native tools (search, extract, query), or end the task with attempt_completion (line 1, column 1)</tool_result>
+        assistant: (nothing)
+        user: <tool_result>Error: no-action: the response did not contain a valid tool call or final report: it was empty; call one of the native tools (search, extract, query), or end the task with attempt_completion (line 1, column 1)</tool_result>
+    "#]],
+    );
+}
+
+// T2
+#[test]
+fn reasoning_that_a_provider_shows_apart_is_kept_as_a_note_and_ends_no_turn() {
+    let mut turn = reply("").call("query", r#"{"content":"x"}"#);
+    turn.reasoning = "First <search>, then think.".to_owned();
+    let mut silent = reply("");
+    silent.reasoning = "Hm.".to_owned();
+    for way in [Transport::Native, Transport::XmlFinal] {
+        let turns =
+            vec![Says::Exactly(turn.clone()), Says::Exactly(silent.clone()), Says::Ends("x")];
+        let (mut stage, model) = Stage::new(way, turns);
+        stage.ask();
+        assert!(
+            stage.transcript().contains("<thinking>First &lt;search&gt;, then think.</thinking>")
+        );
+        assert!(shown(model.heard().last().unwrap()).contains("it was empty"));
+    }
+}
+
+#[test]
+fn a_model_that_was_offered_no_tools_and_calls_one_is_told() {
+    let turn = reply("").call("search", r#"{"query":"x"}"#).stop(StopReason::Calls);
+    let (mut stage, model) = Stage::new(Transport::Xml, vec![Says::Exactly(turn), Says::Ends("x")]);
+    stage.ask();
+    check(
+        &model.heard()[1],
+        expect![[r#"
+        user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
+        assistant: <search>{"query":"x"}</search>
+        user: <tool_result tool_name="search">Error: malformed-action: `search` was called natively, and there are no native tools: write the action as XML</tool_result>
+    "#]],
+    );
+}
+
+// F6
+#[test]
+fn a_rejected_request_is_a_turn_that_is_told_and_counts() {
+    for way in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+        let turns = vec![Says::Rejects("tools: too many"), Says::Ends("x")];
+        let (mut stage, model) = Stage::new(way, turns);
+        stage.ask();
+        assert_eq!(stage.results[0].0, Closing::Completed);
+        let told = shown(&model.heard()[1]);
+        assert!(
+            told.contains("Error: request-rejected: the provider rejected the request"),
+            "{told}"
+        );
+        assert!(told.contains("tools: too many"), "{told}");
+        let turns = vec![Says::Rejects("no"), Says::Rejects("no")];
+        let mut options = researcher(way);
+        options.max_iterations = 2;
+        let mut stage = Stage::with(options, Scripted::new(way, turns));
+        stage.ask();
+        let (how, texts) = &stage.results[0];
+        assert_eq!(*how, Closing::Failed);
+        assert!(texts[0].contains("iterations-spent"), "{texts:?}");
+    }
+}
+
+// T10 T12
+#[test]
+fn the_last_turn_spent_fails_the_task_on_every_transport() {
+    for way in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+        for (turn, says) in [
+            (Says::Exactly(reply("Hm.")), "no turn held a valid action"),
+            (search(), "after a call, without a final answer"),
+        ] {
+            let mut options = researcher(way);
+            options.max_iterations = 3;
+            let model = Scripted::new(way, vec![turn.clone(), turn.clone(), turn]);
+            let mut stage = Stage::with(options, model.clone());
+            stage.ask();
+            let (how, texts) = &stage.results[0];
+            assert_eq!(*how, Closing::Failed);
+            assert!(texts[0].contains(says), "{texts:?}");
+            assert!(shown_notice(&model.heard()[2]).contains("It is the last"));
+        }
+    }
+}
+
+fn shown_notice(request: &Request) -> String {
+    request.messages.last().unwrap().texts().last().unwrap().to_owned()
+}
+
+// T6
+#[test]
+fn excess_actions_are_refused_one_by_one_on_every_transport() {
+    for way in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+        let twice = vec![("query", json!({"content": "a"})), ("query", json!({"content": "b"}))];
+        let mut options = researcher(way);
+        options.contract.actions_per_turn = 1;
+        let model = Scripted::new(way, vec![Says::Acts(twice), Says::Ends("x")]);
+        let mut stage = Stage::with(options, model.clone());
+        stage.ask();
+        let transcript = stage.transcript();
+        assert_eq!(transcript.matches("call researcher>code").count(), 1, "{transcript}");
+        assert_eq!(transcript.matches("- refused excess-action").count(), 1, "{transcript}");
+        assert!(shown(&model.heard()[1]).contains("Error: excess-action"));
+    }
+}
+
+#[test]
+fn calls_with_the_same_id_get_each_its_own_result() {
+    let same = |turn: Reply| {
+        let calls = turn.calls.into_iter().map(|call| ToolCall { id: "0".to_owned(), ..call });
+        Reply { calls: calls.collect(), ..turn }
+    };
+    let first =
+        same(reply("").call("query", r#"{"content":"a"}"#).call("extract", r#"{"file_path":"b"}"#));
+    let second = same(reply("").call("extract", r#"{"file_path":"c"}"#));
+    let turns = vec![Says::Exactly(first), Says::Exactly(second), Says::Ends("x")];
+    let (mut stage, model) = Stage::new(Transport::Native, turns);
+    stage.ask();
+    let told = shown(model.heard().last().unwrap());
+    let results: Vec<_> = told
+        .lines()
+        .filter_map(|line| line.strip_prefix("user result 0: "))
+        .map(|line| line.split_once("\">").unwrap().1.trim_end_matches("</found>"))
+        .collect();
+    assert_eq!(results, ["code on query", "code on extract", "code on extract"]);
+}

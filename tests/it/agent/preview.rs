@@ -1,0 +1,196 @@
+//! `organism prompt`: what an agent is sent, for an example, for a turn on record and for the
+//! next one; and the sections a prompt is made of.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use organism::agent::{Agent, Environment, Transport};
+use serde_json::Value as Json;
+
+use super::desk::{asked, delivery, options};
+use super::scripted::{Says, Scripted};
+use super::stage::{Stage, researcher};
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+data = "journal"
+state = "state"
+[clients.desk]
+peers = ["researcher"]
+[agents.researcher]
+schema = "talk.xsd"
+accepts = ["research"]
+model = "recorded"
+transport = "xml"
+[agents.researcher.prompt]
+behavioral_rules = "Be brief."
+[models.recorded]
+provider = "playback"
+recording = "turns.toml"
+"#;
+
+const SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:t:talk"><xs:element name="research" type="xs:string"/></xs:schema>"#;
+
+const TURNS: &str = r#"
+recorded = "for a test"
+[[turn]]
+agent = "researcher"
+turn = 1
+text = "<research>and why?</research>"
+[[turn]]
+agent = "researcher"
+turn = 2
+text = "<attempt_completion><result>because</result></attempt_completion>"
+"#;
+
+fn organism(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_organism"))
+        .args(arguments)
+        .current_dir(directory)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("HOME", directory)
+        .output()
+        .unwrap()
+}
+
+fn shown(directory: &Path, more: &[&str]) -> Json {
+    let arguments = [&["prompt", "researcher", "--config", "talk.toml", "--json"], more].concat();
+    let output = organism(directory, &arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+// O1
+#[test]
+fn the_prompt_of_a_turn_on_record_is_shown_as_it_was_sent() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path();
+    for (file, text) in [("talk.toml", CONFIG), ("talk.xsd", SCHEMA), ("turns.toml", TURNS)] {
+        std::fs::write(directory.join(file), text).unwrap();
+    }
+    let example = shown(directory, &[]);
+    assert_eq!((&example["turn"], &example["recorded"]), (&Json::from(1), &Json::Null));
+    assert!(example["messages"][0]["blocks"][0]["text"].as_str().unwrap().contains("<research"));
+    assert!(!directory.join("journal").exists(), "nothing was started");
+    std::fs::write(directory.join("ask.xml"), "<research xmlns=\"urn:t:talk\">where?</research>")
+        .unwrap();
+    let sent = organism(
+        directory,
+        &["send", "--config", "talk.toml", "--new", "sess-preview01", "ask.xml"],
+    );
+    assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+    let id = "sess-preview01";
+    for turn in ["1", "2"] {
+        let then = shown(directory, &["--thread", id, "--turn", turn]);
+        assert_eq!(then["recorded"], then["prompt"], "turn {turn}");
+        assert_eq!(then["turn"].to_string(), turn);
+    }
+    let next = shown(directory, &["--thread", id]);
+    assert_eq!((&next["turn"], &next["recorded"]), (&Json::from(3), &Json::Null));
+    let said = next["messages"].to_string();
+    assert!(said.contains("and why?") && said.contains("because"), "{said}");
+    let changed = CONFIG.replace("Be brief.", "Be long.");
+    std::fs::write(directory.join("talk.toml"), changed).unwrap();
+    let arguments =
+        ["prompt", "researcher", "--config", "talk.toml", "--thread", id, "--turn", "1"];
+    let output = organism(directory, &arguments);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("something else"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Be long."));
+    for (wrong, code) in [
+        (vec!["prompt", "nobody", "--config", "talk.toml"], 2),
+        (vec!["prompt", "researcher", "--config", "talk.toml", "--thread", "sess-nothere1"], 2),
+        (vec!["prompt", "researcher", "--config", "talk.toml", "--thread", id, "--turn", "9"], 2),
+    ] {
+        assert_eq!(organism(directory, &wrong).status.code(), Some(code), "{wrong:?}");
+    }
+}
+
+// A10 A11
+#[test]
+fn sections_are_tags_in_their_order_with_the_environment_filled_in() {
+    let free = [
+        ("behavioral_rules", "Never guess."),
+        ("communication", "Be brief."),
+        ("making_code_changes", "One change at a time."),
+        ("linter_errors", "Mend what you broke."),
+    ];
+    for way in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+        let (story, call) = asked();
+        let mut options = options();
+        options.transport = way;
+        options.environment = Environment::here();
+        options.sections = free.map(|(name, text)| (name.to_owned(), text.to_owned())).to_vec();
+        options.sections.push(("capabilities".to_owned(), "You can look.".to_owned()));
+        let model = Scripted::new(way, Vec::new());
+        let agent = Agent::new(options, model, Arc::new(story.clone()));
+        let system = agent.rendered(&delivery(&story, call)).unwrap().system;
+        let order = [
+            "identity",
+            "capabilities",
+            "rules",
+            "tool_calling",
+            "response_protocol",
+            "environment",
+            "behavioral_rules",
+            "communication",
+            "making_code_changes",
+            "linter_errors",
+        ];
+        let places: Vec<_> = order
+            .iter()
+            .map(|name| {
+                let open = system
+                    .find(&format!("<{name}>\n"))
+                    .unwrap_or_else(|| panic!("{name}: {system}"));
+                let close = system.find(&format!("\n</{name}>")).unwrap();
+                assert!(open < close, "{name}");
+                open
+            })
+            .collect();
+        assert!(places.is_sorted(), "{places:?}");
+        assert!(system.contains("<capabilities>\nYou can look.\n</capabilities>"));
+        let os = format!("OS: {} ({})", std::env::consts::OS, std::env::consts::ARCH);
+        assert!(system.contains(&os) && system.contains("Runtime: organism "), "{system}");
+    }
+}
+
+// T9
+#[test]
+fn what_is_taught_of_native_calls_is_what_is_understood() {
+    for way in [Transport::Native, Transport::XmlFinal] {
+        let (mut stage, model) = Stage::new(way, vec![Says::Ends("x")]);
+        stage.ask();
+        let request = &model.heard()[0];
+        let schemas = researcher(way).schemas;
+        let mut taught = 0;
+        for line in request.system.lines().filter_map(|line| line.strip_prefix("- ")) {
+            let Some((name, arguments)) = line.split_once(": ") else { continue };
+            let local = name.split(' ').next().unwrap();
+            let Some(tool) = request.tools.iter().find(|tool| tool.name == local) else { continue };
+            if !arguments.starts_with('{') {
+                continue;
+            }
+            let word = schemas.names().find(|name| &*name.local == local).unwrap();
+            let xml = schemas.to_xml(word, arguments).unwrap();
+            assert_eq!(schemas.validate(word, xml.as_bytes()), Ok(()), "{xml}");
+            assert!(jsonschema_says(&tool.parameters, arguments), "{arguments}");
+            taught += 1;
+        }
+        assert_eq!(taught, 4, "{}", request.system);
+        let names: Vec<_> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+        assert!(names.len() >= 10, "{names:?}");
+        for tool in &request.tools {
+            assert_eq!(tool.parameters["type"], "object", "{}", tool.name);
+        }
+    }
+}
+
+/// What an implementation of JSON Schema that is not ours says.
+fn jsonschema_says(schema: &Json, arguments: &str) -> bool {
+    let schema = organism::agent::ReportSchema::parse(&schema.to_string()).unwrap();
+    schema.mistakes(&serde_json::from_str(arguments).unwrap()).is_empty()
+}

@@ -1,0 +1,187 @@
+//! A model that says what the test tells it to, in whichever protocol it is asked: the fake of
+//! all native calls.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use organism::agent::Transport;
+use organism::model::{
+    Calling, Chunk, End, Error, OnChunk, OwnBlock, Provider, Request, Route, StopReason, ToolCall,
+    Usage,
+};
+use serde_json::Value;
+
+use super::desk::schemas;
+
+/// What a model answers.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub text: String,
+    pub reasoning: String,
+    pub calls: Vec<ToolCall>,
+    pub own: Vec<OwnBlock>,
+    pub stop: StopReason,
+}
+
+pub fn reply(text: &str) -> Reply {
+    Reply {
+        text: text.to_owned(),
+        reasoning: String::new(),
+        calls: Vec::new(),
+        own: Vec::new(),
+        stop: StopReason::Normal,
+    }
+}
+
+impl Reply {
+    /// A native call; its id is told by its place.
+    pub fn call(mut self, name: &str, arguments: &str) -> Self {
+        let id = format!("call-{}-{name}", self.calls.len() + 1);
+        let (name, arguments) = (name.to_owned(), arguments.to_owned());
+        self.calls.push(ToolCall { id, name, arguments });
+        self.stop = StopReason::Calls;
+        self
+    }
+
+    pub fn stop(mut self, stop: StopReason) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    pub fn own(mut self, provider: &str, json: &str) -> Self {
+        self.own.push(OwnBlock { provider: provider.to_owned(), json: json.to_owned() });
+        self
+    }
+}
+
+/// One turn, meant for any protocol.
+#[derive(Clone)]
+pub enum Says {
+    /// These actions, each a tool's name with its arguments as JSON.
+    Acts(Vec<(&'static str, Value)>),
+    /// The task is done, with this report.
+    Ends(&'static str),
+    /// The provider rejects the request, saying this.
+    Rejects(&'static str),
+    /// Exactly this. `NONCE` in the text stands for the turn's, `EARLIER` for the first turn's.
+    Exactly(Reply),
+}
+
+/// Plays one turn after another, and keeps what it was asked.
+#[derive(Debug)]
+pub struct Scripted {
+    transport: Transport,
+    provider: String,
+    turns: Mutex<VecDeque<Says>>,
+    heard: Mutex<Vec<Request>>,
+}
+
+impl std::fmt::Debug for Says {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a scripted turn")
+    }
+}
+
+impl Scripted {
+    pub fn new(transport: Transport, turns: Vec<Says>) -> Arc<Self> {
+        Self::by("fake", transport, turns)
+    }
+
+    pub fn by(provider: &str, transport: Transport, turns: Vec<Says>) -> Arc<Self> {
+        let (turns, heard) = (Mutex::new(turns.into()), Mutex::default());
+        Arc::new(Self { transport, provider: provider.to_owned(), turns, heard })
+    }
+
+    /// Everything it was asked, in order.
+    pub fn heard(&self) -> Vec<Request> {
+        self.heard.lock().unwrap().clone()
+    }
+
+    fn reply(&self, request: &Request) -> Result<Reply, Error> {
+        let says = self.turns.lock().unwrap().pop_front();
+        let says = says.unwrap_or_else(|| panic!("a turn too many: {request:#?}"));
+        let mut reply = match says {
+            Says::Rejects(message) => {
+                let (route, message) = (self.route(), message.to_owned());
+                return Err(Error::Rejected { route, status: 400, message });
+            }
+            Says::Exactly(reply) => reply,
+            Says::Ends(report) => self.ends(report),
+            Says::Acts(actions) => self.acts(&actions),
+        };
+        let earlier = self.heard.lock().unwrap().first().and_then(nonce);
+        if let Some(earlier) = earlier {
+            reply.text = reply.text.replace("EARLIER", &earlier);
+        }
+        if let Some(nonce) = nonce(request) {
+            reply.text = reply.text.replace("NONCE", &nonce);
+        }
+        Ok(reply)
+    }
+
+    fn acts(&self, actions: &[(&str, Value)]) -> Reply {
+        let thinking = "<thinking>Look.</thinking>";
+        if self.transport.is_native() {
+            return actions
+                .iter()
+                .fold(reply(thinking), |reply, (name, json)| reply.call(name, &json.to_string()));
+        }
+        let schemas = schemas();
+        let xml = actions.iter().map(|(local, json)| {
+            let name = schemas.names().find(|name| &*name.local == *local).unwrap();
+            schemas.to_xml(name, &json.to_string()).unwrap()
+        });
+        reply(&format!("{thinking}{}", xml.collect::<String>()))
+    }
+
+    fn ends(&self, report: &str) -> Reply {
+        let thinking = "<thinking>Done.</thinking>";
+        let text = organism::xml::write::escape_text(report);
+        match self.transport {
+            Transport::Xml => reply(&format!(
+                "{thinking}<attempt_completion><result>{text}</result></attempt_completion>"
+            )),
+            Transport::Native => {
+                let arguments = serde_json::json!({"result": report}).to_string();
+                reply(thinking).call("attempt_completion", &arguments)
+            }
+            Transport::XmlFinal => {
+                reply(&format!("{thinking}<NONCE-FINAL format=\"text\">{text}</NONCE-FINAL>"))
+            }
+        }
+    }
+}
+
+/// The nonce that the request names, where it does.
+pub fn nonce(request: &Request) -> Option<String> {
+    let last = request.messages.last()?.texts().last()?;
+    let (before, _) = last.split_once("-FINAL format")?;
+    before.rsplit('<').next().map(str::to_owned)
+}
+
+impl Provider for Scripted {
+    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+        let reply = self.reply(request);
+        self.heard.lock().unwrap().push(request.clone());
+        Box::pin(async move {
+            let reply = reply?;
+            if !reply.reasoning.is_empty() {
+                on_chunk(Chunk::Reasoning(&reply.reasoning));
+            }
+            // One character at a time: no answer may depend on where a chunk ends.
+            let mut rest = reply.text.as_str();
+            while let Some(c) = rest.chars().next() {
+                let (piece, after) = rest.split_at(c.len_utf8());
+                on_chunk(Chunk::Text(piece));
+                rest = after;
+            }
+            let (calls, own, stop) = (reply.calls, reply.own, reply.stop);
+            let usage = Usage { tokens_in: 10, tokens_out: 5, ..Usage::default() };
+            Ok::<End, Error>(End { stop, usage, calls, own, route: self.route() })
+        })
+    }
+
+    fn route(&self) -> Route {
+        Route { provider: self.provider.clone(), model: "scripted".to_owned() }
+    }
+}

@@ -1,0 +1,241 @@
+//! An agent on a real pump, without a disk: its model is scripted, its peers answer what they
+//! are told to, and every record stands where the agent reads it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use organism::agent::history::History;
+use organism::agent::{Agent, AgentOptions, PastTurn, Transport};
+use organism::bus::Delivery;
+use organism::clock::Time;
+use organism::contract::{Contract, Contracts, Role, TreeLimits};
+use organism::envelope::{Message, Turn};
+use organism::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
+use organism::journal;
+use organism::model::Model;
+use organism::pump::core::{Core, Effect, Event, Submission, Target};
+use organism::pump::gate::Gate;
+use organism::thread::{Closing, Fact, Record};
+use uuid::Uuid;
+
+use super::desk::{DESK, TOOLS, options, schemas};
+use super::scripted::{Says, Scripted};
+use super::story::listener;
+
+/// The records, as the agent reads them and the pump appends to them.
+#[derive(Clone, Default)]
+struct Records(Arc<Mutex<Vec<Record>>>);
+
+impl History for Records {
+    fn records(&self, _: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
+        let records = self.0.lock().unwrap();
+        Ok(records.iter().filter(|record| record.position <= up_to).cloned().collect())
+    }
+}
+
+pub struct Stage {
+    core: Core,
+    gate: Gate,
+    agent: Agent,
+    records: Records,
+    now: Time,
+    deliveries: VecDeque<Delivery>,
+    submissions: u128,
+    /// How each call of the client ended, with what.
+    pub results: Vec<(Closing, Vec<String>)>,
+    /// What the agent returned, turn by turn.
+    pub turns: Vec<Turn>,
+}
+
+/// Everybody on it: a client, the researcher, and peers of whom two know how to search.
+fn contracts(mut researcher: Contract) -> Arc<Contracts> {
+    researcher.peers = vec![listener("code"), listener("web")];
+    let base = super::desk::contracts();
+    let code = base.get(&listener("code")).unwrap().clone();
+    let names = |locals: &[&str]| {
+        let named = |local: &&str| organism::ids::PayloadName::new(TOOLS, local);
+        locals.iter().map(named).collect::<Vec<_>>()
+    };
+    let web = Contract {
+        description: "knows the web".to_owned(),
+        accepts: names(&["search"]),
+        replies: names(&["found"]),
+        ..Contract::new(listener("web"), Role::Listener)
+    };
+    let client = Contract {
+        peers: vec![listener("researcher")],
+        ..Contract::new(listener("desk"), Role::Client)
+    };
+    Arc::new(Contracts::new(vec![client, researcher, code, web]).unwrap())
+}
+
+/// The researcher of these tests, with that transport.
+pub fn researcher(transport: Transport) -> AgentOptions {
+    let mut options = options();
+    options.contract.actions_per_turn = 8;
+    options.contract.replies = vec![organism::agent::attempt_completion()];
+    options.transport = transport;
+    options
+}
+
+impl Stage {
+    pub fn new(transport: Transport, turns: Vec<Says>) -> (Self, Arc<Scripted>) {
+        let model = Scripted::new(transport, turns);
+        (Self::with(researcher(transport), model.clone()), model)
+    }
+
+    pub fn with(mut options: AgentOptions, model: Model) -> Self {
+        let contracts = contracts(options.contract);
+        options.contract = contracts.get(&listener("researcher")).unwrap().clone();
+        options.contracts = contracts.clone();
+        let (limits, config) = (TreeLimits::default(), Digest::of(b"config"));
+        let records = Records::default();
+        let mut stage = Self {
+            core: Core::new(contracts.clone(), limits, config),
+            gate: Gate::new(contracts, schemas()),
+            agent: Agent::new(options, model, Arc::new(records.clone())),
+            records,
+            now: Time(1_700_000_000_000_000),
+            deliveries: VecDeque::new(),
+            submissions: 0,
+            results: Vec::new(),
+            turns: Vec::new(),
+        };
+        let journal = Uuid::from_u128(7);
+        stage.step(Event::Boot { journal, epoch: 1, detail: "test".to_owned() });
+        stage
+    }
+
+    /// The same thread goes on with another model or another config.
+    pub fn recast(&mut self, mut options: AgentOptions, model: Model) {
+        options.contracts = self.gate.contracts.clone();
+        options.contract = options.contracts.get(&listener("researcher")).unwrap().clone();
+        self.agent = Agent::new(options, model, Arc::new(self.records.clone()));
+    }
+
+    fn step(&mut self, event: Event) {
+        self.now = self.now.plus(Duration::from_millis(1));
+        let position = Position(self.records.0.lock().unwrap().len() as u64 + 1);
+        let mut step = self.core.step(position, self.now, event);
+        for effect in std::mem::take(&mut step.effects) {
+            match effect {
+                Effect::Deliver(delivery) => self.deliveries.push_back(delivery),
+                Effect::Result { how, messages, .. } => {
+                    let texts = messages.iter().map(|m| m.payload.as_str().to_owned());
+                    self.results.push((how, texts.collect()));
+                }
+                Effect::Withdraw { .. }
+                | Effect::Receipt { .. }
+                | Effect::Alarm { .. }
+                | Effect::Ruled { .. } => {}
+            }
+        }
+        if let Some(record) = step.into_record() {
+            self.records.0.lock().unwrap().push(record);
+        }
+    }
+
+    /// The desk asks; everybody works until nobody has anything to do.
+    pub fn ask(&mut self) -> &mut Self {
+        self.ask_in(Target::New { suggested: Some("sess-stage0001".to_owned()) })
+    }
+
+    /// The desk asks again in the same thread.
+    pub fn ask_again(&mut self) -> &mut Self {
+        self.ask_in(Target::Thread { id: "sess-stage0001".to_owned() })
+    }
+
+    fn ask_in(&mut self, target: Target) -> &mut Self {
+        self.submissions += 1;
+        let question = format!("<question xmlns=\"{DESK}\"><part>where?</part></question>");
+        let client = listener("desk");
+        let payload = self.gate.check(&client, question.as_bytes());
+        let id = 0x0197_0000_0000_7000_8000_0000_0000_0000 + self.submissions;
+        let id = MessageId(Uuid::from_u128(id));
+        self.step(Event::Submit(Submission { id, client, target, key: None, payload }));
+        while let Some(delivery) = self.deliveries.pop_front() {
+            self.work(&delivery);
+        }
+        self
+    }
+
+    fn work(&mut self, delivery: &Delivery) {
+        let (payloads, turn) = match delivery.listener.as_str() {
+            "researcher" => {
+                let outcome = super::desk::take(&self.agent, delivery).unwrap();
+                self.turns.extend(outcome.turn.clone());
+                (outcome.payloads, outcome.turn)
+            }
+            peer => {
+                let asked = delivery.messages.last().unwrap();
+                let found =
+                    format!("<found xmlns=\"{TOOLS}\">{peer} on {}</found>", asked.name.local);
+                (vec![found.into_bytes()], None)
+            }
+        };
+        let gated = payloads.iter().map(|text| self.gate.check(&delivery.listener, text));
+        let payloads = gated.collect();
+        let (listener, call, attempt) =
+            (delivery.listener.clone(), delivery.call, delivery.attempt);
+        self.step(Event::Outcome { listener, call, attempt, payloads, turn });
+    }
+
+    fn facts(&self) -> Vec<Fact> {
+        let records = self.records.0.lock().unwrap();
+        records.iter().flat_map(|record| record.facts.clone()).collect()
+    }
+
+    pub fn messages(&self) -> Vec<Message> {
+        let of = |fact| match fact {
+            Fact::Accepted { message, .. } => Some(Message::clone(&message)),
+            _ => None,
+        };
+        self.facts().into_iter().filter_map(of).collect()
+    }
+
+    /// Everything on record of the thread but the turns themselves: a line a message or refusal.
+    pub fn transcript(&self) -> String {
+        let core = ListenerName::core();
+        let lines = self.facts().into_iter().filter_map(|fact| match fact {
+            Fact::Accepted { message, .. } if &*message.name.local == "model-turn" => None,
+            Fact::Accepted { message, .. } if message.thread == ThreadId::organism() => None,
+            Fact::Accepted { message, .. } => {
+                let Message { kind, from, to, payload, .. } = &*message;
+                let bare = payload.as_str().replace(&format!(" xmlns=\"{TOOLS}\""), "");
+                let bare = bare.replace(&format!(" xmlns=\"{DESK}\""), "");
+                let bare = bare.replace(&format!(" xmlns=\"{}\"", organism::system::NAMESPACE), "");
+                let bare = bare.replace(&format!(" xmlns=\"{}\"", organism::agent::NAMESPACE), "");
+                let from = if *from == core { "core".to_owned() } else { from.to_string() };
+                Some(format!("{} {from}>{to} {bare}\n", kind.as_str()))
+            }
+            Fact::Refused { refusal, .. } => Some(format!("- refused {}\n", refusal.rule)),
+            _ => None,
+        });
+        lines.collect()
+    }
+
+    /// The notes of the agent's turns.
+    pub fn notes(&self) -> Vec<String> {
+        self.turns.iter().map(|turn| turn.note.clone()).collect()
+    }
+
+    pub fn past(&self) -> Vec<PastTurn> {
+        self.notes().iter().map(|note| PastTurn::read(note).unwrap()).collect()
+    }
+
+    /// Digests of everything accepted or refused of the agent.
+    pub fn digests(&self) -> (Vec<Digest>, Vec<Digest>) {
+        let (mut accepted, mut refused) = (Vec::new(), Vec::new());
+        for fact in self.facts() {
+            match fact {
+                Fact::Accepted { message, .. } if message.from == listener("researcher") => {
+                    accepted.push(message.payload.digest);
+                }
+                Fact::Refused { refusal, .. } => refused.push(refusal.digest),
+                _ => {}
+            }
+        }
+        (accepted, refused)
+    }
+}

@@ -1,0 +1,244 @@
+//! Payloads as JSON and back: both ways are the same payload, for every schema there is.
+
+mod made;
+mod wrong;
+
+use std::path::Path;
+
+use expect_test::expect;
+use organism::schema::{Gap, Schemas};
+use organism::xml::tree::{Element, Node};
+use organism::{agent, system};
+use serde_json::{Value, json};
+
+use super::{GOOD, loaded, name};
+use made::{Rng, json as made, schema as made_schema};
+
+/// Every schema of the repository: the tests', the listeners', the configs' and the program's.
+fn all() -> Vec<Schemas> {
+    let mut all: Vec<Schemas> = GOOD.iter().map(|file| loaded(file)).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for file in [
+        "tests/data/agent/tools.xsd",
+        "tests/data/attacks/calc.xsd",
+        "config/research-desk/research-desk.xsd",
+        "listeners/code-search/schema/code-search.xsd",
+        "listeners/calculator/schema/calculator.xsd",
+        "listeners/intake/schema/Invoice.xsd",
+        "listeners/intake/schema/intake.xsd",
+        "schemas/envelope.xsd",
+        "schemas/actions.xsd",
+        "config/coder/coder.xsd",
+    ] {
+        let mut schemas = Schemas::default();
+        schemas.add_file(&root.join(file)).unwrap_or_else(|problems| panic!("{problems:?}"));
+        all.push(schemas);
+    }
+    for (label, text) in [("core.xsd", system::SCHEMA), ("agent.xsd", agent::SCHEMA)] {
+        let mut schemas = Schemas::default();
+        schemas.add_builtin(label, text).unwrap();
+        all.push(schemas);
+    }
+    all
+}
+
+/// Names, attributes and texts, without the white space between elements.
+fn bare(element: &Element) -> Element {
+    let mut attributes = element.attributes.clone();
+    attributes.sort();
+    let holds_elements = element.children().next().is_some();
+    let content = element.content.iter().filter_map(|node| match node {
+        Node::Element(child) => Some(Node::Element(bare(child))),
+        Node::Text(text) if holds_elements && text.trim().is_empty() => None,
+        Node::Text(text) => Some(Node::Text(text.clone())),
+    });
+    Element { name: element.name.clone(), attributes, content: content.collect() }
+}
+
+/// XML to JSON to XML: the same element, and as valid as before.
+fn through_json(schemas: &Schemas, name: &organism::ids::PayloadName, xml: &str) {
+    let json = schemas.to_json(name, xml).unwrap_or_else(|found| panic!("{xml}\n{found:?}"));
+    let again = schemas.to_xml(name, &json.to_string());
+    let again = again.unwrap_or_else(|found| panic!("{xml}\n{json}\n{found:?}"));
+    let tree = |text: &str| bare(&Element::read(text).unwrap());
+    assert_eq!(tree(&again), tree(xml), "{json}");
+    assert_eq!(
+        schemas.validate(name, again.as_bytes()).is_ok(),
+        schemas.validate(name, xml.as_bytes()).is_ok(),
+        "{xml}\n{again}"
+    );
+}
+
+fn is_closed(schemas: &Schemas, name: &organism::ids::PayloadName) -> bool {
+    schemas.gaps(name).iter().any(|gap| matches!(gap, Gap::Abstract { .. }))
+}
+
+#[test]
+fn every_example_is_the_same_after_json() {
+    let mut count = 0;
+    for schemas in all() {
+        for name in schemas.names() {
+            let example = schemas.example(name).unwrap();
+            if is_closed(&schemas, name) {
+                assert!(schemas.to_json(name, &example).is_err(), "{example}");
+                continue;
+            }
+            through_json(&schemas, name, &example);
+            count += 1;
+        }
+    }
+    assert!(count > 60, "{count}");
+}
+
+#[test]
+fn json_made_from_a_json_schema_is_the_same_after_xml() {
+    let mut valid = 0;
+    for (index, schemas) in all().into_iter().enumerate() {
+        for name in schemas.names() {
+            let schema = schemas.json(name);
+            for seed in 0..20 {
+                let mut rng = Rng::new(seed * 1_000 + index as u64);
+                let Some(json) = made(&mut rng, &schema) else { continue };
+                let xml = match schemas.to_xml(name, &json.to_string()) {
+                    Ok(xml) => xml,
+                    Err(found) => {
+                        assert!(is_closed(&schemas, name), "{name} {json}\n{found:?}");
+                        continue;
+                    }
+                };
+                let again = schemas.to_json(name, &xml);
+                let again = again.unwrap_or_else(|found| panic!("{xml}\n{found:?}"));
+                assert_eq!(again, json, "{name}\n{xml}");
+                if schemas.validate(name, xml.as_bytes()).is_ok() {
+                    through_json(&schemas, name, &xml);
+                    valid += 1;
+                }
+            }
+        }
+    }
+    assert!(valid > 300, "{valid}");
+}
+
+#[test]
+fn generated_schemas_go_both_ways_too() {
+    let mut valid = 0;
+    for seed in 0..150 {
+        let mut rng = Rng::new(seed);
+        let text: &'static str = Box::leak(made_schema(&mut rng).into_boxed_str());
+        let mut schemas = Schemas::default();
+        schemas.add_builtin("made.xsd", text).unwrap_or_else(|p| panic!("{text}\n{p:?}"));
+        let root = name(&schemas, "root");
+        if let Some(example) = schemas.example(&root) {
+            through_json(&schemas, &root, &example);
+        }
+        for _ in 0..6 {
+            let Some(json) = made(&mut rng, &schemas.json(&root)) else { continue };
+            let xml = schemas.to_xml(&root, &json.to_string());
+            let xml = xml.unwrap_or_else(|found| panic!("{text}\n{json}\n{found:?}"));
+            assert_eq!(schemas.to_json(&root, &xml).as_ref(), Ok(&json), "{text}\n{xml}");
+            if schemas.validate(&root, xml.as_bytes()).is_ok() {
+                through_json(&schemas, &root, &xml);
+                valid += 1;
+            }
+        }
+    }
+    assert!(valid > 100, "{valid}");
+}
+
+#[test]
+fn order_kinds_and_namespaces_are_what_the_schema_asks_for() {
+    let schemas = loaded("xsd/choice.xsd");
+    let payment = name(&schemas, "payment");
+    let args = r#"{"amount": 12.50, "bic": "B", "iban": "I"}"#;
+    expect![[
+        r#"<payment xmlns="urn:t:choice"><iban>I</iban><bic>B</bic><amount>12.50</amount></payment>"#
+    ]]
+    .assert_eq(&schemas.to_xml(&payment, args).unwrap());
+    let schemas = loaded("xsd/unqualified.xsd");
+    let add = name(&schemas, "add");
+    expect![[
+        r#"<add xmlns="urn:t:unqualified"><a xmlns="">1</a><b xmlns="">-2</b><unit>m</unit></add>"#
+    ]]
+    .assert_eq(&schemas.to_xml(&add, r#"{"unit":"m","b":-2,"a":1}"#).unwrap());
+    let schemas = loaded("xsd/substitution.xsd");
+    let drawing = name(&schemas, "drawing");
+    let xml = schemas.to_xml(&drawing, r#"{"circle":[{"id":"a","r":1e2},{"r":0.5,"id":"b"}]}"#);
+    expect![[r#"<drawing xmlns="urn:t:shapes"><circle id="a" r="1e2"/><circle r="0.5" id="b"/></drawing>"#]]
+        .assert_eq(&xml.unwrap());
+    let schemas = loaded("xsd/mixed.xsd");
+    let note = name(&schemas, "note");
+    let xml = schemas.to_xml(&note, r#"{"lang":"en","content":"so <b>much</b> &amp; more"}"#);
+    expect![[r#"<note xmlns="urn:t:mixed" xml:lang="en">so <b>much</b> &amp; more</note>"#]]
+        .assert_eq(xml.as_ref().unwrap());
+    assert_eq!(schemas.validate(&note, xml.unwrap().as_bytes()), Ok(()));
+}
+
+#[test]
+fn numbers_keep_the_digits_they_were_written_with() {
+    let schemas = loaded("xsd/choice.xsd");
+    let payment = name(&schemas, "payment");
+    for digits in ["0.10", "12345678901234567890.12", "3", "-0.5"] {
+        let xml = schemas.to_xml(&payment, &format!("{{\"iban\":\"I\",\"amount\":{digits}}}"));
+        assert!(xml.unwrap().contains(&format!("<amount>{digits}</amount>")), "{digits}");
+        let xml = format!(
+            "<payment xmlns=\"urn:t:choice\"><iban>I</iban><amount>{digits}</amount></payment>"
+        );
+        through_json(&schemas, &payment, &xml);
+    }
+}
+
+#[test]
+fn children_of_several_names_in_any_order_are_a_list_of_one_property_each() {
+    let mut schemas = Schemas::default();
+    let text = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema'><xs:element name='steps'><xs:complexType><xs:choice maxOccurs='unbounded'><xs:element name='go' type='xs:int'/><xs:element name='turn' type='xs:string'/></xs:choice></xs:complexType></xs:element></xs:schema>";
+    schemas.add_builtin("steps.xsd", text).unwrap();
+    let steps = name(&schemas, "steps");
+    let json = json!({"content": [{"go": 1}, {"turn": "left"}, {"go": 2}]});
+    let xml = schemas.to_xml(&steps, &json.to_string()).unwrap();
+    assert_eq!(xml, "<steps><go>1</go><turn>left</turn><go>2</go></steps>");
+    assert_eq!(schemas.to_json(&steps, &xml), Ok(json));
+    let schema = schemas.json(&steps);
+    assert_eq!(schema["properties"]["content"]["items"]["maxProperties"], 1);
+}
+
+#[test]
+fn what_json_cannot_say_is_told_by_its_place() {
+    let gaps = |file: &str, local: &str| {
+        let schemas = loaded(file);
+        let gaps = schemas.gaps(&name(&schemas, local));
+        gaps.iter().map(|gap| format!("{gap} ({})\n", gap.is_closed())).collect::<String>()
+    };
+    let told = ["note", "body", "open", "ping", "anything"].map(|l| gaps("xsd/mixed.xsd", l));
+    expect![[r#"
+        /note holds markup of any kind: native calls give it as XML text (false)
+        /open holds markup of any kind: native calls give it as XML text (false)
+        /anything holds markup of any kind: native calls give it as XML text (false)
+        /zoo/animal has an abstract type: native calls cannot give it (true)
+    "#]]
+    .assert_eq(&(told.concat() + &gaps("xsd/derived.xsd", "zoo")));
+}
+
+#[test]
+fn every_property_of_a_json_schema_has_a_name_that_providers_take() {
+    let mut seen = 0;
+    for schemas in all() {
+        for name in schemas.names() {
+            properties(&schemas.json(name), &mut |key| {
+                seen += 1;
+                let good = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+                assert!(key.chars().all(good) && (1..=64).contains(&key.len()), "{name} {key}");
+            });
+        }
+    }
+    assert!(seen > 100, "{seen}");
+}
+
+fn properties(schema: &Value, each: &mut impl FnMut(&str)) {
+    for (key, inner) in schema["properties"].as_object().into_iter().flatten() {
+        each(key);
+        properties(inner, each);
+    }
+    if schema.get("items").is_some() {
+        properties(&schema["items"], each);
+    }
+}
