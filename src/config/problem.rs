@@ -40,7 +40,6 @@ codes! {
     BadDuration = "bad-duration",
     OutOfRange = "out-of-range",
     UnknownChoice = "unknown-choice",
-    NotAvailable = "not-available",
     UnsetVariable = "unset-variable",
     BadVariable = "bad-variable",
     UnknownOverride = "unknown-override",
