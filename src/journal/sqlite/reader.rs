@@ -214,9 +214,14 @@ impl Reader {
         if found != ours {
             return Err(Error::broken(0, "its tables or views were changed"));
         }
-        let sound: String =
-            self.db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
-        if sound == "ok" { Ok(()) } else { Err(Error::broken(0, sound.replace('\n', ": "))) }
+        self.check_sound("PRAGMA quick_check(1)")
+    }
+
+    /// What one of SQLite's own checks says of the file.
+    pub(super) fn check_sound(&self, check: &str) -> Result<(), Error> {
+        let said = self.db.query_row(check, [], |row| row.get(0));
+        let said: String = said.map_err(|error| self.failed("its structure", error))?;
+        if said == "ok" { Ok(()) } else { Err(Error::broken(0, said.replace('\n', ": "))) }
     }
 
     /// Whether the tables that a pump writes are as it knows them. What else somebody put beside

@@ -74,8 +74,10 @@ impl Reader {
         head.map(|head| head.map(Position)).map_err(|error| self.failed("a tree's head", error))
     }
 
-    /// Whether the table alone says what `heads` say. A damaged one does not.
+    /// Whether the table alone says what `heads` say. One with wrong values does not, and can be
+    /// written anew; one that is torn could not be, so that is an error before anything is written.
     pub(super) fn agrees_with(&self, heads: &Heads) -> Result<bool, Error> {
+        self.check_sound("PRAGMA quick_check('tree')")?;
         if self.refreshed()? != heads.last() {
             return Ok(false);
         }
