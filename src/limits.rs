@@ -124,6 +124,10 @@ pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
 /// Of the last line a process wrote to standard error: kept with its crash.
 pub const LAST_WORDS_CHARS_MAX: usize = 200;
 
+// Models.
+/// How often a call that waits for others to end looks whether they have.
+pub const LIMITER_LOOK: Duration = Duration::from_secs(1);
+
 // Agents.
 pub const ITERATIONS_DEFAULT: u32 = 10;
 pub const ACTIONS_PER_TURN_DEFAULT: u32 = 1;

@@ -316,7 +316,8 @@ fn digest(request: &Request) -> Digest {
             let fields: &[&str] = match block {
                 Block::Text(text) => &[text],
                 Block::Call(call) => &["\u{1}call", &call.id, &call.name, &call.arguments],
-                Block::Result { id, text, .. } => &["\u{1}result", id, text],
+                Block::Result { id, text, failed: false } => &["\u{1}result", id, text],
+                Block::Result { id, text, failed: true } => &["\u{1}failed", id, text],
                 Block::Own(own) => &["\u{1}own", &own.provider, &own.json],
             };
             parts.extend(fields.iter().flat_map(|field| [field.as_bytes(), b"\0".as_slice()]));

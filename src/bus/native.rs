@@ -338,12 +338,25 @@ async fn attend(
     }
 }
 
+/// A handler's future that may also panic while it is dropped: whoever drops it goes on.
+struct Guarded(Option<Running>);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let running = self.0.take();
+        if catch_unwind(AssertUnwindSafe(|| drop(running))).is_err() {
+            tracing::warn!("a handler panicked while it was dropped");
+        }
+    }
+}
+
 /// The handler's future with its panics turned into failures.
 async fn unwinding(handler: Arc<dyn AnyHandler>, delivery: Delivery, context: Context) -> Answer {
     let started = catch_unwind(AssertUnwindSafe(|| handler.start(delivery, context)));
-    let mut running = started.map_err(|panic| panicked(&*panic))?;
+    let mut running = Guarded(Some(started.map_err(|panic| panicked(&*panic))?));
     poll_fn(|cx| {
         // After a panic the future is dropped and never polled again.
+        let Some(running) = running.0.as_mut() else { return Poll::Pending };
         match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx))) {
             Ok(polled) => polled,
             Err(panic) => Poll::Ready(Err(panicked(&*panic))),

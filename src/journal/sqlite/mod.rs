@@ -292,28 +292,28 @@ impl Journal {
     fn move_log(&mut self) {
         let overdue = self.wal_bytes >= limits::WAL_BYTES_MAX;
         match self.mover.ended(overdue) {
-            Some(Moved::Nearly) => {
-                self.wal_bytes = 0;
-                let rest = mover::move_now(&self.db);
-                self.moved(rest);
-            }
+            Some(Moved::Nearly | Moved::NotBegun) => self.move_rest(),
             Some(other) => self.moved(other),
             None if self.wal_bytes >= limits::WAL_BYTES && !self.mover.is_moving() => {
                 self.mover.begin();
                 if !self.mover.is_moving() {
                     // There was no thread to be had.
-                    self.wal_bytes = 0;
-                    let all = mover::move_now(&self.db);
-                    self.moved(all);
+                    self.move_rest();
                 }
             }
             None => {}
         }
     }
 
+    fn move_rest(&mut self) {
+        self.wal_bytes = 0;
+        let rest = mover::move_now(&self.db);
+        self.moved(rest);
+    }
+
     fn moved(&mut self, moved: Moved) {
         match moved {
-            Moved::Nearly => {}
+            Moved::Nearly | Moved::NotBegun => {}
             Moved::NoRoom => {
                 self.wal_bytes = 0;
                 tracing::warn!("the disk is too full to shorten the journal's write-ahead log");

@@ -17,6 +17,8 @@ use super::open;
 pub enum Moved {
     /// All but what was written since it began.
     Nearly,
+    /// Nothing: there was no way to begin beside the writer.
+    NotBegun,
     /// The disk is too full for it: it comes later.
     NoRoom,
     Failed(Error),
@@ -26,7 +28,7 @@ pub enum Moved {
 #[derive(Debug)]
 pub struct Mover {
     data: PathBuf,
-    moving: Option<JoinHandle<rusqlite::Result<()>>>,
+    moving: Option<JoinHandle<Moved>>,
 }
 
 impl Mover {
@@ -42,14 +44,18 @@ impl Mover {
     pub fn begin(&mut self) {
         let data = self.data.clone();
         let mover = std::thread::Builder::new().name("journal-log".to_owned());
-        self.moving = mover.spawn(move || move_log(&open::connect(&data)?)).ok();
+        let moving = mover.spawn(move || match open::connect(&data) {
+            Ok(db) => move_now(&db),
+            Err(_) => Moved::NotBegun,
+        });
+        self.moving = moving.ok();
     }
 
     /// What the move came to, once it has ended. `wait`: do not return before.
     pub fn ended(&mut self, wait: bool) -> Option<Moved> {
         let moving = self.moving.take_if(|moving| wait || moving.is_finished())?;
         Some(match moving.join() {
-            Ok(moved) => outcome(moved),
+            Ok(moved) => moved,
             Err(_) => Moved::Failed(Error::Stopped {
                 cause: "the thread that moves the write-ahead log panicked".to_owned(),
             }),
@@ -67,15 +73,7 @@ impl Drop for Mover {
 
 /// Moves what no reader needs where it is, on this thread.
 pub fn move_now(db: &Connection) -> Moved {
-    outcome(move_log(db))
-}
-
-fn move_log(db: &Connection) -> rusqlite::Result<()> {
-    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
-}
-
-fn outcome(moved: rusqlite::Result<()>) -> Moved {
-    match moved {
+    match db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
         Ok(()) => Moved::Nearly,
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => Moved::NoRoom,
         Err(error) => {

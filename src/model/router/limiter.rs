@@ -95,16 +95,12 @@ impl Limiter {
                     }
                     return Permit { limiter: self, taken, began: Instant::now() };
                 }
-                Entry::Full => None,
-                Entry::Dry(wait) => Some(wait),
-            };
-            match wait {
-                None => freed.await,
+                // Whoever was told of the room may have given up since, and told nobody.
+                Entry::Full => limits::LIMITER_LOOK,
                 // An answer that took less than it said may come first.
-                Some(wait) => {
-                    let _ = tokio::time::timeout(wait, freed).await;
-                }
-            }
+                Entry::Dry(wait) => wait,
+            };
+            let _ = tokio::time::timeout(wait, freed).await;
         }
     }
 
