@@ -1,5 +1,5 @@
 //! The protocols an agent and its model speak, each with what is taught, what is read and what is
-//! said back in one place, so that they cannot drift apart: [`xml`], [`native`], [`xml_final`].
+//! said back in one place, so that they cannot drift apart: `xml`, `native`, `xml_final`.
 //! Whatever the protocol, a turn comes to the same payloads, notes and refusals.
 
 pub mod feedback;
