@@ -9,8 +9,7 @@
     reason = "a bench that panics has failed, and its table goes to the terminal"
 )]
 
-mod extract_bytewise;
-mod extract_whole;
+mod extract;
 mod fair;
 mod figures;
 mod floor;
@@ -46,8 +45,8 @@ const FIGURES: [Figure; 17] = [
     ("relay_growth", growth::messages),
     ("relay_growth_threads", growth::threads),
     ("fair_p99", fair::p99),
-    ("extract_whole", extract_whole::run),
-    ("extract_bytewise", extract_bytewise::run),
+    ("extract_whole", extract::whole),
+    ("extract_bytewise", extract::bytewise),
     ("gate_refuse", gate_refuse::run),
     ("provider_openai", provider::openai),
     ("provider_anthropic", provider::anthropic),

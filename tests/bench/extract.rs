@@ -1,4 +1,4 @@
-//! `extract_whole`: a turn pushed at once, then finished.
+//! `extract_whole` and `extract_bytewise`: turns pushed at once, and one character at a time.
 
 use std::sync::Arc;
 
@@ -8,13 +8,25 @@ use super::figures::{Bench, Class, median};
 use super::plain;
 use super::turns;
 
-pub fn run(bench: &mut Bench) {
+pub fn whole(bench: &mut Bench) {
+    run(bench, "extract_whole", |extractor, text| extractor.push(text.as_bytes()));
+}
+
+pub fn bytewise(bench: &mut Bench) {
+    run(bench, "extract_bytewise", |extractor, text| {
+        for c in text.chars() {
+            extractor.push(c.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+    });
+}
+
+fn run(bench: &mut Bench, name: &str, push: fn(&mut Extractor, &str)) {
     let runs = bench.runs;
     let classes = turns::classes().into_iter().map(|class| {
         let read = || {
             let items = class.turns.iter().map(|(grammar, text)| {
                 let mut extractor = Extractor::new(Arc::clone(grammar));
-                extractor.push(text.as_bytes());
+                push(&mut extractor, text);
                 extractor.finish().items.len()
             });
             items.sum()
@@ -26,5 +38,5 @@ pub fn run(bench: &mut Bench) {
         }
     });
     let classes: Vec<Class> = classes.collect();
-    bench.figures.add_worst("extract_whole", "MB/s", &classes, |class| -class.value);
+    bench.figures.add_worst(name, "MB/s", &classes, |class| -class.value);
 }
