@@ -4,6 +4,7 @@ mod conformance;
 mod ear;
 mod faults;
 mod kit;
+mod mines;
 mod suite;
 
 macro_rules! listener_suite {

@@ -81,3 +81,19 @@ pub fn move_now(db: &Connection) -> Moved {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_move_that_cannot_begin_is_no_fault_of_the_journal() {
+        let nowhere = tempfile::tempdir().unwrap();
+        let mut mover = Mover::new(&nowhere.path().join("gone"));
+        mover.begin();
+        assert!(mover.is_moving());
+        let ended = mover.ended(true);
+        assert!(matches!(ended, Some(Moved::NotBegun)));
+        assert!(!mover.is_moving());
+    }
+}

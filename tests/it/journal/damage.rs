@@ -156,6 +156,24 @@ fn a_wrong_table_of_trees_is_made_right_by_the_next_start() {
 }
 
 #[test]
+fn a_torn_table_of_trees_is_found_before_anything_is_written() {
+    let place = Place::with(&mut story(4));
+    let root: u64 = {
+        let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'tree'";
+        sql(&place).query_row(root, [], |row| row.get(0)).unwrap()
+    };
+    let path = place.data().join(DATABASE);
+    let mut torn = std::fs::read(&path).unwrap();
+    // The kind of the page: none is called so.
+    torn[(root as usize - 1) * limits::JOURNAL_PAGE_BYTES] = 0xff;
+    std::fs::write(&path, &torn).unwrap();
+    assert!(place.open().is_err());
+    assert!(std::fs::read(&path).unwrap() == torn, "the file was written to");
+    let log = std::fs::read(place.data().join("journal.db-wal")).unwrap_or_default();
+    assert_eq!(log.len(), 0, "the log was written to");
+}
+
+#[test]
 fn a_table_that_is_not_ours_any_more_is_found_before_anything_is_written() {
     let place = left_open(&mut story(1));
     let log = place.data().join("journal.db-wal");

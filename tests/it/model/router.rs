@@ -371,3 +371,23 @@ async fn a_dropped_call_gives_its_place_to_the_next() {
     patient.await.unwrap();
     assert!(limiter.load().abs() < f64::EPSILON);
 }
+
+/// Who is told of the free place may have to wait for tokens, and give up.
+#[tokio::test(start_paused = true)]
+async fn a_place_is_not_lost_with_one_who_was_told_of_it_and_gave_up() {
+    let limiter = Arc::new(Limiter::new(Pace { concurrency: 1, tokens_per_minute: Some(60) }));
+    let first = limiter.enter(50).await;
+    let waiting = |tokens| {
+        let limiter = Arc::clone(&limiter);
+        tokio::spawn(async move { drop(limiter.enter(tokens).await) })
+    };
+    let large = waiting(60);
+    tokio::task::yield_now().await;
+    let small = waiting(1);
+    tokio::task::yield_now().await;
+    first.succeeded(&Usage { tokens_in: 50, ..Usage::default() });
+    tokio::task::yield_now().await;
+    large.abort();
+    let entered = tokio::time::timeout(Duration::from_secs(10), small).await;
+    entered.expect("its turn comes though nobody leaves any more").unwrap();
+}

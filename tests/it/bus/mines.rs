@@ -1,0 +1,56 @@
+//! What only handlers in this process can do wrong.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use organism::bus::native::{Context, Handler, NativeHost};
+use organism::bus::{Delivery, Outcome};
+use organism::envelope::Failure;
+use tokio::runtime::Handle;
+
+use super::ear::{Ear, Heard, done, name};
+
+struct Mine;
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        panic!("trodden on");
+    }
+}
+
+/// Hangs on a mine where it is told `mine`; answers anything else.
+struct Miner;
+
+impl Handler for Miner {
+    async fn handle(&self, delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
+        if delivery.messages[0].payload.as_str().contains("mine") {
+            let _mine = Mine;
+            context.heartbeat();
+            pending::<()>().await;
+        }
+        Ok(Outcome { payloads: vec![done("well").into_bytes()], turn: None })
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_while_it_is_dropped_ends_its_attempt_and_nothing_else() {
+    let mut ear = Ear::hosting(|sink| {
+        let host = NativeHost::new(name("tested"), Miner, sink, Handle::current());
+        Arc::new(host.with_patience(Duration::ZERO, Duration::ZERO))
+    });
+    let number = ear.tell("mine");
+    ear.expect(Heard::Beat(number)).await;
+    ear.cancel(number);
+    let failed = ear.next().await;
+    assert!(
+        matches!(&failed, Heard::Failed(n, Failure::Crashed { .. }) if *n == number),
+        "{failed:?}"
+    );
+    assert_eq!(ear.ask("anything").await, "well");
+    let number = ear.tell("mine");
+    ear.expect(Heard::Beat(number)).await;
+    ear.host.drain().await;
+    let failed = ear.next().await;
+    assert!(matches!(&failed, Heard::Failed(n, _) if *n == number), "{failed:?}");
+}
