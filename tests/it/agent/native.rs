@@ -1,14 +1,19 @@
 //! Native calls: what is offered, what a call becomes, and what comes back under its id.
 
+use std::collections::BTreeSet;
+
 use expect_test::{Expect, expect};
-use organism::agent::Transport;
+use organism::agent::{Agent, Transport};
 use organism::ids::Digest;
-use organism::model::{Block, Request, Role, StopReason, ToolCall, ToolChoice};
+use organism::model::{
+    Block, Origin, OwnBlock, Request, Role, Said, StopReason, ToolCall, ToolChoice,
+};
 use organism::thread::Closing;
 use serde_json::json;
 
 use super::scripted::{Reply, Says, Scripted, reply};
 use super::stage::{Stage, researcher};
+use super::story::{ROOT, listener, thread};
 
 fn shown(request: &Request) -> String {
     let mut out = String::new();
@@ -451,4 +456,29 @@ fn calls_with_the_same_id_get_each_its_own_result() {
         .map(|line| line.split_once("\">").unwrap().1.trim_end_matches("</found>"))
         .collect();
     assert_eq!(results, ["code on query", "code on extract", "code on extract"]);
+}
+
+/// What stands on record of a prompt tells every difference that a model could see.
+#[test]
+fn two_prompts_that_differ_have_two_digests() {
+    let with = |block: Block| Request {
+        origin: Origin { agent: listener("researcher"), thread: thread(ROOT), turn: 1 },
+        system: String::new(),
+        messages: vec![Said { role: Role::User, blocks: vec![block] }],
+        tools: Vec::new(),
+        tool_choice: None,
+        max_tokens: None,
+    };
+    let text = |text: &str| text.to_owned();
+    let call = ToolCall { id: text("a"), name: text("b"), arguments: text("c") };
+    let blocks = [
+        Block::Text(text("b")),
+        Block::Call(call),
+        Block::Result { id: text("a"), text: text("b"), failed: false },
+        Block::Result { id: text("a"), text: text("b"), failed: true },
+        Block::Own(OwnBlock { provider: text("a"), json: text("b") }),
+    ];
+    let digests: BTreeSet<String> =
+        blocks.into_iter().map(|block| Agent::digest(&with(block)).to_string()).collect();
+    assert_eq!(digests.len(), 5);
 }
