@@ -9,7 +9,7 @@ use organism::model::playback::Recorder;
 use organism::model::{Model, Playback};
 use serde_json::Value as Json;
 
-use super::server::{KEY, Script, Server, ask, call, options, remote};
+use super::server::{KEY, NONCE, Script, Server, ask, call, options, remote};
 use super::wires::{ANTHROPIC, OPENAI, Scene, Stop};
 use crate::organism::{House, Said};
 
@@ -75,6 +75,37 @@ async fn a_run_is_recorded_and_plays_the_same() {
     house.write("organism.toml", format!("{before}{played}"));
     let again = run(house.command(&["send", "write.xml"]), &BTreeMap::new());
     assert_eq!((again.code, again.out), (Some(0), live.out));
+}
+
+/// The nonce of a turn is another one in every run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recorded_run_of_xml_final_plays_although_its_nonces_are_others() {
+    let says = |text| Script::stream(&(OPENAI.events)(&Scene { text, ..Scene::default() }));
+    let first = says(vec!["Let me {{see}}."]);
+    let report = "-FINAL format=\"text\">A {{poem}}</";
+    let last = says(vec!["Here: <", NONCE, report, NONCE, "-FINAL>"]);
+    let server = Server::start(vec![first, last]).await;
+    let house = house(&format!(
+        "[models.live]\nprovider = \"openai\"\nmodel = \"m-1\"\nbase_url = \"{}\"\n\
+         api_key_env = \"LIVE_KEY\"\n",
+        server.url()
+    ));
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    let config = config.replace("attempts = 1\n[", "attempts = 1\ntransport = \"xml-final\"\n[");
+    house.write("organism.toml", &config);
+    let variables = BTreeMap::from([("LIVE_KEY".to_owned(), KEY.to_owned())]);
+    let live = run(house.command(&["record", "out.toml", "write.xml"]), &variables);
+    assert_eq!(live.code, Some(0), "{live:?}");
+    assert!(live.out.contains("A {{poem}}"), "{live:?}");
+    assert_eq!(server.requests().len(), 2);
+    let recording = std::fs::read_to_string(house.path("out.toml")).unwrap();
+    assert_eq!(recording.matches("{{nonce}}-FINAL").count(), 2, "{recording}");
+
+    let (before, _) = config.split_once("[models.live]").unwrap();
+    let played = "[models.live]\nprovider = \"playback\"\nrecording = \"out.toml\"\n";
+    house.write("organism.toml", format!("{before}{played}"));
+    let again = run(house.command(&["send", "write.xml"]), &BTreeMap::new());
+    assert_eq!((again.code, &again.out), (Some(0), &live.out), "{again:?}");
 }
 
 /// Everything an answer can hold comes back from a recording.
