@@ -23,7 +23,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.config.load()?;
+    let config = args.config.load_without_keys()?;
     let message = opened::message(&args.message)?;
     let waiting = opened::waiting(&config.data, Hold::Approval)?;
     let call = waiting.iter().find(|call| call.message == message);

@@ -153,7 +153,8 @@ impl ConfigArg {
         config(self.config.as_deref())
     }
 
-    /// For verbs that ask no provider.
+    /// For verbs that ask no provider, or have the organism that runs do their work: where none
+    /// runs, it is started only with the keys.
     pub fn load_without_keys(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_without_keys)
     }
