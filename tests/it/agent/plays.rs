@@ -44,6 +44,7 @@ fn request(thread: &str, turn: u32, heard: &[(Role, &str)]) -> Request {
         messages: heard.iter().map(|(role, text)| Said::text(*role, *text)).collect(),
         tools: Vec::new(),
         tool_choice: None,
+        one_call: false,
         max_tokens: None,
     }
 }

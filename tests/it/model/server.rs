@@ -220,6 +220,7 @@ pub fn ask(text: &str) -> Request {
         messages: vec![Said::text(Role::User, text)],
         tools: Vec::new(),
         tool_choice: None,
+        one_call: false,
         max_tokens: None,
     }
 }
