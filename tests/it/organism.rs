@@ -11,6 +11,7 @@ mod playback;
 mod record;
 mod run;
 mod send;
+mod terminal;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -182,7 +182,8 @@ async fn one_call_is_asked_for_beside_tools_and_where_it_is_known_to_be_taken() 
         openai-compatible m-1 Auto: null null
         openai-compatible m-1 Required: null null
         openai-compatible m-1 None: null null
-    "#]].assert_eq(&told);
+    "#]]
+    .assert_eq(&told);
 }
 
 #[tokio::test]
