@@ -60,6 +60,10 @@ const GUARDS: &[(&str, &str)] = &[
     ("skip-the-vocabulary", "gate::rules::unknown_and_forbidden_answer_with_the_same_bytes"),
     ("skip-the-reserved-names", "gate::rules::names_only_the_core_writes_are_reserved"),
     ("skip-the-xsd", "gate::rules::what_the_schema_refuses_is_refused_at_its_place"),
+    (
+        "leave-memory-open",
+        "organism::hidden::no_other_process_of_the_user_looks_into_one_that_may_hold_keys",
+    ),
     ("accept-a-wrong-hash", SIMULATION),
     (
         "accept-a-wrong-hash",

@@ -5,6 +5,7 @@ mod approvals;
 mod cancel;
 mod demo;
 mod gate;
+mod hidden;
 mod keys;
 pub mod kill;
 mod playback;
