@@ -69,6 +69,10 @@ const GUARDS: &[(&str, &str)] = &[
         "accept-a-wrong-hash",
         "pump::approvals::an_approval_holds_for_its_own_bytes_and_says_enough_of_them",
     ),
+    (
+        "wave-old-calls-through",
+        "pump::approvals::a_config_that_asks_anew_holds_what_nobody_has_begun_and_nothing_else",
+    ),
     ("approve-twice", SIMULATION),
     ("approve-twice", "pump::approvals::an_approval_is_used_once_and_the_second_operator_hears_so"),
     (
