@@ -19,6 +19,7 @@ use crate::ids::{
 use crate::journal;
 use crate::journal::sqlite::Reader;
 use crate::model::Request;
+use crate::model::tokens::Size;
 use crate::system;
 use crate::thread::{Fact, Input, Opener, Opening, Record};
 
@@ -41,6 +42,8 @@ pub struct Preview {
     pub position: Position,
     /// Of everything that is sent.
     pub digest: Digest,
+    /// In tokens.
+    pub size: Size,
     /// What the record says was sent, for a turn on record.
     pub recorded: Option<Digest>,
 }
@@ -69,12 +72,12 @@ pub fn preview(config: Config, agent: &ListenerName, moment: &Moment) -> Result<
         }
     };
     let position = delivery.position;
-    let model = Models::of(&config)?.named(&spec.model)?;
-    let agent = guests::agent(&config, spec, model, history)?;
+    let made = Models::of(&config)?.named(&spec.model)?;
+    let agent = guests::agent(&config, spec, made, history)?;
     let failed = |failure: crate::envelope::Failure| nothing(failure.to_string());
-    let request = agent.rendered(&delivery).map_err(failed)?;
+    let (request, size) = agent.measured(&delivery).map_err(failed)?;
     let digest = Agent::digest(&request);
-    Ok(Preview { request, position, digest, recorded })
+    Ok(Preview { request, position, digest, size, recorded })
 }
 
 fn nothing(detail: impl Into<String>) -> Error {

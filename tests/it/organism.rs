@@ -2,10 +2,12 @@
 
 mod answers;
 mod approvals;
+mod budgets;
 mod cancel;
 mod demo;
 mod gate;
 pub mod kill;
+mod leaves;
 mod playback;
 mod record;
 mod run;
