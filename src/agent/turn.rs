@@ -220,6 +220,7 @@ impl Agent {
                 system: system.clone(),
                 messages,
                 tool_choice: self.options.tool_choice.filter(|_| !tools.is_empty()),
+                one_call: self.options.contract.actions_per_turn == 1 && !tools.is_empty(),
                 tools,
                 max_tokens: self.options.max_tokens,
             }
@@ -360,7 +361,8 @@ fn digest(request: &Request) -> Digest {
         .iter()
         .map(|tool| format!("{}\0{}\0{}\0", tool.name, tool.description, tool.parameters));
     let tools: String = tools.collect();
-    let bounds = format!("{:?}\0{:?}\0", request.tool_choice, request.max_tokens);
+    let one_call = if request.one_call { "one call\0" } else { "" };
+    let bounds = format!("{:?}\0{:?}\0{one_call}", request.tool_choice, request.max_tokens);
     let mut parts: Vec<&[u8]> = vec![request.system.as_bytes(), b"\0"];
     for said in &request.messages {
         parts.extend([said.role.as_str().as_bytes(), b"\0"]);

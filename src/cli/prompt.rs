@@ -61,7 +61,8 @@ fn moment(thread: Option<ThreadId>, turn: Option<u32>) -> Moment {
 }
 
 fn value(shown: &Preview) -> Json {
-    let Request { origin, system, messages, tools, tool_choice, max_tokens } = &shown.request;
+    let Request { origin, system, messages, tools, tool_choice, one_call, max_tokens } =
+        &shown.request;
     let messages = messages.iter().map(|said| {
         let blocks: Vec<Json> = said.blocks.iter().map(block).collect();
         json!({"role": said.role.as_str(), "blocks": blocks})
@@ -84,6 +85,7 @@ fn value(shown: &Preview) -> Json {
         "messages": messages.collect::<Vec<_>>(),
         "tools": tools.collect::<Vec<_>>(),
         "tool_choice": tool_choice.map(|choice| format!("{choice:?}").to_lowercase()),
+        "one_call": one_call,
         "max_tokens": max_tokens,
         "tokens": {
             "schema": shown.size.schema,

@@ -73,6 +73,9 @@ pub struct Config {
     pub payload_bytes: usize,
     /// Of `text`.
     pub digest: Digest,
+    /// Keys that nobody needs who only looks, or asks an organism that runs: without them no
+    /// organism is started.
+    pub keys_missing: Arc<Problems>,
     /// Where the answers of models are written down as well.
     pub recorder: Option<Arc<Recorder>>,
     /// The effective config as JSON: defaults, overrides, prompt texts and the digests of
@@ -198,7 +201,8 @@ pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
     load_with(path, around, Keys::Needed)
 }
 
-/// As [`load`], for who only looks: a key that is not there is no problem.
+/// As [`load`], for who only looks, or may find the organism running: a key that is not there is
+/// no problem until an organism is started with this config.
 pub fn load_without_keys(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
     load_with(path, around, Keys::Optional)
 }
@@ -223,10 +227,11 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     let notes = contracts.as_ref().map(|contracts| {
         transports::check(&sections.members, contracts, &payloads.schemas, &mut problems)
     });
-    if keys == Keys::Optional {
-        problems.drop_code(Code::KeyMissing);
-    }
     problems.sort();
+    let keys_missing = match keys {
+        Keys::Optional => problems.take_code(Code::KeyMissing),
+        Keys::Needed => Problems::default(),
+    };
     let (Some(contracts), Some(name), true) = (contracts, &sections.name, problems.is_empty())
     else {
         return Err(problems);
@@ -257,6 +262,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         limits: sections.limits,
         notes: notes.unwrap_or_default(),
         payload_bytes: sections.payload_bytes,
+        keys_missing: Arc::new(keys_missing),
         recorder: None,
         digest: Digest::of(text.as_bytes()),
         text,

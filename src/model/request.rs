@@ -48,6 +48,9 @@ pub struct Request {
     pub tools: Vec<Tool>,
     /// Sent only beside tools. None: the provider's own default.
     pub tool_choice: Option<ToolChoice>,
+    /// Asks for at most one call in the answer. Sent only beside tools, and only to providers that
+    /// are known to take it; to the others the prompt alone says so.
+    pub one_call: bool,
     /// Of the answer, in tokens.
     pub max_tokens: Option<u32>,
 }

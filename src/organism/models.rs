@@ -83,6 +83,7 @@ impl Models {
             messages: vec![Said::text(Role::User, "Say yes.")],
             tools: Vec::new(),
             tool_choice: None,
+            one_call: false,
             max_tokens: Some(1),
         };
         Some(remote.call(&request, &mut |_| {}).await)

@@ -71,7 +71,12 @@ impl State {
             Fact::Held { call, hold, until } => {
                 home.hold(*call, Held { hold: *hold, until: *until }, time);
             }
-            Fact::Released { call } => home.release(*call, time),
+            Fact::Released { call, lapsed } => {
+                home.release(*call, time);
+                if let Some(call) = home.calls.get_mut(call) {
+                    call.approved |= !lapsed;
+                }
+            }
             Fact::Warned { budget } => {
                 home.warned.insert(budget.clone());
             }
@@ -150,6 +155,7 @@ impl Tree {
             turns: 0,
             failures: 0,
             held: None,
+            approved: false,
         };
         self.calls.insert(id, call);
     }

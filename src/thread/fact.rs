@@ -165,6 +165,9 @@ pub enum Fact {
     /// It waits for nobody any more and goes on.
     Released {
         call: CallId,
+        /// Nobody decided on it: its config had changed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lapsed: bool,
     },
     /// A budget of the tree passed its warning mark.
     Warned {

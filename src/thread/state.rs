@@ -181,6 +181,8 @@ pub struct Call {
     /// Attempts failed since the last outcome.
     pub failures: u32,
     pub held: Option<Held>,
+    /// An operator has approved it: whatever becomes of it, it needs no other approval.
+    pub approved: bool,
 }
 
 /// What a call waits for, and how long.

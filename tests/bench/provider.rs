@@ -108,6 +108,7 @@ fn request() -> Request {
         messages: vec![Said::text(Role::User, "Hello.")],
         tools: Vec::new(),
         tool_choice: None,
+        one_call: false,
         max_tokens: None,
     }
 }

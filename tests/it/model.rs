@@ -4,6 +4,7 @@ mod http;
 mod recorded;
 mod router;
 mod sdk;
+mod secrets;
 mod server;
 mod sse;
 mod suite;

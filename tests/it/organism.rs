@@ -6,12 +6,15 @@ mod budgets;
 mod cancel;
 mod demo;
 mod gate;
+mod hidden;
+mod keys;
 pub mod kill;
 mod leaves;
 mod playback;
 mod record;
 mod run;
 mod send;
+mod terminal;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -29,7 +29,7 @@ use directory::{Lock, Watermark};
 use mover::{Moved, Mover};
 use row::Rows;
 
-pub use directory::DATABASE;
+pub use directory::{DATABASE, is_free};
 pub use reader::{About, Reader};
 pub use scan::scan;
 pub use trees::Tree;

@@ -6,6 +6,7 @@
 
 mod fill;
 mod form;
+mod nonce;
 mod record;
 
 use std::collections::HashMap;
@@ -90,9 +91,11 @@ impl Playback {
     async fn play(&self, request: &Request, on_chunk: OnChunk<'_>) -> Result<End, Error> {
         let turn = self.find(request)?;
         let heard = request.messages.iter().filter(|said| said.role == Role::User);
-        let text = match turn.verbatim {
-            true => turn.text.clone(),
-            false => fill::fill(&turn.text, heard.flat_map(|said| said.texts())),
+        let nonce = nonce::told(request);
+        let text = match (turn.verbatim, nonce) {
+            (true, Some(nonce)) => turn.text.replace(nonce::PLACEHOLDER, nonce),
+            (true, None) => turn.text.clone(),
+            (false, _) => fill::fill(&turn.text, nonce, heard.flat_map(|said| said.texts())),
         };
         let reasoning = turn.reasoning.as_deref().unwrap_or_default();
         let thought = chunks(reasoning).map(Chunk::Reasoning);
