@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 33] = [
+pub const MUTANTS: [(&str, &str); 34] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -22,6 +22,7 @@ pub const MUTANTS: [(&str, &str); 33] = [
     ("drop-a-refusal", "a refusal is recorded too"),
     ("answer-a-fault", "a fault never answers a fault"),
     ("skip-the-cycle-check", "an agent never waits for itself"),
+    ("skip-the-reservation", "model calls made side by side cannot spend the same twice"),
     ("skip-the-budget", "a tree spends what it was given and no more"),
     ("skip-the-vocabulary", "a sender writes its own vocabulary and nothing else"),
     ("skip-the-reserved-names", "only the core writes the core's words"),

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value as Json, json};
 
 use crate::ids::{ListenerName, ThreadId};
+use crate::model::tokens::Size;
 use crate::model::{Block, Request};
 use crate::organism::{Moment, Preview, preview};
 
@@ -86,7 +87,21 @@ fn value(shown: &Preview) -> Json {
         "tool_choice": tool_choice.map(|choice| format!("{choice:?}").to_lowercase()),
         "one_call": one_call,
         "max_tokens": max_tokens,
+        "tokens": {
+            "schema": shown.size.schema,
+            "payload": shown.size.payload,
+            "counted": shown.size.family.as_str(),
+        },
     })
+}
+
+fn size(size: &Size) -> String {
+    let (total, schema, payload) = (size.total(), size.schema, size.payload);
+    let counted = match size.family.is_estimate() {
+        true => "an estimate",
+        false => size.family.as_str(),
+    };
+    format!("{total} tokens: {schema} of prompt and tools, {payload} of the thread ({counted})")
 }
 
 fn block(block: &Block) -> Json {
@@ -127,5 +142,6 @@ fn text(paper: &Paper, shown: &Preview) -> String {
             tool.parameters
         ));
     }
+    out.push_str(&format!("\n{}\n{}\n", paper.bold("size"), size(&shown.size)));
     out
 }

@@ -4,6 +4,7 @@
 //! command line draws them. `docs/CONFIG.md` describes the file.
 
 mod agents;
+mod budgets;
 mod duration;
 mod effective;
 mod file;
@@ -33,6 +34,7 @@ use serde::Serialize;
 
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
+use crate::model::Price;
 use crate::model::playback::Recorder;
 use crate::model::remote;
 use crate::model::router::{Pace, Strategy};
@@ -153,21 +155,11 @@ pub struct ModelSpec {
 #[derive(Debug, Clone)]
 pub enum Provider {
     /// Plays recorded turns from a file, absolute.
-    Playback { recording: PathBuf },
+    Playback { recording: PathBuf, max_tokens: Option<u32> },
     /// Is asked over the network.
     Remote { options: Box<remote::Options>, pace: Pace, attempts: u32 },
     /// Others of the config's models stand in for each other.
     Routed { routes: Vec<String>, strategy: Strategy, attempts: u32 },
-}
-
-/// What tokens cost.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Price {
-    /// For a million tokens of the prompt, and of the answer.
-    pub input: f64,
-    pub output: f64,
-    /// Such as `USD`.
-    pub currency: String,
 }
 
 /// Where an organism keeps its journal, and what is kept outside it.
@@ -226,6 +218,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     let (sections, source) = read(path, around, &mut problems)?;
     let directory = file::directory(path, around);
     names::check(&sections, &source, &mut problems);
+    budgets::check(&sections, &mut problems);
     let mut payloads = payloads::Payloads::new(&directory);
     let contracts = payloads.contracts(&sections.members, &mut problems);
     let processes = program::processes(&sections.members, &directory, around, &mut problems);

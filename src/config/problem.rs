@@ -81,6 +81,8 @@ codes! {
     BadAddress = "bad-address",
     KeyMissing = "key-missing",
     BadKey = "bad-key",
+    PriceMissing = "price-missing",
+    TwoCurrencies = "two-currencies",
 }
 
 impl fmt::Display for Code {

@@ -5,17 +5,15 @@ use std::sync::Arc;
 
 use tokio::runtime;
 
-use super::models::Models;
+use super::models::{Made, Models};
 use super::{Error, Hosted};
 use crate::agent::{Agent, AgentOptions, Environment, History};
-use crate::bus::native::{Context, Handler, NativeHost};
-use crate::bus::{Delivery, Outcome, Sink};
+use crate::bus::Sink;
+use crate::bus::native::NativeHost;
 use crate::config::{AgentSpec, Config};
-use crate::envelope::Failure;
 use crate::ids::{Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
-use crate::model::Model;
 use crate::pump::driver::PumpSink;
 use crate::thread::Record;
 
@@ -30,7 +28,7 @@ pub(super) fn agents(
     for spec in &config.agents {
         let agent = agent(config, spec, models.named(&spec.model)?, Arc::clone(&history))?;
         let sink: Arc<dyn Sink> = sink.clone();
-        let host = NativeHost::new(spec.name.clone(), Turns(agent), sink, runtime.clone());
+        let host = NativeHost::new(spec.name.clone(), agent, sink, runtime.clone());
         hosts.push((spec.name.clone(), Arc::new(host)));
     }
     Ok(hosts)
@@ -45,12 +43,13 @@ pub(super) fn history(config: &Config) -> Arc<dyn History> {
 pub(super) fn agent(
     config: &Config,
     spec: &AgentSpec,
-    model: Model,
+    made: Made,
     history: Arc<dyn History>,
 ) -> Result<Agent, Error> {
     let detail = || format!("the agent `{}` has no contract", spec.name);
-    let options = options(config, spec).ok_or_else(|| Error::Builtin { detail: detail() })?;
-    Ok(Agent::new(options, model, history))
+    let mut options = options(config, spec).ok_or_else(|| Error::Builtin { detail: detail() })?;
+    options.terms = made.terms;
+    Ok(Agent::new(options, made.model, history))
 }
 
 fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
@@ -66,15 +65,6 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
     options.sections = spec.prompt.clone();
     options.environment = Environment::here();
     Some(options)
-}
-
-/// One delivery, one turn.
-struct Turns(Agent);
-
-impl Handler for Turns {
-    async fn handle(&self, delivery: Delivery, _context: Context) -> Result<Outcome, Failure> {
-        self.0.turn(&delivery).await
-    }
 }
 
 /// The thread is the memory, and the journal is the thread.

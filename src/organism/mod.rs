@@ -31,7 +31,7 @@ use crate::pump::gate::Gate;
 pub use door::{Answered, Door, Parcel, Sent};
 pub use matter::{Matter, What};
 pub use models::Models;
-pub use preview::{Moment, Preview, preview};
+pub use preview::{Due, Moment, Preview, due, preview};
 
 /// Why an organism does not run.
 #[derive(Debug, thiserror::Error)]

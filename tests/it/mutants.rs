@@ -30,6 +30,7 @@ const GUARDS: &[(&str, &str)] = &[
         "take-while-full",
         "pump::full_disk::a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_order",
     ),
+    ("skip-the-reservation", "pump::budgets::model_calls_side_by_side_cannot_spend_the_same_twice"),
     ("trust-from", SIMULATION),
     ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
     ("trust-any-attempt", SIMULATION),

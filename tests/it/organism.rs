@@ -2,12 +2,14 @@
 
 mod answers;
 mod approvals;
+mod budgets;
 mod cancel;
 mod demo;
 mod gate;
 mod hidden;
 mod keys;
 pub mod kill;
+mod leaves;
 mod playback;
 mod record;
 mod run;

@@ -6,7 +6,7 @@
 
 mod native;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::envelope::{Kind, Message};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
@@ -71,6 +71,8 @@ pub struct SpokenCall {
 pub struct Seen {
     pub message: Message,
     pub answers: Option<Answered>,
+    /// It does not fit the model's context window: a stub stands for it.
+    pub left_out: bool,
     /// The native call that this is the result of, by its turn and its place among the turn's
     /// calls, while that turn is in the window.
     pub native: Option<(u64, usize)>,
@@ -118,7 +120,7 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> Remembered {
     for (before, kept) in windows {
         clear(&mut places, before, kept);
     }
-    remembered.items = shown(places, &gathered.calls, &gathered.results);
+    remembered.items = shown(places, &gathered);
     remembered
 }
 
@@ -135,6 +137,8 @@ struct Gathered {
     calls: HashMap<MessageId, OwnCall>,
     /// Native calls, each by its turn and place, by the message that is its result at once.
     results: HashMap<MessageId, (u64, usize)>,
+    /// What stubs stood for in earlier turns.
+    left_out: HashSet<MessageId>,
     /// `(before, kept)`, oldest first.
     windows: Vec<(u64, u32)>,
     acted: bool,
@@ -176,6 +180,7 @@ impl Gathered {
                 _ => {}
             }
         }
+        self.left_out.extend(turn.iter().flat_map(|turn| &turn.past.left_out));
         self.turns.extend(turn);
     }
 
@@ -304,11 +309,8 @@ fn clear(places: &mut Vec<Place>, before: u64, kept: u32) {
     });
 }
 
-fn shown(
-    places: Vec<Place>,
-    calls: &HashMap<MessageId, OwnCall>,
-    results: &HashMap<MessageId, (u64, usize)>,
-) -> Vec<Item> {
+fn shown(places: Vec<Place>, gathered: &Gathered) -> Vec<Item> {
+    let Gathered { calls, results, left_out, .. } = gathered;
     let spoken: Vec<u64> = places.iter().filter(|p| p.spoken).map(|p| p.seq).collect();
     let answered = |message: &Message| {
         let call = calls.get(&message.cause?)?;
@@ -330,7 +332,8 @@ fn shown(
         PlaceItem::Spoken(spoken) => Item::Spoken(spoken),
         PlaceItem::Seen(message) => {
             let (answers, native) = (answered(&message), native(&message));
-            Item::Seen(Box::new(Seen { message, answers, native }))
+            let left_out = left_out.contains(&message.id);
+            Item::Seen(Box::new(Seen { message, answers, left_out, native }))
         }
     };
     places.into_iter().map(show).collect()

@@ -76,7 +76,7 @@ impl Talk {
     }
 
     fn hear(&mut self, seen: &Seen) {
-        let shown = shown(seen);
+        let shown = shown_or_stub(seen);
         let call = seen.native.filter(|(turn, _)| *turn == self.turn);
         match call.and_then(|(_, at)| self.owed.get_mut(at)) {
             Some(owed) => owed.results.push(shown),
@@ -169,6 +169,30 @@ impl Shown {
 
     fn is_failure(&self) -> bool {
         matches!(self, Self::Result { text, .. } if text.starts_with("Error:"))
+    }
+}
+
+/// What stands in the prompt for a message, as text, were it not left out.
+pub fn text_of(seen: &Seen) -> String {
+    shown(seen).block()
+}
+
+fn shown_or_stub(seen: &Seen) -> Shown {
+    let shown = shown(seen);
+    if !seen.left_out {
+        return shown;
+    }
+    let Message { from, to, id, .. } = &seen.message;
+    let characters = shown.text().chars().count();
+    let stub = format!(
+        "[left out: {characters} characters that do not fit your context window; the record keeps \
+         them as message {id}]"
+    );
+    match shown {
+        Shown::Result { name, from, .. } => Shown::Result { name, from, text: stub },
+        Shown::Plain(_) => {
+            Shown::Plain(format!("<message from=\"{from}\" to=\"{to}\">{stub}</message>"))
+        }
     }
 }
 

@@ -25,9 +25,9 @@ use crate::limits;
 /// Why a recording cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error("the recording {path} cannot be read")]
+    #[error("the recording {path} cannot be read: {source}")]
     Io { path: String, source: std::io::Error },
-    #[error("the recording {path} is not in the form of docs/AGENTS.md")]
+    #[error("the recording {path} is not in the form of docs/AGENTS.md: {source}")]
     Form { path: String, source: toml::de::Error },
     #[error("the recording {path} holds agent `{agent}`, thread `{thread}`, turn {turn} twice")]
     Twice { path: String, agent: String, thread: String, turn: u32 },
