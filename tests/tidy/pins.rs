@@ -20,9 +20,8 @@ fn python_packages_are_installed_by_hash_and_run_nothing_of_their_own() {
     let mut wrong = Vec::new();
     let mut lines = pinned.lines().peekable();
     while let Some(line) = lines.next() {
-        if !is_hash(line)
-            && !(line.contains("==") && lines.peek().is_some_and(|next| is_hash(next)))
-        {
+        let is_pin = line.contains("==") && lines.peek().is_some_and(|next| is_hash(next));
+        if !(is_pin || is_hash(line)) {
             wrong.push(format!("{PINNED}: `{line}` has no hash"));
         }
     }
