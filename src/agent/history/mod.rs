@@ -6,7 +6,8 @@
 
 mod native;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::envelope::{Kind, Message};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
@@ -69,7 +70,7 @@ pub struct SpokenCall {
 /// A message of the thread, with what it answers where that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    pub message: Message,
+    pub message: Arc<Message>,
     pub answers: Option<Answered>,
     /// The native call that this is the result of, by its turn and its place among the turn's
     /// calls, while that turn is in the window.
@@ -130,7 +131,7 @@ fn count<T>(items: impl Iterator<Item = T>) -> u32 {
 #[derive(Default)]
 struct Gathered {
     turns: Vec<OwnTurn>,
-    seen: Vec<(Position, Message)>,
+    seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls by the message that made them.
     calls: HashMap<MessageId, OwnCall>,
     /// Native calls, each by its turn and place, by the message that is its result at once.
@@ -182,7 +183,7 @@ impl Gathered {
     fn note(
         &mut self,
         position: Position,
-        message: &Message,
+        message: &Arc<Message>,
         group: bool,
         turn: Option<&OwnTurn>,
         view: &Viewpoint<'_>,
@@ -213,7 +214,7 @@ impl Gathered {
             self.results.insert(message.id, (turn.seq, native));
         }
         if own || message.to == *view.agent || view.memory == Memory::Thread {
-            self.seen.push((position, message.clone()));
+            self.seen.push((position, Arc::clone(message)));
         }
     }
 
@@ -278,7 +279,7 @@ struct Place {
 
 enum PlaceItem {
     Spoken(Box<Spoken>),
-    Seen(Message),
+    Seen(Arc<Message>),
 }
 
 /// Forgets all but the last `kept` counted things before `before`.
@@ -309,7 +310,7 @@ fn shown(
     calls: &HashMap<MessageId, OwnCall>,
     results: &HashMap<MessageId, (u64, usize)>,
 ) -> Vec<Item> {
-    let spoken: Vec<u64> = places.iter().filter(|p| p.spoken).map(|p| p.seq).collect();
+    let spoken: HashSet<u64> = places.iter().filter(|p| p.spoken).map(|p| p.seq).collect();
     let answered = |message: &Message| {
         let call = calls.get(&message.cause?)?;
         let in_window = spoken.contains(&call.turn);
