@@ -222,7 +222,7 @@ impl Agent {
                 tool_choice: self.options.tool_choice.filter(|_| !tools.is_empty()),
                 one_call: self.options.contract.actions_per_turn == 1 && !tools.is_empty(),
                 tools,
-                max_tokens: self.options.max_tokens,
+                max_tokens: self.options.max_tokens.or_else(|| self.options.terms.bound()),
             }
         };
         let fitted = guard::fit(&mut remembered.items, name, &self.options.terms, render)?;

@@ -112,7 +112,8 @@ fn used_up(budget: Budget, used: Spending) -> Option<String> {
         Budget { tokens: Some(limit), .. } if used.tokens >= limit => {
             Some(format!("all {limit} tokens"))
         }
-        Budget { money: Some(limit), .. } if used.money >= limit => {
+        // What costs nothing may go on when nothing is left.
+        Budget { money: Some(limit), .. } if used.money > limit => {
             Some(format!("all {limit} of the money"))
         }
         _ => None,
