@@ -14,6 +14,7 @@ use super::models::{self, Model};
 use super::problem::{Code, Problem, Problems};
 use super::read::Reader;
 use super::source::{Place, Source};
+use super::storage;
 use super::surroundings::Surroundings;
 use super::tree::{At, Table, Text, Value};
 
@@ -24,6 +25,7 @@ pub(super) struct Sections {
     pub state: Option<PathBuf>,
     /// `data` or `state` is written but could not be read.
     pub places_unread: bool,
+    pub storage: storage::Declared,
     pub limits: TreeLimits,
     pub payload_bytes: usize,
     /// Clients, listeners, humans and agents, in that order.
@@ -49,6 +51,7 @@ impl Sections {
 pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Sections {
     unknown_sections(root, problems);
     let Organism { name, data, state, unread: places_unread } = organism(root, source, problems);
+    let storage = storage::read(root, source, problems);
     let (limits, payload_bytes) = tree_limits(root, source, problems);
     let mut declared = Vec::new();
     each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
@@ -59,7 +62,18 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     each(root, &keys::MODELS, problems, |name, reader| models.push(models::read(name, reader)));
     let unread = unread(root, &declared, &models);
     let members = declared;
-    Sections { name, data, state, places_unread, limits, payload_bytes, members, models, unread }
+    Sections {
+        name,
+        data,
+        state,
+        places_unread,
+        storage,
+        limits,
+        payload_bytes,
+        members,
+        models,
+        unread,
+    }
 }
 
 fn unread(root: &Table, members: &[Declared], models: &[Model]) -> HashSet<String> {
@@ -98,7 +112,7 @@ fn unknown_sections(root: &Table, problems: &mut Problems) {
 }
 
 /// The table of a section, with the place of its name.
-fn section<'t>(
+pub(super) fn section<'t>(
     root: &'t Table,
     section: &Section,
     problems: &mut Problems,
