@@ -167,6 +167,7 @@ impl House {
             .env("XDG_STATE_HOME", self.path("state"))
             .env("NO_COLOR", "1")
             .env_remove("ORGANISM_CONFIG")
+            .envs(crate::nats::substrate(self.directory.path()))
             .stdin(Stdio::null());
         command
     }

@@ -36,12 +36,12 @@ fn a_server_killed_and_restarted_under_load_loses_nothing_and_keeps_nothing_twic
     let mut journal = place.open().unwrap();
     let mut script = Script::default();
     let mut waited = 0;
-    for round in 0..5 {
+    for round in 0..3 {
         let load = std::thread::scope(|scope| {
             let load = scope.spawn(|| {
                 let mut waited = false;
                 let mut appended = 0;
-                while appended < 50 || (!waited && appended < 20_000) {
+                while appended < 50 || (!waited && appended < 2_000) {
                     waited |= !append(&mut journal, script.boot(1));
                     appended += 1;
                 }
