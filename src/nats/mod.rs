@@ -37,6 +37,8 @@ pub enum Credentials {
     Password {
         user: String,
         password: Password,
+        /// The variable it was read from: no listener gets it.
+        variable: Option<String>,
     },
 }
 
@@ -104,7 +106,7 @@ fn as_whom(credentials: &Credentials) -> Result<ConnectOptions, Error> {
             nobody.credentials(&read(path)?).map_err(failed)?
         }
         Credentials::Nkey(path) => nobody.nkey(read(path)?.trim().to_owned()),
-        Credentials::Password { user, password } => {
+        Credentials::Password { user, password, .. } => {
             nobody.user_and_password(user.clone(), password.0.clone())
         }
     })
@@ -115,9 +117,9 @@ fn backoff(attempts: usize) -> Duration {
     let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
     match attempts {
         0 => Duration::ZERO,
-        _ => limits::NATS_BACKOFF_FIRST
-            .saturating_mul(1 << doublings)
-            .min(limits::NATS_BACKOFF_MAX),
+        _ => {
+            limits::NATS_BACKOFF_FIRST.saturating_mul(1 << doublings).min(limits::NATS_BACKOFF_MAX)
+        }
     }
 }
 
@@ -146,7 +148,8 @@ mod tests {
     #[test]
     fn a_password_is_never_shown() {
         let password = Password("hunter2".to_owned());
-        let credentials = Credentials::Password { user: "pump".to_owned(), password };
+        let credentials =
+            Credentials::Password { user: "pump".to_owned(), password, variable: None };
         assert!(!format!("{credentials:?}").contains("hunter2"));
     }
 }
