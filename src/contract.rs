@@ -2,6 +2,7 @@
 //! the vocabulary of every sender. Pure values.
 
 mod approval;
+mod budget;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::limits;
 
 pub use approval::Approval;
+pub use budget::{Budget, TreeLimits};
 
 /// What stands behind a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -68,6 +70,9 @@ pub struct Contract {
     /// How long a call waits for a person, operator or human listener; without it, for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<Duration>,
+    /// Agents: what one may spend in a tree, within what the tree may.
+    #[serde(default, skip_serializing_if = "Budget::is_open")]
+    pub budget: Budget,
 }
 
 impl Contract {
@@ -90,6 +95,7 @@ impl Contract {
             actions_per_turn: limits::ACTIONS_PER_TURN_DEFAULT,
             approval: Approval::Never,
             patience: None,
+            budget: Budget::default(),
         }
     }
 
@@ -99,34 +105,6 @@ impl Contract {
 
     pub fn is_human(&self) -> bool {
         self.role == Role::Human
-    }
-}
-
-/// What one tree of threads may use up; children spend their parent's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TreeLimits {
-    /// Levels beneath the root.
-    pub depth: u32,
-    /// Per thread.
-    pub children: u32,
-    pub threads: u32,
-    pub messages: u64,
-    pub model_calls: u64,
-    pub tokens: u64,
-    pub wall_time: Duration,
-}
-
-impl Default for TreeLimits {
-    fn default() -> Self {
-        Self {
-            depth: limits::THREAD_DEPTH_DEFAULT,
-            children: limits::CHILDREN_DEFAULT,
-            threads: limits::THREADS_DEFAULT,
-            messages: limits::MESSAGES_DEFAULT,
-            model_calls: limits::MODEL_CALLS_DEFAULT,
-            tokens: limits::TOKENS_DEFAULT,
-            wall_time: limits::WALL_TIME_DEFAULT,
-        }
     }
 }
 

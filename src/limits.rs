@@ -84,6 +84,8 @@ pub const THREADS_DEFAULT: u32 = 1_000;
 pub const MESSAGES_DEFAULT: u64 = 10_000;
 pub const MODEL_CALLS_DEFAULT: u64 = 1_000;
 pub const TOKENS_DEFAULT: u64 = 10_000_000;
+/// In units of whatever currency prices are in.
+pub const MONEY_CEILING: f64 = 1e9;
 pub const WALL_TIME_DEFAULT: Duration = Duration::from_secs(24 * 3600);
 pub const CHILDREN_CEILING: u32 = 10_000;
 pub const THREADS_CEILING: u32 = 1_000_000;
@@ -118,6 +120,8 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a listener whose caller is gone may keep its instance busy.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
+/// Threads that are named when an organism ends with calls still open.
+pub const LEFT_OPEN_SHOWN: usize = 8;
 /// How long a process may take to end once its input is closed, and again after SIGTERM.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
@@ -164,7 +168,11 @@ pub const OWN_BLOCKS_MAX: usize = 256;
 /// What is read of an answer that is no stream, and shown of what a server says is wrong.
 pub const ERROR_BODY_BYTES_MAX: usize = 16 << 10;
 pub const ERROR_MESSAGE_CHARS_MAX: usize = 400;
-pub const HTTP_BUFFER_BYTES: usize = 64 << 10;
+/// The head of an answer, and any other line in it that is not its body.
+pub const HTTP_HEAD_BYTES_MAX: usize = 64 << 10;
+pub const HTTP_HEADERS_MAX: usize = 128;
+/// Room for what is read of an answer in one go.
+pub const HTTP_READ_BYTES: usize = 16 << 10;
 /// Of a proxy's answer to the request for a tunnel.
 pub const PROXY_HEAD_BYTES_MAX: usize = 8 << 10;
 pub const KEY_BYTES_MAX: usize = 8 << 10;
@@ -173,9 +181,18 @@ pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
 /// Asked for where the wire format demands a number and the config has none.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
+/// What stands around a message, a tool or the prompt itself, in tokens.
+pub const FRAMING_TOKENS: u64 = 8;
+/// By so much an estimate is above what OpenAI's vocabulary of 2024 counts, which is larger than
+/// most.
+pub const ESTIMATE_MARGIN_PERCENT: u64 = 20;
+/// What a stub takes in place of what it stands for, in tokens.
+pub const STUB_TOKENS: u64 = 64;
 /// Less is refused by those who count thinking in tokens.
 pub const THINKING_TOKENS_MIN: u32 = 1_024;
 pub const ANSWER_TOKENS_CEILING: u32 = 10_000_000;
+/// Of a million tokens.
+pub const PRICE_CEILING: f64 = 1e6;
 pub const CONTEXT_TOKENS_CEILING: u64 = 1_000_000_000;
 /// Rounds over the routes of a model before its error is told.
 pub const MODEL_ATTEMPTS_DEFAULT: u32 = 3;

@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 31] = [
+pub const MUTANTS: [(&str, &str); 34] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -22,6 +22,7 @@ pub const MUTANTS: [(&str, &str); 31] = [
     ("drop-a-refusal", "a refusal is recorded too"),
     ("answer-a-fault", "a fault never answers a fault"),
     ("skip-the-cycle-check", "an agent never waits for itself"),
+    ("skip-the-reservation", "model calls made side by side cannot spend the same twice"),
     ("skip-the-budget", "a tree spends what it was given and no more"),
     ("skip-the-vocabulary", "a sender writes its own vocabulary and nothing else"),
     ("skip-the-reserved-names", "only the core writes the core's words"),
@@ -30,8 +31,10 @@ pub const MUTANTS: [(&str, &str); 31] = [
     ("accept-a-cut-answer", "an answer without its terminator is an error"),
     ("mix-two-answers", "what was heard of a broken answer is void before the next begins"),
     ("show-the-key", "a key is hidden wherever a server echoes it"),
+    ("leave-memory-open", "no other process of the user looks into one that may hold keys"),
     ("accept-a-wrong-hash", "an approval holds for the bytes that were looked at"),
     ("approve-twice", "an approval is used once"),
+    ("wave-old-calls-through", "what a config wants approved is not begun without, however old"),
     ("dispatch-the-incomplete", "nothing incomplete is acted on"),
     ("one-nonce-for-all", "a final report counts only in the slot of its own turn"),
     ("take-xml-beside-calls", "where tools are native calls, XML of a tool is no action"),

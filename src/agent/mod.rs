@@ -4,6 +4,7 @@
 //! text is read as it streams, and what it wrote goes back as an outcome. `docs/AGENTS.md` tells
 //! it at length. Must not know the pump: an agent meets it as any listener does.
 
+mod guard;
 pub mod history;
 mod note;
 pub mod prompt;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
+use crate::envelope::Money;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position};
 use crate::model::{OwnBlock, StopReason, ToolCall, Usage};
 use crate::system;
@@ -49,6 +50,10 @@ pub struct TurnNote<'a> {
     /// Of the turn's slots.
     pub nonce: Option<&'a str>,
     pub findings: &'a [Finding],
+    /// What a stub stood for, for the first time.
+    pub left_out: &'a [MessageId],
+    /// What the call cost, and in what.
+    pub cost: Option<(Money, &'a str)>,
 }
 
 impl TurnNote<'_> {
@@ -76,6 +81,12 @@ impl TurnNote<'_> {
         if let Some(nonce) = self.nonce {
             let _ = write!(out, " nonce=\"{}\"", escape_attribute(nonce));
         }
+        if self.usage.estimated {
+            out.push_str(" estimated=\"true\"");
+        }
+        if let Some((money, currency)) = self.cost {
+            let _ = write!(out, " cost=\"{money}\" currency=\"{}\"", escape_attribute(currency));
+        }
         let _ = write!(out, "><environment>{}</environment>", escape_text(self.environment));
         if let Some(notice) = self.notice {
             verbatim(&mut out, "notice", &[], notice);
@@ -98,6 +109,9 @@ impl TurnNote<'_> {
                 finding.place.column,
                 escape_text(&finding.message),
             );
+        }
+        for message in self.left_out {
+            let _ = write!(out, "<left-out message=\"{message}\"/>");
         }
         out.push_str("</");
         out.push_str(WORD);
@@ -141,6 +155,8 @@ pub struct PastTurn {
     pub raw: String,
     pub calls: Vec<Made>,
     pub own: Vec<OwnBlock>,
+    /// What a stub stood for, for the first time.
+    pub left_out: Vec<MessageId>,
 }
 
 impl PastTurn {
@@ -159,6 +175,7 @@ impl PastTurn {
             let provider = block.attribute("provider")?.to_owned();
             Some(OwnBlock { provider, json: read_verbatim(block)? })
         });
+        let left_out = named("left-out").map(|stub| stub.attribute("message")?.parse().ok());
         Some(Self {
             agent: ListenerName::parse(note.attribute("agent")?).ok()?,
             call: CallId(note.attribute("call")?.parse::<MessageId>().ok()?),
@@ -169,6 +186,7 @@ impl PastTurn {
             raw: read_verbatim(note.child("raw")?)?,
             calls: calls.collect::<Option<_>>()?,
             own: own.collect::<Option<_>>()?,
+            left_out: left_out.flatten().collect(),
         })
     }
 }

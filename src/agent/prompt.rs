@@ -4,7 +4,7 @@
 use super::protocol::{Protocol, teach};
 
 /// Raised whenever the same input would be rendered to other bytes.
-pub const RENDERER: &str = "2";
+pub const RENDERER: &str = "3";
 
 /// What stands around an agent, as its prompt tells it. Set by the config, recorded with every
 /// turn.

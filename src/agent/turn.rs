@@ -6,19 +6,22 @@ use std::time::Instant;
 use crate::bus::native::{Context, Handler};
 use crate::bus::{Delivery, Outcome};
 use crate::contract::{Contract, Contracts, Meaning};
-use crate::envelope::{Failure, Spent, Turn};
-use crate::ids::{Digest, PayloadName};
+use crate::envelope::{Failure, Spending, Spent, Turn};
+use crate::ids::{Digest, MessageId, PayloadName};
 use crate::limits;
+use crate::model::tokens::Size;
 use crate::model::{
-    self, Block, Chunk, End, Model, Origin, Request, Role, Said, StopReason, ToolChoice, Usage,
+    self, Block, Chunk, End, Model, Origin, Request, Role, Said, StopReason, Terms, ToolChoice,
+    Usage,
 };
 use crate::schema::Schemas;
 
-use super::history::{self, History, Remembered, Viewpoint};
+use super::guard::{self, Fitted};
+use super::history::{self, History, Item, Remembered, Viewpoint};
 use super::note::TurnNote;
 use super::prompt::{self, Environment};
 use super::protocol::xml_final::Slots;
-use super::protocol::{Action, Finals, Lexicon, Protocol, Reading, Taught, feedback, show};
+use super::protocol::{Action, Finals, Lexicon, Protocol, Reading, Taught, feedback, notice, show};
 use super::{FinalFormat, Memory, Transport};
 
 /// Everything an agent is, but for its model and its journal.
@@ -39,6 +42,8 @@ pub struct AgentOptions {
     pub notice: bool,
     /// Of one answer, in tokens.
     pub max_tokens: Option<u32>,
+    /// On which its model is called.
+    pub terms: Terms,
     /// Sections of the prompt, in the config's order.
     pub sections: Vec<(String, String)>,
     pub environment: Environment,
@@ -57,6 +62,7 @@ impl AgentOptions {
             tool_choice: None,
             notice: true,
             max_tokens: None,
+            terms: Terms::default(),
             sections: Vec::new(),
             environment: Environment::default(),
         }
@@ -89,9 +95,25 @@ impl Agent {
         Self { options: Arc::new(options), protocol, model, history }
     }
 
-    /// Takes the turn a delivery asks for.
-    pub async fn turn(&self, delivery: &Delivery) -> Result<Outcome, Failure> {
+    /// Takes the turn a delivery asks for, once `reserve` has set aside what the model call may
+    /// take.
+    pub async fn turn<R>(
+        &self,
+        delivery: &Delivery,
+        reserve: impl Fn(Spending) -> R + Sync,
+    ) -> Result<Outcome, Failure>
+    where
+        R: Future<Output = Result<(), Failure>> + Send,
+    {
         let rendered = self.render(delivery)?;
+        // Counting takes longer than asking, so what the call cannot exceed is asked for first.
+        let (terms, request) = (&self.options.terms, &rendered.request);
+        match reserve(terms.at_most(request)).await {
+            Err(Failure::Spent { .. }) => {
+                reserve(terms.most(terms.size(request, None).total())).await
+            }
+            answered => answered,
+        }?;
         let started = Instant::now();
         let (raw, reading, end) = match self.call(&rendered).await {
             Ok(answered) => answered,
@@ -101,11 +123,12 @@ impl Agent {
         let note = self.note(delivery, &rendered, &raw, &reading, &end, latency_ms);
         let turn = Turn {
             note,
-            spent: self.spent(&rendered.remembered, &reading),
+            spent: self.spent(&rendered, &reading),
             findings: reading.told,
             broken: reading.broken,
             tokens_in: end.usage.tokens_in,
             tokens_out: end.usage.tokens_out,
+            money: self.options.terms.cost(&end.route, &end.usage),
         };
         let payloads =
             reading.notes.into_iter().chain(reading.actions.into_iter().map(|a| a.payload));
@@ -122,6 +145,8 @@ impl Agent {
         latency_ms: u64,
     ) -> String {
         let slotted = self.options.transport == Transport::XmlFinal;
+        let terms = &self.options.terms;
+        let cost = terms.currency().map(|currency| (terms.cost(&end.route, &end.usage), currency));
         let note = TurnNote {
             agent: &self.options.contract.name,
             call: delivery.call,
@@ -143,6 +168,8 @@ impl Agent {
             notice: rendered.notice.as_deref(),
             nonce: slotted.then(|| rendered.slots.nonce()),
             findings: &reading.findings,
+            left_out: &rendered.left_out,
+            cost,
         };
         note.write()
     }
@@ -152,38 +179,56 @@ impl Agent {
         Ok(self.render(delivery)?.request)
     }
 
+    /// As [`Agent::rendered`], with what it takes.
+    pub fn measured(&self, delivery: &Delivery) -> Result<(Request, Size), Failure> {
+        let Rendered { request, notice, .. } = self.render(delivery)?;
+        let size = self.options.terms.size(&request, notice.as_deref());
+        Ok((request, size))
+    }
+
     /// Of everything a model is sent with this request.
     pub fn digest(request: &Request) -> Digest {
         digest(request)
     }
 
     fn render(&self, delivery: &Delivery) -> Result<Rendered, Failure> {
-        let remembered = self.remember(delivery)?;
+        let mut remembered = self.remember(delivery)?;
         let environment = self.options.environment.lines(remembered.began);
-        let turn = remembered.turns + 1;
+        let (turn, iteration) = (remembered.turns + 1, remembered.iterations + 1);
         let slots = Slots::of(&delivery.thread, delivery.call, turn);
-        let told = self.options.notice || self.options.transport == Transport::XmlFinal;
-        let notice = told.then(|| self.protocol.notice(remembered.iterations + 1, &slots));
-        let native = self.options.transport.is_native();
-        let provider = native.then(|| self.model.route().provider);
-        let mut messages = show::conversation(&remembered.items, provider.as_deref());
-        if let Some(notice) = &notice {
-            say_last(&mut messages, notice);
-        }
-        let tools = self.protocol.tools();
-        let request = Request {
-            origin: Origin {
-                agent: self.options.contract.name.clone(),
-                thread: delivery.thread.clone(),
-                turn,
-            },
-            system: prompt::system(&self.protocol, &self.options.sections, &environment),
-            messages,
-            tool_choice: self.options.tool_choice.filter(|_| !tools.is_empty()),
-            tools,
-            max_tokens: self.options.max_tokens,
+        let notice = |window_full: bool| {
+            let told = self.options.notice || window_full;
+            let told = told || self.options.transport == Transport::XmlFinal;
+            let stands = notice::Turn { iteration, window_full };
+            told.then(|| self.protocol.notice(&stands, &slots))
         };
-        Ok(Rendered { request, remembered, environment, notice, slots })
+        let name = &self.options.contract.name;
+        let origin = Origin { agent: name.clone(), thread: delivery.thread.clone(), turn };
+        let system = prompt::system(&self.protocol, &self.options.sections, &environment);
+        let render = |items: &[Item], window_full: bool| {
+            let tools = self.protocol.tools(window_full);
+            // Some providers refuse native calls and their results where there are no tools.
+            let plain = window_full && tools.is_empty();
+            let native = self.options.transport.is_native() && !plain;
+            let provider = native.then(|| self.model.route().provider);
+            let mut messages = show::conversation(items, provider.as_deref());
+            if let Some(notice) = notice(window_full) {
+                say_last(&mut messages, notice);
+            }
+            Request {
+                origin: origin.clone(),
+                system: system.clone(),
+                messages,
+                tool_choice: self.options.tool_choice.filter(|_| !tools.is_empty()),
+                one_call: self.options.contract.actions_per_turn == 1 && !tools.is_empty(),
+                tools,
+                max_tokens: self.options.max_tokens.or_else(|| self.options.terms.bound()),
+            }
+        };
+        let fitted = guard::fit(&mut remembered.items, name, &self.options.terms, render)?;
+        let Fitted { request, left_out } = fitted;
+        let notice = notice(!left_out.is_empty());
+        Ok(Rendered { request, remembered, environment, notice, slots, left_out })
     }
 
     fn remember(&self, delivery: &Delivery) -> Result<Remembered, Failure> {
@@ -251,8 +296,10 @@ impl Agent {
     }
 
     /// Whether this was the last turn and it did not end the call.
-    fn spent(&self, remembered: &Remembered, reading: &Reading) -> Option<Spent> {
-        if remembered.iterations + 1 < self.options.max_iterations {
+    fn spent(&self, rendered: &Rendered, reading: &Reading) -> Option<Spent> {
+        let remembered = &rendered.remembered;
+        let window_full = !rendered.left_out.is_empty();
+        if !window_full && remembered.iterations + 1 < self.options.max_iterations {
             return None;
         }
         let valid = |action: &&Action| {
@@ -271,13 +318,17 @@ impl Agent {
         }) {
             return None;
         }
-        Some(if acted { Spent::AfterLastCall } else { Spent::NeverValid })
+        Some(match (window_full, acted) {
+            (true, _) => Spent::WindowFull,
+            (false, true) => Spent::AfterLastCall,
+            (false, false) => Spent::NeverValid,
+        })
     }
 }
 
 impl Handler for Agent {
-    async fn handle(&self, delivery: Delivery, _: Context) -> Result<Outcome, Failure> {
-        self.turn(&delivery).await
+    async fn handle(&self, delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
+        self.turn(&delivery, |asked| context.reserve(asked)).await
     }
 }
 
@@ -292,11 +343,13 @@ struct Rendered {
     /// What the request says at its end, and no later one does.
     notice: Option<String>,
     slots: Slots,
+    /// What stubs stand for now and did not before; with any, the turn is the last.
+    left_out: Vec<MessageId>,
 }
 
-fn say_last(messages: &mut Vec<Said>, notice: &str) {
+fn say_last(messages: &mut Vec<Said>, notice: String) {
     match messages.last_mut().filter(|said| said.role == Role::User) {
-        Some(said) => said.blocks.push(Block::Text(notice.to_owned())),
+        Some(said) => said.blocks.push(Block::Text(notice)),
         None => messages.push(Said::text(Role::User, notice)),
     }
 }
@@ -308,7 +361,8 @@ fn digest(request: &Request) -> Digest {
         .iter()
         .map(|tool| format!("{}\0{}\0{}\0", tool.name, tool.description, tool.parameters));
     let tools: String = tools.collect();
-    let bounds = format!("{:?}\0{:?}\0", request.tool_choice, request.max_tokens);
+    let one_call = if request.one_call { "one call\0" } else { "" };
+    let bounds = format!("{:?}\0{:?}\0{one_call}", request.tool_choice, request.max_tokens);
     let mut parts: Vec<&[u8]> = vec![request.system.as_bytes(), b"\0"];
     for said in &request.messages {
         parts.extend([said.role.as_str().as_bytes(), b"\0"]);

@@ -82,7 +82,7 @@ impl Open {
                         waiting.hold = Some((*hold, *until));
                     }
                 }
-                Fact::Released { call } => {
+                Fact::Released { call, .. } => {
                     if let Some(waiting) = self.calls.get_mut(call) {
                         waiting.hold = None;
                     }

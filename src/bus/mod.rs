@@ -9,7 +9,9 @@ pub mod process;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::envelope::{Failure, Message, Turn};
+use tokio::sync::oneshot;
+
+use crate::envelope::{Failure, Message, Spending, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
 
 /// One attempt to have a listener handle a call: the call's request and every message of that
@@ -40,6 +42,9 @@ pub struct Outcome {
     pub turn: Option<Turn>,
 }
 
+/// The answer to [`Sink::reserve`].
+pub type Reserved = oneshot::Receiver<Result<(), String>>;
+
 /// Where hosts report to: each delivery ends exactly once, cancelled ones too. Calls return at once or block shortly while the pump is behind.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
@@ -51,6 +56,12 @@ pub trait Sink: Send + Sync + 'static {
     );
     /// The handler is alive: its deadline moves.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
+    /// A model call is to be made, and may take so much: whether it may, or why not. A sink that
+    /// keeps no budgets, or whose pump has stopped, answers nothing, and the call is not made.
+    fn reserve(&self, call: CallId, attempt: Attempt, asked: Spending) -> Reserved {
+        let _ = (call, attempt, asked);
+        oneshot::channel().1
+    }
     /// The listener can be reached again after it had left.
     fn joined(&self, listener: &ListenerName, detail: &str);
     /// Nothing can take a delivery for now; each is answered with [`Failure::Unreachable`].

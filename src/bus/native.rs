@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::coop::consume_budget;
 use tokio::time::{sleep, timeout};
 
-use crate::envelope::Failure;
+use crate::envelope::{Failure, Spending};
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 
@@ -126,6 +126,19 @@ impl Context {
     /// The handler is alive: its deadline moves.
     pub fn heartbeat(&self) {
         self.sink.heartbeat(&self.listener, self.call, self.attempt);
+    }
+
+    /// Sets aside what a model call may take. What a turn really took replaces it when the turn is
+    /// recorded; another reservation of the same attempt does, too.
+    ///
+    /// # Errors
+    /// [`Failure::Spent`] where a budget has no room for it.
+    pub async fn reserve(&self, asked: Spending) -> Result<(), Failure> {
+        match self.sink.reserve(self.call, self.attempt, asked).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(detail)) => Err(Failure::Spent { detail }),
+            Err(_) => Err(Failure::Unreachable { detail: "the pump has stopped".to_owned() }),
+        }
     }
 
     pub fn is_cancelled(&self) -> bool {

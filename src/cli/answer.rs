@@ -33,7 +33,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.config.load()?;
+    let config = args.config.load_without_keys()?;
     let questions = opened::waiting(&config.data, Hold::Answer)?;
     let Some(message) = &args.message else { return list(&questions, args.json) };
     let message = opened::message(message)?;

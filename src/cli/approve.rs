@@ -23,7 +23,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.config.load()?;
+    let config = args.config.load_without_keys()?;
     let message = opened::message(&args.message)?;
     let waiting = opened::waiting(&config.data, Hold::Approval)?;
     let call = waiting.iter().find(|call| call.message == message);
@@ -50,11 +50,17 @@ fn asked(call: &HeldCall) -> anyhow::Result<String> {
         return Err(Failed::new(Exit::Usage, text).into());
     }
     eprint!("approve exactly this? yes or no: ");
-    std::io::stderr().flush()?;
-    let mut line = String::new();
-    std::io::stdin().read_line(&mut line)?;
-    match line.trim() {
-        "yes" => Ok(call.sha256.to_string()),
-        _ => Err(Failed::new(Exit::ApprovalPending, "not approved; it waits on").into()),
+    loop {
+        std::io::stderr().flush()?;
+        let mut line = String::new();
+        let read = std::io::stdin().read_line(&mut line)?;
+        match line.trim() {
+            "yes" => return Ok(call.sha256.to_string()),
+            answer if answer == "no" || read == 0 => {
+                let text = "not approved; it waits on";
+                return Err(Failed::new(Exit::ApprovalPending, text).into());
+            }
+            _ => eprint!("say yes or no: "),
+        }
     }
 }

@@ -71,7 +71,7 @@ fn screen(config: &Config) -> String {
     section(&mut out, "agents", agents.map(|c| (c.name.to_string(), agent(config, c))));
     let models = config.models.iter().map(|model| {
         let said = match &model.provider {
-            Provider::Playback { recording } => format!("plays {}", recording.display()),
+            Provider::Playback { recording, .. } => format!("plays {}", recording.display()),
             Provider::Remote { options, .. } => {
                 format!("{} of {} at {}", options.model, options.preset.name, options.endpoint)
             }
@@ -91,6 +91,10 @@ fn screen(config: &Config) -> String {
         limits.tokens,
         config::show_duration(limits.wall_time),
     );
+    let of_tree = match (limits.money, config.models.iter().find_map(|m| m.price.as_ref())) {
+        (Some(money), Some(price)) => format!("{of_tree}, {money} {}", price.currency),
+        _ => of_tree,
+    };
     out.push('\n');
     row(&mut out, &format!("{:<12}", "limits"), &of_tree);
     // Paths are whole in one line, to be copied.

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use super::problems;
 use crate::{journal, organism};
 
 /// How a command ended.
@@ -47,6 +48,9 @@ impl Failed {
 
 /// Says on stderr what went wrong, with every cause, and picks the exit code.
 pub fn report(error: &anyhow::Error) -> ExitCode {
+    if let Some(organism::Error::Keys(missing)) = error.downcast_ref::<organism::Error>() {
+        return problems::report(missing);
+    }
     let text = told(error);
     if !text.is_empty() {
         eprintln!("organism: {text}");
@@ -78,6 +82,7 @@ fn code(error: &anyhow::Error) -> Exit {
     });
     match (journal, error.downcast_ref::<organism::Error>()) {
         (Some(error), _) => of_journal(error),
+        (None, Some(organism::Error::Keys(_))) => Exit::Config,
         (None, Some(organism::Error::Lost)) => Exit::TryAgain,
         (None, Some(organism::Error::Preview { .. })) => Exit::Usage,
         (None, Some(organism::Error::Builtin { .. }) | None) => Exit::Bug,

@@ -121,7 +121,7 @@ fn print(models: &[&ModelSpec], tried: &[Tried], has_tried: bool) -> anyhow::Res
 fn row(spec: &ModelSpec) -> Vec<String> {
     let name = spec.name.clone();
     match &spec.provider {
-        Provider::Playback { recording } => {
+        Provider::Playback { recording, .. } => {
             let file = recording.file_name().unwrap_or_default().display().to_string();
             vec![name, "playback".to_owned(), file, "none needed".to_owned(), String::new()]
         }

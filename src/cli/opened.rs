@@ -9,6 +9,7 @@ use crate::ids::{ListenerName, MessageId};
 use crate::journal::Error;
 use crate::journal::sqlite::Reader;
 use crate::limits;
+use crate::mutant::mutant;
 use crate::organism::{Door, Matter, What};
 use crate::thread::Hold;
 
@@ -40,6 +41,9 @@ fn hide_memory() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        if mutant("leave-memory-open") {
+            return;
+        }
         if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
             tracing::warn!("this process can be looked into by others of the same user: {error}");
         }
@@ -153,7 +157,8 @@ impl ConfigArg {
         config(self.config.as_deref())
     }
 
-    /// For verbs that ask no provider.
+    /// For verbs that ask no provider, or have the organism that runs do their work: where none
+    /// runs, it is started only with the keys.
     pub fn load_without_keys(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_without_keys)
     }

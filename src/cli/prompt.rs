@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value as Json, json};
 
 use crate::ids::{ListenerName, ThreadId};
+use crate::model::tokens::Size;
 use crate::model::{Block, Request};
 use crate::organism::{Moment, Preview, preview};
 
@@ -60,7 +61,8 @@ fn moment(thread: Option<ThreadId>, turn: Option<u32>) -> Moment {
 }
 
 fn value(shown: &Preview) -> Json {
-    let Request { origin, system, messages, tools, tool_choice, max_tokens } = &shown.request;
+    let Request { origin, system, messages, tools, tool_choice, one_call, max_tokens } =
+        &shown.request;
     let messages = messages.iter().map(|said| {
         let blocks: Vec<Json> = said.blocks.iter().map(block).collect();
         json!({"role": said.role.as_str(), "blocks": blocks})
@@ -83,8 +85,23 @@ fn value(shown: &Preview) -> Json {
         "messages": messages.collect::<Vec<_>>(),
         "tools": tools.collect::<Vec<_>>(),
         "tool_choice": tool_choice.map(|choice| format!("{choice:?}").to_lowercase()),
+        "one_call": one_call,
         "max_tokens": max_tokens,
+        "tokens": {
+            "schema": shown.size.schema,
+            "payload": shown.size.payload,
+            "counted": shown.size.family.as_str(),
+        },
     })
+}
+
+fn size(size: &Size) -> String {
+    let (total, schema, payload) = (size.total(), size.schema, size.payload);
+    let counted = match size.family.is_estimate() {
+        true => "an estimate",
+        false => size.family.as_str(),
+    };
+    format!("{total} tokens: {schema} of prompt and tools, {payload} of the thread ({counted})")
 }
 
 fn block(block: &Block) -> Json {
@@ -125,5 +142,6 @@ fn text(paper: &Paper, shown: &Preview) -> String {
             tool.parameters
         ));
     }
+    out.push_str(&format!("\n{}\n{}\n", paper.bold("size"), size(&shown.size)));
     out
 }

@@ -19,7 +19,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.config.load()?;
+    let config = args.config.load_without_keys()?;
     let message = opened::message(&args.message)?;
     opened::decide(config, message, What::Refuse { reason: args.reason })?;
     eprintln!("{message}: refused");

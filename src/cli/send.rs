@@ -46,7 +46,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.config.load()?;
+    let config = args.config.load_without_keys()?;
     let client = opened::client(&config, args.client.as_deref())?;
     let parcel = |payload: Vec<u8>, key: Option<String>| Parcel {
         client: client.clone(),

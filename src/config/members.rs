@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::contract::{Approval, Gather, Role};
+use crate::contract::{Approval, Budget, Gather, Role};
 use crate::ids::ListenerName;
 use crate::limits;
 
@@ -34,6 +34,10 @@ pub(super) struct Declared {
     pub actions_per_turn: u32,
     pub approval: Approval,
     pub patience: Option<Duration>,
+    /// Agents only.
+    pub budget: Budget,
+    /// Where its `money` stands.
+    pub money_place: Option<Place>,
     pub process: Option<Process>,
     pub agent: Option<Agent>,
 }
@@ -155,6 +159,8 @@ fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> 
         actions_per_turn: limits::ACTIONS_PER_TURN_DEFAULT,
         approval: Approval::Never,
         patience: None,
+        budget: Budget::default(),
+        money_place: None,
         process: None,
         agent: None,
     })
@@ -243,8 +249,13 @@ pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared
     };
     let actions = read.count32("max_actions_per_turn", limits::ACTIONS_PER_TURN_CEILING);
     let concurrency = read.count32("concurrency", limits::CONCURRENCY_CEILING);
+    let tokens = read.count("tokens", limits::TOKENS_CEILING);
+    let budget = Budget { tokens, money: read.money("money") };
+    let money_place = read.place_of("money");
     let common = common(Role::Agent, name, read)?;
     Some(Declared {
+        budget,
+        money_place: budget.money.map(|_| money_place),
         actions_per_turn: actions.unwrap_or(limits::ACTIONS_PER_TURN_DEFAULT),
         concurrency: concurrency.unwrap_or(limits::CONCURRENCY_DEFAULT),
         agent: Some(agent),

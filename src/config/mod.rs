@@ -4,6 +4,7 @@
 //! command line draws them. `docs/CONFIG.md` describes the file.
 
 mod agents;
+mod budgets;
 mod duration;
 mod effective;
 mod file;
@@ -35,6 +36,7 @@ use serde::Serialize;
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::journal::jetstream;
+use crate::model::Price;
 use crate::model::playback::Recorder;
 use crate::model::remote;
 use crate::model::router::{Pace, Strategy};
@@ -75,6 +77,9 @@ pub struct Config {
     pub payload_bytes: usize,
     /// Of `text`.
     pub digest: Digest,
+    /// Keys that nobody needs who only looks, or asks an organism that runs: without them no
+    /// organism is started.
+    pub keys_missing: Arc<Problems>,
     /// Where the answers of models are written down as well.
     pub recorder: Option<Arc<Recorder>>,
     /// The effective config as JSON: defaults, overrides, prompt texts and the digests of
@@ -163,21 +168,11 @@ pub struct ModelSpec {
 #[derive(Debug, Clone)]
 pub enum Provider {
     /// Plays recorded turns from a file, absolute.
-    Playback { recording: PathBuf },
+    Playback { recording: PathBuf, max_tokens: Option<u32> },
     /// Is asked over the network.
     Remote { options: Box<remote::Options>, pace: Pace, attempts: u32 },
     /// Others of the config's models stand in for each other.
     Routed { routes: Vec<String>, strategy: Strategy, attempts: u32 },
-}
-
-/// What tokens cost.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Price {
-    /// For a million tokens of the prompt, and of the answer.
-    pub input: f64,
-    pub output: f64,
-    /// Such as `USD`.
-    pub currency: String,
 }
 
 /// Where an organism keeps its journal, and what is kept outside it.
@@ -219,7 +214,8 @@ pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
     load_with(path, around, Keys::Needed)
 }
 
-/// As [`load`], for who only looks: a key that is not there is no problem.
+/// As [`load`], for who only looks, or may find the organism running: a key that is not there is
+/// no problem until an organism is started with this config.
 pub fn load_without_keys(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
     load_with(path, around, Keys::Optional)
 }
@@ -235,6 +231,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     let (sections, source) = read(path, around, &mut problems)?;
     let directory = file::directory(path, around);
     names::check(&sections, &source, &mut problems);
+    budgets::check(&sections, &mut problems);
     let mut payloads = payloads::Payloads::new(&directory);
     let contracts = payloads.contracts(&sections.members, &mut problems);
     let processes = program::processes(&sections.members, &directory, around, &mut problems);
@@ -247,10 +244,11 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     let notes = contracts.as_ref().map(|contracts| {
         transports::check(&sections.members, contracts, &payloads.schemas, &mut problems)
     });
-    if keys == Keys::Optional {
-        problems.drop_code(Code::KeyMissing);
-    }
     problems.sort();
+    let keys_missing = match keys {
+        Keys::Optional => problems.take_code(Code::KeyMissing),
+        Keys::Needed => Problems::default(),
+    };
     let (Some(contracts), Some(name), Some(storage), true) =
         (contracts, &sections.name, storage, problems.is_empty())
     else {
@@ -283,6 +281,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         limits: sections.limits,
         notes: notes.unwrap_or_default(),
         payload_bytes: sections.payload_bytes,
+        keys_missing: Arc::new(keys_missing),
         recorder: None,
         digest: Digest::of(text.as_bytes()),
         text,

@@ -227,6 +227,7 @@ fn contract(
         actions_per_turn: member.actions_per_turn,
         approval: member.approval,
         patience: member.patience,
+        budget: member.budget,
         ..Contract::new(member.name.value.clone(), member.role)
     }
 }

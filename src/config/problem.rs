@@ -81,6 +81,8 @@ codes! {
     BadAddress = "bad-address",
     KeyMissing = "key-missing",
     BadKey = "bad-key",
+    PriceMissing = "price-missing",
+    TwoCurrencies = "two-currencies",
 }
 
 impl fmt::Display for Code {
@@ -165,8 +167,9 @@ impl Problems {
         self.0.is_empty()
     }
 
-    pub(super) fn drop_code(&mut self, code: Code) {
-        self.0.retain(|problem| problem.code != code);
+    /// Those of this kind, which are then not among these any more.
+    pub(super) fn take_code(&mut self, code: Code) -> Self {
+        Self(self.0.extract_if(.., |problem| problem.code == code).collect())
     }
 
     /// In the order in which a reader meets them.

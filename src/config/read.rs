@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::envelope::Money;
+use crate::limits;
+
 use super::duration;
 use super::keys::{Section, nearest};
 use super::problem::{Code, Problem, Problems};
@@ -142,6 +145,12 @@ impl<'a> Reader<'a> {
             self.problems.push(Problem::new(Code::OutOfRange, &node.place, message).help(help));
         }
         fits.then_some(number)
+    }
+
+    /// An amount of the currency that prices are in.
+    pub fn money(&mut self, key: &str) -> Option<Money> {
+        let units = self.number(key, 0.0, limits::MONEY_CEILING)?;
+        Some(Money::of_units(units))
     }
 
     /// Reports the keys that mean nothing in what this table is.

@@ -27,6 +27,8 @@ pub(super) struct Sections {
     pub places_unread: bool,
     pub storage: storage::Declared,
     pub limits: TreeLimits,
+    /// Where `money` of the limits stands.
+    pub money: Option<Place>,
     pub payload_bytes: usize,
     /// Clients, listeners, humans and agents, in that order.
     pub members: Vec<Declared>,
@@ -52,7 +54,7 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     unknown_sections(root, problems);
     let Organism { name, data, state, unread: places_unread } = organism(root, source, problems);
     let storage = storage::read(root, source, problems);
-    let (limits, payload_bytes) = tree_limits(root, source, problems);
+    let Limits { tree, money, payload_bytes } = limits_of(root, source, problems);
     let mut declared = Vec::new();
     each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
     each(root, &keys::LISTENERS, problems, |name, reader| declared.extend(listener(name, reader)));
@@ -61,16 +63,16 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     let mut models = Vec::new();
     each(root, &keys::MODELS, problems, |name, reader| models.push(models::read(name, reader)));
     let unread = unread(root, &declared, &models);
-    let members = declared;
     Sections {
         name,
         data,
         state,
         places_unread,
         storage,
-        limits,
+        limits: tree,
+        money,
         payload_bytes,
-        members,
+        members: declared,
         models,
         unread,
     }
@@ -180,7 +182,14 @@ fn organism(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Orga
     Organism { name: name.map(|name| name.value.to_string()), data, state, unread }
 }
 
-fn tree_limits(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> (TreeLimits, usize) {
+/// The section of that name.
+struct Limits {
+    tree: TreeLimits,
+    money: Option<Place>,
+    payload_bytes: usize,
+}
+
+fn limits_of(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Limits {
     let empty = Table::default();
     let found = section(root, &keys::LIMITS, problems);
     let (table, place) = found.unwrap_or_else(|| (&empty, Place::start(source)));
@@ -197,9 +206,11 @@ fn tree_limits(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> (
             .count("model_calls", limits::MODEL_CALLS_CEILING)
             .unwrap_or(or.model_calls),
         tokens: read.count("tokens", limits::TOKENS_CEILING).unwrap_or(or.tokens),
+        money: read.money("money"),
         wall_time: read.duration("wall_time", limits::WALL_TIME_CEILING).unwrap_or(or.wall_time),
     };
     let most = u64::try_from(limits::PAYLOAD_BYTES_MAX).unwrap_or(u64::MAX);
     let bytes = read.count("payload_bytes", most).and_then(|bytes| usize::try_from(bytes).ok());
-    (tree, bytes.unwrap_or(limits::PAYLOAD_BYTES_MAX))
+    let money = tree.money.map(|_| read.place_of("money"));
+    Limits { tree, money, payload_bytes: bytes.unwrap_or(limits::PAYLOAD_BYTES_MAX) }
 }

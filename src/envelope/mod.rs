@@ -5,11 +5,13 @@
 mod message;
 mod outcome;
 mod refusal;
+mod spending;
 pub mod text;
 
 pub use message::{Disposition, Kind, Message, Payload};
 pub use outcome::{Broken, Failure, Spent, Turn};
 pub use refusal::{Refusal, Rule};
+pub use spending::{Money, Spending};
 
 /// The namespace of the envelope, and of nothing else.
 pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/envelope/v1";

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Money;
 use crate::xml::findings::Finding;
 
 /// The record of one model call, carried in an agent's outcome and written down by the core.
@@ -16,6 +17,9 @@ pub struct Turn {
     pub broken: Vec<Broken>,
     pub tokens_in: u64,
     pub tokens_out: u64,
+    /// What it cost, where the config says what tokens cost.
+    #[serde(default, skip_serializing_if = "Money::is_zero")]
+    pub money: Money,
     /// Set when this was the last turn the agent may take in this call and it did not end it.
     pub spent: Option<Spent>,
 }
@@ -38,6 +42,8 @@ pub enum Spent {
     NeverValid,
     /// The last turn called a tool whose result can no longer be used.
     AfterLastCall,
+    /// The conversation outgrew the model's context window: this turn was made the last.
+    WindowFull,
 }
 
 /// Why an attempt came to nothing. Crashed and unreachable attempts are retried.
@@ -53,6 +59,12 @@ pub enum Failure {
     /// The handler says it cannot do it; not retried.
     #[error("{detail}")]
     Refused { detail: String },
+    /// A budget has no room for what the handler would take; not retried.
+    #[error("{detail}")]
+    Spent { detail: String },
+    /// What the handler was given is more than it can take in; not retried.
+    #[error("{detail}")]
+    TooLarge { detail: String },
     /// The answer cannot be read as frames; not retried.
     #[error("unreadable answer: {detail}")]
     Garbage { detail: String },

@@ -16,6 +16,8 @@ pub mod remote;
 mod request;
 pub mod router;
 pub mod sse;
+mod terms;
+pub mod tokens;
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -28,6 +30,7 @@ pub use playback::Playback;
 pub use remote::Remote;
 pub use request::{Block, Origin, Request, Role, Said, Tool, ToolChoice};
 pub use router::Router;
+pub use terms::{Price, Term, Terms};
 
 /// A call under way; dropping it ends it and closes its connection.
 pub type Calling<'a> = Pin<Box<dyn Future<Output = Result<End, Error>> + Send + 'a>>;

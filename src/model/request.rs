@@ -48,8 +48,18 @@ pub struct Request {
     pub tools: Vec<Tool>,
     /// Sent only beside tools. None: the provider's own default.
     pub tool_choice: Option<ToolChoice>,
+    /// Asks for at most one call in the answer. Sent only beside tools, and only to providers that
+    /// are known to take it; to the others the prompt alone says so.
+    pub one_call: bool,
     /// Of the answer, in tokens.
     pub max_tokens: Option<u32>,
+}
+
+impl Request {
+    /// Tokens of the answer, where the config has a bound too: the smaller one.
+    pub fn most(&self, configured: Option<u32>) -> Option<u32> {
+        self.max_tokens.into_iter().chain(configured).min()
+    }
 }
 
 /// What one side said before the other spoke again.

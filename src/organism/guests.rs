@@ -1,21 +1,19 @@
 //! Agents as native listeners: a model, a memory that reads the journal, and a host.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime;
 
-use super::models::Models;
+use super::models::{Made, Models};
 use super::{Error, Hosted};
 use crate::agent::{Agent, AgentOptions, Environment, History};
-use crate::bus::native::{Context, Handler, NativeHost};
-use crate::bus::{Delivery, Outcome, Sink};
+use crate::bus::Sink;
+use crate::bus::native::NativeHost;
 use crate::config::{AgentSpec, Config};
-use crate::envelope::Failure;
 use crate::ids::{Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
-use crate::model::Model;
 use crate::pump::driver::PumpSink;
 use crate::thread::Record;
 
@@ -30,7 +28,7 @@ pub(super) fn agents(
     for spec in &config.agents {
         let agent = agent(config, spec, models.named(&spec.model)?, Arc::clone(&history))?;
         let sink: Arc<dyn Sink> = sink.clone();
-        let host = NativeHost::new(spec.name.clone(), Turns(agent), sink, runtime.clone());
+        let host = NativeHost::new(spec.name.clone(), agent, sink, runtime.clone());
         hosts.push((spec.name.clone(), Arc::new(host)));
     }
     Ok(hosts)
@@ -38,19 +36,20 @@ pub(super) fn agents(
 
 /// What agents remember: the journal of this config.
 pub(super) fn history(config: &Config) -> Arc<dyn History> {
-    Arc::new(Journalled { data: config.data.clone() })
+    Arc::new(Journalled { data: config.data.clone(), idle: Mutex::default() })
 }
 
 /// An agent as the config declares it.
 pub(super) fn agent(
     config: &Config,
     spec: &AgentSpec,
-    model: Model,
+    made: Made,
     history: Arc<dyn History>,
 ) -> Result<Agent, Error> {
     let detail = || format!("the agent `{}` has no contract", spec.name);
-    let options = options(config, spec).ok_or_else(|| Error::Builtin { detail: detail() })?;
-    Ok(Agent::new(options, model, history))
+    let mut options = options(config, spec).ok_or_else(|| Error::Builtin { detail: detail() })?;
+    options.terms = made.terms;
+    Ok(Agent::new(options, made.model, history))
 }
 
 fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
@@ -68,23 +67,28 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
     Some(options)
 }
 
-/// One delivery, one turn.
-struct Turns(Agent);
-
-impl Handler for Turns {
-    async fn handle(&self, delivery: Delivery, _context: Context) -> Result<Outcome, Failure> {
-        self.0.turn(&delivery).await
-    }
-}
-
 /// The thread is the memory, and the journal is the thread.
 struct Journalled {
     data: PathBuf,
+    /// Between two turns. It reads nothing then, and so holds nothing back.
+    idle: Mutex<Option<Reader>>,
+}
+
+impl Journalled {
+    fn idle(&self) -> MutexGuard<'_, Option<Reader>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl History for Journalled {
     fn records(&self, _thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
-        let walked = Reader::open(&self.data)?.walk(up_to)?;
+        let idle = self.idle().take();
+        let reader = match idle {
+            Some(reader) => reader,
+            None => Reader::open(&self.data)?,
+        };
+        let walked = reader.walk(up_to)?;
+        *self.idle() = Some(reader);
         Ok(walked.into_iter().map(|sealed| sealed.record).collect())
     }
 }

@@ -18,7 +18,7 @@ use tokio::runtime;
 
 use crate::bus::process::{Options, ProcessHost};
 use crate::bus::{Host, Sink};
-use crate::config::{Config, ModelSpec, ProcessSpec, Provider, Storage};
+use crate::config::{Config, ModelSpec, Problems, ProcessSpec, Provider, Storage};
 use crate::ids::ListenerName;
 use crate::journal::{self, Journal, Sealed, jetstream, sqlite};
 use crate::limits;
@@ -31,7 +31,7 @@ use crate::pump::gate::Gate;
 pub use door::{Answered, Door, Parcel, Sent};
 pub use matter::{Matter, What};
 pub use models::Models;
-pub use preview::{Moment, Preview, preview};
+pub use preview::{Due, Moment, Preview, due, preview};
 
 /// Why an organism does not run.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,9 @@ pub enum Error {
     /// A bug: the schemas that are built in do not load.
     #[error("a built-in schema: {detail}")]
     Builtin { detail: String },
+    /// Only found once there was nobody else to ask: see [`Config::keys_missing`].
+    #[error("{0}")]
+    Keys(Arc<Problems>),
     /// There is no prompt to be shown.
     #[error("{detail}")]
     Preview { detail: String },
@@ -95,6 +98,11 @@ impl Organism {
         config: Config,
         natives: HashMap<ListenerName, Native>,
     ) -> Result<Self, Error> {
+        if !config.keys_missing.is_empty() {
+            // Whoever holds the journal has its keys: there will be somebody to ask.
+            journal::sqlite::is_free(&config.data)?;
+            return Err(Error::Keys(Arc::clone(&config.keys_missing)));
+        }
         let config = Arc::new(with_core_words(config)?);
         let runtime = runtime::Handle::current();
         let contracts = Arc::new(config.contracts.clone());

@@ -6,23 +6,34 @@ use std::sync::Arc;
 use super::Error;
 use crate::config::{Config, ModelSpec, Provider};
 use crate::ids::{ListenerName, ThreadId};
+use crate::limits;
 use crate::model::http::Client;
+use crate::model::remote::Asked;
 use crate::model::router::{Pace, Routed, Strategy};
 use crate::model::{
-    self, End, Model, Origin, Playback, Provider as _, Remote, Request, Role, Router, Said,
+    self, End, Model, Origin, Playback, Provider as _, Remote, Request, Role, Router, Said, Term,
+    Terms,
 };
 
 /// Every model of a config, by name.
 #[derive(Debug, Default)]
-pub struct Models(HashMap<String, Model>);
+pub struct Models(HashMap<String, Made>);
+
+/// A model, and on what terms it is called.
+#[derive(Debug, Clone)]
+pub struct Made {
+    pub model: Model,
+    pub terms: Terms,
+}
 
 impl Models {
     pub fn of(config: &Config) -> Result<Self, Error> {
         let client = Client::of_system();
-        let mut routes: HashMap<&str, Routed> = HashMap::new();
+        let mut routes: HashMap<&str, (Routed, Term)> = HashMap::new();
         for spec in &config.models {
             if let Some(route) = route(spec, &client)? {
-                routes.insert(&spec.name, route);
+                let term = term(spec, &route);
+                routes.insert(&spec.name, (route, term));
             }
         }
         let made = config.models.iter().map(|spec| {
@@ -30,23 +41,32 @@ impl Models {
                 let found = routes.get(name).cloned();
                 found.ok_or_else(|| failed(spec, format!("its route `{name}` is no model")))
             };
-            let model: Model = match &spec.provider {
-                Provider::Playback { .. } => find(&spec.name)?.model,
+            let (model, terms): (Model, Vec<Term>) = match &spec.provider {
+                Provider::Playback { .. } => {
+                    let (route, term) = find(&spec.name)?;
+                    (route.model, vec![term])
+                }
                 Provider::Remote { attempts, .. } => {
-                    let route = find(&spec.name)?;
-                    Arc::new(Router::new(vec![route], Strategy::Failover, *attempts))
+                    let (route, term) = find(&spec.name)?;
+                    let router = Router::new(vec![route], Strategy::Failover, *attempts);
+                    (Arc::new(router), vec![term])
                 }
                 Provider::Routed { routes, strategy, attempts } => {
                     let routes = routes.iter().map(|name| find(name));
                     let routes = routes.collect::<Result<Vec<_>, Error>>()?;
-                    Arc::new(Router::new(routes, *strategy, *attempts))
+                    let (routes, mut terms): (Vec<_>, Vec<_>) = routes.into_iter().unzip();
+                    let own = spec.context_window.into_iter();
+                    terms.iter_mut().for_each(|term| {
+                        term.context_window = own.clone().chain(term.context_window).min();
+                    });
+                    (Arc::new(Router::new(routes, *strategy, *attempts)), terms)
                 }
             };
             let model = match &config.recorder {
                 Some(recorder) => recorder.around(model),
                 None => model,
             };
-            Ok((spec.name.clone(), model))
+            Ok((spec.name.clone(), Made { model, terms: Terms::new(terms) }))
         });
         made.collect::<Result<_, Error>>().map(Self)
     }
@@ -63,12 +83,13 @@ impl Models {
             messages: vec![Said::text(Role::User, "Say yes.")],
             tools: Vec::new(),
             tool_choice: None,
+            one_call: false,
             max_tokens: Some(1),
         };
         Some(remote.call(&request, &mut |_| {}).await)
     }
 
-    pub fn named(&self, name: &str) -> Result<Model, Error> {
+    pub fn named(&self, name: &str) -> Result<Made, Error> {
         self.0.get(name).cloned().ok_or_else(|| Error::Model {
             model: name.to_owned(),
             detail: "not in the config".to_owned(),
@@ -76,10 +97,25 @@ impl Models {
     }
 }
 
+fn term(spec: &ModelSpec, route: &Routed) -> Term {
+    let max_tokens = match &spec.provider {
+        Provider::Playback { max_tokens, .. } => *max_tokens,
+        Provider::Remote { options, .. } => {
+            let Asked { max_tokens, thinking_tokens, .. } = options.asked;
+            let bounded = max_tokens.is_some() || thinking_tokens.is_some();
+            let answer = max_tokens.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
+            bounded.then(|| answer.saturating_add(thinking_tokens.unwrap_or_default()))
+        }
+        Provider::Routed { .. } => None,
+    };
+    let (context_window, price) = (spec.context_window, spec.price.clone());
+    Term { route: route.model.route(), context_window, max_tokens, price }
+}
+
 /// What a route leads to; nothing for what has routes itself.
 fn route(spec: &ModelSpec, client: &Client) -> Result<Option<Routed>, Error> {
     Ok(match &spec.provider {
-        Provider::Playback { recording } => {
+        Provider::Playback { recording, .. } => {
             let playback = Playback::load(recording).map_err(|e| failed(spec, e.to_string()))?;
             Some(Routed::new(Arc::new(playback), Pace::default()))
         }

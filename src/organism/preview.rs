@@ -19,6 +19,7 @@ use crate::ids::{
 use crate::journal;
 use crate::journal::sqlite::Reader;
 use crate::model::Request;
+use crate::model::tokens::Size;
 use crate::system;
 use crate::thread::{Fact, Input, Opener, Opening, Record};
 
@@ -41,6 +42,16 @@ pub struct Preview {
     pub position: Position,
     /// Of everything that is sent.
     pub digest: Digest,
+    /// In tokens.
+    pub size: Size,
+    /// What the record says was sent, for a turn on record.
+    pub recorded: Option<Digest>,
+}
+
+/// An agent as its host makes it, and the delivery whose turn is looked at.
+pub struct Due {
+    pub agent: Agent,
+    pub delivery: Delivery,
     /// What the record says was sent, for a turn on record.
     pub recorded: Option<Digest>,
 }
@@ -50,6 +61,18 @@ pub struct Preview {
 /// # Errors
 /// [`Error::Preview`] where there is nothing to be rendered: no such agent, thread or turn.
 pub fn preview(config: Config, agent: &ListenerName, moment: &Moment) -> Result<Preview, Error> {
+    let Due { agent, delivery, recorded } = due(config, agent, moment)?;
+    let failed = |failure: crate::envelope::Failure| nothing(failure.to_string());
+    let (request, size) = agent.measured(&delivery).map_err(failed)?;
+    let digest = Agent::digest(&request);
+    Ok(Preview { request, position: delivery.position, digest, size, recorded })
+}
+
+/// The turn of `agent` at that moment, not yet rendered.
+///
+/// # Errors
+/// As [`preview`].
+pub fn due(config: Config, agent: &ListenerName, moment: &Moment) -> Result<Due, Error> {
     let config = Arc::new(with_core_words(config)?);
     let spec = config.agents.iter().find(|spec| spec.name == *agent);
     let spec = spec.ok_or_else(|| unknown_agent(&config, agent))?;
@@ -68,13 +91,9 @@ pub fn preview(config: Config, agent: &ListenerName, moment: &Moment) -> Result<
             (guests::history(&config), delivery, recorded)
         }
     };
-    let position = delivery.position;
-    let model = Models::of(&config)?.named(&spec.model)?;
-    let agent = guests::agent(&config, spec, model, history)?;
-    let failed = |failure: crate::envelope::Failure| nothing(failure.to_string());
-    let request = agent.rendered(&delivery).map_err(failed)?;
-    let digest = Agent::digest(&request);
-    Ok(Preview { request, position, digest, recorded })
+    let made = Models::of(&config)?.named(&spec.model)?;
+    let agent = guests::agent(&config, spec, made, history)?;
+    Ok(Due { agent, delivery, recorded })
 }
 
 fn nothing(detail: impl Into<String>) -> Error {

@@ -115,8 +115,9 @@ pub enum Answer {
     },
     BudgetWarning {
         budget: String,
-        used: u64,
-        limit: u64,
+        /// As its budget is counted; money in units of the currency.
+        used: String,
+        limit: String,
     },
     Boot {
         epoch: u32,

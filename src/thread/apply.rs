@@ -6,7 +6,7 @@ use super::state::{Awaited, Held, KeyUse, Pending, Slot, State, Thread, Timer, T
 use super::{Call, Closing, Fact, Opener, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::{Disposition, Kind, Message};
+use crate::envelope::{Disposition, Kind, Message, Spending};
 use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::system::WaitFor;
 
@@ -64,13 +64,19 @@ impl State {
                     *thread.shown.of(agent) = kept.saturating_add(1);
                 }
             }
-            Fact::Used { call, tokens_in, tokens_out } => {
-                home.used(*call, tokens_in.saturating_add(*tokens_out));
+            Fact::Used { call, agent, tokens_in, tokens_out, money } => {
+                let tokens = tokens_in.saturating_add(*tokens_out);
+                home.used(*call, agent.as_ref(), Spending { tokens, money: *money });
             }
             Fact::Held { call, hold, until } => {
                 home.hold(*call, Held { hold: *hold, until: *until }, time);
             }
-            Fact::Released { call } => home.release(*call, time),
+            Fact::Released { call, lapsed } => {
+                home.release(*call, time);
+                if let Some(call) = home.calls.get_mut(call) {
+                    call.approved |= !lapsed;
+                }
+            }
             Fact::Warned { budget } => {
                 home.warned.insert(budget.clone());
             }
@@ -149,6 +155,7 @@ impl Tree {
             turns: 0,
             failures: 0,
             held: None,
+            approved: false,
         };
         self.calls.insert(id, call);
     }
@@ -255,9 +262,14 @@ impl Tree {
         }
     }
 
-    fn used(&mut self, call: CallId, tokens: u64) {
+    fn used(&mut self, call: CallId, agent: Option<&ListenerName>, spent: Spending) {
+        let all = self.usage.spending().plus(spent);
         self.usage.model_calls += 1;
-        self.usage.tokens = self.usage.tokens.saturating_add(tokens);
+        (self.usage.tokens, self.usage.money) = (all.tokens, all.money);
+        if let Some(agent) = agent {
+            let own = self.by_agent.of(agent);
+            *own = own.plus(spent);
+        }
         let Some(call) = self.calls.get(&call) else { return };
         let (thread, agent) = (call.thread.clone(), call.callee.clone());
         self.shows(&thread, &agent);

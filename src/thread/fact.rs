@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::{Disposition, Failure, Message, Refusal};
+use crate::envelope::{Disposition, Failure, Message, Money, Refusal};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
 use crate::system::WaitFor;
 
@@ -147,8 +147,13 @@ pub enum Fact {
     /// A model call was made in a call.
     Used {
         call: CallId,
+        /// Journals of before agents had budgets do not say who made it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agent: Option<ListenerName>,
         tokens_in: u64,
         tokens_out: u64,
+        #[serde(default, skip_serializing_if = "Money::is_zero")]
+        money: Money,
     },
     /// A call waits for a person; no time of it runs.
     Held {
@@ -160,6 +165,9 @@ pub enum Fact {
     /// It waits for nobody any more and goes on.
     Released {
         call: CallId,
+        /// Nobody decided on it: its config had changed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        lapsed: bool,
     },
     /// A budget of the tree passed its warning mark.
     Warned {

@@ -12,5 +12,5 @@ pub mod text;
 pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};
 pub use record::{Decided, Input, Record, Verdict};
 pub use state::{
-    Awaited, Call, Counts, Held, KeyUse, Map, Pending, Slot, State, Thread, Timer, Tree, Usage,
+    Awaited, ByListener, Call, Held, KeyUse, Map, Pending, Slot, State, Thread, Timer, Tree, Usage,
 };

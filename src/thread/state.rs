@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{Closing, Hold, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::{Kind, Message};
+use crate::envelope::{Kind, Message, Money, Spending};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::system::WaitFor;
 
@@ -61,6 +61,8 @@ pub struct Tree {
     pub in_flight: Map<MessageId, Option<CallId>>,
     pub timers: BTreeMap<TimerId, Timer>,
     pub usage: Usage,
+    /// What each agent's model calls took of it.
+    pub by_agent: ByListener<Spending>,
     pub warned: BTreeSet<String>,
     /// When it last began to work: a conversation that goes on the next day is not late.
     pub started: Time,
@@ -86,6 +88,15 @@ pub struct Usage {
     pub messages: u64,
     pub model_calls: u64,
     pub tokens: u64,
+    #[serde(default)]
+    pub money: Money,
+}
+
+impl Usage {
+    /// Of model calls.
+    pub const fn spending(&self) -> Spending {
+        Spending { tokens: self.tokens, money: self.money }
+    }
 }
 
 /// What a client's key was used for.
@@ -108,34 +119,34 @@ pub struct Thread {
     /// How the latest closed call of another opener than this thread ended.
     pub result: Option<Closing>,
     /// Items each agent would be shown: own turns and messages delivered to it.
-    pub shown: Counts,
+    pub shown: ByListener<u32>,
 }
 
 impl Thread {
     pub(super) fn new(by: ListenerName) -> Self {
-        let (children, shown) = (BTreeSet::new(), Counts::default());
+        let (children, shown) = (BTreeSet::new(), ByListener::default());
         Self { by, seq: 0, children, open_calls: 0, result: None, shown }
     }
 }
 
-/// A number for each of a few listeners.
+/// Something for each of a few listeners.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counts(Vec<(ListenerName, u32)>);
+pub struct ByListener<T>(Vec<(ListenerName, T)>);
 
-impl Counts {
-    pub fn get(&self, listener: &ListenerName) -> Option<&u32> {
-        self.0.iter().find(|(name, _)| name == listener).map(|(_, count)| count)
+impl<T: Default> ByListener<T> {
+    pub fn get(&self, listener: &ListenerName) -> Option<&T> {
+        self.0.iter().find(|(name, _)| name == listener).map(|(_, own)| own)
     }
 
-    /// That of `listener`, from 0.
-    pub(super) fn of(&mut self, listener: &ListenerName) -> &mut u32 {
+    /// That of `listener`, from the default.
+    pub(super) fn of(&mut self, listener: &ListenerName) -> &mut T {
         let at = self.0.iter().position(|(name, _)| name == listener).unwrap_or_else(|| {
             self.0.reserve_exact(1);
-            self.0.push((listener.clone(), 0));
+            self.0.push((listener.clone(), T::default()));
             self.0.len() - 1
         });
-        let (_, count) = self.0.get_mut(at).expect("it was found or just put there");
-        count
+        let (_, own) = self.0.get_mut(at).expect("it was found or just put there");
+        own
     }
 }
 
@@ -170,6 +181,8 @@ pub struct Call {
     /// Attempts failed since the last outcome.
     pub failures: u32,
     pub held: Option<Held>,
+    /// An operator has approved it: whatever becomes of it, it needs no other approval.
+    pub approved: bool,
 }
 
 /// What a call waits for, and how long.

@@ -9,6 +9,7 @@
     reason = "a bench that panics has failed, and its table goes to the terminal"
 )]
 
+mod cpu;
 mod extract;
 mod fair;
 mod figures;
@@ -19,8 +20,12 @@ mod memory;
 mod plain;
 mod provider;
 mod relay;
+mod render;
 mod start;
+mod story;
+mod turn;
 mod turns;
+mod wire;
 
 use std::time::Duration;
 
@@ -38,7 +43,7 @@ const SECONDS: u64 = 3;
 type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table; a name on the command line picks those that hold it.
-const FIGURES: [Figure; 17] = [
+const FIGURES: [Figure; 20] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -50,6 +55,9 @@ const FIGURES: [Figure; 17] = [
     ("gate_refuse", gate_refuse::run),
     ("provider_openai", provider::openai),
     ("provider_anthropic", provider::anthropic),
+    ("extract_share", provider::extract_share),
+    ("turn_overhead", turn::overhead),
+    ("prompt_render_1000", render::thousand),
     ("start_100k", start::hundred_thousand),
     ("start_1m", start::million),
     ("cold_start_check", start::check),

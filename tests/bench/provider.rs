@@ -1,90 +1,112 @@
 //! `provider_openai`, `provider_anthropic`: processor time of reading a streamed answer of 2,000
-//! tokens, over a socket, in the thread that reads it.
+//! tokens, over a socket, in the thread that reads it; no prompt, and nothing done with the text.
+//! `extract_share`: the same with the text read for actions, beside the same without.
 
-use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
-use std::time::Duration;
+use std::sync::Arc;
 
 use organism::ids::{ListenerName, ThreadId};
 use organism::model::http::{Client, Endpoint, Proxies, Roots, Timeouts};
 use organism::model::remote::{Asked, Options, Preset};
-use organism::model::{Key, KeySource, Origin, Provider as _, Remote, Request, Role, Said};
+use organism::model::{Chunk, Key, KeySource, Origin, Provider as _, Remote, Request, Role, Said};
+use organism::xml::extract::{Extractor, Grammar};
+use tokio::runtime::Runtime;
 
-use super::figures::{Bench, median};
+use super::cpu;
+use super::figures::{Bench, Class, median, median_of};
+use super::turns;
+use super::wire::{ANTHROPIC, OPENAI, Server, Wire};
 
-const TOKENS: usize = 2_000;
-const TURNS: u32 = 20;
+pub const TOKENS: usize = 2_000;
+/// Of the turns whose median is a run.
+const TURNS: usize = 20;
 
 pub fn openai(bench: &mut Bench) {
-    let token = "data: {\"id\":\"chatcmpl-CdZqP5bUYWMWRxgmH3hZvZkW0Pm1w\",\"object\":\
-        \"chat.completion.chunk\",\"created\":1763646533,\"model\":\"m-1\",\"service_tier\":\
-        \"default\",\"system_fingerprint\":\"fp_560af6e559\",\"choices\":[{\"index\":0,\"delta\":\
-        {\"content\":\" token\"},\"logprobs\":null,\"finish_reason\":null}],\"usage\":null,\
-        \"obfuscation\":\"x4Gd\"}\n\n";
-    run(bench, "provider_openai", "openai", &["", token, "data: [DONE]\n\n"]);
+    reads(bench, "provider_openai", &OPENAI);
 }
 
 pub fn anthropic(bench: &mut Bench) {
-    let begin = "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\
-        \"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n";
-    let token = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\
-        \"delta\":{\"type\":\"text_delta\",\"text\":\" token\"}}\n\n";
-    let end = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
-    run(bench, "provider_anthropic", "anthropic", &[begin, token, end]);
+    reads(bench, "provider_anthropic", &ANTHROPIC);
 }
 
-/// One HTTP chunk a token, as servers flush them.
-fn answer([begin, token, end]: &[&str; 3]) -> Vec<u8> {
-    let mut out = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
-        Transfer-Encoding: chunked\r\n\r\n"
-        .to_owned();
-    let tokens = std::iter::repeat_n(token, TOKENS);
-    for event in std::iter::once(begin).chain(tokens).chain([end]).filter(|e| !e.is_empty()) {
-        let _ = write!(out, "{:x}\r\n{event}\r\n", event.len());
-    }
-    out.push_str("0\r\n\r\n");
-    out.into_bytes()
-}
-
-fn run(bench: &mut Bench, name: &str, preset: &str, events: &[&str; 3]) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/v1", listener.local_addr().unwrap());
-    let answer = answer(events);
-    let turns = TURNS as usize * bench.runs;
-    let serving = std::thread::spawn(move || {
-        for stream in listener.incoming().take(turns) {
-            let mut stream = stream.unwrap();
-            let mut request = [0; 8192];
-            assert!(stream.read(&mut request).unwrap() > 0);
-            stream.write_all(&answer).unwrap();
-        }
-    });
-    let model = Remote::new(options(preset, &url), Client::new(Roots::System, Proxies::none()));
-    let request = request();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+fn reads(bench: &mut Bench, name: &str, wire: &Wire) {
+    let tokens = vec![" token".to_owned(); TOKENS];
+    let caller = Caller::new(wire, &tokens, 2 * TURNS * bench.runs);
+    let floors = (0..TURNS * bench.runs).map(|_| cpu::micros(|| caller.server.read()));
+    let floor = median_of(floors);
     let value = median(bench.runs, || {
-        let before = spent();
-        for _ in 0..TURNS {
-            let mut bytes = 0;
-            let mut hear = |chunk: organism::model::Chunk<'_>| {
-                if let organism::model::Chunk::Text(text) = chunk {
-                    bytes += text.len();
-                }
-            };
-            runtime.block_on(model.call(&request, &mut hear)).unwrap();
-            assert_eq!(bytes, TOKENS * " token".len());
-        }
-        ((spent() - before) / TURNS).as_secs_f64() * 1e6
+        let turns = (0..TURNS).map(|_| {
+            cpu::micros(|| {
+                let mut bytes = 0;
+                caller.call(|text| bytes += text.len());
+                assert_eq!(bytes, TOKENS * " token".len());
+            })
+        });
+        median_of(turns)
     });
-    serving.join().unwrap();
-    bench.figures.add(name, value, "us CPU", None);
+    caller.server.join();
+    bench.figures.add(name, value, "us CPU", Some(floor));
 }
 
-/// Processor time of this thread.
-fn spent() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+/// Turns with and without in alternation, so that nothing else differs between them.
+pub fn extract_share(bench: &mut Bench) {
+    let (grammar, tokens) = turns::reply(TOKENS);
+    let classes = [OPENAI, ANTHROPIC].map(|wire| {
+        let turns = TURNS * bench.runs;
+        let caller = Caller::new(&wire, &tokens, 2 * turns);
+        let (mut with, mut without) = (Vec::new(), Vec::new());
+        for _ in 0..turns {
+            without.push(cpu::micros(|| caller.keep()));
+            with.push(cpu::micros(|| caller.extract(&grammar)));
+        }
+        caller.server.join();
+        let (value, floor) = (median_of(with.into_iter()), median_of(without.into_iter()));
+        Class { name: wire.preset.to_owned(), value, floor }
+    });
+    bench.figures.add_worst("extract_share", "us CPU", &classes, |class| class.value / class.floor);
+}
+
+/// Calls the model of a server.
+struct Caller {
+    server: Server,
+    model: Remote,
+    request: Request,
+    runtime: Runtime,
+}
+
+impl Caller {
+    fn new(wire: &Wire, tokens: &[String], turns: usize) -> Self {
+        let server = Server::start(wire, tokens, turns);
+        let options = options(wire.preset, &server.url);
+        let model = Remote::new(options, Client::new(Roots::System, Proxies::none()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Self { server, model, request: request(), runtime }
+    }
+
+    fn call(&self, mut hear: impl FnMut(&str) + Send) {
+        let mut hear = |chunk: Chunk<'_>| {
+            if let Chunk::Text(text) = chunk {
+                hear(text);
+            }
+        };
+        self.runtime.block_on(self.model.call(&self.request, &mut hear)).unwrap();
+    }
+
+    fn keep(&self) {
+        let mut raw = String::new();
+        self.call(|text| raw.push_str(text));
+        assert!(raw.len() > TOKENS);
+    }
+
+    fn extract(&self, grammar: &Arc<Grammar>) {
+        let mut raw = String::new();
+        let mut extractor = Extractor::new(Arc::clone(grammar));
+        self.call(|text| {
+            raw.push_str(text);
+            extractor.push(text.as_bytes());
+        });
+        assert!(raw.len() > TOKENS);
+        assert!(extractor.finish().actions().count() > 0);
+    }
 }
 
 fn options(preset: &str, url: &str) -> Options {
@@ -108,6 +130,7 @@ fn request() -> Request {
         messages: vec![Said::text(Role::User, "Hello.")],
         tools: Vec::new(),
         tool_choice: None,
+        one_call: false,
         max_tokens: None,
     }
 }

@@ -97,9 +97,37 @@ fn corpus() -> Vec<(Arc<Grammar>, String)> {
     turns.collect()
 }
 
-pub fn classes() -> Vec<Class> {
+/// Characters of a token, about.
+const TOKEN_CHARS: usize = 4;
+
+/// Prose with some thinking before it and an action after it, in so many tokens.
+pub fn reply(tokens: usize) -> (Arc<Grammar>, Vec<String>) {
+    let room = tokens * TOKEN_CHARS - THINKING.len() - CALLS.len();
+    let prose: String = PROSE.chars().cycle().take(room).collect();
+    (tools(), in_tokens(&[THINKING, &prose, CALLS].concat()))
+}
+
+/// Some thinking and then a report of prose, in so many tokens.
+pub fn report(tokens: usize, name: &str) -> Vec<String> {
+    let room = tokens * TOKEN_CHARS - THINKING.len() - 2 * name.len() - "<></>".len();
+    let prose = PROSE.replace('<', "&lt;").replace(" & ", " &amp; ");
+    let prose: String = prose.chars().cycle().take(room).collect();
+    in_tokens(&format!("{THINKING}<{name}>{prose}</{name}>"))
+}
+
+/// A text as it is streamed.
+fn in_tokens(text: &str) -> Vec<String> {
+    let chars: Vec<char> = text.chars().collect();
+    chars.chunks(TOKEN_CHARS).map(|token| token.iter().collect()).collect()
+}
+
+fn tools() -> Arc<Grammar> {
     let tools: Turn = serde_json::from_str(TOOLS).unwrap();
-    let tools = Arc::new(tools.grammar());
+    Arc::new(tools.grammar())
+}
+
+pub fn classes() -> Vec<Class> {
+    let tools = tools();
     let one = |name, text| Class { name, turns: vec![(Arc::clone(&tools), text)] };
     let report =
         |inside: &str| format!("{THINKING}<attempt_completion>\n{inside}</attempt_completion>\n");

@@ -2,6 +2,7 @@
 
 mod demo;
 mod desk;
+mod guard;
 mod native;
 mod plays;
 mod preview;

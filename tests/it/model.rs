@@ -1,9 +1,11 @@
 //! Providers: what goes over the wire, what comes of it, and what never may.
 
+mod framing;
 mod http;
 mod recorded;
 mod router;
 mod sdk;
+mod secrets;
 mod server;
 mod sse;
 mod suite;

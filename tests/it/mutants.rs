@@ -30,6 +30,7 @@ const GUARDS: &[(&str, &str)] = &[
         "take-while-full",
         "pump::full_disk::a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_order",
     ),
+    ("skip-the-reservation", "pump::budgets::model_calls_side_by_side_cannot_spend_the_same_twice"),
     ("trust-from", SIMULATION),
     ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
     ("trust-any-attempt", SIMULATION),
@@ -60,10 +61,18 @@ const GUARDS: &[(&str, &str)] = &[
     ("skip-the-vocabulary", "gate::rules::unknown_and_forbidden_answer_with_the_same_bytes"),
     ("skip-the-reserved-names", "gate::rules::names_only_the_core_writes_are_reserved"),
     ("skip-the-xsd", "gate::rules::what_the_schema_refuses_is_refused_at_its_place"),
+    (
+        "leave-memory-open",
+        "organism::hidden::no_other_process_of_the_user_looks_into_one_that_may_hold_keys",
+    ),
     ("accept-a-wrong-hash", SIMULATION),
     (
         "accept-a-wrong-hash",
         "pump::approvals::an_approval_holds_for_its_own_bytes_and_says_enough_of_them",
+    ),
+    (
+        "wave-old-calls-through",
+        "pump::approvals::a_config_that_asks_anew_holds_what_nobody_has_begun_and_nothing_else",
     ),
     ("approve-twice", SIMULATION),
     ("approve-twice", "pump::approvals::an_approval_is_used_once_and_the_second_operator_hears_so"),

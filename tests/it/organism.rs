@@ -2,15 +2,20 @@
 
 mod answers;
 mod approvals;
+mod budgets;
 mod cancel;
 mod demo;
 mod gate;
+mod hidden;
+mod keys;
 pub mod kill;
+mod leaves;
 mod playback;
 mod pumps;
 mod record;
 mod run;
 mod send;
+mod terminal;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! The pure step, through the real gate and real schemas: what section 4 to 6 of the design say.
 
 mod approvals;
+mod budgets;
 mod calls;
 mod cancel;
 mod clients;

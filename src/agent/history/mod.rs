@@ -6,7 +6,8 @@
 
 mod native;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::envelope::{Kind, Message};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
@@ -69,8 +70,10 @@ pub struct SpokenCall {
 /// A message of the thread, with what it answers where that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    pub message: Message,
+    pub message: Arc<Message>,
     pub answers: Option<Answered>,
+    /// It does not fit the model's context window: a stub stands for it.
+    pub left_out: bool,
     /// The native call that this is the result of, by its turn and its place among the turn's
     /// calls, while that turn is in the window.
     pub native: Option<(u64, usize)>,
@@ -118,7 +121,7 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> Remembered {
     for (before, kept) in windows {
         clear(&mut places, before, kept);
     }
-    remembered.items = shown(places, &gathered.calls, &gathered.results);
+    remembered.items = shown(places, &gathered);
     remembered
 }
 
@@ -130,11 +133,13 @@ fn count<T>(items: impl Iterator<Item = T>) -> u32 {
 #[derive(Default)]
 struct Gathered {
     turns: Vec<OwnTurn>,
-    seen: Vec<(Position, Message)>,
+    seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls by the message that made them.
     calls: HashMap<MessageId, OwnCall>,
     /// Native calls, each by its turn and place, by the message that is its result at once.
     results: HashMap<MessageId, (u64, usize)>,
+    /// What stubs stood for in earlier turns.
+    left_out: HashSet<MessageId>,
     /// `(before, kept)`, oldest first.
     windows: Vec<(u64, u32)>,
     acted: bool,
@@ -176,13 +181,14 @@ impl Gathered {
                 _ => {}
             }
         }
+        self.left_out.extend(turn.iter().flat_map(|turn| &turn.past.left_out));
         self.turns.extend(turn);
     }
 
     fn note(
         &mut self,
         position: Position,
-        message: &Message,
+        message: &Arc<Message>,
         group: bool,
         turn: Option<&OwnTurn>,
         view: &Viewpoint<'_>,
@@ -213,7 +219,7 @@ impl Gathered {
             self.results.insert(message.id, (turn.seq, native));
         }
         if own || message.to == *view.agent || view.memory == Memory::Thread {
-            self.seen.push((position, message.clone()));
+            self.seen.push((position, Arc::clone(message)));
         }
     }
 
@@ -278,7 +284,7 @@ struct Place {
 
 enum PlaceItem {
     Spoken(Box<Spoken>),
-    Seen(Message),
+    Seen(Arc<Message>),
 }
 
 /// Forgets all but the last `kept` counted things before `before`.
@@ -304,12 +310,9 @@ fn clear(places: &mut Vec<Place>, before: u64, kept: u32) {
     });
 }
 
-fn shown(
-    places: Vec<Place>,
-    calls: &HashMap<MessageId, OwnCall>,
-    results: &HashMap<MessageId, (u64, usize)>,
-) -> Vec<Item> {
-    let spoken: Vec<u64> = places.iter().filter(|p| p.spoken).map(|p| p.seq).collect();
+fn shown(places: Vec<Place>, gathered: &Gathered) -> Vec<Item> {
+    let Gathered { calls, results, left_out, .. } = gathered;
+    let spoken: HashSet<u64> = places.iter().filter(|p| p.spoken).map(|p| p.seq).collect();
     let answered = |message: &Message| {
         let call = calls.get(&message.cause?)?;
         let in_window = spoken.contains(&call.turn);
@@ -330,7 +333,8 @@ fn shown(
         PlaceItem::Spoken(spoken) => Item::Spoken(spoken),
         PlaceItem::Seen(message) => {
             let (answers, native) = (answered(&message), native(&message));
-            Item::Seen(Box::new(Seen { message, answers, native }))
+            let left_out = left_out.contains(&message.id);
+            Item::Seen(Box::new(Seen { message, answers, left_out, native }))
         }
     };
     places.into_iter().map(show).collect()

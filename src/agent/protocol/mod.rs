@@ -6,7 +6,7 @@ pub mod feedback;
 mod finals;
 mod grammar;
 pub mod native;
-mod notice;
+pub mod notice;
 pub mod read;
 pub mod show;
 pub mod teach;
@@ -71,9 +71,12 @@ impl Protocol {
         &self.taught
     }
 
-    /// What is offered as native calls.
-    pub fn tools(&self) -> Vec<Tool> {
-        self.tools.tools()
+    /// What is offered as native calls; only what ends the call, where this turn is the last.
+    pub fn tools(&self, last: bool) -> Vec<Tool> {
+        match last {
+            true => self.tools.ending(),
+            false => self.tools.tools(),
+        }
     }
 
     /// The section of the prompt that tells of the tools.
@@ -93,8 +96,8 @@ impl Protocol {
     }
 
     /// What is said once, with one turn, and never shown again.
-    pub fn notice(&self, iteration: u32, slots: &Slots) -> String {
-        notice::write(&self.taught, &self.tools, iteration, slots)
+    pub fn notice(&self, turn: &notice::Turn, slots: &Slots) -> String {
+        notice::write(&self.taught, &self.tools, turn, slots)
     }
 
     /// Begins to read a turn.

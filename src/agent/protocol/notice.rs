@@ -8,15 +8,30 @@ use super::teach::{Taught, name_of_final};
 use super::xml_final::Slots;
 use crate::agent::Transport;
 
-pub fn write(taught: &Taught, tools: &Toolbox, iteration: u32, slots: &Slots) -> String {
-    let most = taught.max_iterations;
+/// Where a turn stands in its call.
+#[derive(Debug, Clone, Copy)]
+pub struct Turn {
+    /// From 1.
+    pub iteration: u32,
+    /// The context window is full, and no turn comes after this.
+    pub window_full: bool,
+}
+
+pub fn write(taught: &Taught, tools: &Toolbox, turn: &Turn, slots: &Slots) -> String {
+    let (iteration, most) = (turn.iteration, taught.max_iterations);
     let mut out = format!("<notice>\nTurn {iteration} of {most} for this task.");
-    if iteration >= most {
+    if turn.window_full {
+        out.push_str(
+            " Your context window is full and something was left out, so this turn is the last: \
+             only what ends the task counts.",
+        );
+    } else if iteration >= most {
         out.push_str(" It is the last: only what ends the task counts.");
     }
     out.push('\n');
     let local = |word: &super::Word| word.name.local.to_string();
     match taught.transport {
+        _ if turn.window_full => {}
         Transport::Xml => {
             let names: Vec<String> = taught.lexicon.tools().map(local).collect();
             if !names.is_empty() {

@@ -6,7 +6,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
@@ -26,6 +26,8 @@ pub(super) struct Child {
     process: tokio::process::Child,
     /// Its process group; nothing once that has been killed.
     group: Option<Pid>,
+    listener: ListenerName,
+    instance: usize,
     stderr: Option<JoinHandle<()>>,
     last_words: Arc<Mutex<String>>,
 }
@@ -74,14 +76,24 @@ impl Child {
         let last_words = Arc::default();
         let listened = listen(stderr, options.listener.clone(), instance, Arc::clone(&last_words));
         let group = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        let child = Self { process, group, stderr: Some(tokio::spawn(listened)), last_words };
+        let listener = options.listener.clone();
+        let stderr = Some(tokio::spawn(listened));
+        let child = Self { process, group, listener, instance, stderr, last_words };
         Ok((child, (stdin, stdout)))
     }
 
-    /// Lets a child whose input is closed end by itself, then asks, then kills.
+    /// Lets a child whose input is closed end by itself, then asks, then kills. What had to be
+    /// asked, and what it left running, is told.
     pub async fn end(&mut self) -> String {
+        let (listener, instance) = (&self.listener, self.instance);
         let exited = timeout(limits::EXIT_GRACE, self.process.wait()).await;
+        if exited.is_ok() && self.group.is_some_and(|group| test_kill_process_group(group).is_ok())
+        {
+            tracing::warn!(%listener, instance, "it left processes behind, which are killed");
+        }
         if exited.is_err() {
+            let waited = limits::EXIT_GRACE;
+            tracing::warn!(%listener, instance, ?waited, "it did not end with its input: SIGTERM");
             self.signal(Signal::TERM);
             // Whether it obeys is seen by `gone`.
             let _ = timeout(limits::EXIT_GRACE, self.process.wait()).await;

@@ -29,7 +29,11 @@ fn turn(root: &Node) -> String {
     }
     let (stop, latency) = (get("stop"), get("latency_ms"));
     let (asked, written) = (get("tokens_in"), get("tokens_out"));
-    text.push_str(&format!("  {stop}  {asked} + {written} tokens  {latency} ms"));
+    text.push_str(&format!("  {stop}  {asked} + {written} tokens"));
+    if let (Some(cost), Some(currency)) = (root.attribute("cost"), root.attribute("currency")) {
+        text.push_str(&format!("  {cost} {currency}"));
+    }
+    text.push_str(&format!("  {latency} ms"));
     text
 }
 

@@ -26,7 +26,9 @@ pub fn specs(
 ) -> Vec<ModelSpec> {
     let specs = models.iter().filter_map(|model| {
         let provider = match model.kind.as_ref()? {
-            Kind::Playback { recording } => playback(recording, directory, problems),
+            Kind::Playback { recording, max_tokens } => {
+                playback(recording, *max_tokens, directory, problems)
+            }
             Kind::Remote(remote) => provider(remote, directory, around, problems)?,
             Kind::Routed { routes, strategy, attempts } => {
                 for route in routes {
@@ -46,14 +48,19 @@ pub fn specs(
     specs.collect()
 }
 
-fn playback(recording: &At<Text>, directory: &Path, problems: &mut Problems) -> Provider {
+fn playback(
+    recording: &At<Text>,
+    max_tokens: Option<u32>,
+    directory: &Path,
+    problems: &mut Problems,
+) -> Provider {
     let full = directory.join(&recording.value.value);
     if !full.is_file() {
         let message = format!("there is no recording `{}`", recording.value.written);
         let problem = Problem::new(Code::RecordingMissing, &recording.place, message);
         problems.push(problem.help(near_or_rule(&full)));
     }
-    Provider::Playback { recording: full }
+    Provider::Playback { recording: full, max_tokens }
 }
 
 fn problems_of_route(route: &At<Text>, of: &Model, models: &[Model], problems: &mut Problems) {
@@ -196,9 +203,11 @@ fn key_in_file(named: &At<Text>, directory: &Path, problems: &mut Problems) -> O
 /// A model for the record: everything but its key.
 pub fn shown(model: &ModelSpec) -> Json {
     let mut shown = match &model.provider {
-        Provider::Playback { recording } => {
-            json!({ "provider": PLAYBACK, "recording": digest_of(recording) })
-        }
+        Provider::Playback { recording, max_tokens } => json!({
+            "provider": PLAYBACK,
+            "recording": digest_of(recording),
+            "max_tokens": max_tokens,
+        }),
         Provider::Remote { options, pace, attempts } => json!({
             "provider": options.preset.name,
             "model": options.model,
@@ -227,6 +236,8 @@ pub fn shown(model: &ModelSpec) -> Json {
         if let Some(price) = &model.price {
             shown.insert("price_in".to_owned(), price.input.into());
             shown.insert("price_out".to_owned(), price.output.into());
+            shown.insert("price_cached".to_owned(), price.cached.into());
+            shown.insert("price_cache_written".to_owned(), price.cache_written.into());
             shown.insert("currency".to_owned(), price.currency.clone().into());
         }
         shown.retain(|_, value| !value.is_null());

@@ -8,11 +8,11 @@ pub use found::shown;
 pub(super) use found::specs;
 
 use crate::limits;
+use crate::model::Price;
 use crate::model::http::Timeouts;
 use crate::model::remote::{Asked, PRESETS, Preset, Wire};
 use crate::model::router::{Pace, Strategy};
 
-use super::Price;
 use super::keys::nearest;
 use super::members::token;
 use super::problem::{Code, Problem};
@@ -21,6 +21,18 @@ use super::source::Place;
 use super::tree::{At, Text};
 
 const PLAYBACK: &str = "playback";
+/// Terms are for trying out budgets without a provider.
+const PLAYBACK_KEYS: [&str; 9] = [
+    "provider",
+    "recording",
+    "context_window",
+    "max_tokens",
+    "price_in",
+    "price_out",
+    "price_cached",
+    "price_cache_written",
+    "currency",
+];
 const STRATEGIES: [(&str, Strategy); 3] = [
     ("failover", Strategy::Failover),
     ("round-robin", Strategy::RoundRobin),
@@ -32,11 +44,13 @@ pub(super) struct Model {
     pub name: At<String>,
     context_window: Option<u64>,
     price: Option<Price>,
+    /// It says something of prices, be it badly.
+    has_price: bool,
     kind: Option<Kind>,
 }
 
 enum Kind {
-    Playback { recording: At<Text> },
+    Playback { recording: At<Text>, max_tokens: Option<u32> },
     Remote(Box<Remote>),
     Routed { routes: Vec<At<Text>>, strategy: Strategy, attempts: u32 },
 }
@@ -60,16 +74,60 @@ pub(super) fn read(name: &At<String>, read: &mut Reader<'_>) -> Model {
     token(name, read.problems);
     let kind = if read.has("routes") { routed(read) } else { provided(read) };
     let context_window = read.count("context_window", limits::CONTEXT_TOKENS_CEILING);
-    Model { name: name.clone(), context_window, price: price(read), kind }
+    let model = Model {
+        name: name.clone(),
+        context_window,
+        price: price(read),
+        has_price: read.has("price_in"),
+        kind,
+    };
+    if let (Some(window), Some(answer)) = (context_window, model.max_tokens())
+        && u64::from(answer) >= window
+    {
+        let place = read.place_of("max_tokens");
+        let message = format!("answers of {answer} tokens leave no room for a prompt");
+        let problem = Problem::new(Code::OutOfRange, &place, message);
+        read.problem(problem.help(format!("context_window is {window}; write less")));
+    }
+    model
+}
+
+impl Model {
+    /// Of one answer.
+    fn max_tokens(&self) -> Option<u32> {
+        match self.kind.as_ref()? {
+            Kind::Playback { max_tokens, .. } => *max_tokens,
+            Kind::Remote(remote) => remote.asked.max_tokens,
+            Kind::Routed { .. } => None,
+        }
+    }
+
+    /// What it costs, and in what.
+    pub fn price(&self) -> Option<&Price> {
+        self.price.as_ref()
+    }
+
+    pub fn has_price(&self) -> bool {
+        self.has_price
+    }
+
+    /// The models that stand in for each other, where it is not one by itself.
+    pub fn routes(&self) -> &[At<Text>] {
+        match &self.kind {
+            Some(Kind::Routed { routes, .. }) => routes,
+            _ => &[],
+        }
+    }
 }
 
 fn provided(read: &mut Reader<'_>) -> Option<Kind> {
     let provider = read.required_text("provider", "\"anthropic\", \"openai\", \"ollama\" …")?;
     let named = provider.value.value.as_str();
     if named == PLAYBACK {
-        read.only(&["provider", "recording", "context_window"], "playback");
+        read.only(&PLAYBACK_KEYS, "playback");
+        let max_tokens = read.count32("max_tokens", limits::ANSWER_TOKENS_CEILING);
         let recording = read.required_text("recording", "\"recording.toml\"")?;
-        return Some(Kind::Playback { recording });
+        return Some(Kind::Playback { recording, max_tokens });
     }
     let Some(preset) = Preset::named(named) else {
         let known = || std::iter::once(PLAYBACK).chain(PRESETS.iter().map(|preset| preset.name));
@@ -197,16 +255,23 @@ fn timeouts(read: &mut Reader<'_>) -> Timeouts {
 }
 
 fn price(read: &mut Reader<'_>) -> Option<Price> {
-    let (input, output) = (read.number("price_in", 0.0, 1e6), read.number("price_out", 0.0, 1e6));
+    let mut one = |key| read.number(key, 0.0, limits::PRICE_CEILING);
+    let (input, output) = (one("price_in"), one("price_out"));
+    let (cached, cache_written) = (one("price_cached"), one("price_cache_written"));
     let currency = read.text("currency");
+    let cache = read.has("price_cached") || read.has("price_cache_written");
     let missing = match (read.has("price_in"), read.has("price_out"), read.has("currency")) {
         (true, false, _) => Some(("price_out", "15.0, what a million tokens of an answer cost")),
         (false, true, _) => Some(("price_in", "3.0, what a million tokens of a prompt cost")),
+        (false, false, _) if cache => {
+            Some(("price_in", "3.0, what a million tokens of any other prompt cost"))
+        }
         (true, true, false) => Some(("currency", "\"USD\"")),
         _ => None,
     };
     if let Some((key, example)) = missing {
         read.required(key, example);
     }
-    Some(Price { input: input?, output: output?, currency: currency?.value.value })
+    let currency = currency?.value.value;
+    Some(Price { input: input?, output: output?, cached, cache_written, currency })
 }

@@ -49,6 +49,16 @@ impl Lock {
     }
 }
 
+/// Whether a pump could write the journal in `data` now; [`Error::Held`] where another one does.
+/// Where there is no journal, nobody holds it.
+pub fn is_free(data: &Path) -> Result<(), Error> {
+    let Ok(directory) = File::open(data) else { return Ok(()) };
+    match directory.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Err(held(data)),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
 fn held(data: &Path) -> Error {
     let holder = std::fs::read_to_string(data.join(HOLDER)).unwrap_or_default();
     let holder = if holder.is_empty() { "another process" } else { holder.trim() };

@@ -30,7 +30,7 @@ use super::{Checkpoint, Error, Heads};
 use directory::{Lock, Watermark};
 use mover::{Moved, Mover};
 
-pub use directory::DATABASE;
+pub use directory::{DATABASE, is_free};
 pub(in crate::journal) use projection::{Following, Opening, Taken};
 pub use reader::{About, Reader};
 pub use scan::scan;

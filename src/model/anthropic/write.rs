@@ -39,6 +39,8 @@ struct Thinking {
 #[derive(Serialize)]
 struct Choice {
     r#type: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    disable_parallel_tool_use: bool,
 }
 
 #[derive(Serialize)]
@@ -109,7 +111,7 @@ pub(super) fn body(request: &Request, options: &Options) -> String {
     for message in messages.iter_mut().rev().take(2) {
         mark(&mut message.content);
     }
-    let most = request.max_tokens.or(options.asked.max_tokens);
+    let most = request.most(options.asked.max_tokens);
     let most = most.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
     let thinking = options.asked.thinking_tokens;
     let tools = request.tools.iter().map(|tool| Tool {
@@ -117,7 +119,6 @@ pub(super) fn body(request: &Request, options: &Options) -> String {
         description: &tool.description,
         input_schema: &tool.parameters,
     });
-    let choice = request.tool_choice.filter(|_| !request.tools.is_empty());
     let body = Body {
         model: &options.model,
         // Thinking counts against it.
@@ -129,15 +130,25 @@ pub(super) fn body(request: &Request, options: &Options) -> String {
         top_p: options.asked.top_p,
         thinking: thinking.map(|budget_tokens| Thinking { r#type: "enabled", budget_tokens }),
         tools: tools.collect(),
-        tool_choice: choice.map(|choice| Choice {
-            r#type: match choice {
-                ToolChoice::Auto => "auto",
-                ToolChoice::Required => "any",
-                ToolChoice::None => "none",
-            },
-        }),
+        tool_choice: choice(request),
     };
     serde_json::to_string(&body).expect("texts and numbers are JSON")
+}
+
+/// A single call is asked for as a part of the choice, which is then spelled out even where it is
+/// the provider's own; who may not call at all cannot be asked for one call.
+fn choice(request: &Request) -> Option<Choice> {
+    if request.tools.is_empty() {
+        return None;
+    }
+    let one_call = request.one_call;
+    let choice = request.tool_choice.or(one_call.then_some(ToolChoice::Auto))?;
+    let (r#type, disable_parallel_tool_use) = match choice {
+        ToolChoice::Auto => ("auto", one_call),
+        ToolChoice::Required => ("any", one_call),
+        ToolChoice::None => ("none", false),
+    };
+    Some(Choice { r#type, disable_parallel_tool_use })
 }
 
 /// Marks the end of what stays the same, for the provider's cache.

@@ -28,6 +28,8 @@ struct Body<'a> {
     tools: Vec<Tool<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_choice: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parallel_tool_calls: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -96,7 +98,7 @@ pub(super) fn body(request: &Request, options: &Options, quirks: Quirks) -> Stri
             Role::Assistant => messages.push(spoken(said, options.preset.name)),
         }
     }
-    let most = request.max_tokens.or(options.asked.max_tokens);
+    let most = request.most(options.asked.max_tokens);
     let (max_tokens, max_completion_tokens) = match quirks.max_tokens {
         "max_tokens" => (most, None),
         _ => (None, most),
@@ -110,6 +112,7 @@ pub(super) fn body(request: &Request, options: &Options, quirks: Quirks) -> Stri
         },
     });
     let choice = request.tool_choice.filter(|_| !request.tools.is_empty());
+    let one_call = request.one_call && !request.tools.is_empty();
     let body = Body {
         model: &options.model,
         messages,
@@ -126,8 +129,18 @@ pub(super) fn body(request: &Request, options: &Options, quirks: Quirks) -> Stri
             ToolChoice::Required => "required",
             ToolChoice::None => "none",
         }),
+        parallel_tool_calls: (one_call && takes_one_call(options, quirks)).then_some(false),
     };
     serde_json::to_string(&body).expect("texts and numbers are JSON")
+}
+
+/// OpenAI's reasoning models of the `o` series make one call at a time and refuse to be asked.
+fn takes_one_call(options: &Options, quirks: Quirks) -> bool {
+    let is_of_series = |series: &str| {
+        let rest = options.model.strip_prefix(series);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    quirks.takes_one_call && !["o1", "o3", "o4"].into_iter().any(is_of_series)
 }
 
 impl Message<'_> {

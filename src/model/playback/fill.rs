@@ -3,15 +3,21 @@
 //! `{{search-results/match/file}}` is the text of the first `file` in the first `match` of the
 //! latest `search-results` that the conversation shows; `match[2]` is the second, `@name` an
 //! attribute. What is found is escaped as XML text, so that it cannot become markup; what is not
-//! found reads [`MISSING`].
+//! found reads [`MISSING`]. `{{nonce}}` is the nonce of the turn.
 
 use crate::xml::tree::Element;
 use crate::xml::write::escape_text;
 
 pub const MISSING: &str = "(nothing found)";
+const NONCE: &str = "nonce";
 
-/// `template` with its placeholders filled from what the user's side said, oldest first.
-pub(super) fn fill<'a>(template: &str, heard: impl Iterator<Item = &'a str>) -> String {
+/// `template` with its placeholders filled: from what the user's side said, oldest first, and
+/// with the nonce that it told for this turn.
+pub(super) fn fill<'a>(
+    template: &str,
+    nonce: Option<&str>,
+    heard: impl Iterator<Item = &'a str>,
+) -> String {
     if !template.contains("{{") {
         return template.to_owned();
     }
@@ -25,7 +31,10 @@ pub(super) fn fill<'a>(template: &str, heard: impl Iterator<Item = &'a str>) -> 
             rest = after;
             continue;
         };
-        let found = select(&heard, path.trim());
+        let found = match path.trim() {
+            NONCE => nonce.map(str::to_owned),
+            path => select(&heard, path),
+        };
         out.push_str(&escape_text(found.as_deref().unwrap_or(MISSING)));
         rest = after;
     }

@@ -32,7 +32,8 @@ pub(super) struct RecordedTurn {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
     pub text: String,
-    /// The text holds `{{` that is no placeholder.
+    /// The text holds `{{` that is no placeholder; only `{{nonce}}` still is one, in a turn that
+    /// has a nonce.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verbatim: bool,
     #[serde(default)]

@@ -6,6 +6,7 @@
 
 mod fill;
 mod form;
+mod nonce;
 mod record;
 
 use std::collections::HashMap;
@@ -24,9 +25,9 @@ use crate::limits;
 /// Why a recording cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    #[error("the recording {path} cannot be read")]
+    #[error("the recording {path} cannot be read: {source}")]
     Io { path: String, source: std::io::Error },
-    #[error("the recording {path} is not in the form of docs/AGENTS.md")]
+    #[error("the recording {path} is not in the form of docs/AGENTS.md: {source}")]
     Form { path: String, source: toml::de::Error },
     #[error("the recording {path} holds agent `{agent}`, thread `{thread}`, turn {turn} twice")]
     Twice { path: String, agent: String, thread: String, turn: u32 },
@@ -90,9 +91,11 @@ impl Playback {
     async fn play(&self, request: &Request, on_chunk: OnChunk<'_>) -> Result<End, Error> {
         let turn = self.find(request)?;
         let heard = request.messages.iter().filter(|said| said.role == Role::User);
-        let text = match turn.verbatim {
-            true => turn.text.clone(),
-            false => fill::fill(&turn.text, heard.flat_map(|said| said.texts())),
+        let nonce = nonce::told(request);
+        let text = match (turn.verbatim, nonce) {
+            (true, Some(nonce)) => turn.text.replace(nonce::PLACEHOLDER, nonce),
+            (true, None) => turn.text.clone(),
+            (false, _) => fill::fill(&turn.text, nonce, heard.flat_map(|said| said.texts())),
         };
         let reasoning = turn.reasoning.as_deref().unwrap_or_default();
         let thought = chunks(reasoning).map(Chunk::Reasoning);

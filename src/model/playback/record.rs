@@ -1,7 +1,8 @@
 //! Recording: every answer of a live run, written as a file that can be played.
 //!
 //! A recording knows turns by agent, labels and number, and not by root thread: of several runs
-//! of the same work, the first is kept.
+//! of the same work, the first is kept. The nonce of a turn is another one in every run: its
+//! placeholder is written in its place.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::form::{RecordedTurn, Recording};
+use super::nonce;
 use crate::model::answer::{Chunk, End, Route};
 use crate::model::request::Request;
 use crate::model::{Calling, Error, Model, OnChunk, Provider};
@@ -132,7 +134,10 @@ impl Said {
             turn: origin.turn,
             reasoning: (!self.reasoning.is_empty()).then_some(self.reasoning),
             verbatim: self.text.contains("{{"),
-            text: self.text,
+            text: match nonce::told(request) {
+                Some(nonce) => self.text.replace(nonce, nonce::PLACEHOLDER),
+                None => self.text,
+            },
             stop: end.stop.into(),
             tokens_in: counted(end.usage.tokens_in),
             tokens_out: counted(end.usage.tokens_out),

@@ -136,13 +136,12 @@ impl Remote {
         let mut bytes = 0usize;
         loop {
             let piece = answer.chunk().await.map_err(|failed| self.failed(failed, bytes))?;
-            let Some(piece) = piece else { break };
-            bytes = bytes.saturating_add(piece.len());
+            let Some(mut rest) = piece else { break };
+            bytes = bytes.saturating_add(rest.len());
             if bytes > limits::STREAM_BYTES_MAX {
                 return Err(Error::TooLong { route: self.route(), max: limits::STREAM_BYTES_MAX });
             }
-            head.keep(&piece);
-            let mut rest: &[u8] = &piece;
+            head.keep(rest);
             while let Some(event) = decoder.next(&mut rest).map_err(|e| self.unreadable(&e))? {
                 head.forget();
                 let progress = reader.event(event, out).map_err(|fault| self.fault(fault))?;

@@ -30,13 +30,20 @@ pub struct Quirks {
     pub max_tokens: &'static str,
     /// It can be asked to send usage with a stream; others send it unasked and refuse the key.
     pub asks_for_usage: bool,
+    /// It is known to take the key that asks for at most one call in an answer.
+    pub takes_one_call: bool,
     /// It wants the reasoning before a native call back with the call's result.
     pub wants_reasoning_back: bool,
 }
 
-const USUAL: Quirks =
-    Quirks { max_tokens: "max_tokens", asks_for_usage: true, wants_reasoning_back: false };
-const NEW: Quirks = Quirks { max_tokens: "max_completion_tokens", ..USUAL };
+const USUAL: Quirks = Quirks {
+    max_tokens: "max_tokens",
+    asks_for_usage: true,
+    takes_one_call: false,
+    wants_reasoning_back: false,
+};
+const SINGLE: Quirks = Quirks { takes_one_call: true, ..USUAL };
+const NEW: Quirks = Quirks { max_tokens: "max_completion_tokens", ..SINGLE };
 
 const fn hosted(
     name: &'static str,
@@ -49,8 +56,8 @@ const fn hosted(
     Preset { name, wire, base_url, key_variable, needs_key: true }
 }
 
-const fn local(name: &'static str, base_url: Option<&'static str>) -> Preset {
-    Preset { name, wire: Wire::OpenAi(USUAL), base_url, key_variable: None, needs_key: false }
+const fn local(name: &'static str, quirks: Quirks, base_url: Option<&'static str>) -> Preset {
+    Preset { name, wire: Wire::OpenAi(quirks), base_url, key_variable: None, needs_key: false }
 }
 
 /// Every provider that can be named.
@@ -63,15 +70,15 @@ pub const PRESETS: &[Preset] = &[
         key_variable: Some("ANTHROPIC_API_KEY"),
         needs_key: true,
     },
-    local("ollama", Some("http://localhost:11434/v1")),
-    local("vllm", Some("http://localhost:8000/v1")),
-    local("lm-studio", Some("http://localhost:1234/v1")),
-    hosted("openrouter", USUAL, "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    local("ollama", USUAL, Some("http://localhost:11434/v1")),
+    local("vllm", SINGLE, Some("http://localhost:8000/v1")),
+    local("lm-studio", USUAL, Some("http://localhost:1234/v1")),
+    hosted("openrouter", SINGLE, "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     hosted("xai", NEW, "https://api.x.ai/v1", "XAI_API_KEY"),
     hosted("groq", NEW, "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
     hosted(
         "mistral",
-        Quirks { asks_for_usage: false, ..USUAL },
+        Quirks { asks_for_usage: false, ..SINGLE },
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
     ),
@@ -81,7 +88,7 @@ pub const PRESETS: &[Preset] = &[
         "https://api.deepseek.com/v1",
         "DEEPSEEK_API_KEY",
     ),
-    local("openai-compatible", None),
+    local("openai-compatible", USUAL, None),
 ];
 
 impl Preset {

@@ -82,7 +82,7 @@ impl Core {
             return no(Rule::BudgetSpent, &spent);
         }
         self.note_ruling(step, call, by.clone(), "", true);
-        self.fact(step, Fact::Released { call });
+        self.fact(step, Fact::Released { call, lapsed: false });
         self.go(step, call);
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::outcome::Source;
 use crate::clock::Time;
 use crate::contract::Contract;
+use crate::envelope::Spending;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Map;
@@ -33,6 +34,8 @@ pub(super) struct Running {
     pub deadline: Time,
     pub listener: ListenerName,
     pub thread: ThreadId,
+    /// Set aside for its model call.
+    pub reserved: Spending,
     pub delivered: Vec<MessageId>,
 }
 
@@ -108,6 +111,22 @@ impl Desk {
 
     pub fn running(&self, call: CallId) -> Option<&Running> {
         self.running.get(&call)
+    }
+
+    /// What is set aside for model calls under way in the tree of `root`, and for whom.
+    pub fn reserved<'a>(
+        &'a self,
+        root: &'a ThreadId,
+    ) -> impl Iterator<Item = (CallId, &'a ListenerName, Spending)> {
+        let within = |running: &&Running| running.thread.root() == *root;
+        let all = self.running.iter().filter(move |(_, running)| within(running));
+        all.map(|(call, running)| (*call, &running.listener, running.reserved))
+    }
+
+    pub fn reserve(&mut self, call: CallId, asked: Spending) {
+        if let Some(running) = self.running.get_mut(&call) {
+            running.reserved = asked;
+        }
     }
 
     /// Calls waiting for `listener`.

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::bus::Delivery;
 use crate::clock::Time;
-use crate::envelope::{Failure, Message, Refusal, Turn};
+use crate::envelope::{Failure, Message, Refusal, Spending, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
 use crate::thread::Closing;
@@ -87,6 +87,12 @@ pub enum Event {
     Heartbeat {
         call: CallId,
         attempt: Attempt,
+    },
+    /// A model call is to be made in this attempt, and may take so much.
+    Reserve {
+        call: CallId,
+        attempt: Attempt,
+        asked: Spending,
     },
     Alarm(Alarm),
     Decide(Decision),
@@ -170,6 +176,12 @@ pub enum Effect {
     Ruled {
         ticket: Uuid,
         ruling: Result<(), Refusal>,
+    },
+    /// Whether a model call may be made; why not, otherwise.
+    Reserved {
+        call: CallId,
+        attempt: Attempt,
+        answer: Result<(), String>,
     },
     /// A call that a client opened has its result.
     Result {

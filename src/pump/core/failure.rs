@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::event::{Alarm, Effect};
-use super::outcome::{Scene, Source};
+use super::outcome::Source;
 use super::{Core, Step};
 use crate::envelope::{Disposition, Failure};
 use crate::ids::{Attempt, CallId, TimerId};
@@ -41,11 +41,15 @@ impl Core {
         }
         let code = match failure {
             Failure::Unreachable { .. } => ErrorCode::Undeliverable,
+            Failure::Spent { .. } => ErrorCode::BudgetSpent,
+            Failure::TooLarge { .. } => ErrorCode::TooLarge,
             _ => ErrorCode::ListenerFailed,
         };
-        let text = match failures {
-            1 => format!("{listener} failed: {}", outward(&failure)),
-            n => format!("{listener} failed {n} times, last: {}", outward(&failure)),
+        let text = match (&failure, failures) {
+            // Nobody failed: what it would have taken was not to be had.
+            (Failure::Spent { detail } | Failure::TooLarge { detail }, _) => detail.clone(),
+            (failure, 1) => format!("{listener} failed: {}", outward(failure)),
+            (failure, n) => format!("{listener} failed {n} times, last: {}", outward(failure)),
         };
         self.fail_with(step, call, code, &text, Disposition::Failed);
     }
@@ -106,30 +110,6 @@ impl Core {
         let text = format!("{listener} is no longer part of this organism");
         self.fail_with(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
     }
-
-    /// Warns once for each budget of the tree that is nearly spent.
-    pub(super) fn warn_of_budgets(&mut self, step: &mut Step, scene: &Scene) {
-        // With nobody to warn, the next turn of the tree is warned.
-        if self.state.call(scene.call).is_none() {
-            return;
-        }
-        let Some(tree) = self.state.tree(&scene.thread) else { return };
-        let (usage, limits) = (tree.usage, &self.limits);
-        let budgets = [
-            ("messages", usage.messages, limits.messages),
-            ("model-calls", usage.model_calls, limits.model_calls),
-            ("tokens", usage.tokens, limits.tokens),
-        ];
-        let nearly = budgets.into_iter().filter(|(budget, used, limit)| {
-            used.saturating_mul(100) >= limit.saturating_mul(limits::BUDGET_WARNING_PERCENT)
-                && !tree.warned.contains(*budget)
-        });
-        for (budget, used, limit) in nearly.collect::<Vec<_>>() {
-            self.fact(step, Fact::Warned { budget: budget.to_owned() });
-            let answer = Answer::BudgetWarning { budget: budget.to_owned(), used, limit };
-            self.tell(step, scene.call, None, &answer);
-        }
-    }
 }
 
 /// What a caller may know of a failure: the form, not the inside of the listener.
@@ -139,6 +119,7 @@ fn outward(failure: &Failure) -> &'static str {
         Failure::Unreachable { .. } => "it cannot be reached",
         Failure::Refused { .. } => "it refused the request",
         Failure::Garbage { .. } => "its answer cannot be read",
+        Failure::Spent { .. } | Failure::TooLarge { .. } => "it was not called",
     }
 }
 

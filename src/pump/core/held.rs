@@ -6,6 +6,7 @@ use super::{Core, Step};
 use crate::clock::Time;
 use crate::envelope::Disposition;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
+use crate::mutant::mutant;
 use crate::system::{Answer, ErrorCode, Ruling};
 use crate::thread::{Call, Fact, Hold, Input, Opener};
 
@@ -78,8 +79,13 @@ impl Core {
         match call.held {
             Some(held) if Some(held.hold) == wanted => held.until,
             Some(_) => Some(now),
-            // What was handed over, or may have been, needs no approval after the fact.
-            None => (wanted == Some(Hold::Answer)).then_some(now),
+            None => match wanted? {
+                Hold::Answer => Some(now),
+                Hold::Approval if mutant("wave-old-calls-through") => None,
+                // What its listener has begun to work on needs no approval after the fact.
+                // Whether it was ever handed over before that, nothing on record says.
+                Hold::Approval => (!call.approved && call.turns == 0).then_some(now),
+            },
         }
     }
 
@@ -100,7 +106,7 @@ impl Core {
                     let reason = "the config asks for no approval of it any more";
                     self.note_ruling(step, call, ListenerName::core(), reason, true);
                 }
-                self.fact(step, Fact::Released { call });
+                self.fact(step, Fact::Released { call, lapsed: true });
                 self.begin(step, call);
             }
             None => self.begin(step, call),

@@ -5,12 +5,14 @@
 
 mod actions;
 mod approvals;
+mod budget;
 mod close;
 mod cycle;
 mod desk;
 mod event;
 mod failure;
 mod held;
+mod left;
 mod lifecycle;
 mod outcome;
 mod primitives;
@@ -23,6 +25,7 @@ mod wake;
 use std::sync::Arc;
 
 pub use event::{Alarm, Decision, Effect, Event, Receipt, Submission, Target, Verb};
+pub use left::LeftOpen;
 pub use step::Step;
 
 use crate::clock::Time;
@@ -82,6 +85,9 @@ impl Core {
                 self.attempt_failed(&mut step, &Source { listener, call, attempt }, failure);
             }
             Event::Heartbeat { call, attempt } => self.heartbeat(&mut step, call, attempt),
+            Event::Reserve { call, attempt, asked } => {
+                self.reserve(&mut step, call, attempt, asked);
+            }
             Event::Alarm(alarm) => self.alarm(&mut step, alarm),
             Event::Decide(decision) => self.decide(&mut step, decision),
             Event::Cancel { thread, by, reason } => self.cancel(&mut step, thread, by, reason),

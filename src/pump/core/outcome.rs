@@ -194,8 +194,9 @@ impl Core {
             payload: answer.payload(),
         };
         self.note(step, draft);
-        let (tokens_in, tokens_out) = (turn.tokens_in, turn.tokens_out);
-        self.fact(step, Fact::Used { call: scene.call, tokens_in, tokens_out });
+        let (call, agent) = (scene.call, Some(scene.listener.clone()));
+        let Turn { tokens_in, tokens_out, money, .. } = *turn;
+        self.fact(step, Fact::Used { call, agent, tokens_in, tokens_out, money });
         self.warn_of_budgets(step, scene);
     }
 
@@ -229,11 +230,22 @@ impl Core {
     }
 
     fn iterations_spent(&mut self, step: &mut Step, call: CallId, spent: Spent) {
-        let text = match spent {
-            Spent::NeverValid => "no turn held a valid action, and the last one is used up",
-            Spent::AfterLastCall => "the last turn is used up after a call, without a final answer",
+        let (code, text) = match spent {
+            Spent::NeverValid => {
+                let text = "no turn held a valid action, and the last one is used up";
+                (ErrorCode::IterationsSpent, text)
+            }
+            Spent::AfterLastCall => {
+                let text = "the last turn is used up after a call, without a final answer";
+                (ErrorCode::IterationsSpent, text)
+            }
+            Spent::WindowFull => {
+                let text = "the model's context window is full, and the turn that was to be the \
+                            last did not end the task";
+                (ErrorCode::BudgetSpent, text)
+            }
         };
-        self.fail(step, call, ErrorCode::IterationsSpent, text);
+        self.fail(step, call, code, text);
     }
 
     /// The call already had its result: answers are recorded, for whoever reads the thread, and

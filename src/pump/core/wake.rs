@@ -7,10 +7,11 @@ use super::event::{Alarm, Effect};
 use super::{Core, Step};
 use crate::bus::Delivery;
 use crate::clock::Time;
+use crate::envelope::Spending;
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::system::ErrorCode;
-use crate::thread::{Call, Fact};
+use crate::thread::Fact;
 
 impl Core {
     /// Queues `call` if its listener can go on: nothing handed over, nothing awaited.
@@ -28,38 +29,6 @@ impl Core {
             return self.fail(step, id, ErrorCode::BudgetSpent, &spent);
         }
         self.desk.enqueue(&listener, &thread, id);
-    }
-
-    /// A model call is refused before it is made.
-    pub(super) fn spent_for_agent(
-        &mut self,
-        step: &mut Step,
-        listener: &ListenerName,
-        thread: &ThreadId,
-    ) -> Option<String> {
-        if !self.contracts.get(listener)?.is_agent() {
-            return None;
-        }
-        let tree = self.state.tree(thread)?;
-        let (usage, limits) = (tree.usage, &self.limits);
-        // Turns that are being taken, or will be, have their model call reserved.
-        let takes_turn = |call: &&Call| {
-            let contract = self.contracts.get(&call.callee);
-            let busy = self.desk.is_busy_with(call.id) || call.held.is_some();
-            contract.is_some_and(|contract| contract.is_agent()) && busy
-        };
-        let reserved = tree.calls.values().filter(takes_turn).count() as u64;
-        if usage.model_calls.saturating_add(reserved) >= limits.model_calls {
-            return Some(format!("all {} model calls of this tree are used", limits.model_calls));
-        }
-        if usage.tokens >= limits.tokens {
-            return Some(format!("all {} tokens of this tree are used", limits.tokens));
-        }
-        if tree.worked(step.time) >= limits.wall_time {
-            let most = limits.wall_time.as_secs_f64();
-            return Some(format!("this tree's time of {most} s is over"));
-        }
-        None
     }
 
     /// Hands over what can be handed over. While draining, what waits is left for the next
@@ -90,6 +59,7 @@ impl Core {
                     deadline: step.time.plus(timeout),
                     listener: listener.clone(),
                     thread: open.thread.clone(),
+                    reserved: Spending::default(),
                     delivered: open.pending.iter().map(|p| p.message.id).collect(),
                 };
                 self.desk.start(call, running);

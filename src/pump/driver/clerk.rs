@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::Letter;
-use super::handle::Done;
+use super::handle::{Done, Reserve};
 use crate::envelope::{Message, Refusal};
-use crate::ids::{CallId, MessageId};
+use crate::ids::{Attempt, CallId, MessageId};
 use crate::pump::core::{Event, Receipt};
 use crate::thread::{Closing, Map};
 
@@ -18,6 +18,7 @@ pub(super) struct Clerk {
     receipts: Map<MessageId, Waiter>,
     results: Map<CallId, oneshot::Sender<Done>>,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
+    reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), String>>>,
     put_off: VecDeque<Letter>,
     drained: Option<oneshot::Sender<()>>,
     stop: bool,
@@ -41,6 +42,11 @@ impl Clerk {
             Letter::Decide(decide) => {
                 self.rulings.insert(decide.decision.ticket, decide.ruling);
                 Some(Event::Decide(decide.decision))
+            }
+            Letter::Reserve(reserve) => {
+                let Reserve { call, attempt, asked, answer } = *reserve;
+                self.reservations.insert((call, attempt), answer);
+                Some(Event::Reserve { call, attempt, asked })
             }
             Letter::Drain { reason, done } => {
                 self.drained = Some(done);
@@ -96,6 +102,13 @@ impl Clerk {
         if let Some(waiter) = self.rulings.remove(&ticket) {
             // Whoever decided and left reads the record.
             waiter.send(ruling).ok();
+        }
+    }
+
+    pub fn reserved(&mut self, call: CallId, attempt: Attempt, answer: Result<(), String>) {
+        if let Some(waiter) = self.reservations.remove(&(call, attempt)) {
+            // Whoever asked may have been cancelled.
+            waiter.send(answer).ok();
         }
     }
 

@@ -9,8 +9,8 @@ use uuid::Uuid;
 use super::Letter;
 use super::intake::Intake;
 use crate::bus::Delivery;
-use crate::envelope::{Failure, Message, Refusal, Rule};
-use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
+use crate::envelope::{Failure, Message, Refusal, Rule, Spending};
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::journal::Error;
 use crate::limits;
 use crate::pump::core::{Decision, Event, Receipt, Submission, Target, Verb};
@@ -34,6 +34,14 @@ pub struct Refused;
 pub(in crate::pump) struct Decide {
     pub decision: Decision,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
+}
+
+/// A model call to be made, with whoever waits to hear whether it may.
+pub(in crate::pump) struct Reserve {
+    pub call: CallId,
+    pub attempt: Attempt,
+    pub asked: Spending,
+    pub answer: oneshot::Sender<Result<(), String>>,
 }
 
 /// A submission with those who wait for it.

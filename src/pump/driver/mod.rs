@@ -43,6 +43,7 @@ pub(super) enum Letter {
     Event(Event),
     Submit(Box<handle::Submit>),
     Decide(Box<handle::Decide>),
+    Reserve(Box<handle::Reserve>),
     /// Take nothing more; answer when nothing is handed over any more.
     Drain {
         reason: String,
@@ -104,6 +105,10 @@ impl Pump {
             failpoint("stepped");
             self.commit(steps)?;
             if self.clerk.is_to_stop(self.core.handed_over()) {
+                let left = self.core.left_open();
+                if !left.is_empty() {
+                    tracing::warn!("left open: {left}; it goes on at the next start");
+                }
                 let now = self.watch.now();
                 return self.journal.close(now);
             }
@@ -246,6 +251,9 @@ impl Pump {
                 failpoint("after-result");
             }
             Effect::Ruled { ticket, ruling } => self.clerk.ruled(ticket, ruling),
+            Effect::Reserved { call, attempt, answer } => {
+                self.clerk.reserved(call, attempt, answer);
+            }
             Effect::Alarm { at, alarm } => self.alarms.set(at, alarm),
         }
     }

@@ -4,9 +4,12 @@ use std::collections::HashSet;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::oneshot;
+
 use super::Letter;
-use crate::bus::{Outcome, Sink};
-use crate::envelope::Failure;
+use super::handle::Reserve;
+use crate::bus::{Outcome, Reserved, Sink};
+use crate::envelope::{Failure, Spending};
 use crate::failpoint::failpoint;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
@@ -112,6 +115,14 @@ impl Sink for PumpSink {
         if self.beats.all().insert((call, attempt)) {
             self.send(Event::Heartbeat { call, attempt });
         }
+    }
+
+    fn reserve(&self, call: CallId, attempt: Attempt, asked: Spending) -> Reserved {
+        let (answer, reserved) = oneshot::channel();
+        // As in `send`: without a pump nobody answers, and the asker hears that.
+        let reserve = Box::new(Reserve { call, attempt, asked, answer });
+        self.outbox.send(Letter::Reserve(reserve)).ok();
+        reserved
     }
 
     fn joined(&self, listener: &ListenerName, detail: &str) {

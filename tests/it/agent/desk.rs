@@ -102,7 +102,7 @@ pub fn delivery(story: &Story, call: MessageId) -> Delivery {
 
 pub fn take(agent: &Agent, delivery: &Delivery) -> Result<Outcome, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(agent.turn(delivery))
+    runtime.block_on(agent.turn(delivery, |_| std::future::ready(Ok(()))))
 }
 
 /// What the first turn of a call comes to when the model says `raw`.

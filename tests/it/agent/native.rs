@@ -434,6 +434,7 @@ fn excess_actions_are_refused_one_by_one_on_every_transport() {
         assert_eq!(transcript.matches("call researcher>code").count(), 1, "{transcript}");
         assert_eq!(transcript.matches("- refused excess-action").count(), 1, "{transcript}");
         assert!(shown(&model.heard()[1]).contains("Error: excess-action"));
+        assert_eq!(model.heard()[0].one_call, way.is_native());
     }
 }
 
@@ -467,6 +468,7 @@ fn two_prompts_that_differ_have_two_digests() {
         messages: vec![Said { role: Role::User, blocks: vec![block] }],
         tools: Vec::new(),
         tool_choice: None,
+        one_call: false,
         max_tokens: None,
     };
     let text = |text: &str| text.to_owned();
@@ -481,4 +483,7 @@ fn two_prompts_that_differ_have_two_digests() {
     let digests: BTreeSet<String> =
         blocks.into_iter().map(|block| Agent::digest(&with(block)).to_string()).collect();
     assert_eq!(digests.len(), 5);
+    let many = with(Block::Text(text("b")));
+    let one = Request { one_call: true, ..many.clone() };
+    assert_ne!(Agent::digest(&many), Agent::digest(&one));
 }

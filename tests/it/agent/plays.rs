@@ -44,12 +44,17 @@ fn request(thread: &str, turn: u32, heard: &[(Role, &str)]) -> Request {
         messages: heard.iter().map(|(role, text)| Said::text(*role, *text)).collect(),
         tools: Vec::new(),
         tool_choice: None,
+        one_call: false,
         max_tokens: None,
     }
 }
 
 fn play(request: &Request) -> (String, Result<End, Error>, usize) {
-    let model = Playback::parse("test.toml", RECORDING).unwrap();
+    play_of(RECORDING, request)
+}
+
+fn play_of(recording: &str, request: &Request) -> (String, Result<End, Error>, usize) {
+    let model = Playback::parse("test.toml", recording).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let (mut text, mut chunks) = (String::new(), 0);
     let end = runtime.block_on(model.call(request, &mut |chunk| {
@@ -58,6 +63,27 @@ fn play(request: &Request) -> (String, Result<End, Error>, usize) {
         chunks += 1;
     }));
     (text, end, chunks)
+}
+
+// F10
+#[test]
+fn the_nonce_is_the_one_that_the_request_told_last() {
+    let recording = "recorded = \"by hand\"\n[[turn]]\nagent = \"researcher\"\nturn = 1\n\
+                     text = \"<{{nonce}}-FINAL>{{ nonce }} {{x}}\"\n";
+    let played = |recording: &str, told: &str| {
+        let earlier = "<kold00000-FINAL format=\"text\">...</kold00000-FINAL>";
+        let heard = [(Role::User, earlier), (Role::Assistant, "no"), (Role::User, told)];
+        play_of(recording, &request("sess-aaaaaaaa", 1, &heard)).0
+    };
+    let notice = "<x>of <k11111111-FINAL format=\"a\"></x>\n\
+                  To end: <k3f9a01c2-FINAL format=\"text\">...</k3f9a01c2-FINAL></notice>";
+    let filled = "<k3f9a01c2-FINAL>k3f9a01c2 (nothing found)";
+    assert_eq!(played(recording, notice), filled);
+    let none = "(nothing found)";
+    assert_eq!(played(recording, "go on"), format!("<{none}-FINAL>{none} {none}"));
+    let verbatim = format!("{recording}verbatim = true\n");
+    assert_eq!(played(&verbatim, notice), "<k3f9a01c2-FINAL>{{ nonce }} {{x}}");
+    assert_eq!(played(&verbatim, "go on"), "<{{nonce}}-FINAL>{{ nonce }} {{x}}");
 }
 
 #[test]

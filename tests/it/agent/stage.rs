@@ -44,6 +44,8 @@ pub struct Stage {
     submissions: u128,
     /// How each call of the client ended, with what.
     pub results: Vec<(Closing, Vec<String>)>,
+    /// What peers find, where it is not what they were asked.
+    pub finds: Option<String>,
     /// What the agent returned, turn by turn.
     pub turns: Vec<Turn>,
 }
@@ -100,6 +102,7 @@ impl Stage {
             deliveries: VecDeque::new(),
             submissions: 0,
             results: Vec::new(),
+            finds: None,
             turns: Vec::new(),
         };
         let journal = Uuid::from_u128(7);
@@ -128,6 +131,7 @@ impl Stage {
                 Effect::Withdraw { .. }
                 | Effect::Receipt { .. }
                 | Effect::Alarm { .. }
+                | Effect::Reserved { .. }
                 | Effect::Ruled { .. } => {}
             }
         }
@@ -162,15 +166,22 @@ impl Stage {
 
     fn work(&mut self, delivery: &Delivery) {
         let (payloads, turn) = match delivery.listener.as_str() {
-            "researcher" => {
-                let outcome = super::desk::take(&self.agent, delivery).unwrap();
-                self.turns.extend(outcome.turn.clone());
-                (outcome.payloads, outcome.turn)
-            }
+            "researcher" => match super::desk::take(&self.agent, delivery) {
+                Ok(outcome) => {
+                    self.turns.extend(outcome.turn.clone());
+                    (outcome.payloads, outcome.turn)
+                }
+                Err(failure) => {
+                    let (listener, call) = (delivery.listener.clone(), delivery.call);
+                    let attempt = delivery.attempt;
+                    return self.step(Event::Failed { listener, call, attempt, failure });
+                }
+            },
             peer => {
                 let asked = delivery.messages.last().unwrap();
-                let found =
-                    format!("<found xmlns=\"{TOOLS}\">{peer} on {}</found>", asked.name.local);
+                let found = self.finds.clone();
+                let found = found.unwrap_or_else(|| format!("{peer} on {}", asked.name.local));
+                let found = format!("<found xmlns=\"{TOOLS}\">{found}</found>");
                 (vec![found.into_bytes()], None)
             }
         };

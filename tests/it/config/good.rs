@@ -37,7 +37,9 @@ fn a_good_config_becomes_contracts_processes_agents_and_models() {
     assert_eq!(&*agent.final_name.local, "attempt_completion");
     let vocabulary = config.contracts.vocabulary(&name("researcher")).unwrap();
     assert!(vocabulary.meaning(&agent.final_name).is_some());
-    let Provider::Playback { recording } = &config.models[0].provider else { panic!("it plays") };
+    let Provider::Playback { recording, .. } = &config.models[0].provider else {
+        panic!("it plays")
+    };
     assert!(recording.is_file() && recording.is_absolute());
     assert_eq!(config.limits, TreeLimits::default());
 }

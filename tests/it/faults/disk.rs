@@ -10,7 +10,7 @@ use organism::thread::Fact;
 use super::{SMALL, Tracer, may_trace, skip};
 use crate::campaign::Campaign;
 use crate::organism::kill::clients::Clients;
-use crate::organism::kill::{embedded_house, Tail, house, settle, start, torture};
+use crate::organism::kill::{Tail, embedded_house, house, settle, start, torture};
 use crate::organism::{House, Said, numbered, until, until_within};
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,7 +1,6 @@
-//! Live runs: written as recordings that play, with keys in nothing that is left of them.
+//! Live runs, written as recordings that play; models listed and tried; who gets their keys.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::Command;
 
 use organism::ids::ListenerName;
@@ -9,7 +8,7 @@ use organism::model::playback::Recorder;
 use organism::model::{Model, Playback};
 use serde_json::Value as Json;
 
-use super::server::{KEY, Script, Server, ask, call, options, remote};
+use super::server::{KEY, NONCE, Script, Server, ask, call, options, remote};
 use super::wires::{ANTHROPIC, OPENAI, Scene, Stop};
 use crate::organism::{House, Said};
 
@@ -21,7 +20,7 @@ const SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
 const WRITE: &str = "<write xmlns=\"urn:example:write\">a poem</write>";
 
 /// An organism of one agent, with these models.
-fn house(models: &str) -> House {
+pub fn house(models: &str) -> House {
     let config = format!(
         "[organism]\nname = \"talk\"\n[clients.desk]\npeers = [\"writer\"]\n\
          [agents.writer]\nmodel = \"live\"\nschema = \"write.xsd\"\naccepts = [\"write\"]\n\
@@ -33,11 +32,11 @@ fn house(models: &str) -> House {
     house
 }
 
-fn run(mut command: Command, variables: &BTreeMap<String, String>) -> Said {
+pub fn run(mut command: Command, variables: &BTreeMap<String, String>) -> Said {
     tokio::task::block_in_place(|| command.envs(variables).output().unwrap()).into()
 }
 
-fn answer(text: &'static str) -> Scene {
+pub fn answer(text: &'static str) -> Scene {
     let reasoning = vec!["I know one."];
     Scene {
         reasoning,
@@ -77,6 +76,37 @@ async fn a_run_is_recorded_and_plays_the_same() {
     assert_eq!((again.code, again.out), (Some(0), live.out));
 }
 
+/// The nonce of a turn is another one in every run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recorded_run_of_xml_final_plays_although_its_nonces_are_others() {
+    let says = |text| Script::stream(&(OPENAI.events)(&Scene { text, ..Scene::default() }));
+    let first = says(vec!["Let me {{see}}."]);
+    let report = "-FINAL format=\"text\">A {{poem}}</";
+    let last = says(vec!["Here: <", NONCE, report, NONCE, "-FINAL>"]);
+    let server = Server::start(vec![first, last]).await;
+    let house = house(&format!(
+        "[models.live]\nprovider = \"openai\"\nmodel = \"m-1\"\nbase_url = \"{}\"\n\
+         api_key_env = \"LIVE_KEY\"\n",
+        server.url()
+    ));
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    let config = config.replace("attempts = 1\n[", "attempts = 1\ntransport = \"xml-final\"\n[");
+    house.write("organism.toml", &config);
+    let variables = BTreeMap::from([("LIVE_KEY".to_owned(), KEY.to_owned())]);
+    let live = run(house.command(&["record", "out.toml", "write.xml"]), &variables);
+    assert_eq!(live.code, Some(0), "{live:?}");
+    assert!(live.out.contains("A {{poem}}"), "{live:?}");
+    assert_eq!(server.requests().len(), 2);
+    let recording = std::fs::read_to_string(house.path("out.toml")).unwrap();
+    assert_eq!(recording.matches("{{nonce}}-FINAL").count(), 2, "{recording}");
+
+    let (before, _) = config.split_once("[models.live]").unwrap();
+    let played = "[models.live]\nprovider = \"playback\"\nrecording = \"out.toml\"\n";
+    house.write("organism.toml", format!("{before}{played}"));
+    let again = run(house.command(&["send", "write.xml"]), &BTreeMap::new());
+    assert_eq!((again.code, &again.out), (Some(0), &live.out), "{again:?}");
+}
+
 /// Everything an answer can hold comes back from a recording.
 #[tokio::test]
 async fn an_answer_with_everything_in_it_plays_as_it_was() {
@@ -114,145 +144,6 @@ async fn an_answer_with_everything_in_it_plays_as_it_was() {
         let so_far = recorder.so_far();
         assert_eq!((so_far.turns, so_far.skipped, so_far.failure), (1, 1, None));
         assert_eq!(request.origin.agent, ListenerName::parse("writer").unwrap());
-    }
-}
-
-const KEYS: usize = 20;
-
-fn key(number: usize) -> String {
-    format!("sk-live-{number:02}-{:032x}", 0x9e37_79b9_7f4a_7c15_u128 * (number as u128 + 7))
-}
-
-/// How a server with this number misbehaves, with its own key wherever it can put it.
-fn misbehaviour(number: usize) -> Script {
-    let key = key(number);
-    let said = format!("{{\"error\":{{\"message\":\"bad key {key}\",\"type\":\"{key}\"}}}}");
-    let stream = |events: &[&str]| Script::stream(events);
-    let statuses = [
-        "401 Unauthorized",
-        "402 Payment Required",
-        "403 Forbidden",
-        "404 Not Found",
-        "418 Teapot",
-        "429 Too Many Requests",
-        "500 Oops",
-        "502 Bad Gateway",
-        "503 Unavailable",
-        "529 Overloaded",
-    ];
-    match number {
-        n if n < statuses.len() => {
-            let header = format!("X-Key: {key}\r\nRetry-After: 0\r\n");
-            Script::whole(statuses[n], &header, &said)
-        }
-        10 => Script::whole(
-            "302 Found",
-            &format!("Location: https://{key}.example.com/{key}\r\n"),
-            &key,
-        ),
-        11 => Script::whole(
-            "200 OK",
-            "Content-Type: text/html\r\n",
-            &format!("<html><title>{key}</title>"),
-        ),
-        12 => Script::whole("200 OK", "Content-Type: application/json\r\n", &said),
-        13 => stream(&[&format!("data: {{\"{key}\n\n")]),
-        14 => stream(&[&format!("data: {said}\n\n")]),
-        15 => stream(&[&format!("event: error\ndata: {{\"detail\":\"{key}\"}}\n\n")]),
-        16 => stream(&[&format!(
-            "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{key}\"}}}}]}}\n\n"
-        )]),
-        17 => Script::whole("200 OK", "", &key),
-        18 => Script::whole("200 OK", "", ""),
-        // The last one answers, and tells its key in all it says.
-        _ => {
-            let (one, two) = key.split_at(11);
-            let text: Vec<&'static str> = [
-                "<attempt_completion><result>the key: ",
-                one,
-                two,
-                "</result></attempt_completion>",
-            ]
-            .map(|t| &*Box::leak(t.to_owned().into_boxed_str()))
-            .into();
-            let reasoning = vec![text[1], text[2]];
-            Script::stream(&(OPENAI.events)(&Scene { text, reasoning, ..Scene::default() }))
-        }
-    }
-}
-
-/// Every file beneath a directory.
-fn files(directory: &Path, found: &mut Vec<(String, Vec<u8>)>) {
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files(&path, found);
-        } else if path.is_file() {
-            found.push((path.display().to_string(), std::fs::read(&path).unwrap()));
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn twenty_keys_are_in_no_record_log_error_prompt_or_export() {
-    let mut models = String::new();
-    let mut servers = Vec::new();
-    let mut variables = BTreeMap::from([("ORGANISM_LOG".to_owned(), "trace".to_owned())]);
-    for number in 0..KEYS {
-        let server = Server::answering(misbehaviour(number)).await;
-        models.push_str(&format!(
-            "[models.m{number}]\nprovider = \"openai\"\nmodel = \"m\"\nbase_url = \"{}\"\n\
-             api_key_env = \"KEY_{number}\"\nattempts = 1\n",
-            server.url()
-        ));
-        variables.insert(format!("KEY_{number}"), key(number));
-        servers.push(server);
-    }
-    let routes: Vec<_> = (0..KEYS).map(|number| format!("\"m{number}\"")).collect();
-    models.push_str(&format!("[models.live]\nroutes = [{}]\nattempts = 1\n", routes.join(", ")));
-    let house = house(&models);
-    let sent = run(house.command(&["record", "out.toml", "write.xml"]), &variables);
-    assert_eq!(sent.code, Some(0), "{sent:?}");
-    assert!(sent.out.contains("the key: ***"), "{sent:?}");
-    for server in &servers {
-        assert_eq!(server.requests().len(), 1, "every way to go wrong was gone");
-    }
-    let asked: String = servers.iter().flat_map(Server::requests).collect();
-    for number in 0..KEYS {
-        assert!(asked.contains(&format!("Bearer {}", key(number))), "the keys were in use");
-    }
-    let tried = run(house.command(&["models", "--try"]), &variables);
-    assert_eq!(tried.code, Some(69), "{tried:?}");
-    assert!(tried.err.len() + tried.out.len() > 2_000 && tried.out.contains("m18"), "{tried:?}");
-    let mut said = vec![sent, tried];
-    for arguments in [
-        &["models", "--try", "--json"][..],
-        &["models"],
-        &["check", "--json"],
-        &["check"],
-        &["threads", "--all", "--json"],
-        &["export", "--format", "jsonl"],
-        &["export", "--format", "xml"],
-        &["verify"],
-    ] {
-        said.push(run(house.command(arguments), &variables));
-    }
-    // And a config that is wrong beside its keys.
-    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
-    house.write("wrong.toml", config.replace("[models.live]", "[models.live]\ntypo = 1"));
-    said.push(run(house.command(&["check", "--config", "wrong.toml"]), &variables));
-    let mut left: Vec<_> = said
-        .iter()
-        .map(|said| ("a command".to_owned(), format!("{said:?}").into_bytes()))
-        .collect();
-    files(&house.path("."), &mut left);
-    assert!(left.iter().any(|(name, _)| name.ends_with("out.toml")));
-    assert!(left.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() > 50_000);
-    for (name, bytes) in &left {
-        let text = String::from_utf8_lossy(bytes);
-        for number in 0..KEYS {
-            assert!(!text.contains(&key(number)), "key {number} in {name}");
-        }
     }
 }
 

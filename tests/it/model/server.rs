@@ -123,12 +123,27 @@ impl Server {
     }
 }
 
+/// Stands in a script for the nonce that the request tells, and is as long.
+pub const NONCE: &str = "kTHENONCE";
+
+fn nonce(request: &str) -> Option<String> {
+    let (before, _) = request.rsplit_once("-FINAL format=")?;
+    let nonce = before.rsplit('<').next().unwrap();
+    assert_eq!(nonce.len(), NONCE.len(), "{nonce}");
+    Some(nonce.to_owned())
+}
+
 async fn serve(mut stream: TcpStream, script: Script, log: &Mutex<Vec<String>>) {
     stream.set_nodelay(true).unwrap();
     let Some(request) = read_request(&mut stream).await else { return };
+    let told = nonce(&request);
     log.lock().unwrap().push(request);
     for piece in &script.pieces {
-        if stream.write_all(piece).await.is_err() {
+        let piece = match (&told, std::str::from_utf8(piece)) {
+            (Some(told), Ok(text)) => text.replace(NONCE, told).into_bytes(),
+            _ => piece.clone(),
+        };
+        if stream.write_all(&piece).await.is_err() {
             return;
         }
     }
@@ -205,6 +220,7 @@ pub fn ask(text: &str) -> Request {
         messages: vec![Said::text(Role::User, text)],
         tools: Vec::new(),
         tool_choice: None,
+        one_call: false,
         max_tokens: None,
     }
 }

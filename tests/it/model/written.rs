@@ -99,6 +99,93 @@ async fn a_tool_choice_is_sent_only_beside_tools() {
     }
 }
 
+/// Servers may refuse keys that they do not know: who is not known to take it is not asked.
+#[tokio::test]
+async fn one_call_is_asked_for_beside_tools_and_where_it_is_known_to_be_taken() {
+    let mut told = String::new();
+    let choices =
+        [None, Some(ToolChoice::Auto), Some(ToolChoice::Required), Some(ToolChoice::None)];
+    for preset in PRESETS.iter().map(|preset| preset.name) {
+        for (model, tool_choice) in choices.map(|choice| ("m-1", choice)).into_iter().chain(
+            ["o1", "o3-mini", "o4-mini-2025-04-16", "o10", "gpt-o3"].map(|model| (model, None)),
+        ) {
+            let server = Server::answering(Script::whole("400 Bad", "", "{}")).await;
+            let mut options = options(preset, &server.url());
+            options.model = model.to_owned();
+            let asked = remote(options);
+            let without = Request { one_call: true, tool_choice, ..ask("Hello.") };
+            let with = Request { tools: vec![tool()], ..without.clone() };
+            let many = Request { one_call: false, ..with.clone() };
+            for request in [&with, &without, &many] {
+                assert!(call(&asked, request).await.0.is_err());
+            }
+            let [with, without, many] = [0, 1, 2].map(|number| {
+                let body = server.body(number);
+                let choice = &body["tool_choice"]["disable_parallel_tool_use"];
+                format!("{} {choice}", body["parallel_tool_calls"])
+            });
+            assert_eq!((&*without, &*many), ("null null", "null null"), "{preset}");
+            assert_eq!(server.body(1).get("tool_choice"), None);
+            let choice = tool_choice.map(|choice| format!("{choice:?}")).unwrap_or_default();
+            if model == "m-1" || preset == "openai" {
+                told += &format!("{preset} {model} {choice}: {with}\n");
+            }
+        }
+    }
+    expect![[r#"
+        openai m-1 : false null
+        openai m-1 Auto: false null
+        openai m-1 Required: false null
+        openai m-1 None: false null
+        openai o1 : null null
+        openai o3-mini : null null
+        openai o4-mini-2025-04-16 : null null
+        openai o10 : false null
+        openai gpt-o3 : false null
+        anthropic m-1 : null true
+        anthropic m-1 Auto: null true
+        anthropic m-1 Required: null true
+        anthropic m-1 None: null null
+        ollama m-1 : null null
+        ollama m-1 Auto: null null
+        ollama m-1 Required: null null
+        ollama m-1 None: null null
+        vllm m-1 : false null
+        vllm m-1 Auto: false null
+        vllm m-1 Required: false null
+        vllm m-1 None: false null
+        lm-studio m-1 : null null
+        lm-studio m-1 Auto: null null
+        lm-studio m-1 Required: null null
+        lm-studio m-1 None: null null
+        openrouter m-1 : false null
+        openrouter m-1 Auto: false null
+        openrouter m-1 Required: false null
+        openrouter m-1 None: false null
+        xai m-1 : false null
+        xai m-1 Auto: false null
+        xai m-1 Required: false null
+        xai m-1 None: false null
+        groq m-1 : false null
+        groq m-1 Auto: false null
+        groq m-1 Required: false null
+        groq m-1 None: false null
+        mistral m-1 : false null
+        mistral m-1 Auto: false null
+        mistral m-1 Required: false null
+        mistral m-1 None: false null
+        deepseek m-1 : null null
+        deepseek m-1 Auto: null null
+        deepseek m-1 Required: null null
+        deepseek m-1 None: null null
+        openai-compatible m-1 : null null
+        openai-compatible m-1 Auto: null null
+        openai-compatible m-1 Required: null null
+        openai-compatible m-1 None: null null
+    "#]]
+    .assert_eq(&told);
+}
+
 #[tokio::test]
 async fn the_key_is_in_its_header_and_nowhere_else() {
     for (preset, header) in [

@@ -339,7 +339,7 @@ fn a_held_call_has_its_share_of_the_messages_reserved() {
 }
 
 #[test]
-fn a_config_that_asks_no_more_lets_go_and_one_that_asks_anew_holds_no_old_call() {
+fn a_config_that_asks_no_more_lets_go_and_one_that_asks_again_holds_again() {
     let mut world = world();
     let (thread, call, command) = held_command(&mut world);
     world.restart_with(contracts(Approval::Never, None));
@@ -347,10 +347,55 @@ fn a_config_that_asks_no_more_lets_go_and_one_that_asks_anew_holds_no_old_call()
     let right = hash(&word("run", "rm"));
     assert_eq!(world.approve(command, &right), Err("not-waiting".to_owned()));
     assert!(world.transcript(&thread).contains("approval-granted"), "and says so");
+    assert_eq!(world.handed(), ["shell"]);
     world.restart_with(contracts(Approval::Always, None));
+    world.pass(Duration::ZERO);
+    assert_eq!(world.handed(), Vec::<String>::new(), "no operator has approved it");
+    assert_eq!(world.approve(command, &right), Ok(()));
+    world.restart();
+    world.pass(Duration::ZERO);
     world.play("shell", &[word("ran", "r")]);
     world.play("thinker", &[word("answer", "a")]);
     assert_eq!(world.result(call), "completed: answer(a)");
+    assert_eq!(world.transcript(&thread).matches("approval-requested").count(), 2);
+}
+
+#[test]
+fn a_config_that_asks_anew_holds_what_nobody_has_begun_and_nothing_else() {
+    let mut free = contracts(Approval::Never, None);
+    let mut strict = contracts(Approval::Always, None);
+    for contracts in [&mut free, &mut strict] {
+        contracts.iter_mut().for_each(|contract| contract.concurrency = 1);
+    }
+    // The thinker needs approvals as well, of what is said to it.
+    strict.iter_mut().filter(|c| c.is_agent()).for_each(|c| c.approval = Approval::Always);
+    let mut world = World::new(free.clone());
+    let (_, begun) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("run", "handed over")]);
+    let (thread, queued) = world.open("desk", &word("run", "in the queue"));
+    assert_eq!(world.handed(), ["shell"], "the other waits for its turn");
+    let before = world.records.len();
+    world.restart_with(strict.clone());
+    assert_eq!(world.handed(), Vec::<String>::new());
+    world.pass(Duration::ZERO);
+    assert_eq!(world.handed(), Vec::<String>::new(), "nor later");
+    assert_eq!(held(&world).len(), 2, "what was handed over may be lost, and is held as well");
+    let inputs = world.records[before..].iter().filter(|r| matches!(r.input, Input::Held { .. }));
+    assert_eq!(inputs.count(), 2, "that they are held is on record");
+    assert!(world.transcript(&thread).contains("core>desk approval-requested"));
+
+    world.restart_with(strict);
+    world.pass(Duration::ZERO);
+    assert_eq!(held(&world).len(), 2, "once is enough");
+    assert_eq!(world.transcript(&thread).matches("approval-requested").count(), 1);
+    assert_eq!(world.refuse(queued, "no"), Ok(()));
+    let left = held(&world)[0];
+    assert_eq!(world.approve(left, &hash(&word("run", "handed over"))), Ok(()));
+    world.play("shell", &[word("ran", "r")]);
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(begun), "completed: answer(a)", "what was begun goes on");
+    assert!(world.result(queued).starts_with("failed"), "{}", world.result(queued));
+    world.check_replay();
 }
 
 // A13

@@ -314,22 +314,26 @@ fn broken_actions_and_findings_are_fed_back() {
     assert_eq!(world.refusals(), ["thinker malformed-action"]);
 }
 
-/// T12: two ways to run out of turns, told apart.
+/// T12, F14: three ways to run out of turns, told apart.
 #[test]
 fn the_last_turn_spent_is_a_typed_failure() {
     let mut texts = Vec::new();
-    for spent in [Spent::NeverValid, Spent::AfterLastCall] {
+    for spent in [Spent::NeverValid, Spent::AfterLastCall, Spent::WindowFull] {
         let mut world = world();
         let (_, call) = world.open("desk", &word("plan", "p"));
         let delivery = world.delivery("thinker");
         let turn = Turn { note: core("model-turn", "", ""), spent: Some(spent), ..Turn::default() };
         let payloads = match spent {
             Spent::NeverValid => vec![word("vote", "?")],
-            Spent::AfterLastCall => vec![word("look", "q")],
+            Spent::AfterLastCall | Spent::WindowFull => vec![word("look", "q")],
         };
         world.answer_turn(&delivery, &payloads, Some(turn));
         assert!(world.deliveries.is_empty());
-        assert_eq!(world.result(call), "failed: system-error iterations-spent");
+        let code = match spent {
+            Spent::WindowFull => "budget-spent",
+            _ => "iterations-spent",
+        };
+        assert_eq!(world.result(call), format!("failed: system-error {code}"));
         let (_, messages) = &world.results[&call];
         texts.push(messages[0].payload.as_str().split_once('>').unwrap().1.to_owned());
     }
@@ -337,6 +341,7 @@ fn the_last_turn_spent_is_a_typed_failure() {
         [
             "no turn held a valid action, and the last one is used up</system-error>",
             "the last turn is used up after a call, without a final answer</system-error>",
+            "the model's context window is full, and the turn that was to be the last did not end the task</system-error>",
         ]
     "#]]
     .assert_eq(&format!("{texts:#?}\n"));

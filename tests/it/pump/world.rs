@@ -8,7 +8,7 @@ use std::time::Duration;
 use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::contract::{Contract, Contracts, Role, TreeLimits};
-use organism::envelope::{Disposition, Failure, Kind, Message, Refusal, Turn};
+use organism::envelope::{Disposition, Failure, Kind, Message, Money, Refusal, Spending, Turn};
 use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
@@ -84,6 +84,7 @@ pub struct World {
     submissions: u32,
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
+    reserved: Option<Result<(), String>>,
 }
 
 /// What the records held so far, for the promises that span steps.
@@ -135,6 +136,7 @@ impl World {
             submissions: 0,
             receipt: None,
             ruling: None,
+            reserved: None,
         };
         world.boot();
         world
@@ -223,6 +225,7 @@ impl World {
                     assert!(twice.is_none(), "a second result for {call}");
                 }
                 Effect::Ruled { ruling, .. } => self.ruling = Some(ruling),
+                Effect::Reserved { answer, .. } => self.reserved = Some(answer),
                 Effect::Alarm { at, alarm } => self.alarms.push((at, alarm)),
             }
         }
@@ -443,6 +446,18 @@ impl World {
     pub fn answer_question(&mut self, call: CallId, who: &str, text: &str) -> Result<(), String> {
         let (listener, payload) = (name(who), self.gate.check(&name(who), text.as_bytes()));
         self.decide(call, Verb::Answer { listener, payload })
+    }
+
+    /// Sets so much aside for the model call of this delivery; why not, where it may not be made.
+    pub fn reserve(
+        &mut self,
+        delivery: &Delivery,
+        tokens: u64,
+        money: Money,
+    ) -> Result<(), String> {
+        let (call, attempt) = (delivery.call, delivery.attempt);
+        self.step(Event::Reserve { call, attempt, asked: Spending { tokens, money } });
+        self.reserved.take().unwrap()
     }
 
     /// One turn of a model with these tokens, and what it wrote.

@@ -236,7 +236,7 @@ impl Recorded {
             Fact::Held { call, .. } => {
                 assert!(self.held.insert(*call), "{call} is held twice");
             }
-            Fact::Released { call } => {
+            Fact::Released { call, .. } => {
                 assert!(self.held.remove(call), "{call} is released and was not held");
                 assert!(self.released.insert(*call), "{call} is released twice");
             }

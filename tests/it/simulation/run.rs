@@ -220,7 +220,7 @@ impl Simulation {
                         self.judge.ruled(CallId(MessageId(ticket)), ruling.is_ok());
                     }
                 }
-                Effect::Alarm { .. } => {}
+                Effect::Alarm { .. } | Effect::Reserved { .. } => {}
             }
         }
     }

@@ -125,6 +125,12 @@ impl Toolbox {
         self.entries.iter().map(|entry| entry.tool.clone()).collect()
     }
 
+    /// What ends the call, and nothing else.
+    pub fn ending(&self) -> Vec<Tool> {
+        let finals = self.entries.iter().filter(|entry| entry.is_final);
+        finals.map(|entry| entry.tool.clone()).collect()
+    }
+
     /// The names of what calls peers.
     pub fn names(&self) -> Vec<String> {
         let called = self.entries.iter().filter(|entry| entry.is_call);

@@ -1,0 +1,63 @@
+//! What trees of threads, and agents in them, may use up.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::envelope::Money;
+use crate::limits;
+
+/// What one tree of threads may use up; children spend their parent's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeLimits {
+    /// Levels beneath the root.
+    pub depth: u32,
+    /// Per thread.
+    pub children: u32,
+    pub threads: u32,
+    pub messages: u64,
+    pub model_calls: u64,
+    pub tokens: u64,
+    /// Without it, as much as the tokens cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub money: Option<Money>,
+    pub wall_time: Duration,
+}
+
+impl Default for TreeLimits {
+    fn default() -> Self {
+        Self {
+            depth: limits::THREAD_DEPTH_DEFAULT,
+            children: limits::CHILDREN_DEFAULT,
+            threads: limits::THREADS_DEFAULT,
+            messages: limits::MESSAGES_DEFAULT,
+            model_calls: limits::MODEL_CALLS_DEFAULT,
+            tokens: limits::TOKENS_DEFAULT,
+            money: None,
+            wall_time: limits::WALL_TIME_DEFAULT,
+        }
+    }
+}
+
+impl TreeLimits {
+    /// What model calls may take, over all agents.
+    pub fn budget(&self) -> Budget {
+        Budget { tokens: Some(self.tokens), money: self.money }
+    }
+}
+
+/// What model calls may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Budget {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub money: Option<Money>,
+}
+
+impl Budget {
+    /// Whether it bounds nothing.
+    pub const fn is_open(&self) -> bool {
+        self.tokens.is_none() && self.money.is_none()
+    }
+}

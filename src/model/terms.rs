@@ -1,0 +1,198 @@
+//! On what terms a model is called: what it takes in, how long it answers, what that costs. Of
+//! several routes the narrowest and the dearest count, as nobody knows which will answer.
+
+use serde::Serialize;
+
+use super::answer::{Route, Usage};
+use super::request::Request;
+use super::tokens::{self, Family, Size};
+use crate::envelope::{Money, Spending};
+use crate::limits;
+
+/// What tokens cost, for a million of them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Price {
+    /// Of the prompt, and of the answer.
+    pub input: f64,
+    pub output: f64,
+    /// Of the prompt, where it was read from the provider's cache, and written to it; without
+    /// them, as any other part of the prompt.
+    pub cached: Option<f64>,
+    pub cache_written: Option<f64>,
+    /// Such as `USD`.
+    pub currency: String,
+}
+
+impl Price {
+    fn of(&self, usage: &Usage) -> Money {
+        let plain = usage.tokens_in.saturating_sub(usage.cached + usage.cache_written);
+        let parts = [
+            (plain, self.input),
+            (usage.cached, self.cached.unwrap_or(self.input)),
+            (usage.cache_written, self.cache_written.unwrap_or(self.input)),
+            (usage.tokens_out, self.output),
+        ];
+        // A price for a million is one in millionths of the unit for each.
+        let millionths: f64 = parts.iter().map(|(tokens, price)| *tokens as f64 * price).sum();
+        Money::of_units(millionths / 1e6)
+    }
+}
+
+/// One route's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Term {
+    pub route: Route,
+    /// Tokens of prompt and answer together.
+    pub context_window: Option<u64>,
+    /// Of one answer, in tokens, where it is bounded.
+    pub max_tokens: Option<u32>,
+    pub price: Option<Price>,
+}
+
+/// A model's, over all its routes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Terms(Vec<Term>);
+
+impl Terms {
+    pub fn new(routes: Vec<Term>) -> Self {
+        Self(routes)
+    }
+
+    pub fn routes(&self) -> &[Term] {
+        &self.0
+    }
+
+    /// Tokens of prompt and answer together; `None` where nobody said.
+    pub fn window(&self) -> Option<u64> {
+        self.0.iter().filter_map(|term| term.context_window).min()
+    }
+
+    /// Tokens that an answer may take.
+    pub fn answer(&self) -> u64 {
+        let unbounded = self.unbounded();
+        let longest = self.0.iter().map(|term| term.max_tokens.map_or(unbounded, u64::from));
+        longest.max().unwrap_or(unbounded)
+    }
+
+    /// What an answer is bounded to where the window has to hold it and the config has no bound:
+    /// a small window is shared evenly.
+    pub fn bound(&self) -> Option<u32> {
+        self.window()?;
+        let open = self.0.iter().any(|term| term.max_tokens.is_none());
+        open.then(|| u32::try_from(self.unbounded()).unwrap_or(u32::MAX))
+    }
+
+    fn unbounded(&self) -> u64 {
+        let longest = u64::from(limits::ANSWER_TOKENS_DEFAULT);
+        self.window().map_or(longest, |window| longest.min(window / 2))
+    }
+
+    /// Tokens that a prompt may take.
+    pub fn room(&self) -> Option<u64> {
+        self.window().map(|window| window.saturating_sub(self.answer()))
+    }
+
+    /// Counted as each route's family counts, the largest of them. `notice`: what the request
+    /// ends with and no other does.
+    pub fn size(&self, request: &Request, notice: Option<&str>) -> Size {
+        let sizes = self.families().into_iter().map(|family| family.size_with(request, notice));
+        sizes.max_by_key(Size::total).unwrap_or_else(|| Family::Other.size(request))
+    }
+
+    pub fn count(&self, text: &str) -> u64 {
+        self.families().into_iter().map(|family| family.count(text)).max().unwrap_or_default()
+    }
+
+    fn families(&self) -> Vec<Family> {
+        let mut families: Vec<_> =
+            self.0.iter().map(|term| Family::of(&term.route.model)).collect();
+        families.sort_by_key(|family| *family as u8);
+        families.dedup();
+        if families.is_empty() {
+            families.push(Family::Other);
+        }
+        families
+    }
+
+    /// The most a call may take whose prompt has `tokens`.
+    pub fn most(&self, tokens: u64) -> Spending {
+        let usage = Usage { tokens_in: tokens, tokens_out: self.answer(), ..Usage::default() };
+        // What goes to the cache may be dearer than the rest.
+        let written = Usage { cache_written: tokens, ..usage };
+        let prices = self.0.iter().filter_map(|term| term.price.as_ref());
+        let money = prices.map(|price| price.of(&usage).max(price.of(&written))).max();
+        Spending { tokens: tokens.saturating_add(self.answer()), money: money.unwrap_or_default() }
+    }
+
+    /// More than a call with this request takes, without counting.
+    pub fn at_most(&self, request: &Request) -> Spending {
+        self.most(tokens::at_most(request))
+    }
+
+    /// What an answer of `route` cost; of a route that is not among these, at the dearest price.
+    pub fn cost(&self, route: &Route, usage: &Usage) -> Money {
+        // Two of them may go by one name, at different addresses.
+        let own = self.0.iter().filter(|term| term.route == *route);
+        let of = |term: &Term| term.price.as_ref().map(|price| price.of(usage));
+        let cost = match own.clone().next() {
+            Some(_) => own.filter_map(of).max(),
+            None => self.0.iter().filter_map(of).max(),
+        };
+        cost.unwrap_or_default()
+    }
+
+    /// Such as `USD`; one for all routes.
+    pub fn currency(&self) -> Option<&str> {
+        self.0.iter().find_map(|term| Some(term.price.as_ref()?.currency.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn term(model: &str, window: Option<u64>, price: Option<(f64, f64)>) -> Term {
+        let price = price.map(|(input, output)| Price {
+            input,
+            output,
+            cached: Some(input / 10.0),
+            cache_written: None,
+            currency: "USD".to_owned(),
+        });
+        let route = Route { provider: "openai".to_owned(), model: model.to_owned() };
+        Term { route, context_window: window, max_tokens: Some(1_000), price }
+    }
+
+    #[test]
+    fn of_several_routes_the_narrowest_and_the_dearest_count() {
+        let cheap = term("gpt-4o", Some(16_000), Some((1.0, 2.0)));
+        let dear = term("claude", Some(200_000), Some((3.0, 15.0)));
+        let namesake = term("gpt-4o", Some(16_000), Some((0.0, 0.0)));
+        let terms = Terms::new(vec![namesake, cheap.clone(), dear]);
+        assert_eq!((terms.window(), terms.room()), (Some(16_000), Some(15_000)));
+        let most = terms.most(10_000);
+        assert_eq!((most.tokens, most.money.to_string().as_str()), (11_000, "0.045"));
+        let usage =
+            Usage { tokens_in: 10_000, tokens_out: 1_000, cached: 9_000, ..Usage::default() };
+        assert_eq!(terms.cost(&cheap.route, &usage).to_string(), "0.0039");
+        let stranger = Route { provider: "x".to_owned(), model: "y".to_owned() };
+        assert_eq!(terms.cost(&stranger, &usage).to_string(), "0.0207", "at the dearest price");
+    }
+
+    #[test]
+    fn a_small_window_whose_answers_nobody_bounded_is_shared() {
+        let mut small = term("llama", Some(4_096), None);
+        small.max_tokens = None;
+        let terms = Terms::new(vec![small]);
+        assert_eq!((terms.answer(), terms.room()), (2_048, Some(2_048)));
+        assert_eq!(terms.bound(), Some(2_048), "and the answer is bounded so");
+        let wide = term("gpt-4o", Some(16_000), None);
+        let terms = Terms::new(vec![wide.clone(), term("b", None, None)]);
+        assert_eq!((terms.answer(), terms.bound()), (1_000, None));
+        let open = Term { max_tokens: None, ..term("b", None, None) };
+        let terms = Terms::new(vec![wide, open]);
+        assert_eq!((terms.answer(), terms.bound()), (8_000, Some(8_000)), "one is unbounded");
+        assert_eq!(Terms::default().room(), None);
+        assert_eq!(Terms::default().answer(), u64::from(limits::ANSWER_TOKENS_DEFAULT));
+    }
+}

@@ -1,0 +1,140 @@
+//! Budgets: what a tree, and each agent in it, may still spend. A model call sets aside what it
+//! may take before it is made, so that calls made side by side cannot spend the same twice.
+
+use super::outcome::Scene;
+use super::{Core, Effect, Step};
+use crate::contract::Budget;
+use crate::envelope::{Money, Spending};
+use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::system::Answer;
+use crate::thread::{Call, Fact};
+
+impl Core {
+    /// Why `listener` may take no turn: a model call is refused before it is made.
+    pub(super) fn spent_for_agent(
+        &mut self,
+        step: &mut Step,
+        listener: &ListenerName,
+        thread: &ThreadId,
+    ) -> Option<String> {
+        let contract = self.contracts.get(listener).filter(|contract| contract.is_agent())?;
+        let tree = self.state.tree(thread)?;
+        let (usage, limits) = (tree.usage, &self.limits);
+        // Turns that are being taken, or will be, have their model call reserved.
+        let takes_turn = |call: &&Call| {
+            let contract = self.contracts.get(&call.callee);
+            let busy = self.desk.is_busy_with(call.id) || call.held.is_some();
+            contract.is_some_and(|contract| contract.is_agent()) && busy
+        };
+        let reserved = tree.calls.values().filter(takes_turn).count() as u64;
+        if usage.model_calls.saturating_add(reserved) >= limits.model_calls {
+            return Some(format!("all {} model calls of this tree are used", limits.model_calls));
+        }
+        if tree.worked(step.time) >= limits.wall_time {
+            let most = limits.wall_time.as_secs_f64();
+            return Some(format!("this tree's time of {most} s is over"));
+        }
+        let own = tree.by_agent.get(listener).copied().unwrap_or_default();
+        let spent = |budget, used, whose: &str| Some(used_up(budget, used)? + whose);
+        spent(limits.budget(), usage.spending(), " of this tree are used").or_else(|| {
+            spent(contract.budget, own, &format!(" of {listener} in this tree are used"))
+        })
+    }
+
+    /// Sets aside what a model call may take, or says why it must not be made.
+    pub(super) fn reserve(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        attempt: Attempt,
+        asked: Spending,
+    ) {
+        let answer = self.room_for(call, attempt, asked);
+        if answer.is_ok() {
+            self.desk.reserve(call, asked);
+        }
+        step.effect(Effect::Reserved { call, attempt, answer });
+    }
+
+    fn room_for(&self, call: CallId, attempt: Attempt, asked: Spending) -> Result<(), String> {
+        let running = self.desk.running(call).filter(|running| running.attempt == attempt);
+        let running = running.ok_or("the call this would be for is closed")?;
+        let tree = self.state.tree(&running.thread).ok_or("its thread is gone")?;
+        let contract = self.contracts.get(&running.listener).ok_or("its listener is gone")?;
+        let root = running.thread.root();
+        let others = || self.desk.reserved(&root).filter(|(other, ..)| *other != call);
+        let of_all = others().fold(tree.usage.spending(), |sum, (_, _, spent)| sum.plus(spent));
+        let own = tree.by_agent.get(&running.listener).copied().unwrap_or_default();
+        let of_own = others().filter(|(_, agent, _)| **agent == running.listener);
+        let of_own = of_own.fold(own, |sum, (_, _, spent)| sum.plus(spent));
+        if mutant("skip-the-reservation") {
+            return Ok(());
+        }
+        within(self.limits.budget(), of_all, asked, "this tree")?;
+        within(contract.budget, of_own, asked, running.listener.as_str())
+    }
+
+    /// Warns once for each budget of the tree that is nearly spent.
+    pub(super) fn warn_of_budgets(&mut self, step: &mut Step, scene: &Scene) {
+        // With nobody to warn, the next turn of the tree is warned.
+        if self.state.call(scene.call).is_none() {
+            return;
+        }
+        let Some(tree) = self.state.tree(&scene.thread) else { return };
+        let (usage, limits) = (tree.usage, &self.limits);
+        let plain = |used: u64, limit: u64| (used, limit, used.to_string(), limit.to_string());
+        let mut budgets = vec![
+            ("messages", plain(usage.messages, limits.messages)),
+            ("model-calls", plain(usage.model_calls, limits.model_calls)),
+            ("tokens", plain(usage.tokens, limits.tokens)),
+        ];
+        if let Some(limit) = limits.money {
+            let (used, shown) = (usage.money, limit.to_string());
+            budgets.push(("money", (used.0, limit.0, used.to_string(), shown)));
+        }
+        let nearly = budgets.into_iter().filter(|(budget, (used, limit, ..))| {
+            used.saturating_mul(100) >= limit.saturating_mul(limits::BUDGET_WARNING_PERCENT)
+                && !tree.warned.contains(*budget)
+        });
+        for (budget, (.., used, limit)) in nearly.collect::<Vec<_>>() {
+            self.fact(step, Fact::Warned { budget: budget.to_owned() });
+            let answer = Answer::BudgetWarning { budget: budget.to_owned(), used, limit };
+            self.tell(step, scene.call, None, &answer);
+        }
+    }
+}
+
+/// What is used up of a budget, if anything.
+fn used_up(budget: Budget, used: Spending) -> Option<String> {
+    match budget {
+        Budget { tokens: Some(limit), .. } if used.tokens >= limit => {
+            Some(format!("all {limit} tokens"))
+        }
+        // What costs nothing may go on when nothing is left.
+        Budget { money: Some(limit), .. } if used.money > limit => {
+            Some(format!("all {limit} of the money"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether `asked` still fits. `spent` holds what was used and what is set aside already.
+fn within(budget: Budget, spent: Spending, asked: Spending, whose: &str) -> Result<(), String> {
+    let after = spent.plus(asked);
+    if let Some(limit) = budget.tokens.filter(|limit| after.tokens > *limit) {
+        let (asked, left) = (asked.tokens, limit.saturating_sub(spent.tokens));
+        return Err(format!(
+            "the next model call may take {asked} tokens, and {left} of the {limit} of {whose} are \
+             left"
+        ));
+    }
+    if let Some(limit) = budget.money.filter(|limit| after.money > *limit) {
+        let (asked, left) = (asked.money, Money(limit.0.saturating_sub(spent.money.0)));
+        return Err(format!(
+            "the next model call may cost {asked}, and {left} of the {limit} of {whose} is left"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! What is still open when a pump ends: nobody is to find out by looking for it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Core;
+use crate::ids::{ListenerName, ThreadId};
+use crate::limits;
+
+/// Open calls and timers. All of it is on record, and goes on at the next start.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LeftOpen {
+    /// Of each thread with open calls, who works on them or is waited for.
+    pub threads: BTreeMap<ThreadId, BTreeMap<ListenerName, usize>>,
+    /// Calls that wait for a person.
+    pub held: usize,
+    pub timers: usize,
+}
+
+impl Core {
+    pub fn left_open(&self) -> LeftOpen {
+        let mut left = LeftOpen::default();
+        for tree in self.state.trees.values() {
+            left.timers += tree.timers.len();
+            for call in tree.calls.values() {
+                left.held += usize::from(call.held.is_some());
+                let callees = left.threads.entry(call.thread.clone()).or_default();
+                *callees.entry(call.callee.clone()).or_default() += 1;
+            }
+        }
+        left
+    }
+}
+
+impl LeftOpen {
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.timers == 0
+    }
+}
+
+/// Such as `2 calls (sess-abcdefgh: researcher; sess-abcdefgh.a: coder), 1 of them held, 1 timer`.
+impl fmt::Display for LeftOpen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let calls: usize = self.threads.values().flat_map(BTreeMap::values).sum();
+        let shown = self.threads.iter().take(limits::LEFT_OPEN_SHOWN).map(|(thread, callees)| {
+            let callees = callees.iter().map(|(name, calls)| match calls {
+                1 => name.to_string(),
+                calls => format!("{name} {calls} times"),
+            });
+            format!("{thread}: {}", callees.collect::<Vec<_>>().join(", "))
+        });
+        let mut shown: Vec<_> = shown.collect();
+        if self.threads.len() > shown.len() {
+            shown.push(format!("{} more threads", self.threads.len() - shown.len()));
+        }
+        write!(f, "{calls} {}", if calls == 1 { "call" } else { "calls" })?;
+        if calls > 0 {
+            write!(f, " ({})", shown.join("; "))?;
+        }
+        if self.held > 0 {
+            write!(f, ", {} of them held", self.held)?;
+        }
+        if self.timers > 0 {
+            write!(f, ", {} {}", self.timers, if self.timers == 1 { "timer" } else { "timers" })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,26 @@
+//! `prompt_render_1000`: processor time of rendering the prompt of the next turn in a thread of
+//! 1,000 messages, the reading of its records from the journal included, as every turn does it.
+
+use super::cpu;
+use super::figures::{Bench, median, median_of};
+use super::story::{Plot, Story};
+
+const PLOT: Plot = Plot { questions: 10, looks: 24 };
+const _: () = assert!(PLOT.messages() == 1_000);
+/// Of the prompts whose median is a run.
+const PROMPTS: usize = 20;
+
+pub fn thousand(bench: &mut Bench) {
+    let story = Story::told("render", PLOT);
+    let due = story.due("provider = \"playback\"\nrecording = \"recording.toml\"\n");
+    let value = median(bench.runs, || {
+        let prompts = (0..PROMPTS).map(|_| {
+            cpu::micros(|| {
+                let request = due.agent.rendered(&due.delivery).unwrap();
+                assert!(request.messages.len() > PLOT.messages() / 4);
+            })
+        });
+        median_of(prompts)
+    });
+    bench.figures.add("prompt_render_1000", value, "us CPU", None);
+}

@@ -1,0 +1,242 @@
+//! Keys of models are in nothing that is left of a run, whatever their servers do with them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use super::recorded::{house, run};
+use super::server::{Script, Server};
+use super::wires::{OPENAI, Scene};
+use crate::organism::{House, Said};
+
+const KEYS: usize = 20;
+
+fn key(number: usize) -> String {
+    format!("sk-live-{number:02}-{:032x}", 0x9e37_79b9_7f4a_7c15_u128 * (number as u128 + 7))
+}
+
+/// How a server with this number misbehaves, with its own key wherever it can put it.
+fn misbehaviour(number: usize) -> Script {
+    let key = key(number);
+    let said = format!("{{\"error\":{{\"message\":\"bad key {key}\",\"type\":\"{key}\"}}}}");
+    let stream = |events: &[&str]| Script::stream(events);
+    let statuses = [
+        "401 Unauthorized",
+        "402 Payment Required",
+        "403 Forbidden",
+        "404 Not Found",
+        "418 Teapot",
+        "429 Too Many Requests",
+        "500 Oops",
+        "502 Bad Gateway",
+        "503 Unavailable",
+        "529 Overloaded",
+    ];
+    match number {
+        n if n < statuses.len() => {
+            let header = format!("X-Key: {key}\r\nRetry-After: 0\r\n");
+            Script::whole(statuses[n], &header, &said)
+        }
+        10 => Script::whole(
+            "302 Found",
+            &format!("Location: https://{key}.example.com/{key}\r\n"),
+            &key,
+        ),
+        11 => Script::whole(
+            "200 OK",
+            "Content-Type: text/html\r\n",
+            &format!("<html><title>{key}</title>"),
+        ),
+        12 => Script::whole("200 OK", "Content-Type: application/json\r\n", &said),
+        13 => stream(&[&format!("data: {{\"{key}\n\n")]),
+        14 => stream(&[&format!("data: {said}\n\n")]),
+        15 => stream(&[&format!("event: error\ndata: {{\"detail\":\"{key}\"}}\n\n")]),
+        16 => stream(&[&format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{key}\"}}}}]}}\n\n"
+        )]),
+        17 => Script::whole("200 OK", "", &key),
+        18 => Script::whole("200 OK", "", ""),
+        // The last one answers, and tells its key in all it says.
+        _ => {
+            let (one, two) = key.split_at(11);
+            let text: Vec<&'static str> = [
+                "<attempt_completion><result>the key: ",
+                one,
+                two,
+                "</result></attempt_completion>",
+            ]
+            .map(|t| &*Box::leak(t.to_owned().into_boxed_str()))
+            .into();
+            let reasoning = vec![text[1], text[2]];
+            Script::stream(&(OPENAI.events)(&Scene { text, reasoning, ..Scene::default() }))
+        }
+    }
+}
+
+/// Every file beneath a directory.
+fn files(directory: &Path, found: &mut Vec<(String, Vec<u8>)>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.is_file() {
+            found.push((path.display().to_string(), std::fs::read(&path).unwrap()));
+        }
+    }
+}
+
+/// Twenty models, one route to them all, and the keys of half of them in files.
+struct Keyed {
+    house: House,
+    servers: Vec<Server>,
+    variables: BTreeMap<String, String>,
+    /// Beside the house: what lies in the house is looked through.
+    _files: TempDir,
+}
+
+impl Keyed {
+    async fn new() -> Self {
+        let directory = TempDir::new().unwrap();
+        let mut models = String::new();
+        let mut servers = Vec::new();
+        let mut variables = BTreeMap::from([("ORGANISM_LOG".to_owned(), "trace".to_owned())]);
+        for number in 0..KEYS {
+            let server = Server::answering(misbehaviour(number)).await;
+            let from = if number % 2 == 0 {
+                variables.insert(format!("KEY_{number}"), key(number));
+                format!("api_key_env = \"KEY_{number}\"")
+            } else {
+                let path = directory.path().join(format!("{number}"));
+                std::fs::write(&path, key(number) + "\n").unwrap();
+                format!("api_key_file = \"{}\"", path.display())
+            };
+            models.push_str(&format!(
+                "[models.m{number}]\nprovider = \"openai\"\nmodel = \"m\"\nbase_url = \"{}\"\n\
+                 {from}\nattempts = 1\n",
+                server.url()
+            ));
+            servers.push(server);
+        }
+        let routes: Vec<_> = (0..KEYS).map(|number| format!("\"m{number}\"")).collect();
+        models
+            .push_str(&format!("[models.live]\nroutes = [{}]\nattempts = 1\n", routes.join(", ")));
+        Self { house: house(&models), servers, variables, _files: directory }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Said {
+        run(self.house.command(arguments), &self.variables)
+    }
+
+    /// One call, by way of every server.
+    fn live(&self) -> Said {
+        let sent = self.run(&["record", "out.toml", "write.xml"]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        assert!(sent.out.contains("the key: ***"), "{sent:?}");
+        for server in &self.servers {
+            assert_eq!(server.requests().len(), 1, "every way to go wrong was gone");
+        }
+        let asked: String = self.servers.iter().flat_map(Server::requests).collect();
+        for number in 0..KEYS {
+            assert!(asked.contains(&format!("Bearer {}", key(number))), "the keys were in use");
+        }
+        sent
+    }
+
+    /// As [`Keyed::live`], by an organism that runs and writes a log of everything.
+    fn served(&self) -> Said {
+        let mut command = self.house.command(&["run"]);
+        command.envs(&self.variables);
+        let running = tokio::task::block_in_place(|| self.house.run_with(command));
+        let sent = self.run(&["send", "write.xml"]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        assert_eq!(tokio::task::block_in_place(|| running.stop()), Some(0));
+        let log = self.house.log();
+        assert!(log.contains("DEBUG") && log.contains("bad key ***"), "{log}");
+        sent
+    }
+
+    fn tried(&self) -> Vec<Said> {
+        let tried = [&["models", "--try"][..], &["models", "--try", "--json"]];
+        let tried = tried.map(|arguments| self.run(arguments));
+        for said in &tried {
+            assert_eq!(said.code, Some(69), "{said:?}");
+            let long = said.err.len() + said.out.len() > 2_000;
+            assert!(long && said.out.contains("m18"), "{said:?}");
+        }
+        tried.into()
+    }
+
+    /// Every command that shows something of config or record.
+    fn shown(&self) -> Vec<Said> {
+        let threads = self.run(&["threads", "--all", "--json"]).json();
+        let of_client = threads.iter().filter_map(|line| line["thread"].as_str());
+        let thread = of_client.into_iter().find(|id| *id != "sess-organism").unwrap();
+        let commands: &[&[&str]] = &[
+            &["models"],
+            &["models", "--json"],
+            &["check"],
+            &["check", "--json"],
+            &["prompt", "writer"],
+            &["prompt", "writer", "--json"],
+            &["prompt", "writer", "--thread", thread],
+            &["prompt", "writer", "--thread", thread, "--turn", "1", "--json"],
+            &["threads", "--all"],
+            &["thread", thread, "--full"],
+            &["thread", thread, "--json"],
+            &["thread", "sess-organism", "--full"],
+            &["tail", "--no-follow", "-n", "1000", "--full"],
+            &["tail", "--no-follow", "-n", "1000", "--json"],
+            &["search", "key", "--full"],
+            &["approvals", "--json"],
+            &["answer", "--json"],
+            &["export", "--format", "jsonl"],
+            &["export", "--format", "xml"],
+            &["verify"],
+        ];
+        let all = commands.iter().map(|arguments| {
+            let said = self.run(arguments);
+            assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
+            said
+        });
+        all.collect()
+    }
+
+    /// Configs that are wrong beside their keys.
+    fn wrong(&self) -> Vec<Said> {
+        let config = std::fs::read_to_string(self.house.path("organism.toml")).unwrap();
+        self.house.write("wrong.toml", config.replace("[models.live]", "[models.live]\ntypo = 1"));
+        let commands: &[&[&str]] =
+            &[&["check"], &["check", "--json"], &["run"], &["prompt", "writer"]];
+        let all = commands.iter().map(|arguments| {
+            let said = self.run(&[arguments, &["--config", "wrong.toml"][..]].concat());
+            assert_eq!(said.code, Some(78), "{said:?}");
+            said
+        });
+        all.collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_keys_are_in_no_record_log_error_prompt_or_export() {
+    let keyed = Keyed::new().await;
+    let mut said = vec![keyed.live(), keyed.served()];
+    said.extend(keyed.tried());
+    said.extend(keyed.shown());
+    said.extend(keyed.wrong());
+    let mut left: Vec<_> = said
+        .iter()
+        .map(|said| ("a command".to_owned(), format!("{said:?}").into_bytes()))
+        .collect();
+    files(&keyed.house.path("."), &mut left);
+    for file in ["out.toml", "log", "journal.db", "organism.toml"] {
+        assert!(left.iter().any(|(name, _)| name.ends_with(file)), "{file}");
+    }
+    assert!(left.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() > 50_000);
+    for (name, bytes) in &left {
+        let text = String::from_utf8_lossy(bytes);
+        for number in 0..KEYS {
+            assert!(!text.contains(&key(number)), "key {number} in {name}");
+        }
+    }
+}

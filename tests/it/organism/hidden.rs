@@ -1,0 +1,102 @@
+//! A process that may hold keys is closed to the other processes of its user.
+//!
+//! Root may look into anything: where the tests run as root, everybody here is somebody else.
+
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::{House, Said, until};
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["writer"]
+
+[agents.writer]
+model = "live"
+schema = "talk.xsd"
+accepts = ["ping"]
+
+[models.live]
+provider = "openai"
+model = "m"
+api_key_env = "LIVE_KEY"
+"#;
+
+const KEY: &str = "sk-of-nobody-0000000000000000";
+/// Nobody in particular: has no rights, and need not be known to the system.
+const SOMEBODY: u32 = 65_534;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A command as the user whom this is about.
+fn as_user(program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    let user = [format!("--reuid={SOMEBODY}"), format!("--regid={SOMEBODY}")];
+    command.args(user).args(["--clear-groups", "--"]).arg(program);
+    command
+}
+
+/// A house of that user, with a program that the user can read: what one may not read is closed
+/// to begin with.
+fn house() -> (House, PathBuf) {
+    let house = House::with(CONFIG);
+    let program = house.path("organism");
+    std::fs::copy(env!("CARGO_BIN_EXE_organism"), &program).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for place in ["data", "state"] {
+        std::fs::create_dir(house.path(place)).unwrap();
+    }
+    if is_root() {
+        for place in [".", "data", "state", "organism"] {
+            chown(house.path(place), Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+        }
+    }
+    (house, program)
+}
+
+fn organism(house: &House, program: &Path, arguments: &[&str]) -> Command {
+    let plain = house.command(arguments);
+    let mut command = as_user(program);
+    command.args(arguments).current_dir(house.path(".")).env("LIVE_KEY", KEY);
+    plain.get_envs().filter_map(|(name, value)| Some((name, value?))).for_each(|(name, value)| {
+        command.env(name, value);
+    });
+    command
+}
+
+/// What another process of the same user sees in a file of this one's.
+fn seen(process: &Child, file: &str) -> Said {
+    let path = format!("/proc/{}/{file}", process.id());
+    let mut command = as_user(Path::new("head"));
+    command.args(["-c", "100000", &path]).output().unwrap().into()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_other_process_of_the_user_looks_into_one_that_may_hold_keys() {
+    let (house, program) = house();
+    let running = house.run_with(organism(&house, &program, &["run"]));
+    // One that holds no keys and is open: what is refused below is refused for no other reason.
+    let mut tail = organism(&house, &program, &["tail"]);
+    let mut open = tail.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("it can be looked into", || seen(&open, "environ").out.contains(KEY).then_some(()));
+    open.kill().unwrap();
+    open.wait().unwrap();
+
+    assert!(seen(&running.child, "cmdline").out.contains("run"), "it is there");
+    for file in ["environ", "maps", "mem"] {
+        let closed = seen(&running.child, file);
+        assert_eq!((closed.code, &*closed.out), (Some(1), ""), "{file}: {closed:?}");
+        assert!(closed.err.contains("Permission denied"), "{file}: {closed:?}");
+    }
+    assert_eq!(running.stop(), Some(0));
+}

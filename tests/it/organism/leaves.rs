@@ -1,0 +1,41 @@
+//! What an organism leaves open when it ends, and what it ends by force: told, not found out.
+
+use super::{CONFIG, House, numbered, said, say};
+
+/// F17: open calls, held ones among them, at the end of a run and of a command that ran by itself.
+#[test]
+fn what_is_still_open_at_the_end_is_told() {
+    let held = CONFIG.replace("[\"ping\"]", "[\"ping\"]\napproval = \"always\"");
+    let house = House::with(&held);
+    let sent = house.send_text(&numbered("ping", "1"), &["--no-wait"]);
+    let told = |text: &str| text.contains("left open: 1 call (sess-") && text.contains(": solo)");
+    assert!(told(&sent.err), "{sent:?}");
+    assert!(sent.err.contains("1 of them held; it goes on at the next start"), "{sent:?}");
+    let running = house.run();
+    assert_eq!(running.stop(), Some(0));
+    assert!(told(&house.log()), "{}", house.log());
+}
+
+#[test]
+fn nothing_is_told_where_nothing_is_left() {
+    let house = House::new();
+    let sent = house.send_text(&say("hello"), &[]);
+    assert_eq!(sent.out, said("hello"));
+    assert_eq!(sent.err.lines().count(), 1, "the thread's id and nothing else: {}", sent.err);
+}
+
+/// F17: processes that a listener leaves behind are killed, and that is said.
+#[test]
+fn processes_that_are_left_behind_are_told() {
+    let house = House::new();
+    house.write("clingy.sh", "sleep 600 >/dev/null 2>&1 &\necho $! > pid\nexec ./player.py echo\n");
+    let clingy = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"sh\", \"clingy.sh\"]");
+    house.write("organism.toml", clingy);
+    let sent = house.send_text(&say("hello"), &[]);
+    assert_eq!(sent.out, said("hello"), "{sent:?}");
+    assert!(sent.err.contains("it left processes behind, which are killed"), "{sent:?}");
+    let pid = std::fs::read_to_string(house.path("pid")).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.trim()));
+    let gone = status.map_or(true, |status| status.contains("State:\tZ"));
+    assert!(gone, "{pid} still runs");
+}

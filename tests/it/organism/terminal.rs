@@ -1,0 +1,142 @@
+//! `organism approve` and `organism answer` for somebody who sits at a terminal.
+
+use serde_json::{Value as Json, json};
+
+use super::{House, Said, say, until};
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["echo", "boss"]
+
+[listeners.echo]
+command = ["./player.py", "echo"]
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+approval = "always"
+
+[humans.boss]
+schema = "people.xsd"
+accepts = ["question"]
+replies = ["decision"]
+"#;
+
+const CTRL_C: &str = "\u{3}";
+const CTRL_D: &str = "\u{4}";
+
+/// Somebody who waits for what is shown and then types.
+type Typed<'a> = &'a [(&'a str, &'a str)];
+
+fn house() -> House {
+    let house = House::with(CONFIG);
+    house.write("people.xsd", include_str!("../../data/organism/people.xsd"));
+    house.write("terminal.py", include_str!("../../data/organism/terminal.py"));
+    house
+}
+
+/// The command on a terminal: what was shown, and how it ended.
+fn at_terminal(house: &House, arguments: &[&str], typed: Typed<'_>) -> (String, i32) {
+    let organism = house.command(arguments);
+    let mut command = std::process::Command::new("python3");
+    command.arg("terminal.py").arg(json!(typed).to_string()).arg(organism.get_program());
+    command.args(organism.get_args()).current_dir(house.path("."));
+    for (name, value) in organism.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let said: Said = command.output().unwrap().into();
+    assert_eq!((said.code, &*said.err), (Some(0), ""), "{said:?}");
+    assert!(!said.out.contains("never shown"), "{}", said.out);
+    let (shown, code) = said.out.trim_end().rsplit_once('\n').unwrap();
+    (shown.to_owned(), code.parse().unwrap())
+}
+
+/// What waits, by `organism approvals` or `organism answer`.
+fn waiting(house: &House, list: &str) -> Vec<Json> {
+    let listed = house.organism(&[list, "--json"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    listed.json()
+}
+
+fn records(house: &House) -> u64 {
+    house.reader().last().unwrap().0
+}
+
+/// The id of what was just sent and waits.
+fn hold(house: &House, list: &str, payload: &str) -> String {
+    let sent = house.send_text(payload, &["--no-wait"]);
+    assert!(matches!(sent.code, Some(0 | 3)), "{sent:?}");
+    waiting(house, list).pop().unwrap()["message"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_approval_on_a_terminal_takes_a_yes_a_no_and_nothing_else() {
+    let house = house();
+    let running = house.run();
+    let id = hold(&house, "approvals", &say("pay \u{202e}001"));
+    let before = records(&house);
+    let ask = "approve exactly this? yes or no: ";
+    for (typed, code, told) in [
+        (&[(ask, "y\r"), ("say yes or no", "\r"), ("yes or no: ", "no\r")][..], 3, "it waits on"),
+        (&[(ask, CTRL_D)], 3, "it waits on"),
+        (&[(ask, "ye"), ("ye", CTRL_C)], 130, "^C"),
+    ] {
+        let (shown, ended) = at_terminal(&house, &["approve", &id], typed);
+        assert_eq!(ended, code, "{shown}");
+        assert!(shown.contains("pay \\u{202e}001"), "what is approved is shown: {shown}");
+        assert!(shown.contains(told), "{shown}");
+        assert_eq!(waiting(&house, "approvals").len(), 1);
+        assert_eq!(records(&house), before, "everything is as it was");
+    }
+    let typed = [(ask, "Yes\r"), ("say yes or no: ", "yes\r"), ("approved", "")];
+    let (shown, ended) = at_terminal(&house, &["approve", &id], &typed);
+    assert_eq!(ended, 0, "{shown}");
+    until("it is done", || (house.recorded("said") == 1).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn an_answer_is_typed_into_a_form_that_says_what_is_wrong_and_can_be_left() {
+    let house = house();
+    let running = house.run();
+    let id = hold(&house, "answer", "<question xmlns=\"urn:example:people\">How?</question>");
+    let before = records(&house);
+    let verdict = "decision / verdict (one of do, leave): ";
+    let wrong = [
+        ("decision / by (text, may be left out): ", "me\r"),
+        (verdict, "perhaps\r"),
+        ("this is not one of the choices", "\r"),
+        ("this has to be answered", ""),
+        (verdict, "do\r"),
+        ("decision / days (whole number from 1, may be left out): ", "2\r"),
+        ("decision / remark (text, may be left out): ", "\r"),
+        ("decision / price (add it, yes, no, may be left out): ", "no\r"),
+    ];
+    let sent = "send it (one of yes, no): ";
+    for (last, code, told) in [
+        (&[(sent, CTRL_C)][..], 130, "^C"),
+        (&[(sent, CTRL_D)], 2, "nothing was sent"),
+        (&[(sent, "perhaps\r"), (sent, "no\r")], 2, "the question is still open"),
+    ] {
+        let typed = [&wrong, last].concat();
+        let (shown, ended) = at_terminal(&house, &["answer", &id], &typed);
+        assert_eq!(ended, code, "{shown}");
+        assert!(shown.contains("How?") && shown.contains(told), "{shown}");
+        assert_eq!(waiting(&house, "answer").len(), 1);
+        assert_eq!(records(&house), before, "everything is as it was");
+    }
+    let typed = [&wrong[..], &[(sent, "yes\r"), ("answered", "")]].concat();
+    let (shown, ended) = at_terminal(&house, &["answer", &id], &typed);
+    assert_eq!(ended, 0, "{shown}");
+    let exported = house.organism(&["export", "--format", "jsonl"]);
+    let filled = "<verdict xmlns=\\\"\\\">do</verdict><days xmlns=\\\"\\\">2</days></decision>";
+    assert!(exported.out.contains(filled), "{}", exported.out);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}

@@ -1,0 +1,135 @@
+//! What model calls may take: of a tree, of an agent in it, before they are made.
+
+use organism::bus::Delivery;
+use organism::contract::{Budget, Contract, TreeLimits};
+use organism::envelope::{Failure, Money, Turn};
+
+use super::world::{World, agent, client, core, fresh, listener, word};
+
+fn contracts() -> Vec<Contract> {
+    vec![
+        client("desk", &["thinker"]),
+        agent("thinker", &["plan"], &["answer"], &["finder", "writer"]),
+        agent("writer", &["ask"], &["report"], &["finder"]),
+        listener("finder", &["look"], &["found"], &[]),
+    ]
+}
+
+fn limited(limits: TreeLimits) -> World {
+    World::with_limits(contracts(), limits)
+}
+
+fn spawn(inner: &str) -> String {
+    core("spawn-thread", "", &format!("<initial-payload>{inner}</initial-payload>"))
+}
+
+/// Two writers side by side, in threads of their own.
+fn two_writers(world: &mut World) -> [Delivery; 2] {
+    world.open("desk", &word("plan", "p"));
+    let spawns = [spawn(&word("ask", "1")), spawn(&word("ask", "2"))];
+    world.turn("thinker", 10, &[&spawns[..], &[core("wait", "", "")]].concat());
+    [world.delivery("writer"), world.delivery("writer")]
+}
+
+fn spends(world: &mut World, delivery: &Delivery, tokens: u64, money: Money, payload: &str) {
+    let note = core("model-turn", "", "");
+    let turn = Turn { note, tokens_in: tokens, money, ..Turn::default() };
+    world.answer_turn(delivery, &[payload.to_owned()], Some(turn));
+}
+
+/// O11, F14: what one call set aside another cannot spend, until it is known what it took.
+#[test]
+fn model_calls_side_by_side_cannot_spend_the_same_twice() {
+    let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
+    let [first, second] = two_writers(&mut world);
+    let free = Money::default();
+    assert_eq!(world.reserve(&first, 600, free), Ok(()));
+    let said = world.reserve(&second, 600, free).unwrap_err();
+    assert_eq!(
+        said,
+        "the next model call may take 600 tokens, and 390 of the 1000 of this tree are left"
+    );
+    assert_eq!(world.reserve(&first, 300, free), Ok(()), "another reservation replaces it");
+    assert_eq!(world.reserve(&second, 600, free), Ok(()));
+    assert_eq!(world.reserve(&first, 391, free).unwrap_err().split(',').count(), 2);
+    spends(&mut world, &second, 100, free, &word("report", "r"));
+    assert_eq!(world.reserve(&first, 890, free), Ok(()), "what was not taken is free again");
+}
+
+/// F14: what a failed attempt had set aside is free again.
+#[test]
+fn a_failed_attempt_gives_back_what_it_had_set_aside() {
+    let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
+    let [first, second] = two_writers(&mut world);
+    assert_eq!(world.reserve(&first, 900, Money::default()), Ok(()));
+    world.fail(&first, Failure::Refused { detail: "no".to_owned() });
+    assert_eq!(world.reserve(&second, 900, Money::default()), Ok(()));
+    let closed = world.reserve(&first, 1, Money::default());
+    assert_eq!(closed.unwrap_err(), "the call this would be for is closed");
+}
+
+/// F14: an agent that may not make its next call fails its own, and whoever asked is told.
+#[test]
+fn a_budget_without_room_ends_the_call_before_the_model_is_asked() {
+    for (failure, told) in [
+        (Failure::Spent { detail: "nothing is left".to_owned() }, "system-error budget-spent"),
+        (Failure::TooLarge { detail: "it does not fit".to_owned() }, "system-error too-large"),
+    ] {
+        let mut world = limited(TreeLimits::default());
+        let (_, call) = world.open("desk", &word("plan", "p"));
+        let thinker = world.delivery("thinker");
+        let detail = failure.to_string();
+        world.fail(&thinker, failure);
+        assert_eq!(world.result(call), format!("failed: {told}"));
+        let (_, messages) = &world.results[&call];
+        assert!(messages[0].payload.as_str().contains(&detail), "{:?}", messages[0].payload);
+        assert!(world.deliveries.is_empty(), "and is not tried again");
+    }
+}
+
+/// O11: an agent's own budget bounds it within the tree's, and nobody else.
+#[test]
+fn an_agent_has_a_budget_of_its_own_within_the_trees() {
+    let mut contracts = contracts();
+    contracts[2].budget = Budget { tokens: Some(500), money: None };
+    let mut world = World::new(contracts);
+    let [first, second] = two_writers(&mut world);
+    assert_eq!(world.reserve(&first, 400, Money::default()), Ok(()));
+    assert_eq!(
+        world.reserve(&second, 200, Money::default()).unwrap_err(),
+        "the next model call may take 200 tokens, and 100 of the 500 of writer are left"
+    );
+    spends(&mut world, &first, 500, Money::default(), &word("look", "q"));
+    let found = world.delivery("finder");
+    world.answer(&found, &[word("found", "f")]);
+    spends(&mut world, &second, 0, Money::default(), &word("report", "r"));
+    let woken = world.delivery("thinker");
+    let told: Vec<_> = woken.messages.iter().map(|message| message.payload.as_str()).collect();
+    let told = told.join("\n");
+    assert!(told.contains("all 500 tokens of writer in this tree are used"), "{told}");
+    assert_eq!(world.reserve(&woken, 5_000, Money::default()), Ok(()), "the thinker is free");
+}
+
+/// O11: money is counted in what tokens cost, warned of, and spent like tokens.
+#[test]
+fn money_is_a_budget_too() {
+    let limit = Money::of_units(0.01);
+    let mut world = limited(TreeLimits { money: Some(limit), ..Default::default() });
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    let thinker = world.delivery("thinker");
+    assert_eq!(
+        world.reserve(&thinker, 10, Money::of_units(0.02)).unwrap_err(),
+        "the next model call may cost 0.02, and 0.01 of the 0.01 of this tree is left"
+    );
+    assert_eq!(world.reserve(&thinker, 10, limit), Ok(()));
+    spends(&mut world, &thinker, 10, Money::of_units(0.008), &word("plan", "on"));
+    let warned = world.delivery("thinker");
+    assert_eq!(fresh(&warned), ["plan(on)", "budget-warning money"]);
+    let warning = warned.messages.last().unwrap().payload.as_str();
+    assert!(warning.contains("used=\"0.008\" limit=\"0.01\""), "{warning}");
+    spends(&mut world, &warned, 10, Money::of_units(0.003), &word("plan", "on"));
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+    let usage = world.core.state().tree(&thread).unwrap().usage;
+    assert_eq!(usage.money.to_string(), "0.011", "what was spent is on record, be it too much");
+    world.check_replay();
+}
