@@ -55,6 +55,14 @@ impl Spending {
     }
 }
 
+/// What a model call may take, to be set aside before it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reservation {
+    pub spending: Spending,
+    /// Whether the prompt's tokens were counted; otherwise it has fewer.
+    pub counted: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

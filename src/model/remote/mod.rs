@@ -49,6 +49,15 @@ pub struct Asked {
     pub thinking_tokens: Option<u32>,
 }
 
+impl Asked {
+    /// Tokens of one answer, thinking included, where they are bounded.
+    pub fn answer(&self) -> Option<u32> {
+        let bounded = self.max_tokens.is_some() || self.thinking_tokens.is_some();
+        let most = self.max_tokens.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
+        bounded.then(|| most.saturating_add(self.thinking_tokens.unwrap_or_default()))
+    }
+}
+
 /// One wire format.
 pub(super) trait Dialect: Debug + Send + Sync {
     /// Beneath the base address.
