@@ -18,12 +18,12 @@ use tokio::runtime;
 
 use crate::bus::process::{Options, ProcessHost};
 use crate::bus::{Host, Sink};
-use crate::config::{Config, ModelSpec, Problems, ProcessSpec, Provider};
+use crate::config::{Config, ModelSpec, Problems, ProcessSpec, Provider, Storage};
 use crate::ids::ListenerName;
-use crate::journal;
-use crate::journal::sqlite::Journal;
+use crate::journal::{self, Journal, Sealed, jetstream, sqlite};
 use crate::limits;
 use crate::model::KeySource;
+use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
@@ -220,11 +220,18 @@ fn with_core_words(mut config: Config) -> Result<Config, Error> {
     Ok(config)
 }
 
-fn open_journal(config: &Config, core: &mut Core) -> Result<Journal, Error> {
-    let mut journal = Journal::open(&config.data, &config.state, &mut |sealed| {
+fn open_journal(config: &Config, core: &mut Core) -> Result<Box<dyn Journal>, Error> {
+    let Config { data, state, .. } = config;
+    let mut replay = |sealed: Sealed| {
         core.replay(&sealed.record);
         Ok(())
-    })?;
+    };
+    let mut journal: Box<dyn Journal> = match &config.storage {
+        Storage::Embedded => Box::new(sqlite::Journal::open(data, state, &mut replay)?),
+        Storage::JetStream { servers, journal } => {
+            Box::new(jetstream::Journal::open(servers, journal, data, state, &mut replay)?)
+        }
+    };
     // What a model is sent must be a function of what the journal holds.
     journal.put_blob(config.text.as_bytes())?;
     for document in config.schemas.documents() {
@@ -259,6 +266,7 @@ fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
     let exposed = spec.env.iter().map(|(key, value)| (key.clone(), value.expose().to_owned()));
     options.env = exposed.collect();
     options.withheld = config.models.iter().filter_map(key_variable).collect();
+    options.withheld.extend(password_variable(&config.storage));
     options
 }
 
@@ -268,6 +276,15 @@ fn key_variable(model: &ModelSpec) -> Option<String> {
     match options.key.as_ref()?.source() {
         KeySource::Variable(name) => Some(name.clone()),
         KeySource::File(_) => None,
+    }
+}
+
+/// The variable the servers' password is in.
+fn password_variable(storage: &Storage) -> Option<String> {
+    let Storage::JetStream { servers, .. } = storage else { return None };
+    match &servers.credentials {
+        nats::Credentials::Password { variable, .. } => variable.clone(),
+        _ => None,
     }
 }
 

@@ -1,0 +1,10 @@
+//! What a journal on JetStream promises beyond what every journal does.
+
+mod death;
+mod fences;
+mod outages;
+mod place;
+mod rebuilt;
+mod unfit;
+
+pub use place::Place;
