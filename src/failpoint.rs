@@ -18,6 +18,9 @@ pub const JOURNAL: [&str; 9] = [
     "after-append",
 ];
 
+/// What a journal on JetStream passes beside these.
+pub const JETSTREAM: [&str; 2] = ["before-publish", "after-publish"];
+
 /// The pump's places: around what it does once a record is durable, and where an answer has come
 /// in that no record has yet.
 pub const PUMP: [&str; 9] = [

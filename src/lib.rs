@@ -19,6 +19,8 @@ pub mod envelope;
 pub mod system;
 // Memory.
 pub mod thread;
+// Wires.
+pub mod nats;
 // Edges.
 pub mod bus;
 pub mod journal;

@@ -244,6 +244,32 @@ pub const SCAN_CHUNK_RECORDS: u64 = 128;
 pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
+
+// NATS.
+pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A server that answers none of two of these is taken for gone.
+pub const NATS_PING_INTERVAL: Duration = Duration::from_secs(5);
+pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
+pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
+
+// The journal on JetStream.
+/// How long a question to JetStream may take to be answered.
+pub const STREAM_PATIENCE: Duration = Duration::from_secs(2);
+/// Of a message's size, what its headers may take up.
+pub const STREAM_HEADER_BYTES: usize = 1 << 10;
+/// Messages of the tail that are asked for at once.
+pub const STREAM_READ_AHEAD: u64 = 32;
+/// How often a pump says that it lives and looks whether its stream does.
+pub const LEASE_BEAT: Duration = Duration::from_millis(700);
+/// A lease that did not change for so long belongs to nobody any more.
+pub const LEASE_LAPSE: Duration = Duration::from_secs(3);
+pub const LEASE_LOOK: Duration = Duration::from_millis(50);
+/// How long a stream must be gone to be called lost: while a cluster starts, its servers may not
+/// know it yet.
+pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
+/// The copies of a stream that a cluster can keep.
+pub const STREAM_REPLICAS_CEILING: u32 = 5;
+pub const STREAM_NAME_BYTES_MAX: usize = 100;
 pub const TIMERS_PER_CALL_MAX: usize = 64;
 pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 

@@ -95,8 +95,8 @@ pub fn of_journal(error: &journal::Error) -> Exit {
     use journal::Error;
     match error {
         Error::Broken { .. } => Exit::ChainBroken,
-        Error::Format { .. } => Exit::InvalidData,
-        Error::Held { .. } | Error::Full { .. } => Exit::TryAgain,
+        Error::Format { .. } | Error::Strange { .. } => Exit::InvalidData,
+        Error::Held { .. } | Error::Full { .. } | Error::Away { .. } => Exit::TryAgain,
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
             Exit::TryAgain
         }

@@ -155,8 +155,28 @@ pub(super) const MODELS: Section = Section {
     ],
 };
 
-pub(super) const SECTIONS: [&Section; 7] =
-    [&ORGANISM, &LIMITS, &CLIENTS, &LISTENERS, &HUMANS, &AGENTS, &MODELS];
+pub(super) const JOURNAL: Section = Section {
+    name: "journal",
+    member: None,
+    keys: &[("store", Text), ("stream", Text), ("replicas", Integer), ("durability", Text)],
+};
+
+pub(super) const NATS: Section = Section {
+    name: "nats",
+    member: None,
+    keys: &[
+        ("url", OneOrMore),
+        ("credentials_file", Text),
+        ("nkey_file", Text),
+        ("user", Text),
+        ("password_env", Text),
+        ("password_file", Text),
+        ("ca_file", Text),
+    ],
+};
+
+pub(super) const SECTIONS: [&Section; 9] =
+    [&ORGANISM, &JOURNAL, &NATS, &LIMITS, &CLIENTS, &LISTENERS, &HUMANS, &AGENTS, &MODELS];
 
 impl Section {
     pub fn kind(&self, key: &str) -> Option<Kind> {
@@ -176,7 +196,7 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
     }
     let secret = ["key", "secret", "token", "password"].iter().any(|end| key.ends_with(end));
     // A key, or a password in an address, written where neither belongs is not repeated.
-    let misplaced = key == "api_key_env" || key == "base_url";
+    let misplaced = ["api_key_env", "password_env", "base_url", "url"].contains(&key.as_str());
     (secret || misplaced || key == "env" || key == "prompt").then_some(true)
 }
 

@@ -20,6 +20,7 @@ mod program;
 mod read;
 mod sections;
 mod source;
+mod storage;
 mod surroundings;
 mod syntax;
 mod transports;
@@ -34,10 +35,12 @@ use serde::Serialize;
 
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
+use crate::journal::jetstream;
 use crate::model::Price;
 use crate::model::playback::Recorder;
 use crate::model::remote;
 use crate::model::router::{Pace, Strategy};
+use crate::nats;
 use crate::schema::Schemas;
 
 pub use crate::agent::{FinalFormat, Memory, Transport};
@@ -61,6 +64,7 @@ pub struct Config {
     pub data: PathBuf,
     /// Where checkpoints are also kept.
     pub state: PathBuf,
+    pub storage: Storage,
     pub contracts: Contracts,
     pub schemas: Schemas,
     pub processes: Vec<ProcessSpec>,
@@ -81,6 +85,15 @@ pub struct Config {
     /// The effective config as JSON: defaults, overrides, prompt texts and the digests of
     /// schemas and recordings; no secrets, no paths of this machine.
     pub text: String,
+}
+
+/// Where the record is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Storage {
+    /// In the data directory alone.
+    Embedded,
+    /// On these servers, and in the data directory for everybody who reads.
+    JetStream { servers: nats::Options, journal: jetstream::Options },
 }
 
 /// A listener hosted as a child process.
@@ -224,6 +237,9 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     let processes = program::processes(&sections.members, &directory, around, &mut problems);
     let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
     let models = models::specs(&sections.models, &directory, around, &mut problems);
+    let storage = sections.name.as_deref().and_then(|name| {
+        sections.storage.storage(name, &directory, around, &mut problems)
+    });
     let notes = contracts.as_ref().map(|contracts| {
         transports::check(&sections.members, contracts, &payloads.schemas, &mut problems)
     });
@@ -232,7 +248,8 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         Keys::Optional => problems.take_code(Code::KeyMissing),
         Keys::Needed => Problems::default(),
     };
-    let (Some(contracts), Some(name), true) = (contracts, &sections.name, problems.is_empty())
+    let (Some(contracts), Some(name), Some(storage), true) =
+        (contracts, &sections.name, storage, problems.is_empty())
     else {
         return Err(problems);
     };
@@ -253,6 +270,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         file: path.to_owned(),
         data,
         state,
+        storage,
         directory,
         contracts,
         schemas: payloads.schemas,

@@ -14,6 +14,7 @@ use super::models::{self, Model};
 use super::problem::{Code, Problem, Problems};
 use super::read::Reader;
 use super::source::{Place, Source};
+use super::storage;
 use super::surroundings::Surroundings;
 use super::tree::{At, Table, Text, Value};
 
@@ -24,6 +25,7 @@ pub(super) struct Sections {
     pub state: Option<PathBuf>,
     /// `data` or `state` is written but could not be read.
     pub places_unread: bool,
+    pub storage: storage::Declared,
     pub limits: TreeLimits,
     /// Where `money` of the limits stands.
     pub money: Option<Place>,
@@ -51,6 +53,7 @@ impl Sections {
 pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Sections {
     unknown_sections(root, problems);
     let Organism { name, data, state, unread: places_unread } = organism(root, source, problems);
+    let storage = storage::read(root, source, problems);
     let Limits { tree, money, payload_bytes } = limits_of(root, source, problems);
     let mut declared = Vec::new();
     each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
@@ -65,6 +68,7 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
         data,
         state,
         places_unread,
+        storage,
         limits: tree,
         money,
         payload_bytes,
@@ -110,7 +114,7 @@ fn unknown_sections(root: &Table, problems: &mut Problems) {
 }
 
 /// The table of a section, with the place of its name.
-fn section<'t>(
+pub(super) fn section<'t>(
     root: &'t Table,
     section: &Section,
     problems: &mut Problems,

@@ -4,11 +4,19 @@
 
 pub mod checkpoint;
 mod heads;
+pub mod jetstream;
 mod merkle;
+mod row;
 pub mod sqlite;
+
+use std::time::Duration;
+
+use uuid::Uuid;
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
+use crate::limits;
+use crate::nats;
 use crate::thread::Record;
 
 pub use checkpoint::Checkpoint;
@@ -16,6 +24,42 @@ pub use heads::{Head, Heads};
 
 /// The layout of journals this program writes and reads.
 pub const FORMAT: u32 = 2;
+
+/// The writing end: one owner, on its own thread, as every call waits until things are durable.
+pub trait Journal: Send {
+    fn id(&self) -> Uuid;
+
+    /// This pump's; every start has a higher one.
+    fn epoch(&self) -> u32;
+
+    /// Where the next record will stand.
+    fn next(&self) -> Position;
+
+    /// Makes records durable, all or none. `position`, `previous` and `previous_hash` are stamped
+    /// here; a position that was already set must be the right one. Returns their hashes once
+    /// they are durable.
+    ///
+    /// After [`Error::Full`] and [`Error::Away`] whoever calls must try again with the same
+    /// records, or call nothing any more; after [`Error::Misplaced`] nothing was appended. After
+    /// any other error the journal has stopped for good: whether the records are durable is not
+    /// known, and only opening it again can tell.
+    fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
+
+    /// Signs and records how far the journal goes, when that is due. A pump with nothing to
+    /// append calls this now and then: here it also hears of a journal that was lost meanwhile.
+    fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;
+
+    /// How often that is.
+    fn rest(&self) -> Duration {
+        limits::CHECKPOINT_INTERVAL
+    }
+
+    /// Keeps bytes the organism ran on (config, prompt file, schema) under their digest.
+    fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error>;
+
+    /// A last checkpoint, and everything let go of.
+    fn close(self: Box<Self>, now: Time) -> Result<(), Error>;
+}
 
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +73,17 @@ pub enum Error {
     /// Nothing was appended; the same records may be tried again.
     #[error("the disk is full: {detail}")]
     Full { detail: String },
+    /// Whether the records are durable is not known yet; the same ones are to be tried again.
+    #[error("the journal's server is away: {detail}")]
+    Away { detail: String },
+    /// What is there belongs to another kind of journal, or to another journal.
+    #[error("{path} {detail}")]
+    Strange { path: String, detail: String },
+    /// The server or the stream would lose records.
+    #[error("no journal can be kept on {server}: {detail}")]
+    Unfit { server: String, detail: String },
+    #[error(transparent)]
+    Nats(#[from] nats::Error),
     #[error("the journal {path} has format {found}; this program writes format {ours}")]
     Format { path: String, found: String, ours: u32 },
     /// What stands in the journal is not what was written there, or is gone.

@@ -18,10 +18,9 @@ use tokio::runtime;
 
 use crate::bus::process::{Options, ProcessHost};
 use crate::bus::{Host, Sink};
-use crate::config::{Config, ModelSpec, Problems, ProcessSpec, Provider};
+use crate::config::{Config, ModelSpec, Problems, ProcessSpec, Provider, Storage};
 use crate::ids::ListenerName;
-use crate::journal;
-use crate::journal::sqlite::Journal;
+use crate::journal::{self, Journal, Sealed, jetstream, sqlite};
 use crate::limits;
 use crate::model::KeySource;
 use crate::pump::core::Core;
@@ -220,11 +219,18 @@ fn with_core_words(mut config: Config) -> Result<Config, Error> {
     Ok(config)
 }
 
-fn open_journal(config: &Config, core: &mut Core) -> Result<Journal, Error> {
-    let mut journal = Journal::open(&config.data, &config.state, &mut |sealed| {
+fn open_journal(config: &Config, core: &mut Core) -> Result<Box<dyn Journal>, Error> {
+    let Config { data, state, .. } = config;
+    let mut replay = |sealed: Sealed| {
         core.replay(&sealed.record);
         Ok(())
-    })?;
+    };
+    let mut journal: Box<dyn Journal> = match &config.storage {
+        Storage::Embedded => Box::new(sqlite::Journal::open(data, state, &mut replay)?),
+        Storage::JetStream { servers, journal } => {
+            Box::new(jetstream::Journal::open(servers, journal, data, state, &mut replay)?)
+        }
+    };
     // What a model is sent must be a function of what the journal holds.
     journal.put_blob(config.text.as_bytes())?;
     for document in config.schemas.documents() {

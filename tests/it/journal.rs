@@ -5,6 +5,7 @@ mod death;
 mod log;
 pub mod script;
 mod sql;
+mod streamed;
 mod suite;
 #[cfg(target_os = "linux")]
 mod sync;

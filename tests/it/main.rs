@@ -19,6 +19,7 @@ mod journal;
 mod listeners;
 mod model;
 mod mutants;
+mod nats;
 mod organism;
 mod pump;
 mod schema;

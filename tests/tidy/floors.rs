@@ -14,6 +14,7 @@ const FLOORS: &[(&str, &[&str], Neighbours)] = &[
     ("law", &["schema"], Neighbours::None),
     ("words", &["envelope", "system", "contract"], Neighbours::Earlier),
     ("memory", &["thread"], Neighbours::None),
+    ("wires", &["nats"], Neighbours::None),
     ("edges", &["journal", "bus", "model"], Neighbours::None),
     ("heart", &["pump"], Neighbours::None),
     ("guests", &["listener", "agent", "workflow"], Neighbours::None),

@@ -7,6 +7,7 @@ mod connect;
 mod directory;
 mod mover;
 mod open;
+mod projection;
 mod reader;
 mod row;
 mod scan;
@@ -24,12 +25,13 @@ use crate::limits;
 use crate::thread::Record;
 
 use super::checkpoint::{Key, Outside};
+use super::row::Rows;
 use super::{Checkpoint, Error, Heads};
 use directory::{Lock, Watermark};
 use mover::{Moved, Mover};
-use row::Rows;
 
 pub use directory::{DATABASE, is_free};
+pub(in crate::journal) use projection::{Following, Opening, Taken};
 pub use reader::{About, Reader};
 pub use scan::scan;
 pub use trees::Tree;
@@ -40,6 +42,14 @@ pub fn acknowledged(data: &std::path::Path) -> Result<(Position, Digest), Error>
 }
 
 const SCHEMA: &str = include_str!("schema.sql");
+/// The key in `meta` that a projection has: how far it followed its stream.
+const STREAM: &str = "stream";
+
+/// Records with their places, ready to be written.
+pub(super) struct Group {
+    pub rows: Rows,
+    pub checkpoint: Option<Checkpoint>,
+}
 
 /// The writing end: one owner, on its own thread, as every call waits for the disk.
 #[derive(Debug)]
@@ -86,22 +96,38 @@ impl Journal {
         Position(self.heads.last().0 + 1)
     }
 
-    /// Makes records durable in one commit. `position`, `previous` and `previous_hash` are
-    /// stamped here; a position that was already set must be the right one. Returns their hashes
-    /// once they are on disk.
-    ///
-    /// After [`Error::Full`] and [`Error::Misplaced`] nothing was appended and the same records
-    /// may be tried again. After any other error the journal has stopped for good: whether the
-    /// records are durable is not known, and only opening it again can tell.
+    /// Makes records durable in one commit, see [`super::Journal::append`].
     pub fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
+        match self.stamp(records)? {
+            Some(group) => self.write(records, group, None),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Gives the records their places and encodes them, with a checkpoint where one is due.
+    pub(super) fn stamp(&mut self, records: &mut [Record]) -> Result<Option<Group>, Error> {
         self.usable()?;
-        let Some(now) = records.last().map(|record| record.time) else { return Ok(Vec::new()) };
+        let Some(now) = records.last().map(|record| record.time) else { return Ok(None) };
         failpoint("before-append");
         self.checked_at.get_or_insert(now);
         let mut rows = std::mem::take(&mut self.rows);
         rows.stamp(&self.heads, records)?;
         let checkpoint = self.is_due(now).then(|| self.next_checkpoint(now));
-        self.commit(checkpoint.as_ref(), |db| write::steps(db, records, &rows))?;
+        Ok(Some(Group { rows, checkpoint }))
+    }
+
+    /// Commits what was stamped. `mark`: where it stands in the stream it is a projection of.
+    pub(super) fn write(
+        &mut self,
+        records: &[Record],
+        group: Group,
+        mark: Option<&str>,
+    ) -> Result<Vec<Digest>, Error> {
+        let Group { rows, checkpoint } = group;
+        self.commit(checkpoint.as_ref(), |db| {
+            write::steps(db, records.iter().map(Into::into).zip(rows.iter()))?;
+            mark.map_or(Ok(()), |mark| write::set_meta(db, STREAM, mark))
+        })?;
         failpoint("after-commit");
         self.wal_bytes += rows.size();
         let hashes: Vec<Digest> = rows.iter().map(|row| row.hash).collect();
@@ -135,14 +161,11 @@ impl Journal {
         if self.has_blob(digest)? {
             return Ok(digest);
         }
-        self.commit(None, |db| {
-            let sql = "INSERT OR IGNORE INTO blob(digest, bytes) VALUES (?1, ?2)";
-            db.prepare_cached(sql)?.execute((digest.to_string(), bytes)).map(drop)
-        })?;
+        self.commit(None, |db| write::blob(db, digest, bytes))?;
         Ok(digest)
     }
 
-    fn has_blob(&self, digest: Digest) -> Result<bool, Error> {
+    pub(super) fn has_blob(&self, digest: Digest) -> Result<bool, Error> {
         let sql = "SELECT 1 FROM blob WHERE digest = ?1";
         let found = self.db.prepare_cached(sql).and_then(|mut q| q.exists([digest.to_string()]));
         found.map_err(Error::sqlite("looking for a blob"))
@@ -163,6 +186,11 @@ impl Journal {
         if self.checked < self.heads.last() {
             self.checkpoint(now)?;
         }
+        self.fold()
+    }
+
+    /// Everything in the one file.
+    fn fold(mut self) -> Result<(), Error> {
         if self.refreshed < self.heads.last() {
             self.refresh_trees()?;
         }
@@ -189,19 +217,19 @@ impl Journal {
         Ok(true)
     }
 
-    fn usable(&self) -> Result<(), Error> {
+    pub(super) fn usable(&self) -> Result<(), Error> {
         match &self.stopped {
             Some(cause) => Err(Error::Stopped { cause: cause.clone() }),
             None => Ok(()),
         }
     }
 
-    fn stop(&mut self, error: Error) -> Error {
+    pub(super) fn stop(&mut self, error: Error) -> Error {
         self.stopped = Some(error.to_string());
         error
     }
 
-    fn is_due(&self, now: Time) -> bool {
+    pub(super) fn is_due(&self, now: Time) -> bool {
         let since = self.heads.last().0 - self.checked.0;
         since >= limits::CHECKPOINT_RECORDS
             || (since > 0
@@ -209,7 +237,7 @@ impl Journal {
     }
 
     /// Over what is durable now, which excludes the group it is committed with.
-    fn next_checkpoint(&mut self, now: Time) -> Checkpoint {
+    pub(super) fn next_checkpoint(&mut self, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = self.heads.last();
         self.key.sign(Checkpoint {
@@ -321,5 +349,35 @@ impl Journal {
             // What was appended is durable; nothing after it would be.
             Moved::Failed(error) => drop(self.stop(error)),
         }
+    }
+}
+
+impl super::Journal for Journal {
+    fn id(&self) -> Uuid {
+        self.id
+    }
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn next(&self) -> Position {
+        Self::next(self)
+    }
+
+    fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
+        Self::append(self, records)
+    }
+
+    fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
+        Self::checkpoint_if_due(self, now)
+    }
+
+    fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
+        Self::put_blob(self, bytes)
+    }
+
+    fn close(self: Box<Self>, now: Time) -> Result<(), Error> {
+        Self::close(*self, now)
     }
 }

@@ -1,23 +1,93 @@
 //! Opening a journal to write: nothing is written before everything that stands there is proved.
 
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use uuid::Uuid;
 
 use crate::failpoint::failpoint;
-use crate::ids::Position;
+use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::{Key, Outside};
+use crate::journal::row::Rows;
 use crate::journal::{Checkpoint, Error, FORMAT, Heads, Sealed};
 use crate::limits;
 use crate::mutant::mutant;
 
 use super::directory::{DATABASE, Lock, Watermark};
 use super::mover::Mover;
-use super::row::Rows;
-use super::{About, Journal, Reader, SCHEMA, scan, write};
+use super::{About, Journal, Reader, SCHEMA, STREAM, scan, write};
+
+/// A journal's directory that is ours, before anything in it was read.
+pub struct Opening {
+    data: PathBuf,
+    state: PathBuf,
+    lock: Lock,
+    key: Key,
+}
+
+impl Opening {
+    pub fn begin(data: &Path, state: &Path) -> Result<Self, Error> {
+        for directory in [data, state] {
+            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+            made.map_err(Error::io(directory.display().to_string()))?;
+        }
+        let lock = Lock::take(data)?;
+        let key = Key::open(state)?;
+        Ok(Self { data: data.to_owned(), state: state.to_owned(), lock, key })
+    }
+
+    pub fn exists(&self) -> bool {
+        self.data.join(DATABASE).exists()
+    }
+
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// `mark`: of a projection, how far it followed its stream.
+    pub fn create(&self, journal: Uuid, mark: Option<&str>) -> Result<(), Error> {
+        create(&self.data, &About { journal, epoch: 0, key: self.key.public() }, mark)
+    }
+
+    /// Whose journal the file is, and how far it followed which stream, if it is a projection.
+    pub fn found(&self) -> Result<(Uuid, Option<String>), Error> {
+        let reader = Reader::open(&self.data)?;
+        Ok((reader.about()?.journal, reader.meta(STREAM)?))
+    }
+
+    /// Reads and proves everything that is there, then opens it to write, in the epoch of whoever
+    /// wrote last.
+    pub(super) fn prove(
+        self,
+        whole: bool,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<(Journal, Known, About), Error> {
+        let Proved { about, known, heads, unwritten, checked, refreshed } =
+            prove(&self.data, &self.state, whole, visit)?;
+        let db = connect(&self.data).map_err(Error::sqlite("opening the journal"))?;
+        let journal = Journal {
+            db,
+            id: about.journal,
+            epoch: about.epoch,
+            watermark: Watermark::open(&self.data)?,
+            key: self.key,
+            outside: Outside::new(&self.state, about.journal),
+            unwritten,
+            checked,
+            checked_at: None,
+            refreshed,
+            heads,
+            rows: Rows::default(),
+            wal_bytes: 0,
+            mover: Mover::new(&self.data),
+            stopped: None,
+            _lock: self.lock,
+        };
+        Ok((journal, known, about))
+    }
+}
 
 impl Journal {
     /// Opens the journal in directory `data`, or makes one, and hands every record to `visit`,
@@ -30,44 +100,32 @@ impl Journal {
         state: &Path,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        for directory in [data, state] {
-            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-            made.map_err(Error::io(directory.display().to_string()))?;
-        }
-        let lock = Lock::take(data)?;
-        let key = Key::open(state)?;
-        if !data.join(DATABASE).exists() {
+        let opening = Opening::begin(data, state)?;
+        if !opening.exists() {
             refuse_lost_file(data)?;
-            create(data, &key)?;
+            opening.create(Uuid::now_v7(), None)?;
+        } else if opening.found()?.1.is_some() {
+            let detail = "follows a journal on JetStream, which goes on there alone: start it \
+                          with `store = \"jetstream\"`, or name another directory";
+            return Err(Error::Strange { path: data.display().to_string(), detail: detail.into() });
         }
-        let proved = prove(data, state, visit)?;
-        let db = connect(data).map_err(Error::sqlite("opening the journal"))?;
-        let epoch = raise_epoch(&db, &proved.about, &key)?;
+        let (mut journal, _, about) = opening.prove(true, visit)?;
+        journal.raise_epoch(&about, about.epoch + 1)?;
         failpoint("epoch-raised");
-        let mut journal = Self {
-            db,
-            id: proved.about.journal,
-            epoch,
-            watermark: Watermark::open(data)?,
-            key,
-            outside: proved.outside,
-            unwritten: proved.unwritten,
-            checked: proved.checked,
-            checked_at: None,
-            refreshed: proved.refreshed,
-            heads: proved.heads,
-            rows: Rows::default(),
-            wal_bytes: 0,
-            mover: Mover::new(data),
-            stopped: None,
-            _lock: lock,
-        };
         journal.settle()?;
         Ok(journal)
     }
 
+    /// A new epoch for this pump: from here on, commits of any earlier one are fenced off.
+    pub(super) fn raise_epoch(&mut self, before: &About, epoch: u32) -> Result<(), Error> {
+        let after = About { epoch, key: self.key.public(), ..before.clone() };
+        write::transaction(&self.db, before.epoch, |db| write::about(db, &after))?;
+        self.epoch = epoch;
+        Ok(())
+    }
+
     /// Does what a crash may have left undone: the watermark, lines outside, the trees' table.
-    fn settle(&mut self) -> Result<(), Error> {
+    pub(super) fn settle(&mut self) -> Result<(), Error> {
         // Also in an empty journal: where the disk is full later, the mark has its room.
         self.watermark.set(self.heads.last(), self.heads.last_hash())?;
         self.write_outside();
@@ -90,7 +148,7 @@ fn refuse_lost_file(data: &Path) -> Result<(), Error> {
 }
 
 /// Makes the file complete under another name first: no crash leaves half a journal.
-fn create(data: &Path, key: &Key) -> Result<(), Error> {
+fn create(data: &Path, about: &About, mark: Option<&str>) -> Result<(), Error> {
     let half = data.join("journal.new");
     for name in ["journal.new", "journal.new-journal"] {
         match std::fs::remove_file(data.join(name)) {
@@ -105,7 +163,8 @@ fn create(data: &Path, key: &Key) -> Result<(), Error> {
         db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
         db.execute_batch(&format!("BEGIN; {SCHEMA}"))?;
         write::set_meta(&db, "format", &FORMAT.to_string())?;
-        write::about(&db, &About { journal: Uuid::now_v7(), epoch: 0, key: key.public() })?;
+        write::about(&db, about)?;
+        mark.map_or(Ok(()), |mark| write::set_meta(&db, STREAM, mark))?;
         write::set_meta(&db, "refreshed", "0")?;
         db.execute_batch("COMMIT")
     };
@@ -117,19 +176,53 @@ fn create(data: &Path, key: &Key) -> Result<(), Error> {
 
 struct Proved {
     about: About,
+    known: Known,
     heads: Heads,
-    outside: Outside,
+    /// Checkpoints that are not outside yet.
     unwritten: Vec<Checkpoint>,
     checked: Position,
     /// How far the table of trees is right.
     refreshed: Position,
 }
 
+/// What is known of a journal from outside its file.
+pub(super) struct Known {
+    /// The last record that was acknowledged, and its hash.
+    mark: (Position, Digest),
+    /// The latest checkpoint outside.
+    latest: Option<Checkpoint>,
+}
+
+impl Known {
+    pub fn latest_position(&self) -> Position {
+        self.latest.as_ref().map(|latest| latest.position).unwrap_or_default()
+    }
+
+    /// Refuses a journal that ends before what is known of it.
+    pub fn check_end(&self, last: Position) -> Result<(), Error> {
+        refuse_cut_tail(last, self.mark.0, "acknowledged")?;
+        refuse_cut_tail(last, self.latest_position(), "signed in a checkpoint outside")
+    }
+
+    pub fn check(&self, sealed: &Sealed, heads: &mut Heads) -> Result<(), Error> {
+        let position = sealed.record.position;
+        if position == self.mark.0 && sealed.hash != self.mark.1 {
+            return Err(Error::broken(position.0, "it is not the record that was acknowledged"));
+        }
+        match self.latest.as_ref().filter(|latest| latest.position == position) {
+            Some(latest) => agree(latest, heads),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Reads everything, holding it against what is known from outside the file. Read-only, so
-/// that a damaged journal stays as it is for whoever looks into it.
+/// that a damaged journal stays as it is for whoever looks into it. `whole`: nothing follows that
+/// is not in the file.
 fn prove(
     data: &Path,
     state: &Path,
+    whole: bool,
     visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
 ) -> Result<Proved, Error> {
     let reader = Reader::open(data)?;
@@ -137,27 +230,21 @@ fn prove(
     reader.check_tables()?;
     let last = reader.last()?;
     let mark = Watermark::read(data)?.unwrap_or_default();
-    refuse_cut_tail(last, mark.0, "acknowledged")?;
-    let outside = Outside::new(state, about.journal);
-    let latest = outside.read()?.pop();
-    let latest_position = latest.as_ref().map(|latest| latest.position).unwrap_or_default();
-    refuse_cut_tail(last, latest_position, "signed in a checkpoint outside")?;
+    let latest = Outside::new(state, about.journal).read()?.pop();
+    let known = Known { mark, latest };
+    if whole {
+        known.check_end(last)?;
+    }
     let mut heads = Heads::default();
     scan(data, last, &mut heads, &mut |sealed, heads| {
-        let position = sealed.record.position;
-        if position == mark.0 && sealed.hash != mark.1 {
-            return Err(Error::broken(position.0, "it is not the record that was acknowledged"));
-        }
-        if let Some(latest) = latest.as_ref().filter(|latest| latest.position == position) {
-            agree(latest, heads)?;
-        }
+        known.check(&sealed, heads)?;
         visit(sealed)
     })?;
     let mut unwritten = reader.checkpoints()?;
     let checked = unwritten.last().map(|last| last.position).unwrap_or_default();
-    unwritten.retain(|checkpoint| checkpoint.position > latest_position);
+    unwritten.retain(|checkpoint| checkpoint.position > known.latest_position());
     let refreshed = if reader.agrees_with(&heads)? { heads.last() } else { Position(0) };
-    Ok(Proved { about, heads, outside, unwritten, checked, refreshed })
+    Ok(Proved { about, known, heads, unwritten, checked, refreshed })
 }
 
 fn refuse_cut_tail(last: Position, known: Position, how: &str) -> Result<(), Error> {
@@ -169,7 +256,7 @@ fn refuse_cut_tail(last: Position, known: Position, how: &str) -> Result<(), Err
     Err(Error::broken(last.0 + 1, detail))
 }
 
-fn agree(checkpoint: &Checkpoint, heads: &mut Heads) -> Result<(), Error> {
+pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut Heads) -> Result<(), Error> {
     let position = checkpoint.position.0;
     if !checkpoint.is_genuine() {
         return Err(Error::broken(position, "the checkpoint outside has a false signature"));
@@ -199,11 +286,4 @@ pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
         db.execute_batch("PRAGMA synchronous = OFF")?;
     }
     Ok(db)
-}
-
-/// A new epoch for this pump: from here on, commits of any earlier one are fenced off.
-fn raise_epoch(db: &Connection, before: &About, key: &Key) -> Result<u32, Error> {
-    let after = About { epoch: before.epoch + 1, key: key.public(), ..before.clone() };
-    write::transaction(db, before.epoch, |db| write::about(db, &after))?;
-    Ok(after.epoch)
 }

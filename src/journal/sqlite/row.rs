@@ -1,127 +1,32 @@
-//! A record as a row, and back: every value is checked against the text that was hashed.
+//! A row of the table, read column by column.
 
-use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
 use crate::clock::Time;
-use crate::ids::{Digest, Position, ThreadId};
-use crate::journal::{Error, Heads, Place, Sealed, chained};
-use crate::limits;
-use crate::mutant::mutant;
-use crate::thread::text::{self, Names};
-use crate::thread::{Map, Record};
+use crate::ids::{Digest, Position};
+use crate::journal::row::Row;
+use crate::journal::{Error, Place, Sealed};
+use crate::thread::text::Names;
 
 pub const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body, payloads";
 pub const INSERT: &str = "INSERT INTO step(position, tree, previous, previous_hash, time, hash, \
                           body, payloads) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
-/// What one commit appends, encoded one after another into buffers that are used again.
-#[derive(Debug, Default)]
-pub struct Rows {
-    bodies: Vec<u8>,
-    payloads: Vec<u8>,
-    ends: Vec<Ends>,
-    /// The last record of each tree in here.
-    chains: Map<ThreadId, (Position, Digest)>,
-}
-
-/// Where a row's part of the buffers ends, and its hash.
-#[derive(Debug)]
-struct Ends {
-    body: usize,
-    payloads: usize,
-    hash: Digest,
-}
-
-/// One row of them.
-pub struct Encoded<'r> {
-    pub hash: Digest,
-    pub body: &'r [u8],
-    pub payloads: &'r [u8],
-}
-
-impl Rows {
-    /// Gives each record its place after `heads`, which do not move, and encodes it.
-    pub fn stamp(&mut self, heads: &Heads, records: &mut [Record]) -> Result<(), Error> {
-        self.clear();
-        let next = heads.last().0 + 1;
-        for (expected, record) in (next..).map(Position).zip(records) {
-            if record.position != Position(0) && record.position != expected {
-                return Err(Error::Misplaced { given: record.position, expected });
-            }
-            record.position = expected;
-            let head = || heads.get(&record.tree).map(|head| (head.position, head.hash));
-            let before = self.chains.get(&record.tree).copied().or_else(head).unwrap_or_default();
-            (record.previous, record.previous_hash) = before;
-            let hash = self.encode(record)?;
-            self.chains.insert(record.tree.clone(), (expected, hash));
-        }
-        Ok(())
-    }
-
-    fn encode(&mut self, record: &Record) -> Result<Digest, Error> {
-        let begin = self.bodies.len();
-        let written = record.write_text(&mut self.bodies);
-        written.map_err(Error::io(format!("record {} as JSON", record.position)))?;
-        let payloads = record.payloads();
-        payloads.for_each(|payload| self.payloads.extend_from_slice(payload.bytes.as_bytes()));
-        let hash = chained(&record.into(), self.bodies.get(begin..).unwrap_or_default());
-        self.ends.push(Ends { body: self.bodies.len(), payloads: self.payloads.len(), hash });
-        Ok(hash)
-    }
-
-    fn clear(&mut self) {
-        for buffer in [&mut self.bodies, &mut self.payloads] {
-            buffer.clear();
-            buffer.shrink_to(limits::ROWS_KEPT_BYTES);
-        }
-        self.ends.clear();
-        self.chains.clear();
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = Encoded<'_>> {
-        let mut begin = (0, 0);
-        self.ends.iter().map(move |ends| {
-            let body = self.bodies.get(begin.0..ends.body).unwrap_or_default();
-            let payloads = self.payloads.get(begin.1..ends.payloads).unwrap_or_default();
-            begin = (ends.body, ends.payloads);
-            Encoded { hash: ends.hash, body, payloads }
-        })
-    }
-
-    /// About what they take in the write-ahead log.
-    pub fn size(&self) -> usize {
-        self.bodies.len() + self.payloads.len() + 160 * self.ends.len()
-    }
-}
-
 /// The record at `expected`, which is what the row is for; anything else is a break there.
-pub fn decode(expected: Position, row: &Row<'_>, names: &mut Names) -> Result<Sealed, Error> {
-    let broken = |detail: String| Error::broken(expected.0, detail);
-    let columns = Columns::read(row).map_err(|error| match error {
-        Unreadable::Row(error) => broken(format!("the row cannot be read: {error}")),
-        Unreadable::Column(name) => broken(format!("its {name} is of the wrong type")),
+pub fn decode(
+    expected: Position,
+    row: &rusqlite::Row<'_>,
+    names: &mut Names,
+) -> Result<Sealed, Error> {
+    let row = read(row).map_err(|error| match error {
+        Unreadable::Row(error) => {
+            Error::broken(expected.0, format!("the row cannot be read: {error}"))
+        }
+        Unreadable::Column(name) => {
+            Error::broken(expected.0, format!("its {name} is of the wrong type"))
+        }
     })?;
-    let place = &columns.place;
-    if place.position != expected {
-        return Err(broken(format!("found position {}", place.position)));
-    }
-    if chained(place, columns.body.as_bytes()) != columns.hash && !mutant("trust-the-hash") {
-        return Err(broken("its hash does not match what it says".to_owned()));
-    }
-    let unreadable =
-        |error: &dyn std::fmt::Display| broken(format!("its body cannot be read: {error}"));
-    let tree = names.thread(place.tree).map_err(|error| unreadable(&error))?;
-    let (input, facts) = text::read(columns.body, columns.payloads, &tree, place.time, names)
-        .map_err(|error| match error {
-            text::Unreadable::Payload { .. } | text::Unreadable::Beyond => {
-                broken(error.to_string())
-            }
-            error => unreadable(&error),
-        })?;
-    let Place { position, previous, previous_hash, time, .. } = *place;
-    let record = Record { position, tree, previous, previous_hash, time, input, facts };
-    Ok(Sealed { record, hash: columns.hash })
+    row.unseal(expected, names)
 }
 
 enum Unreadable {
@@ -135,45 +40,36 @@ impl From<rusqlite::Error> for Unreadable {
     }
 }
 
-struct Columns<'r> {
-    place: Place<'r>,
-    hash: Digest,
-    body: &'r str,
-    payloads: &'r str,
-}
-
-impl<'r> Columns<'r> {
-    fn read(row: &'r Row<'_>) -> Result<Self, Unreadable> {
-        let integer = |at: usize, name| match row.get_ref(at)? {
-            ValueRef::Integer(value) => Ok(value),
-            _ => Err(Unreadable::Column(name)),
+fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<Row<'r>, Unreadable> {
+    let integer = |at: usize, name| match row.get_ref(at)? {
+        ValueRef::Integer(value) => Ok(value),
+        _ => Err(Unreadable::Column(name)),
+    };
+    let position = |at: usize, name| {
+        let value = integer(at, name)?;
+        u64::try_from(value).map(Position).map_err(|_| Unreadable::Column(name))
+    };
+    let text = |at: usize, name, blob: bool| {
+        let bytes = match row.get_ref(at)? {
+            ValueRef::Text(bytes) if !blob => bytes,
+            ValueRef::Blob(bytes) if blob => bytes,
+            _ => return Err(Unreadable::Column(name)),
         };
-        let position = |at: usize, name| {
-            let value = integer(at, name)?;
-            u64::try_from(value).map(Position).map_err(|_| Unreadable::Column(name))
-        };
-        let text = |at: usize, name, blob: bool| {
-            let bytes = match row.get_ref(at)? {
-                ValueRef::Text(bytes) if !blob => bytes,
-                ValueRef::Blob(bytes) if blob => bytes,
-                _ => return Err(Unreadable::Column(name)),
-            };
-            std::str::from_utf8(bytes).map_err(|_| Unreadable::Column(name))
-        };
-        let digest = |at: usize, name| match row.get_ref(at)? {
-            ValueRef::Blob(bytes) => {
-                bytes.try_into().map(Digest).map_err(|_| Unreadable::Column(name))
-            }
-            _ => Err(Unreadable::Column(name)),
-        };
-        let place = Place {
-            position: position(0, "position")?,
-            tree: text(1, "tree", false)?,
-            previous: position(2, "previous")?,
-            previous_hash: digest(3, "previous_hash")?,
-            time: Time(integer(4, "time")?),
-        };
-        let (body, payloads) = (text(6, "body", false)?, text(7, "payloads", true)?);
-        Ok(Self { place, hash: digest(5, "hash")?, body, payloads })
-    }
+        std::str::from_utf8(bytes).map_err(|_| Unreadable::Column(name))
+    };
+    let digest = |at: usize, name| match row.get_ref(at)? {
+        ValueRef::Blob(bytes) => {
+            bytes.try_into().map(Digest).map_err(|_| Unreadable::Column(name))
+        }
+        _ => Err(Unreadable::Column(name)),
+    };
+    let place = Place {
+        position: position(0, "position")?,
+        tree: text(1, "tree", false)?,
+        previous: position(2, "previous")?,
+        previous_hash: digest(3, "previous_hash")?,
+        time: Time(integer(4, "time")?),
+    };
+    let (body, payloads) = (text(6, "body", false)?, text(7, "payloads", true)?);
+    Ok(Row { place, hash: digest(5, "hash")?, body, payloads })
 }

@@ -4,12 +4,13 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode};
 
 use crate::failpoint::failpoint;
-use crate::journal::{Checkpoint, Error, Heads};
+use crate::ids::Digest;
+use crate::journal::row::Encoded;
+use crate::journal::{Checkpoint, Error, Heads, Place};
 use crate::mutant::mutant;
-use crate::thread::Record;
 
 use super::reader::About;
-use super::row::{self, Rows};
+use super::row;
 
 /// Runs `fill` in one transaction, fenced by `epoch`; returns after the write-ahead log is on
 /// disk. On any error nothing of it remains.
@@ -71,22 +72,30 @@ pub fn about(db: &Connection, about: &About) -> rusqlite::Result<()> {
     set_meta(db, "check", &about.check())
 }
 
-pub fn steps(db: &Connection, records: &[Record], rows: &Rows) -> rusqlite::Result<()> {
+pub fn steps<'r>(
+    db: &Connection,
+    rows: impl Iterator<Item = (Place<'r>, Encoded<'r>)>,
+) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached(row::INSERT)?;
-    for (record, row) in records.iter().zip(rows.iter()) {
+    for (place, row) in rows {
         let body = ToSqlOutput::Borrowed(ValueRef::Text(row.body));
         insert.execute((
-            record.position.0,
-            record.tree.as_str(),
-            record.previous.0,
-            record.previous_hash.0,
-            record.time.0,
+            place.position.0,
+            place.tree,
+            place.previous.0,
+            place.previous_hash.0,
+            place.time.0,
             row.hash.0,
             body,
             row.payloads,
         ))?;
     }
     Ok(())
+}
+
+pub fn blob(db: &Connection, digest: Digest, bytes: &[u8]) -> rusqlite::Result<()> {
+    let sql = "INSERT OR IGNORE INTO blob(digest, bytes) VALUES (?1, ?2)";
+    db.prepare_cached(sql)?.execute((digest.to_string(), bytes)).map(drop)
 }
 
 pub fn checkpoint(db: &Connection, checkpoint: &Checkpoint) -> rusqlite::Result<()> {

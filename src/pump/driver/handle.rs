@@ -11,6 +11,7 @@ use super::intake::Intake;
 use crate::bus::Delivery;
 use crate::envelope::{Failure, Message, Refusal, Rule, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
+use crate::journal::Error;
 use crate::limits;
 use crate::pump::core::{Decision, Event, Receipt, Submission, Target, Verb};
 use crate::pump::gate::Gate;
@@ -52,13 +53,17 @@ pub(in crate::pump) struct Submit {
 }
 
 impl Submit {
-    pub fn storage_full(self) {
+    /// The journal takes nothing at present.
+    pub fn turn_away(self, error: &Error) {
         let text = match &self.submission.payload {
             Ok(checked) => checked.payload().as_str().as_bytes(),
             Err(refusal) => refusal.head.as_bytes(),
         };
-        let message = "the disk is full; send it again when there is room";
-        let refusal = Refusal::new(Rule::StorageFull, message, text);
+        let (rule, message) = match error {
+            Error::Away { .. } => (Rule::Busy, "the journal's server is away; send it again later"),
+            _ => (Rule::StorageFull, "the disk is full; send it again when there is room"),
+        };
+        let refusal = Refusal::new(rule, message, text);
         let retry_after = Some(super::ROOM_RETRY);
         self.receipt.send(Receipt::Refused { refusal, retry_after }).ok();
     }

@@ -24,8 +24,7 @@ use crate::bus::Host;
 use crate::clock::Time;
 use crate::failpoint::failpoint;
 use crate::ids::ListenerName;
-use crate::journal::Error;
-use crate::journal::sqlite::Journal;
+use crate::journal::{Error, Journal};
 use crate::limits;
 use crate::mutant::{self, mutant};
 use crate::pump::core::{Core, Effect, Event, Step};
@@ -57,7 +56,7 @@ pub(super) enum Letter {
 /// A pump about to run: the state is rebuilt, the journal is ours.
 pub struct Pump {
     core: Core,
-    journal: Journal,
+    journal: Box<dyn Journal>,
     gate: Gate,
     hosts: HashMap<ListenerName, Arc<dyn Host>>,
     inbox: Receiver<Letter>,
@@ -69,7 +68,7 @@ pub struct Pump {
 }
 
 impl Pump {
-    pub fn new(core: Core, journal: Journal, gate: Gate) -> Self {
+    pub fn new(core: Core, journal: Box<dyn Journal>, gate: Gate) -> Self {
         let (outbox, inbox) = channel();
         let handle = Handle::new(outbox, gate.clone());
         let (alarms, clerk) = (Alarms::default(), Clerk::default());
@@ -124,14 +123,13 @@ impl Pump {
         let now = self.watch.now();
         let deadline = self.core.next_deadline().map(|(at, _)| at);
         let next = [deadline, self.alarms.next()].into_iter().flatten().min();
-        let patience = next.map_or(limits::CHECKPOINT_INTERVAL, |at| at.since(now));
+        let rest = self.journal.rest();
+        let patience = next.map_or(rest, |at| at.since(now)).min(rest);
         let next_up = self.clerk.take_put_off().map_or_else(|| self.inbox.try_recv(), Ok);
         let first = match next_up {
             Ok(letter) => Ok(letter),
             Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
-            Err(TryRecvError::Empty) => {
-                self.inbox.recv_timeout(patience.min(limits::CHECKPOINT_INTERVAL))
-            }
+            Err(TryRecvError::Empty) => self.inbox.recv_timeout(patience),
         };
         match first {
             Ok(letter) => batch.push(letter),
@@ -189,34 +187,37 @@ impl Pump {
         Ok(())
     }
 
-    /// On a full disk this waits for room, or until the pump is told to end: nothing of what is
-    /// to be written has been promised to anybody then.
+    /// On a full disk, or while the journal's server is away, this waits, or until the pump is
+    /// told to end: nothing of what is to be written has been promised to anybody then.
     fn append(&mut self, mut records: Vec<crate::thread::Record>) -> Result<(), Error> {
-        let mut full_since = None;
+        let mut waiting_since = None;
         loop {
             match self.journal.append(&mut records) {
                 Ok(_) => break,
-                Err(Error::Full { detail }) if !self.clerk.is_told_to_stop() => {
-                    full_since.get_or_insert_with(Instant::now);
-                    self.wait_for_room(&detail);
+                Err(error @ (Error::Full { .. } | Error::Away { .. }))
+                    if !self.clerk.is_told_to_stop() =>
+                {
+                    waiting_since.get_or_insert_with(Instant::now);
+                    self.wait_out(&error);
                 }
                 Err(error) => return Err(error),
             }
         }
-        if let Some(since) = full_since {
+        if let Some(since) = waiting_since {
             self.core.stood_still(since.elapsed());
         }
         Ok(())
     }
 
-    /// Turns new submissions away until the disk may have room; everything else keeps its place.
-    fn wait_for_room(&mut self, detail: &str) {
-        tracing::error!("the disk is full, nothing is accepted until there is room: {detail}");
+    /// Turns new submissions away until the journal may take records again; everything else keeps
+    /// its place.
+    fn wait_out(&mut self, error: &Error) {
+        tracing::error!("nothing is accepted for now: {error}");
         let until = Instant::now() + ROOM_RETRY;
         while !self.clerk.is_told_to_stop() {
             let left = until.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left) {
-                Ok(Letter::Submit(submit)) if !mutant("take-while-full") => submit.storage_full(),
+                Ok(Letter::Submit(submit)) if !mutant("take-while-full") => submit.turn_away(error),
                 Ok(Letter::Stop) => self.clerk.stop(),
                 Ok(letter) => self.clerk.put_off(letter),
                 Err(_) => return,
@@ -258,5 +259,5 @@ impl Pump {
     }
 }
 
-/// How often a full disk is tried again.
+/// How often a full disk, or a server that is away, is tried again.
 const ROOM_RETRY: Duration = Duration::from_millis(500);

@@ -185,3 +185,4 @@ macro_rules! journal_suite {
 }
 
 journal_suite!(sqlite: crate::journal::Place);
+journal_suite!(jetstream: crate::journal::streamed::Place);

@@ -47,7 +47,7 @@ fn start(
     journal.set_pages_max(pages).unwrap();
     let gate = World::new(contracts()).gate.clone();
     let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
-    let mut pump = Pump::new(core, journal, gate);
+    let mut pump = Pump::new(core, Box::new(journal), gate);
     for who in ["thinker", "finder"] {
         let host = InlineHost::new(name(who), handle.clone(), pump.sink());
         pump.host(name(who), Arc::new(host));

@@ -48,7 +48,7 @@ async fn what_follows_from_a_record_is_done_when_it_is_on_disk() {
     let gate = gate();
     let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::of(b"config"));
     let journal = Journal::open(&data, &state, &mut |_| Ok(())).unwrap();
-    let mut pump = Pump::new(core, journal, gate);
+    let mut pump = Pump::new(core, Box::new(journal), gate);
     let early = Arc::new(Mutex::new(Vec::new()));
     for who in ["finder", "counter"] {
         let (early, data) = (Arc::clone(&early), data.clone());

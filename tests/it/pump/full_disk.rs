@@ -69,7 +69,7 @@ impl Disk {
             vec![client("desk", &["finder"]), listener("finder", &["look"], &["found"], &[])];
         let gate = World::new(contracts).gate.clone();
         let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
-        let mut pump = Pump::new(core, journal, gate);
+        let mut pump = Pump::new(core, Box::new(journal), gate);
         let let_go = Arc::new(Semaphore::new(0));
         let finder = Finder { let_go: Arc::clone(&let_go) };
         let runtime = tokio::runtime::Handle::current();

@@ -1,0 +1,235 @@
+//! `[journal]` and `[nats]`: where the record is kept, and how the servers are reached.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::journal::jetstream::{self, Durability};
+use crate::limits;
+use crate::nats::{self, Credentials, Password};
+
+use super::Storage;
+use super::agents::near_or_rule;
+use super::file;
+use super::keys::{self, Section};
+use super::problem::{Code, Problem, Problems};
+use super::read::Reader;
+use super::sections::section;
+use super::source::{Place, Source};
+use super::surroundings::Surroundings;
+use super::tree::{At, Table, Text};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Store {
+    Embedded,
+    JetStream,
+}
+
+const STORES: [(&str, Store); 2] = [("embedded", Store::Embedded), ("jetstream", Store::JetStream)];
+const DURABILITIES: [(&str, Durability); 2] =
+    [("lazy", Durability::Lazy), ("synced", Durability::Synced)];
+
+/// What was declared, before files are looked at.
+pub(super) struct Declared {
+    store: Store,
+    journal: Place,
+    stream: Option<String>,
+    replicas: u32,
+    durability: Durability,
+    nats: Option<Nats>,
+}
+
+struct Nats {
+    servers: Vec<At<Text>>,
+    place: Place,
+    credentials_file: Option<At<Text>>,
+    nkey_file: Option<At<Text>>,
+    user: Option<At<Text>>,
+    password_env: Option<At<Text>>,
+    password_file: Option<At<Text>>,
+    ca_file: Option<At<Text>>,
+}
+
+pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Declared {
+    let nats = root.get(keys::NATS.name).is_some();
+    let nats = nats.then(|| in_section(root, &keys::NATS, source, problems, read_nats));
+    let journal = |read: &mut Reader<'_>| read_journal(read, nats);
+    in_section(root, &keys::JOURNAL, source, problems, journal)
+}
+
+/// What `read` makes of a section, or of nothing where it is not written.
+fn in_section<T>(
+    root: &Table,
+    of: &'static Section,
+    source: &Arc<Source>,
+    problems: &mut Problems,
+    read: impl FnOnce(&mut Reader<'_>) -> T,
+) -> T {
+    let empty = Table::default();
+    let found = section(root, of, problems);
+    let (table, place) = found.unwrap_or_else(|| (&empty, Place::start(source)));
+    let what = format!("the section `{}`", of.name);
+    read(&mut Reader::new(of, table, what, place, problems))
+}
+
+fn read_journal(read: &mut Reader<'_>, nats: Option<Nats>) -> Declared {
+    let store = read.choice("store", &STORES).unwrap_or(Store::Embedded);
+    if store == Store::Embedded {
+        read.only(&["store"], "a journal that is embedded");
+    }
+    let stream = read.text("stream").and_then(|text| {
+        let name = text.value.value;
+        let fits = name.len() <= limits::STREAM_NAME_BYTES_MAX
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        if !fits {
+            let message = format!("`{}` is no name for a stream", text.value.written);
+            let help =
+                "letters, digits, `-` and `_`; without the key it is named after the organism";
+            read.problem(Problem::new(Code::BadName, &text.place, message).help(help));
+        }
+        fits.then_some(name)
+    });
+    let replicas = read.count32("replicas", limits::STREAM_REPLICAS_CEILING).unwrap_or(1);
+    let durability = read.choice("durability", &DURABILITIES).unwrap_or_default();
+    Declared { store, journal: read.place_of("store"), stream, replicas, durability, nats }
+}
+
+fn read_nats(read: &mut Reader<'_>) -> Nats {
+    let given = read.required("url", "\"nats://127.0.0.1:4222\"");
+    Nats {
+        servers: if given { read.one_or_more("url") } else { Vec::new() },
+        place: read.place_of("url"),
+        credentials_file: read.text("credentials_file"),
+        nkey_file: read.text("nkey_file"),
+        user: read.text("user"),
+        password_env: read.text("password_env"),
+        password_file: read.text("password_file"),
+        ca_file: read.text("ca_file"),
+    }
+}
+
+impl Declared {
+    /// What it comes to, for the organism of that name. `None` only where there is a problem.
+    pub fn storage(
+        &self,
+        organism: &str,
+        directory: &Path,
+        around: &Surroundings,
+        problems: &mut Problems,
+    ) -> Option<Storage> {
+        let servers = self.nats.as_ref().map(|nats| nats.options(directory, around, problems));
+        match (self.store, servers) {
+            (Store::Embedded, _) => Some(Storage::Embedded),
+            (Store::JetStream, None) => {
+                let message = "a journal on JetStream needs the section `nats`";
+                let problem = Problem::new(Code::MissingKey, &self.journal, message);
+                problems.push(problem.help("add [nats] and url = \"nats://127.0.0.1:4222\""));
+                None
+            }
+            (Store::JetStream, Some(servers)) => {
+                let stream = self.stream.clone().unwrap_or_else(|| format!("ORGANISM-{organism}"));
+                let journal = jetstream::Options {
+                    organism: organism.to_owned(),
+                    stream,
+                    partition: 0,
+                    replicas: self.replicas,
+                    durability: self.durability,
+                };
+                Some(Storage::JetStream { servers: servers?, journal })
+            }
+        }
+    }
+}
+
+impl Nats {
+    fn options(
+        &self,
+        directory: &Path,
+        around: &Surroundings,
+        problems: &mut Problems,
+    ) -> Option<nats::Options> {
+        let servers = self.servers.iter().filter_map(|text| address(text, problems)).collect();
+        let credentials = self.credentials(directory, around, problems);
+        let ca = self.ca_file.as_ref().map(|named| found(named, directory, problems));
+        let ca = match ca {
+            Some(found) => Some(found?),
+            None => None,
+        };
+        Some(nats::Options { servers, credentials: credentials?, ca })
+    }
+
+    fn credentials(
+        &self,
+        directory: &Path,
+        around: &Surroundings,
+        problems: &mut Problems,
+    ) -> Option<Credentials> {
+        let ways = [&self.credentials_file, &self.nkey_file, &self.user];
+        if ways.iter().filter(|way| way.is_some()).count() > 1 {
+            let message = "`nats` says in several ways as whom to connect";
+            let help = "keep one of `credentials_file`, `nkey_file` and `user`";
+            problems.push(Problem::new(Code::WrittenTwice, &self.place, message).help(help));
+            return None;
+        }
+        if let Some(named) = &self.credentials_file {
+            return found(named, directory, problems).map(Credentials::File);
+        }
+        if let Some(named) = &self.nkey_file {
+            return found(named, directory, problems).map(Credentials::Nkey);
+        }
+        let Some(user) = &self.user else { return Some(Credentials::Nobody) };
+        let password = match (&self.password_env, &self.password_file) {
+            (Some(named), None) => variable(named, around, problems)?,
+            (None, Some(named)) => {
+                let path = found(named, directory, problems)?;
+                file::text(&path).unwrap_or_default().trim().to_owned()
+            }
+            _ => {
+                let message = "`user` of the section `nats` needs one password";
+                let help = "add password_file = \"path\" or password_env = \"NAME\"";
+                problems.push(Problem::new(Code::MissingKey, &user.place, message).help(help));
+                return None;
+            }
+        };
+        let user = user.value.value.clone();
+        Some(Credentials::Password { user, password: Password(password) })
+    }
+}
+
+fn address(text: &At<Text>, problems: &mut Problems) -> Option<String> {
+    let address = text.value.value.as_str();
+    let (message, help) = if address.contains('@') {
+        let help = "write `user` and `password_file`, or `credentials_file`";
+        ("`url` holds credentials, which belong elsewhere", help)
+    } else if nats::is_address(address) {
+        return Some(address.to_owned());
+    } else {
+        ("`url` is no address of a NATS server", "write \"nats://host:4222\" or \"tls://host:4222\"")
+    };
+    problems.push(Problem::new(Code::BadAddress, &text.place, message).help(help));
+    None
+}
+
+/// A file that is there and can be read.
+fn found(named: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<PathBuf> {
+    let full = directory.join(&named.value.value);
+    match file::text(&full) {
+        Ok(_) => Some(full),
+        Err(reason) => {
+            let message = format!("the file `{}` cannot be read: {reason}", named.value.written);
+            let problem = Problem::new(Code::KeyMissing, &named.place, message);
+            problems.push(problem.help(near_or_rule(&full)));
+            None
+        }
+    }
+}
+
+fn variable(named: &At<Text>, around: &Surroundings, problems: &mut Problems) -> Option<String> {
+    let name = named.value.value.as_str();
+    let value = around.variable(name).filter(|value| !value.trim().is_empty());
+    if value.is_none() {
+        let message = "the variable of `password_env` is not set or empty";
+        let help = "set it in the environment, or name a file in `password_file`";
+        problems.push(Problem::new(Code::KeyMissing, &named.place, message).help(help));
+    }
+    value.map(|value| value.trim().to_owned())
+}

@@ -1,0 +1,201 @@
+//! What is asked of JetStream, in its own words: JSON over request and reply.
+//!
+//! Knows no records.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::limits;
+use crate::nats::{Away, HeaderMap, Link, Question};
+
+/// Error codes of JetStream's that are told apart.
+pub mod code {
+    pub const NO_MESSAGE: u32 = 10_037;
+    pub const STREAM_NOT_FOUND: u32 = 10_059;
+    pub const STREAM_NAME_IN_USE: u32 = 10_058;
+    pub const WRONG_LAST_SEQUENCE: u32 = 10_071;
+    /// Accounts, servers and streams that hold all they may.
+    pub const FULL: [u32; 4] = [10_002, 10_023, 10_047, 10_077];
+}
+
+/// JetStream, over a connection.
+#[derive(Debug, Clone)]
+pub struct Api {
+    pub link: Arc<Link>,
+}
+
+/// What came of a question other than what was asked for.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Failed {
+    #[error(transparent)]
+    Away(#[from] Away),
+    #[error("{description} ({err_code})")]
+    Refused { err_code: u32, description: String },
+    #[error("an answer that is none of JetStream's: {0}")]
+    Garbled(String),
+}
+
+impl Failed {
+    pub fn is(&self, code: u32) -> bool {
+        matches!(self, Self::Refused { err_code, .. } if *err_code == code)
+    }
+
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Refused { err_code, .. } if code::FULL.contains(err_code))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Errored {
+    error: Refusal,
+}
+
+#[derive(Debug, Deserialize)]
+struct Refusal {
+    #[serde(default)]
+    code: u32,
+    #[serde(default)]
+    err_code: u32,
+    #[serde(default)]
+    description: String,
+}
+
+impl From<Refusal> for Failed {
+    fn from(Refusal { code, err_code, description }: Refusal) -> Self {
+        // Some errors have no number of their own.
+        let err_code = if err_code == 0 { code } else { err_code };
+        Self::Refused { err_code, description }
+    }
+}
+
+/// A stream as the server describes it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Info {
+    pub config: Value,
+    pub created: String,
+    pub state: State,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct State {
+    pub messages: u64,
+    pub first_seq: u64,
+    pub last_seq: u64,
+}
+
+/// What comes of putting a message into a stream: a refusal has a number, too.
+#[derive(Debug, Deserialize)]
+struct Published {
+    error: Option<Refusal>,
+    #[serde(default)]
+    seq: u64,
+}
+
+/// A message of a stream.
+#[derive(Debug)]
+pub struct Stored {
+    pub seq: u64,
+    headers: String,
+    pub body: Vec<u8>,
+}
+
+impl Stored {
+    /// The value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.headers.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+}
+
+#[derive(Deserialize)]
+struct Got {
+    message: Encoded,
+}
+
+#[derive(Deserialize)]
+struct Encoded {
+    seq: u64,
+    #[serde(default)]
+    hdrs: String,
+    #[serde(default)]
+    data: String,
+}
+
+impl Api {
+    pub fn info(&self, stream: &str) -> Result<Info, Failed> {
+        self.call(format!("$JS.API.STREAM.INFO.{stream}"), &json!({}))
+    }
+
+    pub fn create(&self, stream: &str, config: &Value) -> Result<Info, Failed> {
+        self.call(format!("$JS.API.STREAM.CREATE.{stream}"), config)
+    }
+
+    pub fn message(&self, stream: &str, seq: u64) -> Result<Stored, Failed> {
+        stored(self.link.ask(get(stream, &json!({ "seq": seq }))))
+    }
+
+    /// The last message of a subject; None where there is none.
+    pub fn last(&self, stream: &str, subject: &str) -> Result<Option<Stored>, Failed> {
+        match stored(self.link.ask(get(stream, &json!({ "last_by_subj": subject })))) {
+            Err(failed) if failed.is(code::NO_MESSAGE) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// These messages, in order.
+    pub fn messages(
+        &self,
+        stream: &str,
+        seqs: impl Iterator<Item = u64>,
+    ) -> Result<Vec<Stored>, Failed> {
+        let questions = seqs.map(|seq| get(stream, &json!({ "seq": seq }))).collect();
+        self.link.ask_all(questions).into_iter().map(stored).collect()
+    }
+
+    /// Puts a message into whichever stream takes its subject, and returns its number there.
+    pub fn publish(
+        &self,
+        subject: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Result<u64, Failed> {
+        let mut map = HeaderMap::new();
+        headers.iter().for_each(|(name, value)| map.insert(*name, *value));
+        let (subject, headers) = (subject.to_owned(), Some(map));
+        let question = Question { subject, headers, body, patience: limits::STREAM_PATIENCE };
+        let Published { error, seq } = read(&self.link.ask(question)?)?;
+        error.map_or(Ok(seq), |refusal| Err(refusal.into()))
+    }
+
+    fn call<T: DeserializeOwned>(&self, subject: String, body: &Value) -> Result<T, Failed> {
+        read(&self.link.ask(question(subject, body))?)
+    }
+}
+
+fn question(subject: String, body: &Value) -> Question {
+    let body = body.to_string().into_bytes();
+    Question { subject, headers: None, body, patience: limits::STREAM_PATIENCE }
+}
+
+fn get(stream: &str, which: &Value) -> Question {
+    question(format!("$JS.API.STREAM.MSG.GET.{stream}"), which)
+}
+
+fn read<T: DeserializeOwned>(reply: &[u8]) -> Result<T, Failed> {
+    serde_json::from_slice(reply).map_err(|error| match serde_json::from_slice(reply) {
+        Ok(Errored { error }) => error.into(),
+        Err(_) => Failed::Garbled(error.to_string()),
+    })
+}
+
+fn stored(reply: Result<Vec<u8>, Away>) -> Result<Stored, Failed> {
+    let Got { message } = read(&reply?)?;
+    let decode = |text: &str| STANDARD.decode(text).map_err(|e| Failed::Garbled(e.to_string()));
+    let headers = String::from_utf8_lossy(&decode(&message.hdrs)?).into_owned();
+    Ok(Stored { seq: message.seq, headers, body: decode(&message.data)? })
+}

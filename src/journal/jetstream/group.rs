@@ -1,0 +1,329 @@
+//! How steps travel in a stream's messages: written once, here, and read here.
+//!
+//! A message begins with a line of JSON: `{"organism":1,"epoch":3,"part":1,"parts":1}`. The rest
+//! of its parts, one after another, is a row of things, each a line of JSON that says what it is
+//! and how many bytes follow, then those bytes and a line's end:
+//!
+//! ```text
+//! {"journal":{"id":"0197…","name":"desk","partition":0}}     first of all
+//! {"epoch":{"epoch":3,"holder":"process 12 on host"}}        a pump begins
+//! {"checkpoint":{…}}                                         over everything before it
+//! {"blob":{"digest":"…","bytes":1200}}                       then 1200 bytes
+//! {"step":{"position":1,…,"body":310,"payloads":72}}         then 382 bytes
+//! ```
+//!
+//! Parts that are not followed by their last one were never acknowledged and count for nothing.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::clock::Time;
+use crate::ids::{Digest, Position};
+use crate::journal::row::{Encoded, Row};
+use crate::journal::sqlite::Taken;
+use crate::journal::{Checkpoint, Place};
+
+/// Of the encoding.
+const FORMAT: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    organism: u32,
+    epoch: u32,
+    part: usize,
+    parts: usize,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Line<'a> {
+    #[serde(borrow)]
+    Journal(About<'a>),
+    #[serde(borrow)]
+    Epoch(Begun<'a>),
+    Checkpoint(Checkpoint),
+    Blob {
+        digest: Digest,
+        bytes: usize,
+    },
+    #[serde(borrow)]
+    Step(Step<'a>),
+}
+
+/// Whose journal a stream keeps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About<'a> {
+    pub id: Uuid,
+    #[serde(borrow)]
+    pub name: Cow<'a, str>,
+    pub partition: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Begun<'a> {
+    epoch: u32,
+    /// For people.
+    #[serde(borrow)]
+    holder: Cow<'a, str>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Step<'a> {
+    position: Position,
+    #[serde(borrow)]
+    tree: Cow<'a, str>,
+    previous: Position,
+    previous_hash: Digest,
+    /// Microseconds since 1970.
+    time: i64,
+    hash: Digest,
+    body: usize,
+    payloads: usize,
+}
+
+/// A group while it is written.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Group(Vec<u8>);
+
+impl Group {
+    pub fn about(id: Uuid, name: &str, partition: u32) -> Self {
+        Self::default().with(&Line::Journal(About { id, name: name.into(), partition }), &[])
+    }
+
+    pub fn epoch(epoch: u32, holder: &str) -> Self {
+        Self::default().with(&Line::Epoch(Begun { epoch, holder: holder.into() }), &[])
+    }
+
+    pub fn checkpoint(self, checkpoint: &Checkpoint) -> Self {
+        self.with(&Line::Checkpoint(checkpoint.clone()), &[])
+    }
+
+    pub fn blob(self, digest: Digest, bytes: &[u8]) -> Self {
+        self.with(&Line::Blob { digest, bytes: bytes.len() }, &[bytes])
+    }
+
+    pub fn step(self, place: &Place<'_>, row: &Encoded<'_>) -> Self {
+        let step = Step {
+            position: place.position,
+            tree: place.tree.into(),
+            previous: place.previous,
+            previous_hash: place.previous_hash,
+            time: place.time.0,
+            hash: row.hash,
+            body: row.body.len(),
+            payloads: row.payloads.len(),
+        };
+        self.with(&Line::Step(step), &[row.body, row.payloads])
+    }
+
+    fn with(mut self, line: &Line<'_>, bytes: &[&[u8]]) -> Self {
+        serde_json::to_writer(&mut self.0, line).expect("plain data is JSON");
+        self.0.push(b'\n');
+        bytes.iter().for_each(|bytes| self.0.extend_from_slice(bytes));
+        self.0.push(b'\n');
+        self
+    }
+
+    /// The messages that carry it, each of at most `most` bytes.
+    pub fn messages(&self, epoch: u32, most: usize) -> Vec<Vec<u8>> {
+        // Room for the head of any part.
+        let room = most.saturating_sub(128).max(1);
+        let parts = self.0.len().div_ceil(room);
+        let numbered = self.0.chunks(room).zip(1..);
+        let message = |(chunk, part): (&[u8], usize)| {
+            let head = Head { organism: FORMAT, epoch, part, parts };
+            let mut message = serde_json::to_vec(&head).expect("plain data is JSON");
+            message.push(b'\n');
+            message.extend_from_slice(chunk);
+            message
+        };
+        numbered.map(message).collect()
+    }
+}
+
+/// The epoch of the pump that wrote a message.
+pub fn epoch_of(message: &[u8]) -> Option<u32> {
+    head(message).ok().map(|(head, _)| head.epoch)
+}
+
+fn head(message: &[u8]) -> Result<(Head, &[u8]), String> {
+    let (line, rest) = split_line(message).ok_or("it has no first line")?;
+    let head: Head = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    match head.organism {
+        FORMAT => Ok((head, rest)),
+        other => Err(format!("it has format {other}; this program reads format {FORMAT}")),
+    }
+}
+
+fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = memchr::memchr(b'\n', bytes)?;
+    Some((bytes.get(..at)?, bytes.get(at + 1..)?))
+}
+
+/// Puts parts together.
+#[derive(Debug, Default)]
+pub struct Assembly {
+    epoch: u32,
+    parts: usize,
+    bytes: Vec<u8>,
+}
+
+impl Assembly {
+    /// The bytes of a group, once its last part is there. Parts of one that its pump did not live
+    /// to complete are dropped.
+    pub fn take(&mut self, message: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        let (head, rest) = head(message)?;
+        if head.part == 1 {
+            *self = Self { epoch: head.epoch, parts: 0, bytes: Vec::new() };
+        }
+        if head.part != self.parts + 1 || head.epoch != self.epoch {
+            return Err(format!("it is part {} of something that did not begin", head.part));
+        }
+        self.parts = head.part;
+        self.bytes.extend_from_slice(rest);
+        if head.part < head.parts {
+            return Ok(None);
+        }
+        Ok(Some(std::mem::take(self).bytes))
+    }
+}
+
+/// What a group brings, in its order.
+#[derive(Default)]
+pub struct Contents<'a> {
+    pub journal: Option<About<'a>>,
+    pub epoch: Option<u32>,
+    pub taken: Vec<Taken<'a>>,
+}
+
+impl<'a> Contents<'a> {
+    pub fn read(mut bytes: &'a [u8]) -> Result<Self, String> {
+        let mut contents = Self::default();
+        while !bytes.is_empty() {
+            let (line, rest) = split_line(bytes).ok_or("a line in it has no end")?;
+            let line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+            bytes = contents.add(line, rest)?;
+        }
+        Ok(contents)
+    }
+
+    /// Returns what follows.
+    fn add(&mut self, line: Line<'a>, rest: &'a [u8]) -> Result<&'a [u8], String> {
+        let short = || "it is shorter than it says".to_owned();
+        let length = match &line {
+            Line::Blob { bytes, .. } => *bytes,
+            Line::Step(step) => step.body.saturating_add(step.payloads),
+            _ => 0,
+        };
+        let (bytes, rest) = rest.split_at_checked(length).ok_or_else(short)?;
+        let rest = rest.strip_prefix(b"\n").ok_or_else(short)?;
+        match line {
+            Line::Journal(about) => self.journal = Some(about),
+            Line::Epoch(begun) => self.epoch = Some(begun.epoch),
+            Line::Checkpoint(checkpoint) => self.taken.push(Taken::Checkpoint(checkpoint)),
+            Line::Blob { digest, .. } => self.taken.push(Taken::Blob(digest, bytes)),
+            Line::Step(step) => self.taken.push(Taken::Step(row(step, bytes)?)),
+        }
+        Ok(rest)
+    }
+}
+
+fn row<'a>(step: Step<'a>, bytes: &'a [u8]) -> Result<Row<'a>, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
+    let (body, payloads) =
+        text.split_at_checked(step.body).ok_or("a record's text ends within a character")?;
+    let Cow::Borrowed(tree) = step.tree else {
+        return Err("the name of a tree has letters that no name has".to_owned());
+    };
+    let place = Place {
+        position: step.position,
+        tree,
+        previous: step.previous,
+        previous_hash: step.previous_hash,
+        time: Time(step.time),
+    };
+    Ok(Row { place, hash: step.hash, body, payloads })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group() -> Group {
+        let place = Place {
+            position: Position(7),
+            tree: "sess-abcdefgh",
+            previous: Position(3),
+            previous_hash: Digest::of(b"before"),
+            time: Time(12),
+        };
+        let hash = Digest::of(b"this");
+        let row = Encoded { hash, body: b"{\"a\":1}\n", payloads: "<ü/>\n\n".as_bytes() };
+        let blob = b"\0\n{\"step\"";
+        let group = Group::epoch(3, "process 1").blob_after(blob).step(&place, &row);
+        group.step(&Place { position: Position(8), ..place }, &row)
+    }
+
+    impl Group {
+        fn blob_after(self, bytes: &[u8]) -> Self {
+            self.blob(Digest::of(bytes), bytes)
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_however_it_is_cut() {
+        let group = group();
+        for most in (129..700).chain([1 << 20]) {
+            let messages = group.messages(3, most);
+            assert!(messages.iter().all(|message| message.len() <= most));
+            let mut assembly = Assembly::default();
+            let mut whole = None;
+            for (at, message) in messages.iter().enumerate() {
+                assert_eq!(epoch_of(message), Some(3));
+                whole = assembly.take(message).unwrap();
+                assert_eq!(whole.is_some(), at + 1 == messages.len());
+            }
+            let whole = whole.unwrap();
+            let contents = Contents::read(&whole).unwrap();
+            assert_eq!((contents.epoch, contents.taken.len()), (Some(3), 3));
+            let Taken::Step(row) = &contents.taken[2] else { panic!("a step") };
+            assert_eq!((row.place.position, row.body), (Position(8), "{\"a\":1}\n"));
+            assert_eq!(row.payloads, "<ü/>\n\n");
+        }
+    }
+
+    #[test]
+    fn parts_without_their_end_count_for_nothing_and_an_end_without_parts_is_damage() {
+        let cut = group().messages(3, 200);
+        let whole = Group::epoch(4, "process 2").messages(4, 1 << 20);
+        let mut assembly = Assembly::default();
+        assert_eq!(assembly.take(&cut[0]), Ok(None));
+        assert!(assembly.take(&whole[0]).unwrap().is_some());
+        assert!(assembly.take(&cut[1]).is_err());
+    }
+
+    #[test]
+    fn damage_anywhere_is_an_error_or_other_bytes_never_a_panic() {
+        let message = group().messages(3, 1 << 20).remove(0);
+        for at in 0..message.len() {
+            let mut damaged = message.clone();
+            damaged[at] ^= 1 << (at % 8);
+            if let Ok(Some(whole)) = Assembly::default().take(&damaged) {
+                // The chain tells these apart.
+                Contents::read(&whole).map(drop).unwrap_or_default();
+            }
+            assert!(
+                Assembly::default()
+                    .take(&message[..at])
+                    .map(|whole| whole.is_none_or(|whole| {
+                        Contents::read(&whole).is_ok_and(|c| c.taken.len() < 3)
+                            || Contents::read(&whole).is_err()
+                    }))
+                    .unwrap_or(true),
+                "{at}"
+            );
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Who pumps a partition: a key in a bucket, renewed as long as its pump lives. It saves effort
+//! and tells people; what keeps two pumps apart is the expected sequence of every message.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::clock::Time;
+use crate::journal::Error;
+use crate::limits;
+
+use super::Options;
+use super::api::{Api, Failed, Stored, code};
+
+/// What stands in the bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Of this run of the pump.
+    id: Uuid,
+    /// For people.
+    holder: String,
+    /// The machine and the directory: whoever has that directory's lock knows that it is gone.
+    home: String,
+    beat: u64,
+}
+
+impl Holder {
+    /// This process, with the lock on `home` in its hands.
+    pub fn here(home: &std::path::Path) -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        let (host, machine) = (host.trim(), machine.trim());
+        let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+        let holder = format!("process {} on {host}, since {}", std::process::id(), Time::now());
+        let home = format!("{host} {machine} {}", home.display());
+        Self { id: Uuid::now_v7(), holder, home, beat: 0 }
+    }
+
+    pub fn shown(&self) -> &str {
+        &self.holder
+    }
+}
+
+#[derive(Debug)]
+pub struct Lease {
+    api: Api,
+    bucket: String,
+    subject: String,
+    mine: Holder,
+    /// The key's revision, as it was last written here.
+    revision: AtomicU64,
+}
+
+/// What a renewal came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Beat {
+    Renewed,
+    /// Somebody else wrote the key.
+    Taken,
+    /// Nobody answered.
+    Unheard,
+}
+
+impl Lease {
+    /// Takes the lease, or names who has it: at once where that one is seen to live.
+    pub fn take(api: &Api, options: &Options, mine: Holder) -> Result<Arc<Self>, Error> {
+        let bucket = format!("KV_{}", options.bucket());
+        let subject = format!("$KV.{}.{}", options.bucket(), options.partition);
+        make(api, &bucket, options)?;
+        let lease =
+            Self { api: api.clone(), bucket, subject, mine, revision: AtomicU64::default() };
+        let free = lease.wait_until_free(options)?;
+        lease.revision.store(free, Ordering::Release);
+        match lease.renew() {
+            Beat::Renewed => Ok(Arc::new(lease)),
+            Beat::Taken => Err(lease.held(options)),
+            Beat::Unheard => Err(Error::Away { detail: "the lease was not confirmed".to_owned() }),
+        }
+    }
+
+    /// The revision under which nobody holds it.
+    fn wait_until_free(&self, options: &Options) -> Result<u64, Error> {
+        let mut seen: Option<(u64, Instant)> = None;
+        loop {
+            let Some(found) = self.found()? else { return Ok(0) };
+            let Ok(theirs) = serde_json::from_slice::<Holder>(&found.body) else {
+                // Let go of, by whoever had it last.
+                return Ok(found.seq);
+            };
+            let (first, since) = *seen.get_or_insert((found.seq, Instant::now()));
+            if found.seq != first {
+                return Err(self.held(options));
+            }
+            let gone = theirs.home == self.mine.home;
+            if gone || since.elapsed() >= limits::LEASE_LAPSE {
+                tracing::info!("taking over from {}", theirs.holder);
+                return Ok(found.seq);
+            }
+            std::thread::sleep(limits::LEASE_LOOK);
+        }
+    }
+
+    fn held(&self, options: &Options) -> Error {
+        let found = self.found().ok().flatten();
+        let theirs = found.and_then(|found| serde_json::from_slice::<Holder>(&found.body).ok());
+        let holder = theirs.map_or_else(|| "another process".to_owned(), |theirs| theirs.holder);
+        Error::Held { path: options.stream(), holder }
+    }
+
+    fn found(&self) -> Result<Option<Stored>, Error> {
+        self.api.last(&self.bucket, &self.subject).map_err(|failed| self.failed(&failed))
+    }
+
+    fn failed(&self, failed: &Failed) -> Error {
+        Error::Away { detail: format!("the lease in {}: {failed}", self.bucket) }
+    }
+
+    /// Says that this pump lives.
+    pub fn renew(&self) -> Beat {
+        let revision = self.revision.load(Ordering::Acquire);
+        let mine = Holder { beat: revision, ..self.mine.clone() };
+        let value = serde_json::to_vec(&mine).expect("plain data is JSON");
+        match self.write(revision, &[], value) {
+            Ok(seq) => {
+                self.revision.store(seq, Ordering::Release);
+                Beat::Renewed
+            }
+            Err(failed) if failed.is(code::WRONG_LAST_SEQUENCE) => self.whose(),
+            Err(_) => Beat::Unheard,
+        }
+    }
+
+    /// A renewal whose answer was lost is still ours.
+    fn whose(&self) -> Beat {
+        let Ok(Some(found)) = self.found() else { return Beat::Unheard };
+        match serde_json::from_slice::<Holder>(&found.body) {
+            Ok(holder) if holder.id == self.mine.id => {
+                self.revision.store(found.seq, Ordering::Release);
+                Beat::Renewed
+            }
+            _ => Beat::Taken,
+        }
+    }
+
+    /// The next pump need not wait.
+    pub fn let_go(&self) {
+        let revision = self.revision.load(Ordering::Acquire);
+        let headers = [("KV-Operation", "DEL")];
+        if let Err(failed) = self.write(revision, &headers, Vec::new()) {
+            tracing::debug!("the lease is left to lapse: {failed}");
+        }
+    }
+
+    fn write(&self, after: u64, headers: &[(&str, &str)], value: Vec<u8>) -> Result<u64, Failed> {
+        let after = after.to_string();
+        let mut all = vec![("Nats-Expected-Last-Subject-Sequence", after.as_str())];
+        all.extend_from_slice(headers);
+        self.api.publish(&self.subject, &all, value)
+    }
+}
+
+/// A bucket as the `nats` command knows them, made by hand: what clients send to make one, older
+/// servers refuse.
+fn make(api: &Api, bucket: &str, options: &Options) -> Result<(), Error> {
+    let config = json!({
+        "name": bucket,
+        "description": "who pumps an organism",
+        "subjects": [format!("$KV.{}.>", options.bucket())],
+        "max_msgs_per_subject": 1,
+        "discard": "new",
+        "storage": "file",
+        "num_replicas": options.replicas,
+        "deny_delete": true,
+        "allow_rollup_hdrs": true,
+    });
+    let made = match api.info(bucket) {
+        Err(failed) if failed.is(code::STREAM_NOT_FOUND) => api.create(bucket, &config),
+        other => other,
+    };
+    match made {
+        Err(failed) if !failed.is(code::STREAM_NAME_IN_USE) => {
+            Err(super::unfit(api.link.server(), &format!("the bucket {bucket}"), failed))
+        }
+        _ => Ok(()),
+    }
+}

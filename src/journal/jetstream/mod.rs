@@ -1,0 +1,259 @@
+//! The journal on JetStream: one stream a partition, written by its pump alone, with a projection
+//! beside the pump that everybody reads.
+//!
+//! A group of steps is one message: durable when the server acknowledges it, and appended only
+//! where the pump that wrote the message before it is still the last one to have written.
+//! [`group`] says what stands in a message.
+//!
+//! Must not know how a connection is made: that is `nats`.
+
+mod api;
+mod group;
+mod lease;
+mod open;
+mod publish;
+mod settings;
+mod tail;
+mod watch;
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::clock::Time;
+use crate::ids::{Digest, Position};
+use crate::limits;
+use crate::nats::Away;
+use crate::thread::Record;
+
+use super::{Checkpoint, Error, sqlite};
+use api::Failed;
+use group::Group;
+use publish::Publisher;
+use tail::Mark;
+use watch::Watch;
+
+/// Which journal, and how it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Whose journal it is.
+    pub organism: String,
+    /// What the names of its streams begin with.
+    pub stream: String,
+    pub partition: u32,
+    /// Copies of the stream, on as many servers.
+    pub replicas: u32,
+    pub durability: Durability,
+}
+
+/// What the servers do before they acknowledge, as the config has it: they do not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// They sync later.
+    #[default]
+    Lazy,
+    /// `sync_interval: always`.
+    Synced,
+}
+
+impl Options {
+    pub fn stream(&self) -> String {
+        format!("{}-{}", self.stream, self.partition)
+    }
+
+    pub fn subject(&self) -> String {
+        format!("organism.journal.{}.{}", self.stream, self.partition)
+    }
+
+    /// Of the leases on all partitions.
+    pub fn bucket(&self) -> String {
+        format!("{}-pumps", self.stream)
+    }
+}
+
+/// The writing end.
+#[derive(Debug)]
+pub struct Journal {
+    // First, so that the lease is let go of before the projection's lock.
+    watch: Watch,
+    projection: sqlite::Journal,
+    publisher: Publisher,
+    /// A checkpoint that may be in the stream already: its answer never came.
+    owed: Option<Checkpoint>,
+}
+
+impl Journal {
+    pub fn id(&self) -> Uuid {
+        self.projection.id()
+    }
+
+    pub fn epoch(&self) -> u32 {
+        self.publisher.epoch
+    }
+
+    pub fn next(&self) -> Position {
+        self.projection.next()
+    }
+
+    pub fn heads(&self) -> &super::Heads {
+        self.projection.heads()
+    }
+
+    /// The most pages the projection may have; None lifts it. Beyond it, the disk counts as full.
+    pub fn set_pages_max(&self, pages: Option<u32>) -> Result<(), Error> {
+        self.projection.set_pages_max(pages)
+    }
+
+    pub fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
+        self.usable()?;
+        self.settle()?;
+        let Some(stamped) = self.projection.stamp(records)? else { return Ok(Vec::new()) };
+        let mut group = Group::default();
+        if let Some(checkpoint) = &stamped.checkpoint {
+            group = group.checkpoint(checkpoint);
+        }
+        for (record, row) in records.iter().zip(stamped.rows.iter()) {
+            group = group.step(&(&*record).into(), &row);
+        }
+        self.publish(&group, |projection, mark| projection.keep(records, stamped, mark))
+    }
+
+    pub fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
+        self.usable()?;
+        let due = self.owed.is_some() || self.projection.is_due(now);
+        Ok(due && self.checkpoint(now, false)?)
+    }
+
+    pub fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
+        self.usable()?;
+        self.settle()?;
+        let digest = Digest::of(bytes);
+        if !self.projection.has_blob(digest)? {
+            let group = Group::default().blob(digest, bytes);
+            self.publish(&group, |projection, mark| projection.keep_blob(digest, bytes, mark))?;
+        }
+        Ok(digest)
+    }
+
+    /// A last checkpoint, the projection in its one file, the lease and the lock let go.
+    pub fn close(mut self, now: Time) -> Result<(), Error> {
+        self.usable()?;
+        self.checkpoint(now, true)?;
+        let Self { projection, watch, .. } = self;
+        drop(watch);
+        projection.let_go()
+    }
+
+    /// False where the server is away or full: every record is durable without it, and it comes
+    /// later.
+    fn checkpoint(&mut self, now: Time, last: bool) -> Result<bool, Error> {
+        let put_off = |error: &Error| tracing::warn!("a checkpoint is put off: {error}");
+        match self.settle() {
+            Err(error @ (Error::Full { .. } | Error::Away { .. })) => {
+                put_off(&error);
+                return Ok(false);
+            }
+            other => other?,
+        }
+        self.owed = self.projection.due(now, last);
+        let due = self.owed.is_some();
+        match self.settle() {
+            Err(error @ (Error::Full { .. } | Error::Away { .. })) => {
+                put_off(&error);
+                Ok(false)
+            }
+            other => other.map(|()| due),
+        }
+    }
+
+    /// Puts the checkpoint that is owed where it belongs: before anything that comes after it.
+    fn settle(&mut self) -> Result<(), Error> {
+        let Some(checkpoint) = self.owed.clone() else { return Ok(()) };
+        let group = Group::default().checkpoint(&checkpoint);
+        self.publish(&group, |projection, mark| projection.keep_checkpoint(checkpoint, mark))?;
+        self.owed = None;
+        Ok(())
+    }
+
+    /// Into the stream, then into the projection. Where that has no room, the same again finds
+    /// the group in the stream.
+    fn publish<T>(
+        &mut self,
+        group: &Group,
+        keep: impl FnOnce(&mut sqlite::Journal, &str) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let published = self.publisher.publish(group);
+        let (seq, digest) = match published {
+            Ok(last) => last,
+            Err(error @ (Error::Full { .. } | Error::Away { .. })) => return Err(error),
+            Err(error) => return Err(self.projection.stop(error)),
+        };
+        let kept = keep(&mut self.projection, &Mark { seq, digest }.to_string())?;
+        self.publisher.put(seq);
+        Ok(kept)
+    }
+
+    fn usable(&mut self) -> Result<(), Error> {
+        self.projection.usable()?;
+        let trouble = self.watch.check(self.publisher.epoch);
+        trouble.map_err(|error| self.projection.stop(error))
+    }
+}
+
+impl super::Journal for Journal {
+    fn id(&self) -> Uuid {
+        Self::id(self)
+    }
+
+    fn epoch(&self) -> u32 {
+        Self::epoch(self)
+    }
+
+    fn next(&self) -> Position {
+        Self::next(self)
+    }
+
+    fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
+        Self::append(self, records)
+    }
+
+    fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
+        Self::checkpoint_if_due(self, now)
+    }
+
+    fn rest(&self) -> Duration {
+        limits::LEASE_BEAT
+    }
+
+    fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
+        Self::put_blob(self, bytes)
+    }
+
+    fn close(self: Box<Self>, now: Time) -> Result<(), Error> {
+        Self::close(*self, now)
+    }
+}
+
+/// What it means that a stream could not be had.
+fn unfit(server: String, what: &str, failed: Failed) -> Error {
+    match failed {
+        Failed::Away(Away::Nobody(_)) => {
+            let detail = format!("{what}: JetStream does not answer; is it enabled here?");
+            Error::Away { detail }
+        }
+        Failed::Refused { .. } if !failed.is_full() => {
+            Error::Unfit { server, detail: format!("{what}: {failed}") }
+        }
+        other => refused(what, other),
+    }
+}
+
+/// What it means that something of a stream could not be read.
+fn refused(what: &str, failed: Failed) -> Error {
+    match failed {
+        Failed::Away(away) => Error::Away { detail: format!("{what}: {away}") },
+        full if full.is_full() => Error::Full { detail: format!("{what}: {full}") },
+        other => Error::broken(0, format!("{what}: {other}")),
+    }
+}

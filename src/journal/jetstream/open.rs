@@ -1,0 +1,137 @@
+//! Opening a journal on JetStream: connect, take the lease, look at the stream, and have the
+//! projection hear everything it has not heard.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use uuid::Uuid;
+
+use crate::failpoint::failpoint;
+use crate::journal::sqlite::Opening;
+use crate::journal::{Error, Sealed};
+use crate::nats::{self, Link};
+
+use super::api::{Api, Info, code};
+use super::group::Group;
+use super::lease::{Holder, Lease};
+use super::publish::{Publisher, lost};
+use super::tail::{self, Mark};
+use super::watch::Watch;
+use super::{Journal, Options, settings, unfit};
+
+impl Journal {
+    /// Opens the journal of `options`, or makes one, and hands every record to `visit`, in order.
+    /// `data` holds its projection, `state` the signing key and the checkpoints outside.
+    ///
+    /// A stream that ends before what it acknowledged, or is gone, is [`Error::Broken`]; one that
+    /// would lose records is [`Error::Unfit`].
+    pub fn open(
+        servers: &nats::Options,
+        options: &Options,
+        data: &Path,
+        state: &Path,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let opening = Opening::begin(data, state)?;
+        let api = connect(servers, options)?;
+        let holder = Holder::here(data);
+        let shown = holder.shown().to_owned();
+        let lease = Lease::take(&api, options, holder)?;
+        // Held by this from here on: whatever goes wrong lets go of it.
+        let before = found(&opening)?;
+        let info = stream(&api, options, before.as_ref())?;
+        let last = Arc::new(AtomicU64::new(info.state.last_seq));
+        let created = info.created.clone();
+        let watch = Watch::start(&api, options, lease, created, Arc::clone(&last))?;
+        let mut publisher = Publisher::new(&api, options, last);
+        if info.state.last_seq == 0 {
+            let group = Group::about(Uuid::now_v7(), &options.organism, options.partition);
+            publisher.put(publisher.publish(&group)?.0);
+        }
+        let journal = tail::journal(&api, options)?;
+        match &before {
+            None => opening.create(journal, Some(&Mark::default().to_string()))?,
+            Some((found, _)) if *found != journal => {
+                return Err(strange(data, options, "follows another journal than the one in"));
+            }
+            Some(_) => {}
+        }
+        let mark = before.map(|(_, mark)| mark).unwrap_or_default();
+        tail::check(&api, options, &mark)?;
+        let mut following = opening.follow(visit)?;
+        let heard = tail::read(&api, options, &mark, publisher.last(), &mut following, visit)?;
+        publisher.epoch = heard.epoch.max(following.epoch()) + 1;
+        publisher.put(publisher.publish(&Group::epoch(publisher.epoch, &shown))?.0);
+        failpoint("epoch-raised");
+        let projection = following.caught_up(publisher.epoch)?;
+        Ok(Self { projection, publisher, owed: None, watch })
+    }
+}
+
+fn connect(servers: &nats::Options, options: &Options) -> Result<Api, Error> {
+    let link = Link::open(servers, &format!("organism {} pump", options.organism))?;
+    let api = Api { link: Arc::new(link) };
+    let link = &api.link;
+    settings::judge_server(&link.server(), &link.version(), link.max_payload(), options)?;
+    Ok(api)
+}
+
+/// Whose journal the directory holds a projection of, and how far that one goes.
+fn found(opening: &Opening) -> Result<Option<(Uuid, Mark)>, Error> {
+    if !opening.exists() {
+        return Ok(None);
+    }
+    let path = || opening.data().display().to_string();
+    let (journal, mark) = opening.found()?;
+    let Some(mark) = mark else {
+        let detail = "holds a journal of its own, which was not on JetStream before: name another \
+                      directory, or go on with `store = \"embedded\"`";
+        return Err(Error::Strange { path: path(), detail: detail.to_owned() });
+    };
+    let mark = mark.parse().map_err(|()| Error::broken(0, "its `stream` is damaged"))?;
+    Ok(Some((journal, mark)))
+}
+
+fn strange(data: &Path, options: &Options, what: &str) -> Error {
+    let detail = format!(
+        "{what} the stream {}: name another directory, or find the stream it belongs to",
+        options.stream()
+    );
+    Error::Strange { path: data.display().to_string(), detail }
+}
+
+/// The stream as it stands, made where there never was one.
+fn stream(api: &Api, options: &Options, before: Option<&(Uuid, Mark)>) -> Result<Info, Error> {
+    let name = options.stream();
+    let known = before.map_or(0, |(_, mark)| mark.seq);
+    let info = match api.info(&name) {
+        Err(failed) if failed.is(code::STREAM_NOT_FOUND) => {
+            if known > 0 {
+                let detail = format!(
+                    "the stream {name} is gone, but messages up to {known} were acknowledged; \
+                     restore it, or remove the projection to begin anew"
+                );
+                return Err(Error::broken(0, detail));
+            }
+            api.create(&name, &settings::of(options))
+        }
+        other => other,
+    };
+    let info = info.map_err(|f| unfit(api.link.server(), &format!("the stream {name}"), f))?;
+    let differences = settings::differences(options, &info.config);
+    if !differences.is_empty() {
+        let detail = format!("the stream {name} may lose records: {}", differences.join("; "));
+        return Err(Error::Unfit { server: api.link.server(), detail });
+    }
+    let state = info.state;
+    if state.last_seq < known {
+        return Err(tail::how_many(api, options, lost(&name, known, state.last_seq), state));
+    }
+    if state.messages != state.last_seq || (state.messages > 0 && state.first_seq != 1) {
+        let missing = state.last_seq - state.messages;
+        let detail = format!("{missing} messages were taken out of the stream {name}");
+        return Err(Error::broken(0, detail));
+    }
+    Ok(info)
+}

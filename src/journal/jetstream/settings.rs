@@ -1,0 +1,218 @@
+//! What a stream must be to keep a journal, and what a server must be; both are read back, as old
+//! servers ignore in silence what they do not know.
+
+use serde_json::{Value, json};
+
+use crate::journal::Error;
+use crate::limits;
+
+use super::{Durability, Options};
+
+/// Servers before this one lack what fencing needs.
+const OLDEST: (u32, u32, u32) = (2, 9, 0);
+/// Servers before this one could lose acknowledged messages in a crash, whatever their settings.
+const SOUND: (u32, u32, u32) = (2, 10, 23);
+
+/// The keys that decide whether a stream loses anything, each with the one value that does not.
+/// A server that leaves a key out means null, false, zero or nothing by it.
+fn required(options: &Options) -> Vec<(&'static str, Value)> {
+    vec![
+        ("name", json!(options.stream())),
+        ("subjects", json!([options.subject()])),
+        ("storage", json!("file")),
+        ("retention", json!("limits")),
+        ("discard", json!("new")),
+        ("max_msgs", json!(-1)),
+        ("max_bytes", json!(-1)),
+        ("max_age", json!(0)),
+        ("max_msgs_per_subject", json!(-1)),
+        ("max_msg_size", json!(-1)),
+        ("num_replicas", json!(options.replicas)),
+        ("deny_delete", json!(true)),
+        ("deny_purge", json!(true)),
+        ("no_ack", json!(false)),
+        ("sealed", json!(false)),
+        ("allow_rollup_hdrs", json!(false)),
+    ]
+}
+
+/// Keys that change nothing of what is kept.
+const HARMLESS: [&str; 11] = [
+    "description",
+    "metadata",
+    "placement",
+    "compression",
+    "max_consumers",
+    "consumer_limits",
+    "duplicate_window",
+    "allow_direct",
+    "mirror_direct",
+    "discard_new_per_subject",
+    "allow_atomic",
+];
+
+/// Values of keys not named above under which messages come, go or change by other ways.
+const NOTHING: [&str; 5] = ["null", "false", "0", "\"\"", "\"default\""];
+
+/// What a journal's stream is made with.
+pub fn of(options: &Options) -> Value {
+    let mut config: serde_json::Map<String, Value> =
+        required(options).into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    config.insert("description".to_owned(), json!("the journal of an organism"));
+    config.into()
+}
+
+/// Everything in which a stream differs from what a journal needs.
+pub fn differences(options: &Options, config: &Value) -> Vec<String> {
+    let required = required(options);
+    let found = |key: &str| config.get(key).cloned().unwrap_or(Value::Null);
+    let is_nothing = |value: &Value| NOTHING.contains(&value.to_string().as_str());
+    let wrong = required.iter().filter_map(|(key, wanted)| {
+        let found = found(key);
+        let same = found == *wanted || (is_nothing(&found) && is_nothing(wanted));
+        (!same).then(|| format!("`{key}` is {found}, not {wanted}"))
+    });
+    let known = |key: &str| HARMLESS.contains(&key) || required.iter().any(|(k, _)| *k == key);
+    let all = config.as_object().into_iter().flatten();
+    let strange = all.filter(|(key, value)| !known(key) && !is_nothing(value));
+    let strange = strange.map(|(key, value)| {
+        format!("`{key}` is {value}, of which it is not known that nothing is lost by it")
+    });
+    wrong.chain(strange).collect()
+}
+
+/// Refuses a server that cannot keep a journal, and says of others what they may lose.
+pub fn judge_server(
+    server: &str,
+    version: &str,
+    max_payload: usize,
+    options: &Options,
+) -> Result<(), Error> {
+    let unfit = |detail: String| Error::Unfit { server: server.to_owned(), detail };
+    let Some(number) = parse(version) else {
+        return Err(unfit(format!("its version `{version}` is none that is known")));
+    };
+    if number < OLDEST {
+        let (major, minor, _) = OLDEST;
+        return Err(unfit(format!(
+            "its version is {version}; {major}.{minor} or later is needed"
+        )));
+    }
+    if max_payload < limits::MESSAGE_BYTES_MAX {
+        let most = limits::MESSAGE_BYTES_MAX;
+        return Err(unfit(format!(
+            "its `max_payload` is {max_payload} bytes; messages here have up to {most}: raise it"
+        )));
+    }
+    if number < SOUND {
+        let (major, minor, patch) = SOUND;
+        tracing::warn!(
+            "NATS {version} is older than {major}.{minor}.{patch}: if a server of it crashes, \
+             records that were acknowledged may be lost or the stream may not come back"
+        );
+    }
+    if options.durability == Durability::Lazy {
+        tracing::warn!("{}", lazily(options.replicas));
+    }
+    Ok(())
+}
+
+/// What a server with its own defaults may lose.
+fn lazily(replicas: u32) -> String {
+    let when = match replicas {
+        1 => "if the machine of the server loses its power or its system crashes",
+        _ => "if most of the servers' machines lose their power or crash at the same time",
+    };
+    format!(
+        "the journal is durable as the server syncs it, by default every two minutes: {when}, up \
+         to that much of what was acknowledged is lost (it shows at the next start). With \
+         `sync_interval: always` on every server, write durability = \"synced\" under [journal]"
+    )
+}
+
+/// Major, minor, patch; what follows is for people.
+fn parse(version: &str) -> Option<(u32, u32, u32)> {
+    let plain = version.split(['-', '+']).next()?;
+    let mut parts = plain.trim_start_matches('v').split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??, parts.next().flatten().unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options {
+            organism: "desk".to_owned(),
+            stream: "ORGANISM-desk".to_owned(),
+            partition: 0,
+            replicas: 1,
+            durability: Durability::Synced,
+        }
+    }
+
+    #[test]
+    fn a_server_too_old_or_too_small_is_refused_by_name() {
+        let judge = |version: &str, most: usize| {
+            judge_server("here:4222", version, most, &options()).map_err(|e| e.to_string())
+        };
+        let most = limits::MESSAGE_BYTES_MAX;
+        for good in ["2.9.0", "2.9.10", "2.10.23", "2.15.1", "v2.12.8-RC.1", "3.0.0"] {
+            judge(good, most).unwrap();
+        }
+        for bad in ["2.8.4", "1.4.1", "", "two"] {
+            let refused = judge(bad, most).unwrap_err();
+            assert!(refused.contains("here:4222") && refused.contains(bad), "{refused}");
+        }
+        assert!(judge("2.15.1", most - 1).unwrap_err().contains("max_payload"));
+    }
+
+    #[test]
+    fn every_setting_that_loses_something_is_named() {
+        assert!(differences(&options(), &of(&options())).is_empty());
+        let lossy = [
+            ("storage", json!("memory")),
+            ("retention", json!("workqueue")),
+            ("discard", json!("old")),
+            ("max_msgs", json!(1000)),
+            ("max_bytes", json!(1 << 20)),
+            ("max_age", json!(60)),
+            ("max_msgs_per_subject", json!(1)),
+            ("subjects", json!(["other"])),
+            ("deny_delete", json!(false)),
+            ("deny_purge", json!(false)),
+            ("no_ack", json!(true)),
+            ("sealed", json!(true)),
+            ("allow_rollup_hdrs", json!(true)),
+            ("mirror", json!({ "name": "other" })),
+            ("sources", json!([{ "name": "other" }])),
+            ("allow_msg_ttl", json!(true)),
+            ("persist_mode", json!("async")),
+            ("subject_transform", json!({ "src": ">" })),
+        ];
+        for (key, value) in lossy {
+            let mut config = of(&options());
+            config[key] = value;
+            let said = differences(&options(), &config);
+            assert!(matches!(said.as_slice(), [one] if one.contains(key)), "{key}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn what_an_older_server_leaves_out_and_what_is_harmless_is_no_difference() {
+        let mut config = of(&options());
+        let all = config.as_object_mut().unwrap();
+        all.remove("allow_rollup_hdrs");
+        all.remove("sealed");
+        all.insert("duplicate_window".to_owned(), json!(120_000_000_000_u64));
+        all.insert("metadata".to_owned(), json!({ "_nats.ver": "2.15.1" }));
+        all.insert("persist_mode".to_owned(), json!("default"));
+        assert_eq!(differences(&options(), &config), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_may_be_lost_is_said_for_one_server_and_for_several() {
+        assert!(lazily(1).contains("the machine of the server"));
+        assert!(lazily(3).contains("most of the servers' machines"));
+    }
+}

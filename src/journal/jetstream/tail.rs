@@ -1,0 +1,152 @@
+//! What of a stream a projection has not heard yet.
+
+use std::fmt;
+use std::str::FromStr;
+
+use uuid::Uuid;
+
+use crate::failpoint::failpoint;
+use crate::ids::Digest;
+use crate::journal::sqlite::{Following, Taken};
+use crate::journal::{Error, Sealed};
+use crate::limits;
+
+use super::Options;
+use super::api::{Api, State, Stored};
+use super::group::{Assembly, Contents};
+use super::refused;
+
+/// How far a projection followed its stream: the last message of the last group that it has, and
+/// the digest of that message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    pub seq: u64,
+    pub digest: Digest,
+}
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self { seq: 0, digest: Digest::ZERO }
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.seq, self.digest)
+    }
+}
+
+impl FromStr for Mark {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (seq, digest) = text.split_once(' ').ok_or(())?;
+        let seq = seq.parse().map_err(drop)?;
+        Ok(Self { seq, digest: Digest::parse(digest).map_err(drop)? })
+    }
+}
+
+fn damaged(options: &Options, seq: u64, detail: &str) -> Error {
+    Error::broken(0, format!("message {seq} of the stream {}: {detail}", options.stream()))
+}
+
+/// What a message says that is a group by itself.
+fn whole(options: &Options, stored: &Stored) -> Result<Vec<u8>, Error> {
+    let taken = Assembly::default().take(&stored.body);
+    match taken.map_err(|detail| damaged(options, stored.seq, &detail))? {
+        Some(whole) => Ok(whole),
+        None => Err(damaged(options, stored.seq, "it is only a part")),
+    }
+}
+
+fn message(api: &Api, options: &Options, seq: u64) -> Result<Stored, Error> {
+    let stored = api.message(&options.stream(), seq);
+    stored.map_err(|f| refused(&format!("message {seq} of the stream {}", options.stream()), f))
+}
+
+/// Whose journal the stream keeps: its first message says so.
+pub fn journal(api: &Api, options: &Options) -> Result<Uuid, Error> {
+    let first = message(api, options, 1)?;
+    let whole = whole(options, &first)?;
+    let contents = Contents::read(&whole).map_err(|detail| damaged(options, 1, &detail))?;
+    match contents.journal {
+        Some(about) if about.name == options.organism && about.partition == options.partition => {
+            Ok(about.id)
+        }
+        _ => Err(damaged(options, 1, "it does not say that this organism's journal begins here")),
+    }
+}
+
+/// Whether the message a projection heard last is still the one it heard.
+pub fn check(api: &Api, options: &Options, mark: &Mark) -> Result<(), Error> {
+    if mark.seq == 0 {
+        return Ok(());
+    }
+    match Digest::of(&message(api, options, mark.seq)?.body) == mark.digest {
+        true => Ok(()),
+        false => Err(damaged(options, mark.seq, "it is not the one that was acknowledged")),
+    }
+}
+
+/// What was heard beside what a projection keeps.
+#[derive(Debug, Default)]
+pub struct Heard {
+    pub epoch: u32,
+}
+
+/// Has `following` hear everything after `mark`, up to message `last`.
+pub fn read(
+    api: &Api,
+    options: &Options,
+    mark: &Mark,
+    last: u64,
+    following: &mut Following,
+    visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+) -> Result<Heard, Error> {
+    let mut heard = Heard::default();
+    let mut assembly = Assembly::default();
+    let mut next = mark.seq + 1;
+    while next <= last {
+        let end = last.min(next + limits::STREAM_READ_AHEAD - 1);
+        let stored = api.messages(&options.stream(), next..=end);
+        let stored = stored.map_err(|f| refused(&format!("the stream {}", options.stream()), f))?;
+        failpoint("during-recovery");
+        let mut wholes = Vec::new();
+        let mut at = *mark;
+        for stored in stored {
+            let whole = assembly.take(&stored.body);
+            if let Some(whole) = whole.map_err(|detail| damaged(options, stored.seq, &detail))? {
+                at = Mark { seq: stored.seq, digest: Digest::of(&stored.body) };
+                wholes.push((stored.seq, whole));
+            }
+        }
+        let mut taken = Vec::<Taken<'_>>::new();
+        for (seq, whole) in &wholes {
+            let contents = Contents::read(whole);
+            let contents = contents.map_err(|detail| damaged(options, *seq, &detail))?;
+            heard.epoch = heard.epoch.max(contents.epoch.unwrap_or_default());
+            taken.extend(contents.taken);
+        }
+        if !wholes.is_empty() {
+            following.take_in(&taken, &at.to_string(), visit)?;
+        }
+        next = end + 1;
+    }
+    Ok(heard)
+}
+
+/// The error of a stream that lost messages, with the number of records where it can be told.
+pub fn how_many(api: &Api, options: &Options, lost: Error, state: State) -> Error {
+    let Error::Broken { detail, .. } = lost else { return lost };
+    let back = state.last_seq.saturating_sub(limits::STREAM_READ_AHEAD);
+    let last = (back + 1..=state.last_seq).rev().find_map(|seq| {
+        let whole = whole(options, &message(api, options, seq).ok()?).ok()?;
+        let contents = Contents::read(&whole).ok()?;
+        contents.taken.iter().rev().find_map(|taken| match taken {
+            Taken::Step(row) => Some(row.place.position),
+            _ => None,
+        })
+    });
+    let last = last.unwrap_or_default();
+    Error::broken(last.0 + 1, format!("{detail}; the last record it still has is {last}"))
+}

@@ -1,0 +1,187 @@
+//! A journal here that follows one elsewhere: what reads this one knows no difference.
+//!
+//! Must not know what the stream is or how it is read; only what its messages bring.
+
+use crate::ids::Digest;
+use crate::journal::row::Row;
+use crate::journal::{Checkpoint, Error, Sealed};
+use crate::thread::text::Names;
+
+use super::open::{Known, agree};
+use super::{About, Group, Journal, STREAM, write};
+
+pub use super::open::Opening;
+
+/// One thing that a message of the stream brings.
+pub enum Taken<'r> {
+    Step(Row<'r>),
+    Blob(Digest, &'r [u8]),
+    /// Over the records that came before it.
+    Checkpoint(Checkpoint),
+}
+
+/// A journal that has not heard everything yet.
+pub struct Following {
+    journal: Journal,
+    known: Known,
+    about: About,
+    names: Names,
+}
+
+impl Opening {
+    /// Proves what is here and gets ready for what is not.
+    pub fn follow(
+        self,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Following, Error> {
+        let (journal, known, about) = self.prove(false, visit)?;
+        // The journal of record is elsewhere: whatever a power cut takes from the end of this one
+        // is read there again.
+        let relaxed = journal.db.execute_batch("PRAGMA synchronous = NORMAL");
+        relaxed.map_err(Error::sqlite("opening the journal"))?;
+        Ok(Following { journal, known, about, names: Names::default() })
+    }
+}
+
+impl Following {
+    pub fn last(&self) -> crate::ids::Position {
+        self.journal.heads.last()
+    }
+
+    /// Of whoever wrote last, as far as it was heard here.
+    pub fn epoch(&self) -> u32 {
+        self.about.epoch
+    }
+
+    /// Takes in what follows next, in one commit.
+    pub fn take_in(
+        &mut self,
+        taken: &[Taken<'_>],
+        mark: &str,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for one in taken {
+            match one {
+                Taken::Step(row) => self.follow(row, visit)?,
+                Taken::Checkpoint(checkpoint) => self.hold_to(checkpoint)?,
+                Taken::Blob(digest, bytes) if Digest::of(bytes) != *digest => {
+                    let next = self.last().0 + 1;
+                    return Err(Error::broken(next, format!("blob {digest} is damaged")));
+                }
+                Taken::Blob(..) => {}
+            }
+        }
+        self.journal.commit(None, |db| {
+            let rows = taken.iter().filter_map(|one| match one {
+                Taken::Step(row) => Some((row.place, row.encoded())),
+                _ => None,
+            });
+            write::steps(db, rows)?;
+            for one in taken {
+                match one {
+                    Taken::Checkpoint(checkpoint) => write::checkpoint(db, checkpoint)?,
+                    Taken::Blob(digest, bytes) => write::blob(db, *digest, bytes)?,
+                    Taken::Step(_) => {}
+                }
+            }
+            write::set_meta(db, STREAM, mark)
+        })?;
+        self.journal.wal_bytes += taken.iter().map(Taken::size).sum::<usize>();
+        self.journal.move_log();
+        Ok(())
+    }
+
+    fn follow(
+        &mut self,
+        row: &Row<'_>,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let heads = &mut self.journal.heads;
+        let sealed = row.unseal(crate::ids::Position(heads.last().0 + 1), &mut self.names)?;
+        heads.follow(&sealed)?;
+        self.known.check(&sealed, heads)?;
+        visit(sealed)
+    }
+
+    fn hold_to(&mut self, checkpoint: &Checkpoint) -> Result<(), Error> {
+        let journal = &mut self.journal;
+        if checkpoint.position != journal.heads.last() || checkpoint.journal != journal.id {
+            let position = checkpoint.position.0;
+            return Err(Error::broken(position, "a checkpoint of it stands at another place"));
+        }
+        agree(checkpoint, &mut journal.heads)?;
+        journal.checked = checkpoint.position;
+        if checkpoint.position > self.known.latest_position() {
+            journal.unwritten.push(checkpoint.clone());
+        }
+        Ok(())
+    }
+
+    /// Everything is here that there is: from now on this pump alone writes.
+    pub fn caught_up(mut self, epoch: u32) -> Result<Journal, Error> {
+        self.known.check_end(self.last())?;
+        self.journal.raise_epoch(&self.about, epoch)?;
+        self.journal.settle()?;
+        Ok(self.journal)
+    }
+}
+
+impl Taken<'_> {
+    fn size(&self) -> usize {
+        match self {
+            Self::Step(row) => row.body.len() + row.payloads.len() + 160,
+            Self::Blob(_, bytes) => bytes.len(),
+            Self::Checkpoint(_) => 512,
+        }
+    }
+}
+
+/// What was put into the stream first, and is now put here, with how far the stream went then.
+impl Journal {
+    pub(in crate::journal) fn keep(
+        &mut self,
+        records: &[crate::thread::Record],
+        group: Group,
+        mark: &str,
+    ) -> Result<Vec<Digest>, Error> {
+        self.write(records, group, Some(mark))
+    }
+
+    pub(in crate::journal) fn keep_blob(
+        &mut self,
+        digest: Digest,
+        bytes: &[u8],
+        mark: &str,
+    ) -> Result<(), Error> {
+        self.commit(None, |db| {
+            write::blob(db, digest, bytes)?;
+            write::set_meta(db, STREAM, mark)
+        })
+    }
+
+    pub(in crate::journal) fn keep_checkpoint(
+        &mut self,
+        checkpoint: Checkpoint,
+        mark: &str,
+    ) -> Result<(), Error> {
+        self.commit(Some(&checkpoint), |db| write::set_meta(db, STREAM, mark))?;
+        self.after_checkpoint(Some(checkpoint));
+        Ok(())
+    }
+
+    /// The checkpoint that is to be made now; `last`: whatever is not in one yet.
+    pub(in crate::journal) fn due(
+        &mut self,
+        now: crate::clock::Time,
+        last: bool,
+    ) -> Option<Checkpoint> {
+        let due = self.is_due(now) || (last && self.checked < self.heads.last());
+        due.then(|| self.next_checkpoint(now))
+    }
+
+    /// Lets go of it; the last checkpoint is made by whoever writes the stream.
+    pub(in crate::journal) fn let_go(self) -> Result<(), Error> {
+        self.usable()?;
+        self.fold()
+    }
+}

@@ -1,0 +1,152 @@
+//! The connection to a NATS cluster: how it is made, and asking over it and waiting.
+//!
+//! Must not know what is asked: subjects and what they mean belong to journal and bus.
+
+mod link;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_nats::{ConnectOptions, Event, ServerAddr};
+
+use crate::limits;
+
+pub use async_nats::{Client, HeaderMap};
+pub use link::{Away, Link, Question, Reply};
+
+/// Where the servers are, and who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// `nats://host:port`, or `tls://host:port`; others of the cluster are learned from these.
+    pub servers: Vec<String>,
+    pub credentials: Credentials,
+    /// Certificates that are trusted instead of the system's, in PEM; with it, TLS is demanded.
+    pub ca: Option<PathBuf>,
+}
+
+/// As whom. Files are read anew by every [`connect`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Credentials {
+    #[default]
+    Nobody,
+    /// A `.creds` file with a JWT and its seed.
+    File(PathBuf),
+    /// A file with the seed of an nkey.
+    Nkey(PathBuf),
+    Password {
+        user: String,
+        password: Password,
+    },
+}
+
+/// Prints as `***`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(pub String);
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("`{address}` is no address of a NATS server, such as nats://127.0.0.1:4222")]
+    Address { address: String },
+    #[error("the credentials in {path}: {source}")]
+    Credentials { path: PathBuf, source: std::io::Error },
+    #[error("connecting to NATS at {servers}: {detail}")]
+    Connect { servers: String, detail: String },
+    #[error("starting the threads that talk to NATS: {source}")]
+    Threads { source: std::io::Error },
+}
+
+/// Connects; later, a broken connection is made anew for as long as the client lives.
+pub async fn connect(options: &Options, name: &str) -> Result<Client, Error> {
+    let parse = |address: &String| {
+        let parsed = address.parse::<ServerAddr>();
+        parsed.map_err(|_| Error::Address { address: address.clone() })
+    };
+    let servers = options.servers.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let mut connecting = as_whom(&options.credentials)?
+        .name(name)
+        .connection_timeout(limits::NATS_CONNECT_TIMEOUT)
+        .ping_interval(limits::NATS_PING_INTERVAL)
+        .reconnect_delay_callback(backoff)
+        .event_callback(|event| async move { note(&event) });
+    if let Some(ca) = &options.ca {
+        connecting = connecting.add_root_certificates(ca.clone()).require_tls(true);
+    }
+    let connected = connecting.connect(servers).await;
+    connected.map_err(|error| Error::Connect {
+        servers: options.servers.join(", "),
+        detail: error.to_string(),
+    })
+}
+
+/// Whether a server can be reached under this at all.
+pub fn is_address(address: &str) -> bool {
+    address.parse::<ServerAddr>().is_ok_and(|parsed| !parsed.host().is_empty())
+}
+
+fn as_whom(credentials: &Credentials) -> Result<ConnectOptions, Error> {
+    let read = |path: &PathBuf| {
+        let failed = |source| Error::Credentials { path: path.clone(), source };
+        std::fs::read_to_string(path).map_err(failed)
+    };
+    let nobody = ConnectOptions::new();
+    Ok(match credentials {
+        Credentials::Nobody => nobody,
+        Credentials::File(path) => {
+            let failed = |source| Error::Credentials { path: path.clone(), source };
+            nobody.credentials(&read(path)?).map_err(failed)?
+        }
+        Credentials::Nkey(path) => nobody.nkey(read(path)?.trim().to_owned()),
+        Credentials::Password { user, password } => {
+            nobody.user_and_password(user.clone(), password.0.clone())
+        }
+    })
+}
+
+/// At once, then in growing steps: a server that was only restarted is back soon.
+fn backoff(attempts: usize) -> Duration {
+    let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
+    match attempts {
+        0 => Duration::ZERO,
+        _ => limits::NATS_BACKOFF_FIRST
+            .saturating_mul(1 << doublings)
+            .min(limits::NATS_BACKOFF_MAX),
+    }
+}
+
+fn note(event: &Event) {
+    match event {
+        Event::Connected => tracing::info!("connected to NATS"),
+        Event::Disconnected => tracing::warn!("the connection to NATS broke; it is made anew"),
+        Event::ServerError(error) => tracing::error!("NATS refuses something: {error}"),
+        Event::ClientError(error) => tracing::warn!("NATS: {error}"),
+        other => tracing::info!("NATS: {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_connection_is_made_anew_at_once_and_then_ever_more_slowly() {
+        let delays: Vec<_> = (0..40).map(backoff).collect();
+        assert_eq!(delays[0], Duration::ZERO);
+        assert!(delays.is_sorted());
+        assert_eq!(delays[39], limits::NATS_BACKOFF_MAX);
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let password = Password("hunter2".to_owned());
+        let credentials = Credentials::Password { user: "pump".to_owned(), password };
+        assert!(!format!("{credentials:?}").contains("hunter2"));
+    }
+}

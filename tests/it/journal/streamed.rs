@@ -1,0 +1,9 @@
+//! What a journal on JetStream promises beyond what every journal does.
+
+mod fences;
+mod outages;
+mod place;
+mod rebuilt;
+mod unfit;
+
+pub use place::Place;

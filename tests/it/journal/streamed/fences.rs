@@ -1,0 +1,64 @@
+//! Two pumps on one stream: one of them writes.
+
+use std::time::{Duration, Instant};
+
+use organism::ids::Position;
+use organism::journal::Error;
+use organism::limits;
+
+use super::Place;
+use crate::journal::script::Script;
+
+#[test]
+fn a_second_pump_elsewhere_is_refused_within_a_second_and_told_who_holds_it() {
+    let first = Place::new();
+    let journal = first.open().unwrap();
+    let begun = Instant::now();
+    let refused = first.elsewhere().open().unwrap_err();
+    // A beat, and some room for a busy machine.
+    assert!(begun.elapsed() < limits::LEASE_BEAT + Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(matches!(refused, Error::Held { .. }), "{refused}");
+    let holder = format!("process {} on ", std::process::id());
+    assert!(refused.to_string().contains(&holder), "{refused}");
+    drop(journal);
+    // The lease was let go of: nobody waits for it to lapse.
+    let begun = Instant::now();
+    first.elsewhere().open().unwrap();
+    assert!(begun.elapsed() < limits::LEASE_LAPSE, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_pump_that_was_frozen_while_another_took_over_appends_nothing_more() {
+    let first = Place::new();
+    let mut script = Script::default();
+    let mut frozen = first.open().unwrap();
+    frozen.append(&mut [script.boot(1)]).unwrap();
+    first.let_lapse();
+    let second = first.elsewhere();
+    let mut journal = second.open().unwrap();
+    let fenced = frozen.append(&mut [script.boot(1)]).unwrap_err();
+    assert!(matches!(fenced, Error::Fenced { ours: 1, theirs: 2 }), "{fenced}");
+    assert!(matches!(frozen.append(&mut [script.boot(1)]), Err(Error::Stopped { .. })));
+    drop(frozen);
+    journal.append(&mut [script.boot(2)]).unwrap();
+    assert_eq!(journal.heads().last(), Position(2));
+    drop(journal);
+    assert_eq!(second.records().len(), 2);
+}
+
+#[test]
+fn a_pump_whose_lease_was_taken_hears_of_it_though_it_writes_nothing() {
+    let first = Place::new();
+    let mut idle = first.open().unwrap();
+    first.let_lapse();
+    let _second = first.elsewhere().open().unwrap();
+    let begun = Instant::now();
+    let fenced = loop {
+        if let Err(error) = idle.checkpoint_if_due(organism::clock::Time(0)) {
+            break error;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "it never hears of it");
+        std::thread::yield_now();
+    };
+    assert!(matches!(fenced, Error::Fenced { .. }), "{fenced}");
+}

@@ -1,0 +1,167 @@
+//! The server goes away, comes back, has no room, or loses the stream: under load.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use organism::audit;
+use organism::clock::Time;
+use organism::ids::Position;
+use organism::journal::Error;
+
+use super::Place;
+use crate::journal::script::Script;
+use crate::nats::{Server, Settings};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Appends the record until the server takes it; false where it was away meanwhile.
+fn append(
+    journal: &mut organism::journal::jetstream::Journal,
+    record: organism::thread::Record,
+) -> bool {
+    let (mut record, begun) = ([record], Instant::now());
+    let mut at_once = true;
+    loop {
+        match journal.append(&mut record) {
+            Ok(_) => return at_once,
+            Err(Error::Away { .. }) if begun.elapsed() < PATIENCE => at_once = false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_server_killed_and_restarted_under_load_loses_nothing_and_keeps_nothing_twice() {
+    let place = Place::on(&Arc::new(Server::start()));
+    let mut journal = place.open().unwrap();
+    let mut script = Script::default();
+    let mut waited = 0;
+    for round in 0..5 {
+        let load = std::thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                let mut waited = false;
+                let mut appended = 0;
+                while appended < 50 || (!waited && appended < 20_000) {
+                    waited |= !append(&mut journal, script.boot(1));
+                    appended += 1;
+                }
+                waited
+            });
+            place.server().kill();
+            place.server().restart();
+            load.join().unwrap()
+        });
+        waited += u32::from(load);
+        assert_eq!(journal.epoch(), 1, "round {round}");
+    }
+    assert!(waited > 0, "it never noticed");
+    let last = journal.heads().last();
+    journal.close(Time(0)).unwrap();
+    let elsewhere = place.elsewhere();
+    let journal = elsewhere.open().unwrap();
+    assert_eq!(journal.heads().last(), last);
+    let report = audit::verify(&elsewhere.data(), None, &mut |_, _| {}).unwrap();
+    assert_eq!((report.broken, report.records), (None, last.0));
+}
+
+#[test]
+fn a_frozen_server_is_told_of_in_time_and_what_it_took_is_there_once() {
+    let place = Place::on(&Arc::new(Server::start()));
+    let mut journal = place.open().unwrap();
+    let mut script = Script::default();
+    append(&mut journal, script.boot(1));
+    place.server().signal("-STOP");
+    let mut record = [script.boot(1)];
+    let begun = Instant::now();
+    let away = journal.append(&mut record).unwrap_err();
+    assert!(matches!(away, Error::Away { .. }), "{away}");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    place.server().signal("-CONT");
+    while matches!(journal.append(&mut record), Err(Error::Away { .. })) {
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    append(&mut journal, script.boot(1));
+    drop(journal);
+    let elsewhere = place.elsewhere();
+    assert_eq!(elsewhere.open().unwrap().heads().last(), Position(3));
+}
+
+#[test]
+fn a_stream_at_its_limit_is_a_full_disk_and_room_again_needs_no_restart() {
+    let jetstream = Some("max_file_store: 4MB");
+    let place = Place::on(&Arc::new(Server::start_with(Settings { jetstream, more: "" })));
+    let mut journal = place.open().unwrap();
+    let (mut script, tree) = (Script::default(), crate::journal::script::thread("sess-abcdefgh"));
+    let text = "x".repeat(400 << 10);
+    let full = loop {
+        let mut record = [script.question(&tree, &text).1];
+        if let Err(error) = journal.append(&mut record) {
+            break error;
+        }
+        assert!(journal.heads().last() < Position(20), "there is no limit");
+    };
+    assert!(matches!(full, Error::Full { .. }), "{full}");
+    let small = journal.append(&mut [script.boot(1)]);
+    assert!(small.is_ok() || matches!(small, Err(Error::Full { .. })));
+}
+
+/// What the pump is told of a journal that is gone, and how soon.
+fn hears(place: &Place, journal: &mut organism::journal::jetstream::Journal) -> String {
+    let mut script = Script::default();
+    let begun = Instant::now();
+    let told = loop {
+        match journal.append(&mut [script.boot(1)]) {
+            Ok(_) | Err(Error::Away { .. }) => {}
+            Err(error) => break error,
+        }
+        assert!(begun.elapsed() < PATIENCE, "nobody notices");
+    };
+    // Five seconds, and some room for a busy machine.
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(matches!(told, Error::Broken { .. }), "{told}");
+    let stream = format!("STREAM.INFO.{}", place.options.stream());
+    let answer = place.admin().ask(&stream, &serde_json::json!({}));
+    assert!(answer.get("error").is_some() || told.to_string().contains("another one"));
+    told.to_string()
+}
+
+#[test]
+fn a_stream_deleted_under_load_is_noticed_and_not_made_again() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    journal.append(&mut [Script::default().boot(1)]).unwrap();
+    place.admin().delete(&place.options.stream());
+    let told = hears(&place, &mut journal);
+    assert!(told.contains("is gone"), "{told}");
+}
+
+#[test]
+fn a_stream_that_was_replaced_is_noticed() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    journal.append(&mut [Script::default().boot(1)]).unwrap();
+    let (admin, stream) = (place.admin(), place.options.stream());
+    let config = admin.info(&stream)["config"].clone();
+    admin.delete(&stream);
+    admin.must(&format!("STREAM.CREATE.{stream}"), &config);
+    let mut script = Script::default();
+    let told = loop {
+        match journal.append(&mut [script.boot(1)]) {
+            Ok(_) | Err(Error::Away { .. }) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(told, Error::Broken { .. }), "{told}");
+}
+
+#[test]
+fn the_server_lets_nobody_purge_a_journal() {
+    let place = Place::new();
+    drop(place.open().unwrap());
+    let stream = place.options.stream();
+    let refused = place.admin().ask(&format!("STREAM.PURGE.{stream}"), &serde_json::json!({}));
+    assert!(refused.get("error").is_some(), "{refused}");
+    let delete = serde_json::json!({ "seq": 1 });
+    let refused = place.admin().ask(&format!("STREAM.MSG.DELETE.{stream}"), &delete);
+    assert!(refused.get("error").is_some(), "{refused}");
+}

@@ -1,0 +1,113 @@
+//! Where a journal on JetStream is: a stream of its own, and directories for its projection.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use organism::clock::Time;
+use organism::journal::jetstream::{Durability, Journal, Options};
+use organism::journal::sqlite::Reader;
+use organism::journal::{Error, Sealed};
+use organism::thread::Record;
+use serde_json::json;
+
+use crate::journal::Place as Directories;
+use crate::nats::{Admin, Server, shared};
+
+pub struct Place {
+    server: Option<Arc<Server>>,
+    pub options: Options,
+    pub home: Directories,
+}
+
+/// Unlike every other in this process and in others beside it.
+fn unique() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self { server: None, options: options(&unique()), home: Directories::new() }
+    }
+
+    pub fn on(server: &Arc<Server>) -> Self {
+        Self { server: Some(Arc::clone(server)), ..Self::new() }
+    }
+
+    /// The same stream, seen from another host.
+    pub fn elsewhere(&self) -> Self {
+        let home = Directories::new();
+        Self { server: self.server.clone(), options: self.options.clone(), home }
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.home.data()
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.home.state()
+    }
+
+    pub fn server(&self) -> &Server {
+        self.server.as_deref().unwrap_or_else(|| shared())
+    }
+
+    pub fn admin(&self) -> Admin {
+        self.server().admin()
+    }
+
+    pub fn open(&self) -> Result<Journal, Error> {
+        self.open_with(&mut |_| Ok(()))
+    }
+
+    pub fn open_with(
+        &self,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Journal, Error> {
+        let servers = self.server().options();
+        Journal::open(&servers, &self.options, &self.data(), &self.state(), visit)
+    }
+
+    pub fn reader(&self) -> Reader {
+        self.home.reader()
+    }
+
+    /// Everything as it stands now, as a power cut would leave it; its pump's lease has lapsed.
+    pub fn copy(&self) -> Self {
+        self.let_lapse();
+        let home = self.home.copy();
+        Self { server: self.server.clone(), options: self.options.clone(), home }
+    }
+
+    /// What becomes of a lease whose pump is gone, or frozen, without the wait for it.
+    pub fn let_lapse(&self) {
+        let bucket = format!("KV_{}", self.options.bucket());
+        self.admin().must(&format!("STREAM.PURGE.{bucket}"), &json!({}));
+    }
+
+    pub fn with(records: &mut [Record]) -> Self {
+        let place = Self::new();
+        let mut journal = place.open().unwrap();
+        for group in records.chunks_mut(3) {
+            journal.append(group).unwrap();
+        }
+        let end = records.last().map_or(Time(0), |record| record.time);
+        journal.close(end).unwrap();
+        place
+    }
+
+    pub fn records(&self) -> Vec<Sealed> {
+        self.home.records()
+    }
+}
+
+fn options(name: &str) -> Options {
+    Options {
+        organism: name.to_owned(),
+        stream: format!("ORGANISM-{name}"),
+        partition: 0,
+        replicas: 1,
+        durability: Durability::Synced,
+    }
+}

@@ -1,0 +1,144 @@
+//! Streams and servers on which a journal would lose something are refused, each by what is wrong.
+
+use std::sync::Arc;
+
+use organism::journal::{Error, sqlite};
+use serde_json::{Value, json};
+
+use super::Place;
+use crate::journal::script::Script;
+use crate::nats::{Server, Settings};
+
+/// What a stream is refused for that has this setting.
+fn refused_with(key: &str, value: Value) -> String {
+    let place = Place::new();
+    let mut config = json!({
+        "name": place.options.stream(),
+        "subjects": [place.options.subject()],
+        "storage": "file",
+        "discard": "new",
+        "deny_delete": true,
+        "deny_purge": true,
+    });
+    config[key] = value;
+    place.admin().must(&format!("STREAM.CREATE.{}", place.options.stream()), &config);
+    let refused = place.open().unwrap_err();
+    assert!(matches!(refused, Error::Unfit { .. }), "{key}: {refused}");
+    refused.to_string()
+}
+
+#[test]
+fn a_stream_that_loses_something_is_refused_by_the_setting() {
+    let lossy = [
+        ("storage", json!("memory")),
+        ("discard", json!("old")),
+        ("max_age", json!(3_600_000_000_000_u64)),
+        ("max_msgs", json!(1000)),
+        ("max_bytes", json!(1 << 20)),
+        ("max_msgs_per_subject", json!(5)),
+        ("max_msg_size", json!(1000)),
+        ("deny_delete", json!(false)),
+        ("deny_purge", json!(false)),
+        ("retention", json!("interest")),
+        ("allow_rollup_hdrs", json!(true)),
+        ("no_ack", json!(true)),
+        ("subjects", json!(["organism.journal.somebody-else.>"])),
+        ("allow_msg_ttl", json!(true)),
+    ];
+    for (key, value) in lossy {
+        let (key, value) = match key {
+            // The server takes these only together.
+            "allow_rollup_hdrs" => ("deny_purge", json!(false)),
+            "subjects" => ("subjects", json!([format!("other.{}", std::process::id())])),
+            _ => (key, value),
+        };
+        let said = refused_with(key, value);
+        assert!(said.contains(&format!("`{key}`")), "{key}: {said}");
+    }
+}
+
+#[test]
+fn a_server_that_takes_smaller_messages_is_refused() {
+    let server = Arc::new(Server::start_with(Settings {
+        jetstream: Some(""),
+        more: "max_payload: 512KB",
+    }));
+    let refused = Place::on(&server).open().unwrap_err();
+    assert!(matches!(refused, Error::Unfit { .. }), "{refused}");
+    assert!(refused.to_string().contains("max_payload"), "{refused}");
+}
+
+#[test]
+fn a_server_without_jetstream_and_no_server_are_told_apart() {
+    let server = Arc::new(Server::start_with(Settings::default()));
+    let away = Place::on(&server).open().unwrap_err();
+    assert!(matches!(away, Error::Away { .. }) && away.to_string().contains("JetStream"), "{away}");
+    let server = Server::start();
+    server.kill();
+    let nobody = Place::on(&Arc::new(server)).open().unwrap_err();
+    assert!(matches!(nobody, Error::Nats(_)), "{nobody}");
+}
+
+#[test]
+fn a_stream_that_is_gone_is_never_silently_begun_anew() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    journal.append(&mut [Script::default().boot(1)]).unwrap();
+    drop(journal);
+    place.admin().delete(&place.options.stream());
+    let gone = place.open().unwrap_err();
+    assert!(matches!(gone, Error::Broken { .. }) && gone.to_string().contains("is gone"), "{gone}");
+    let answer = place.admin().ask(
+        &format!("STREAM.INFO.{}", place.options.stream()),
+        &json!({}),
+    );
+    assert!(answer.get("error").is_some(), "it was made again: {answer}");
+}
+
+#[test]
+fn a_stream_that_ends_before_what_it_acknowledged_is_broken_and_says_what_it_has() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    let mut script = Script::default();
+    let old = place.server();
+    for _ in 0..5 {
+        journal.append(&mut [script.boot(1)]).unwrap();
+    }
+    drop(journal);
+    // A stream restored from an older copy: its first messages, and then no more.
+    let admin = old.admin();
+    let stream = place.options.stream();
+    let message = |seq: u64| {
+        let got = admin.must(&format!("STREAM.MSG.GET.{stream}"), &json!({ "seq": seq }));
+        let data = got["message"]["data"].as_str().unwrap().to_owned();
+        use base64::Engine as _;
+        String::from_utf8(base64::engine::general_purpose::STANDARD.decode(data).unwrap()).unwrap()
+    };
+    let kept: Vec<_> = (1..=4).map(message).collect();
+    let config = admin.info(&stream)["config"].clone();
+    admin.delete(&stream);
+    admin.must(&format!("STREAM.CREATE.{stream}"), &config);
+    kept.iter().for_each(|body| drop(admin.publish(&place.options.subject(), body)));
+    let broken = place.open().unwrap_err();
+    assert!(matches!(broken, Error::Broken { position: 3, .. }), "{broken:?}");
+    assert!(broken.to_string().contains("the server lost 3"), "{broken}");
+    assert!(broken.to_string().contains("the last record it still has is 2"), "{broken}");
+}
+
+#[test]
+fn a_directory_of_another_kind_of_journal_or_of_another_stream_is_refused() {
+    let place = Place::new();
+    let embedded = place.home.open().unwrap();
+    drop(embedded);
+    let strange = place.open().unwrap_err();
+    assert!(matches!(strange, Error::Strange { .. }), "{strange}");
+    let (one, other) = (Place::new(), Place::new());
+    drop(one.open().unwrap());
+    drop(other.open().unwrap());
+    let strange = sqlite::Journal::open(&one.data(), &one.state(), &mut |_| Ok(())).unwrap_err();
+    assert!(matches!(strange, Error::Strange { .. }), "{strange}");
+    let mut swapped = one;
+    swapped.options = other.options.clone();
+    let strange = swapped.open().unwrap_err();
+    assert!(matches!(strange, Error::Strange { .. }), "{strange}");
+}

@@ -1,0 +1,237 @@
+//! Real NATS servers for tests: started on a free port with a directory of their own, gone with
+//! the process that started them.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use organism::nats::{Credentials, Link, Options, Question};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The program: `NATS_SERVER`, or the one `.ci/nats` installs.
+fn program() -> PathBuf {
+    if let Some(named) = std::env::var_os("NATS_SERVER") {
+        return named.into();
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let installed = root.join("target/nats/bin/nats-server");
+    assert!(installed.is_file(), "no NATS server is installed; run .ci/nats (make test does)");
+    installed
+}
+
+/// Runs the server, and ends it when its own input ends: with the test, however that ends.
+const KEEPER: &str = r#"
+program=$1 config=$2 directory=$3
+"$program" --config "$config" >"$directory/log" 2>&1 </dev/null &
+server=$!
+cat >/dev/null
+kill -9 $server 2>/dev/null
+wait $server
+"#;
+
+/// Lines of a server's config beside those that every one here has.
+#[derive(Default, Clone, Copy)]
+pub struct Settings {
+    /// Within `jetstream`; None has none.
+    pub jetstream: Option<&'static str>,
+    pub more: &'static str,
+}
+
+/// A server, killed when this is dropped.
+pub struct Server {
+    home: TempDir,
+    settings: Settings,
+    /// 0 until it has chosen one; the same one ever after.
+    port: AtomicU16,
+    keeper: Mutex<Option<(Child, ChildStdin)>>,
+}
+
+impl Server {
+    pub fn start() -> Self {
+        Self::start_with(Settings { jetstream: Some(""), more: "" })
+    }
+
+    pub fn start_with(settings: Settings) -> Self {
+        let home = TempDir::new().unwrap();
+        let server = Self { home, settings, port: AtomicU16::new(0), keeper: Mutex::new(None) };
+        server.run();
+        server
+    }
+
+    fn configure(&self) {
+        let home = self.home.path().display();
+        let port = match self.port() {
+            0 => "-1".to_owned(),
+            port => port.to_string(),
+        };
+        let jetstream = self.settings.jetstream.map_or_else(String::new, |within| {
+            format!("jetstream {{ store_dir: \"{home}/store\"\n {within} }}")
+        });
+        let text = format!(
+            "server_name: test\nhost: 127.0.0.1\nport: {port}\npid_file: \"{home}/pid\"\n\
+             ports_file_dir: \"{home}\"\n{jetstream}\n{}\n",
+            self.settings.more
+        );
+        std::fs::write(self.home.path().join("server.conf"), text).unwrap();
+    }
+
+    fn run(&self) {
+        self.configure();
+        let home = self.home.path();
+        let mut child = Command::new("sh")
+            .args(["-c", KEEPER, "sh"])
+            .args([program(), home.join("server.conf"), home.to_owned()])
+            .stdin(Stdio::piped())
+            // It tells of everything it kills.
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        *self.keeper.lock().unwrap() = Some((child, input));
+        self.port.store(self.wait_for_port(), Ordering::Relaxed);
+    }
+
+    fn port(&self) -> u16 {
+        self.port.load(Ordering::Relaxed)
+    }
+
+    fn wait_for_port(&self) -> u16 {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(port) = self.listening() {
+                return port;
+            }
+            assert!(Instant::now() < until, "the server does not start:\n{}", self.log());
+            std::thread::yield_now();
+        }
+    }
+
+    fn listening(&self) -> Option<u16> {
+        let pid = self.pid()?;
+        let ports = self.home.path().join(format!("nats-server_{pid}.ports"));
+        let ports: Value = serde_json::from_str(&std::fs::read_to_string(ports).ok()?).ok()?;
+        let port = ports["nats"][0].as_str()?.rsplit(':').next()?.parse().ok()?;
+        std::net::TcpStream::connect(("127.0.0.1", port)).ok().map(|_| port)
+    }
+
+    fn pid(&self) -> Option<String> {
+        let pid = std::fs::read_to_string(self.home.path().join("pid")).ok()?;
+        Some(pid.trim().to_owned()).filter(|pid| !pid.is_empty())
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
+    }
+
+    pub fn address(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port())
+    }
+
+    pub fn options(&self) -> Options {
+        Options {
+            servers: vec![self.address()],
+            credentials: Credentials::Nobody,
+            ca: None,
+        }
+    }
+
+    /// As `kill -9` does.
+    pub fn kill(&self) {
+        if let Some((mut keeper, input)) = self.keeper.lock().unwrap().take() {
+            drop(input);
+            keeper.wait().unwrap();
+        }
+        // It names a process that is none any more.
+        std::fs::remove_file(self.home.path().join("pid")).unwrap();
+    }
+
+    /// The same server on the same port, with what it has on disk.
+    pub fn restart(&self) {
+        self.run();
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.pid().unwrap()]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    pub fn admin(&self) -> Admin {
+        Admin(Link::open(&self.options(), "test").unwrap())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.keeper.lock().unwrap().is_some() {
+            self.kill();
+        }
+    }
+}
+
+/// The server that tests share which do it no harm.
+pub fn shared() -> &'static Server {
+    static SHARED: OnceLock<Server> = OnceLock::new();
+    SHARED.get_or_init(Server::start)
+}
+
+/// Somebody with every right, who asks JetStream in its own words.
+pub struct Admin(Link);
+
+impl Admin {
+    pub fn ask(&self, what: &str, body: &Value) -> Value {
+        let question = Question {
+            subject: format!("$JS.API.{what}"),
+            headers: None,
+            body: body.to_string().into_bytes(),
+            patience: PATIENCE,
+        };
+        serde_json::from_slice(&self.0.ask(question).unwrap()).unwrap()
+    }
+
+    /// As [`Admin::ask`], of something that must work.
+    pub fn must(&self, what: &str, body: &Value) -> Value {
+        let answer = self.ask(what, body);
+        assert!(answer.get("error").is_none(), "{what}: {answer}");
+        answer
+    }
+
+    pub fn info(&self, stream: &str) -> Value {
+        self.must(&format!("STREAM.INFO.{stream}"), &json!({}))
+    }
+
+    pub fn delete(&self, stream: &str) {
+        self.must(&format!("STREAM.DELETE.{stream}"), &json!({}));
+    }
+
+    /// Puts a message into whichever stream takes its subject.
+    pub fn publish(&self, subject: &str, body: &str) -> Value {
+        let question = Question {
+            subject: subject.to_owned(),
+            headers: None,
+            body: body.into(),
+            patience: PATIENCE,
+        };
+        serde_json::from_slice(&self.0.ask(question).unwrap()).unwrap()
+    }
+}
+
+#[test]
+fn a_server_is_gone_with_whoever_started_it() {
+    let server = Server::start();
+    let pid = server.pid().unwrap();
+    let alive = || Path::new("/proc").join(&pid).join("exe").exists();
+    assert!(alive() || !cfg!(target_os = "linux"));
+    server.kill();
+    assert!(!alive());
+    server.restart();
+    let mut greeting = [0; 4];
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    stream.read_exact(&mut greeting).unwrap();
+    assert_eq!(&greeting, b"INFO");
+}
