@@ -243,9 +243,10 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     let remotes = remotes::remotes(&sections, &mut problems);
     let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
     let models = models::specs(&sections.models, &directory, around, &mut problems);
-    let storage = sections.name.as_deref().and_then(|name| {
-        sections.storage.storage(name, &directory, around, &mut problems)
-    });
+    let storage = sections
+        .name
+        .as_deref()
+        .and_then(|name| sections.storage.storage(name, &directory, around, &mut problems));
     let notes = contracts.as_ref().map(|contracts| {
         transports::check(&sections.members, contracts, &payloads.schemas, &mut problems)
     });

@@ -212,7 +212,10 @@ fn address(text: &At<Text>, problems: &mut Problems) -> Option<String> {
     } else if nats::is_address(address) {
         return Some(address.to_owned());
     } else {
-        ("`url` is no address of a NATS server", "write \"nats://host:4222\" or \"tls://host:4222\"")
+        (
+            "`url` is no address of a NATS server",
+            "write \"nats://host:4222\" or \"tls://host:4222\"",
+        )
     };
     problems.push(Problem::new(Code::BadAddress, &text.place, message).help(help));
     None

@@ -104,8 +104,7 @@ fn ended() -> Away {
 }
 
 async fn ask(client: &Client, question: Question) -> Result<Reply, Away> {
-    let mut request =
-        Request::new().payload(question.body.into()).timeout(Some(question.patience));
+    let mut request = Request::new().payload(question.body.into()).timeout(Some(question.patience));
     if let Some(headers) = question.headers {
         request = request.headers(headers);
     }

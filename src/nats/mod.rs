@@ -14,7 +14,9 @@ use crate::limits;
 
 pub use async_nats::client::PublishErrorKind;
 pub use async_nats::connection::State;
-pub use async_nats::{Client, HeaderMap, HeaderName, Message, StatusCode, Subscriber};
+pub use async_nats::{
+    Client, HeaderMap, HeaderName, Message, StatusCode, SubscribeError, Subscriber,
+};
 pub use link::{Away, Link, Question, Reply};
 
 /// Where the servers are, and who asks.
@@ -117,9 +119,9 @@ fn backoff(attempts: usize) -> Duration {
     let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
     match attempts {
         0 => Duration::ZERO,
-        _ => limits::NATS_BACKOFF_FIRST
-            .saturating_mul(1 << doublings)
-            .min(limits::NATS_BACKOFF_MAX),
+        _ => {
+            limits::NATS_BACKOFF_FIRST.saturating_mul(1 << doublings).min(limits::NATS_BACKOFF_MAX)
+        }
     }
 }
 

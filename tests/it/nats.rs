@@ -134,11 +134,7 @@ impl Server {
     }
 
     pub fn options(&self) -> Options {
-        Options {
-            servers: vec![self.address()],
-            credentials: Credentials::Nobody,
-            ca: None,
-        }
+        Options { servers: vec![self.address()], credentials: Credentials::Nobody, ca: None }
     }
 
     /// As `kill -9` does.

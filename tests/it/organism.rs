@@ -12,6 +12,7 @@ pub mod kill;
 mod leaves;
 mod playback;
 mod record;
+mod remote;
 mod run;
 mod send;
 mod terminal;

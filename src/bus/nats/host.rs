@@ -63,9 +63,9 @@ impl Shared {
         let token = (u128::from(OsRng.next_u64()) << 64) | u128::from(OsRng.next_u64());
         let key = (delivery.call, delivery.attempt);
         // What is published without a connection goes out on the next one.
-        let connection = self.connection().unwrap_or_else(|| {
-            self.client.statistics().connects.load(Ordering::Relaxed) + 1
-        });
+        let connection = self
+            .connection()
+            .unwrap_or_else(|| self.client.statistics().connects.load(Ordering::Relaxed) + 1);
         if !self.desk().take(token, key, connection, Instant::now()) {
             let detail = "the listener is shutting down".to_owned();
             return self.ended(key, Err(Failure::Unreachable { detail }));
@@ -107,9 +107,9 @@ impl Shared {
     }
 
     fn published(&self, token: Token, published: Result<(), Failure>) {
-        if let Err(failure) = published
-            && let Ended::InTime(key) = self.desk().end(token)
-        {
+        let Err(failure) = published else { return };
+        let ended = self.desk().end(token);
+        if let Ended::InTime(key) = ended {
             self.ended(key, Err(failure));
         }
     }
@@ -122,8 +122,7 @@ impl Shared {
         headers.insert(HeaderName::from_static(words::CALL), call.to_string());
         headers.insert(HeaderName::from_static(words::ATTEMPT), attempt.to_string());
         let (client, subject) = (self.client.clone(), self.subjects.cancels());
-        let publish =
-            async move { client.publish_with_headers(subject, headers, "".into()).await };
+        let publish = async move { client.publish_with_headers(subject, headers, "".into()).await };
         self.runtime.spawn(async {
             if let Err(error) = publish.await {
                 tracing::warn!("a listener was not told that its caller is gone: {error}");

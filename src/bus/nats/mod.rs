@@ -100,8 +100,7 @@ impl NatsHost {
         let subjects = Subjects::new(&options.organism, &options.listener);
         let subject = subjects.answers();
         let failed = |detail| Error::Subscribe { subject: subject.clone(), detail };
-        let answers =
-            client.subscribe(subject.clone()).await.map_err(|e| failed(e.to_string()))?;
+        let answers = client.subscribe(subject.clone()).await.map_err(|e| failed(e.to_string()))?;
         let shared = Arc::new(Shared::new(client, options, subjects, sink, runtime.clone()));
         let listening = runtime.spawn(Arc::clone(&shared).listen(answers));
         Ok(Self { shared, listening })

@@ -1,4 +1,8 @@
-//! The headers of the protocol (docs/PROTOCOL.md, section 12).
+//! The headers of the protocol (docs/PROTOCOL.md, section 12), and the variable that makes a
+//! program speak it.
+
+/// Where it is set, the kits serve NATS; a child process never has it.
+pub const URL_VARIABLE: &str = "ORGANISM_BUS_URL";
 
 /// Of a delivery: which call and attempt, where, and what it holds.
 pub const CALL: &str = "Organism-Call";

@@ -94,9 +94,7 @@ pub fn judge_server(
     };
     if number < OLDEST {
         let (major, minor, _) = OLDEST;
-        return Err(unfit(format!(
-            "its version is {version}; {major}.{minor} or later is needed"
-        )));
+        return Err(unfit(format!("its version is {version}; {major}.{minor} or later is needed")));
     }
     if max_payload < limits::MESSAGE_BYTES_MAX {
         let most = limits::MESSAGE_BYTES_MAX;

@@ -129,7 +129,10 @@ impl Watcher {
         }
         let differences = differences(&self.options, &info.config);
         (!differences.is_empty()).then(|| {
-            format!("the stream {stream} was changed and may lose records: {}", differences.join("; "))
+            format!(
+                "the stream {stream} was changed and may lose records: {}",
+                differences.join("; ")
+            )
         })
     }
 }

@@ -58,9 +58,7 @@ fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<Row<'r>, Unreadable> {
         std::str::from_utf8(bytes).map_err(|_| Unreadable::Column(name))
     };
     let digest = |at: usize, name| match row.get_ref(at)? {
-        ValueRef::Blob(bytes) => {
-            bytes.try_into().map(Digest).map_err(|_| Unreadable::Column(name))
-        }
+        ValueRef::Blob(bytes) => bytes.try_into().map(Digest).map_err(|_| Unreadable::Column(name)),
         _ => Err(Unreadable::Column(name)),
     };
     let place = Place {

@@ -59,10 +59,8 @@ fn a_stream_that_loses_something_is_refused_by_the_setting() {
 
 #[test]
 fn a_server_that_takes_smaller_messages_is_refused() {
-    let server = Arc::new(Server::start_with(Settings {
-        jetstream: Some(""),
-        more: "max_payload: 512KB",
-    }));
+    let server =
+        Arc::new(Server::start_with(Settings { jetstream: Some(""), more: "max_payload: 512KB" }));
     let refused = Place::on(&server).open().unwrap_err();
     assert!(matches!(refused, Error::Unfit { .. }), "{refused}");
     assert!(refused.to_string().contains("max_payload"), "{refused}");
@@ -88,10 +86,7 @@ fn a_stream_that_is_gone_is_never_silently_begun_anew() {
     place.admin().delete(&place.options.stream());
     let gone = place.open().unwrap_err();
     assert!(matches!(gone, Error::Broken { .. }) && gone.to_string().contains("is gone"), "{gone}");
-    let answer = place.admin().ask(
-        &format!("STREAM.INFO.{}", place.options.stream()),
-        &json!({}),
-    );
+    let answer = place.admin().ask(&format!("STREAM.INFO.{}", place.options.stream()), &json!({}));
     assert!(answer.get("error").is_some(), "it was made again: {answer}");
 }
 
