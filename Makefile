@@ -12,7 +12,7 @@ export LIBCLANG_PATH ?= $(BREW)/opt/llvm/lib
 endif
 endif
 
-.PHONY: help setup sdks build demo test torture bench lint fmt doc
+.PHONY: help setup sdks nats build demo test torture bench lint fmt doc
 
 help: ## what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -24,6 +24,9 @@ sdks: ## the Python libraries that some tests read our streams and speak NATS wi
 	@.ci/sdks
 	@.ci/natspy
 
+nats: ## the NATS server that some tests start
+	@.ci/nats
+
 build: setup ## the command and the listeners
 	@$(CARGO) build --quiet --locked --workspace
 
@@ -32,12 +35,12 @@ demo: setup ## agents at work on this source tree, live
 	@$(CARGO) build --locked --workspace
 	@./target/debug/organism demo
 
-test: setup sdks ## everything, in debug
+test: setup sdks nats ## everything, in debug
 	$(CARGO) test --locked --workspace
 
 # What there is to make larger: SEEDS of the simulations, FUZZ seconds for each target, KILLS
 # under load. What each campaign went through ends up in target/torture.txt, a line each.
-torture: setup sdks ## the same tests with larger numbers, such as SEEDS=10000
+torture: setup sdks nats ## the same tests with larger numbers, such as SEEDS=10000
 	@rm -f target/torture.txt
 	@ORGANISM_TORTURE=1 ORGANISM_CAMPAIGNS=$(CURDIR)/target/torture.txt \
 		SIMULATION_SEEDS=$(or $(SEEDS),10000) FUZZ_SECONDS=$(or $(FUZZ),60) KILLS=$(or $(KILLS),1000) \

@@ -168,7 +168,11 @@ pub const OWN_BLOCKS_MAX: usize = 256;
 /// What is read of an answer that is no stream, and shown of what a server says is wrong.
 pub const ERROR_BODY_BYTES_MAX: usize = 16 << 10;
 pub const ERROR_MESSAGE_CHARS_MAX: usize = 400;
-pub const HTTP_BUFFER_BYTES: usize = 64 << 10;
+/// The head of an answer, and any other line in it that is not its body.
+pub const HTTP_HEAD_BYTES_MAX: usize = 64 << 10;
+pub const HTTP_HEADERS_MAX: usize = 128;
+/// Room for what is read of an answer in one go.
+pub const HTTP_READ_BYTES: usize = 16 << 10;
 /// Of a proxy's answer to the request for a tunnel.
 pub const PROXY_HEAD_BYTES_MAX: usize = 8 << 10;
 pub const KEY_BYTES_MAX: usize = 8 << 10;

@@ -12,6 +12,8 @@ mod docs;
 mod floors;
 #[path = "tidy/names.rs"]
 mod names;
+#[path = "tidy/pins.rs"]
+mod pins;
 #[path = "tidy/requirements.rs"]
 mod requirements;
 #[path = "tidy/size.rs"]

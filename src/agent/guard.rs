@@ -36,7 +36,7 @@ pub(super) fn fit(
     if tokens::at_most(&request) <= room {
         return Ok(Fitted { request, left_out });
     }
-    let mut candidates = candidates(items, agent, terms).into_iter();
+    let mut found = None;
     loop {
         let size = terms.size(&request, None).total();
         if size <= room {
@@ -44,7 +44,8 @@ pub(super) fn fit(
         }
         let mut excess = size - room;
         let before = left_out.len();
-        for Candidate { at, saves, .. } in candidates.by_ref() {
+        let candidates = found.get_or_insert_with(|| candidates(items, agent, terms).into_iter());
+        for Candidate { at, saves, .. } in candidates {
             if let Some(Item::Seen(seen)) = items.get_mut(at) {
                 seen.left_out = true;
                 left_out.push(seen.message.id);

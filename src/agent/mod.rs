@@ -5,6 +5,7 @@
 //! it at length. Must not know the pump: an agent meets it as any listener does.
 
 mod guard;
+mod heard;
 pub mod history;
 mod note;
 pub mod prompt;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::bus::native::{Context, Handler};
 use crate::bus::{Delivery, Outcome};
 use crate::contract::{Contract, Contracts, Meaning};
-use crate::envelope::{Failure, Spending, Spent, Turn};
+use crate::envelope::{Failure, Reservation, Spending, Spent, Turn};
 use crate::ids::{Digest, MessageId, PayloadName};
 use crate::limits;
 use crate::model::tokens::Size;
@@ -17,6 +17,7 @@ use crate::model::{
 use crate::schema::Schemas;
 
 use super::guard::{self, Fitted};
+use super::heard::Heard;
 use super::history::{self, History, Item, Remembered, Viewpoint};
 use super::note::TurnNote;
 use super::prompt::{self, Environment};
@@ -100,24 +101,17 @@ impl Agent {
     pub async fn turn<R>(
         &self,
         delivery: &Delivery,
-        reserve: impl Fn(Spending) -> R + Sync,
+        reserve: impl Fn(Reservation) -> R + Sync,
     ) -> Result<Outcome, Failure>
     where
         R: Future<Output = Result<(), Failure>> + Send,
     {
         let rendered = self.render(delivery)?;
-        // Counting takes longer than asking, so what the call cannot exceed is asked for first.
-        let (terms, request) = (&self.options.terms, &rendered.request);
-        match reserve(terms.at_most(request)).await {
-            Err(Failure::Spent { .. }) => {
-                reserve(terms.most(terms.size(request, None).total())).await
-            }
-            answered => answered,
-        }?;
+        self.reserve(&rendered.request, reserve).await?;
         let started = Instant::now();
         let (raw, reading, end) = match self.call(&rendered).await {
             Ok(answered) => answered,
-            Err(error) => self.rejected(error)?,
+            Err(broken) => self.rejected(broken)?,
         };
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let note = self.note(delivery, &rendered, &raw, &reading, &end, latency_ms);
@@ -133,6 +127,26 @@ impl Agent {
         let payloads =
             reading.notes.into_iter().chain(reading.actions.into_iter().map(|a| a.payload));
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
+    }
+
+    /// Counting takes longer than asking, so what the call cannot exceed is asked for first.
+    async fn reserve<R>(
+        &self,
+        request: &Request,
+        reserve: impl Fn(Reservation) -> R + Sync,
+    ) -> Result<(), Failure>
+    where
+        R: Future<Output = Result<(), Failure>> + Send,
+    {
+        let terms = &self.options.terms;
+        let spending = terms.at_most(request);
+        match reserve(Reservation { spending, counted: false }).await {
+            Err(Failure::Spent { .. }) => {
+                let spending = terms.most(terms.size(request, None).total());
+                reserve(Reservation { spending, counted: true }).await
+            }
+            answered => answered,
+        }
     }
 
     fn note(
@@ -222,7 +236,7 @@ impl Agent {
                 tool_choice: self.options.tool_choice.filter(|_| !tools.is_empty()),
                 one_call: self.options.contract.actions_per_turn == 1 && !tools.is_empty(),
                 tools,
-                max_tokens: self.options.max_tokens,
+                max_tokens: self.options.max_tokens.or_else(|| self.options.terms.bound()),
             }
         };
         let fitted = guard::fit(&mut remembered.items, name, &self.options.terms, render)?;
@@ -247,44 +261,48 @@ impl Agent {
     }
 
     /// Reads the text as it streams; the stream is always drained.
-    async fn call(&self, rendered: &Rendered) -> Result<Answered, model::Error> {
-        let (mut raw, mut thoughts) = (String::new(), String::new());
-        let mut reading = self.protocol.start(&rendered.slots);
-        let mut too_long = false;
+    async fn call(&self, rendered: &Rendered) -> Result<Answered, Broken> {
+        let (mut heard, mut reading) = (Heard::default(), self.protocol.start(&rendered.slots));
         let mut on_chunk = |chunk: Chunk<'_>| {
-            let (text, kept) = match chunk {
-                Chunk::Text(text) => (text, &mut raw),
-                Chunk::Reasoning(text) => (text, &mut thoughts),
-                Chunk::Restart => {
-                    raw.clear();
-                    thoughts.clear();
-                    reading = self.protocol.start(&rendered.slots);
-                    too_long = false;
-                    return;
-                }
-            };
-            too_long |= kept.len() + text.len() > limits::TURN_BYTES_MAX;
-            if !too_long {
-                kept.push_str(text);
-                if matches!(chunk, Chunk::Text(_)) {
-                    reading.push(text);
-                }
+            let kept = heard.keep(chunk);
+            match chunk {
+                Chunk::Text(text) if kept => reading.push(text),
+                Chunk::Restart => reading = self.protocol.start(&rendered.slots),
+                Chunk::Text(_) | Chunk::Reasoning(_) => {}
             }
         };
-        let end = self.model.call(&rendered.request, &mut on_chunk).await?;
-        if too_long {
-            return Err(model::Error::TooLong { route: end.route, max: limits::TURN_BYTES_MAX });
+        let answered = self.model.call(&rendered.request, &mut on_chunk).await;
+        let (terms, request) = (&self.options.terms, &rendered.request);
+        match answered {
+            Ok(mut end) => {
+                end.usage = end.usage.and(heard.in_vain(terms, request));
+                if heard.is_too_long {
+                    let (route, max) = (end.route, limits::TURN_BYTES_MAX);
+                    let error = model::Error::TooLong { route, max };
+                    return Err(Broken { error, usage: Some(end.usage) });
+                }
+                let reading = reading.finish(&heard.raw, &heard.thoughts, &end);
+                Ok((heard.raw, reading, end))
+            }
+            Err(error) => {
+                heard.break_off();
+                Err(Broken { error, usage: heard.in_vain(terms, request) })
+            }
         }
-        let reading = reading.finish(&raw, &thoughts, &end);
-        Ok((raw, reading, end))
     }
 
     /// A request that the provider would not take is a turn in which nothing was done: the agent
     /// is told. Any other error fails the attempt.
-    fn rejected(&self, error: model::Error) -> Result<Answered, Failure> {
-        let Some(message) = error.feedback() else { return Err(failure(error)) };
-        let (stop, usage) = (StopReason::Unknown, Usage::default());
+    fn rejected(&self, broken: Broken) -> Result<Answered, Failure> {
         let route = self.model.route();
+        let Some(message) = broken.error.feedback() else {
+            let cost = |usage: Usage| Spending {
+                tokens: usage.tokens_in.saturating_add(usage.tokens_out),
+                money: self.options.terms.cost(&route, &usage),
+            };
+            return Err(failure(&broken.error, broken.usage.map(cost)));
+        };
+        let (stop, usage) = (StopReason::Unknown, broken.usage.unwrap_or_default());
         let end = End { stop, usage, calls: Vec::new(), own: Vec::new(), route };
         let finding = feedback::rejected(message);
         let (findings, told) = (vec![finding.clone()], vec![finding]);
@@ -330,6 +348,12 @@ impl Handler for Agent {
     async fn handle(&self, delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
         self.turn(&delivery, |asked| context.reserve(asked)).await
     }
+}
+
+/// A call that came to no answer, and what it took, where something was heard.
+struct Broken {
+    error: model::Error,
+    usage: Option<Usage>,
 }
 
 /// A model's text, what was read in it, and how it ended.
@@ -381,7 +405,11 @@ fn digest(request: &Request) -> Digest {
     Digest::of_parts(&parts)
 }
 
-fn failure(error: model::Error) -> Failure {
-    let detail = error.to_string();
-    if error.is_retried() { Failure::Unreachable { detail } } else { Failure::Refused { detail } }
+fn failure(error: &model::Error, spent: Option<Spending>) -> Failure {
+    let (detail, retried) = (error.to_string(), error.is_retried());
+    match (spent, retried) {
+        (Some(spent), retried) => Failure::CutShort { detail, spent, retried },
+        (None, true) => Failure::Unreachable { detail },
+        (None, false) => Failure::Refused { detail },
+    }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::envelope::{Failure, Message, Spending, Turn};
+use crate::envelope::{Failure, Message, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
 
 /// One attempt to have a listener handle a call: the call's request and every message of that
@@ -63,7 +63,7 @@ pub trait Sink: Send + Sync + 'static {
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
     /// A model call is to be made, and may take so much: whether it may, or why not. A sink that
     /// keeps no budgets, or whose pump has stopped, answers nothing, and the call is not made.
-    fn reserve(&self, call: CallId, attempt: Attempt, asked: Spending) -> Reserved {
+    fn reserve(&self, call: CallId, attempt: Attempt, asked: Reservation) -> Reserved {
         let _ = (call, attempt, asked);
         oneshot::channel().1
     }

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::coop::consume_budget;
 use tokio::time::{sleep, timeout};
 
-use crate::envelope::{Failure, Spending};
+use crate::envelope::{Failure, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 
@@ -133,7 +133,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Failure::Spent`] where a budget has no room for it.
-    pub async fn reserve(&self, asked: Spending) -> Result<(), Failure> {
+    pub async fn reserve(&self, asked: Reservation) -> Result<(), Failure> {
         match self.sink.reserve(self.call, self.attempt, asked).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(detail)) => Err(Failure::Spent { detail }),

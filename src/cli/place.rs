@@ -59,6 +59,7 @@ pub fn failed(error: Error) -> anyhow::Error {
     let advice = match &error {
         Error::Missing { .. } => "; say --data DIR, or start an organism first",
         Error::Broken { .. } => "; `organism verify` says what can be proved",
+        Error::Away { .. } => "; start it, or read the journal without it",
         Error::Held { .. } => "; stop that process, or read the journal without it",
         _ => "",
     };

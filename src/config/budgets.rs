@@ -1,5 +1,7 @@
 //! Whether budgets of money can be kept: whoever may spend must know what a token costs.
 
+use std::collections::HashSet;
+
 use super::members::Declared;
 use super::models::Model;
 use super::problem::{Code, Problem, Problems};
@@ -8,10 +10,31 @@ use super::source::Place;
 
 pub(super) fn check(sections: &Sections, problems: &mut Problems) {
     one_currency(&sections.models, problems);
+    let mut unpriced = HashSet::new();
+    for model in &sections.models {
+        windows(model, sections, problems);
+    }
     for member in &sections.members {
         if let Some(budget) = member.money_place.as_ref().or(sections.money.as_ref()) {
-            priced(member, budget, sections, problems);
+            priced(member, budget, sections, &mut unpriced, problems);
         }
+    }
+}
+
+/// What several models answer must fit the window that is written for all of them.
+fn windows(model: &Model, sections: &Sections, problems: &mut Problems) {
+    let Some((window, place)) = model.window() else { return };
+    let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
+    let routes = model.routes().iter().filter_map(|route| named(&route.value.value));
+    for route in std::iter::once(model).chain(routes) {
+        let Some(answer) = route.answer().filter(|answer| *answer >= window) else { continue };
+        let whose = &route.name.value;
+        let message =
+            format!("answers of `{whose}`, of {answer} tokens, leave no room for a prompt");
+        let problem = Problem::new(Code::OutOfRange, place, message);
+        problems.push(
+            problem.help(format!("context_window is {window}: write more, or less max_tokens")),
+        );
     }
 }
 
@@ -29,13 +52,23 @@ fn one_currency(models: &[Model], problems: &mut Problems) {
     }
 }
 
-fn priced(member: &Declared, budget: &Place, sections: &Sections, problems: &mut Problems) {
+/// `told`: the models that were found to have no price.
+fn priced<'s>(
+    member: &Declared,
+    budget: &Place,
+    sections: &'s Sections,
+    told: &mut HashSet<&'s str>,
+    problems: &mut Problems,
+) {
     let Some(model) = member.agent.as_ref().and_then(|agent| agent.model.as_ref()) else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
     let Some(model) = named(&model.value.value) else { return };
     let routes = model.routes().iter().filter_map(|route| named(&route.value.value));
     let all = std::iter::once(model).filter(|model| model.routes().is_empty()).chain(routes);
     for model in all.filter(|model| !model.has_price()) {
+        if !told.insert(&model.name.value) {
+            continue;
+        }
         let (line, _) = budget.line_and_column();
         let message = format!(
             "`{}` has no price, so the budget of money in line {line} cannot be kept",

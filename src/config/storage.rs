@@ -200,7 +200,8 @@ impl Nats {
             }
         };
         let user = user.value.value.clone();
-        Some(Credentials::Password { user, password: Password(password) })
+        let variable = self.password_env.as_ref().map(|named| named.value.value.clone());
+        Some(Credentials::Password { user, password: Password(password), variable })
     }
 }
 
@@ -228,7 +229,7 @@ fn found(named: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<
         Ok(_) => Some(full),
         Err(reason) => {
             let message = format!("the file `{}` cannot be read: {reason}", named.value.written);
-            let problem = Problem::new(Code::KeyMissing, &named.place, message);
+            let problem = Problem::new(Code::SecretMissing, &named.place, message);
             problems.push(problem.help(near_or_rule(&full)));
             None
         }
@@ -241,7 +242,7 @@ fn variable(named: &At<Text>, around: &Surroundings, problems: &mut Problems) ->
     if value.is_none() {
         let message = "the variable of `password_env` is not set or empty";
         let help = "set it in the environment, or name a file in `password_file`";
-        problems.push(Problem::new(Code::KeyMissing, &named.place, message).help(help));
+        problems.push(Problem::new(Code::SecretMissing, &named.place, message).help(help));
     }
     value.map(|value| value.trim().to_owned())
 }

@@ -11,7 +11,7 @@ pub mod text;
 pub use message::{Disposition, Kind, Message, Payload};
 pub use outcome::{Broken, Failure, Spent, Turn};
 pub use refusal::{Refusal, Rule};
-pub use spending::{Money, Spending};
+pub use spending::{Money, Reservation, Spending};
 
 /// The namespace of the envelope, and of nothing else.
 pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/envelope/v1";

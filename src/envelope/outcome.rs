@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Money;
+use super::{Money, Spending};
 use crate::xml::findings::Finding;
 
 /// The record of one model call, carried in an agent's outcome and written down by the core.
@@ -59,6 +59,10 @@ pub enum Failure {
     /// The handler says it cannot do it; not retried.
     #[error("{detail}")]
     Refused { detail: String },
+    /// The handler's model broke off, or its answer cannot be taken; what was heard of it is paid
+    /// for.
+    #[error("{detail}")]
+    CutShort { detail: String, spent: Spending, retried: bool },
     /// A budget has no room for what the handler would take; not retried.
     #[error("{detail}")]
     Spent { detail: String },
@@ -72,6 +76,21 @@ pub enum Failure {
 
 impl Failure {
     pub fn is_retried(&self) -> bool {
-        matches!(self, Self::Crashed { .. } | Self::Unreachable { .. })
+        match self {
+            Self::Crashed { .. } | Self::Unreachable { .. } => true,
+            Self::CutShort { retried, .. } => *retried,
+            Self::Refused { .. }
+            | Self::Garbage { .. }
+            | Self::Spent { .. }
+            | Self::TooLarge { .. } => false,
+        }
+    }
+
+    /// What the attempt took, as far as that is known.
+    pub fn spent(&self) -> Option<Spending> {
+        match self {
+            Self::CutShort { spent, .. } => Some(*spent),
+            _ => None,
+        }
     }
 }

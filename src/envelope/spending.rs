@@ -12,10 +12,11 @@ pub struct Money(pub u64);
 impl Money {
     const UNIT: f64 = 1e9;
 
-    /// Rounded up; what is less than nothing, or no number, is nothing.
+    /// Rounded up from a thousandth of a billionth; what is less than nothing, or no number, is
+    /// nothing.
     pub fn of_units(units: f64) -> Self {
-        // A cast of a float saturates.
-        Self((units * Self::UNIT).ceil() as u64)
+        // What is left of a sum of binary fractions is no amount. A cast of a float saturates.
+        Self((units * Self::UNIT - 1e-3).ceil() as u64)
     }
 
     pub const fn is_zero(&self) -> bool {
@@ -54,6 +55,14 @@ impl Spending {
     }
 }
 
+/// What a model call may take, to be set aside before it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reservation {
+    pub spending: Spending,
+    /// Whether the prompt's tokens were counted; otherwise it has fewer.
+    pub counted: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +73,8 @@ mod tests {
         assert_eq!(shown(5.0), "5.00");
         assert_eq!(shown(0.004_2), "0.0042");
         assert_eq!(shown(1e-10), "0.000000001", "never for nothing");
+        assert_eq!(shown(1_000.0 * 3e-6 + 100.0 * 15e-6), "0.0045");
+        assert_eq!(shown(0.0145), "0.0145");
         assert_eq!((shown(-1.0), shown(f64::NAN)), ("0.00".to_owned(), "0.00".to_owned()));
         assert_eq!(Money::of_units(f64::MAX).plus(Money(1)), Money(u64::MAX));
     }

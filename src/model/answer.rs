@@ -69,6 +69,21 @@ pub struct Usage {
     pub estimated: bool,
 }
 
+impl Usage {
+    /// With what else was used for the same answer.
+    #[must_use]
+    pub fn and(self, other: Option<Self>) -> Self {
+        let Some(other) = other else { return self };
+        Self {
+            tokens_in: self.tokens_in.saturating_add(other.tokens_in),
+            tokens_out: self.tokens_out.saturating_add(other.tokens_out),
+            cached: self.cached.saturating_add(other.cached),
+            cache_written: self.cache_written.saturating_add(other.cache_written),
+            estimated: self.estimated || other.estimated,
+        }
+    }
+}
+
 /// The terminator of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {

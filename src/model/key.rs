@@ -100,8 +100,7 @@ pub(super) struct Filter {
 impl Filter {
     /// What of `piece`, and of what was held back before it, can be handed on.
     pub fn push(&mut self, piece: &str) -> Option<String> {
-        let begins = self.key.as_bytes().first().copied().unwrap_or_default();
-        if self.held.is_empty() && memchr::memchr(begins, piece.as_bytes()).is_none() {
+        if self.held.is_empty() && !self.may_begin_in(piece) {
             return None;
         }
         let mut text = std::mem::take(&mut self.held);
@@ -112,6 +111,16 @@ impl Filter {
         let keep = self.begun(&text);
         self.held = text.split_off(text.len() - keep);
         Some(text)
+    }
+
+    /// Whether the key, or as much of it as there is room for, stands somewhere in `piece`.
+    fn may_begin_in(&self, piece: &str) -> bool {
+        let (key, piece) = (self.key.as_bytes(), piece.as_bytes());
+        let first = key.first().copied().unwrap_or_default();
+        memchr::memchr_iter(first, piece).any(|at| {
+            let there = piece.get(at..).unwrap_or_default();
+            there.starts_with(key) || key.starts_with(there)
+        })
     }
 
     /// What was held back and is no key after all.

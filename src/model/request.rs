@@ -55,6 +55,13 @@ pub struct Request {
     pub max_tokens: Option<u32>,
 }
 
+impl Request {
+    /// Tokens of the answer, where the config has a bound too: the smaller one.
+    pub fn most(&self, configured: Option<u32>) -> Option<u32> {
+        self.max_tokens.into_iter().chain(configured).min()
+    }
+}
+
 /// What one side said before the other spoke again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {

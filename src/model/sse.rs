@@ -5,6 +5,7 @@
 //! nothing of what the events mean.
 
 use memchr::memchr2;
+use serde::Deserialize;
 
 use crate::limits;
 
@@ -15,6 +16,17 @@ pub struct Event<'a> {
     pub name: &'a str,
     /// UTF-8 only if the server kept to it.
     pub data: &'a [u8],
+}
+
+impl<'a> Event<'a> {
+    /// What its data say, as JSON.
+    pub fn json<T: Deserialize<'a>>(&self) -> serde_json::Result<T> {
+        // Told once that all of it is text, the reader need not ask of each string.
+        match std::str::from_utf8(self.data) {
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_slice(self.data),
+        }
+    }
 }
 
 /// A line or an event is longer than it may be.
@@ -116,7 +128,10 @@ impl Decoder {
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match field {
             b"data" => self.add(value)?,
-            b"event" => self.name = String::from_utf8_lossy(value).into_owned(),
+            b"event" => {
+                self.name.clear();
+                self.name.push_str(&String::from_utf8_lossy(value));
+            }
             _ => {}
         }
         Ok(false)

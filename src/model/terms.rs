@@ -32,8 +32,9 @@ impl Price {
             (usage.cache_written, self.cache_written.unwrap_or(self.input)),
             (usage.tokens_out, self.output),
         ];
-        let each = parts.map(|(tokens, price)| tokens as f64 * price / 1e6);
-        Money::of_units(each.iter().sum())
+        // A price for a million is one in millionths of the unit for each.
+        let millionths: f64 = parts.iter().map(|(tokens, price)| *tokens as f64 * price).sum();
+        Money::of_units(millionths / 1e6)
     }
 }
 
@@ -68,9 +69,21 @@ impl Terms {
 
     /// Tokens that an answer may take.
     pub fn answer(&self) -> u64 {
-        let longest = self.0.iter().filter_map(|term| term.max_tokens).max();
-        let longest = u64::from(longest.unwrap_or(limits::ANSWER_TOKENS_DEFAULT));
-        // A small window whose answers nobody bounded is shared evenly.
+        let unbounded = self.unbounded();
+        let longest = self.0.iter().map(|term| term.max_tokens.map_or(unbounded, u64::from));
+        longest.max().unwrap_or(unbounded)
+    }
+
+    /// What an answer is bounded to where the window has to hold it and the config has no bound:
+    /// a small window is shared evenly.
+    pub fn bound(&self) -> Option<u32> {
+        self.window()?;
+        let open = self.0.iter().any(|term| term.max_tokens.is_none());
+        open.then(|| u32::try_from(self.unbounded()).unwrap_or(u32::MAX))
+    }
+
+    fn unbounded(&self) -> u64 {
+        let longest = u64::from(limits::ANSWER_TOKENS_DEFAULT);
         self.window().map_or(longest, |window| longest.min(window / 2))
     }
 
@@ -118,13 +131,14 @@ impl Terms {
 
     /// What an answer of `route` cost; of a route that is not among these, at the dearest price.
     pub fn cost(&self, route: &Route, usage: &Usage) -> Money {
-        let own = self.0.iter().find(|term| term.route == *route);
-        let dearest =
-            || self.0.iter().filter_map(|term| Some(term.price.as_ref()?.of(usage))).max();
-        match own {
-            Some(term) => term.price.as_ref().map(|price| price.of(usage)).unwrap_or_default(),
-            None => dearest().unwrap_or_default(),
-        }
+        // Two of them may go by one name, at different addresses.
+        let own = self.0.iter().filter(|term| term.route == *route);
+        let of = |term: &Term| term.price.as_ref().map(|price| price.of(usage));
+        let cost = match own.clone().next() {
+            Some(_) => own.filter_map(of).max(),
+            None => self.0.iter().filter_map(of).max(),
+        };
+        cost.unwrap_or_default()
     }
 
     /// Such as `USD`; one for all routes.
@@ -153,7 +167,8 @@ mod tests {
     fn of_several_routes_the_narrowest_and_the_dearest_count() {
         let cheap = term("gpt-4o", Some(16_000), Some((1.0, 2.0)));
         let dear = term("claude", Some(200_000), Some((3.0, 15.0)));
-        let terms = Terms::new(vec![cheap.clone(), dear]);
+        let namesake = term("gpt-4o", Some(16_000), Some((0.0, 0.0)));
+        let terms = Terms::new(vec![namesake, cheap.clone(), dear]);
         assert_eq!((terms.window(), terms.room()), (Some(16_000), Some(15_000)));
         let most = terms.most(10_000);
         assert_eq!((most.tokens, most.money.to_string().as_str()), (11_000, "0.045"));
@@ -170,6 +185,13 @@ mod tests {
         small.max_tokens = None;
         let terms = Terms::new(vec![small]);
         assert_eq!((terms.answer(), terms.room()), (2_048, Some(2_048)));
+        assert_eq!(terms.bound(), Some(2_048), "and the answer is bounded so");
+        let wide = term("gpt-4o", Some(16_000), None);
+        let terms = Terms::new(vec![wide.clone(), term("b", None, None)]);
+        assert_eq!((terms.answer(), terms.bound()), (1_000, None));
+        let open = Term { max_tokens: None, ..term("b", None, None) };
+        let terms = Terms::new(vec![wide, open]);
+        assert_eq!((terms.answer(), terms.bound()), (8_000, Some(8_000)), "one is unbounded");
         assert_eq!(Terms::default().room(), None);
         assert_eq!(Terms::default().answer(), u64::from(limits::ANSWER_TOKENS_DEFAULT));
     }

@@ -78,6 +78,11 @@ impl Link {
         format!("{}:{}", info.host, info.port)
     }
 
+    /// Whether there is a connection at present, as far as it is known.
+    pub fn is_connected(&self) -> bool {
+        self.client.connection_state() == async_nats::connection::State::Connected
+    }
+
     pub fn ask(&self, question: Question) -> Result<Reply, Away> {
         let mut replies = self.ask_all(vec![question]);
         replies.pop().unwrap_or_else(|| Err(ended()))

@@ -41,6 +41,8 @@ pub enum Credentials {
     Password {
         user: String,
         password: Password,
+        /// The variable it was read from: no listener gets it.
+        variable: Option<String>,
     },
 }
 
@@ -108,7 +110,7 @@ fn as_whom(credentials: &Credentials) -> Result<ConnectOptions, Error> {
             nobody.credentials(&read(path)?).map_err(failed)?
         }
         Credentials::Nkey(path) => nobody.nkey(read(path)?.trim().to_owned()),
-        Credentials::Password { user, password } => {
+        Credentials::Password { user, password, .. } => {
             nobody.user_and_password(user.clone(), password.0.clone())
         }
     })
@@ -150,7 +152,8 @@ mod tests {
     #[test]
     fn a_password_is_never_shown() {
         let password = Password("hunter2".to_owned());
-        let credentials = Credentials::Password { user: "pump".to_owned(), password };
+        let credentials =
+            Credentials::Password { user: "pump".to_owned(), password, variable: None };
         assert!(!format!("{credentials:?}").contains("hunter2"));
     }
 }

@@ -1,7 +1,7 @@
 //! Agents as native listeners: a model, a memory that reads the journal, and a host.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime;
 
@@ -36,7 +36,7 @@ pub(super) fn agents(
 
 /// What agents remember: the journal of this config.
 pub(super) fn history(config: &Config) -> Arc<dyn History> {
-    Arc::new(Journalled { data: config.data.clone() })
+    Arc::new(Journalled { data: config.data.clone(), idle: Mutex::default() })
 }
 
 /// An agent as the config declares it.
@@ -70,11 +70,25 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
 /// The thread is the memory, and the journal is the thread.
 struct Journalled {
     data: PathBuf,
+    /// Between two turns. It reads nothing then, and so holds nothing back.
+    idle: Mutex<Option<Reader>>,
+}
+
+impl Journalled {
+    fn idle(&self) -> MutexGuard<'_, Option<Reader>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl History for Journalled {
     fn records(&self, _thread: &ThreadId, up_to: Position) -> Result<Vec<Record>, journal::Error> {
-        let walked = Reader::open(&self.data)?.walk(up_to)?;
+        let idle = self.idle().take();
+        let reader = match idle {
+            Some(reader) => reader,
+            None => Reader::open(&self.data)?,
+        };
+        let walked = reader.walk(up_to)?;
+        *self.idle() = Some(reader);
         Ok(walked.into_iter().map(|sealed| sealed.record).collect())
     }
 }

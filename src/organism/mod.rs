@@ -24,6 +24,7 @@ use crate::ids::ListenerName;
 use crate::journal::{self, Journal, Sealed, jetstream, sqlite};
 use crate::limits;
 use crate::model::KeySource;
+use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
@@ -271,6 +272,7 @@ fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
     let exposed = spec.env.iter().map(|(key, value)| (key.clone(), value.expose().to_owned()));
     options.env = exposed.collect();
     options.withheld = config.models.iter().filter_map(key_variable).collect();
+    options.withheld.extend(password_variable(&config.storage));
     options
 }
 
@@ -280,6 +282,15 @@ fn key_variable(model: &ModelSpec) -> Option<String> {
     match options.key.as_ref()?.source() {
         KeySource::Variable(name) => Some(name.clone()),
         KeySource::File(_) => None,
+    }
+}
+
+/// The variable the servers' password is in.
+fn password_variable(storage: &Storage) -> Option<String> {
+    let Storage::JetStream { servers, .. } = storage else { return None };
+    match &servers.credentials {
+        nats::Credentials::Password { variable, .. } => variable.clone(),
+        _ => None,
     }
 }
 

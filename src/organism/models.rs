@@ -6,9 +6,7 @@ use std::sync::Arc;
 use super::Error;
 use crate::config::{Config, ModelSpec, Provider};
 use crate::ids::{ListenerName, ThreadId};
-use crate::limits;
 use crate::model::http::Client;
-use crate::model::remote::Asked;
 use crate::model::router::{Pace, Routed, Strategy};
 use crate::model::{
     self, End, Model, Origin, Playback, Provider as _, Remote, Request, Role, Router, Said, Term,
@@ -100,12 +98,7 @@ impl Models {
 fn term(spec: &ModelSpec, route: &Routed) -> Term {
     let max_tokens = match &spec.provider {
         Provider::Playback { max_tokens, .. } => *max_tokens,
-        Provider::Remote { options, .. } => {
-            let Asked { max_tokens, thinking_tokens, .. } = options.asked;
-            let bounded = max_tokens.is_some() || thinking_tokens.is_some();
-            let answer = max_tokens.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
-            bounded.then(|| answer.saturating_add(thinking_tokens.unwrap_or_default()))
-        }
+        Provider::Remote { options, .. } => options.asked.answer(),
         Provider::Routed { .. } => None,
     };
     let (context_window, price) = (spec.context_window, spec.price.clone());

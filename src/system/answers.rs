@@ -115,6 +115,8 @@ pub enum Answer {
     },
     BudgetWarning {
         budget: String,
+        /// Whose it is, where it is not the whole tree's.
+        of: Option<ListenerName>,
         /// As its budget is counted; money in units of the currency.
         used: String,
         limit: String,
@@ -256,8 +258,8 @@ impl Answer {
                 .maybe("from", from.as_ref())
                 .text(message),
             Self::Ack { from } => Tag::new(self.word()).maybe("from", from.as_ref()).empty(),
-            Self::BudgetWarning { budget, used, limit } => {
-                let tag = Tag::new(self.word()).with("budget", budget);
+            Self::BudgetWarning { budget, of, used, limit } => {
+                let tag = Tag::new(self.word()).with("budget", budget).maybe("of", of.as_ref());
                 tag.with("used", used).with("limit", limit).empty()
             }
             Self::Boot { epoch, version, config } => {

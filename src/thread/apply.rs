@@ -6,7 +6,7 @@ use super::state::{Awaited, Held, KeyUse, Pending, Slot, State, Thread, Timer, T
 use super::{Call, Closing, Fact, Opener, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::{Disposition, Kind, Message, Spending};
+use crate::envelope::{Disposition, Failure, Kind, Message, Spending};
 use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::system::WaitFor;
 
@@ -40,11 +40,7 @@ impl State {
                 home.dispose(*message, *how);
             }
             Fact::Heard { call, .. } => home.heard(*call),
-            Fact::AttemptFailed { call, .. } => {
-                if let Some(call) = home.calls.get_mut(call) {
-                    call.failures += 1;
-                }
-            }
+            Fact::AttemptFailed { call, failure, .. } => home.attempt_failed(*call, failure),
             Fact::CallClosed { call, how } => {
                 self.calls.remove(call);
                 home.close_call(*call, *how, time);
@@ -263,6 +259,24 @@ impl Tree {
     }
 
     fn used(&mut self, call: CallId, agent: Option<&ListenerName>, spent: Spending) {
+        self.spend(agent, spent);
+        let Some(call) = self.calls.get(&call) else { return };
+        let (thread, agent) = (call.thread.clone(), call.callee.clone());
+        self.shows(&thread, &agent);
+    }
+
+    fn attempt_failed(&mut self, call: CallId, failure: &Failure) {
+        let callee = self.calls.get_mut(&call).map(|call| {
+            call.failures += 1;
+            call.callee.clone()
+        });
+        if let Some(spent) = failure.spent() {
+            self.spend(callee.as_ref(), spent);
+        }
+    }
+
+    /// A model call took so much.
+    fn spend(&mut self, agent: Option<&ListenerName>, spent: Spending) {
         let all = self.usage.spending().plus(spent);
         self.usage.model_calls += 1;
         (self.usage.tokens, self.usage.money) = (all.tokens, all.money);
@@ -270,9 +284,6 @@ impl Tree {
             let own = self.by_agent.of(agent);
             *own = own.plus(spent);
         }
-        let Some(call) = self.calls.get(&call) else { return };
-        let (thread, agent) = (call.thread.clone(), call.callee.clone());
-        self.shows(&thread, &agent);
     }
 
     /// How many timers of `call` are running.

@@ -3,6 +3,9 @@
 //! Names are local names: what a payload is called was decided before. Not a checker: what is
 //! not well-formed gives `None` or less than it says.
 
+use std::borrow::Cow;
+
+use quick_xml::escape::{resolve_predefined_entity, unescape};
 use quick_xml::events::{BytesStart, Event};
 
 /// An element with what it holds, in order. Namespace declarations are no attributes.
@@ -26,7 +29,7 @@ impl Element {
         let mut reader = quick_xml::Reader::from_str(text);
         let mut open: Vec<Self> = Vec::new();
         loop {
-            let said = match reader.read_event().ok()? {
+            let said: Cow<'_, str> = match reader.read_event().ok()? {
                 Event::Start(tag) => {
                     open.push(Self::opened(&tag));
                     continue;
@@ -42,11 +45,15 @@ impl Element {
                         None => continue,
                     }
                 }
-                Event::Text(text) => text.to_string(),
-                Event::CData(text) => text.to_string(),
-                Event::GeneralRef(name) => {
-                    quick_xml::escape::unescape(&format!("&{};", &*name)).ok()?.into_owned()
-                }
+                Event::Text(text) => text.into_inner(),
+                Event::CData(text) => text.into_inner(),
+                Event::GeneralRef(name) => match resolve_predefined_entity(&name) {
+                    Some(known) => known.into(),
+                    None => {
+                        let reference = format!("&{};", &*name);
+                        unescape(&reference).ok()?.into_owned().into()
+                    }
+                },
                 Event::Eof => return None,
                 _ => continue,
             };
@@ -57,10 +64,12 @@ impl Element {
     }
 
     fn opened(tag: &BytesStart<'_>) -> Self {
-        let attributes = tag.attributes().flatten();
-        let said = attributes.filter(|found| found.key.as_namespace_binding().is_none());
+        // Whether one stands twice was asked when the payload was checked.
+        let mut attributes = tag.attributes();
+        attributes.with_checks(false);
+        let said = attributes.flatten().filter(|found| found.key.as_namespace_binding().is_none());
         let attributes = said.map(|attribute| {
-            let value = quick_xml::escape::unescape(&attribute.value);
+            let value = unescape(&attribute.value);
             let name = attribute.key.local_name().into_inner().to_owned();
             (name, value.unwrap_or_default().into_owned())
         });

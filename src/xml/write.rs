@@ -46,17 +46,37 @@ fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, st
         None if !is_xml_char(c) => Some("\u{FFFD}"),
         found => found,
     };
-    if text.chars().all(|c| replacement(c).is_none()) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match replacement(c) {
-            Some(reference) => out.push_str(reference),
-            None => out.push(c),
+    let mut out = String::new();
+    // Of `text`, what is not yet in `out`, and where in it to look.
+    let (mut rest, mut from) = (text, 0);
+    while let Some(at) = next_special(rest, from) {
+        let Some((plain, special)) = rest.split_at_checked(at) else { break };
+        let mut chars = special.chars();
+        match chars.next().and_then(replacement) {
+            Some(reference) => {
+                if out.is_empty() {
+                    out.reserve(text.len() + 16);
+                }
+                out.push_str(plain);
+                out.push_str(reference);
+                (rest, from) = (chars.as_str(), 0);
+            }
+            None => from = rest.len() - chars.as_str().len(),
         }
     }
+    if rest.len() == text.len() {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(rest);
     Cow::Owned(out)
+}
+
+/// The next character, from `from` on, that may have to be replaced, told by its first byte.
+fn next_special(text: &str, from: usize) -> Option<usize> {
+    // What XML cannot hold beside control characters, U+FFFE and U+FFFF, begins with 0xEF.
+    let is_special = |b: &u8| matches!(b, 0..=0x1F | b'&' | b'<' | b'>' | b'"' | 0xEF);
+    let found = text.as_bytes().get(from..)?.iter().position(is_special)?;
+    Some(from + found)
 }
 
 /// The element as canonical XML text: its namespace is the default namespace, children in

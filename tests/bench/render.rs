@@ -3,20 +3,21 @@
 
 use super::cpu;
 use super::figures::{Bench, median, median_of};
-use super::story::{MESSAGES_PER_QUESTION, Story};
+use super::story::{Plot, Story};
 
-const MESSAGES: usize = 1_000;
+const PLOT: Plot = Plot { questions: 10, looks: 24 };
+const _: () = assert!(PLOT.messages() == 1_000);
 /// Of the prompts whose median is a run.
 const PROMPTS: usize = 20;
 
 pub fn thousand(bench: &mut Bench) {
-    let story = Story::told("render", MESSAGES / MESSAGES_PER_QUESTION);
+    let story = Story::told("render", PLOT);
     let due = story.due("provider = \"playback\"\nrecording = \"recording.toml\"\n");
     let value = median(bench.runs, || {
         let prompts = (0..PROMPTS).map(|_| {
             cpu::micros(|| {
                 let request = due.agent.rendered(&due.delivery).unwrap();
-                assert!(request.messages.len() > MESSAGES / 4);
+                assert!(request.messages.len() > PLOT.messages() / 4);
             })
         });
         median_of(prompts)

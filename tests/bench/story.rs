@@ -39,11 +39,20 @@ const ANSWER: &str = "<thinking>That is all there is to know.</thinking>\n\n\
 /// A line of what the tool finds.
 const LINE: &str = "src/queue/lease.rs:120: fn renew&lt;T: Clock&gt;(&amp;mut self, now: T)\n";
 
-/// Turns in which something is looked up, before the one with the answer.
-const LOOKS: usize = 24;
-/// Question, answer and its turn with a thought; of each look the turn, a thought, the call and
-/// its result.
-pub const MESSAGES_PER_QUESTION: usize = 4 + 4 * LOOKS;
+/// A thread of so many questions, for each of which something is looked up so many times.
+#[derive(Debug, Clone, Copy)]
+pub struct Plot {
+    pub questions: usize,
+    pub looks: usize,
+}
+
+impl Plot {
+    /// Question, answer and its turn with a thought; of each look the turn, a thought, the call
+    /// and its result.
+    pub const fn messages(self) -> usize {
+        self.questions * (4 + 4 * self.looks)
+    }
+}
 
 /// A thread on a journal of its own.
 pub struct Story {
@@ -51,16 +60,15 @@ pub struct Story {
 }
 
 impl Story {
-    /// Of so many questions, each answered.
-    pub fn told(name: &str, questions: usize) -> Self {
+    pub fn told(name: &str, plot: Plot) -> Self {
         let place = directory(name);
         std::fs::write(place.join("story.xsd"), SCHEMA).unwrap();
-        std::fs::write(place.join("recording.toml"), recording(questions)).unwrap();
+        std::fs::write(place.join("recording.toml"), recording(plot)).unwrap();
         let story = Self { place };
         let config = story.config("provider = \"playback\"\nrecording = \"recording.toml\"\n");
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        runtime.block_on(tell(config, questions));
-        assert_eq!(story.messages(), questions * MESSAGES_PER_QUESTION);
+        runtime.block_on(tell(config, plot.questions));
+        assert_eq!(story.messages(), plot.messages());
         story
     }
 
@@ -104,9 +112,10 @@ fn surroundings() -> Surroundings {
     around
 }
 
-fn recording(questions: usize) -> String {
-    let turns = (1..=questions * (LOOKS + 1)).map(|turn| {
-        let text = if turn % (LOOKS + 1) == 0 { ANSWER } else { LOOK };
+fn recording(plot: Plot) -> String {
+    let each = plot.looks + 1;
+    let turns = (1..=plot.questions * each).map(|turn| {
+        let text = if turn % each == 0 { ANSWER } else { LOOK };
         json!({ "agent": "writer", "turn": turn, "text": text })
     });
     let turns: Vec<_> = turns.collect();

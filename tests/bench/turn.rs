@@ -1,11 +1,11 @@
-//! `turn_overhead`: processor time of a whole turn of an agent in a thread of 100 messages, but
+//! `turn_overhead`: processor time of a whole turn of an agent in a thread of 20 messages, but
 //! for the pump: the thread is read, the prompt rendered, the model asked over a socket, its
 //! answer of 2,000 tokens read for actions while it streams, and the turn's note written.
 
 use super::cpu;
 use super::figures::{Bench, Class, median, median_of};
 use super::provider::TOKENS;
-use super::story::Story;
+use super::story::{Plot, Story};
 use super::turns;
 use super::wire::{ANTHROPIC, OPENAI, Server};
 use std::future::ready;
@@ -14,7 +14,7 @@ use std::future::ready;
 const TURNS: usize = 20;
 
 pub fn overhead(bench: &mut Bench) {
-    let story = Story::told("turn", 1);
+    let story = Story::told("turn", Plot { questions: 1, looks: 4 });
     let tokens = turns::report(TOKENS, "answer");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let classes = [OPENAI, ANTHROPIC].map(|wire| {

@@ -1,5 +1,6 @@
 //! Providers: what goes over the wire, what comes of it, and what never may.
 
+mod framing;
 mod http;
 mod recorded;
 mod router;

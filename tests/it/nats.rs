@@ -217,6 +217,22 @@ impl Admin {
     }
 }
 
+/// What puts the journals of all organisms in `directory` on JetStream, as variables of the
+/// environment, where `ORGANISM_TEST_NATS` says so: it names a server, or is `own` for one that
+/// is started. Whatever an organism promises, it promises there too.
+pub fn substrate(directory: &Path) -> Vec<(&'static str, String)> {
+    let Ok(wanted) = std::env::var("ORGANISM_TEST_NATS") else { return Vec::new() };
+    let address = if wanted == "own" { shared().address() } else { wanted };
+    let full = directory.display().to_string();
+    let stream: String = full.chars().filter(char::is_ascii_alphanumeric).collect();
+    vec![
+        ("ORGANISM_JOURNAL__STORE", "jetstream".to_owned()),
+        ("ORGANISM_JOURNAL__STREAM", stream),
+        ("ORGANISM_JOURNAL__DURABILITY", "synced".to_owned()),
+        ("ORGANISM_NATS__URL", address),
+    ]
+}
+
 #[test]
 fn a_server_is_gone_with_whoever_started_it() {
     let server = Server::start();

@@ -11,6 +11,7 @@ mod keys;
 pub mod kill;
 mod leaves;
 mod playback;
+mod pumps;
 mod record;
 mod remote;
 mod run;
@@ -108,6 +109,8 @@ pub fn numbered(name: &str, number: &str) -> String {
 /// A directory with a config, its listeners and its journal.
 pub struct House {
     directory: TempDir,
+    /// Whether its journal is where its config says, wherever the others' are.
+    settled: bool,
 }
 
 /// What a command said.
@@ -139,13 +142,18 @@ impl House {
     }
 
     pub fn with(config: &str) -> Self {
-        let house = Self { directory: TempDir::new().unwrap() };
+        let house = Self { directory: TempDir::new().unwrap(), settled: false };
         let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/organism");
         for file in ["player.py", "talk.xsd"] {
             std::fs::copy(data.join(file), house.path(file)).unwrap();
         }
         house.write("organism.toml", config);
         house
+    }
+
+    /// As [`House::with`], where the test is about one kind of journal.
+    pub fn settled(config: &str) -> Self {
+        Self { settled: true, ..Self::with(config) }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -174,6 +182,9 @@ impl House {
             .env("NO_COLOR", "1")
             .env_remove("ORGANISM_CONFIG")
             .stdin(Stdio::null());
+        if !self.settled {
+            command.envs(crate::nats::substrate(self.directory.path()));
+        }
         command
     }
 

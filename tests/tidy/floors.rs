@@ -62,7 +62,11 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
     ),
     ("src/pump/", &["serde_json", "toml", "println", "stdout", "rusqlite"], "no JSON, no terminal"),
     ("src/bus/", &["quick_xml", "crate::schema"], "hosts move frames and never judge payloads"),
-    ("src/journal/", &["tokio", "async", "crate::xml::scan"], "records go in and come out"),
+    (
+        "src/journal/",
+        &["tokio", "async", "async_nats", "crate::xml::scan"],
+        "records go in and come out",
+    ),
     ("src/model/", &["crate::thread", "crate::contract"], "a provider knows no threads"),
     ("src/audit/", &["println", "stdout", "INSERT", "UPDATE"], "reads, and knows no terminal"),
     ("src/config/", &["println", "stdout", "tokio"], "problems are data"),

@@ -7,6 +7,7 @@
 mod native;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::envelope::{Kind, Message};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
@@ -69,7 +70,7 @@ pub struct SpokenCall {
 /// A message of the thread, with what it answers where that is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    pub message: Message,
+    pub message: Arc<Message>,
     pub answers: Option<Answered>,
     /// It does not fit the model's context window: a stub stands for it.
     pub left_out: bool,
@@ -132,7 +133,7 @@ fn count<T>(items: impl Iterator<Item = T>) -> u32 {
 #[derive(Default)]
 struct Gathered {
     turns: Vec<OwnTurn>,
-    seen: Vec<(Position, Message)>,
+    seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls by the message that made them.
     calls: HashMap<MessageId, OwnCall>,
     /// Native calls, each by its turn and place, by the message that is its result at once.
@@ -187,7 +188,7 @@ impl Gathered {
     fn note(
         &mut self,
         position: Position,
-        message: &Message,
+        message: &Arc<Message>,
         group: bool,
         turn: Option<&OwnTurn>,
         view: &Viewpoint<'_>,
@@ -218,7 +219,7 @@ impl Gathered {
             self.results.insert(message.id, (turn.seq, native));
         }
         if own || message.to == *view.agent || view.memory == Memory::Thread {
-            self.seen.push((position, message.clone()));
+            self.seen.push((position, Arc::clone(message)));
         }
     }
 
@@ -283,7 +284,7 @@ struct Place {
 
 enum PlaceItem {
     Spoken(Box<Spoken>),
-    Seen(Message),
+    Seen(Arc<Message>),
 }
 
 /// Forgets all but the last `kept` counted things before `before`.
@@ -311,7 +312,7 @@ fn clear(places: &mut Vec<Place>, before: u64, kept: u32) {
 
 fn shown(places: Vec<Place>, gathered: &Gathered) -> Vec<Item> {
     let Gathered { calls, results, left_out, .. } = gathered;
-    let spoken: Vec<u64> = places.iter().filter(|p| p.spoken).map(|p| p.seq).collect();
+    let spoken: HashSet<u64> = places.iter().filter(|p| p.spoken).map(|p| p.seq).collect();
     let answered = |message: &Message| {
         let call = calls.get(&message.cause?)?;
         let in_window = spoken.contains(&call.turn);

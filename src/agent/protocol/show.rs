@@ -1,6 +1,9 @@
 //! The conversation as the model is shown it: its own turns verbatim, everything else in blocks
 //! of which none can pass for another.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
 use crate::envelope::{Kind, Message};
 use crate::model::{Block, Role, Said};
 use crate::system;
@@ -33,23 +36,23 @@ pub fn conversation(items: &[Item], provider: Option<&str>) -> Vec<Said> {
 
 /// A conversation in the making.
 #[derive(Default)]
-struct Talk {
+struct Talk<'a> {
     said: Vec<Said>,
     /// The last turn, and its native calls, each with what it came to.
     turn: u64,
-    owed: Vec<Owed>,
+    owed: Vec<Owed<'a>>,
     /// What the user's side says besides.
     heard: Vec<String>,
 }
 
-struct Owed {
+struct Owed<'a> {
     id: String,
     /// What is said where nothing came of it.
     silent: &'static str,
-    results: Vec<Shown>,
+    results: Vec<Shown<'a>>,
 }
 
-impl Talk {
+impl<'a> Talk<'a> {
     fn speak(&mut self, spoken: &Spoken, provider: Option<&str>) {
         let first = self.said.is_empty();
         self.answer(if first { CLEARED } else { GO_ON });
@@ -75,7 +78,7 @@ impl Talk {
         self.said.push(Said { role: Role::Assistant, blocks });
     }
 
-    fn hear(&mut self, seen: &Seen) {
+    fn hear(&mut self, seen: &'a Seen) {
         let shown = shown_or_stub(seen);
         let call = seen.native.filter(|(turn, _)| *turn == self.turn);
         match call.and_then(|(_, at)| self.owed.get_mut(at)) {
@@ -104,14 +107,14 @@ impl Talk {
     }
 }
 
-impl Owed {
-    fn block(self) -> Block {
-        let text = match self.results.as_slice() {
-            [] => self.silent.to_owned(),
-            [one] => one.text().to_owned(),
-            several => several.iter().map(Shown::block).collect::<Vec<_>>().join("\n\n"),
-        };
+impl Owed<'_> {
+    fn block(mut self) -> Block {
         let failed = !self.results.is_empty() && self.results.iter().all(Shown::is_failure);
+        let text = match self.results.len() {
+            0 => self.silent.to_owned(),
+            1 => self.results.remove(0).text(),
+            _ => self.results.into_iter().map(Shown::block).collect::<Vec<_>>().join("\n\n"),
+        };
         Block::Result { id: self.id, text, failed }
     }
 }
@@ -141,29 +144,43 @@ fn as_xml(spoken: &Spoken) -> String {
 }
 
 /// What the agent is shown of a message.
-enum Shown {
+enum Shown<'a> {
     /// What came of something it did.
-    Result { name: Option<String>, from: Option<String>, text: String },
+    Result { name: Option<Cow<'a, str>>, from: Option<Cow<'a, str>>, text: Cow<'a, str> },
     /// Anything else, complete.
     Plain(String),
 }
 
-impl Shown {
-    fn result(name: Option<&str>, from: Option<&str>, text: impl Into<String>) -> Self {
-        let (name, from) = (name.map(str::to_owned), from.map(str::to_owned));
+impl<'a> Shown<'a> {
+    fn result(name: Option<&'a str>, from: Option<&'a str>, text: impl Into<Cow<'a, str>>) -> Self {
+        let (name, from) = (name.map(Cow::Borrowed), from.map(Cow::Borrowed));
         Self::Result { name, from, text: text.into() }
     }
 
-    fn block(&self) -> String {
+    /// Where names were read out of something that is gone by then.
+    fn told(name: Option<&str>, from: Option<&str>, text: String) -> Self {
+        let owned = |name: &str| Cow::Owned(name.to_owned());
+        Self::Result { name: name.map(owned), from: from.map(owned), text: text.into() }
+    }
+
+    fn block(self) -> String {
         match self {
-            Self::Result { name, from, text } => result(name.as_deref(), from.as_deref(), text),
-            Self::Plain(text) => text.clone(),
+            Self::Result { name, from, text } => result(name.as_deref(), from.as_deref(), &text),
+            Self::Plain(text) => text,
         }
     }
 
-    fn text(&self) -> &str {
+    fn text(self) -> String {
         match self {
-            Self::Result { text, .. } | Self::Plain(text) => text,
+            Self::Result { text, .. } => text.into_owned(),
+            Self::Plain(text) => text,
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Result { text, .. } => text,
+            Self::Plain(text) => text,
         }
     }
 
@@ -177,26 +194,42 @@ pub fn text_of(seen: &Seen) -> String {
     shown(seen).block()
 }
 
-fn shown_or_stub(seen: &Seen) -> Shown {
+fn shown_or_stub(seen: &Seen) -> Shown<'_> {
     let shown = shown(seen);
     if !seen.left_out {
         return shown;
     }
-    let Message { from, to, id, .. } = &seen.message;
-    let characters = shown.text().chars().count();
+    let Message { from, to, id, .. } = &*seen.message;
+    let characters = shown.as_str().chars().count();
     let stub = format!(
         "[left out: {characters} characters that do not fit your context window; the record keeps \
          them as message {id}]"
     );
+    // Whether it failed, and which thread it is of, is said all the same.
+    let stub = if shown.is_failure() { failure(&stub) } else { stub };
     match shown {
-        Shown::Result { name, from, .. } => Shown::Result { name, from, text: stub },
-        Shown::Plain(_) => {
-            Shown::Plain(format!("<message from=\"{from}\" to=\"{to}\">{stub}</message>"))
-        }
+        Shown::Result { name, from, .. } => Shown::Result { name, from, text: stub.into() },
+        Shown::Plain(_) => Shown::Plain(match thread_of(&seen.message) {
+            Some((thread, status)) => {
+                let thread = format!("thread_id=\"{thread}\" status=\"{status}\"");
+                format!("<thread-result {thread}>{stub}</thread-result>")
+            }
+            None => format!("<message from=\"{from}\" to=\"{to}\">{stub}</message>"),
+        }),
     }
 }
 
-fn shown(seen: &Seen) -> Shown {
+/// The thread whose result a message is, and how it ended.
+fn thread_of(message: &Message) -> Option<(String, String)> {
+    if message.name != system::name("thread-result") || !message.from.is_core() {
+        return None;
+    }
+    let result = Element::read(message.payload.as_str())?;
+    let attribute = |name: &str| Some(escape_attribute(result.attribute(name)?).into_owned());
+    Some((attribute("thread_id")?, attribute("status")?))
+}
+
+fn shown(seen: &Seen) -> Shown<'_> {
     let message = &seen.message;
     match (message.kind, &seen.answers) {
         (Kind::Own, _) => Shown::result(Some(&message.name.local), None, "recorded"),
@@ -214,11 +247,10 @@ fn others(message: &Message) -> String {
     format!("<message from=\"{}\" to=\"{}\">{payload}</message>", message.from, message.to)
 }
 
-fn reply(message: &Message, answered: &Answered) -> Shown {
-    let content = if is_failure(&message.name.local) {
-        failure(&said(message.payload.as_str()))
-    } else {
-        message.payload.as_str().to_owned()
+fn reply<'a>(message: &'a Message, answered: &'a Answered) -> Shown<'a> {
+    let content: Cow<'_, str> = match is_failure(&message.name.local) {
+        true => failure(&said(message.payload.as_str())).into(),
+        false => message.payload.as_str().into(),
     };
     let from = answered.group.then(|| message.from.as_str());
     if answered.in_window {
@@ -234,7 +266,7 @@ fn is_failure(local: &str) -> bool {
     local.ends_with("-error") || local.ends_with("-failed") || local == "error"
 }
 
-fn system_payload(message: &Message, answered: Option<&Answered>) -> Shown {
+fn system_payload<'a>(message: &'a Message, answered: Option<&'a Answered>) -> Shown<'a> {
     let payload = message.payload.as_str();
     let asked = answered.map(|answered| &*answered.name.local);
     let core = &*message.name.namespace == system::NAMESPACE;
@@ -242,7 +274,7 @@ fn system_payload(message: &Message, answered: Option<&Answered>) -> Shown {
         ("huh", _) if core => huh(payload, asked),
         ("system-error", _) if core => system_error(payload, asked),
         ("ack", Some(name)) if core => {
-            Shown::result(Some(name), leg(payload).as_deref(), "acknowledged")
+            Shown::told(Some(name), leg(payload).as_deref(), "acknowledged".to_owned())
         }
         _ => Shown::Plain(inert(payload)),
     }
@@ -254,9 +286,9 @@ fn leg(payload: &str) -> Option<String> {
 }
 
 /// The feedback to a payload that was not accepted, or to a turn without one.
-fn huh(payload: &str, asked: Option<&str>) -> Shown {
+fn huh(payload: &str, asked: Option<&str>) -> Shown<'static> {
     let Some(huh) = Element::read(payload) else {
-        return Shown::result(asked, None, failure(payload));
+        return Shown::told(asked, None, failure(payload));
     };
     let mut lines: Vec<String> = huh
         .children()
@@ -278,7 +310,7 @@ fn huh(payload: &str, asked: Option<&str>) -> Shown {
     }
     let attempt = huh.child("attempt").map(Element::text);
     let attempted = attempt.as_deref().and_then(root_name);
-    Shown::result(attempted.or(asked), None, failure(&lines.join("\n")))
+    Shown::told(attempted.or(asked), None, failure(&lines.join("\n")))
 }
 
 /// The local name of the first tag of an attempt, however broken the rest is.
@@ -297,9 +329,9 @@ fn root_name(attempt: &str) -> Option<&str> {
 }
 
 /// Something the agent asked for that the world did not allow.
-fn system_error(payload: &str, asked: Option<&str>) -> Shown {
+fn system_error(payload: &str, asked: Option<&str>) -> Shown<'static> {
     let Some(error) = Element::read(payload) else {
-        return Shown::result(asked, None, failure(payload));
+        return Shown::told(asked, None, failure(payload));
     };
     let code = error.attribute("code").unwrap_or("failed");
     let retry = match error.attribute("retry_allowed") {
@@ -307,7 +339,7 @@ fn system_error(payload: &str, asked: Option<&str>) -> Shown {
         _ => "",
     };
     let said = failure(&format!("{code}: {}{retry}", error.text().trim()));
-    Shown::result(asked.or(error.attribute("about")), error.attribute("from"), said)
+    Shown::told(asked.or(error.attribute("about")), error.attribute("from"), said)
 }
 
 /// What a failure says: its text where it holds nothing else, the payload otherwise.
@@ -338,13 +370,16 @@ fn failure(text: &str) -> String {
 }
 
 fn result(name: Option<&str>, from: Option<&str>, content: &str) -> String {
-    let mut tag = String::from("<tool_result");
+    let content = escape_text(content);
+    let mut out = String::with_capacity(content.len() + 64);
+    out.push_str("<tool_result");
     for (attribute, value) in [("tool_name", name), ("from", from)] {
         if let Some(value) = value {
-            tag.push_str(&format!(" {attribute}=\"{}\"", escape_attribute(value)));
+            let _ = write!(out, " {attribute}=\"{}\"", escape_attribute(value));
         }
     }
-    format!("{tag}>{}</tool_result>", escape_text(content))
+    let _ = write!(out, ">{content}</tool_result>");
+    out
 }
 
 /// A payload as it is, but for the two places where well-formed XML may hold bare tags: what a

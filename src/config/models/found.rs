@@ -41,7 +41,7 @@ pub fn specs(
         Some(ModelSpec {
             name: model.name.value.clone(),
             provider,
-            context_window: model.context_window,
+            context_window: model.window().map(|(window, _)| window),
             price: model.price.clone(),
         })
     });

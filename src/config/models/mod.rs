@@ -42,7 +42,7 @@ const STRATEGIES: [(&str, Strategy); 3] = [
 /// A model as it was written.
 pub(super) struct Model {
     pub name: At<String>,
-    context_window: Option<u64>,
+    window: Option<(u64, Place)>,
     price: Option<Price>,
     /// It says something of prices, be it badly.
     has_price: bool,
@@ -74,30 +74,22 @@ pub(super) fn read(name: &At<String>, read: &mut Reader<'_>) -> Model {
     token(name, read.problems);
     let kind = if read.has("routes") { routed(read) } else { provided(read) };
     let context_window = read.count("context_window", limits::CONTEXT_TOKENS_CEILING);
-    let model = Model {
-        name: name.clone(),
-        context_window,
-        price: price(read),
-        has_price: read.has("price_in"),
-        kind,
-    };
-    if let (Some(window), Some(answer)) = (context_window, model.max_tokens())
-        && u64::from(answer) >= window
-    {
-        let place = read.place_of("max_tokens");
-        let message = format!("answers of {answer} tokens leave no room for a prompt");
-        let problem = Problem::new(Code::OutOfRange, &place, message);
-        read.problem(problem.help(format!("context_window is {window}; write less")));
-    }
-    model
+    let window = context_window.map(|window| (window, read.place_of("context_window")));
+    let has_price = read.has("price_in");
+    Model { name: name.clone(), window, price: price(read), has_price, kind }
 }
 
 impl Model {
-    /// Of one answer.
-    fn max_tokens(&self) -> Option<u32> {
+    /// Tokens of prompt and answer together, and where that stands.
+    pub fn window(&self) -> Option<(u64, &Place)> {
+        self.window.as_ref().map(|(window, place)| (*window, place))
+    }
+
+    /// Tokens of one answer, thinking included, where they are bounded.
+    pub fn answer(&self) -> Option<u64> {
         match self.kind.as_ref()? {
-            Kind::Playback { max_tokens, .. } => *max_tokens,
-            Kind::Remote(remote) => remote.asked.max_tokens,
+            Kind::Playback { max_tokens, .. } => max_tokens.map(u64::from),
+            Kind::Remote(remote) => remote.asked.answer().map(u64::from),
             Kind::Routed { .. } => None,
         }
     }
@@ -259,11 +251,12 @@ fn price(read: &mut Reader<'_>) -> Option<Price> {
     let (input, output) = (one("price_in"), one("price_out"));
     let (cached, cache_written) = (one("price_cached"), one("price_cache_written"));
     let currency = read.text("currency");
-    let cache = read.has("price_cached") || read.has("price_cache_written");
+    let beside = ["price_cached", "price_cache_written", "currency"];
+    let beside = beside.into_iter().any(|key| read.has(key));
     let missing = match (read.has("price_in"), read.has("price_out"), read.has("currency")) {
         (true, false, _) => Some(("price_out", "15.0, what a million tokens of an answer cost")),
         (false, true, _) => Some(("price_in", "3.0, what a million tokens of a prompt cost")),
-        (false, false, _) if cache => {
+        (false, false, _) if beside => {
             Some(("price_in", "3.0, what a million tokens of any other prompt cost"))
         }
         (true, true, false) => Some(("currency", "\"USD\"")),

@@ -26,7 +26,7 @@ use crate::limits;
 use crate::nats::Away;
 use crate::thread::Record;
 
-use super::{Checkpoint, Error, sqlite};
+use super::{Checkpoint, Error, Place, sqlite};
 use api::Failed;
 use group::Group;
 use publish::Publisher;
@@ -114,7 +114,7 @@ impl Journal {
             group = group.checkpoint(checkpoint);
         }
         for (record, row) in records.iter().zip(stamped.rows.iter()) {
-            group = group.step(&(&*record).into(), &row);
+            group = group.step(&Place::from(record), &row);
         }
         self.publish(&group, |projection, mark| projection.keep(records, stamped, mark))
     }

@@ -89,6 +89,10 @@ impl Publisher {
         if !failed.is(code::WRONG_LAST_SEQUENCE) {
             tracing::warn!(stream = self.stream, after, "a group was not acknowledged: {failed}");
         }
+        if !self.api.link.is_connected() {
+            // Whoever waits for the pump need not wait for another silence.
+            return Err(Error::Away { detail: failed.to_string() });
+        }
         match self.api.message(&self.stream, after + 1) {
             Ok(found) if found.header(ID) == Some(id) => {
                 tracing::info!(stream = self.stream, seq = found.seq, "it had arrived");

@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension as _};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension as _};
 use uuid::Uuid;
 
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::{Checkpoint, Error, FORMAT, Sealed};
+use crate::limits;
 use crate::thread::text::Names;
 
 use super::connect::{connect, unusable};
@@ -95,13 +96,20 @@ impl Reader {
     }
 
     pub fn record(&self, position: Position) -> Result<Option<Sealed>, Error> {
-        self.record_with(position, &mut Names::default())
+        self.one(&mut self.by_position()?, position, &mut Names::default())
     }
 
-    fn record_with(&self, position: Position, names: &mut Names) -> Result<Option<Sealed>, Error> {
+    fn by_position(&self) -> Result<CachedStatement<'_>, Error> {
         let sql = format!("SELECT {} FROM step WHERE position = ?1", row::COLUMNS);
-        let mut query =
-            self.db.prepare_cached(&sql).map_err(|error| self.failed("a record", error))?;
+        self.db.prepare_cached(&sql).map_err(|error| self.failed("a record", error))
+    }
+
+    fn one(
+        &self,
+        query: &mut CachedStatement<'_>,
+        position: Position,
+        names: &mut Names,
+    ) -> Result<Option<Sealed>, Error> {
         let mut rows = query.query([position.0]).map_err(|error| self.failed("a record", error))?;
         let row = rows.next().map_err(|error| self.failed_at(position, error))?;
         row.map(|row| row::decode(position, row, names)).transpose()
@@ -139,10 +147,19 @@ impl Reader {
     /// be what the next one says it follows.
     pub fn walk(&self, head: Position) -> Result<Vec<Sealed>, Error> {
         let (mut records, mut names) = (Vec::<Sealed>::new(), Names::default());
-        let mut at = head;
+        let mut query = self.by_position()?;
+        let mut reading = None;
+        let (mut at, mut read) = (head, 0_u64);
         while at != Position(0) {
+            if read.is_multiple_of(limits::SCAN_RECORDS) {
+                // One view of the file for many records, as each costs locks; but not for all, as
+                // it holds back the write-ahead log.
+                drop(reading.take());
+                let begun = self.db.unchecked_transaction();
+                reading = Some(begun.map_err(|error| self.failed("a record", error))?);
+            }
             let missing = || Error::broken(at.0, "its record is missing");
-            let sealed = self.record_with(at, &mut names)?.ok_or_else(missing)?;
+            let sealed = self.one(&mut query, at, &mut names)?.ok_or_else(missing)?;
             if let Some(next) = records.last() {
                 let follows = next.record.previous_hash == sealed.hash
                     && next.record.tree == sealed.record.tree
@@ -152,7 +169,7 @@ impl Reader {
                     return Err(Error::broken(at.0, detail));
                 }
             }
-            at = sealed.record.previous;
+            (at, read) = (sealed.record.previous, read + 1);
             records.push(sealed);
         }
         records.reverse();

@@ -199,8 +199,7 @@ impl Stream {
 
 impl Reader for Stream {
     fn event(&mut self, event: sse::Event<'_>, out: &mut Out<'_>) -> Result<Progress, Fault> {
-        let read: Event<'_> =
-            serde_json::from_slice(event.data).map_err(|error| Fault::json(&error, event))?;
+        let read: Event<'_> = event.json().map_err(|error| Fault::json(&error, event))?;
         match read.r#type.as_ref() {
             "content_block_delta" => self.grow(&read, out)?,
             "content_block_start" => self.begin(&read, out)?,

@@ -111,7 +111,7 @@ pub(super) fn body(request: &Request, options: &Options) -> String {
     for message in messages.iter_mut().rev().take(2) {
         mark(&mut message.content);
     }
-    let most = request.max_tokens.or(options.asked.max_tokens);
+    let most = request.most(options.asked.max_tokens);
     let most = most.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
     let thinking = options.asked.thinking_tokens;
     let tools = request.tools.iter().map(|tool| Tool {

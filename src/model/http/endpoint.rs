@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use hyper::Uri;
+use http::Uri;
 
 /// A provider's base address.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,132 +1,218 @@
-//! One request over one connection, and its answer piece by piece.
+//! One request over one connection, and its answer piece by piece: HTTP/1.1 as RFC 9112 has it,
+//! without what only connections need that are used again.
 
-use std::pin::Pin;
-use std::task::Poll;
+use std::fmt::Write as _;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
 
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1::{Builder, Connection};
-use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Request, Response, Uri};
-use hyper_util::rt::TokioIo;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use httparse::{EMPTY_HEADER, Response, Status};
+use tokio::io::{AsyncReadExt as _, AsyncWrite};
 
 use super::connect::{Stream, Way};
 use super::endpoint::Endpoint;
+use super::framing::{Framing, OVER};
 use super::{Failed, Patience};
 use crate::limits;
 use crate::model::error::Phase;
 
-type Body = Full<Bytes>;
-
+/// The bytes of a request.
 pub(super) fn request(
     endpoint: &Endpoint,
     path: &str,
     headers: &[(&'static str, String)],
-    body: String,
+    body: &str,
     way: &Way,
-) -> Result<Request<Body>, Failed> {
+) -> Result<Vec<u8>, Failed> {
     let bad = |detail: String| Failed::Connect { host: endpoint.authority(), detail };
-    let path = endpoint.at(path);
-    let uri: Uri = match &way.relay {
-        Some(_) => format!("http://{}{path}", endpoint.authority()),
+    let (host, path) = (endpoint.authority(), endpoint.at(path));
+    let target = match &way.relay {
+        Some(_) => format!("http://{host}{path}"),
         None => path,
+    };
+    if !target.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(bad("its path is no address".to_owned()));
     }
-    .parse()
-    .map_err(|_| bad("its path is no address".to_owned()))?;
-    let mut request = Request::post(uri)
-        .header(header::HOST, endpoint.authority())
-        .header(header::USER_AGENT, concat!("organism/", env!("CARGO_PKG_VERSION")))
-        .header(header::CONTENT_TYPE, "application/json")
-        .header(header::ACCEPT, "text/event-stream, application/json");
+    let mut head = format!(
+        "POST {target} HTTP/1.1\r\nhost: {host}\r\nuser-agent: organism/{}\r\n\
+         content-type: application/json\r\naccept: text/event-stream, application/json\r\n",
+        env!("CARGO_PKG_VERSION"),
+    );
     let relay = way.relay.as_ref().and_then(|proxy| proxy.authorization.as_ref());
     let relay = relay.map(|value| ("proxy-authorization", value));
     for (name, value) in headers.iter().map(|(name, value)| (*name, value)).chain(relay) {
-        let mut value = HeaderValue::from_str(value)
-            .map_err(|_| bad(format!("the header {name} cannot be written")))?;
-        value.set_sensitive(true);
-        request = request.header(name, value);
+        // A line break would begin another header.
+        if !value.bytes().all(|b| b == b' ' || b.is_ascii_graphic()) {
+            return Err(bad(format!("the header {name} cannot be written")));
+        }
+        let _ = write!(head, "{name}: {value}\r\n");
     }
-    request.body(Full::from(body)).map_err(|e| bad(e.to_string()))
+    let _ = write!(head, "content-length: {}\r\n\r\n", body.len());
+    Ok([head.as_bytes(), body.as_bytes()].concat())
 }
 
 /// An answer whose body is still to come. Dropping it closes the connection.
 pub struct Answer {
-    response: Response<Incoming>,
     line: Line,
+    head: Head,
+    /// Of what is still to come.
+    framing: Framing,
+    /// The piece of the body that was handed out last.
+    piece: Vec<u8>,
     patience: Patience,
     /// A byte of the body has come.
     has_begun: bool,
 }
 
-/// The connection, worked by whoever waits for something that comes over it: no task of its own.
-struct Line(Option<Connection<TokioIo<Stream>, Body>>);
-
-impl Line {
-    async fn wait_for<T>(&mut self, mut what: impl Future<Output = T> + Unpin) -> T {
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(done) = Pin::new(&mut what).poll(cx) {
-                return Poll::Ready(done);
-            }
-            // What became of the connection is told by what was waited for.
-            if let Some(connection) = &mut self.0
-                && Pin::new(connection).poll(cx).is_ready()
-            {
-                self.0 = None;
-            }
-            Pin::new(&mut what).poll(cx)
-        })
-        .await
-    }
+struct Head {
+    status: u16,
+    headers: HeaderMap,
 }
 
 impl Answer {
     pub(super) async fn ask(
         stream: Stream,
-        request: Request<Body>,
+        request: Vec<u8>,
         patience: Patience,
     ) -> Result<Self, Failed> {
-        let mut builder = Builder::new();
-        builder.max_buf_size(limits::HTTP_BUFFER_BYTES);
-        let handshake = builder.handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(|_| Failed::Broken)?;
-        let mut line = Line(Some(connection));
         let patience = patience.asked();
-        let sending = Box::pin(sender.send_request(request));
-        let response = patience.wait(Phase::FirstByte, line.wait_for(sending)).await?;
-        let response = response.map_err(|_| Failed::Broken)?;
-        Ok(Self { response, line, patience, has_begun: false })
+        let saying = Some(Saying { request, said: 0 });
+        let mut line = Line { stream, saying, heard: Vec::new() };
+        let head = patience.wait(Phase::FirstByte, line.ask()).await??;
+        let framing = Framing::of(head.status, &head.headers)?;
+        Ok(Self { line, head, framing, piece: Vec::new(), patience, has_begun: false })
     }
 
     pub fn status(&self) -> u16 {
-        self.response.status().as_u16()
-    }
-
-    pub fn headers(&self) -> &HeaderMap {
-        self.response.headers()
+        self.head.status
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers().get(name)?.to_str().ok()
+        self.head.headers.get(name)?.to_str().ok()
     }
 
-    /// The next bytes of the body; `None` at its proper end.
-    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Failed> {
+    /// The next bytes of the body, as many as there are; `None` at its proper end.
+    pub async fn chunk(&mut self) -> Result<Option<&[u8]>, Failed> {
+        self.piece.clear();
         loop {
+            let taken = self.framing.take(&self.line.heard, &mut self.piece);
+            self.line.heard.drain(..taken);
+            if !self.piece.is_empty() {
+                self.has_begun = true;
+                return Ok(Some(&self.piece));
+            }
+            match self.framing {
+                OVER => return Ok(None),
+                Framing::Broken => return Err(Failed::Broken),
+                _ => {}
+            }
             self.patience.spent()?;
             let phase = if self.has_begun { Phase::Stall } else { Phase::FirstByte };
-            let frame = self.line.wait_for(self.response.body_mut().frame());
-            let frame = self.patience.wait(phase, frame).await?;
-            match frame {
-                None => return Ok(None),
-                Some(Err(_)) => return Err(Failed::Broken),
-                Some(Ok(frame)) => {
-                    let Ok(bytes) = frame.into_data() else { continue };
-                    if !bytes.is_empty() {
-                        self.has_begun = true;
-                        return Ok(Some(bytes));
-                    }
-                }
+            let heard = self.patience.wait(phase, self.line.hear()).await?;
+            match heard.map_err(|_| Failed::Broken)? {
+                0 if self.framing == Framing::UntilClosed => return Ok(None),
+                0 => return Err(Failed::Broken),
+                _ => {}
             }
         }
+    }
+}
+
+/// A connection, with what is still to be said on it and what was heard but not read yet.
+struct Line {
+    stream: Stream,
+    saying: Option<Saying>,
+    heard: Vec<u8>,
+}
+
+impl Line {
+    /// Says the request and waits for the head of its answer.
+    async fn ask(&mut self) -> Result<Head, Failed> {
+        loop {
+            match self.hear().await {
+                Ok(0) | Err(_) => return Err(Failed::Broken),
+                Ok(_) => {}
+            }
+            if let Some(head) = self.head()? {
+                return Ok(head);
+            }
+        }
+    }
+
+    /// Hears what comes next, while the rest of the request is said: a server may well answer
+    /// before it has heard all of it.
+    async fn hear(&mut self) -> io::Result<usize> {
+        let Self { stream, saying, heard } = self;
+        heard.reserve(limits::HTTP_READ_BYTES);
+        if saying.is_none() {
+            return stream.read_buf(heard).await;
+        }
+        let (mut hearing, mut speaking) = tokio::io::split(stream);
+        let mut hear = pin!(hearing.read_buf(heard));
+        poll_fn(|cx| {
+            if saying.as_mut().is_some_and(|saying| saying.poll(&mut speaking, cx).is_ready()) {
+                *saying = None;
+            }
+            hear.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// The head of the answer, once all of it is there; one that only says that the real one is
+    /// still to come is passed over.
+    fn head(&mut self) -> Result<Option<Head>, Failed> {
+        loop {
+            let mut headers = [EMPTY_HEADER; limits::HTTP_HEADERS_MAX];
+            let mut response = Response::new(&mut headers);
+            match response.parse(&self.heard) {
+                Ok(Status::Complete(length)) => {
+                    let head = Head::of(&response)?;
+                    self.heard.drain(..length);
+                    match head.status {
+                        101 => return Err(Failed::Broken),
+                        100..=199 => {}
+                        _ => return Ok(Some(head)),
+                    }
+                }
+                Ok(Status::Partial) if self.heard.len() < limits::HTTP_HEAD_BYTES_MAX => {
+                    return Ok(None);
+                }
+                Ok(Status::Partial) | Err(_) => return Err(Failed::Broken),
+            }
+        }
+    }
+}
+
+impl Head {
+    fn of(response: &Response<'_, '_>) -> Result<Self, Failed> {
+        let mut headers = HeaderMap::new();
+        for header in response.headers.iter() {
+            let name = HeaderName::from_bytes(header.name.as_bytes());
+            let value = HeaderValue::from_bytes(header.value);
+            headers.append(name.map_err(|_| Failed::Broken)?, value.map_err(|_| Failed::Broken)?);
+        }
+        Ok(Self { status: response.code.ok_or(Failed::Broken)?, headers })
+    }
+}
+
+/// A request that is being said.
+struct Saying {
+    request: Vec<u8>,
+    said: usize,
+}
+
+impl Saying {
+    /// Ready once all of it was said, or nobody listens any more: what became of it, the answer
+    /// tells.
+    fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
+        while let Some(unsaid) = self.request.get(self.said..).filter(|rest| !rest.is_empty()) {
+            match ready!(Pin::new(&mut *to).poll_write(cx, unsaid)) {
+                Ok(said @ 1..) => self.said += said,
+                Ok(0) | Err(_) => return Poll::Ready(()),
+            }
+        }
+        Pin::new(to).poll_flush(cx).map(|_| ())
     }
 }

@@ -7,10 +7,14 @@
 mod connect;
 mod endpoint;
 mod exchange;
+mod framing;
 mod proxy;
 mod tls;
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -92,7 +96,7 @@ impl Client {
         let connecting = connect::connect(endpoint, &self.tls, &self.proxies);
         let way = patience.wait(Phase::Connect, connecting).await?;
         let way = way.map_err(|detail| Failed::Connect { host: endpoint.authority(), detail })?;
-        let request = exchange::request(endpoint, path, headers, body, &way)?;
+        let request = exchange::request(endpoint, path, headers, &body, &way)?;
         Answer::ask(way.stream, request, patience).await
     }
 }
@@ -117,6 +121,11 @@ impl Patience {
     }
 
     pub async fn wait<T>(&self, phase: Phase, what: impl Future<Output = T>) -> Result<T, Failed> {
+        let mut what = pin!(what);
+        // What is there already costs no look at the clock.
+        if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(what.as_mut().poll(cx))).await {
+            return Ok(done);
+        }
         let after = match phase {
             Phase::Connect => self.timeouts.connect,
             Phase::FirstByte => self.timeouts.first_byte,

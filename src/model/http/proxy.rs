@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hyper::Uri;
+use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

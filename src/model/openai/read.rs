@@ -1,8 +1,10 @@
 //! A stream of chat completion chunks. Its terminator is `[DONE]`.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
@@ -13,7 +15,7 @@ use crate::model::remote::{Fault, Out, Progress, Quirks, Reader, Told};
 use crate::model::sse::Event;
 
 /// What is not known here is skipped.
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct Chunk<'a> {
     #[serde(borrow, default)]
     choices: Option<Vec<Choice<'a>>>,
@@ -25,7 +27,7 @@ struct Chunk<'a> {
     object: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct Choice<'a> {
     #[serde(borrow, default)]
     index: Option<&'a RawValue>,
@@ -37,26 +39,32 @@ struct Choice<'a> {
     error: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct Delta<'a> {
     #[serde(borrow, default)]
-    content: Option<&'a RawValue>,
+    content: Option<Content<'a>>,
     /// DeepSeek's name for it, and vLLM's.
     #[serde(borrow, default)]
-    reasoning_content: Option<&'a RawValue>,
+    reasoning_content: Option<Text<'a>>,
     /// Everybody else's.
     #[serde(borrow, default)]
-    reasoning: Option<&'a RawValue>,
+    reasoning: Option<Text<'a>>,
     #[serde(borrow, default)]
     reasoning_details: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    refusal: Option<&'a RawValue>,
+    refusal: Option<Text<'a>>,
     #[serde(borrow, default)]
     tool_calls: Option<Vec<Piece<'a>>>,
 }
 
+/// A text, or a list of parts.
+enum Content<'a> {
+    Text(Text<'a>),
+    Parts(Vec<Part<'a>>),
+}
+
 /// A part of a content that is a list.
-#[derive(Deserialize)]
+#[derive(serde::Deserialize)]
 struct Part<'a> {
     #[serde(borrow, default)]
     text: Option<Text<'a>>,
@@ -109,22 +117,20 @@ impl Stream {
 
     fn delta(&mut self, delta: &Delta<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
         // Some send the same reasoning under both names.
-        if let Some(reasoning) = delta.reasoning_content.or(delta.reasoning) {
-            self.think(&text(reasoning)?, out)?;
+        if let Some(reasoning) = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref()) {
+            self.think(&reasoning.0, out)?;
         }
         if let Some(details) = delta.reasoning_details {
             self.keep_details(details, out)?;
         }
-        if let Some(content) = delta.content {
-            match content.get().starts_with('[') {
-                true => self.parts(content, out)?,
-                false => out.text(&text(content)?)?,
-            }
+        match &delta.content {
+            Some(Content::Text(text)) => out.text(&text.0)?,
+            Some(Content::Parts(parts)) => self.parts(parts, out)?,
+            None => {}
         }
-        if let Some(refusal) = delta.refusal {
-            let refusal = text(refusal)?;
+        if let Some(Text(refusal)) = &delta.refusal {
             self.has_refused |= !refusal.is_empty();
-            out.text(&refusal)?;
+            out.text(refusal)?;
         }
         for piece in delta.tool_calls.iter().flatten() {
             self.calls.add(piece, out)?;
@@ -139,9 +145,8 @@ impl Stream {
         out.reasoning(text)
     }
 
-    fn parts(&mut self, content: &RawValue, out: &mut Out<'_>) -> Result<(), Fault> {
-        let parts: Vec<Part<'_>> = parse(content.get())?;
-        for part in &parts {
+    fn parts(&mut self, parts: &[Part<'_>], out: &mut Out<'_>) -> Result<(), Fault> {
+        for part in parts {
             for thought in part.thinking.iter().flatten() {
                 self.think(thought.text.as_ref().map_or("", |text| &text.0), out)?;
             }
@@ -190,8 +195,7 @@ impl Reader for Stream {
         if event.data.trim_ascii() == b"[DONE]" {
             return Ok(Progress::Done);
         }
-        let chunk: Chunk<'_> =
-            serde_json::from_slice(event.data).map_err(|error| Fault::json(&error, event))?;
+        let chunk: Chunk<'_> = event.json().map_err(|error| Fault::json(&error, event))?;
         if let Some(error) = chunk.error {
             return Err(Fault::Told { error: error.get().to_owned() });
         }
@@ -220,12 +224,32 @@ impl Reader for Stream {
     }
 }
 
-fn parse<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, Fault> {
-    serde_json::from_str(json).map_err(|error| Fault::Unreadable { detail: error.to_string() })
+impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_any(TextOrParts)
+    }
 }
 
-fn text(raw: &RawValue) -> Result<Cow<'_, str>, Fault> {
-    Ok(parse::<Text<'_>>(raw.get())?.0)
+struct TextOrParts;
+
+impl<'de> Visitor<'de> for TextOrParts {
+    type Value = Content<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a list of its parts")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Content::Text(Text(Cow::Borrowed(text))))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Content::Text(Text(Cow::Owned(text.to_owned()))))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, parts: A) -> Result<Self::Value, A::Error> {
+        Deserialize::deserialize(SeqAccessDeserializer::new(parts)).map(Content::Parts)
+    }
 }
 
 fn counted(usage: &RawValue) -> Counted {

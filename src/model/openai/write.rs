@@ -98,7 +98,7 @@ pub(super) fn body(request: &Request, options: &Options, quirks: Quirks) -> Stri
             Role::Assistant => messages.push(spoken(said, options.preset.name)),
         }
     }
-    let most = request.max_tokens.or(options.asked.max_tokens);
+    let most = request.most(options.asked.max_tokens);
     let (max_tokens, max_completion_tokens) = match quirks.max_tokens {
         "max_tokens" => (most, None),
         _ => (None, most),

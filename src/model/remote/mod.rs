@@ -49,6 +49,15 @@ pub struct Asked {
     pub thinking_tokens: Option<u32>,
 }
 
+impl Asked {
+    /// Tokens of one answer, thinking included, where they are bounded.
+    pub fn answer(&self) -> Option<u32> {
+        let bounded = self.max_tokens.is_some() || self.thinking_tokens.is_some();
+        let most = self.max_tokens.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
+        bounded.then(|| most.saturating_add(self.thinking_tokens.unwrap_or_default()))
+    }
+}
+
 /// One wire format.
 pub(super) trait Dialect: Debug + Send + Sync {
     /// Beneath the base address.
@@ -136,13 +145,12 @@ impl Remote {
         let mut bytes = 0usize;
         loop {
             let piece = answer.chunk().await.map_err(|failed| self.failed(failed, bytes))?;
-            let Some(piece) = piece else { break };
-            bytes = bytes.saturating_add(piece.len());
+            let Some(mut rest) = piece else { break };
+            bytes = bytes.saturating_add(rest.len());
             if bytes > limits::STREAM_BYTES_MAX {
                 return Err(Error::TooLong { route: self.route(), max: limits::STREAM_BYTES_MAX });
             }
-            head.keep(&piece);
-            let mut rest: &[u8] = &piece;
+            head.keep(rest);
             while let Some(event) = decoder.next(&mut rest).map_err(|e| self.unreadable(&e))? {
                 head.forget();
                 let progress = reader.event(event, out).map_err(|fault| self.fault(fault))?;

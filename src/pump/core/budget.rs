@@ -4,7 +4,7 @@
 use super::outcome::Scene;
 use super::{Core, Effect, Step};
 use crate::contract::Budget;
-use crate::envelope::{Money, Spending};
+use crate::envelope::{Money, Reservation, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -49,16 +49,16 @@ impl Core {
         step: &mut Step,
         call: CallId,
         attempt: Attempt,
-        asked: Spending,
+        asked: Reservation,
     ) {
         let answer = self.room_for(call, attempt, asked);
         if answer.is_ok() {
-            self.desk.reserve(call, asked);
+            self.desk.reserve(call, asked.spending);
         }
         step.effect(Effect::Reserved { call, attempt, answer });
     }
 
-    fn room_for(&self, call: CallId, attempt: Attempt, asked: Spending) -> Result<(), String> {
+    fn room_for(&self, call: CallId, attempt: Attempt, asked: Reservation) -> Result<(), String> {
         let running = self.desk.running(call).filter(|running| running.attempt == attempt);
         let running = running.ok_or("the call this would be for is closed")?;
         let tree = self.state.tree(&running.thread).ok_or("its thread is gone")?;
@@ -72,6 +72,13 @@ impl Core {
         if mutant("skip-the-reservation") {
             return Ok(());
         }
+        // Also for another attempt at the same turn, whose failed one was a model call too.
+        if tree.usage.model_calls >= self.limits.model_calls {
+            return Err(format!(
+                "all {} model calls of this tree are used",
+                self.limits.model_calls
+            ));
+        }
         within(self.limits.budget(), of_all, asked, "this tree")?;
         within(contract.budget, of_own, asked, running.listener.as_str())
     }
@@ -84,25 +91,78 @@ impl Core {
         }
         let Some(tree) = self.state.tree(&scene.thread) else { return };
         let (usage, limits) = (tree.usage, &self.limits);
-        let plain = |used: u64, limit: u64| (used, limit, used.to_string(), limit.to_string());
         let mut budgets = vec![
-            ("messages", plain(usage.messages, limits.messages)),
-            ("model-calls", plain(usage.model_calls, limits.model_calls)),
-            ("tokens", plain(usage.tokens, limits.tokens)),
+            Gauge::plain("messages", usage.messages, limits.messages),
+            Gauge::plain("model-calls", usage.model_calls, limits.model_calls),
         ];
-        if let Some(limit) = limits.money {
-            let (used, shown) = (usage.money, limit.to_string());
-            budgets.push(("money", (used.0, limit.0, used.to_string(), shown)));
+        budgets.extend(Gauge::of_budget(None, limits.budget(), usage.spending()));
+        let own = tree.by_agent.get(&scene.listener).copied().unwrap_or_default();
+        if let Some(contract) = self.contracts.get(&scene.listener) {
+            budgets.extend(Gauge::of_budget(Some(&scene.listener), contract.budget, own));
         }
-        let nearly = budgets.into_iter().filter(|(budget, (used, limit, ..))| {
-            used.saturating_mul(100) >= limit.saturating_mul(limits::BUDGET_WARNING_PERCENT)
-                && !tree.warned.contains(*budget)
-        });
-        for (budget, (.., used, limit)) in nearly.collect::<Vec<_>>() {
-            self.fact(step, Fact::Warned { budget: budget.to_owned() });
-            let answer = Answer::BudgetWarning { budget: budget.to_owned(), used, limit };
+        budgets.retain(|gauge| gauge.is_nearly_spent() && !tree.warned.contains(&gauge.key()));
+        for gauge in budgets {
+            self.fact(step, Fact::Warned { budget: gauge.key() });
+            let answer = gauge.warning();
             self.tell(step, scene.call, None, &answer);
         }
+    }
+}
+
+/// How much of a budget is spent.
+struct Gauge {
+    budget: &'static str,
+    /// Whose it is, where it is not the tree's.
+    of: Option<ListenerName>,
+    used: u64,
+    limit: u64,
+    /// Money is counted in billionths and shown in units.
+    is_money: bool,
+}
+
+impl Gauge {
+    fn plain(budget: &'static str, used: u64, limit: u64) -> Self {
+        Self { budget, of: None, used, limit, is_money: false }
+    }
+
+    fn of_budget(
+        of: Option<&ListenerName>,
+        budget: Budget,
+        used: Spending,
+    ) -> impl Iterator<Item = Self> {
+        let gauge = move |budget, used, limit, is_money| Self {
+            budget,
+            of: of.cloned(),
+            used,
+            limit,
+            is_money,
+        };
+        let tokens = budget.tokens.map(|limit| gauge("tokens", used.tokens, limit, false));
+        let money = budget.money.map(|limit| gauge("money", used.money.0, limit.0, true));
+        tokens.into_iter().chain(money)
+    }
+
+    fn is_nearly_spent(&self) -> bool {
+        let mark = self.limit.saturating_mul(limits::BUDGET_WARNING_PERCENT);
+        self.limit > 0 && self.used.saturating_mul(100) >= mark
+    }
+
+    /// As it stands among the tree's warnings.
+    fn key(&self) -> String {
+        match &self.of {
+            Some(of) => format!("{} of {of}", self.budget),
+            None => self.budget.to_owned(),
+        }
+    }
+
+    fn warning(&self) -> Answer {
+        let shown = |amount: u64| match self.is_money {
+            true => Money(amount).to_string(),
+            false => amount.to_string(),
+        };
+        let (used, limit) = (shown(self.used), shown(self.limit));
+        let (budget, of) = (self.budget.to_owned(), self.of.clone());
+        Answer::BudgetWarning { budget, of, used, limit }
     }
 }
 
@@ -112,24 +172,29 @@ fn used_up(budget: Budget, used: Spending) -> Option<String> {
         Budget { tokens: Some(limit), .. } if used.tokens >= limit => {
             Some(format!("all {limit} tokens"))
         }
-        Budget { money: Some(limit), .. } if used.money >= limit => {
+        // What costs nothing may go on when nothing is left.
+        Budget { money: Some(limit), .. } if used.money > limit => {
             Some(format!("all {limit} of the money"))
         }
         _ => None,
     }
 }
 
-/// Whether `asked` still fits. `spent` holds what was used and what is set aside already.
-fn within(budget: Budget, spent: Spending, asked: Spending, whose: &str) -> Result<(), String> {
+/// Whether `asked` still fits. `spent` holds what was used and what is set aside already. What was
+/// not counted is several times too much: it may take no more than half, so that it is nobody else
+/// who is turned away.
+fn within(budget: Budget, spent: Spending, asked: Reservation, whose: &str) -> Result<(), String> {
+    let Reservation { spending: asked, counted } = asked;
     let after = spent.plus(asked);
-    if let Some(limit) = budget.tokens.filter(|limit| after.tokens > *limit) {
+    let most = |limit: u64| if counted { limit } else { limit / 2 };
+    if let Some(limit) = budget.tokens.filter(|limit| after.tokens > most(*limit)) {
         let (asked, left) = (asked.tokens, limit.saturating_sub(spent.tokens));
         return Err(format!(
             "the next model call may take {asked} tokens, and {left} of the {limit} of {whose} are \
              left"
         ));
     }
-    if let Some(limit) = budget.money.filter(|limit| after.money > *limit) {
+    if let Some(limit) = budget.money.filter(|limit| after.money.0 > most(limit.0)) {
         let (asked, left) = (asked.money, Money(limit.0.saturating_sub(spent.money.0)));
         return Err(format!(
             "the next model call may cost {asked}, and {left} of the {limit} of {whose} is left"

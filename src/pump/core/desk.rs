@@ -46,6 +46,8 @@ pub(super) struct Ghost {
     pub thread: ThreadId,
     pub opener: ListenerName,
     pub opener_call: Option<CallId>,
+    /// Its model call goes on until it is told to stop.
+    pub reserved: Spending,
 }
 
 /// Agents take one call a thread at a time, whatever their contract says.
@@ -118,9 +120,14 @@ impl Desk {
         &'a self,
         root: &'a ThreadId,
     ) -> impl Iterator<Item = (CallId, &'a ListenerName, Spending)> {
-        let within = |running: &&Running| running.thread.root() == *root;
-        let all = self.running.iter().filter(move |(_, running)| within(running));
-        all.map(|(call, running)| (*call, &running.listener, running.reserved))
+        let running = self.running.iter();
+        let running = running.map(|(call, own)| (*call, &own.listener, &own.thread, own.reserved));
+        let ghosts = self.ghosts.iter();
+        let ghosts =
+            ghosts.map(|((call, _), own)| (*call, &own.listener, &own.thread, own.reserved));
+        let within = move |thread: &ThreadId| thread.root() == *root;
+        let all = running.chain(ghosts).filter(move |(_, _, thread, _)| within(thread));
+        all.map(|(call, listener, _, reserved)| (call, listener, reserved))
     }
 
     pub fn reserve(&mut self, call: CallId, asked: Spending) {
@@ -268,6 +275,7 @@ impl Desk {
         }
         self.free_line(listener, thread, call);
         let running = self.running.remove(&call)?;
+        let ghost = Ghost { reserved: running.reserved, ..ghost };
         self.ghosts.insert((call, running.attempt), ghost);
         Some(running.attempt)
     }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::bus::Delivery;
 use crate::clock::Time;
-use crate::envelope::{Failure, Message, Refusal, Spending, Turn};
+use crate::envelope::{Failure, Message, Refusal, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
 use crate::thread::Closing;
@@ -92,7 +92,7 @@ pub enum Event {
     Reserve {
         call: CallId,
         attempt: Attempt,
-        asked: Spending,
+        asked: Reservation,
     },
     Alarm(Alarm),
     Decide(Decision),

@@ -119,6 +119,7 @@ fn outward(failure: &Failure) -> &'static str {
         Failure::Unreachable { .. } => "it cannot be reached",
         Failure::Refused { .. } => "it refused the request",
         Failure::Garbage { .. } => "its answer cannot be read",
+        Failure::CutShort { .. } => "its model's answer cannot be taken",
         Failure::Spent { .. } | Failure::TooLarge { .. } => "it was not called",
     }
 }

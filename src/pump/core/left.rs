@@ -11,7 +11,7 @@ use crate::limits;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeftOpen {
     /// Of each thread with open calls, who works on them or is waited for.
-    pub threads: BTreeMap<ThreadId, Vec<ListenerName>>,
+    pub threads: BTreeMap<ThreadId, BTreeMap<ListenerName, usize>>,
     /// Calls that wait for a person.
     pub held: usize,
     pub timers: usize,
@@ -24,10 +24,10 @@ impl Core {
             left.timers += tree.timers.len();
             for call in tree.calls.values() {
                 left.held += usize::from(call.held.is_some());
-                left.threads.entry(call.thread.clone()).or_default().push(call.callee.clone());
+                let callees = left.threads.entry(call.thread.clone()).or_default();
+                *callees.entry(call.callee.clone()).or_default() += 1;
             }
         }
-        left.threads.values_mut().for_each(|callees| callees.sort());
         left
     }
 }
@@ -41,10 +41,13 @@ impl LeftOpen {
 /// Such as `2 calls (sess-abcdefgh: researcher; sess-abcdefgh.a: coder), 1 of them held, 1 timer`.
 impl fmt::Display for LeftOpen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let calls: usize = self.threads.values().map(Vec::len).sum();
+        let calls: usize = self.threads.values().flat_map(BTreeMap::values).sum();
         let shown = self.threads.iter().take(limits::LEFT_OPEN_SHOWN).map(|(thread, callees)| {
-            let callees: Vec<_> = callees.iter().map(ListenerName::as_str).collect();
-            format!("{thread}: {}", callees.join(", "))
+            let callees = callees.iter().map(|(name, calls)| match calls {
+                1 => name.to_string(),
+                calls => format!("{name} {calls} times"),
+            });
+            format!("{thread}: {}", callees.collect::<Vec<_>>().join(", "))
         });
         let mut shown: Vec<_> = shown.collect();
         if self.threads.len() > shown.len() {

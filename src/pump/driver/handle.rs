@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Letter;
 use super::intake::Intake;
 use crate::bus::Delivery;
-use crate::envelope::{Failure, Message, Refusal, Rule, Spending};
+use crate::envelope::{Failure, Message, Refusal, Reservation, Rule};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::journal::Error;
 use crate::limits;
@@ -40,7 +40,7 @@ pub(in crate::pump) struct Decide {
 pub(in crate::pump) struct Reserve {
     pub call: CallId,
     pub attempt: Attempt,
-    pub asked: Spending,
+    pub asked: Reservation,
     pub answer: oneshot::Sender<Result<(), String>>,
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::Letter;
 use super::handle::Reserve;
 use crate::bus::{Outcome, Reserved, Sink};
-use crate::envelope::{Failure, Spending};
+use crate::envelope::{Failure, Reservation};
 use crate::failpoint::failpoint;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
@@ -117,7 +117,7 @@ impl Sink for PumpSink {
         }
     }
 
-    fn reserve(&self, call: CallId, attempt: Attempt, asked: Spending) -> Reserved {
+    fn reserve(&self, call: CallId, attempt: Attempt, asked: Reservation) -> Reserved {
         let (answer, reserved) = oneshot::channel();
         // As in `send`: without a pump nobody answers, and the asker hears that.
         let reserve = Box::new(Reserve { call, attempt, asked, answer });

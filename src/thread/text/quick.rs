@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::read::Reader;
 use super::said::{Accepted, By, FactOrDigest, SaidOpening, SaidVerdict};
-use crate::envelope::{Disposition, Kind};
-use crate::ids::{CallId, Digest, MessageId};
+use crate::envelope::{Disposition, Kind, Money, Turn};
+use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::thread::{Closing, Fact, Input};
 
 /// `None` where the text is not of that form, or wrong.
@@ -19,6 +19,7 @@ pub fn outcome(reader: &mut Reader<'_>, text: &str) -> Option<(Input, Vec<Fact>)
     let call = CallId(MessageId(text.after(",\"call\":\"")?.uuid()?));
     let attempt = text.after(",\"attempt\":\"")?.plain()?.parse().ok()?;
     let verdicts = text.after(",\"verdicts\":[")?.row(Text::verdict)?;
+    let turn = text.turn()?;
     reader.about = Some((call, attempt));
     let facts = text.after("}},\"facts\":[")?.row(|text| text.fact(reader))?;
     if text.0 != "}" {
@@ -27,7 +28,7 @@ pub fn outcome(reader: &mut Reader<'_>, text: &str) -> Option<(Input, Vec<Fact>)
     let verdicts = verdicts.into_iter().map(|verdict| verdict.verdict(&facts).ok());
     let verdicts = verdicts.collect::<Option<_>>()?;
     let listener = reader.names.listener(listener).ok()?;
-    Some((Input::Outcome { listener, call, attempt, verdicts, turn: None }, facts))
+    Some((Input::Outcome { listener, call, attempt, verdicts, turn }, facts))
 }
 
 /// What is yet to be read.
@@ -91,6 +92,23 @@ impl<'t> Text<'t> {
         Some(verdict(fact))
     }
 
+    /// A model's turn of which nothing had to be told.
+    fn turn(&mut self) -> Option<Option<Turn>> {
+        let empty = ",\"turn\":{\"note\":\"\",\"findings\":[],\"broken\":[],\"tokens_in\":";
+        if !self.is_after(empty) {
+            return Some(None);
+        }
+        let (tokens_in, tokens_out) = self.tokens()?;
+        self.after(",\"spent\":null}")?;
+        Some(Some(Turn { tokens_in, tokens_out, ..Turn::default() }))
+    }
+
+    /// Those of the prompt, just begun, and those of the answer.
+    fn tokens(&mut self) -> Option<(u64, u64)> {
+        let tokens_in = self.number()?;
+        Some((tokens_in, self.after(",\"tokens_out\":")?.number()?))
+    }
+
     fn fact(&mut self, reader: &mut Reader<'_>) -> Option<Fact> {
         if self.is_after("{\"heard\":{}}") {
             let (call, attempt) = reader.about?;
@@ -103,6 +121,12 @@ impl<'t> Text<'t> {
         } else if self.is_after("{\"accepted\":{\"id\":\"") {
             let said = self.accepted()?;
             reader.accepted(said).ok()?
+        } else if self.is_after("{\"used\":{\"call\":\"") {
+            let call = CallId(MessageId(self.uuid()?));
+            let agent = ListenerName::parse(self.after(",\"agent\":\"")?.plain()?).ok()?;
+            let (tokens_in, tokens_out) = self.after(",\"tokens_in\":")?.tokens()?;
+            let (agent, money) = (Some(agent), Money::default());
+            Fact::Used { call, agent, tokens_in, tokens_out, money }
         } else {
             let how = self.after("{\"call-closed\":{\"how\":\"")?.plain()?;
             let (call, _) = reader.about?;

@@ -179,8 +179,12 @@ impl Extractor {
         self.received = self.received.saturating_add(chunk.len());
         let room = self.grammar.limits.max_turn_bytes.saturating_sub(self.turn.len());
         let old = self.turn.len();
-        self.turn.extend_from_slice(chunk.get(..room).unwrap_or(chunk));
-        if self.wait.is_over(&self.turn, old, self.decided) {
+        let new = chunk.get(..room).unwrap_or(chunk);
+        self.turn.extend_from_slice(new);
+        // Most pieces of a stream: nothing is open, and nothing opens.
+        if self.decided == old && memchr3(b'<', b'`', b'~', new).is_none() {
+            self.decided = self.turn.len();
+        } else if self.wait.is_over(&self.turn, old, self.decided) {
             self.advance(false);
         }
     }

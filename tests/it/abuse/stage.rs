@@ -62,6 +62,8 @@ impl Stage {
         let place = |name: &str| house.path(name).display().to_string();
         around.variables.insert("XDG_DATA_HOME".to_owned(), place("data"));
         around.variables.insert("XDG_STATE_HOME".to_owned(), place("state"));
+        let substrate = crate::nats::substrate(&house.path(""));
+        around.variables.extend(substrate.into_iter().map(|(key, value)| (key.to_owned(), value)));
         let loaded = config::load(&house.path("organism.toml"), &around);
         let config = loaded.unwrap_or_else(|problems| panic!("{problems:?}"));
         let natives: HashMap<_, _> = natives.into_iter().collect();

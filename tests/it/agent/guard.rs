@@ -1,11 +1,19 @@
 //! What does not fit the context window is left out where everybody sees it, and the turn is the
 //! last of its call.
 
-use organism::agent::Transport;
+use std::sync::Arc;
+
+use organism::agent::{Agent, Transport};
+use organism::envelope::{Failure, Message};
+use organism::ids::ListenerName;
 use organism::model::tokens::Family;
-use organism::model::{Request, Route, Term, Terms};
+use organism::model::{
+    Block, Calling, Chunk, End, Error, OnChunk, Provider, Request, Route, StopReason, Term, Terms,
+    Usage,
+};
 use serde_json::json;
 
+use super::desk::{TOOLS, asked, delivery, take};
 use super::scripted::{Says, Scripted};
 use super::stage::{Stage, researcher};
 
@@ -18,15 +26,23 @@ fn terms(window: u64) -> Terms {
     Terms::new(vec![Term { route, context_window, max_tokens, price: None }])
 }
 
-fn staged(
-    transport: Transport,
-    window: u64,
-    turns: Vec<Says>,
-) -> (Stage, std::sync::Arc<Scripted>) {
+fn staged(transport: Transport, window: u64, turns: Vec<Says>) -> (Stage, Arc<Scripted>) {
     let model = Scripted::new(transport, turns);
     let mut options = researcher(transport);
     options.terms = terms(window);
     (Stage::with(options, model.clone()), model)
+}
+
+/// Peers answer with this word, and with these texts to those they are asked for.
+fn finds(
+    word: &'static str,
+    texts: Vec<(&'static str, String)>,
+) -> impl Fn(&ListenerName, &Message) -> Vec<Vec<u8>> {
+    move |_, asked| {
+        let found = texts.iter().find(|(name, _)| *asked.name.local == **name);
+        let found = found.map_or("nothing", |(_, text)| text);
+        vec![format!("<{word} xmlns=\"{TOOLS}\">{found}</{word}>").into_bytes()]
+    }
 }
 
 fn looks() -> Says {
@@ -51,8 +67,9 @@ fn a_result_that_does_not_fit_is_left_out_and_the_turn_is_the_last() {
     for transport in ALL {
         let window = first_size(transport) + 1_500;
         let turns = vec![looks(), Says::Ends("as far as I saw"), Says::Ends("again")];
-        let (mut stage, model) = staged(transport, window, turns);
-        stage.finds = Some("lorem ipsum ".repeat(5_000));
+        let (stage, model) = staged(transport, window, turns);
+        let mut stage =
+            stage.answering(finds("found", vec![("extract", "lorem ipsum ".repeat(5_000))]));
         stage.ask();
         let heard = model.heard();
         let last = &heard[1];
@@ -89,8 +106,9 @@ fn a_result_that_does_not_fit_is_left_out_and_the_turn_is_the_last() {
 fn a_forced_last_turn_that_calls_again_ends_in_a_failed_report() {
     for transport in ALL {
         let window = first_size(transport) + 1_500;
-        let (mut stage, _) = staged(transport, window, vec![looks(), looks()]);
-        stage.finds = Some("lorem ipsum ".repeat(5_000));
+        let (stage, _) = staged(transport, window, vec![looks(), looks()]);
+        let mut stage =
+            stage.answering(finds("found", vec![("extract", "lorem ipsum ".repeat(5_000))]));
         stage.ask();
         let [(how, told)] = stage.results.as_slice() else { panic!("{:?}", stage.results) };
         assert_eq!(format!("{how:?}"), "Failed");
@@ -104,23 +122,120 @@ fn a_forced_last_turn_that_calls_again_ends_in_a_failed_report() {
 #[test]
 fn what_fits_beside_it_stays() {
     for transport in ALL {
-        let found = "lorem ipsum ".repeat(300);
-        let window = first_size(transport) + 500 + Family::O200k.count(&found) * 5 / 2;
+        let (small, large) = ("lorem ipsum ".repeat(300), "dolor sit ".repeat(450));
+        let room = Family::O200k.count(&small) * 2 + Family::O200k.count(&large) / 2;
+        let window = first_size(transport) + 500 + room;
         let acts = Says::Acts(vec![
             ("extract", json!({"file_path": "a.rs"})),
             ("query", json!({"content": "q"})),
         ]);
-        let (mut stage, model) = staged(transport, window, vec![looks(), acts, Says::Ends("done")]);
-        stage.finds = Some(found);
+        let (stage, model) = staged(transport, window, vec![looks(), acts, Says::Ends("done")]);
+        let mut stage = stage.answering(finds("found", vec![("extract", small), ("query", large)]));
         stage.ask();
         let heard = model.heard();
         assert!(!said(&heard[1]).contains("[left out"), "{transport:?}: one of them fits");
         let text = said(&heard[2]);
-        let counted = (
-            text.matches("ipsum &lt;/found").count() + text.matches("ipsum </found").count(),
-            text.matches("[left out: ").count(),
-        );
-        assert_eq!(counted, (2, 1), "{transport:?}");
+        assert!(text.contains("lorem ipsum lorem"), "{transport:?}");
+        assert!(!text.contains("dolor sit"), "{transport:?}: the largest goes, not the first");
+        assert_eq!(text.matches("[left out: ").count(), 1, "{transport:?}");
+        let past = stage.past();
+        let [left] = past[2].left_out.as_slice() else { panic!("{past:?}") };
+        let messages = stage.messages();
+        let message = messages.iter().find(|message| message.id == *left).unwrap();
+        assert!(message.payload.as_str().contains("dolor sit"), "{transport:?}");
+    }
+}
+
+/// T8: a failure that is left out is a failure all the same, also as a native result.
+#[test]
+fn a_failure_that_is_left_out_is_still_told_as_one() {
+    for transport in ALL {
+        let window = first_size(transport) + 1_500;
+        let (stage, model) = staged(transport, window, vec![looks(), Says::Ends("done")]);
+        let mut stage =
+            stage.answering(finds("search-error", vec![("extract", "lorem ipsum ".repeat(5_000))]));
+        stage.ask();
+        let heard = model.heard();
+        let text = said(&heard[1]);
+        assert!(text.contains("Error: [left out: "), "{transport:?}: {text}");
+        let blocks = heard[1].messages.iter().flat_map(|said| &said.blocks);
+        let failed = blocks.filter(|block| matches!(block, Block::Result { failed: true, .. }));
+        let native = transport == Transport::Native;
+        assert_eq!(failed.count(), usize::from(native), "{transport:?}");
+    }
+}
+
+/// F14: the notice that says so comes also where notices are left out.
+#[test]
+fn a_forced_last_turn_is_told_also_without_notices() {
+    let window = first_size(Transport::Xml) + 1_500;
+    let model = Scripted::new(Transport::Xml, vec![looks(), Says::Ends("done")]);
+    let mut options = researcher(Transport::Xml);
+    options.terms = terms(window);
+    options.notice = false;
+    let stage = Stage::with(options, model.clone());
+    let mut stage =
+        stage.answering(finds("found", vec![("extract", "lorem ipsum ".repeat(5_000))]));
+    stage.ask();
+    let heard = model.heard();
+    assert!(!said(&heard[0]).contains("<notice>"));
+    assert!(said(&heard[1]).contains("Your context window is full"), "{}", said(&heard[1]));
+}
+
+/// Says something, breaks off, and answers or fails.
+#[derive(Debug)]
+struct Faltering {
+    breaks: u32,
+    answers: bool,
+}
+
+impl Provider for Faltering {
+    fn call<'a>(&'a self, _: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+        Box::pin(async move {
+            for _ in 0..self.breaks {
+                on_chunk(Chunk::Text(&"lost words ".repeat(40)));
+                on_chunk(Chunk::Restart);
+            }
+            if !self.answers {
+                on_chunk(Chunk::Text("and the la"));
+                return Err(Error::Cut { route: self.route(), bytes: 10 });
+            }
+            on_chunk(Chunk::Text("<attempt_completion><result>done</result></attempt_completion>"));
+            let usage = Usage { tokens_in: 100, tokens_out: 10, ..Usage::default() };
+            let (calls, own) = (Vec::new(), Vec::new());
+            Ok(End { stop: StopReason::Normal, usage, calls, own, route: self.route() })
+        })
+    }
+
+    fn route(&self) -> Route {
+        Route { provider: "fake".to_owned(), model: "gpt-4o".to_owned() }
+    }
+}
+
+/// F14: tries that broke off are paid for, whether the last one answers or not.
+#[test]
+fn an_answer_that_broke_off_is_paid_for() {
+    let prompt = first_size(Transport::Xml);
+    for breaks in [0, 1, 3] {
+        let mut options = researcher(Transport::Xml);
+        options.terms = terms(1_000_000);
+        let model = Arc::new(Faltering { breaks, answers: true });
+        let mut stage = Stage::with(options.clone(), model);
+        stage.ask();
+        let turn = &stage.turns[0];
+        let lost = (440_u64 * u64::from(breaks)).div_ceil(4);
+        assert_eq!(turn.tokens_in, 100 + prompt * u64::from(breaks), "{breaks}");
+        assert_eq!(turn.tokens_out, 10 + lost, "{breaks}");
+        assert_eq!(turn.note.contains("estimated=\"true\""), breaks > 0, "{}", turn.note);
+
+        let (story, call) = asked();
+        let model = Arc::new(Faltering { breaks, answers: false });
+        let agent = Agent::new(options, model, Arc::new(story.clone()));
+        let failed = take(&agent, &delivery(&story, call)).unwrap_err();
+        let Failure::CutShort { spent, retried: true, .. } = failed else { panic!("{failed:?}") };
+        let tries = u64::from(breaks) + 1;
+        let heard = (440 * u64::from(breaks) + 10).div_ceil(4);
+        assert!(spent.tokens >= tries * prompt / 2 + heard, "{breaks}: {spent:?}");
     }
 }
 
@@ -142,8 +257,9 @@ fn a_task_that_does_not_fit_is_never_sent() {
 #[test]
 fn the_prompt_counts_as_schema_and_the_thread_as_payload() {
     for transport in ALL {
-        let (mut stage, model) = staged(transport, 1_000_000, vec![looks(), Says::Ends("done")]);
-        stage.finds = Some("lorem ipsum ".repeat(100));
+        let (stage, model) = staged(transport, 1_000_000, vec![looks(), Says::Ends("done")]);
+        let mut stage =
+            stage.answering(finds("found", vec![("extract", "lorem ipsum ".repeat(100))]));
         stage.ask();
         let heard = model.heard();
         let notice = |request: &Request| {

@@ -52,6 +52,7 @@ fn organism(directory: &Path, arguments: &[&str]) -> Output {
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap())
         .env("HOME", directory)
+        .envs(crate::nats::substrate(directory))
         .output()
         .unwrap()
 }

@@ -34,18 +34,20 @@ impl History for Records {
     }
 }
 
+/// What a peer returns to what it was asked.
+type Answers = Box<dyn Fn(&ListenerName, &Message) -> Vec<Vec<u8>>>;
+
 pub struct Stage {
     core: Core,
     gate: Gate,
     agent: Agent,
     records: Records,
+    answers: Answers,
     now: Time,
     deliveries: VecDeque<Delivery>,
     submissions: u128,
     /// How each call of the client ended, with what.
     pub results: Vec<(Closing, Vec<String>)>,
-    /// What peers find, where it is not what they were asked.
-    pub finds: Option<String>,
     /// What the agent returned, turn by turn.
     pub turns: Vec<Turn>,
 }
@@ -54,15 +56,16 @@ pub struct Stage {
 fn contracts(mut researcher: Contract) -> Arc<Contracts> {
     researcher.peers = vec![listener("code"), listener("web")];
     let base = super::desk::contracts();
-    let code = base.get(&listener("code")).unwrap().clone();
+    let mut code = base.get(&listener("code")).unwrap().clone();
     let names = |locals: &[&str]| {
         let named = |local: &&str| organism::ids::PayloadName::new(TOOLS, local);
         locals.iter().map(named).collect::<Vec<_>>()
     };
+    code.replies = names(&["found", "search-error"]);
     let web = Contract {
         description: "knows the web".to_owned(),
         accepts: names(&["search"]),
-        replies: names(&["found"]),
+        replies: code.replies.clone(),
         ..Contract::new(listener("web"), Role::Listener)
     };
     let client = Contract {
@@ -70,6 +73,12 @@ fn contracts(mut researcher: Contract) -> Arc<Contracts> {
         ..Contract::new(listener("desk"), Role::Client)
     };
     Arc::new(Contracts::new(vec![client, researcher, code, web]).unwrap())
+}
+
+/// What peers return where a test says nothing else.
+fn found(peer: &ListenerName, asked: &Message) -> Vec<Vec<u8>> {
+    let found = format!("<found xmlns=\"{TOOLS}\">{peer} on {}</found>", asked.name.local);
+    vec![found.into_bytes()]
 }
 
 /// The researcher of these tests, with that transport.
@@ -98,16 +107,25 @@ impl Stage {
             gate: Gate::new(contracts, schemas()),
             agent: Agent::new(options, model, Arc::new(records.clone())),
             records,
+            answers: Box::new(found),
             now: Time(1_700_000_000_000_000),
             deliveries: VecDeque::new(),
             submissions: 0,
             results: Vec::new(),
-            finds: None,
             turns: Vec::new(),
         };
         let journal = Uuid::from_u128(7);
         stage.step(Event::Boot { journal, epoch: 1, detail: "test".to_owned() });
         stage
+    }
+
+    /// Its peers return this.
+    pub fn answering(
+        mut self,
+        answers: impl Fn(&ListenerName, &Message) -> Vec<Vec<u8>> + 'static,
+    ) -> Self {
+        self.answers = Box::new(answers);
+        self
     }
 
     /// The same thread goes on with another model or another config.
@@ -177,12 +195,9 @@ impl Stage {
                     return self.step(Event::Failed { listener, call, attempt, failure });
                 }
             },
-            peer => {
+            _ => {
                 let asked = delivery.messages.last().unwrap();
-                let found = self.finds.clone();
-                let found = found.unwrap_or_else(|| format!("{peer} on {}", asked.name.local));
-                let found = format!("<found xmlns=\"{TOOLS}\">{found}</found>");
-                (vec![found.into_bytes()], None)
+                ((self.answers)(&delivery.listener, asked), None)
             }
         };
         let gated = payloads.iter().map(|text| self.gate.check(&delivery.listener, text));

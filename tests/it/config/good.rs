@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use organism::config::{FinalFormat, Memory, Provider, load};
+use organism::config::{FinalFormat, Memory, Provider, Storage, load};
 use organism::contract::{Approval, Role, TreeLimits};
 use organism::ids::{ListenerName, PayloadName};
+use organism::journal::jetstream::Durability;
+use organism::nats::Credentials;
 
 use super::{data, good_with, load_text, said, surroundings};
 
@@ -70,6 +72,28 @@ fn every_key_can_be_set() {
     assert_eq!(config.payload_bytes, 65536);
     assert_eq!(config.data, config.directory.join("journal"));
     assert_eq!(config.state, Path::new("/home/me/.local/state/organism/desk"));
+}
+
+#[test]
+fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
+    let config = load(Path::new("good-jetstream.toml"), &surroundings(&data(), &[])).unwrap();
+    let Storage::JetStream { servers, journal } = &config.storage else { panic!("it streams") };
+    assert_eq!(servers.servers, ["nats://one:4222", "tls://two"]);
+    let Credentials::Password { user, password, .. } = &servers.credentials else {
+        panic!("a user")
+    };
+    assert_eq!((user.as_str(), password.0.as_str()), ("pump", "hunter2"));
+    assert_eq!(servers.ca, Some(config.directory.join("token.txt")));
+    assert_eq!((journal.stream().as_str(), journal.replicas), ("desk_2-0", 3));
+    assert_eq!(journal.durability, Durability::Synced);
+    let variables = [("ORGANISM_JOURNAL__STORE", "jetstream"), ("ORGANISM_NATS__URL", "nats://h")];
+    let config = load(Path::new("good.toml"), &surroundings(&data(), &variables)).unwrap();
+    let Storage::JetStream { servers, journal } = &config.storage else { panic!("it streams") };
+    assert_eq!((servers.servers.len(), &servers.credentials), (1, &Credentials::Nobody));
+    assert_eq!((journal.stream().as_str(), journal.replicas), ("ORGANISM-desk-0", 1));
+    let embedded = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
+    assert_eq!(embedded.storage, Storage::Embedded);
+    assert_eq!(embedded.digest, config.digest, "where a record is kept changes nothing in it");
 }
 
 #[test]

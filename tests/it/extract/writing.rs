@@ -193,6 +193,9 @@ fn escaped_text_keeps_every_legal_character_and_shows_the_others() {
     assert_eq!(escape_text("a\r\n\t<&>\"'"), "a&#13;\n\t&lt;&amp;&gt;\"'");
     assert_eq!(escape_attribute("a\r\n\t<&>\"'"), "a&#13;&#10;&#9;&lt;&amp;&gt;&quot;'");
     assert_eq!(escape_text("a\u{0}\u{1b}\u{fffe}b"), "a\u{fffd}\u{fffd}\u{fffd}b");
+    let wide = "\u{f000}\u{feff}！\u{fdd0}\u{fffd}\u{7f}\u{85}é🦀\n";
+    assert_eq!(escape_text(wide), wide, "they only begin like those that XML cannot hold");
+    assert_eq!(escape_text(&format!("{wide}\u{ffff}{wide}<")), format!("{wide}\u{fffd}{wide}&lt;"));
 }
 
 #[test]

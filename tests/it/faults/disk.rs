@@ -10,7 +10,7 @@ use organism::thread::Fact;
 use super::{SMALL, Tracer, may_trace, skip};
 use crate::campaign::Campaign;
 use crate::organism::kill::clients::Clients;
-use crate::organism::kill::{Tail, house, settle, start, torture};
+use crate::organism::kill::{Tail, embedded_house, house, settle, start, torture};
 use crate::organism::{House, Said, numbered, until, until_within};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,7 @@ fn a_sync_that_fails_stops_it_and_nothing_more_is_acknowledged() {
         return skip("syncs that fail", &reason);
     }
     let mut campaign = Campaign::new("syncs that fail");
-    let house = house();
+    let house = embedded_house();
     let clients = Clients::start(&house);
     let nths = if torture() { 1..=30 } else { 1..=3 };
     campaign.note(format!("{} failed", nths.clone().count()));

@@ -30,7 +30,7 @@ struct Remains {
 
 impl Remains {
     fn new() -> Self {
-        let house = House::with(SMALL);
+        let house = House::settled(SMALL);
         let send = |number: String| {
             let sent = house.send_text(&numbered("ping", &number), &[]);
             assert_eq!(sent.code, Some(0), "{sent:?}");

@@ -126,7 +126,8 @@ fn organism(folder: &Path, arguments: &[&str]) -> Command {
         .env("XDG_DATA_HOME", folder.join("data"))
         .env("XDG_STATE_HOME", folder.join("state"))
         .env("INTAKE_DATA", folder.join("books"))
-        .env("PYTHONDONTWRITEBYTECODE", "1");
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .envs(crate::nats::substrate(folder));
     command
 }
 

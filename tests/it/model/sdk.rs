@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use serde_json::Value as Json;
+use organism::model::{Block, Request, Role, Said, StopReason, Tool};
+use serde_json::{Value as Json, json};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::server::{KEY, Script, Server, ask, call, options, remote};
@@ -122,37 +123,81 @@ impl Drop for Ended {
     }
 }
 
-/// `mockllm` streams what a file says it shall answer, as OpenAI would.
-#[tokio::test]
-async fn a_server_from_elsewhere_is_understood() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("responses.yml");
-    // Streaming looks its own answer up again, so one answer is for everything.
-    let responses = "responses: {}\ndefaults:\n  unknown_response: \"Grüße, <b>you</b> & 🦀\"\n";
-    std::fs::write(&file, responses).unwrap();
+/// Starts `fakellm`, which answers by these rules whatever it is asked, in either format.
+async fn elsewhere(directory: &Path) -> (Ended, u16) {
+    let rules = json!({ "rules": [
+        { "name": "found", "when": { "tool_result_contains": "found \"it\" <here>" },
+          "respond": { "content": "It is there." } },
+        { "name": "search", "when": { "tools_include": "search" },
+          "respond": { "content": "I look.", "tool_calls": [
+              { "name": "search", "arguments": { "query": "a \"b\" ü", "limit": 3 } },
+              { "name": "clock", "arguments": {} } ] } },
+        { "name": "any", "respond": { "content": "Grüße, <b>you</b> & 🦀" } },
+    ] });
+    // YAML takes JSON as it is.
+    std::fs::write(directory.join("rules.yaml"), rules.to_string()).unwrap();
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
-    let log = std::fs::File::create(directory.path().join("log")).unwrap();
-    let child = Command::new(installed("mockllm"))
-        .args(["start", "--host", "127.0.0.1", "--port", &port.to_string(), "--responses"])
-        .arg(&file)
-        .current_dir(directory.path())
+    let log = std::fs::File::create(directory.join("log")).unwrap();
+    let child = Command::new(installed("fakellm"))
+        .args(["serve", "--host", "127.0.0.1", "--config", "rules.yaml", "--port"])
+        .arg(port.to_string())
+        .current_dir(directory)
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
         .unwrap();
     let mut child = Ended(child);
     while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-        let log = std::fs::read_to_string(directory.path().join("log")).unwrap();
+        let log = std::fs::read_to_string(directory.join("log")).unwrap();
         assert_eq!(child.0.try_wait().unwrap(), None, "{log}");
         tokio::task::yield_now().await;
     }
-    let mut options = options("openai-compatible", &format!("http://127.0.0.1:{port}/v1"));
-    options.model = "gpt-4o".to_owned();
-    let (end, heard) = call(&remote(options), &ask("Hello.")).await;
-    let end = end.unwrap();
-    assert_eq!(heard.text, "Grüße, <b>you</b> & 🦀");
-    assert_eq!(end.stop, organism::model::StopReason::Normal);
-    assert!(end.usage.estimated, "it tells no usage");
+    (child, port)
+}
+
+/// What another author takes the two formats to be: text, calls in parallel, and their results
+/// sent back, which it finds in our request only where it reads it as we meant it.
+#[tokio::test]
+async fn a_server_from_elsewhere_is_understood_and_understands_in_both_formats() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_server, port) = elsewhere(directory.path()).await;
+    // In OpenAI's format it tells no usage, and no text beside calls.
+    for (preset, told, beside) in [("openai-compatible", false, ""), ("anthropic", true, "I look.")]
+    {
+        let model = remote(options(preset, &format!("http://127.0.0.1:{port}/v1")));
+        let (end, heard) = call(&model, &ask("Hello.")).await;
+        let end = end.unwrap();
+        assert_eq!(heard.text, "Grüße, <b>you</b> & 🦀", "{preset}");
+        assert_eq!((end.stop, &*end.calls), (StopReason::Normal, &[][..]), "{preset}");
+        assert_eq!(end.usage.estimated, !told, "{preset}: {:?}", end.usage);
+
+        let tool = |name: &str| Tool {
+            name: name.to_owned(),
+            description: String::new(),
+            parameters: json!({ "type": "object" }),
+        };
+        let tools = vec![tool("search"), tool("clock")];
+        let mut request = Request { tools, one_call: true, ..ask(&format!("Find it, {preset}.")) };
+        let (end, heard) = call(&model, &request).await;
+        let end = end.unwrap();
+        assert_eq!((&*heard.text, end.stop), (beside, StopReason::Calls), "{preset}");
+        let [search, clock] = &end.calls[..] else { panic!("{preset}: {:?}", end.calls) };
+        assert_eq!((&*search.name, &*clock.name), ("search", "clock"), "{preset}");
+        assert!(same_json(&search.arguments, "{\"query\": \"a \\\"b\\\" ü\", \"limit\": 3}"));
+        assert!(same_json(&clock.arguments, "{}") && search.id != clock.id, "{preset}");
+
+        let mut spoken = vec![Block::Text(heard.text)];
+        spoken.extend(end.calls.iter().cloned().map(Block::Call));
+        let results = ["found \"it\" <here>", "noon"].into_iter().zip(&end.calls);
+        let results = results.map(|(text, call)| {
+            let (id, text) = (call.id.clone(), text.to_owned());
+            Block::Result { id, text, failed: false }
+        });
+        request.messages.push(Said { role: Role::Assistant, blocks: spoken });
+        request.messages.push(Said { role: Role::User, blocks: results.collect() });
+        let (end, heard) = call(&model, &request).await;
+        assert_eq!((&*heard.text, end.unwrap().calls), ("It is there.", Vec::new()), "{preset}");
+    }
 }

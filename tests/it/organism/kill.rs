@@ -186,7 +186,15 @@ pub fn torture() -> bool {
 /// Eight listener processes, started with the interpreter itself: a version manager's `python3` is
 /// a script that takes longer to start than they do, eight times after each death.
 pub fn house() -> House {
-    let house = House::with(&format!("{CONFIG}instances = 2\n"));
+    quick(House::with(&format!("{CONFIG}instances = 2\n")))
+}
+
+/// As [`house`], where the test is about the embedded journal.
+pub fn embedded_house() -> House {
+    quick(House::settled(&format!("{CONFIG}instances = 2\n")))
+}
+
+fn quick(house: House) -> House {
     let player = std::fs::read_to_string(house.path("player.py")).unwrap();
     let (_, program) = player.split_once('\n').unwrap();
     house.write("player.py", format!("#!{} -S\n{program}", python()));

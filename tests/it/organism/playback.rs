@@ -211,6 +211,8 @@ fn organism(house: &House, cases: &[Case]) -> Config {
     let place = |name: &str| house.path(name).display().to_string();
     around.variables.insert("XDG_DATA_HOME".to_owned(), place("data"));
     around.variables.insert("XDG_STATE_HOME".to_owned(), place("state"));
+    let substrate = crate::nats::substrate(&house.path(""));
+    around.variables.extend(substrate.into_iter().map(|(key, value)| (key.to_owned(), value)));
     let loaded = config::load(&house.path("organism.toml"), &around);
     loaded.unwrap_or_else(|problems| panic!("{problems:?}"))
 }

@@ -2,7 +2,7 @@
 
 use organism::bus::Delivery;
 use organism::contract::{Budget, Contract, TreeLimits};
-use organism::envelope::{Failure, Money, Turn};
+use organism::envelope::{Failure, Money, Reservation, Spending, Turn};
 
 use super::world::{World, agent, client, core, fresh, listener, word};
 
@@ -56,6 +56,64 @@ fn model_calls_side_by_side_cannot_spend_the_same_twice() {
     assert_eq!(world.reserve(&first, 890, free), Ok(()), "what was not taken is free again");
 }
 
+/// Counted tokens may take all of it; what was not counted is several times too much and may take
+/// half, so that nobody else is turned away for it.
+#[test]
+fn what_was_not_counted_may_take_half_of_a_budget() {
+    let mut world = limited(TreeLimits { tokens: 1_010, ..Default::default() });
+    let [first, _] = two_writers(&mut world);
+    let asked = |tokens, counted| {
+        let spending = Spending { tokens, money: Money::default() };
+        Reservation { spending, counted }
+    };
+    assert!(world.ask_for(&first, asked(496, false)).is_err());
+    assert_eq!(world.ask_for(&first, asked(495, false)), Ok(()));
+    assert_eq!(world.ask_for(&first, asked(1_000, true)), Ok(()));
+}
+
+/// F14: a call that is closed has its model stopped, which takes a while: until then what it had
+/// set aside is not free.
+#[test]
+fn a_closed_call_keeps_what_it_set_aside_until_its_agent_has_ended() {
+    let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
+    let [first, second] = two_writers(&mut world);
+    let free = Money::default();
+    assert_eq!(world.reserve(&first, 900, free), Ok(()));
+    world.cancel(&first.thread);
+    assert!(world.reserve(&second, 900, free).is_err(), "the first model still speaks");
+    spends(&mut world, &first, 20, free, &word("report", "late"));
+    assert_eq!(world.reserve(&second, 900, free), Ok(()));
+}
+
+/// F14: an answer that broke off is paid for, counts as a model call, and is not tried again
+/// beyond the budget.
+#[test]
+fn what_a_failed_attempt_took_is_spent() {
+    let limits = TreeLimits { tokens: 1_000, model_calls: 3, ..Default::default() };
+    let mut world = limited(limits);
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    let cut = |tokens| Failure::CutShort {
+        detail: "the stream broke off".to_owned(),
+        spent: Spending { tokens, money: Money(5) },
+        retried: true,
+    };
+    let thinker = world.delivery("thinker");
+    assert_eq!(world.reserve(&thinker, 900, Money::default()), Ok(()));
+    world.fail(&thinker, cut(300));
+    world.pass(std::time::Duration::from_secs(1));
+    let again = world.delivery("thinker");
+    let usage = world.core.state().tree(&thread).unwrap().usage;
+    assert_eq!((usage.model_calls, usage.tokens, usage.money), (1, 300, Money(5)));
+    assert!(world.reserve(&again, 701, Money::default()).is_err());
+    assert_eq!(world.reserve(&again, 700, Money::default()), Ok(()));
+    world.fail(&again, cut(1));
+    world.pass(std::time::Duration::from_secs(5));
+    let third = world.delivery("thinker");
+    assert_eq!(world.reserve(&third, 1, Money::default()), Ok(()));
+    spends(&mut world, &third, 1, Money::default(), &word("plan", "on"));
+    world.check_replay();
+}
+
 /// F14: what a failed attempt had set aside is free again.
 #[test]
 fn a_failed_attempt_gives_back_what_it_had_set_aside() {
@@ -100,8 +158,8 @@ fn an_agent_has_a_budget_of_its_own_within_the_trees() {
         "the next model call may take 200 tokens, and 100 of the 500 of writer are left"
     );
     spends(&mut world, &first, 500, Money::default(), &word("look", "q"));
-    let found = world.delivery("finder");
-    world.answer(&found, &[word("found", "f")]);
+    let first = world.delivery("finder");
+    world.answer(&first, &[word("found", "f")]);
     spends(&mut world, &second, 0, Money::default(), &word("report", "r"));
     let woken = world.delivery("thinker");
     let told: Vec<_> = woken.messages.iter().map(|message| message.payload.as_str()).collect();

@@ -8,7 +8,9 @@ use std::time::Duration;
 use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::contract::{Contract, Contracts, Role, TreeLimits};
-use organism::envelope::{Disposition, Failure, Kind, Message, Money, Refusal, Spending, Turn};
+use organism::envelope::{
+    Disposition, Failure, Kind, Message, Money, Refusal, Reservation, Spending, Turn,
+};
 use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
@@ -455,8 +457,13 @@ impl World {
         tokens: u64,
         money: Money,
     ) -> Result<(), String> {
+        let asked = Reservation { spending: Spending { tokens, money }, counted: true };
+        self.ask_for(delivery, asked)
+    }
+
+    pub fn ask_for(&mut self, delivery: &Delivery, asked: Reservation) -> Result<(), String> {
         let (call, attempt) = (delivery.call, delivery.attempt);
-        self.step(Event::Reserve { call, attempt, asked: Spending { tokens, money } });
+        self.step(Event::Reserve { call, attempt, asked });
         self.reserved.take().unwrap()
     }
 

@@ -36,12 +36,12 @@ fn a_server_killed_and_restarted_under_load_loses_nothing_and_keeps_nothing_twic
     let mut journal = place.open().unwrap();
     let mut script = Script::default();
     let mut waited = 0;
-    for round in 0..5 {
+    for round in 0..3 {
         let load = std::thread::scope(|scope| {
             let load = scope.spawn(|| {
                 let mut waited = false;
                 let mut appended = 0;
-                while appended < 50 || (!waited && appended < 20_000) {
+                while appended < 50 || (!waited && appended < 2_000) {
                     waited |= !append(&mut journal, script.boot(1));
                     appended += 1;
                 }
@@ -71,9 +71,14 @@ fn a_frozen_server_is_told_of_in_time_and_what_it_took_is_there_once() {
     let mut script = Script::default();
     append(&mut journal, script.boot(1));
     place.server().signal("-STOP");
-    let mut record = [script.boot(1)];
-    let begun = Instant::now();
-    let away = journal.append(&mut record).unwrap_err();
+    // Its threads may stop a moment later than they are told to.
+    let (mut record, begun, away) = loop {
+        let (mut record, begun) = ([script.boot(1)], Instant::now());
+        if let Err(away) = journal.append(&mut record) {
+            break (record, begun, away);
+        }
+        assert!(journal.heads().last() < Position(1_000), "it does not freeze");
+    };
     assert!(matches!(away, Error::Away { .. }), "{away}");
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     place.server().signal("-CONT");
@@ -81,9 +86,11 @@ fn a_frozen_server_is_told_of_in_time_and_what_it_took_is_there_once() {
         assert!(begun.elapsed() < PATIENCE);
     }
     append(&mut journal, script.boot(1));
+    let last = journal.heads().last();
     drop(journal);
     let elsewhere = place.elsewhere();
-    assert_eq!(elsewhere.open().unwrap().heads().last(), Position(3));
+    assert_eq!(elsewhere.open().unwrap().heads().last(), last);
+    assert_eq!(elsewhere.records().len() as u64, last.0);
 }
 
 #[test]

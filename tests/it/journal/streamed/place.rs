@@ -102,7 +102,7 @@ impl Place {
     }
 }
 
-fn options(name: &str) -> Options {
+pub fn options(name: &str) -> Options {
     Options {
         organism: name.to_owned(),
         stream: format!("ORGANISM-{name}"),

@@ -9,8 +9,8 @@ use super::Place;
 use crate::journal::script::Script;
 use crate::nats::{Server, Settings};
 
-/// What a stream is refused for that has this setting.
-fn refused_with(key: &str, value: Value) -> String {
+/// What a stream is refused for that has this setting; None where the server does not know it.
+fn refused_with(key: &str, value: Value) -> Option<String> {
     let place = Place::new();
     let mut config = json!({
         "name": place.options.stream(),
@@ -21,10 +21,12 @@ fn refused_with(key: &str, value: Value) -> String {
         "deny_purge": true,
     });
     config[key] = value;
-    place.admin().must(&format!("STREAM.CREATE.{}", place.options.stream()), &config);
+    let create = format!("STREAM.CREATE.{}", place.options.stream());
+    let made = place.admin().must(&create, &config);
+    made["config"].get(key).or((config[key] == json!(false)).then_some(&Value::Null))?;
     let refused = place.open().unwrap_err();
     assert!(matches!(refused, Error::Unfit { .. }), "{key}: {refused}");
-    refused.to_string()
+    Some(refused.to_string())
 }
 
 #[test]
@@ -52,7 +54,11 @@ fn a_stream_that_loses_something_is_refused_by_the_setting() {
             "subjects" => ("subjects", json!([format!("other.{}", std::process::id())])),
             _ => (key, value),
         };
-        let said = refused_with(key, value);
+        let newer = key == "allow_msg_ttl";
+        let Some(said) = refused_with(key, value) else {
+            assert!(newer, "{key} is not known");
+            continue;
+        };
         assert!(said.contains(&format!("`{key}`")), "{key}: {said}");
     }
 }

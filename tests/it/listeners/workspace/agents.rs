@@ -159,6 +159,7 @@ fn the_example_coder_mends_the_project_and_its_tests_pass() {
         for (name, folder) in [("XDG_DATA_HOME", "data"), ("XDG_STATE_HOME", "state")] {
             command.env(name, place.path().join(folder));
         }
+        command.envs(crate::nats::substrate(place.path()));
         command
     };
     let mut send = organism(&["send", "config/coder/task.xml"]);

@@ -1,0 +1,123 @@
+//! Where the body of an answer ends, and what of the bytes on the line belongs to it: RFC 9112,
+//! section 6. A connection carries one answer, so what may follow it is nobody's.
+
+use http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
+use httparse::{Status, parse_chunk_size};
+
+use super::Failed;
+use crate::limits;
+
+/// How the rest of a body is told from what comes after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// So many bytes.
+    Length(u64),
+    /// A line with the size of the next chunk.
+    ChunkSize,
+    /// So many bytes of a chunk.
+    Chunk(u64),
+    /// The line break behind a chunk.
+    ChunkEnd,
+    /// Lines up to an empty one.
+    Trailers,
+    /// Everything until the connection ends.
+    UntilClosed,
+    /// What came is no HTTP.
+    Broken,
+}
+
+/// There is no more of the body.
+pub(super) const OVER: Framing = Framing::Length(0);
+
+impl Framing {
+    /// Of an answer with that status and these headers.
+    pub fn of(status: u16, headers: &HeaderMap) -> Result<Self, Failed> {
+        if matches!(status, 204 | 304) {
+            return Ok(OVER);
+        }
+        if let Some(last) = headers.get_all(TRANSFER_ENCODING).iter().next_back() {
+            let codings = last.to_str().map_err(|_| Failed::Broken)?;
+            let last = codings.rsplit(',').next().unwrap_or_default().trim();
+            let is_chunked = last.eq_ignore_ascii_case("chunked");
+            return Ok(if is_chunked { Self::ChunkSize } else { Self::UntilClosed });
+        }
+        let mut lengths = headers.get_all(CONTENT_LENGTH).iter().map(|value| {
+            let digits =
+                value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+            digits.and_then(|text| text.parse().ok()).ok_or(Failed::Broken)
+        });
+        let Some(length) = lengths.next().transpose()? else { return Ok(Self::UntilClosed) };
+        // Two that differ: one of them is wrong.
+        match lengths.all(|other| other.is_ok_and(|other: u64| other == length)) {
+            true => Ok(Self::Length(length)),
+            false => Err(Failed::Broken),
+        }
+    }
+
+    /// Adds to `body` what `input` holds of it, as far as that can be told; how many bytes of
+    /// `input` are done with.
+    pub fn take(&mut self, input: &[u8], body: &mut Vec<u8>) -> usize {
+        let mut rest = input;
+        while !rest.is_empty() && *self != OVER {
+            let Some((next, taken)) = self.step(rest, body) else { break };
+            *self = next;
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+        input.len() - rest.len()
+    }
+
+    /// What comes next, and how many bytes were before it; `None` while that cannot be told.
+    fn step(self, rest: &[u8], body: &mut Vec<u8>) -> Option<(Self, usize)> {
+        let step = match self {
+            Self::Length(left) => {
+                let taken = take(rest, left, body);
+                (Self::Length(left - count(taken)), taken)
+            }
+            Self::Chunk(left) => {
+                let taken = take(rest, left, body);
+                let left = left - count(taken);
+                (if left == 0 { Self::ChunkEnd } else { Self::Chunk(left) }, taken)
+            }
+            Self::ChunkEnd => match rest {
+                [b'\r', b'\n', ..] => (Self::ChunkSize, 2),
+                [b'\r'] => return None,
+                _ => (Self::Broken, 0),
+            },
+            // The parser takes a line without digits for the size 0, which ends the body.
+            Self::ChunkSize if !rest.first().is_some_and(u8::is_ascii_hexdigit) => {
+                (Self::Broken, 0)
+            }
+            Self::ChunkSize => match parse_chunk_size(rest) {
+                Ok(Status::Complete((taken, 0))) => (Self::Trailers, taken),
+                Ok(Status::Complete((taken, size))) => (Self::Chunk(size), taken),
+                Ok(Status::Partial) => return waits(rest),
+                Err(_) => (Self::Broken, 0),
+            },
+            Self::Trailers => match memchr::memchr(b'\n', rest) {
+                Some(0..=1) => (OVER, rest.len()),
+                Some(at) => (self, at + 1),
+                None => return waits(rest),
+            },
+            Self::UntilClosed => (self, take(rest, u64::MAX, body)),
+            Self::Broken => return None,
+        };
+        Some(step)
+    }
+}
+
+/// A line that is not complete, and may yet be.
+fn waits(line: &[u8]) -> Option<(Framing, usize)> {
+    (line.len() >= limits::HTTP_HEAD_BYTES_MAX).then_some((Framing::Broken, 0))
+}
+
+/// Adds up to `most` bytes of `input` to `body`; how many.
+fn take(input: &[u8], most: u64, body: &mut Vec<u8>) -> usize {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let part = input.get(..most).unwrap_or(input);
+    body.extend_from_slice(part);
+    part.len()
+}
+
+fn count(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}

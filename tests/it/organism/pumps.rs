@@ -1,0 +1,131 @@
+//! Two pumps on one stream, each on a host of its own: one works, and the other takes its place.
+
+use std::time::{Duration, Instant};
+
+use super::{CONFIG, House, PATIENCE, TALK, numbered, until_within};
+use crate::nats::{Server, shared};
+
+/// A host whose organism keeps its journal on `server`.
+fn host(server: &Server, stream: &str) -> House {
+    let address = server.address();
+    House::settled(&format!(
+        "{CONFIG}\n[journal]\nstore = \"jetstream\"\nstream = \"{stream}\"\n\
+         durability = \"synced\"\n\n[nats]\nurl = \"{address}\"\n"
+    ))
+}
+
+fn stream(what: &str) -> String {
+    format!("pumps-{what}-{}", std::process::id())
+}
+
+fn ask(house: &House, number: &str) -> String {
+    let sent = house.send_text(&numbered("ping", number), &["--key", number]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    sent.out
+}
+
+#[test]
+fn a_frozen_pump_is_replaced_within_seconds_and_stops_when_it_wakes() {
+    let stream = stream("frozen");
+    let (one, other) = (host(shared(), &stream), host(shared(), &stream));
+    let mut frozen = one.run();
+    let first = ask(&one, "1");
+    frozen.signal("-STOP");
+    let begun = Instant::now();
+    let second = other.run();
+    // Five seconds, and some room for a busy machine.
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    assert_eq!(ask(&other, "1"), first, "the same key gets the recorded answer");
+    ask(&other, "2");
+    frozen.signal("-CONT");
+    let ended = until_within(PATIENCE, "the first pump stops", || frozen.child.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(69), "{}", one.log());
+    assert!(one.log().contains("another pump took over"), "{}", one.log());
+    ask(&other, "3");
+    assert_eq!(other.recorded("ping"), 3);
+    assert_eq!(other.recorded("pong"), 3);
+    assert_eq!(second.stop(), Some(0));
+    other.verified();
+    // The first host hears what it missed.
+    assert_eq!(ask(&one, "3"), ask(&other, "3"));
+    assert_eq!(one.recorded("pong"), 3);
+    one.verified();
+}
+
+#[test]
+fn a_second_pump_on_another_host_is_refused_and_told_who_holds_it() {
+    let stream = stream("held");
+    let (one, other) = (host(shared(), &stream), host(shared(), &stream));
+    let running = one.run();
+    let refused = other.organism(&["run"]);
+    assert_eq!(refused.code, Some(75), "{refused:?}");
+    let holder = format!("in use by process {}", running.child.id());
+    assert!(refused.err.contains(&holder), "{}", refused.err);
+    assert_eq!(running.stop(), Some(0));
+    // Let go of, it is nobody's.
+    ask(&other, "1");
+}
+
+#[test]
+fn a_pump_that_was_killed_is_at_once_followed_by_another_on_its_own_host() {
+    let house = host(shared(), &stream("killed"));
+    let mut running = house.run();
+    ask(&house, "1");
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    let begun = Instant::now();
+    let running = house.run();
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    ask(&house, "2");
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(house.recorded("pong"), 2);
+    house.verified();
+}
+
+#[test]
+fn while_the_server_is_away_senders_are_turned_away_and_afterwards_it_goes_on_by_itself() {
+    let server = Server::start();
+    let house = host(&server, &stream("away"));
+    let running = house.run();
+    ask(&house, "1");
+    server.kill();
+    let busy = until_within(PATIENCE, "somebody is turned away", || {
+        // The first of them may wait: it is what the pump is committing.
+        let sent = house.command(&["send", "-", "--as", "desk", "--json", "--no-wait"]);
+        let sent = briefly(sent, &numbered("ping", "2"))?;
+        sent.contains("busy").then_some(sent)
+    });
+    assert!(busy.contains("send it again later"), "{busy}");
+    server.restart();
+    until_within(PATIENCE, "it goes on", || {
+        let sent = house.send_text(&numbered("ping", "3"), &["--key", "3"]);
+        assert!(matches!(sent.code, Some(0 | 75)), "{sent:?}");
+        (sent.code == Some(0)).then_some(())
+    });
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(house.recorded("ping"), house.recorded("pong"));
+    house.verified();
+    let exported = house.organism(&["export", "--format", "jsonl"]).out;
+    assert!(exported.contains(TALK));
+}
+
+/// What a command says that is killed when it waits for long.
+fn briefly(mut command: std::process::Command, text: &str) -> Option<String> {
+    use std::io::{Read as _, Write as _};
+    use std::process::Stdio;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let until = Instant::now() + Duration::from_secs(5);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > until {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return None;
+        }
+        std::thread::yield_now();
+    }
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    Some(said)
+}
