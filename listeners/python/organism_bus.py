@@ -12,6 +12,7 @@ import queue
 import secrets
 import signal
 import ssl
+import sys
 import threading
 import time
 import traceback
@@ -97,6 +98,7 @@ class Bus:
         stopping = asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(name, stopping.set)
+        self._stopping = stopping
         self._client = await nats.connect(**self._options())
         deliveries = await self._client.subscribe(
             self._subject("to"), queue=self._listener, cb=self._take)
@@ -109,10 +111,13 @@ class Bus:
             thread.start()
         living = asyncio.create_task(self._live())
         await stopping.wait()
-        await deliveries.drain()
+        if not self._client.is_closed:
+            await deliveries.drain()
         while self._held:
             await asyncio.sleep(0.01)
         living.cancel()
+        if self._client.is_closed:
+            raise SystemExit("the connection to NATS is closed, and stays so")
         await self._client.drain()
 
     def _options(self):
@@ -129,7 +134,11 @@ class Bus:
             "max_reconnect_attempts": -1,
             "reconnect_time_wait": 0.2,
             "reconnected_cb": self._here,
+            "closed_cb": self._closed,
         }
+
+    async def _closed(self):
+        self._stopping.set()
 
     async def _here(self):
         await self._publish(self._subject("re", "here"), self._announcement(), b"")
@@ -141,8 +150,12 @@ class Bus:
         """What we hold is in good hands: said thrice as often as it must be."""
         while True:
             await asyncio.sleep(self._lease / 3)
-            for task in list(self._held):
-                await self._publish(task.reply, self._announcement(), b"")
+            try:
+                for task in list(self._held):
+                    await self._publish(task.reply, self._announcement(), b"")
+            except nats.errors.Error as error:
+                # Whoever does not hear of us will ask somebody else.
+                print(f"organism_bus: {error}", file=sys.stderr)
 
     async def _take(self, message):
         if message.reply:
@@ -189,6 +202,13 @@ class Bus:
     async def _settle(self, task, body, failed):
         # Nothing is said about it after its answer.
         self._held.remove(task)
+        try:
+            await self._say_how_it_ended(task, body, failed)
+        except nats.errors.Error as error:
+            # Its lease ends, and it is delivered again.
+            print(f"organism_bus: an answer is lost: {error}", file=sys.stderr)
+
+    async def _say_how_it_ended(self, task, body, failed):
         try:
             if failed is None:
                 return await self._publish(task.reply, None, body)

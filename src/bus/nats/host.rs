@@ -203,7 +203,7 @@ impl Shared {
         match said {
             Said::Nobody => self.nobody(token),
             Said::Heartbeat => {
-                let holder = self.desk().holder(token);
+                let holder = self.desk().works(token, Instant::now());
                 if let Some((call, attempt)) = holder {
                     self.is_back();
                     self.sink.heartbeat(&self.options.listener, call, attempt);
