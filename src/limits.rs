@@ -257,6 +257,13 @@ pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub const NATS_PING_INTERVAL: Duration = Duration::from_secs(5);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// How often a host looks for listeners that have fallen silent.
+pub const NATS_LOOK: Duration = Duration::from_millis(250);
+/// For how long replicas say that they are alive; they say so thrice as often.
+pub const NATS_LEASE: Duration = Duration::from_secs(5);
+pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
+/// Attempts of one listener that ended without an answer and may still get one.
+pub const NATS_LATE_MAX: usize = 1_000;
 
 // The journal on JetStream.
 /// How long a question to JetStream may take to be answered.

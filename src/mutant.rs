@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 34] = [
+pub const MUTANTS: [(&str, &str); 35] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -13,6 +13,7 @@ pub const MUTANTS: [(&str, &str); 34] = [
     ("deliver-before-durable", "record first, then deliver"),
     ("trust-from", "an answer counts only from the listener that was asked"),
     ("trust-any-attempt", "an answer to an outdated attempt is refused"),
+    ("take-any-token", "on NATS, an answer counts only under the token of its own attempt"),
     ("reuse-the-attempt", "no two attempts at a call have the same number"),
     ("take-while-full", "what is sent while the disk is full hears so at once"),
     ("forget-a-disposition", "every message ends in one recorded disposition"),

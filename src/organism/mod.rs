@@ -9,6 +9,7 @@ mod kin;
 mod matter;
 mod models;
 mod preview;
+mod remotes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,6 +41,10 @@ pub enum Error {
     Journal(#[from] journal::Error),
     #[error("{context}: {source}")]
     Io { context: String, source: std::io::Error },
+    #[error(transparent)]
+    Nats(#[from] crate::nats::Error),
+    #[error(transparent)]
+    Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
     /// A bug: the schemas that are built in do not load.
@@ -111,7 +116,8 @@ impl Organism {
         let gate = Gate::new(contracts, config.schemas.clone());
         let gate = gate.with_payload_bytes(config.payload_bytes);
         let mut pump = Pump::new(core, journal, gate);
-        let hosts = hosts(&config, &pump.sink(), natives, &runtime)?;
+        let mut hosts = hosts(&config, &pump.sink(), natives, &runtime)?;
+        hosts.extend(remotes::remotes(&config, &pump.sink(), &runtime).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
         }

@@ -35,6 +35,10 @@ const GUARDS: &[(&str, &str)] = &[
     ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
     ("trust-any-attempt", SIMULATION),
     ("trust-any-attempt", "pump::failures::an_answer_to_an_outdated_attempt_is_refused_visibly"),
+    (
+        "take-any-token",
+        "bus::remote::strangers::an_answer_under_another_name_or_to_nothing_reaches_nobody",
+    ),
     ("reuse-the-attempt", SIMULATION),
     ("forget-a-disposition", SIMULATION),
     ("forget-the-key", SIMULATION),

@@ -13,6 +13,7 @@ mod leaves;
 mod playback;
 mod pumps;
 mod record;
+mod remote;
 mod run;
 mod send;
 mod terminal;
