@@ -142,6 +142,10 @@ pub const READ_AT_ONCE_BYTES: usize = 2 << 10;
 /// Of a native tool, in the letters that every provider takes.
 pub const TOOL_NAME_CHARS_MAX: usize = 64;
 
+// NATS.
+/// Of one message, as servers are told: what several pumps and listeners send in one go.
+pub const NATS_PAYLOAD_BYTES: usize = 8 << 20;
+
 // Configs.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// A played turn streams in pieces of this size, so that every run reads a real stream.

@@ -8,6 +8,7 @@ mod guests;
 mod kin;
 mod matter;
 mod models;
+pub mod nats_config;
 mod preview;
 mod remotes;
 

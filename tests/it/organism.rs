@@ -10,6 +10,7 @@ mod hidden;
 mod keys;
 pub mod kill;
 mod leaves;
+mod nats_config;
 mod playback;
 mod pumps;
 mod record;
