@@ -137,6 +137,8 @@ pub const ITERATIONS_DEFAULT: u32 = 10;
 pub const ACTIONS_PER_TURN_DEFAULT: u32 = 1;
 pub const ITERATIONS_CEILING: u32 = 1_000;
 pub const ACTIONS_PER_TURN_CEILING: u32 = 100;
+/// Of a turn that streams: so much is read for actions at once, as a look costs more than a byte.
+pub const READ_AT_ONCE_BYTES: usize = 2 << 10;
 /// Of a native tool, in the letters that every provider takes.
 pub const TOOL_NAME_CHARS_MAX: usize = 64;
 
