@@ -2,7 +2,7 @@
 """Says what it is told and who it is; where HOLD names a file, notes there that it holds a
 delivery, and never answers."""
 import os
-import time
+import threading
 
 import organism_listener as listener
 
@@ -14,7 +14,7 @@ def say(request):
     if "HOLD" in os.environ:
         with open(os.environ["HOLD"], "w") as file:
             file.write(request.attempt)
-        time.sleep(3600)
+        threading.Event().wait()
     return listener.element(NS + "said", f"{request.payload.text}, {os.environ['REPLICA']}")
 
 

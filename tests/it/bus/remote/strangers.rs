@@ -149,7 +149,7 @@ async fn the_documented_listener_needs_nothing_but_a_stock_client() {
         .replace("nats://127.0.0.1:4222", &meeting.address)
         .replace("organism.desk.to.shout", &meeting.subjects.deliveries())
         .replace("\"shout\"", "\"tested\"");
-    let mut child = super::python().args(["-c", &program]).spawn().unwrap();
+    let _shouting = Kit(super::python().args(["-c", &program]).spawn().unwrap());
     let said = message(1, Kind::Call, "<text>hello &amp; <b>goodbye</b></text>");
     let mut number = ear.deliver(vec![said.clone()], 1);
     let payloads = loop {
@@ -164,6 +164,4 @@ async fn the_documented_listener_needs_nothing_but_a_stock_client() {
         }
     };
     assert_eq!(payloads, [done("HELLO &amp; GOODBYE")]);
-    child.kill().unwrap();
-    child.wait().unwrap();
 }
