@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 35] = [
+pub const MUTANTS: [(&str, &str); 37] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -34,11 +34,13 @@ pub const MUTANTS: [(&str, &str); 35] = [
     ("show-the-key", "a key is hidden wherever a server echoes it"),
     ("leave-memory-open", "no other process of the user looks into one that may hold keys"),
     ("accept-a-wrong-hash", "an approval holds for the bytes that were looked at"),
+    ("hand-over-the-held", "what has to be approved reaches nobody before"),
     ("approve-twice", "an approval is used once"),
     ("wave-old-calls-through", "what a config wants approved is not begun without, however old"),
     ("dispatch-the-incomplete", "nothing incomplete is acted on"),
     ("one-nonce-for-all", "a final report counts only in the slot of its own turn"),
     ("take-xml-beside-calls", "where tools are native calls, XML of a tool is no action"),
+    ("let-a-result-close", "a result is one element, whatever it says"),
     ("guess-the-format", "a final report is taken in its one format and in no other"),
 ];
 

@@ -13,6 +13,9 @@ use crate::campaign::Campaign;
 const SIMULATION: &str =
     "simulation::whatever_fails_nothing_is_lost_or_doubled_and_every_call_has_its_result";
 
+const ATTACKER: &str =
+    "abuse::attacker::a_model_that_does_its_worst_in_xml_does_nothing_it_may_not_and_hears_why";
+
 /// Each mutant, and who has to notice it.
 const GUARDS: &[(&str, &str)] = &[
     (
@@ -74,6 +77,14 @@ const GUARDS: &[(&str, &str)] = &[
         "accept-a-wrong-hash",
         "pump::approvals::an_approval_holds_for_its_own_bytes_and_says_enough_of_them",
     ),
+    ("hand-over-the-held", ATTACKER),
+    ("skip-the-vocabulary", ATTACKER),
+    ("skip-the-budget", ATTACKER),
+    ("drop-a-refusal", ATTACKER),
+    (
+        "let-a-result-close",
+        "agent::injections::no_result_in_xml_is_anything_but_what_the_listener_said",
+    ),
     (
         "wave-old-calls-through",
         "pump::approvals::a_config_that_asks_anew_holds_what_nobody_has_begun_and_nothing_else",
@@ -111,6 +122,7 @@ fn is_green(test: &str, mutant: Option<&str>) -> bool {
     // Small campaigns: enough to notice what is noticed at all.
     command.env("SIMULATION_SEEDS", "150").env_remove("SIMULATION_SEED");
     command.env("RUST_BACKTRACE", "0").env_remove("ORGANISM_CAMPAIGNS");
+    command.env_remove("ORGANISM_TORTURE");
     match mutant {
         Some(mutant) => command.env("ORGANISM_MUTANT", mutant),
         None => command.env_remove("ORGANISM_MUTANT"),
