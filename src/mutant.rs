@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 37] = [
+pub const MUTANTS: [(&str, &str); 38] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -14,6 +14,7 @@ pub const MUTANTS: [(&str, &str); 37] = [
     ("trust-from", "an answer counts only from the listener that was asked"),
     ("trust-any-attempt", "an answer to an outdated attempt is refused"),
     ("take-any-token", "on NATS, an answer counts only under the token of its own attempt"),
+    ("grant-too-much", "on NATS, a listener's key opens what is its own and nothing else"),
     ("reuse-the-attempt", "no two attempts at a call have the same number"),
     ("take-while-full", "what is sent while the disk is full hears so at once"),
     ("forget-a-disposition", "every message ends in one recorded disposition"),

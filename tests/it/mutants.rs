@@ -42,6 +42,10 @@ const GUARDS: &[(&str, &str)] = &[
         "take-any-token",
         "bus::remote::strangers::an_answer_under_another_name_or_to_nothing_reaches_nobody",
     ),
+    (
+        "grant-too-much",
+        "organism::nats_config::a_listeners_key_opens_what_is_its_own_and_nothing_else",
+    ),
     ("reuse-the-attempt", SIMULATION),
     ("forget-a-disposition", SIMULATION),
     ("forget-the-key", SIMULATION),

@@ -3,6 +3,7 @@
 use crate::bus::nats::Subjects;
 use crate::ids::ListenerName;
 use crate::journal::jetstream;
+use crate::mutant::mutant;
 
 /// Subjects, as a server's config has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +30,11 @@ impl Rights {
             subscribe.extend([format!("{asked}.{listener}.*"), format!("{asked}.{listener}")]);
             subscribe.push(asked);
         }
-        Self { publish: vec![subjects.answers()], subscribe, answers: true }
+        let mut publish = vec![subjects.answers()];
+        if mutant("grant-too-much") {
+            publish.push(format!("organism.{organism}.re.>"));
+        }
+        Self { publish, subscribe, answers: true }
     }
 
     pub fn of_pump(organism: &str, journal: Option<&jetstream::Options>) -> Self {
