@@ -1,7 +1,7 @@
 //! Deliveries out and answers in, over one connection that the listeners of an organism share.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -31,8 +31,22 @@ pub(super) struct Shared {
     desk: Mutex<Desk>,
     /// Notified when nothing is out any more.
     idle: Notify,
+    /// Attempts that are off the desk, and not yet with the sink.
+    ending: AtomicUsize,
     /// Messages that answered nothing.
     strays: AtomicU64,
+}
+
+/// An attempt, or several, between desk and sink: nothing is idle meanwhile.
+struct Ending<'s>(&'s Shared);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.ending.fetch_sub(1, Ordering::AcqRel);
+        if self.0.is_idle() {
+            self.0.idle.notify_waiters();
+        }
+    }
 }
 
 impl Shared {
@@ -44,12 +58,23 @@ impl Shared {
         runtime: runtime::Handle,
     ) -> Self {
         let desk = Mutex::new(Desk::new(Instant::now(), options.cancel_grace));
-        let (idle, strays) = (Notify::new(), AtomicU64::default());
-        Self { client, options, subjects, sink, runtime, desk, idle, strays }
+        let (ending, strays) = (AtomicUsize::default(), AtomicU64::default());
+        let idle = Notify::new();
+        Self { client, options, subjects, sink, runtime, desk, idle, ending, strays }
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before anything is taken off the desk.
+    fn ending(&self) -> Ending<'_> {
+        self.ending.fetch_add(1, Ordering::AcqRel);
+        Ending(self)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.desk().is_empty() && self.ending.load(Ordering::Acquire) == 0
     }
 
     /// The how manieth connection this is, where there is one.
@@ -108,6 +133,7 @@ impl Shared {
 
     fn published(&self, token: Token, published: Result<(), Failure>) {
         let Err(failure) = published else { return };
+        let _ending = self.ending();
         let ended = self.desk().end(token);
         if let Ended::InTime(key) = ended {
             self.ended(key, Err(failure));
@@ -134,6 +160,7 @@ impl Shared {
     pub async fn drain(&self) {
         self.desk().drain();
         if timeout(self.options.drain_timeout, self.idle()).await.is_err() {
+            let _ending = self.ending();
             let left = self.desk().give_up();
             for key in left {
                 let detail = "did not answer before the organism stopped".to_owned();
@@ -146,7 +173,7 @@ impl Shared {
         let mut notified = pin!(self.idle.notified());
         loop {
             notified.as_mut().enable();
-            if self.desk().is_empty() {
+            if self.is_idle() {
                 return;
             }
             notified.as_mut().await;
@@ -164,7 +191,7 @@ impl Shared {
                 // What has come is heard before anybody is called silent.
                 biased;
                 message = answers.next() => match message {
-                    Some(message) => self.heard(&message),
+                    Some(message) => self.heard(&message).await,
                     None => return,
                 },
                 _ = look.tick() => {
@@ -173,6 +200,7 @@ impl Shared {
                         seen = connection;
                         self.ask_who_is_there().await;
                     }
+                    let _ending = self.ending();
                     let overdue = self.desk().overdue(connection, Instant::now());
                     overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
                 }
@@ -188,10 +216,9 @@ impl Shared {
         }
     }
 
-    fn heard(&self, message: &Message) {
-        let said = answers::read(message);
+    async fn heard(&self, message: &Message) {
         let token = match self.subjects.about(&message.subject) {
-            About::Itself if said == Said::Nobody => return,
+            About::Itself if answers::is_nobody(message) => return,
             About::Itself => {
                 let lease = message.headers.as_ref().and_then(answers::lease);
                 self.desk().leases(lease, Instant::now());
@@ -199,9 +226,30 @@ impl Shared {
             }
             About::Attempt(token) => token,
         };
-        let Ok(token) = Token::from_str_radix(token, 16) else { return self.stray(message) };
+        let token = Token::from_str_radix(token, 16).ok();
+        // Looked for before it is read: what answers nothing costs nothing.
+        let Some(token) = token.filter(|token| self.desk().knows(*token)) else {
+            return self.stray(message);
+        };
+        let was_away = self.desk().is_away();
+        self.said(token, answers::read(message), message);
+        if was_away && !self.desk().is_away() {
+            // What its replicas announced was forgotten when nobody was there.
+            self.ask_who_is_there().await;
+        }
+    }
+
+    fn said(&self, token: Token, said: Said, message: &Message) {
+        let _ending = self.ending();
         match said {
             Said::Nobody => self.nobody(token),
+            Said::Unreadable => {
+                self.is_back();
+                tracing::warn!(
+                    listener = %self.options.listener,
+                    "a lease is a number of seconds, and this one is not: it is not counted"
+                );
+            }
             Said::Heartbeat => {
                 let holder = self.desk().works(token, Instant::now());
                 if let Some((call, attempt)) = holder {
@@ -259,8 +307,5 @@ impl Shared {
 
     fn ended(&self, (call, attempt): Key, result: Result<Outcome, Failure>) {
         self.sink.ended(&self.options.listener, call, attempt, result);
-        if self.desk().is_empty() {
-            self.idle.notify_waiters();
-        }
     }
 }
