@@ -195,6 +195,27 @@ impl ThreadId {
         self.0.rsplit_once('.').map(|(parent, _)| Self(parent.into()))
     }
 
+    /// A root named by a digest: the same one each time.
+    pub fn root_of(digest: &Digest) -> Self {
+        let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
+        let mut bits = u128::from_be_bytes(*head);
+        let mut id = String::from(Self::ROOT_PREFIX);
+        for _ in 0..limits::ROOT_CHARS_DERIVED {
+            let digit = u32::try_from(bits % 36).unwrap_or_default();
+            id.push(char::from_digit(digit, 36).unwrap_or('0'));
+            bits /= 36;
+        }
+        Self(id.into())
+    }
+
+    /// Which of so many partitions keeps its tree: for ever the same one.
+    pub fn partition(&self, partitions: u32) -> u32 {
+        let digest = Digest::of(self.root().0.as_bytes());
+        let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
+        let rest = u64::from_be_bytes(*head) % u64::from(partitions.max(1));
+        u32::try_from(rest).unwrap_or_default()
+    }
+
     /// The last label, or the whole id for a root.
     pub fn label(&self) -> &str {
         self.0.rsplit_once('.').map_or(&*self.0, |(_, label)| label)
