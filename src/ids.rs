@@ -434,3 +434,25 @@ impl<'de> Deserialize<'de> for Digest {
         d.deserialize_str(Parsed(Self::parse))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records lie where this says: it never changes.
+    #[test]
+    fn a_trees_partition_is_for_ever_the_same() {
+        for (root, of_4, of_64) in
+            [("sess-k3v9t2m8", 1, 57), ("sess-aaaaaaaa", 0, 40), ("sess-00000001", 0, 36)]
+        {
+            for thread in [root.to_owned(), format!("{root}.research"), format!("{root}.a.b")] {
+                let thread = ThreadId::parse(&thread).unwrap();
+                let found = [1, 4, 64].map(|partitions| thread.partition(partitions));
+                assert_eq!(found, [0, of_4, of_64], "{thread}");
+            }
+        }
+        let derived = ThreadId::root_of(&Digest::of(b"desk\x007"));
+        assert_eq!(derived.as_str(), "sess-dlwlenl65wcf1mb2ziwa");
+        assert_eq!(ThreadId::parse(derived.as_str()), Ok(derived));
+    }
+}

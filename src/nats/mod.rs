@@ -12,7 +12,7 @@ use async_nats::{ConnectOptions, Event, ServerAddr};
 
 use crate::limits;
 
-pub use async_nats::{Client, HeaderMap};
+pub use async_nats::{Client, HeaderMap, Message, StatusCode, Subscriber};
 pub use link::{Away, Link, Question, Reply};
 
 /// Where the servers are, and who asks.

@@ -10,6 +10,7 @@ mod hidden;
 mod keys;
 pub mod kill;
 mod leaves;
+mod partitions;
 mod playback;
 mod pumps;
 mod record;
