@@ -292,6 +292,9 @@ pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 /// says nothing is believed to be.
 pub const EXCHANGE_BEAT: Duration = Duration::from_secs(1);
 pub const EXCHANGE_SILENCE: Duration = Duration::from_secs(4);
+/// How long one question over NATS is answered; who waits longer asks again, so that nobody is
+/// answered for long who is not there any more.
+pub const EXCHANGE_TURN: Duration = Duration::from_secs(30);
 /// Questions over NATS that one partition answers at the same time.
 pub const EXCHANGES_MAX: usize = 10_000;
 /// Questions that came in pieces and are not whole yet, and how long their rest is waited for.

@@ -63,7 +63,7 @@ pub enum Said {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gone {
     pub detail: String,
-    /// It was told so by somebody who is about to hand the partition over.
+    /// Somebody is there, or was until now: the next one is not far.
     pub soon: bool,
     /// Whether what was asked for may have been done is not known.
     pub unsure: bool,

@@ -187,8 +187,8 @@ impl Table {
         };
         match self.place(partition) {
             Place::Here(_) | Place::Leaving => self.answer_here(partition, ask, tell).await,
-            Place::Broken(why) => Err(Error::Control { detail: why }),
-            Place::Foreign | Place::Starting | Place::Elsewhere(_) => {
+            // What is broken here may be whole elsewhere.
+            Place::Foreign | Place::Starting | Place::Elsewhere(_) | Place::Broken(_) => {
                 self.exchange.ask(partition, &ask, &tell).await
             }
         }

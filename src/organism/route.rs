@@ -85,8 +85,7 @@ impl Route {
                     Ask::Results { thread: thread.clone(), calls: calls.clone() }
                 }
             };
-            let mut gone = None;
-            let mut failed = None;
+            let (mut gone, mut failed, mut accepted) = (None, None, false);
             let heard = |said| match said {
                 Said::Sent(Sent::Refused { refusal, .. }) if refusal.rule == Rule::Draining => {
                     gone = Some(Gone { detail: refusal.to_string(), soon: true, unsure: false });
@@ -98,6 +97,7 @@ impl Route {
                             // Known from the attempt before this one, and to nobody else.
                             *again &= !own_key;
                             owed = Some((thread.clone(), calls.clone()));
+                            accepted = true;
                         }
                         Sent::Result { call, .. } => {
                             if let Some((_, calls)) = &mut owed {
@@ -113,6 +113,7 @@ impl Route {
                 _ => {}
             };
             self.once(partition, &ask, heard).await?;
+            patience.unsure |= accepted;
             match failed {
                 _ if due.is_nothing() => return Ok(()),
                 Some(error) => return Err(error),
@@ -178,7 +179,6 @@ impl Route {
     /// The one line that answers, and whether an earlier answer may have been lost.
     async fn until_answered(&self, partition: u32, ask: &Ask) -> Result<(Said, bool), Error> {
         let mut patience = Patience::new(partition);
-        let mut unsure = false;
         loop {
             let (mut gone, mut answer) = (None, None);
             let heard = |said| match said {
@@ -188,11 +188,8 @@ impl Route {
             self.once(partition, ask, heard).await?;
             match answer {
                 Some(Said::Failed(detail)) => return Err(Error::Control { detail }),
-                Some(said) => return Ok((said, unsure)),
-                None => {
-                    unsure |= gone.as_ref().is_none_or(|gone| gone.unsure);
-                    patience.wait(gone).await?;
-                }
+                Some(said) => return Ok((said, patience.unsure)),
+                None => patience.wait(gone).await?,
             }
         }
     }
@@ -231,31 +228,35 @@ fn strange(said: &Said) -> Error {
 struct Patience {
     partition: u32,
     until: Instant,
+    /// Something may have been done already.
+    unsure: bool,
 }
 
 impl Patience {
     fn new(partition: u32) -> Self {
-        Self { partition, until: Instant::now() + limits::PARTITION_PATIENCE }
+        let until = Instant::now() + limits::PARTITION_PATIENCE;
+        Self { partition, until, unsure: false }
     }
 
+    /// Returns when it is time to ask again. An answer that broke off without a word came from
+    /// somebody who ended meanwhile.
     async fn wait(&mut self, gone: Option<Gone>) -> Result<(), Error> {
-        let detail = match gone {
-            // Somebody was there, or is about to hand it over: the next one gets its time, too.
-            None => return self.anew().await,
-            Some(Gone { soon: true, .. } | Gone { unsure: true, .. }) => return self.anew().await,
-            Some(Gone { detail, .. }) => detail,
-        };
-        if Instant::now() > self.until {
-            return Err(Error::Nobody { partition: self.partition, detail });
+        let broke_off =
+            || Gone { detail: "its process ended".to_owned(), soon: true, unsure: true };
+        let Gone { detail, soon, unsure } = gone.unwrap_or_else(broke_off);
+        self.unsure |= unsure;
+        let now = Instant::now();
+        if soon {
+            self.until = now + limits::PARTITION_PATIENCE;
         }
-        tokio::time::sleep(limits::PARTITION_RETRY).await;
-        Ok(())
-    }
-
-    async fn anew(&mut self) -> Result<(), Error> {
-        self.until = Instant::now() + limits::PARTITION_PATIENCE;
-        tokio::time::sleep(limits::PARTITION_RETRY).await;
-        Ok(())
+        match now > self.until {
+            true if self.unsure => Err(Error::Lost),
+            true => Err(Error::Nobody { partition: self.partition, detail }),
+            false => {
+                tokio::time::sleep(limits::PARTITION_RETRY).await;
+                Ok(())
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::journal::Error;
+use crate::mutant::mutant;
 
 use super::api::{Api, Failed, code};
 use super::{Options, refused, tail};
@@ -37,7 +38,7 @@ pub fn agree(api: &Api, options: &Options, bucket: &str) -> Result<(), Error> {
 /// Refuses a journal of another number of partitions than the config has.
 pub fn compare(options: &Options, theirs: u32) -> Result<(), Error> {
     let ours = options.partitions;
-    match ours == theirs {
+    match ours == theirs || mutant("trust-the-count") {
         true => Ok(()),
         false => Err(Error::Partitions { journal: options.stream.clone(), ours, theirs }),
     }

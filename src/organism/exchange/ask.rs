@@ -19,26 +19,26 @@ impl Exchange {
         ask: &Ask,
         tell: &mpsc::Sender<Said>,
     ) -> Result<(), Error> {
-        let gone = |detail: &str, unsure: bool| {
+        let gone = |detail: &str, heard: bool, unsure: bool| {
             let detail = detail.to_owned();
-            Said::Gone(Gone { detail, soon: false, unsure })
+            Said::Gone(Gone { detail, soon: heard, unsure })
         };
         // Whoever asked may have gone.
         let say = async |said: Said| tell.send(said).await.ok();
         let Some(mut replies) = self.put(partition, ask).await? else {
-            say(gone("the connection to NATS is closed", false)).await;
+            say(gone("the connection to NATS is closed", false, false)).await;
             return Ok(());
         };
         let mut hearer = Hearer::default();
         let mut silent = true;
         loop {
             let Ok(Some(message)) = timeout(limits::EXCHANGE_SILENCE, replies.next()).await else {
-                say(gone("it fell silent", true)).await;
+                say(gone("whoever has it is silent", !silent, true)).await;
                 return Ok(());
             };
             if message.status == Some(StatusCode::NO_RESPONDERS) {
                 if silent {
-                    say(gone("nobody has its lease", false)).await;
+                    say(gone("nobody has its lease", false, false)).await;
                     return Ok(());
                 }
                 continue;
@@ -52,7 +52,7 @@ impl Exchange {
                 Heard::More | Heard::Stranger => {}
                 Heard::End => return Ok(()),
                 Heard::Broken => {
-                    say(gone("a part of its answer was lost", true)).await;
+                    say(gone("a part of the answer was lost", true, true)).await;
                     return Ok(());
                 }
             }

@@ -7,10 +7,11 @@ use std::time::Instant;
 use futures_util::StreamExt as _;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::{interval, timeout};
+use tokio::time::{interval, sleep, timeout};
 
 use super::{Exchange, Heard, Hearer, Is, Speaker};
 use crate::limits;
+use crate::mutant::mutant;
 use crate::nats::{Client, Message};
 use crate::organism::Error;
 use crate::organism::control::{Ask, Gone, Said};
@@ -79,7 +80,8 @@ impl Halves {
     /// A whole question, and where its answer goes.
     fn take(&mut self, message: &Message) -> Option<(String, Vec<u8>)> {
         let inbox = message.reply.as_ref()?.as_str();
-        if !inbox.starts_with(INBOX) || inbox.contains(['*', '>', ' ']) {
+        let fits = inbox.starts_with(INBOX) && !inbox.contains(['*', '>', ' ']);
+        if !fits && !mutant("answer-anywhere") {
             tracing::warn!("a question is refused that wants its answer at `{inbox}`");
             return None;
         }
@@ -109,11 +111,13 @@ impl Desk {
         let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let mut teller = Teller { client: &self.client, inbox, speaker: Speaker::new() };
         let (table, partition) = (Arc::clone(&self.table), self.partition);
-        let answering = match serde_json::from_slice::<Ask>(ask) {
+        let mut answering = match serde_json::from_slice::<Ask>(ask) {
             Ok(ask) => tokio::spawn(async move { table.answer_here(partition, ask, tell).await }),
             Err(error) => return teller.end(&format!("not a question: {error}")).await,
         };
         let mut beat = interval(limits::EXCHANGE_BEAT);
+        let turn = sleep(limits::EXCHANGE_TURN);
+        tokio::pin!(turn);
         loop {
             tokio::select! {
                 said = told.recv() => match said {
@@ -121,9 +125,14 @@ impl Desk {
                     None => break,
                 },
                 _ = beat.tick() => teller.put(Is::Beat).await,
+                () = &mut turn => {
+                    answering.abort();
+                    teller.say(&gone_on()).await;
+                    return teller.put(Is::End).await;
+                }
             }
         }
-        match answering.await {
+        match (&mut answering).await {
             Ok(Ok(())) => teller.put(Is::End).await,
             Ok(Err(error)) => teller.end(&error.to_string()).await,
             Err(error) => teller.end(&error.to_string()).await,
@@ -164,6 +173,12 @@ impl Teller<'_> {
         // A connection that is closed for good leaves nobody to tell.
         self.client.publish(self.inbox.clone(), piece.into()).await.ok();
     }
+}
+
+/// To be asked again by whoever still waits.
+fn gone_on() -> Said {
+    let detail = "it takes longer".to_owned();
+    Said::Gone(Gone { detail, soon: true, unsure: false })
 }
 
 /// A partition that is not here any more, or not yet.

@@ -156,6 +156,7 @@ fn a_killed_process_is_followed_within_seconds_and_nothing_is_lost_or_doubled() 
     assert!(took < TAKEOVER, "{took:?}");
     load.has_done(20);
     let count = load.stop() + 1;
+    println!("{count} messages across a kill");
     assert_eq!(second.stop(), Some(0));
     assert_eq!((other.recorded("ping"), other.recorded("pong")), (count, count));
     all_verified(&other);
@@ -219,6 +220,7 @@ fn a_rolling_restart_under_load_fails_no_message() {
         load.has_done(10);
     }
     let count = load.stop();
+    println!("{count} messages across three restarts");
     let [first, second] = running;
     assert_eq!(first.stop(), Some(0));
     assert_eq!(second.stop(), Some(0));
@@ -332,4 +334,90 @@ fn another_number_of_partitions_than_the_journal_has_is_refused_and_told() {
     }
     house.write("organism.toml", config(&server, PARTITIONS));
     assert_eq!(run(&house, "0,1,2,3").stop(), Some(0));
+}
+
+#[test]
+fn a_frozen_process_that_nobody_stands_by_for_is_given_up_and_told() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let first = run(&one, "0");
+    let second = run(&other, "1");
+    first.signal("-STOP");
+    let told = ask_in(&other, 0, 0);
+    assert_eq!(told.code, Some(75), "{told:?}");
+    assert!(told.err.contains("send again with the same --key"), "{told:?}");
+    first.signal("-CONT");
+    assert_eq!(ask_in(&other, 0, 1).code, Some(0));
+    assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));
+}
+
+#[test]
+fn verify_names_the_partition_that_is_broken() {
+    let server = Server::start();
+    let house = host(&server);
+    let running = run(&house, "0,1,2,3");
+    for partition in 0..PARTITIONS {
+        assert_eq!(ask_in(&house, partition, 0).code, Some(0));
+    }
+    assert_eq!(running.stop(), Some(0));
+    all_verified(&house);
+    let file = house.data().join("p2/journal.db");
+    let journal = rusqlite::Connection::open(file).unwrap();
+    journal.execute("UPDATE step SET hash = zeroblob(32) WHERE position = 2", []).unwrap();
+    drop(journal);
+    let verified = house.organism(&["verify"]);
+    assert_eq!(verified.code, Some(4), "{verified:?}");
+    assert!(verified.err.contains("broken: partition 2 of the 4 here"), "{verified:?}");
+    let reports = house.organism(&["verify", "--json"]).json();
+    let broken: Vec<_> = reports.iter().filter(|report| !report["broken"].is_null()).collect();
+    assert!(matches!(broken.as_slice(), [one] if one["partition"] == 2), "{reports:?}");
+    // The others go on here, and nobody is asked to mend it unseen.
+    let running = run(&house, "0,1,2,3");
+    assert!(house.log().contains("broken at position 2"), "{}", house.log());
+    assert_eq!(ask_in(&house, 1, 1).code, Some(0));
+    assert_eq!(running.stop(), Some(4));
+}
+
+/// Whoever may put questions to a pump cannot have it write where they may not themselves.
+#[test]
+fn an_answer_goes_to_the_askers_inbox_and_to_no_other_subject() {
+    let server = Server::start();
+    let house = host(&server);
+    let running = run(&house, "0");
+    let ask = |reply: &'static str| {
+        let question = format!(
+            "{{\"of\":\"{}\",\"n\":0,\"is\":\"last\"}}\n{{\"do\":\"where\",\"message\":\"{}\",\
+             \"partition\":0}}",
+            uuid::Uuid::now_v7(),
+            uuid::Uuid::now_v7(),
+        );
+        (reply, question)
+    };
+    let questions = [ask("organism.talk.to.solo"), ask("_INBOX.>"), ask("_INBOX.asker.1")];
+    let options = server.options();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let heard = runtime.block_on(async {
+        use futures_util::StreamExt as _;
+        let client = organism::nats::connect(&options, "asker").await.unwrap();
+        let mut all = client.subscribe(">").await.unwrap();
+        for (reply, question) in questions {
+            let subject = "organism.talk.pump.0";
+            client.publish_with_reply(subject, reply, question.into()).await.unwrap();
+        }
+        let mut heard = Vec::new();
+        while let Some(message) = all.next().await {
+            let text = String::from_utf8_lossy(&message.payload).into_owned();
+            let subject = message.subject.to_string();
+            if subject.starts_with("_INBOX.") || subject.starts_with("organism.talk.to") {
+                heard.push(subject);
+            }
+            if text.contains("\"end\"") {
+                break;
+            }
+        }
+        heard
+    });
+    assert!(!heard.is_empty());
+    assert!(heard.iter().all(|subject| subject == "_INBOX.asker.1"), "{heard:?}");
+    assert_eq!(running.stop(), Some(0));
 }
