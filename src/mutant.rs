@@ -38,7 +38,10 @@ pub const MUTANTS: [(&str, &str); 36] = [
     ("dispatch-the-incomplete", "nothing incomplete is acted on"),
     ("one-nonce-for-all", "a final report counts only in the slot of its own turn"),
     ("take-xml-beside-calls", "where tools are native calls, XML of a tool is no action"),
-    ("answer-anywhere", "what is asked over NATS is answered in the asker's inbox and nowhere else"),
+    (
+        "answer-anywhere",
+        "what is asked over NATS is answered in the asker's inbox and nowhere else",
+    ),
     ("trust-the-count", "a journal is never opened as one of another number of partitions"),
     ("guess-the-format", "a final report is taken in its one format and in no other"),
 ];

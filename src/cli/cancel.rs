@@ -8,8 +8,8 @@ use crate::config::Config;
 use crate::ids::{ListenerName, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
-use crate::organism::{Door, Error, Organism};
 use crate::organism::control::{Ask, Client, Said};
+use crate::organism::{Door, Error, Organism};
 
 use super::exit::{Exit, Failed};
 use super::opened::{self, ConfigArg};

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::ids::ThreadId;
-use crate::journal::{Error, partitions_in};
 use crate::journal::sqlite::Reader;
+use crate::journal::{Error, partitions_in};
 
 use super::exit::{self, Exit, Failed};
 use super::opened;

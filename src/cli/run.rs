@@ -68,7 +68,11 @@ async fn divided(config: Config, partitions: &[u32]) -> anyhow::Result<ExitCode>
             eprintln!("{name} is ready; {}; journals {}", overview(&now), data.display());
             told_of = now;
         } else if !told_of.is_empty() {
-            told_of.iter().zip(&now).enumerate().for_each(|(at, (was, is))| say_change(at, was, is));
+            told_of
+                .iter()
+                .zip(&now)
+                .enumerate()
+                .for_each(|(at, (was, is))| say_change(at, was, is));
             told_of = now;
         }
         match watch.next().await {

@@ -34,12 +34,22 @@ use crate::pump::driver::Handle;
 #[serde(tag = "do", rename_all = "lowercase")]
 pub enum Ask {
     Send(Parcel),
-    Cancel { thread: ThreadId, by: ListenerName, reason: String },
+    Cancel {
+        thread: ThreadId,
+        by: ListenerName,
+        reason: String,
+    },
     Decide(Matter),
     /// The results of calls that were accepted before.
-    Results { thread: ThreadId, calls: Vec<CallId> },
+    Results {
+        thread: ThreadId,
+        calls: Vec<CallId>,
+    },
     /// In which thread of a partition this call waits for a person.
-    Where { message: MessageId, partition: u32 },
+    Where {
+        message: MessageId,
+        partition: u32,
+    },
 }
 
 /// What it answers, a line each.

@@ -72,7 +72,9 @@ pub enum Error {
     )]
     Divided { partitions: u32 },
     /// Nothing was done.
-    #[error("nobody pumps partition {partition} at present ({detail}); try again, or start `organism run`")]
+    #[error(
+        "nobody pumps partition {partition} at present ({detail}); try again, or start `organism run`"
+    )]
     Nobody { partition: u32, detail: String },
     /// There is no such thread.
     #[error("no thread {thread} is on record")]

@@ -66,8 +66,7 @@ impl Partitioned {
         };
         let keepers = partitions.iter().map(keeper).collect();
         let mut organism = Self { table, keepers, stop, control: None, _lock: lock };
-        let desk =
-            control::Desk::of_several(Arc::clone(&organism.table), limits::CONTROL_PATIENCE);
+        let desk = control::Desk::of_several(Arc::clone(&organism.table), limits::CONTROL_PATIENCE);
         match open_door(&config, desk) {
             Ok(control) => organism.control = Some(control),
             Err(error) => {

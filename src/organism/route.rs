@@ -7,12 +7,12 @@ use std::time::Instant;
 use tokio::sync::{OnceCell, mpsc};
 use uuid::Uuid;
 
+use super::Error;
 use super::control::{Ask, Client, Gone, Said};
 use super::door::{Due, Parcel, Sent, lost};
 use super::exchange::Exchange;
 use super::matter::Matter;
 use super::station::held_in;
-use super::Error;
 use crate::config::{Config, Storage};
 use crate::envelope::{Refusal, Rule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
@@ -41,7 +41,9 @@ pub(super) fn partition_of(parcel: &Parcel, partitions: u32) -> u32 {
 fn address(parcel: &mut Parcel) {
     if parcel.thread.is_none() && parcel.suggested.is_none() {
         let digest = match &parcel.key {
-            Some(key) => Digest::of_parts(&[parcel.client.as_str().as_bytes(), b"\0", key.as_bytes()]),
+            Some(key) => {
+                Digest::of_parts(&[parcel.client.as_str().as_bytes(), b"\0", key.as_bytes()])
+            }
             None => Digest::of(Uuid::now_v7().as_bytes()),
         };
         parcel.suggested = Some(ThreadId::root_of(&digest).to_string());

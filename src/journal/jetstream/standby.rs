@@ -52,7 +52,7 @@ impl Standby {
         let opening = Opening::begin(data, state)?;
         let api = connect(servers, options)?;
         let lease = Lease::of(&api, options, Holder::here(data))?;
-        let followed = Followed::Cold(opening);
+        let followed = Followed::Cold(Box::new(opening));
         Ok(Self { api, options: options.clone(), lease, seen: Seen::default(), followed })
     }
 
@@ -78,10 +78,7 @@ impl Standby {
 
     /// Hears what was written since the last time, and hands every new record to `visit`. The
     /// first time, the projection is proved and all of it handed over.
-    pub fn follow(
-        self,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
-    ) -> Result<Self, Error> {
+    pub fn follow(self, visit: &mut dyn FnMut(Sealed) -> Result<(), Error>) -> Result<Self, Error> {
         let Self { api, options, lease, seen, followed } = self;
         let name = options.stream();
         let last = match api.info(&name) {
@@ -114,7 +111,7 @@ impl Elect {
 /// A projection, and how far it followed its stream.
 pub(super) enum Followed {
     /// It was not looked at yet.
-    Cold(Opening),
+    Cold(Box<Opening>),
     Warm(Box<Warm>),
 }
 
@@ -144,7 +141,7 @@ impl Followed {
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Warm, Error> {
         let opening = match self {
-            Self::Cold(opening) => opening,
+            Self::Cold(opening) => *opening,
             Self::Warm(warm) => {
                 tail::check(api, options, &warm.mark)?;
                 return Ok(*warm);

@@ -31,8 +31,8 @@ use directory::Watermark;
 use mover::{Moved, Mover};
 
 pub use directory::{DATABASE, Lock, is_free};
-pub(in crate::journal) use projection::{Following, Opening, Taken};
 pub use open::hold;
+pub(in crate::journal) use projection::{Following, Opening, Taken};
 pub use reader::{About, Reader};
 pub use scan::scan;
 pub use trees::Tree;

@@ -85,7 +85,8 @@ impl Halves {
             tracing::warn!("a question is refused that wants its answer at `{inbox}`");
             return None;
         }
-        let (mut hearer, since) = self.0.remove(inbox).unwrap_or((Hearer::default(), Instant::now()));
+        let (mut hearer, since) =
+            self.0.remove(inbox).unwrap_or((Hearer::default(), Instant::now()));
         match hearer.take(&message.payload) {
             Heard::Line(line) => return Some((inbox.to_owned(), line)),
             Heard::More => {}

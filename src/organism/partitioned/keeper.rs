@@ -52,8 +52,7 @@ impl Keeper {
 
     async fn in_turns(&mut self) -> Result<(), Error> {
         while let Some((core, journal)) = self.stand_by().await? {
-            let works =
-                Works::start(&self.config, core, Box::new(journal), HashMap::new()).await?;
+            let works = Works::start(&self.config, core, Box::new(journal), HashMap::new()).await?;
             if self.pump(works).await? {
                 return Ok(());
             }

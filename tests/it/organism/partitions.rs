@@ -126,7 +126,8 @@ fn two_processes_share_the_partitions_and_take_each_message_once() {
     assert_eq!((other.recorded("ping"), other.recorded("pong")), (12, 12));
     all_verified(&other);
     let threads = other.organism(&["threads", "--json"]).json();
-    let updated: Vec<_> = threads.iter().map(|thread| thread["updated"].as_str().unwrap()).collect();
+    let updated: Vec<_> =
+        threads.iter().map(|thread| thread["updated"].as_str().unwrap()).collect();
     assert!(threads.len() == 12 && updated.is_sorted(), "{threads:?}");
     let found = other.organism(&["search", "ping", "--json", "--limit", "5"]).json();
     assert_eq!(found.len(), 5);
@@ -256,7 +257,11 @@ fn what_an_operator_says_reaches_the_partition_it_is_about_from_any_host() {
     assert_eq!(sent.code, Some(3), "{sent:?}");
     let held = one.organism(&["approvals", "--json"]).json();
     let id = held[0]["message"].as_str().unwrap();
-    assert_eq!(other.organism(&["approvals", "--json"]).out, "", "it is in no journal of this host");
+    assert_eq!(
+        other.organism(&["approvals", "--json"]).out,
+        "",
+        "it is in no journal of this host"
+    );
     let wrong = other.organism(&["approve", id, "--hash", "00000000"]);
     assert_eq!(wrong.code, Some(65), "{wrong:?}");
     let hash = organism::ids::Digest::of(say("hello").as_bytes()).to_string();

@@ -37,7 +37,8 @@ impl Load {
                 let (done, stop) = (Arc::clone(&done), Arc::clone(&stop));
                 let name = format!("{host}-{client}");
                 all.push(std::thread::spawn(move || {
-                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                    let runtime =
+                        tokio::runtime::Builder::new_current_thread().enable_all().build();
                     runtime.unwrap().block_on(send_all(config, &name, &done, &stop));
                 }));
             }
