@@ -33,6 +33,7 @@ pub(super) struct Declared {
     store: Store,
     journal: Place,
     stream: Option<String>,
+    partitions: u32,
     replicas: u32,
     durability: Durability,
     nats: Option<Nats>,
@@ -88,9 +89,11 @@ fn read_journal(read: &mut Reader<'_>, nats: Option<Nats>) -> Declared {
         }
         fits.then_some(name)
     });
+    let partitions = read.count32("partitions", limits::PARTITIONS_MAX).unwrap_or(1);
     let replicas = read.count32("replicas", limits::STREAM_REPLICAS_CEILING).unwrap_or(1);
     let durability = read.choice("durability", &DURABILITIES).unwrap_or_default();
-    Declared { store, journal: read.place_of("store"), stream, replicas, durability, nats }
+    let journal = read.place_of("store");
+    Declared { store, journal, stream, partitions, replicas, durability, nats }
 }
 
 fn read_nats(read: &mut Reader<'_>) -> Nats {
@@ -140,6 +143,7 @@ impl Declared {
                     organism: organism.to_owned(),
                     stream,
                     partition: 0,
+                    partitions: self.partitions,
                     replicas: self.replicas,
                     durability: self.durability,
                 };

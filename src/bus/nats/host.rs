@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use rand_core::{OsRng, RngCore as _};
 use tokio::runtime;
 use tokio::sync::Notify;
@@ -20,10 +20,12 @@ use crate::nats::{Client, HeaderMap, HeaderName, Message, PublishErrorKind, Stat
 use super::answers::{self, Said};
 use super::desk::{Desk, Ended, Key, Token};
 use super::subjects::{About, Subjects};
-use super::{Options, request, words};
+use super::{Error, Options, request, words};
 
 pub(super) struct Shared {
     client: Client,
+    /// What tells our attempts from those of other pumps.
+    name: String,
     pub options: Options,
     subjects: Subjects,
     sink: Arc<dyn Sink>,
@@ -60,7 +62,17 @@ impl Shared {
         let desk = Mutex::new(Desk::new(Instant::now(), options.cancel_grace));
         let (ending, strays) = (AtomicUsize::default(), AtomicU64::default());
         let idle = Notify::new();
-        Self { client, options, subjects, sink, runtime, desk, idle, ending, strays }
+        let name = format!("{:016x}", OsRng.next_u64());
+        Self { client, name, options, subjects, sink, runtime, desk, idle, ending, strays }
+    }
+
+    /// What the listener says to us, and what it says to everybody.
+    pub async fn subscribe(&self) -> Result<[Subscriber; 2], Error> {
+        let one = async |subject: String| {
+            let subscribed = self.client.subscribe(subject.clone()).await;
+            subscribed.map_err(|e| Error::Subscribe { subject, detail: e.to_string() })
+        };
+        Ok([one(self.subjects.answers_to(&self.name)).await?, one(self.subjects.here()).await?])
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -111,7 +123,7 @@ impl Shared {
     async fn publish(&self, token: Token, delivery: &Delivery) -> Result<(), Failure> {
         let request::Written { headers, body } = request::write(delivery);
         let bytes = body.len();
-        let reply = self.subjects.answer(&format!("{token:032x}"));
+        let reply = self.subjects.answer(&format!("{}.{token:032x}", self.name));
         let publishing = self.client.publish_with_reply_and_headers(
             self.subjects.deliveries(),
             reply,
@@ -182,7 +194,7 @@ impl Shared {
     }
 
     /// Hears the listener, until it is dropped.
-    pub async fn listen(self: Arc<Self>, mut answers: Subscriber) {
+    pub async fn listen(self: Arc<Self>, mut answers: impl Stream<Item = Message> + Unpin) {
         let mut look = interval(limits::NATS_LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen = None;
@@ -226,7 +238,8 @@ impl Shared {
             }
             About::Attempt(token) => token,
         };
-        let token = Token::from_str_radix(token, 16).ok();
+        let own = token.strip_prefix(&self.name).and_then(|token| token.strip_prefix('.'));
+        let token = own.and_then(|token| Token::from_str_radix(token, 16).ok());
         // Looked for before it is read: what answers nothing costs nothing.
         let Some(token) = token.filter(|token| self.desk().knows(*token)) else {
             return self.stray(message);

@@ -153,6 +153,7 @@ mod tests {
             organism: "desk".to_owned(),
             stream: "ORGANISM-desk".to_owned(),
             partition: 0,
+            partitions: 1,
             replicas: 1,
             durability: Durability::Synced,
         }

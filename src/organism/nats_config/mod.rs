@@ -134,8 +134,8 @@ fn users(config: &Config) -> Result<Vec<(String, Rights)>, Error> {
         return Err(Error::NothingOnNats);
     }
     let mut users = vec![
-        (PUMP.to_owned(), Rights::of_pump(&config.name, journal)),
-        (OPERATOR.to_owned(), Rights::of_operator(&config.name)),
+        (PUMP.to_owned(), Rights::of_pump(&config.name, journal, config.partitions())),
+        (OPERATOR.to_owned(), Rights::of_operator()),
     ];
     let listener =
         |name: &ListenerName| (format!("listener-{name}"), Rights::of_listener(&config.name, name));

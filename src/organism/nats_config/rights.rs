@@ -36,14 +36,14 @@ impl Rights {
         Self { publish, subscribe }
     }
 
-    pub fn of_pump(organism: &str, journal: Option<&jetstream::Options>) -> Self {
+    pub fn of_pump(organism: &str, journal: Option<&jetstream::Options>, partitions: u32) -> Self {
         let own = |what: &str| format!("organism.{organism}.{what}");
         let mut publish = vec![own("to.*"), own("cancel.*"), own("pump.>")];
         publish.push("$SRV.PING.>".to_owned());
-        // What other pumps of this organism, and its operators, ask is answered in their inboxes.
-        publish.extend(["_INBOX.>".to_owned(), format!("{OPERATORS}>")]);
+        // What other pumps of this organism ask is answered in their inboxes.
+        publish.push("_INBOX.>".to_owned());
         if let Some(journal) = journal {
-            for stream in streams(journal) {
+            for stream in streams(journal, partitions) {
                 let api = ["STREAM.INFO", "STREAM.CREATE", "STREAM.MSG.GET"];
                 publish.extend(api.map(|verb| format!("$JS.API.{verb}.{stream}")));
             }
@@ -54,11 +54,10 @@ impl Rights {
         Self { publish, subscribe }
     }
 
-    /// Somebody who asks: services what they are, and a running organism. Nothing of JetStream: where
-    /// a server's own answer goes is the asker's choice, and it would write it anywhere.
-    pub fn of_operator(organism: &str) -> Self {
-        let publish = vec!["$SRV.>".to_owned(), format!("organism.{organism}.pump.>")];
-        Self { publish, subscribe: vec![format!("{OPERATORS}>")] }
+    /// Somebody who asks services what they are. Nothing of JetStream: where a server's own answer
+    /// goes is the asker's choice, and it would write it anywhere.
+    pub fn of_operator() -> Self {
+        Self { publish: vec!["$SRV.>".to_owned()], subscribe: vec![format!("{OPERATORS}>")] }
     }
 }
 
@@ -66,6 +65,8 @@ impl Rights {
 const OPERATORS: &str = "_INBOX_operator.";
 
 /// Of a journal. A wildcard stands for a whole token only, so each is named.
-fn streams(journal: &jetstream::Options) -> [String; 2] {
-    [journal.stream(), format!("KV_{}", journal.bucket())]
+fn streams(journal: &jetstream::Options, partitions: u32) -> Vec<String> {
+    let of = |partition| jetstream::Options { partition, ..journal.clone() }.stream();
+    let all = (0..partitions).map(of);
+    all.chain([format!("KV_{}", journal.bucket())]).collect()
 }
