@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use organism::listener::{Listener, Place, Reply};
-use organism::nats::{Client, Credentials, Options, connect};
+use organism::nats::{Client, Credentials, Options, Subscriber, connect};
 
 use super::{House, said, say, until};
 use crate::nats::{Server, Settings};
@@ -197,13 +197,20 @@ fn subjects() -> Vec<String> {
     all
 }
 
+/// A subscription that the server has: what is published from here on is heard.
+async fn everything(spy: &Client) -> Subscriber {
+    let mut all = spy.subscribe(">").await.unwrap();
+    spy.publish("ready", "".into()).await.unwrap();
+    all.next().await.unwrap();
+    all
+}
+
 /// What of all this somebody with `user`'s key gets through to others, and what of it they get to
 /// hear.
 async fn probe(guarded: &Guarded, user: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let (spy, key) = (guarded.spy().await, guarded.user(user).await);
     let said: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-    let mut all = spy.subscribe(">").await.unwrap();
-    spy.flush().await.unwrap();
+    let mut all = everything(&spy).await;
     for subject in subjects() {
         // With a reply subject that is another's: whoever answers would write in their name.
         let reply = "organism.journal.ORGANISM-talk.0";
@@ -301,7 +308,7 @@ fn nobody_is_made_to_write_where_they_are_told_to() {
     });
     runtime.block_on(async {
         let spy = guarded.spy().await;
-        let mut all = spy.subscribe(">").await.unwrap();
+        let mut all = everything(&spy).await;
         let operator = guarded.user("operator").await;
         let own = "_INBOX_operator.told";
         let mut told = operator.subscribe(own).await.unwrap();
