@@ -278,8 +278,12 @@ pub const STREAM_PATIENCE: Duration = Duration::from_secs(2);
 pub const STREAM_HEADER_BYTES: usize = 1 << 10;
 /// Messages of the tail that are asked for at once.
 pub const STREAM_READ_AHEAD: u64 = 32;
+/// And in bytes, however large the messages may be: a connection holds no more.
+pub const STREAM_READ_BYTES: u64 = 16 << 20;
 /// How often a pump says that it lives and looks whether its stream does.
 pub const LEASE_BEAT: Duration = Duration::from_millis(700);
+/// For the answer to a beat: one that is lost is no reason to lose the lease.
+pub const LEASE_PATIENCE: Duration = Duration::from_secs(1);
 /// A lease that did not change for so long belongs to nobody any more.
 pub const LEASE_LAPSE: Duration = Duration::from_secs(3);
 pub const LEASE_LOOK: Duration = Duration::from_millis(50);
@@ -327,6 +331,8 @@ const _: () = assert!(SUBMISSION_BYTES_MAX / 3 * 4 + (1 << 20) <= FRAME_BYTES_MA
 const _: () = assert!(REFUSAL_HEAD_BYTES < PAYLOAD_BYTES_MAX);
 const _: () = assert!(XML_ATTRIBUTE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(LEAF_BYTES_MAX <= TURN_BYTES_MAX);
+const _: () =
+    assert!(LEASE_BEAT.as_millis() * 2 + LEASE_PATIENCE.as_millis() < LEASE_LAPSE.as_millis());
 const _: () = assert!(STREAM_LINE_BYTES_MAX <= STREAM_EVENT_BYTES_MAX);
 const _: () = assert!(TURN_BYTES_MAX <= ANSWER_BYTES_MAX && ANSWER_BYTES_MAX <= STREAM_BYTES_MAX);
 const _: () = assert!(TURN_BYTES_MAX * 6 <= CORE_WORD_BYTES_MAX);

@@ -35,13 +35,28 @@ impl Holder {
         let (host, machine) = (host.trim(), machine.trim());
         let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
         let holder = format!("process {} on {host}, since {}", std::process::id(), Time::now());
-        let home = format!("{host} {machine} {}", home.display());
+        let home = format!("{host} {machine} {} {}", home.display(), own_name(&home));
         Self { id: Uuid::now_v7(), holder, home, beat: 0 }
     }
 
     pub fn shown(&self) -> &str {
         &self.holder
     }
+}
+
+/// What tells a directory from all others: two containers may have the same name, and keep their
+/// journals under the same path.
+fn own_name(home: &std::path::Path) -> String {
+    let path = home.join("home");
+    let read = || std::fs::read_to_string(&path).ok().filter(|name| !name.is_empty());
+    read().unwrap_or_else(|| {
+        let name = Uuid::now_v7().to_string();
+        match std::fs::write(&path, &name) {
+            Ok(()) => name,
+            // Nobody will know this place again, and a lease of ours is waited for like any other.
+            Err(_) => Uuid::now_v7().to_string(),
+        }
+    })
 }
 
 #[derive(Debug)]
@@ -190,7 +205,7 @@ impl Lease {
         let after = after.to_string();
         let mut all = vec![("Nats-Expected-Last-Subject-Sequence", after.as_str())];
         all.extend_from_slice(headers);
-        self.api.publish(&self.subject, &all, value)
+        self.api.publish_within(limits::LEASE_PATIENCE, &self.subject, &all, value)
     }
 }
 

@@ -4,12 +4,14 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::journal::sqlite::Opening;
 use crate::journal::{Error, Sealed};
+use crate::limits;
 use crate::nats::{self, Link};
 
 use super::api::{Api, Info, code};
@@ -120,11 +122,17 @@ fn stream(api: &Api, options: &Options, before: Option<&(Uuid, Mark)>) -> Result
         }
         other => other,
     };
-    let info = info.map_err(|f| unfit(api.link.server(), &format!("the stream {name}"), f))?;
+    let mut info = info.map_err(|f| unfit(api.link.server(), &format!("the stream {name}"), f))?;
+    let begun = Instant::now();
     let differences = settings::differences(options, &info.config);
     if !differences.is_empty() {
         let detail = format!("the stream {name} may lose records: {}", differences.join("; "));
         return Err(Error::Unfit { server: api.link.server(), detail });
+    }
+    // Between two leaders of a cluster a stream may look shorter than it is.
+    while info.state.last_seq < known && begun.elapsed() < limits::STREAM_GONE_AFTER {
+        std::thread::sleep(limits::LEASE_LOOK);
+        info = api.info(&name).unwrap_or(info);
     }
     let state = info.state;
     if state.last_seq < known {

@@ -113,9 +113,12 @@ pub fn read(
 ) -> Result<Heard, Error> {
     let mut heard = Heard { epoch: 0, mark: *mark };
     let mut assembly = Assembly::default();
+    // In bytes no more than a connection holds, however large its messages may be.
+    let largest = u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX).max(1);
+    let ahead = (limits::STREAM_READ_BYTES / largest).clamp(1, limits::STREAM_READ_AHEAD);
     let mut next = mark.seq + 1;
     while next <= last {
-        let end = last.min(next + limits::STREAM_READ_AHEAD - 1);
+        let end = last.min(next + ahead - 1);
         let stored = api.messages(&options.stream(), next..=end);
         let stored = stored.map_err(|f| refused(&format!("the stream {}", options.stream()), f))?;
         failpoint("during-recovery");
