@@ -9,8 +9,10 @@ mod guests;
 mod kin;
 mod matter;
 mod models;
+pub mod nats_config;
 mod partitioned;
 mod preview;
+mod remotes;
 mod route;
 mod station;
 mod works;
@@ -44,6 +46,10 @@ pub enum Error {
     Journal(#[from] journal::Error),
     #[error("{context}: {source}")]
     Io { context: String, source: std::io::Error },
+    #[error(transparent)]
+    Nats(#[from] nats::Error),
+    #[error(transparent)]
+    Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
     /// A bug: the schemas that are built in do not load.
@@ -63,8 +69,6 @@ pub enum Error {
          its next start: send again with the same --key, or read the thread"
     )]
     Lost,
-    #[error(transparent)]
-    Nats(#[from] nats::Error),
     /// Its threads have several pumps.
     #[error(
         "this organism has {partitions} partitions: `organism run` runs them, and this command \

@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 use tokio::runtime;
 use tokio::sync::watch;
 
-use super::guests;
 use super::station::Station;
 use super::{Error, Hosted, Native};
+use super::{guests, remotes};
 use crate::bus::process::{Options, ProcessHost};
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ModelSpec, ProcessSpec, Provider, Storage};
@@ -51,7 +51,8 @@ impl Works {
         let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
         let gate = gate.with_payload_bytes(config.payload_bytes);
         let mut pump = Pump::new(core, journal, gate);
-        let hosts = hosts(config, &pump.sink(), natives, &runtime)?;
+        let mut hosts = hosts(config, &pump.sink(), natives, &runtime)?;
+        hosts.extend(remotes::remotes(config, &pump.sink(), &runtime).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
         }
