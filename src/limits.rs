@@ -308,7 +308,7 @@ pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 /// How often a pump that answers over NATS says that it is still at it, and how long one that
 /// says nothing is believed to be.
 pub const EXCHANGE_BEAT: Duration = Duration::from_secs(1);
-pub const EXCHANGE_SILENCE: Duration = Duration::from_secs(4);
+pub const EXCHANGE_SILENCE: Duration = Duration::from_secs(3);
 /// How long one question over NATS is answered; who waits longer asks again, so that nobody is
 /// answered for long who is not there any more.
 pub const EXCHANGE_TURN: Duration = Duration::from_secs(30);

@@ -47,6 +47,8 @@ pub enum Error {
     #[error("{context}: {source}")]
     Io { context: String, source: std::io::Error },
     #[error(transparent)]
+    Nats(#[from] nats::Error),
+    #[error(transparent)]
     Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
@@ -67,8 +69,6 @@ pub enum Error {
          its next start: send again with the same --key, or read the thread"
     )]
     Lost,
-    #[error(transparent)]
-    Nats(#[from] nats::Error),
     /// Its threads have several pumps.
     #[error(
         "this organism has {partitions} partitions: `organism run` runs them, and this command \

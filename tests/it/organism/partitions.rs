@@ -3,7 +3,7 @@
 
 mod load;
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use organism::ids::ThreadId;
@@ -67,6 +67,18 @@ fn command(house: &House, partitions: &str) -> Command {
     let mut command = house.command(&["run", "--partitions", partitions]);
     command.env("EFFECTS", house.path("effects"));
     command
+}
+
+/// How `organism run` ends by itself, and what it says; None where it gets ready instead.
+fn run_that_ends(house: &House) -> (Option<i32>, String) {
+    let log = std::fs::File::create(house.path("log")).unwrap();
+    let child = house.command(&["run"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+    let mut running = Running { child };
+    let code = until("it ends, or is ready", || match running.child.try_wait().unwrap() {
+        Some(status) => Some(status.code()),
+        None => house.log().contains("is ready").then_some(None),
+    });
+    (code, house.log())
 }
 
 /// A thread id of that partition, the same one for the same number.
@@ -333,9 +345,9 @@ fn another_number_of_partitions_than_the_journal_has_is_refused_and_told() {
             server.admin().must("STREAM.PURGE.KV_ORGANISM-talk-pumps", &serde_json::json!({}));
         }
         house.write("organism.toml", config(&server, partitions));
-        let refused = house.organism(&["run"]);
-        assert_eq!(refused.code, Some(78), "{partitions}: {refused:?}");
-        assert!(refused.err.contains("write `partitions = 4` under [journal]"), "{refused:?}");
+        let (code, log) = run_that_ends(&house);
+        assert_eq!(code, Some(78), "{partitions}: {log}");
+        assert!(log.contains("write `partitions = 4` under [journal]"), "{log}");
     }
     house.write("organism.toml", config(&server, PARTITIONS));
     assert_eq!(run(&house, "0,1,2,3").stop(), Some(0));
@@ -389,35 +401,37 @@ fn an_answer_goes_to_the_askers_inbox_and_to_no_other_subject() {
     let server = Server::start();
     let house = host(&server);
     let running = run(&house, "0");
-    let ask = |reply: &'static str| {
-        let question = format!(
+    let ask = || {
+        format!(
             "{{\"of\":\"{}\",\"n\":0,\"is\":\"last\"}}\n{{\"do\":\"where\",\"message\":\"{}\",\
              \"partition\":0}}",
             uuid::Uuid::now_v7(),
             uuid::Uuid::now_v7(),
-        );
-        (reply, question)
+        )
     };
-    let questions = [ask("organism.talk.to.solo"), ask("_INBOX.>"), ask("_INBOX.asker.1")];
+    // The last ones are answered after whatever is said to those before them.
+    let replies = ["organism.talk.to.solo", "organism.talk._INBOX.a", "_INBOX.asker.1"];
+    let questions = [&replies[..2], &replies[2..], &replies[2..]].concat();
     let options = server.options();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let heard = runtime.block_on(async {
         use futures_util::StreamExt as _;
         let client = organism::nats::connect(&options, "asker").await.unwrap();
         let mut all = client.subscribe(">").await.unwrap();
-        for (reply, question) in questions {
-            let subject = "organism.talk.pump.0";
-            client.publish_with_reply(subject, reply, question.into()).await.unwrap();
-        }
         let mut heard = Vec::new();
-        while let Some(message) = all.next().await {
-            let text = String::from_utf8_lossy(&message.payload).into_owned();
-            let subject = message.subject.to_string();
-            if subject.starts_with("_INBOX.") || subject.starts_with("organism.talk.to") {
-                heard.push(subject);
-            }
-            if text.contains("\"end\"") {
-                break;
+        for reply in questions {
+            let subject = "organism.talk.pump.0";
+            client.publish_with_reply(subject, reply, ask().into()).await.unwrap();
+            let is_end = |text: &str| reply == replies[2] && text.contains("\"end\"");
+            while reply == replies[2] {
+                let message = all.next().await.unwrap();
+                let text = String::from_utf8_lossy(&message.payload).into_owned();
+                if *message.subject != *subject && text.contains("\"of\"") {
+                    heard.push(message.subject.to_string());
+                }
+                if *message.subject == *reply && is_end(&text) {
+                    break;
+                }
             }
         }
         heard
