@@ -11,6 +11,7 @@ mod keys;
 pub mod kill;
 mod leaves;
 mod nats_config;
+mod partitions;
 mod playback;
 mod pumps;
 mod record;

@@ -5,7 +5,7 @@
 //! and how many bytes follow, then those bytes and a line's end:
 //!
 //! ```text
-//! {"journal":{"id":"0197…","name":"desk","partition":0}}     first of all
+//! {"journal":{"id":"0197…","name":"desk","partition":0}}     first of all; with several, how many
 //! {"epoch":{"epoch":3,"holder":"process 12 on host"}}        a pump begins
 //! {"checkpoint":{…}}                                         over everything before it
 //! {"blob":{"digest":"…","bytes":1200}}                       then 1200 bytes
@@ -59,6 +59,19 @@ pub struct About<'a> {
     #[serde(borrow)]
     pub name: Cow<'a, str>,
     pub partition: u32,
+    /// Of how many.
+    #[serde(default = "alone", skip_serializing_if = "is_alone")]
+    pub partitions: u32,
+}
+
+/// The number of partitions that goes without saying.
+fn alone() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_alone(partitions: &u32) -> bool {
+    *partitions == 1
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -88,8 +101,8 @@ struct Step<'a> {
 pub struct Group(Vec<u8>);
 
 impl Group {
-    pub fn about(id: Uuid, name: &str, partition: u32) -> Self {
-        Self::default().with(&Line::Journal(About { id, name: name.into(), partition }), &[])
+    pub fn about(about: About<'_>) -> Self {
+        Self::default().with(&Line::Journal(about), &[])
     }
 
     pub fn epoch(epoch: u32, holder: &str) -> Self {
