@@ -47,7 +47,7 @@ torture: setup sdks nats ## the same tests with larger numbers, such as SEEDS=10
 		$(CARGO) test --locked --workspace --no-fail-fast; \
 		status=$$?; echo; sort target/torture.txt; exit $$status
 
-bench: setup ## how fast it is on this machine
+bench: setup nats ## how fast it is on this machine
 	$(CARGO) bench --locked --package organism --bench bench
 
 lint: setup ## clippy, warnings are errors

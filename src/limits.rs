@@ -263,6 +263,8 @@ pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub const NATS_PING_INTERVAL: Duration = Duration::from_secs(5);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// For how long a connection is left to those who ask over it, after the last one did.
+pub const LINK_REST: Duration = Duration::from_millis(5);
 /// How often a host looks for listeners that have fallen silent.
 pub const NATS_LOOK: Duration = Duration::from_millis(250);
 /// For how long replicas say that they are alive; they say so thrice as often.

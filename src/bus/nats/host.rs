@@ -97,7 +97,9 @@ impl Shared {
 
     /// Publishes on the calling thread, so that nobody has to be woken between pump and socket.
     pub fn deliver(self: &Arc<Self>, delivery: &Delivery) {
-        let token = (u128::from(OsRng.next_u64()) << 64) | u128::from(OsRng.next_u64());
+        let mut token = [0; size_of::<Token>()];
+        OsRng.fill_bytes(&mut token);
+        let token = Token::from_le_bytes(token);
         let key = (delivery.call, delivery.attempt);
         // What is published without a connection goes out on the next one.
         let connection = self
