@@ -10,6 +10,7 @@ mod matter;
 mod models;
 pub mod nats_config;
 mod preview;
+pub mod promote;
 mod remotes;
 
 use std::collections::HashMap;

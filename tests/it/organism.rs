@@ -12,6 +12,7 @@ pub mod kill;
 mod leaves;
 mod nats_config;
 mod playback;
+mod promote;
 mod pumps;
 mod record;
 mod remote;

@@ -11,6 +11,7 @@ mod api;
 mod group;
 mod lease;
 mod open;
+mod promote;
 mod publish;
 mod settings;
 mod tail;
@@ -32,6 +33,8 @@ use group::Group;
 use publish::Publisher;
 use tail::Mark;
 use watch::Watch;
+
+pub use promote::{Phase, Promoted, promote};
 
 /// Which journal, and how it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -49,7 +49,7 @@ impl Journal {
             let group = Group::about(Uuid::now_v7(), &options.organism, options.partition);
             publisher.put(publisher.publish(&group)?.0);
         }
-        let journal = tail::journal(&api, options)?;
+        let (journal, moving) = tail::journal(&api, options)?;
         match &before {
             None => opening.create(journal, Some(&Mark::default().to_string()))?,
             Some((found, _)) if *found != journal => {
@@ -61,7 +61,11 @@ impl Journal {
         tail::check(&api, options, &mark)?;
         let mut following = opening.follow(visit)?;
         let heard = tail::read(&api, options, &mark, publisher.last(), &mut following, visit)?;
-        publisher.epoch = heard.epoch.max(following.epoch()) + 1;
+        let epoch = heard.epoch.max(following.epoch());
+        if moving && epoch == 0 {
+            return Err(half_moved(options));
+        }
+        publisher.epoch = epoch + 1;
         publisher.put(publisher.publish(&Group::epoch(publisher.epoch, &shown))?.0);
         failpoint("epoch-raised");
         let projection = following.caught_up(publisher.epoch)?;
@@ -69,7 +73,7 @@ impl Journal {
     }
 }
 
-fn connect(servers: &nats::Options, options: &Options) -> Result<Api, Error> {
+pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<Api, Error> {
     let link = Link::open(servers, &format!("organism {} pump", options.organism))?;
     let api = Api { link: Arc::new(link) };
     let link = &api.link;
@@ -85,8 +89,9 @@ fn found(opening: &Opening) -> Result<Option<(Uuid, Mark)>, Error> {
     let path = || opening.data().display().to_string();
     let (journal, mark) = opening.found()?;
     let Some(mark) = mark else {
-        let detail = "holds a journal of its own, which was not on JetStream before: name another \
-                      directory, or go on with `store = \"embedded\"`";
+        let detail = "holds a journal of its own, which was not on JetStream before: `organism \
+                      promote` moves it there; or name another directory, or go on with `store = \
+                      \"embedded\"`";
         return Err(Error::Strange { path: path(), detail: detail.to_owned() });
     };
     let mark = mark.parse().map_err(|()| Error::broken(0, "its `stream` is damaged"))?;
@@ -101,8 +106,18 @@ fn strange(data: &Path, options: &Options, what: &str) -> Error {
     Error::Strange { path: data.display().to_string(), detail }
 }
 
+fn half_moved(options: &Options) -> Error {
+    let detail = "has only a part of the journal that is moved there: `organism promote` goes on \
+                  with it, where that journal is";
+    Error::Strange { path: format!("the stream {}", options.stream()), detail: detail.to_owned() }
+}
+
 /// The stream as it stands, made where there never was one.
-fn stream(api: &Api, options: &Options, before: Option<&(Uuid, Mark)>) -> Result<Info, Error> {
+pub(super) fn stream(
+    api: &Api,
+    options: &Options,
+    before: Option<&(Uuid, Mark)>,
+) -> Result<Info, Error> {
     let name = options.stream();
     let known = before.map_or(0, |(_, mark)| mark.seq);
     let info = match api.info(&name) {

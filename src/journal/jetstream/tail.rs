@@ -64,14 +64,15 @@ fn message(api: &Api, options: &Options, seq: u64) -> Result<Stored, Error> {
     stored.map_err(|f| refused(&format!("message {seq} of the stream {}", options.stream()), f))
 }
 
-/// Whose journal the stream keeps: its first message says so.
-pub fn journal(api: &Api, options: &Options) -> Result<Uuid, Error> {
+/// Whose journal the stream keeps, and whether it is one that is moved there: its first message
+/// says so.
+pub fn journal(api: &Api, options: &Options) -> Result<(Uuid, bool), Error> {
     let first = message(api, options, 1)?;
     let whole = whole(options, &first)?;
     let contents = Contents::read(&whole).map_err(|detail| damaged(options, 1, &detail))?;
     match contents.journal {
         Some(about) if about.name == options.organism && about.partition == options.partition => {
-            Ok(about.id)
+            Ok((about.id, about.moving))
         }
         _ => Err(damaged(options, 1, "it does not say that this organism's journal begins here")),
     }
@@ -128,7 +129,7 @@ pub fn read(
             taken.extend(contents.taken);
         }
         if !wholes.is_empty() {
-            following.take_in(&taken, &at.to_string(), visit)?;
+            following.take_in(&taken, &at.to_string(), heard.epoch, visit)?;
         }
         next = end + 1;
     }
