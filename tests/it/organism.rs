@@ -12,6 +12,7 @@ mod keys;
 pub mod kill;
 mod leaves;
 mod nats_config;
+mod partitions;
 mod playback;
 mod promote;
 mod pumps;

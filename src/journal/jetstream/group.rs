@@ -5,8 +5,9 @@
 //! and how many bytes follow, then those bytes and a line's end:
 //!
 //! ```text
-//! {"journal":{"id":"0197…","name":"desk","partition":0}}     first of all; `"moving":true` where
-//!                                                            it was embedded before
+//! {"journal":{"id":"0197…","name":"desk","partition":0}}     first of all; with several, how
+//!                                                            many of them; `"moving":true` where it
+//!                                                            was embedded before
 //! {"epoch":{"epoch":3,"holder":"process 12 on host"}}        a pump begins
 //! {"moved":{"records":812}}                                  all of what was embedded is here
 //! {"checkpoint":{…}}                                         over everything before it
@@ -64,9 +65,22 @@ pub struct About<'a> {
     #[serde(borrow)]
     pub name: Cow<'a, str>,
     pub partition: u32,
+    /// Of how many.
+    #[serde(default = "alone", skip_serializing_if = "is_alone")]
+    pub partitions: u32,
     /// It began elsewhere: nobody goes on with it before all of it is here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub moving: bool,
+}
+
+/// The number of partitions that goes without saying.
+fn alone() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_alone(partitions: &u32) -> bool {
+    *partitions == 1
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -96,14 +110,7 @@ struct Step<'a> {
 pub struct Group(Vec<u8>);
 
 impl Group {
-    pub fn about(id: Uuid, name: &str, partition: u32) -> Self {
-        let about = About { id, name: name.into(), partition, moving: false };
-        Self::default().with(&Line::Journal(about), &[])
-    }
-
-    /// Of a journal that is to be moved here.
-    pub fn moving(id: Uuid, name: &str, partition: u32) -> Self {
-        let about = About { id, name: name.into(), partition, moving: true };
+    pub fn about(about: About<'_>) -> Self {
         Self::default().with(&Line::Journal(about), &[])
     }
 

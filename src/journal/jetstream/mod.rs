@@ -8,12 +8,14 @@
 //! Must not know how a connection is made: that is `nats`.
 
 mod api;
+mod count;
 mod group;
 mod lease;
 mod open;
 mod promote;
 mod publish;
 mod settings;
+mod standby;
 mod tail;
 mod watch;
 
@@ -35,6 +37,7 @@ use tail::Mark;
 use watch::Watch;
 
 pub use promote::{Phase, Promoted, promote};
+pub use standby::{Office, Standby};
 
 /// Which journal, and how it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub struct Options {
     /// What the names of its streams begin with.
     pub stream: String,
     pub partition: u32,
+    /// Of how many; fixed for the life of a journal.
+    pub partitions: u32,
     /// Copies of the stream, on as many servers.
     pub replicas: u32,
     pub durability: Durability,

@@ -4,18 +4,21 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::journal::sqlite::Opening;
 use crate::journal::{Error, Sealed};
+use crate::limits;
 use crate::nats::{self, Link};
 
 use super::api::{Api, Info, code};
-use super::group::Group;
-use super::lease::{Holder, Lease};
+use super::group::{About, Group};
+use super::lease::Lease;
 use super::publish::{Publisher, lost};
+use super::standby::{Followed, Standby};
 use super::tail::{self, Mark};
 use super::watch::Watch;
 use super::{Journal, Options, settings, unfit};
@@ -33,44 +36,45 @@ impl Journal {
         state: &Path,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let opening = Opening::begin(data, state)?;
-        let api = connect(servers, options)?;
-        let holder = Holder::here(data);
-        let shown = holder.shown().to_owned();
-        let lease = Lease::take(&api, options, holder)?;
-        // Held by this from here on: whatever goes wrong lets go of it.
-        let before = found(&opening)?;
-        let info = stream(&api, options, before.as_ref())?;
+        Standby::begin(servers, options, data, state)?.wait()?.lead(visit)
+    }
+
+    /// Goes on where whoever wrote before ended; the lease is ours.
+    pub(super) fn lead(
+        api: &Api,
+        options: &Options,
+        lease: Arc<Lease>,
+        followed: Followed,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let shown = lease.holder().to_owned();
+        let before = followed.found()?;
+        let info = stream(api, options, before.as_ref())?;
         let last = Arc::new(AtomicU64::new(info.state.last_seq));
         let created = info.created.clone();
-        let watch = Watch::start(&api, options, lease, created, Arc::clone(&last))?;
-        let mut publisher = Publisher::new(&api, options, last);
+        // Held by this from here on: whatever goes wrong lets go of it.
+        let watch = Watch::start(api, options, lease, created, Arc::clone(&last))?;
+        let mut publisher = Publisher::new(api, options, last);
         if info.state.last_seq == 0 {
-            let group = Group::about(Uuid::now_v7(), &options.organism, options.partition);
-            publisher.put(publisher.publish(&group)?.0);
+            publisher.put(publisher.publish(&Group::about(about(options)))?.0);
         }
-        let (journal, moving) = tail::journal(&api, options)?;
-        match &before {
-            None => opening.create(journal, Some(&Mark::default().to_string()))?,
-            Some((found, _)) if *found != journal => {
-                return Err(strange(data, options, "follows another journal than the one in"));
-            }
-            Some(_) => {}
-        }
-        let mark = before.map(|(_, mark)| mark).unwrap_or_default();
-        tail::check(&api, options, &mark)?;
-        let mut following = opening.follow(visit)?;
-        let heard = tail::read(&api, options, &mark, publisher.last(), &mut following, visit)?;
-        let epoch = heard.epoch.max(following.epoch());
-        if moving && epoch == 0 {
+        let mut warm = followed.warm(api, options, before.as_ref(), visit)?;
+        warm.hear(api, options, publisher.last(), visit)?;
+        if warm.epoch() == 0 && tail::first(api, options)?.moving {
             return Err(half_moved(options));
         }
-        publisher.epoch = epoch + 1;
+        publisher.epoch = warm.epoch() + 1;
         publisher.put(publisher.publish(&Group::epoch(publisher.epoch, &shown))?.0);
         failpoint("epoch-raised");
-        let projection = following.caught_up(publisher.epoch)?;
+        let projection = warm.caught_up(publisher.epoch)?;
         Ok(Self { projection, publisher, owed: None, watch })
     }
+}
+
+fn about(options: &Options) -> About<'_> {
+    let &Options { partition, partitions, .. } = options;
+    let name = options.organism.as_str().into();
+    About { id: Uuid::now_v7(), name, partition, partitions, moving: false }
 }
 
 pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<Api, Error> {
@@ -82,7 +86,7 @@ pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<Api,
 }
 
 /// Whose journal the directory holds a projection of, and how far that one goes.
-fn found(opening: &Opening) -> Result<Option<(Uuid, Mark)>, Error> {
+pub(super) fn found(opening: &Opening) -> Result<Option<(Uuid, Mark)>, Error> {
     if !opening.exists() {
         return Ok(None);
     }
@@ -98,7 +102,7 @@ fn found(opening: &Opening) -> Result<Option<(Uuid, Mark)>, Error> {
     Ok(Some((journal, mark)))
 }
 
-fn strange(data: &Path, options: &Options, what: &str) -> Error {
+pub(super) fn strange(data: &Path, options: &Options, what: &str) -> Error {
     let detail = format!(
         "{what} the stream {}: name another directory, or find the stream it belongs to",
         options.stream()
@@ -133,11 +137,17 @@ pub(super) fn stream(
         }
         other => other,
     };
-    let info = info.map_err(|f| unfit(api.link.server(), &format!("the stream {name}"), f))?;
+    let mut info = info.map_err(|f| unfit(api.link.server(), &format!("the stream {name}"), f))?;
+    let begun = Instant::now();
     let differences = settings::differences(options, &info.config);
     if !differences.is_empty() {
         let detail = format!("the stream {name} may lose records: {}", differences.join("; "));
         return Err(Error::Unfit { server: api.link.server(), detail });
+    }
+    // Between two leaders of a cluster a stream may look shorter than it is.
+    while info.state.last_seq < known && begun.elapsed() < limits::STREAM_GONE_AFTER {
+        std::thread::sleep(limits::LEASE_LOOK);
+        info = api.info(&name).unwrap_or(info);
     }
     let state = info.state;
     if state.last_seq < known {

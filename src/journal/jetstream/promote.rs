@@ -23,7 +23,8 @@ use crate::nats;
 
 use super::Options;
 use super::api::Api;
-use super::group::Group;
+use super::count;
+use super::group::{About, Group};
 use super::lease::{Holder, Lease};
 use super::open::{connect, stream};
 use super::publish::Publisher;
@@ -92,13 +93,16 @@ pub fn promote(
     if opening.found()?.1.is_some() {
         return Ok(None);
     }
+    // A file is one partition, and stays one: what follows what is in its hashes.
+    count::compare(options, 1)?;
     let api = connect(servers, options)?;
     let mut journal = prove(opening, progress)?;
     let source = Source::open(data)?;
-    let lease = Lease::take(&api, options, Holder::here(data))?;
+    let lease = Lease::of(&api, options, Holder::here(data))?;
+    lease.take(lease.wait_until_free(options)?, options)?;
     let info = stream(&api, options, None)?;
     let last = Arc::new(AtomicU64::new(info.state.last_seq));
-    let watch = Watch::start(&api, options, lease, info.created, Arc::clone(&last))?;
+    let watch = Watch::start(&api, options, Arc::new(lease), info.created, Arc::clone(&last))?;
     let mut publisher = Publisher::new(&api, options, last);
     publisher.epoch = source.epoch;
 
@@ -191,8 +195,10 @@ impl Sending<'_> {
     ) -> Result<(), Error> {
         let Source { journal, epoch, last, .. } = *self.source;
         if !found.begun {
-            let about = Group::moving(journal, &options.organism, options.partition);
-            self.publish(&about)?;
+            let (name, &Options { partition, partitions, .. }) = (&options.organism, options);
+            let name = name.as_str().into();
+            let about = About { id: journal, name, partition, partitions, moving: true };
+            self.publish(&Group::about(about))?;
         }
         for digest in self.source.blobs.iter().filter(|digest| !found.blobs.contains(digest)) {
             let bytes = self.source.blob(*digest)?;

@@ -6,11 +6,10 @@ use crate::ids::{Digest, Position};
 use crate::journal::row::Row;
 use crate::journal::sqlite::Taken;
 use crate::journal::{Checkpoint, Error};
-use crate::limits;
 
 use super::super::api::Api;
 use super::super::group::{Assembly, Contents};
-use super::super::tail::Mark;
+use super::super::tail::{Mark, ahead};
 use super::super::{Options, refused};
 use super::Source;
 
@@ -46,9 +45,10 @@ impl Found {
                  that one if nobody needs it"
             ),
         };
+        let ahead = ahead(api);
         let mut next = 1;
         while next <= last {
-            let end = last.min(next + limits::STREAM_READ_AHEAD - 1);
+            let end = last.min(next + ahead - 1);
             let stored = api.messages(&name, next..=end);
             for stored in stored.map_err(|f| refused(&format!("the stream {name}"), f))? {
                 let seq = stored.seq;
@@ -73,8 +73,8 @@ impl Found {
         contents: Contents<'_>,
     ) -> Result<Result<(), String>, Error> {
         if let Some(about) = &contents.journal {
-            let same = (about.id, &*about.name, about.partition)
-                == (source.journal, &options.organism, options.partition);
+            let same = (about.id, &*about.name, about.partition, about.partitions)
+                == (source.journal, &options.organism, options.partition, options.partitions);
             if !same || !about.moving || self.begun {
                 let whose = format!("the journal {} of `{}`", about.id, about.name);
                 return Ok(Err(whose));
