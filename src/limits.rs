@@ -258,9 +258,10 @@ pub const SCAN_WORKERS_MAX: usize = 8;
 pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 
 // NATS.
-pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server that answers none of two of these is taken for gone.
-pub const NATS_PING_INTERVAL: Duration = Duration::from_secs(5);
+pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// A server that answers none of two of these is taken for gone, and another one tried: one that is
+/// frozen keeps its connections open.
+pub const NATS_PING_INTERVAL: Duration = Duration::from_millis(1_500);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
 /// For how long a connection is left to those who ask over it, after the last one did.
@@ -292,6 +293,10 @@ pub const LEASE_LOOK: Duration = Duration::from_millis(50);
 /// How long a stream must be gone to be called lost: while a cluster starts, its servers may not
 /// know it yet.
 pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
+/// About what a message has when a journal is moved into a stream.
+pub const PROMOTION_GROUP_BYTES: usize = 256 << 10;
+/// A move waits so long for a server that is away or full; run again, it goes on.
+pub const PROMOTION_PATIENCE: Duration = Duration::from_secs(30);
 /// The copies of a stream that a cluster can keep.
 pub const STREAM_REPLICAS_CEILING: u32 = 5;
 pub const STREAM_NAME_BYTES_MAX: usize = 100;

@@ -12,6 +12,7 @@ mod models;
 pub mod nats_config;
 mod partitioned;
 mod preview;
+pub mod promote;
 mod remotes;
 mod route;
 mod station;

@@ -57,7 +57,7 @@ fn unsaid(bucket: &str, failed: &Failed) -> Error {
 fn of_first_stream(api: &Api, options: &Options) -> Result<Option<u32>, Error> {
     let first = Options { partition: 0, ..options.clone() };
     match api.info(&first.stream()) {
-        Ok(info) if info.state.last_seq > 0 => Ok(Some(tail::first(api, &first)?.1)),
+        Ok(info) if info.state.last_seq > 0 => Ok(Some(tail::first(api, &first)?.partitions)),
         Ok(_) => Ok(None),
         Err(failed) if failed.is(code::STREAM_NOT_FOUND) => Ok(None),
         Err(failed) => Err(refused(&format!("the stream {}", first.stream()), failed)),

@@ -12,6 +12,7 @@ mod count;
 mod group;
 mod lease;
 mod open;
+mod promote;
 mod publish;
 mod settings;
 mod standby;
@@ -35,6 +36,7 @@ use publish::Publisher;
 use tail::Mark;
 use watch::Watch;
 
+pub use promote::{Phase, Promoted, promote};
 pub use standby::{Office, Standby};
 
 /// Which journal, and how it is kept.

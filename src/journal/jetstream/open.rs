@@ -60,6 +60,9 @@ impl Journal {
         }
         let mut warm = followed.warm(api, options, before.as_ref(), visit)?;
         warm.hear(api, options, publisher.last(), visit)?;
+        if warm.epoch() == 0 && tail::first(api, options)?.moving {
+            return Err(half_moved(options));
+        }
         publisher.epoch = warm.epoch() + 1;
         publisher.put(publisher.publish(&Group::epoch(publisher.epoch, &shown))?.0);
         failpoint("epoch-raised");
@@ -70,7 +73,8 @@ impl Journal {
 
 fn about(options: &Options) -> About<'_> {
     let &Options { partition, partitions, .. } = options;
-    About { id: Uuid::now_v7(), name: options.organism.as_str().into(), partition, partitions }
+    let name = options.organism.as_str().into();
+    About { id: Uuid::now_v7(), name, partition, partitions, moving: false }
 }
 
 pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<Api, Error> {
@@ -89,8 +93,9 @@ pub(super) fn found(opening: &Opening) -> Result<Option<(Uuid, Mark)>, Error> {
     let path = || opening.data().display().to_string();
     let (journal, mark) = opening.found()?;
     let Some(mark) = mark else {
-        let detail = "holds a journal of its own, which was not on JetStream before: name another \
-                      directory, or go on with `store = \"embedded\"`";
+        let detail = "holds a journal of its own, which was not on JetStream before: `organism \
+                      promote` moves it there; or name another directory, or go on with `store = \
+                      \"embedded\"`";
         return Err(Error::Strange { path: path(), detail: detail.to_owned() });
     };
     let mark = mark.parse().map_err(|()| Error::broken(0, "its `stream` is damaged"))?;
@@ -105,8 +110,18 @@ pub(super) fn strange(data: &Path, options: &Options, what: &str) -> Error {
     Error::Strange { path: data.display().to_string(), detail }
 }
 
+fn half_moved(options: &Options) -> Error {
+    let detail = "has only a part of the journal that is moved there: `organism promote` goes on \
+                  with it, where that journal is";
+    Error::Strange { path: format!("the stream {}", options.stream()), detail: detail.to_owned() }
+}
+
 /// The stream as it stands, made where there never was one.
-fn stream(api: &Api, options: &Options, before: Option<&(Uuid, Mark)>) -> Result<Info, Error> {
+pub(super) fn stream(
+    api: &Api,
+    options: &Options,
+    before: Option<&(Uuid, Mark)>,
+) -> Result<Info, Error> {
     let name = options.stream();
     let known = before.map_or(0, |(_, mark)| mark.seq);
     let info = match api.info(&name) {

@@ -64,21 +64,29 @@ fn message(api: &Api, options: &Options, seq: u64) -> Result<Stored, Error> {
     stored.map_err(|f| refused(&format!("message {seq} of the stream {}", options.stream()), f))
 }
 
+/// What the first message of a stream says.
+pub struct First {
+    pub journal: Uuid,
+    pub partitions: u32,
+    /// It is moved there.
+    pub moving: bool,
+}
+
 /// Whose journal the stream keeps: its first message says so.
 pub fn journal(api: &Api, options: &Options) -> Result<Uuid, Error> {
-    let (id, partitions) = first(api, options)?;
-    super::count::compare(options, partitions)?;
-    Ok(id)
+    let first = first(api, options)?;
+    super::count::compare(options, first.partitions)?;
+    Ok(first.journal)
 }
 
 /// The journal that the stream keeps, and of how many partitions it is one.
-pub fn first(api: &Api, options: &Options) -> Result<(Uuid, u32), Error> {
+pub fn first(api: &Api, options: &Options) -> Result<First, Error> {
     let first = message(api, options, 1)?;
     let whole = whole(options, &first)?;
     let contents = Contents::read(&whole).map_err(|detail| damaged(options, 1, &detail))?;
     match contents.journal {
         Some(about) if about.name == options.organism && about.partition == options.partition => {
-            Ok((about.id, about.partitions))
+            Ok(First { journal: about.id, partitions: about.partitions, moving: about.moving })
         }
         _ => Err(damaged(options, 1, "it does not say that this organism's journal begins here")),
     }
@@ -102,6 +110,13 @@ pub struct Heard {
     pub mark: Mark,
 }
 
+/// So many messages may be asked for at once: in bytes no more than a connection holds, however
+/// large they may be.
+pub fn ahead(api: &Api) -> u64 {
+    let largest = u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX).max(1);
+    (limits::STREAM_READ_BYTES / largest).clamp(1, limits::STREAM_READ_AHEAD)
+}
+
 /// Has `following` hear everything after `mark`, up to message `last`.
 pub fn read(
     api: &Api,
@@ -113,9 +128,7 @@ pub fn read(
 ) -> Result<Heard, Error> {
     let mut heard = Heard { epoch: 0, mark: *mark };
     let mut assembly = Assembly::default();
-    // In bytes no more than a connection holds, however large its messages may be.
-    let largest = u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX).max(1);
-    let ahead = (limits::STREAM_READ_BYTES / largest).clamp(1, limits::STREAM_READ_AHEAD);
+    let ahead = ahead(api);
     let mut next = mark.seq + 1;
     while next <= last {
         let end = last.min(next + ahead - 1);
@@ -138,7 +151,7 @@ pub fn read(
             taken.extend(contents.taken);
         }
         if !wholes.is_empty() {
-            following.take_in(&taken, &heard.mark.to_string(), visit)?;
+            following.take_in(&taken, &heard.mark.to_string(), heard.epoch, visit)?;
         }
         next = end + 1;
     }

@@ -43,14 +43,14 @@ replicas = 1
 "#;
 
 /// A house with its keys and a server that knows them, and one who may do everything.
-struct Guarded {
-    house: House,
+pub struct Guarded {
+    pub house: House,
     server: Server,
 }
 
 const SPY: &str = "      { user: spy, password: spy }\n";
 
-fn guarded() -> Guarded {
+pub fn guarded() -> Guarded {
     let first = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
     let house = House::with(&first);
     let made = house.organism(&["nats-config"]);
@@ -101,7 +101,7 @@ impl Guarded {
         self.connect(credentials).await.unwrap()
     }
 
-    fn again(&self, arguments: &[&str]) {
+    pub fn again(&self, arguments: &[&str]) {
         let made = self.house.organism(&[&["nats-config"], arguments].concat());
         assert_eq!(made.code, Some(0), "{made:?}");
         let_a_spy_in(&self.house);
@@ -110,10 +110,10 @@ impl Guarded {
 }
 
 /// Answers what it is asked, as `echo`, until it is dropped.
-struct Echo(tokio::runtime::Runtime);
+pub struct Echo(tokio::runtime::Runtime);
 
 impl Echo {
-    fn start(guarded: &Guarded) -> Self {
+    pub fn start(guarded: &Guarded) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let client = guarded.user("listener-echo").await;
