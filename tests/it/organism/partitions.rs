@@ -422,14 +422,16 @@ fn an_answer_goes_to_the_askers_inbox_and_to_no_other_subject() {
         for reply in questions {
             let subject = "organism.talk.pump.0";
             client.publish_with_reply(subject, reply, ask().into()).await.unwrap();
-            let is_end = |text: &str| reply == replies[2] && text.contains("\"end\"");
-            while reply == replies[2] {
+            if reply != replies[2] {
+                continue;
+            }
+            loop {
                 let message = all.next().await.unwrap();
                 let text = String::from_utf8_lossy(&message.payload).into_owned();
                 if *message.subject != *subject && text.contains("\"of\"") {
                     heard.push(message.subject.to_string());
                 }
-                if *message.subject == *reply && is_end(&text) {
+                if *message.subject == *reply && text.contains("\"end\"") {
                     break;
                 }
             }
