@@ -57,6 +57,9 @@ pub(super) fn read(message: &Message) -> Said {
 /// How long a listener wants to be taken for alive.
 pub(super) fn lease(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = header(Some(headers), words::LEASE)?.parse().ok()?;
+    if seconds.is_nan() {
+        return None;
+    }
     let most = limits::TIMEOUT_CEILING.as_secs_f64();
     let lease = Duration::try_from_secs_f64(seconds.min(most)).ok()?;
     Some(lease.max(limits::NATS_LEASE_MIN))
