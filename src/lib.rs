@@ -8,6 +8,7 @@ pub mod clock;
 pub mod failpoint;
 pub mod ids;
 pub mod limits;
+pub mod metrics;
 pub mod mutant;
 // Language.
 pub mod xml;
@@ -36,3 +37,4 @@ pub mod config;
 pub mod organism;
 // Roof.
 pub mod cli;
+pub mod web;

@@ -66,6 +66,10 @@ pub trait Sink: Send + Sync + 'static {
     fn joined(&self, listener: &ListenerName, detail: &str);
     /// Nothing can take a delivery for now; each is answered with [`Failure::Unreachable`].
     fn left(&self, listener: &ListenerName, detail: &str);
+    /// A process of it, or whatever else runs it, ended unasked and is started again.
+    fn restarted(&self, listener: &ListenerName) {
+        let _ = listener;
+    }
 }
 
 /// A hosted listener, as the pump sees it. The pump never hands over more at once than the

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::organism::Organism;
+use crate::web;
 
 use super::Exit;
 use super::opened::{self, ConfigArg};
@@ -20,7 +21,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load()?;
     opened::runtime()?.block_on(async {
         let (name, data) = (config.name.clone(), config.data.clone());
+        let web = web::Server::open(&config).await?;
         let organism = Organism::start(config).await?;
+        if let Some(web) = &web {
+            web.asks(organism.watcher());
+            eprintln!("health and metrics on http://{}", web.address());
+        }
         eprintln!("{name} is ready; journal {}", data.display());
         match until_told(&organism).await? {
             None => organism.join().await?,

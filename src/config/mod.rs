@@ -8,6 +8,7 @@ mod budgets;
 mod duration;
 mod effective;
 mod file;
+mod http;
 mod keys;
 mod mask;
 mod members;
@@ -28,6 +29,7 @@ mod tree;
 mod variables;
 mod vocabulary;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -65,6 +67,8 @@ pub struct Config {
     /// Where checkpoints are also kept.
     pub state: PathBuf,
     pub storage: Storage,
+    /// Where health and metrics are told, on this machine alone.
+    pub http: Option<SocketAddr>,
     pub contracts: Contracts,
     pub schemas: Schemas,
     pub processes: Vec<ProcessSpec>,
@@ -272,6 +276,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         data,
         state,
         storage,
+        http: sections.http,
         directory,
         contracts,
         schemas: payloads.schemas,

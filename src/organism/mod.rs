@@ -7,8 +7,10 @@ mod door;
 mod guests;
 mod kin;
 mod matter;
+mod metered;
 mod models;
 mod preview;
+mod watcher;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,8 +32,10 @@ use crate::pump::gate::Gate;
 
 pub use door::{Answered, Door, Parcel, Sent};
 pub use matter::{Matter, What};
+pub use metered::ModelCounts;
 pub use models::Models;
 pub use preview::{Due, Moment, Preview, due, preview};
+pub use watcher::Watcher;
 
 /// Why an organism does not run.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +88,7 @@ pub struct Organism {
     hosts: Vec<Arc<dyn Host>>,
     pump: JoinHandle<Result<(), journal::Error>>,
     control: Option<control::Server>,
+    watcher: Watcher,
 }
 
 impl Organism {
@@ -111,14 +116,15 @@ impl Organism {
         let gate = Gate::new(contracts, config.schemas.clone());
         let gate = gate.with_payload_bytes(config.payload_bytes);
         let mut pump = Pump::new(core, journal, gate);
-        let hosts = hosts(&config, &pump.sink(), natives, &runtime)?;
+        let watcher = Watcher::new(&config, pump.counts());
+        let hosts = hosts(&config, &pump.sink(), natives, &runtime, watcher.models())?;
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
         }
         let handle = pump.handle();
         let pump = run_pump(pump)?;
         let hosts = hosts.into_iter().map(|(_, host)| host).collect();
-        let mut organism = Self { config, handle, hosts, pump, control: None };
+        let mut organism = Self { config, handle, hosts, pump, control: None, watcher };
         match organism.open_door() {
             Ok(()) => Ok(organism),
             // Half an organism would hold the journal and answer nobody.
@@ -139,6 +145,11 @@ impl Organism {
 
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// What tells how it is, for as long as anybody asks.
+    pub fn watcher(&self) -> Watcher {
+        self.watcher.clone()
     }
 
     pub fn handle(&self) -> Handle {
@@ -245,6 +256,7 @@ fn hosts(
     sink: &Arc<PumpSink>,
     mut natives: HashMap<ListenerName, Native>,
     runtime: &runtime::Handle,
+    models: &Arc<ModelCounts>,
 ) -> Result<Vec<Hosted>, Error> {
     let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.processes {
@@ -255,7 +267,7 @@ fn hosts(
         };
         hosts.push((spec.name.clone(), host));
     }
-    hosts.extend(guests::agents(config, sink, runtime)?);
+    hosts.extend(guests::agents(config, sink, runtime, models)?);
     Ok(hosts)
 }
 

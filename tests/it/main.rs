@@ -24,3 +24,4 @@ mod organism;
 mod pump;
 mod schema;
 mod simulation;
+mod web;
