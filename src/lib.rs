@@ -10,6 +10,7 @@ pub mod ids;
 pub mod limits;
 pub mod metrics;
 pub mod mutant;
+pub mod trace;
 // Language.
 pub mod xml;
 // Law.

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::envelope::{Failure, Message, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
+use crate::trace::TraceParent;
 
 /// One attempt to have a listener handle a call: the call's request and every message of that
 /// call since, in order.
@@ -31,6 +32,20 @@ pub struct Delivery {
     pub position: Position,
     /// Per attempt, from hand-over.
     pub timeout: Duration,
+    /// What this attempt is in the trace that its tree belongs to, if any.
+    pub trace: Option<TraceParent>,
+}
+
+impl Delivery {
+    /// What log lines about it stand in: it names its trace, and is nothing without one.
+    pub fn log_span(&self) -> tracing::Span {
+        let Self { trace: Some(trace), listener, call, attempt, .. } = self else {
+            return tracing::Span::none();
+        };
+        let (trace, span) = (trace.trace_id(), trace.span());
+        // Of the highest level: it is there for whatever line is.
+        tracing::error_span!("delivery", trace, %span, %listener, %call, %attempt)
+    }
 }
 
 /// What a handler returned.

@@ -19,6 +19,7 @@ use crate::limits;
 use crate::pump::core::{Receipt, Target};
 use crate::pump::driver::Handle;
 use crate::thread::{Closing, Fact};
+use crate::trace::TraceParent;
 
 /// What a client hands in.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -37,6 +38,9 @@ pub struct Parcel {
     pub payload: Vec<u8>,
     /// Also wait for the results.
     pub wait: bool,
+    /// What it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceParent>,
 }
 
 /// Bytes that need not be text, in a line that must be.
@@ -227,7 +231,8 @@ pub(super) async fn send(
         Some(id) => Target::Thread { id },
         None => Target::New { suggested: parcel.suggested },
     };
-    let submitted = handle.submit(&parcel.client, target, parcel.key, &parcel.payload);
+    let submitted =
+        handle.submit_within(parcel.trace, &parcel.client, target, parcel.key, &parcel.payload);
     let (receipt, results) = submitted.await.map_err(|_| Error::Stopped)?;
     let (sent, known) = match receipt {
         Receipt::Accepted { thread, calls, again, held } => {

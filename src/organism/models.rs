@@ -87,7 +87,8 @@ impl Models {
     pub async fn probe(spec: &ModelSpec) -> Option<Result<End, model::Error>> {
         let Provider::Remote { options, .. } = &spec.provider else { return None };
         let remote = Remote::new(options.as_ref().clone(), Client::of_system());
-        let origin = Origin { agent: ListenerName::core(), thread: ThreadId::organism(), turn: 1 };
+        let (agent, thread) = (ListenerName::core(), ThreadId::organism());
+        let origin = Origin { agent, thread, turn: 1, trace: None };
         let request = Request {
             origin,
             system: String::new(),

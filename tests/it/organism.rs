@@ -16,6 +16,7 @@ mod record;
 mod run;
 mod send;
 mod terminal;
+mod traces;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -9,7 +9,11 @@ use crate::tree::{File, product, root};
 /// Each module of `src/`, with its floor. On floors that say so, modules may also use those
 /// written before them on the same floor.
 const FLOORS: &[(&str, &[&str], Neighbours)] = &[
-    ("ground", &["limits", "clock", "failpoint", "mutant", "ids", "metrics"], Neighbours::Earlier),
+    (
+        "ground",
+        &["limits", "clock", "failpoint", "mutant", "ids", "metrics", "trace"],
+        Neighbours::Earlier,
+    ),
     ("language", &["xml"], Neighbours::None),
     ("law", &["schema"], Neighbours::None),
     ("words", &["envelope", "system", "contract"], Neighbours::Earlier),

@@ -349,6 +349,7 @@ mod tests {
             fresh: 0,
             position: Position(1),
             timeout: Duration::ZERO,
+            trace: None,
         }
     }
 
