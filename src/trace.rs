@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Attempt, CallId, MessageId};
+use crate::ids::{Attempt, CallId};
 
 /// A trace and the span in it that what comes next belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,12 +35,6 @@ const SAMPLED: u8 = 1;
 pub struct BadTrace;
 
 impl TraceParent {
-    /// A trace of its own for what comes in with `id`.
-    pub fn begun_by(id: MessageId) -> Self {
-        let span = SpanId::of_call(CallId(id));
-        Self { trace: id.0.as_u128().max(1), span, flags: SAMPLED }
-    }
-
     /// 32 hexadecimal digits.
     pub fn trace_id(&self) -> String {
         format!("{:032x}", self.trace)
@@ -48,10 +42,6 @@ impl TraceParent {
 
     pub fn span(&self) -> SpanId {
         self.span
-    }
-
-    pub fn is_sampled(&self) -> bool {
-        self.flags & SAMPLED != 0
     }
 
     /// The same trace, further on.
@@ -71,12 +61,6 @@ impl SpanId {
     /// One delivery.
     pub fn of_attempt(call: CallId, attempt: Attempt) -> Self {
         Self::of_call(call).mixed(u64::from(attempt.epoch) << 32 | u64::from(attempt.n))
-    }
-
-    /// Something within it.
-    #[must_use]
-    pub fn inner(self, number: u64) -> Self {
-        self.mixed(!number)
     }
 
     /// Neighbours end up far from each other: every bit of `with` reaches every other.
@@ -146,6 +130,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::ids::MessageId;
 
     const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -179,7 +164,7 @@ mod tests {
             for attempt in 1..20 {
                 let span = SpanId::of_attempt(call(n), Attempt { epoch: 1, n: attempt });
                 assert_eq!(span, SpanId::of_attempt(call(n), Attempt { epoch: 1, n: attempt }));
-                assert!(seen.insert(span) && seen.insert(span.inner(0)));
+                assert!(seen.insert(span));
             }
         }
     }

@@ -12,6 +12,7 @@ mod audit;
 mod bus;
 mod campaign;
 mod config;
+mod deploy;
 mod extract;
 mod faults;
 mod gate;
