@@ -20,8 +20,9 @@ help: ## what there is to make
 setup: ## install what the build needs, or say what to install
 	@.ci/setup
 
-sdks: ## the Python libraries that some tests read our streams with
+sdks: ## the Python libraries that some tests read our streams and speak NATS with
 	@.ci/sdks
+	@.ci/natspy
 
 nats: ## the NATS server that some tests start
 	@.ci/nats

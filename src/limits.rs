@@ -137,8 +137,14 @@ pub const ITERATIONS_DEFAULT: u32 = 10;
 pub const ACTIONS_PER_TURN_DEFAULT: u32 = 1;
 pub const ITERATIONS_CEILING: u32 = 1_000;
 pub const ACTIONS_PER_TURN_CEILING: u32 = 100;
+/// Of a turn that streams: so much is read for actions at once, as a look costs more than a byte.
+pub const READ_AT_ONCE_BYTES: usize = 2 << 10;
 /// Of a native tool, in the letters that every provider takes.
 pub const TOOL_NAME_CHARS_MAX: usize = 64;
+
+// NATS.
+/// Of one message, as servers are told: what several pumps and listeners send in one go.
+pub const NATS_PAYLOAD_BYTES: usize = 8 << 20;
 
 // Configs.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
@@ -261,6 +267,13 @@ pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub const NATS_PING_INTERVAL: Duration = Duration::from_secs(5);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// How often a host looks for listeners that have fallen silent.
+pub const NATS_LOOK: Duration = Duration::from_millis(250);
+/// For how long replicas say that they are alive; they say so thrice as often.
+pub const NATS_LEASE: Duration = Duration::from_secs(5);
+pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
+/// Attempts of one listener that ended without an answer and may still get one.
+pub const NATS_LATE_MAX: usize = 1_000;
 
 // The journal on JetStream.
 /// How long a question to JetStream may take to be answered.

@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 34] = [
+pub const MUTANTS: [(&str, &str); 38] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -13,6 +13,8 @@ pub const MUTANTS: [(&str, &str); 34] = [
     ("deliver-before-durable", "record first, then deliver"),
     ("trust-from", "an answer counts only from the listener that was asked"),
     ("trust-any-attempt", "an answer to an outdated attempt is refused"),
+    ("take-any-token", "on NATS, an answer counts only under the token of its own attempt"),
+    ("grant-too-much", "on NATS, a listener's key opens what is its own and nothing else"),
     ("reuse-the-attempt", "no two attempts at a call have the same number"),
     ("take-while-full", "what is sent while the disk is full hears so at once"),
     ("forget-a-disposition", "every message ends in one recorded disposition"),
@@ -33,11 +35,13 @@ pub const MUTANTS: [(&str, &str); 34] = [
     ("show-the-key", "a key is hidden wherever a server echoes it"),
     ("leave-memory-open", "no other process of the user looks into one that may hold keys"),
     ("accept-a-wrong-hash", "an approval holds for the bytes that were looked at"),
+    ("hand-over-the-held", "what has to be approved reaches nobody before"),
     ("approve-twice", "an approval is used once"),
     ("wave-old-calls-through", "what a config wants approved is not begun without, however old"),
     ("dispatch-the-incomplete", "nothing incomplete is acted on"),
     ("one-nonce-for-all", "a final report counts only in the slot of its own turn"),
     ("take-xml-beside-calls", "where tools are native calls, XML of a tool is no action"),
+    ("let-a-result-close", "a result is one element, whatever it says"),
     ("guess-the-format", "a final report is taken in its one format and in no other"),
 ];
 

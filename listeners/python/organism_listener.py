@@ -1,4 +1,5 @@
-"""The Python kit for organism listeners: standard library only, Python 3.9 or later.
+"""The Python kit for organism listeners: standard library only, Python 3.9 or later. On NATS it
+also needs nats-py, and `organism_bus.py` beside it.
 
     import organism_listener as listener
 
@@ -13,8 +14,8 @@
 
 A handler returns nothing (the caller gets an acknowledgement), an element, a text holding one
 element, or a list of these. An exception prints its traceback to standard error and ends the
-process with code 1: the attempt counts as crashed and the pump tries again. To tell the caller
-of a failure instead, return a payload that says so.
+process with code 1, or on NATS answers an error: the attempt counts as crashed and the pump tries
+again. To tell the caller of a failure instead, return a payload that says so.
 
 The frames are described in docs/PROTOCOL.md, whose sections the comments cite.
 """
@@ -209,18 +210,28 @@ def _take_over():
 
 
 def serve():
-    """Answers deliveries until the pump closes standard input; then ends with code 0."""
+    """Answers deliveries until the pump closes standard input; then ends with code 0. Where the
+    environment names a server in ORGANISM_BUS_URL, it answers on NATS, until a signal comes."""
+    if os.environ.get("ORGANISM_BUS_URL"):
+        import organism_bus
+
+        return organism_bus.Bus(_handle).serve()
     connection = _take_over()
     while (frame := connection.read()) is not None:
         if frame.startswith(b"<cancel"):
             continue  # too late to matter: that call has been answered
         try:
-            request = Request(ET.fromstring(frame), connection)
-            handler = _handlers.get(request.name)
-            if handler is None:
-                raise LookupError(f"no handler for {request.name}")
-            answer = _answer(handler(request))
+            answer = _handle(ET.fromstring(frame), connection)
         except Exception:
             traceback.print_exc()
             sys.exit(1)
         connection.write(answer)
+
+
+def _handle(delivery, connection):
+    """The text of the answer to a delivery."""
+    request = Request(delivery, connection)
+    handler = _handlers.get(request.name)
+    if handler is None:
+        raise LookupError(f"no handler for {request.name}")
+    return _answer(handler(request))

@@ -11,6 +11,8 @@ pub(super) struct Heard {
     pub thoughts: String,
     /// It is longer than a turn may be; the rest was not kept.
     pub is_too_long: bool,
+    /// How much of `raw` was handed out by [`Heard::unread`].
+    read: usize,
     /// Of this try, what was not kept included.
     bytes: usize,
     /// Tries that broke off after something was heard, and how much that was.
@@ -19,14 +21,14 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Keeps a piece of it; false where there is too much to keep.
-    pub fn keep(&mut self, chunk: Chunk<'_>) -> bool {
+    /// Keeps a piece of it.
+    pub fn keep(&mut self, chunk: Chunk<'_>) {
         let (text, kept) = match chunk {
             Chunk::Text(text) => (text, &mut self.raw),
             Chunk::Reasoning(text) => (text, &mut self.thoughts),
             Chunk::Restart => {
                 self.break_off();
-                return true;
+                return;
             }
         };
         self.bytes = self.bytes.saturating_add(text.len());
@@ -34,7 +36,13 @@ impl Heard {
         if !self.is_too_long {
             kept.push_str(text);
         }
-        !self.is_too_long
+    }
+
+    /// The text that nobody has read yet, once there are `least` bytes of it.
+    pub fn unread(&mut self, least: usize) -> Option<&str> {
+        let unread = self.raw.get(self.read..).filter(|unread| unread.len() >= least)?;
+        self.read = self.raw.len();
+        Some(unread)
     }
 
     /// Nothing more comes of this try, and what was heard of it is void.
@@ -43,7 +51,7 @@ impl Heard {
             self.broken += 1;
             self.broken_bytes = self.broken_bytes.saturating_add(self.bytes);
         }
-        self.bytes = 0;
+        (self.bytes, self.read) = (0, 0);
         self.raw.clear();
         self.thoughts.clear();
         self.is_too_long = false;

@@ -269,11 +269,11 @@ impl Agent {
     async fn call(&self, rendered: &Rendered) -> Result<Answered, Broken> {
         let (mut heard, mut reading) = (Heard::default(), self.protocol.start(&rendered.slots));
         let mut on_chunk = |chunk: Chunk<'_>| {
-            let kept = heard.keep(chunk);
-            match chunk {
-                Chunk::Text(text) if kept => reading.push(text),
-                Chunk::Restart => reading = self.protocol.start(&rendered.slots),
-                Chunk::Text(_) | Chunk::Reasoning(_) => {}
+            heard.keep(chunk);
+            if matches!(chunk, Chunk::Restart) {
+                reading = self.protocol.start(&rendered.slots);
+            } else if let Some(text) = heard.unread(limits::READ_AT_ONCE_BYTES) {
+                reading.push(text);
             }
         };
         let answered = self.model.call(&rendered.request, &mut on_chunk).await;
@@ -285,6 +285,9 @@ impl Agent {
                     let (route, max) = (end.route, limits::TURN_BYTES_MAX);
                     let error = model::Error::TooLong { route, max };
                     return Err(Broken { error, usage: Some(end.usage) });
+                }
+                if let Some(text) = heard.unread(1) {
+                    reading.push(text);
                 }
                 let reading = reading.finish(&heard.raw, &heard.thoughts, &end);
                 Ok((heard.raw, reading, end))

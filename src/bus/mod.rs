@@ -1,9 +1,10 @@
-//! How listeners are hosted: native handlers and child processes today.
+//! How listeners are hosted: native handlers, child processes, and programs on NATS.
 //!
 //! **Invariant:** a host moves frames and watches over its listener; it never parses a payload,
 //! never decides where one goes, and does not know the pump: it meets it as a [`Sink`].
 
 pub mod native;
+pub mod nats;
 pub mod process;
 
 use std::sync::Arc;
@@ -49,7 +50,7 @@ impl Delivery {
 }
 
 /// What a handler returned.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
     /// Zero or more payloads, unchecked, in order. None: the caller gets `<ack/>`.
     pub payloads: Vec<Vec<u8>>,
@@ -60,7 +61,11 @@ pub struct Outcome {
 /// The answer to [`Sink::reserve`].
 pub type Reserved = oneshot::Receiver<Result<(), String>>;
 
-/// Where hosts report to: each delivery ends exactly once, cancelled ones too. Calls return at once or block shortly while the pump is behind.
+/// Where hosts report to: each delivery ends exactly once, cancelled ones too. Calls return at
+/// once or block shortly while the pump is behind.
+///
+/// An answer that comes although its attempt was reported as failed is reported all the same:
+/// the pump refuses it on record.
 pub trait Sink: Send + Sync + 'static {
     fn ended(
         &self,

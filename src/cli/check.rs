@@ -141,7 +141,13 @@ fn takes(contract: &Contract) -> String {
 fn listener(config: &Config, contract: &Contract) -> String {
     let process = config.processes.iter().find(|process| process.name == contract.name);
     let program = process.and_then(|process| process.command.first());
-    let by = program.map(|program| format!("; runs {program}")).unwrap_or_default();
+    let by = match program {
+        Some(program) => format!("; runs {program}"),
+        None if config.remotes.contains(&contract.name) => {
+            format!("; on NATS, {} at once", contract.concurrency)
+        }
+        None => String::new(),
+    };
     let times = process.filter(|process| process.instances > 1);
     let times =
         times.map(|process| format!(" ({} instances)", process.instances)).unwrap_or_default();

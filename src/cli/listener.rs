@@ -9,7 +9,8 @@ use clap::Subcommand;
 use super::exit::{Exit, Failed};
 use crate::envelope;
 use crate::ids::PayloadName;
-use crate::listener::conformance::{self, Check, Request};
+use crate::listener::conformance::{self, Check, Request, Way};
+use crate::nats;
 use crate::schema::Schemas;
 use crate::xml::scan::scan;
 
@@ -45,6 +46,9 @@ struct Test {
     /// Seconds that an answer, or the next heartbeat, may take.
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     timeout: f64,
+    /// The address of a NATS server: the program is tried as a listener on NATS.
+    #[arg(long, value_name = "URL")]
+    nats: Option<String>,
     /// Write the checklist as JSON lines.
     #[arg(long)]
     json: bool,
@@ -74,8 +78,8 @@ impl Test {
             good += usize::from(check.verdict.is_ok());
             self.show(check);
         };
-        let trial =
-            conformance::run(self.command.clone(), &requests, patience, &judge, &mut report);
+        let (command, way) = (self.command.clone(), self.way());
+        let trial = conformance::run(command, way, &requests, patience, &judge, &mut report);
         let passed = runtime.block_on(trial);
         if !self.json {
             eprintln!(
@@ -83,6 +87,15 @@ impl Test {
             );
         }
         Ok(if passed { Exit::Done } else { Exit::WorkflowFailed }.into())
+    }
+
+    fn way(&self) -> Way {
+        let servers = self.nats.clone().map(|url| nats::Options {
+            servers: vec![url],
+            credentials: nats::Credentials::Nobody,
+            ca: None,
+        });
+        servers.map_or(Way::Process, Way::Nats)
     }
 
     fn show(&self, check: &Check) {

@@ -14,6 +14,7 @@ mod export;
 mod init;
 mod listener;
 mod models;
+mod nats_config;
 mod opened;
 mod place;
 mod problems;
@@ -86,6 +87,8 @@ enum Verb {
     Export(export::Args),
     /// Validate against, describe and convert schemas.
     Schema(schema::Args),
+    /// Write the config and the keys of NATS servers.
+    NatsConfig(nats_config::Args),
     /// Tools for listener authors.
     Listener(listener::Args),
     #[command(hide = true)]
@@ -124,6 +127,7 @@ impl Verb {
             Self::Verify(args) => verify::run(args),
             Self::Export(args) => export::run(args),
             Self::Schema(args) => schema::run(args),
+            Self::NatsConfig(args) => nats_config::run(args),
             Self::Listener(args) => listener::run(args),
             Self::Debug(args) => debug::run(args),
         }

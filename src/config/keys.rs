@@ -62,11 +62,13 @@ pub(super) const LISTENERS: Section = Section {
     keys: &[
         ("description", Text),
         ("command", OneOrMore),
+        ("nats", Flag),
         ("schema", OneOrMore),
         ("accepts", List),
         ("replies", List),
         ("peers", List),
         ("instances", Integer),
+        ("concurrency", Integer),
         ("timeout", Duration),
         ("attempts", Integer),
         ("forward", Flag),

@@ -39,6 +39,8 @@ pub(super) struct Declared {
     /// Where its `money` stands.
     pub money_place: Option<Place>,
     pub process: Option<Process>,
+    /// Where it says that it is on NATS, if it does.
+    pub nats: Option<Place>,
     pub agent: Option<Agent>,
 }
 
@@ -162,6 +164,7 @@ fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> 
         budget: Budget::default(),
         money_place: None,
         process: None,
+        nats: None,
         agent: None,
     })
 }
@@ -174,19 +177,16 @@ fn accepting(read: &mut Reader<'_>) {
 
 pub(super) fn listener(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
     let name = member_name(name, read);
-    read.required("command", "[\"the program\", \"its arguments\"]");
+    let hosted = hosted(read);
     accepting(read);
-    let instances = read.count32("instances", limits::INSTANCES_CEILING);
-    let process = Process {
-        command: read.one_or_more("command"),
-        env: read.free("env"),
-        instances: instances.unwrap_or(limits::INSTANCES_DEFAULT),
-    };
     let forward = read.flag("forward").unwrap_or_default();
     let serial_per_thread = read.flag("serial_per_thread").unwrap_or_default();
     let (approval, patience) = approval(read);
     let common = common(Role::Listener, name, read)?;
-    let (concurrency, process) = (process.instances, Some(process));
+    let (concurrency, process, nats) = match hosted {
+        Hosted::Here(process) => (process.instances, Some(process), None),
+        Hosted::OnNats { concurrency, place } => (concurrency, None, Some(place)),
+    };
     Some(Declared {
         forward,
         serial_per_thread,
@@ -194,7 +194,44 @@ pub(super) fn listener(name: &At<String>, read: &mut Reader<'_>) -> Option<Decla
         approval,
         patience,
         process,
+        nats,
         ..common
+    })
+}
+
+/// Where a listener runs.
+enum Hosted {
+    /// As child processes.
+    Here(Process),
+    /// Wherever somebody started it.
+    OnNats { concurrency: u32, place: Place },
+}
+
+fn hosted(read: &mut Reader<'_>) -> Hosted {
+    let concurrency = read.count32("concurrency", limits::CONCURRENCY_CEILING);
+    if read.flag("nats").unwrap_or_default() {
+        for key in ["command", "instances", "env"] {
+            if !read.has(key) {
+                continue;
+            }
+            let message = format!("`{key}` is for programs started here, and this one is on NATS");
+            let problem = Problem::new(Code::UnknownKey, &read.place_of(key), message);
+            read.problem(problem.help(format!("take {key} out, or nats = true")));
+        }
+        let concurrency = concurrency.unwrap_or(limits::CONCURRENCY_DEFAULT);
+        return Hosted::OnNats { concurrency, place: read.place_of("nats") };
+    }
+    read.required("command", "[\"the program\", \"its arguments\"], or nats = true");
+    if read.has("concurrency") {
+        let message = "`concurrency` is for listeners on NATS; this one has `instances`";
+        let problem = Problem::new(Code::UnknownKey, &read.place_of("concurrency"), message);
+        read.problem(problem.help("write instances = 2, or as many as are wanted"));
+    }
+    let instances = read.count32("instances", limits::INSTANCES_CEILING);
+    Hosted::Here(Process {
+        command: read.one_or_more("command"),
+        env: read.free("env"),
+        instances: instances.unwrap_or(limits::INSTANCES_DEFAULT),
     })
 }
 

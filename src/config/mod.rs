@@ -19,6 +19,7 @@ mod payloads;
 mod problem;
 mod program;
 mod read;
+mod remotes;
 mod sections;
 mod source;
 mod storage;
@@ -72,6 +73,10 @@ pub struct Config {
     pub contracts: Contracts,
     pub schemas: Schemas,
     pub processes: Vec<ProcessSpec>,
+    /// Listeners that are on NATS.
+    pub remotes: Vec<ListenerName>,
+    /// The servers of NATS, where the config names any.
+    pub nats: Option<nats::Options>,
     pub agents: Vec<AgentSpec>,
     pub models: Vec<ModelSpec>,
     pub limits: TreeLimits,
@@ -239,6 +244,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     let mut payloads = payloads::Payloads::new(&directory);
     let contracts = payloads.contracts(&sections.members, &mut problems);
     let processes = program::processes(&sections.members, &directory, around, &mut problems);
+    let remotes = remotes::remotes(&sections, &mut problems);
     let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
     let models = models::specs(&sections.models, &directory, around, &mut problems);
     let storage = sections
@@ -281,6 +287,8 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         contracts,
         schemas: payloads.schemas,
         processes,
+        remotes,
+        nats: sections.storage.servers(&file::directory(path, around), around),
         agents,
         models,
         limits: sections.limits,

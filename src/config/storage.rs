@@ -93,6 +93,15 @@ fn read_nats(read: &mut Reader<'_>) -> Nats {
 }
 
 impl Declared {
+    /// The servers, for everything but the journal. What is wrong with them `storage` tells.
+    pub fn servers(&self, directory: &Path, around: &Surroundings) -> Option<nats::Options> {
+        self.nats.as_ref()?.options(directory, around, &mut Problems::default())
+    }
+
+    pub fn names_servers(&self) -> bool {
+        self.nats.is_some()
+    }
+
     /// What it comes to, for the organism of that name. `None` only where there is a problem.
     pub fn storage(
         &self,

@@ -1,25 +1,29 @@
 //! The conformance kit for listener authors: goes through docs/PROTOCOL.md with a program,
-//! over the same process host that an organism uses.
+//! over the same hosts that an organism uses.
+
+mod stage;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use crate::bus::process::{Options, Policy, ProcessHost};
-use crate::bus::{Delivery, Host as _, Outcome, Sink};
+use crate::bus::{Delivery, Outcome, Sink};
 use crate::clock::Time;
 use crate::envelope::{Failure, Kind, Message, Payload};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::limits;
+use stage::Stage;
+pub use stage::Way;
 
 /// How long a listener that has nothing to say is listened to: while it starts, and after an
 /// answer.
 const QUIET_AT_START: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_millis(300);
+/// How often a program on NATS is asked that is not there yet.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A payload to try a listener with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,12 +49,12 @@ pub struct Check {
 /// Stops early when nothing more can be learnt. True when all went well and something was asked.
 pub async fn run(
     command: Vec<String>,
+    way: Way,
     requests: &[Request],
     patience: Duration,
     judge: Judge<'_>,
     report: &mut dyn FnMut(&Check),
 ) -> bool {
-    let mut trial = Trial::start(command, patience);
     let mut good = true;
     let mut done = |claim: String, verdict: Result<(), String>| {
         let is_good = verdict.is_ok();
@@ -58,10 +62,17 @@ pub async fn run(
         report(&Check { claim, verdict });
         is_good
     };
-    if !done(
-        "starts, and is quiet until it is asked (2)".to_owned(),
-        trial.quiet(QUIET_AT_START).await,
-    ) {
+    let ends = way.how_it_ends();
+    let started = Trial::start(command, way, patience).await;
+    let starts = "starts, and is quiet until it is asked (2)".to_owned();
+    let (mut trial, quiet) = match started {
+        Ok(mut trial) => {
+            let quiet = trial.quiet(QUIET_AT_START).await;
+            (trial, quiet)
+        }
+        Err(why) => return done(starts, Err(why)),
+    };
+    if !done(starts, quiet) {
         return false;
     }
     let mut answerable = None;
@@ -70,18 +81,18 @@ pub async fn run(
         if done(format!("answers {} (4)", request.name), answered) {
             answerable = answerable.or(Some(request));
         } else {
-            trial.again();
+            trial.again().await;
         }
     }
     // The rest can only be tried with a request that is answered.
     let Some(request) = answerable else { return false };
     done("answers two requests in a row (2)".to_owned(), trial.twice(request, judge).await);
-    trial.again();
+    trial.again().await;
     done("is quiet after its answer (2)".to_owned(), trial.quiet_after(request, judge).await);
-    trial.again();
+    trial.again().await;
     done("goes on after a cancel (6)".to_owned(), trial.cancelled(request, judge).await);
-    trial.again();
-    done("ends when its input is closed (8)".to_owned(), trial.ended(request, judge).await);
+    trial.again().await;
+    done(ends.to_owned(), trial.ended(request, judge).await);
     good
 }
 
@@ -118,29 +129,42 @@ impl Sink for Ear {
     }
 }
 
-/// One process under test: it is not restarted, so that its end is noticed.
+/// One program under test: it is not restarted, so that its end is noticed.
 struct Trial {
     command: Vec<String>,
+    way: Way,
     patience: Duration,
-    host: ProcessHost,
+    stage: Stage,
     heard: mpsc::UnboundedReceiver<Heard>,
     attempts: u32,
 }
 
+/// Why there is no outcome.
+enum Missing {
+    /// Nobody is there.
+    Nobody(String),
+    Failed(String),
+}
+
 impl Trial {
-    fn start(command: Vec<String>, patience: Duration) -> Self {
-        let (host, heard) = host(command.clone());
-        Self { command, patience, host, heard, attempts: 0 }
+    async fn start(command: Vec<String>, way: Way, patience: Duration) -> Result<Self, String> {
+        let (sender, heard) = mpsc::unbounded_channel();
+        let stage = Stage::set(&command, &way, Arc::new(Ear(sender))).await?;
+        Ok(Self { command, way, patience, stage, heard, attempts: 0 })
     }
 
-    /// Kills the process and starts another.
-    fn again(&mut self) {
-        (self.host, self.heard) = host(self.command.clone());
+    /// Kills the program and starts another.
+    async fn again(&mut self) {
+        let (sender, heard) = mpsc::unbounded_channel();
+        // It could be started before; if it no longer can, what comes next says so.
+        if let Ok(stage) = Stage::set(&self.command, &self.way, Arc::new(Ear(sender))).await {
+            (self.stage, self.heard) = (stage, heard);
+        }
     }
 
     async fn quiet(&mut self, length: Duration) -> Result<(), String> {
         match timeout(length, self.heard.recv()).await {
-            Err(_) => Ok(()),
+            Err(_) => self.stage.is_there(),
             Ok(Some(Heard::Left(why))) => Err(why),
             Ok(other) => Err(format!("reported {other:?} without having been asked")),
         }
@@ -151,26 +175,50 @@ impl Trial {
         let attempt = Attempt { epoch: 1, n: self.attempts };
         let delivery = delivery(request, attempt, self.patience);
         let call = delivery.call;
-        self.host.deliver(delivery);
+        self.stage.host().deliver(delivery);
         (call, attempt)
     }
 
     /// Waits for the end of a delivery; a heartbeat gives it more time.
-    async fn outcome(&mut self) -> Result<Outcome, String> {
+    async fn outcome(&mut self) -> Result<Outcome, Missing> {
         loop {
             match timeout(self.patience, self.heard.recv()).await {
-                Err(_) => return Err(format!("no answer within {:?}", self.patience)),
+                Err(_) => {
+                    return Err(Missing::Failed(format!("no answer within {:?}", self.patience)));
+                }
                 Ok(Some(Heard::Heartbeat)) => {}
-                Ok(Some(Heard::Ended(ended))) => return ended.map_err(|e| e.to_string()),
-                Ok(Some(Heard::Left(why))) => return Err(why),
-                Ok(None) => return Err("the host is gone".to_owned()),
+                Ok(Some(Heard::Ended(Err(Failure::Unreachable { detail })))) => {
+                    return Err(Missing::Nobody(detail));
+                }
+                Ok(Some(Heard::Ended(ended))) => {
+                    return ended.map_err(|e| Missing::Failed(e.to_string()));
+                }
+                // On NATS the delivery says so, too.
+                Ok(Some(Heard::Left(_))) if self.way.is_remote() => {}
+                Ok(Some(Heard::Left(why))) => return Err(Missing::Failed(why)),
+                Ok(None) => return Err(Missing::Failed("the host is gone".to_owned())),
+            }
+        }
+    }
+
+    /// Asks until somebody is there: on NATS a program takes its time to come.
+    async fn asked(&mut self, request: &Request) -> Result<Outcome, String> {
+        let until = Instant::now() + self.patience;
+        loop {
+            self.deliver(request);
+            match self.outcome().await {
+                Ok(outcome) => return Ok(outcome),
+                Err(Missing::Nobody(_)) if self.way.is_remote() && Instant::now() < until => {
+                    self.stage.is_there()?;
+                    sleep(ASK_AGAIN).await;
+                }
+                Err(Missing::Nobody(why) | Missing::Failed(why)) => return Err(why),
             }
         }
     }
 
     async fn answered(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
-        self.deliver(request);
-        let outcome = self.outcome().await?;
+        let outcome = self.asked(request).await?;
         for payload in outcome.payloads {
             let text = String::from_utf8(payload).map_err(|e| format!("is not UTF-8: {e}"))?;
             judge(&text).map_err(|why| format!("{why}: {}", shortened(&text)))?;
@@ -193,30 +241,24 @@ impl Trial {
     async fn cancelled(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
         self.answered(request, judge).await?;
         let (call, attempt) = self.deliver(request);
-        self.host.cancel(call, attempt);
-        self.outcome().await?;
+        self.stage.host().cancel(call, attempt);
+        self.outcome().await.map_err(|missing| match missing {
+            Missing::Nobody(why) | Missing::Failed(why) => why,
+        })?;
         self.answered(request, judge).await.map_err(|why| format!("the next request: {why}"))
     }
 
-    /// An answer first, so that the process is surely up when its input is closed.
+    /// An answer first, so that the program is surely up when it is to end.
     async fn ended(&mut self, request: &Request, judge: Judge<'_>) -> Result<(), String> {
         self.answered(request, judge).await?;
         let begun = Instant::now();
-        self.host.drain().await;
+        self.stage.end().await;
         let grace = limits::EXIT_GRACE;
         if begun.elapsed() < grace {
             return Ok(());
         }
         Err(format!("still there after {grace:?}, and was killed"))
     }
-}
-
-fn host(command: Vec<String>) -> (ProcessHost, mpsc::UnboundedReceiver<Heard>) {
-    let (sender, heard) = mpsc::unbounded_channel();
-    let mut options = Options::new(tested(), command);
-    options.restarts = Policy { max: 0, ..Policy::default() };
-    let host = ProcessHost::start(options, Arc::new(Ear(sender)), &Handle::current());
-    (host, heard)
 }
 
 fn tested() -> ListenerName {

@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::line::{Beat, Line};
+use crate::ids::CallId;
+
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
 
@@ -73,6 +76,23 @@ impl Connection {
 
     pub fn output(&self) -> &Output {
         &self.output
+    }
+}
+
+impl Line for Connection {
+    fn is_cancelled(&self, call: CallId) -> bool {
+        let call = call.to_string();
+        let cancels = |frame: &[u8]| {
+            std::str::from_utf8(frame)
+                .is_ok_and(|text| text.starts_with("<cancel") && text.contains(&call))
+        };
+        // A pipe that cannot be read any more has nobody at its other end.
+        self.has_come(cancels).unwrap_or(true)
+    }
+
+    fn beat(&self) -> Beat {
+        let output = self.output.clone();
+        Arc::new(move || output.write(std::iter::once("<heartbeat/>")))
     }
 }
 

@@ -1,8 +1,9 @@
-//! The kit for listeners written in Rust that run as processes of their own: frames in, typed
-//! payloads to a handler, frames out. `docs/PROTOCOL.md` is the law it implements.
+//! The kit for listeners written in Rust that run as programs of their own: deliveries in, typed
+//! payloads to a handler, answers out, as a child process or on NATS, as the environment says.
+//! `docs/PROTOCOL.md` is the law it implements.
 //!
-//! **Invariant:** a listener meets the pump only over its standard input and output; nothing
-//! here knows one.
+//! **Invariant:** a listener meets the pump only over its standard input and output or its
+//! subjects; nothing here knows one.
 //!
 //! ```no_run
 //! use organism::listener::{Payload, Request, serve};
@@ -31,10 +32,13 @@
 
 pub mod conformance;
 mod connection;
+mod line;
+mod nats;
 mod payload;
 mod request;
 mod serve;
 
+pub use nats::Place;
 pub use payload::{IntoReply, Payload, Reply};
 pub use request::{Alive, ReadError, Received, Request};
 pub use serve::{Listener, serve};

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, ThreadId};
 
-use super::connection::{Connection, Output};
+use super::line::{Beat, Line};
 use super::payload::Payload;
 
 mod parse;
+pub(super) use parse::of_message;
 
 /// How often [`Request::keep_alive`] speaks up: well within what one heartbeat grants.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
@@ -26,7 +27,7 @@ pub struct Request {
     pub timeout: Duration,
     /// Oldest first; the first is the request itself, the others came since.
     pub messages: Vec<Received>,
-    connection: Rc<Connection>,
+    line: Rc<dyn Line>,
 }
 
 /// One message of a delivery.
@@ -68,8 +69,8 @@ impl Received {
 }
 
 impl Request {
-    pub(super) fn parse(frame: &[u8], connection: Rc<Connection>) -> Result<Self, String> {
-        parse::request(frame, connection)
+    pub(super) fn parse(frame: &[u8], line: Rc<dyn Line>) -> Result<Self, String> {
+        parse::request(frame, line)
     }
 
     /// The message that opened the call.
@@ -97,18 +98,18 @@ impl Request {
 
     /// Tells the pump that the handler is alive; its deadline moves.
     pub fn heartbeat(&self) -> io::Result<()> {
-        heartbeat(self.connection.output())
+        self.line.beat()()
     }
 
     /// Sends heartbeats from a thread of its own until the guard is dropped. The guard must be
     /// gone before the handler returns, or its next heartbeat would be one that nobody asked for.
     #[must_use = "heartbeats stop when the guard is dropped"]
     pub fn keep_alive(&self) -> Alive {
-        let output = self.connection.output().clone();
+        let beat: Beat = self.line.beat();
         let (stop, stopped) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             while stopped.recv_timeout(HEARTBEAT_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
-                if heartbeat(&output).is_err() {
+                if beat().is_err() {
                     break;
                 }
             }
@@ -118,18 +119,8 @@ impl Request {
 
     /// Whether the caller is gone. The handler still answers, if only with nothing.
     pub fn is_cancelled(&self) -> bool {
-        let call = self.call.to_string();
-        let cancels = |frame: &[u8]| {
-            std::str::from_utf8(frame)
-                .is_ok_and(|text| text.starts_with("<cancel") && text.contains(&call))
-        };
-        // A pipe that cannot be read any more has nobody at its other end.
-        self.connection.has_come(cancels).unwrap_or(true)
+        self.line.is_cancelled(self.call)
     }
-}
-
-fn heartbeat(output: &Output) -> io::Result<()> {
-    output.write(std::iter::once("<heartbeat/>"))
 }
 
 /// Heartbeats are being sent; see [`Request::keep_alive`].

@@ -10,6 +10,8 @@ use std::rc::Rc;
 use crate::ids::PayloadName;
 
 use super::connection::Connection;
+use super::line::Line;
+use super::nats::{self, Place};
 use super::payload::{IntoReply, Payload, Reply};
 use super::request::Request;
 
@@ -76,13 +78,19 @@ impl Listener {
         self
     }
 
-    /// Serves standard input until it is closed. An `Err` of a handler ends the process with
-    /// code 1, so that the pump sees a crashed attempt and tries again; an answer that tells the
-    /// caller of a failure is a payload like any other.
+    /// Serves standard input until it is closed, or, where the environment names a server in
+    /// [`Place::URL`], NATS until a signal ends the program.
+    ///
+    /// An `Err` of a handler is a crashed attempt, which the pump tries again: a process ends
+    /// with code 1, on NATS an error is answered. An answer that tells the caller of a failure
+    /// is a payload like any other.
     pub fn serve(self) -> ExitCode {
-        let served = Connection::standard()
-            .map_err(|e| format!("cannot take over standard input and output: {e}"))
-            .and_then(|connection| self.run(connection));
+        let served = Place::of_environment().and_then(|place| match place {
+            Some(place) => self.serve_at(&place, nats::signalled()),
+            None => Connection::standard()
+                .map_err(|e| format!("cannot take over standard input and output: {e}"))
+                .and_then(|connection| self.run(connection)),
+        });
         match served {
             Ok(()) => ExitCode::SUCCESS,
             Err(reason) => {
@@ -98,8 +106,18 @@ impl Listener {
         self.run(Connection::new(input, output))
     }
 
+    /// Serves NATS until `stopped`: then it takes nothing more and ends what it has.
+    pub fn serve_at(
+        mut self,
+        place: &Place,
+        stopped: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), String> {
+        nats::serve(place, stopped, &mut |request| self.handle(request))
+    }
+
     fn run(mut self, connection: Connection) -> Result<(), String> {
         let connection = Rc::new(connection);
+        let line: Rc<dyn Line> = connection.clone();
         loop {
             let frame = connection.next().map_err(|e| format!("cannot read a frame: {e}"))?;
             let Some(frame) = frame else { return Ok(()) };
@@ -107,7 +125,7 @@ impl Listener {
             if frame.starts_with(b"<cancel") {
                 continue;
             }
-            let request = Request::parse(&frame, Rc::clone(&connection))?;
+            let request = Request::parse(&frame, Rc::clone(&line))?;
             let reply = self.handle(&request)?;
             let payloads = reply.payloads().iter().map(String::as_str);
             connection.output().write(payloads).map_err(|e| format!("cannot answer: {e}"))?;

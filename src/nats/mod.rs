@@ -12,7 +12,11 @@ use async_nats::{ConnectOptions, Event, ServerAddr};
 
 use crate::limits;
 
-pub use async_nats::{Client, HeaderMap};
+pub use async_nats::client::PublishErrorKind;
+pub use async_nats::connection::State;
+pub use async_nats::{
+    Client, HeaderMap, HeaderName, Message, StatusCode, SubscribeError, Subscriber,
+};
 pub use link::{Away, Link, Question, Reply};
 
 /// Where the servers are, and who asks.

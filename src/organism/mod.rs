@@ -9,7 +9,9 @@ mod kin;
 mod matter;
 mod metered;
 mod models;
+pub mod nats_config;
 mod preview;
+mod remotes;
 mod watcher;
 
 use std::collections::HashMap;
@@ -44,6 +46,10 @@ pub enum Error {
     Journal(#[from] journal::Error),
     #[error("{context}: {source}")]
     Io { context: String, source: std::io::Error },
+    #[error(transparent)]
+    Nats(#[from] crate::nats::Error),
+    #[error(transparent)]
+    Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
     /// A bug: the schemas that are built in do not load.
@@ -117,7 +123,8 @@ impl Organism {
         let gate = gate.with_payload_bytes(config.payload_bytes);
         let mut pump = Pump::new(core, journal, gate);
         let watcher = Watcher::new(&config, pump.counts());
-        let hosts = hosts(&config, &pump.sink(), natives, &runtime, watcher.models())?;
+        let mut hosts = hosts(&config, &pump.sink(), natives, &runtime, watcher.models())?;
+        hosts.extend(remotes::remotes(&config, &pump.sink(), &runtime).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
         }

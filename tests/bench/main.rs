@@ -23,6 +23,8 @@ mod relay;
 mod render;
 mod start;
 mod story;
+#[path = "../it/abuse/streams/server.rs"]
+mod streams;
 mod turn;
 mod turns;
 mod wire;
@@ -43,7 +45,7 @@ const SECONDS: u64 = 3;
 type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table; a name on the command line picks those that hold it.
-const FIGURES: [Figure; 20] = [
+const FIGURES: [Figure; 21] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -64,6 +66,7 @@ const FIGURES: [Figure; 20] = [
     ("cold_start_run", start::run),
     ("rss_idle", memory::idle),
     ("rss_10k_threads", memory::at_rest),
+    ("rss_100_streams", memory::streams),
 ];
 
 fn main() {

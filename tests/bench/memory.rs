@@ -1,8 +1,10 @@
-//! What a running organism holds in memory: the real program at rest, and this program again
-//! after ten thousand threads. From `/proc`, so on Linux alone.
+//! What a running organism holds in memory: the real program at rest and under a hundred
+//! answers at once, and this program again after ten thousand threads. From `/proc`, so on Linux
+//! alone.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -16,6 +18,7 @@ use super::figures::Bench;
 use super::floor::directory;
 use super::relay::{self, DONE, START};
 use super::start;
+use super::streams::{Server, noise, text};
 
 const THREADS: usize = 10_000;
 /// Exchanges under way at once.
@@ -28,6 +31,81 @@ pub fn idle(bench: &mut Bench) {
 /// Ten thousand root threads at rest after one exchange each.
 pub fn at_rest(bench: &mut Bench) {
     add(bench, "rss_10k_threads", rested());
+}
+
+/// A hundred answers that stream in at once, of 8 MB each: beside what those of 200 KB
+/// take.
+pub fn streams(bench: &mut Bench) {
+    match (streamed(PIECES), streamed(PIECES * 64)) {
+        (Some(short), Some(long)) => {
+            bench.figures.add("rss_100_streams", long, "MB", Some(short));
+        }
+        _ => println!("{:<24} not measured: there is no /proc", "rss_100_streams"),
+    }
+}
+
+const STREAMS: usize = 100;
+/// Of text in every stream, in pieces of about a KB.
+const PIECES: usize = 64;
+
+const SLOW: &str = r#"
+[organism]
+name = "slow"
+
+[clients.desk]
+peers = ["mind"]
+
+[models.slow]
+provider = "openai-compatible"
+model = "slow"
+base_url = "http://127.0.0.1:PORT/v1"
+concurrency = 100
+attempts = 1
+
+[agents.mind]
+schema = "words.xsd"
+accepts = ["plan"]
+final = "answer"
+model = "slow"
+concurrency = 100
+timeout = "300s"
+"#;
+
+/// The most the program has held once a hundred streams with so many pieces of noise were read,
+/// in MB.
+fn streamed(noises: usize) -> Option<f64> {
+    let place = directory("streams");
+    let server = Server::start();
+    // Text among the noise, the same in every run.
+    let event = text(&"all work and no play ".repeat(50)) + &noise().repeat(noises / PIECES);
+    server.says(&event, PIECES);
+    std::fs::write(place.join("organism.toml"), SLOW.replace("PORT", &server.port.to_string()))
+        .unwrap();
+    let words = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
+    std::fs::copy(words, place.join("words.xsd")).unwrap();
+    // One command sends so many files at once and no more.
+    let halves = ["a", "b"].map(|half| {
+        std::fs::create_dir(place.join(half)).unwrap();
+        for number in 0..STREAMS / 2 {
+            let text = format!("{half}{number}");
+            let plan = format!("<plan xmlns=\"urn:test:words\"><text>{text}</text></plan>");
+            std::fs::write(place.join(half).join(format!("{number}.xml")), plan).unwrap();
+        }
+        half
+    });
+    let mut running = start::when_ready(organism(&place, &["run"]));
+    let sending = halves.map(|half| {
+        let mut send = organism(&place, &["send", "--each", half, "--as", "desk"]);
+        send.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    });
+    server.wait_for(STREAMS);
+    server.release();
+    for mut send in sending {
+        assert!(send.wait().unwrap().success());
+    }
+    let megabytes = held(&running, "VmHWM:");
+    start::interrupt(&mut running);
+    megabytes
 }
 
 fn add(bench: &mut Bench, name: &str, megabytes: Option<f64>) {
@@ -61,9 +139,20 @@ fn rested() -> Option<f64> {
     megabytes
 }
 
+fn organism(place: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+    command.args(arguments).current_dir(place);
+    command.env("XDG_DATA_HOME", place.join("data")).env("XDG_STATE_HOME", place.join("state"));
+    command
+}
+
 fn resident(child: &Child) -> Option<f64> {
+    held(child, "VmRSS:")
+}
+
+fn held(child: &Child, what: &str) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(what))?;
     let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib * 1024.0 / 1e6)
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use organism::ids::{ListenerName, ThreadId};
+use organism::limits;
 use organism::model::http::{Client, Endpoint, Proxies, Roots, Timeouts};
 use organism::model::remote::{Asked, Options, Preset};
 use organism::model::{Chunk, Key, KeySource, Origin, Provider as _, Remote, Request, Role, Said};
@@ -98,12 +99,17 @@ impl Caller {
     }
 
     fn extract(&self, grammar: &Arc<Grammar>) {
-        let mut raw = String::new();
+        let (mut raw, mut read) = (String::new(), 0);
         let mut extractor = Extractor::new(Arc::clone(grammar));
+        // As agents do it.
         self.call(|text| {
             raw.push_str(text);
-            extractor.push(text.as_bytes());
+            if raw.len() - read >= limits::READ_AT_ONCE_BYTES {
+                extractor.push(&raw.as_bytes()[read..]);
+                read = raw.len();
+            }
         });
+        extractor.push(&raw.as_bytes()[read..]);
         assert!(raw.len() > TOKENS);
         assert!(extractor.finish().actions().count() > 0);
     }

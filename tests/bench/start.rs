@@ -94,7 +94,12 @@ fn ready() -> f64 {
 
 /// A running demo, ready.
 pub fn run_demo(place: &Path) -> Child {
-    let mut running = organism(place, "run").stderr(Stdio::piped()).spawn().unwrap();
+    when_ready(organism(place, "run"))
+}
+
+/// Runs it and waits until it is ready.
+pub fn when_ready(mut run: Command) -> Child {
+    let mut running = run.stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(running.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("is ready") {

@@ -3,6 +3,7 @@
 //!
 //! `ORGANISM_TORTURE=1` makes the bombs and storms larger.
 
+mod attacker;
 mod bombs;
 mod foreign;
 mod forged;
@@ -14,6 +15,7 @@ mod loops;
 mod producers;
 mod restarts;
 mod stage;
+mod streams;
 
 /// The number for every run, or the one for a long campaign.
 fn size(quick: usize, torture: usize) -> usize {

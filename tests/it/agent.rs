@@ -3,6 +3,7 @@
 mod demo;
 mod desk;
 mod guard;
+mod injections;
 mod native;
 mod plays;
 mod preview;

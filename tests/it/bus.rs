@@ -1,10 +1,11 @@
 //! Hosts: one suite for every kind, and what only processes can do wrong.
 
 mod conformance;
-mod ear;
+pub mod ear;
 mod faults;
 mod kit;
 mod mines;
+pub mod remote;
 mod suite;
 
 macro_rules! listener_suite {
@@ -36,4 +37,4 @@ macro_rules! listener_suite {
     )+ };
 }
 
-listener_suite!(native | process);
+listener_suite!(native | process | nats);

@@ -68,7 +68,8 @@ fn the_units_start_commands_that_there_are_and_systemd_takes_them() {
         let unit = read(&format!("systemd/{name}"));
         let all = settings(&unit);
         let get = |key: &str| all.iter().find(|(own, _)| own == key).map(|(_, value)| value);
-        for key in ["User", "ExecStart", "Restart", "TimeoutStopSec", "StateDirectory", "WantedBy"] {
+        for key in ["User", "ExecStart", "Restart", "TimeoutStopSec", "StateDirectory", "WantedBy"]
+        {
             assert!(get(key).is_some(), "{name} has no {key}");
         }
         // systemd looks whether the program is there; here it is not.
@@ -77,7 +78,8 @@ fn the_units_start_commands_that_there_are_and_systemd_takes_them() {
         std::fs::write(&path, unit.replace(started, "/bin/true")).unwrap();
         if let Ok(judged) = Command::new("systemd-analyze").arg("verify").arg(&path).output() {
             let said = String::from_utf8_lossy(&judged.stderr).into_owned();
-            let about = said.lines().filter(|line| line.contains(name.trim_end_matches(".service")));
+            let about =
+                said.lines().filter(|line| line.contains(name.trim_end_matches(".service")));
             assert_eq!(about.collect::<Vec<_>>(), [""; 0], "{name}");
         }
     }

@@ -6,7 +6,7 @@ mod recorded;
 mod router;
 mod sdk;
 mod secrets;
-mod server;
+pub mod server;
 mod sse;
 mod suite;
 mod traces;

@@ -13,6 +13,9 @@ use crate::campaign::Campaign;
 const SIMULATION: &str =
     "simulation::whatever_fails_nothing_is_lost_or_doubled_and_every_call_has_its_result";
 
+const ATTACKER: &str =
+    "abuse::attacker::a_model_that_does_its_worst_in_xml_does_nothing_it_may_not_and_hears_why";
+
 /// Each mutant, and who has to notice it.
 const GUARDS: &[(&str, &str)] = &[
     (
@@ -35,6 +38,14 @@ const GUARDS: &[(&str, &str)] = &[
     ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
     ("trust-any-attempt", SIMULATION),
     ("trust-any-attempt", "pump::failures::an_answer_to_an_outdated_attempt_is_refused_visibly"),
+    (
+        "take-any-token",
+        "bus::remote::strangers::an_answer_under_another_name_or_to_nothing_reaches_nobody",
+    ),
+    (
+        "grant-too-much",
+        "organism::nats_config::a_listeners_key_opens_what_is_its_own_and_nothing_else",
+    ),
     ("reuse-the-attempt", SIMULATION),
     ("forget-a-disposition", SIMULATION),
     ("forget-the-key", SIMULATION),
@@ -69,6 +80,14 @@ const GUARDS: &[(&str, &str)] = &[
     (
         "accept-a-wrong-hash",
         "pump::approvals::an_approval_holds_for_its_own_bytes_and_says_enough_of_them",
+    ),
+    ("hand-over-the-held", ATTACKER),
+    ("skip-the-vocabulary", ATTACKER),
+    ("skip-the-budget", ATTACKER),
+    ("drop-a-refusal", ATTACKER),
+    (
+        "let-a-result-close",
+        "agent::injections::no_result_in_xml_is_anything_but_what_the_listener_said",
     ),
     (
         "wave-old-calls-through",
@@ -107,6 +126,7 @@ fn is_green(test: &str, mutant: Option<&str>) -> bool {
     // Small campaigns: enough to notice what is noticed at all.
     command.env("SIMULATION_SEEDS", "150").env_remove("SIMULATION_SEED");
     command.env("RUST_BACKTRACE", "0").env_remove("ORGANISM_CAMPAIGNS");
+    command.env_remove("ORGANISM_TORTURE");
     match mutant {
         Some(mutant) => command.env("ORGANISM_MUTANT", mutant),
         None => command.env_remove("ORGANISM_MUTANT"),

@@ -165,6 +165,14 @@ impl Started<'_> {
 }
 
 impl Protocol {
+    /// Whether a native call that was cut off may be missing: unlike XML in a text, nothing of it
+    /// is left to be told of.
+    fn may_lack_a_call(&self, sorted: &Sorted) -> bool {
+        let mut finals = self.taught.lexicon.finals();
+        let ends = finals.any(|word| sorted.reading.actions.iter().any(|a| a.name == word.name));
+        self.transport().is_native() && !ends
+    }
+
     /// What is wrong with a turn as a whole. `silent`: the model wrote no notes, not even
     /// reasoning.
     fn judge_turn(
@@ -176,12 +184,13 @@ impl Protocol {
         unknown: &[String],
     ) {
         let mut told: Vec<Finding> = Vec::new();
-        if sorted.reading.actions.is_empty() {
-            match stop {
-                StopReason::Length => told.push(feedback::truncated(raw)),
-                StopReason::Refused => told.push(feedback::refused(raw)),
-                _ => {}
+        let idle = sorted.reading.actions.is_empty();
+        match stop {
+            StopReason::Length if idle || self.may_lack_a_call(sorted) => {
+                told.push(feedback::truncated(raw));
             }
+            StopReason::Refused if idle => told.push(feedback::refused(raw)),
+            _ => {}
         }
         if sorted.is_idle() && !sorted.noted && (sorted.spoke || silent) {
             told.push(match self.taught.transport {

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use crate::envelope::{Kind, Message};
 use crate::model::{Block, Role, Said};
+use crate::mutant::mutant;
 use crate::system;
 use crate::xml::tree::{Element, Node};
 use crate::xml::write::{escape_attribute, escape_text};
@@ -370,7 +371,10 @@ fn failure(text: &str) -> String {
 }
 
 fn result(name: Option<&str>, from: Option<&str>, content: &str) -> String {
-    let content = escape_text(content);
+    let content = match mutant("let-a-result-close") {
+        true => Cow::Borrowed(content),
+        false => escape_text(content),
+    };
     let mut out = String::with_capacity(content.len() + 64);
     out.push_str("<tool_result");
     for (attribute, value) in [("tool_name", name), ("from", from)] {

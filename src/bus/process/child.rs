@@ -12,6 +12,7 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::bus::nats::words::URL_VARIABLE;
 use crate::ids::ListenerName;
 use crate::limits;
 use crate::trace::TraceParent;
@@ -64,6 +65,7 @@ impl Child {
             command.env_remove(name);
         }
         command
+            .env_remove(URL_VARIABLE)
             .args(command_line)
             .envs(options.env.iter().map(|(key, value)| (key, value)))
             .env("ORGANISM_LISTENER", options.listener.as_str())

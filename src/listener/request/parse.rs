@@ -1,19 +1,72 @@
-//! Reading a delivery frame. The pump wrote it, so anything unexpected is a fault to stop at.
+//! Reading a delivery: a frame, or a message with headers. The pump wrote it, so anything
+//! unexpected is a fault to stop at.
 
 use std::rc::Rc;
 use std::str::FromStr;
+use std::time::Duration;
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::name::PrefixDeclaration;
 
+use crate::bus::nats::words;
 use crate::clock;
-use crate::ids::{ListenerName, PayloadName, ThreadId};
+use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
+use crate::nats::HeaderMap;
 
-use super::super::connection::Connection;
+use super::super::line::Line;
 use super::{Received, Request};
 
-pub(super) fn request(frame: &[u8], connection: Rc<Connection>) -> Result<Request, String> {
+/// As it comes over NATS: of one message the body is the payload, of several a frame.
+pub(in crate::listener) fn of_message(
+    headers: &HeaderMap,
+    body: &[u8],
+    listener: &ListenerName,
+    line: Rc<dyn Line>,
+) -> Result<Request, String> {
+    if headers.get(words::MESSAGES).is_some() {
+        return request(body, line);
+    }
+    let head = Head(headers);
+    let text = std::str::from_utf8(body).map_err(|e| format!("a payload is not UTF-8: {e}"))?;
+    let (name, payload) = Frame { text, reader: Reader::from_str(text) }.payload()?;
+    let seconds: f64 = head.parsed(words::TIMEOUT)?;
+    let message = Received {
+        id: head.parsed(words::MESSAGE)?,
+        kind: "call".to_owned(),
+        seq: head.parsed(words::SEQ)?,
+        new: true,
+        from: head.text(words::FROM)?.to_owned(),
+        time: head.text(words::TIME)?.to_owned(),
+        name,
+        payload,
+    };
+    Ok(Request {
+        listener: listener.clone(),
+        thread: ThreadId::parse(head.text(words::THREAD)?).map_err(|e| e.to_string())?,
+        call: CallId(head.parsed(words::CALL)?),
+        attempt: head.parsed(words::ATTEMPT)?,
+        timeout: Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
+        messages: vec![message],
+        line,
+    })
+}
+
+struct Head<'h>(&'h HeaderMap);
+
+impl<'h> Head<'h> {
+    fn text(&self, name: &'static str) -> Result<&'h str, String> {
+        let value = self.0.get(name).map(|value| value.as_str());
+        value.ok_or_else(|| format!("a delivery without its header `{name}`"))
+    }
+
+    fn parsed<T: FromStr>(&self, name: &'static str) -> Result<T, String> {
+        let text = self.text(name)?;
+        text.parse().map_err(|_| format!("`{text}` is no `{name}`"))
+    }
+}
+
+pub(super) fn request(frame: &[u8], line: Rc<dyn Line>) -> Result<Request, String> {
     let text = std::str::from_utf8(frame).map_err(|e| format!("a frame is not UTF-8: {e}"))?;
     let mut frame = Frame { text, reader: Reader::from_str(text) };
     let delivery = frame.open("delivery")?;
@@ -30,11 +83,11 @@ pub(super) fn request(frame: &[u8], connection: Rc<Connection>) -> Result<Reques
     Ok(Request {
         listener: ListenerName::parse(&listener).map_err(|e| e.to_string())?,
         thread: ThreadId::parse(&thread).map_err(|e| e.to_string())?,
-        call: crate::ids::CallId(parsed(&delivery, "call")?),
+        call: CallId(parsed(&delivery, "call")?),
         attempt: parsed(&delivery, "attempt")?,
         timeout: clock::parse_duration(&timeout).ok_or("a timeout that is no duration")?,
         messages,
-        connection,
+        line,
     })
 }
 

@@ -1,5 +1,7 @@
 //! A request as the messages API takes it.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
@@ -7,7 +9,7 @@ use serde_json::value::RawValue;
 use super::own::Placed;
 use crate::limits;
 use crate::model::answer::ToolCall;
-use crate::model::remote::Options;
+use crate::model::remote::{Options, back};
 use crate::model::request::{Block, Request, Role, Said, ToolChoice};
 
 #[derive(Serialize)]
@@ -76,7 +78,7 @@ enum Plain<'a> {
     },
     ToolUse {
         id: &'a str,
-        name: &'a str,
+        name: Cow<'a, str>,
         input: Json,
     },
     ToolResult {
@@ -251,9 +253,6 @@ impl Rest<'_> {
     }
 }
 
-/// Arguments that are no JSON object cannot be sent as what they are.
 fn tool_use(call: &ToolCall) -> Plain<'_> {
-    let input = serde_json::from_str::<Json>(&call.arguments).ok().filter(Json::is_object);
-    let input = input.unwrap_or_else(|| serde_json::json!({ "not_json": call.arguments }));
-    Plain::ToolUse { id: &call.id, name: &call.name, input }
+    Plain::ToolUse { id: &call.id, name: back::name(call), input: back::arguments(call) }
 }

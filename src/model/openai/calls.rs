@@ -88,7 +88,8 @@ impl Calls {
         if stop == StopReason::Length && calls.last().is_some_and(|call| !is_whole(call)) {
             calls.pop();
         }
-        calls.retain(|call| !call.name.is_empty());
+        // One that says nothing at all is no call; one without a name is told so.
+        calls.retain(|call| !call.name.is_empty() || !call.arguments.trim().is_empty());
         for (number, call) in calls.iter_mut().enumerate() {
             if call.id.is_empty() {
                 call.id = format!("call-{}", number + 1);

@@ -1,10 +1,12 @@
 //! A request as chat completions take it.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
-use crate::model::remote::{Options, Quirks};
+use crate::model::remote::{Options, Quirks, back};
 use crate::model::request::{Block, Request, Role, Said, ToolChoice};
 
 #[derive(Serialize)]
@@ -70,8 +72,8 @@ struct Call<'a> {
 
 #[derive(Serialize)]
 struct Function<'a> {
-    name: &'a str,
-    arguments: &'a str,
+    name: Cow<'a, str>,
+    arguments: Cow<'a, str>,
 }
 
 #[derive(Serialize)]
@@ -176,7 +178,7 @@ fn spoken<'a>(said: &'a Said, provider: &str) -> Message<'a> {
         Block::Call(call) => Some(Call {
             id: &call.id,
             r#type: "function",
-            function: Function { name: &call.name, arguments: &call.arguments },
+            function: Function { name: back::name(call), arguments: back::arguments_text(call) },
         }),
         _ => None,
     });

@@ -4,6 +4,7 @@
 //! What both formats share is here: the request goes out, what is no stream becomes an error, a
 //! stream that ends without its terminator is cut. No retries; those are the router's.
 
+pub(super) mod back;
 mod body;
 mod preset;
 mod refused;

@@ -16,7 +16,7 @@ impl Core {
     pub(super) fn begin(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let (listener, thread) = (open.callee.clone(), open.thread.clone());
-        match self.wants(open) {
+        match self.wants(open).filter(|_| !mutant("hand-over-the-held")) {
             None => {
                 self.end_wait(step, &listener, &thread);
                 self.wake(step, call);

@@ -98,15 +98,17 @@ impl<'t> Text<'t> {
         if !self.is_after(empty) {
             return Some(None);
         }
-        let (tokens_in, tokens_out) = self.tokens()?;
+        let (tokens_in, tokens_out, money) = self.spending()?;
         self.after(",\"spent\":null}")?;
-        Some(Some(Turn { tokens_in, tokens_out, ..Turn::default() }))
+        Some(Some(Turn { tokens_in, tokens_out, money, ..Turn::default() }))
     }
 
-    /// Those of the prompt, just begun, and those of the answer.
-    fn tokens(&mut self) -> Option<(u64, u64)> {
+    /// Tokens of the prompt, just begun, those of the answer, and what they cost.
+    fn spending(&mut self) -> Option<(u64, u64, Money)> {
         let tokens_in = self.number()?;
-        Some((tokens_in, self.after(",\"tokens_out\":")?.number()?))
+        let tokens_out = self.after(",\"tokens_out\":")?.number()?;
+        let money = if self.is_after(",\"money\":") { self.number()? } else { 0 };
+        Some((tokens_in, tokens_out, Money(money)))
     }
 
     fn fact(&mut self, reader: &mut Reader<'_>) -> Option<Fact> {
@@ -124,9 +126,8 @@ impl<'t> Text<'t> {
         } else if self.is_after("{\"used\":{\"call\":\"") {
             let call = CallId(MessageId(self.uuid()?));
             let agent = ListenerName::parse(self.after(",\"agent\":\"")?.plain()?).ok()?;
-            let (tokens_in, tokens_out) = self.after(",\"tokens_in\":")?.tokens()?;
-            let (agent, money) = (Some(agent), Money::default());
-            Fact::Used { call, agent, tokens_in, tokens_out, money }
+            let (tokens_in, tokens_out, money) = self.after(",\"tokens_in\":")?.spending()?;
+            Fact::Used { call, agent: Some(agent), tokens_in, tokens_out, money }
         } else {
             let how = self.after("{\"call-closed\":{\"how\":\"")?.plain()?;
             let (call, _) = reader.about?;

@@ -36,6 +36,9 @@ def do(request):
         request.heartbeat()
         while True:
             time.sleep(1)
+    if word == "sleep":
+        time.sleep(float(argument))
+        return done("slept")
     if word == "pid":
         return done(os.getpid())
     if word == "count":

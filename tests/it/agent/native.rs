@@ -133,6 +133,27 @@ fn results_come_back_under_the_ids_of_their_calls_in_the_order_of_the_calls() {
     );
 }
 
+// F2 F9
+#[test]
+fn what_is_missing_or_nameless_beside_a_good_call_is_told() {
+    // A call that was cut off is not handed out by the provider: only the stop tells of it.
+    let cut = reply("").call("query", r#"{"content":"x"}"#).stop(StopReason::Length);
+    let nameless = reply("").call("", r#"{"content":"y"}"#).call("query", r#"{"content":"x"}"#);
+    for transport in [Transport::Native, Transport::XmlFinal] {
+        for (turn, told) in [
+            (&cut, "truncated: the response reached its maximum length and was cut"),
+            (&nameless, "malformed-action: `` is no tool; you have search"),
+        ] {
+            let turns = vec![Says::Exactly(turn.clone()), Says::Ends("x")];
+            let (mut stage, model) = Stage::new(transport, turns);
+            stage.ask();
+            let shown = shown(&model.heard()[1]);
+            assert!(shown.contains(&format!("Error: {told}")), "{transport:?}: {shown}");
+            assert!(shown.contains("code on query"), "the good one ran: {shown}");
+        }
+    }
+}
+
 // F16
 #[test]
 fn a_turn_is_recorded_with_its_calls_each_to_be_found_again_by_its_digest() {

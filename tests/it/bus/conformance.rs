@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use super::ear::{repository, script};
+use crate::nats::shared;
 
 /// Runs the kit; gives the exit code, the checklist and what was said beside it.
 fn test(arguments: &[&str]) -> (i32, String, String) {
@@ -38,6 +39,33 @@ fn the_shell_listener_keeps_to_the_protocol() {
     "#]]
     .assert_eq(&checklist.replace("  ok", "ok"));
     assert!(talk.starts_with("6 of 6 checks passed"), "{talk}");
+}
+
+#[test]
+fn the_same_program_is_tried_on_nats() {
+    let request = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(request.path(), "<do xmlns=\"urn:test\">echo hello</do>").unwrap();
+    let python = repository().join("target/natspy/bin/python");
+    let (kit, address) = (repository().join("listeners/python"), shared().address());
+    let arguments = ["listener", "test", "--nats", &address, "--payload"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+    command.args(arguments).arg(request.path()).arg(python).arg(script("obedient.py"));
+    let output = command.env("PYTHONPATH", kit).output().unwrap();
+    let checklist = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{checklist}");
+    expect_test::expect![[r#"
+        ok    starts, and is quiet until it is asked (2)
+        ok    answers {urn:test}do (4)
+        ok    answers two requests in a row (2)
+        ok    is quiet after its answer (2)
+        ok    goes on after a cancel (6)
+        ok    ends on SIGTERM (12)
+    "#]]
+    .assert_eq(&checklist.replace("  ok", "ok"));
+    let absent = ["--nats", &address, "--payload", request.path().to_str().unwrap(), "false"];
+    let (code, checklist, _) = test(&absent);
+    assert_eq!(code, 1);
+    assert!(checklist.contains("it ended, exit status: 1"), "{checklist}");
 }
 
 #[test]

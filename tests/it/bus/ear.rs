@@ -15,7 +15,7 @@ use uuid::Uuid;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What every delivery belongs to.
-const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+pub const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Heard {

@@ -17,6 +17,7 @@ pub mod fixture {
     use tokio::runtime::Handle;
 
     use crate::bus::ear::{done, name, repository, script};
+    use crate::bus::remote::{Kit, Meeting};
 
     const CANCEL_GRACE: Duration = Duration::from_millis(300);
     const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -35,6 +36,15 @@ pub mod fixture {
         options.drain_timeout = DRAIN_TIMEOUT;
         options.restarts.backoff_first = Duration::from_millis(1);
         options
+    }
+
+    pub fn nats(sink: Arc<dyn Sink>) -> Arc<dyn Host> {
+        let meeting = Meeting::at(crate::nats::shared());
+        let kit = Kit::start(&meeting, &[("ORGANISM_BUS_WORKERS", "3")]);
+        let mut options = meeting.options();
+        options.cancel_grace = CANCEL_GRACE;
+        options.drain_timeout = DRAIN_TIMEOUT;
+        Arc::new(kit.with(meeting.host_with(options, sink)))
     }
 
     pub fn native(sink: Arc<dyn Sink>) -> Arc<dyn Host> {

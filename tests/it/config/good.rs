@@ -181,3 +181,11 @@ fn a_chain_of_forwards_without_a_circle_is_good() {
                  accepts = [\"invoice\"]\nreplies = [\"invoice\"]\nforward = true\n";
     assert_eq!(said(&load_text(good + books, &[])), [""; 0]);
 }
+
+#[test]
+fn a_listener_on_nats_has_no_program_and_is_found_on_the_servers() {
+    let config = load(Path::new("good-nats.toml"), &surroundings(&data(), &[])).unwrap();
+    assert_eq!((config.processes.len(), &config.remotes[..]), (0, &[name("search")][..]));
+    assert_eq!(config.nats.unwrap().servers, ["nats://127.0.0.1:4222"]);
+    assert_eq!(config.contracts.get(&name("search")).unwrap().concurrency, 16);
+}

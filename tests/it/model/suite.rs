@@ -35,6 +35,7 @@ provider_suite! {
     line_ends_comments_pings_and_unknown_events_change_nothing
     reasons_to_stop_are_told_apart
     a_call_that_was_cut_short_is_not_handed_out
+    a_call_without_a_name_is_handed_out_to_be_told
     a_status_says_what_is_wrong
     retry_after_is_seconds_or_a_date
     an_html_page_is_no_answer
@@ -178,6 +179,14 @@ async fn a_call_that_was_cut_short_is_not_handed_out(wire: &Wire) {
     assert_eq!(end.stop, StopReason::Length);
     let ids: Vec<_> = end.calls.iter().map(|call| call.id.as_str()).collect();
     assert_eq!(ids, ["call_1", "call_2"]);
+}
+
+async fn a_call_without_a_name_is_handed_out_to_be_told(wire: &Wire) {
+    let calls = vec![("call_1", "", vec!["{\"query\":\"a\"}"]), ("call_2", "search", vec!["{}"])];
+    let scene = Scene { calls, stop: Stop::Calls, ..Scene::default() };
+    let (end, _) = answered(wire.preset, script(wire, &scene)).await;
+    let names: Vec<_> = end.unwrap().calls.into_iter().map(|call| call.name).collect();
+    assert_eq!(names, ["", "search"]);
 }
 
 /// The kind of an error, whether it is retried, and whether another route may help.

@@ -94,7 +94,7 @@ fn a_frozen_server_is_told_of_in_time_and_what_it_took_is_there_once() {
 }
 
 #[test]
-fn a_stream_at_its_limit_is_a_full_disk_and_room_again_needs_no_restart() {
+fn a_stream_at_its_limit_is_a_full_disk_and_does_not_stop_the_journal() {
     let jetstream = Some("max_file_store: 4MB");
     let place = Place::on(&Arc::new(Server::start_with(Settings { jetstream, more: "" })));
     let mut journal = place.open().unwrap();

@@ -1,0 +1,274 @@
+"""The Python kit on NATS (docs/PROTOCOL.md, section 12). `organism_listener.serve` comes here when
+the environment names a server in ORGANISM_BUS_URL. Needs nats-py; nothing else of the kit does.
+
+One thread talks to the server, so that it hears that we live while handlers work; handlers run in
+threads of their own, as many as ORGANISM_BUS_WORKERS says, one if it does not.
+"""
+
+import asyncio
+import json
+import os
+import queue
+import secrets
+import signal
+import ssl
+import sys
+import threading
+import time
+import traceback
+import xml.etree.ElementTree as ET
+from datetime import datetime, timezone
+
+import nats
+import nats.errors
+
+_ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
+_WORDS_MAX = 200
+_VERSION = "0.1.0"
+
+
+class Task:
+    """A delivery in our hands; what a request's handler can say and ask while it works."""
+
+    def __init__(self, bus, message):
+        self._bus = bus
+        self.reply = message.reply
+        self.headers = message.headers or {}
+        self.body = message.data
+        self.cancelled = False
+
+    def write(self, _heartbeat):
+        self._bus.say(self.reply, {"Organism-Heartbeat": "1"}, b"")
+
+    def cancels(self, _call):
+        return self.cancelled
+
+    def is_named(self, headers):
+        names = ("Organism-Call", "Organism-Attempt")
+        return all(headers.get(name) == self.headers.get(name) for name in names)
+
+    def delivery(self, listener):
+        """The element that a process would have got."""
+        body = ET.fromstring(self.body)
+        if "Organism-Messages" in self.headers:
+            return body
+        header = self._header
+        delivery = ET.Element(_ENVELOPE + "delivery", {
+            "call": header("Call"), "attempt": header("Attempt"), "thread": header("Thread"),
+            "listener": listener, "timeout": f"PT{header('Timeout')}S",
+        })
+        message = ET.SubElement(delivery, _ENVELOPE + "message", {
+            "id": header("Message"), "kind": "call", "seq": header("Seq"), "new": "true",
+        })
+        meta = ET.SubElement(message, _ENVELOPE + "meta")
+        ET.SubElement(meta, _ENVELOPE + "from").text = header("From")
+        ET.SubElement(meta, _ENVELOPE + "time").text = header("Time")
+        message.append(body)
+        return delivery
+
+    def _header(self, name):
+        value = self.headers.get("Organism-" + name)
+        if value is None:
+            raise ValueError(f"a delivery without its header Organism-{name}")
+        return value
+
+
+class Bus:
+    """A listener on NATS. `answer` makes the text of an answer of a delivery's element."""
+
+    def __init__(self, answer):
+        self._answer = answer
+        self._organism = _needed("ORGANISM_NAME")
+        self._listener = _needed("ORGANISM_LISTENER")
+        self._lease = float(os.environ.get("ORGANISM_BUS_LEASE") or 5)
+        self._workers = int(os.environ.get("ORGANISM_BUS_WORKERS") or 1)
+        self._waiting = queue.SimpleQueue()
+        self._held = []
+        self._service = _Service(self._organism, self._listener, self._subject("to"), self._lease)
+
+    def _subject(self, kind, token=None):
+        subject = f"organism.{self._organism}.{kind}.{self._listener}"
+        return f"{subject}.{token}" if token else subject
+
+    def serve(self):
+        asyncio.run(self._serve())
+
+    async def _serve(self):
+        self._loop = asyncio.get_running_loop()
+        stopping = asyncio.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(name, stopping.set)
+        self._stopping = stopping
+        self._client = await nats.connect(**self._options())
+        deliveries = await self._client.subscribe(
+            self._subject("to"), queue=self._listener, cb=self._take)
+        await self._client.subscribe(self._subject("cancel"), cb=self._cancel)
+        for verb, subject in self._service.subjects():
+            await self._client.subscribe(subject, cb=self._explain(verb))
+        await self._here()
+        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self._workers)]
+        for thread in threads:
+            thread.start()
+        living = asyncio.create_task(self._live())
+        await stopping.wait()
+        if not self._client.is_closed:
+            await deliveries.drain()
+        while self._held:
+            await asyncio.sleep(0.01)
+        living.cancel()
+        if self._client.is_closed:
+            raise SystemExit("the connection to NATS is closed, and stays so")
+        await self._client.drain()
+
+    def _options(self):
+        def variable(name):
+            return os.environ.get(name) or None
+
+        authority = variable("ORGANISM_BUS_CA")
+        return {
+            "servers": [url.strip() for url in _needed("ORGANISM_BUS_URL").split(",")],
+            "name": f"listener {self._listener} of {self._organism}",
+            "user_credentials": variable("ORGANISM_BUS_CREDENTIALS"),
+            "nkeys_seed": variable("ORGANISM_BUS_NKEY"),
+            "tls": ssl.create_default_context(cafile=authority) if authority else None,
+            "max_reconnect_attempts": -1,
+            "reconnect_time_wait": 0.2,
+            "reconnected_cb": self._here,
+            "closed_cb": self._closed,
+        }
+
+    async def _closed(self):
+        self._stopping.set()
+
+    async def _here(self):
+        await self._publish(self._subject("re", "here"), self._announcement(), b"")
+
+    def _announcement(self):
+        return {"Organism-Lease": str(self._lease)}
+
+    async def _live(self):
+        """What we hold is in good hands: said thrice as often as it must be."""
+        while True:
+            await asyncio.sleep(self._lease / 3)
+            try:
+                for task in list(self._held):
+                    await self._publish(task.reply, self._announcement(), b"")
+            except nats.errors.Error as error:
+                # Whoever does not hear of us will ask somebody else.
+                print(f"organism_bus: {error}", file=sys.stderr)
+
+    async def _take(self, message):
+        if message.reply:
+            task = Task(self, message)
+            self._held.append(task)
+            self._waiting.put(task)
+
+    async def _cancel(self, message):
+        for task in self._held:
+            if task.is_named(message.headers or {}):
+                task.cancelled = True
+
+    def _explain(self, verb):
+        async def explain(message):
+            if message.reply:
+                text = json.dumps(self._service.answer(verb)).encode()
+                await self._publish(message.reply, self._announcement(), text)
+
+        return explain
+
+    async def _publish(self, subject, headers, body):
+        await self._client.publish(subject, body, headers=headers or None)
+
+    def say(self, subject, headers, body):
+        """Publishes from a thread that may wait."""
+        publishing = self._publish(subject, headers, body)
+        asyncio.run_coroutine_threadsafe(publishing, self._loop).result()
+
+    def _work(self):
+        while True:
+            task = self._waiting.get()
+            begun = time.perf_counter_ns()
+            try:
+                body, failed = self._attend(task), None
+            except BaseException as error:  # whatever it is, the caller waits
+                traceback.print_exc()
+                body, failed = b"", (500, f"{type(error).__name__}: {error}")
+            self._service.count(time.perf_counter_ns() - begun, failed)
+            asyncio.run_coroutine_threadsafe(self._settle(task, body, failed), self._loop)
+
+    def _attend(self, task):
+        return self._answer(task.delivery(self._listener), task).encode()
+
+    async def _settle(self, task, body, failed):
+        # Nothing is said about it after its answer.
+        self._held.remove(task)
+        try:
+            await self._say_how_it_ended(task, body, failed)
+        except nats.errors.Error as error:
+            # Its lease ends, and it is delivered again.
+            print(f"organism_bus: an answer is lost: {error}", file=sys.stderr)
+
+    async def _say_how_it_ended(self, task, body, failed):
+        try:
+            if failed is None:
+                return await self._publish(task.reply, None, body)
+        except nats.errors.MaxPayloadError:
+            failed = (413, f"an answer of {len(body)} bytes, more than the server takes")
+        code, why = failed
+        words = "".join(c if c.isprintable() else " " for c in why[:_WORDS_MAX])
+        headers = {"Nats-Service-Error-Code": str(code), "Nats-Service-Error": words}
+        await self._publish(task.reply, headers, b"")
+
+
+class _Service:
+    """What a NATS service tells about itself (ADR-32), so that `nats micro` lists listeners."""
+
+    def __init__(self, organism, listener, subject, lease):
+        self._listener = listener
+        self._id = secrets.token_hex(8)
+        self._subject = subject
+        self._metadata = {"organism": organism, "lease": str(lease), "kit": "python"}
+        self._started = datetime.now(timezone.utc).isoformat().replace("+00:00", "Z")
+        self._lock = threading.Lock()
+        self._requests, self._errors, self._last, self._time = 0, 0, "", 0
+
+    def subjects(self):
+        for verb in ("PING", "INFO", "STATS"):
+            for rest in ("", f".{self._listener}", f".{self._listener}.{self._id}"):
+                yield verb, f"$SRV.{verb}{rest}"
+
+    def count(self, nanoseconds, failed):
+        with self._lock:
+            self._requests += 1
+            self._time += nanoseconds
+            if failed:
+                self._errors += 1
+                self._last = failed[1]
+
+    def answer(self, verb):
+        told = {
+            "type": f"io.nats.micro.v1.{verb.lower()}_response",
+            "name": self._listener, "id": self._id, "version": _VERSION,
+            "metadata": self._metadata,
+        }
+        endpoint = {
+            "name": "deliveries", "subject": self._subject, "queue_group": self._listener,
+        }
+        if verb == "INFO":
+            told.update(description="a listener of an organism", endpoints=[endpoint])
+        if verb == "STATS":
+            with self._lock:
+                endpoint.update(
+                    num_requests=self._requests, num_errors=self._errors, last_error=self._last,
+                    processing_time=self._time,
+                    average_processing_time=self._time // max(self._requests, 1),
+                )
+            told.update(started=self._started, endpoints=[endpoint])
+        return told
+
+
+def _needed(name):
+    value = os.environ.get(name)
+    if not value:
+        raise SystemExit(f"ORGANISM_BUS_URL is set, and needs {name} beside it")
+    return value

@@ -1,0 +1,136 @@
+//! What a listener said in one message.
+
+use std::time::Duration;
+
+use crate::bus::Outcome;
+use crate::envelope::Failure;
+use crate::limits;
+use crate::nats::{HeaderMap, Message, StatusCode};
+use crate::xml::findings::Place;
+use crate::xml::scan::split;
+
+use super::words;
+
+#[derive(Debug, PartialEq)]
+pub(super) enum Said {
+    /// By the server: nobody takes what was published.
+    Nobody,
+    Heartbeat,
+    /// Whoever has it lives, for so long.
+    Lease(Duration),
+    Answer(Result<Outcome, Failure>),
+}
+
+pub(super) fn read(message: &Message) -> Said {
+    if message.status == Some(StatusCode::NO_RESPONDERS) {
+        return Said::Nobody;
+    }
+    let headers = message.headers.as_ref();
+    if let Some(lease) = headers.and_then(lease) {
+        return Said::Lease(lease);
+    }
+    if header(headers, words::HEARTBEAT).is_some() {
+        return Said::Heartbeat;
+    }
+    if let Some(code) = header(headers, words::ERROR_CODE) {
+        let detail = header(headers, words::ERROR).unwrap_or("it does not say why");
+        return Said::Answer(Err(failure(code, detail)));
+    }
+    if message.payload.len() > limits::FRAME_BYTES_MAX {
+        let detail = format!("an answer of more than {} bytes", limits::FRAME_BYTES_MAX);
+        return Said::Answer(Err(Failure::Garbage { detail }));
+    }
+    Said::Answer(payloads(&message.payload))
+}
+
+/// How long a listener wants to be taken for alive.
+pub(super) fn lease(headers: &HeaderMap) -> Option<Duration> {
+    let seconds: f64 = header(Some(headers), words::LEASE)?.parse().ok()?;
+    let lease = Duration::try_from_secs_f64(seconds).ok()?;
+    Some(lease.clamp(limits::NATS_LEASE_MIN, limits::TIMEOUT_CEILING))
+}
+
+fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m str> {
+    headers?.get(name).map(|value| value.as_str())
+}
+
+/// What a client did wrong is refused, as in HTTP; anything else may go better next time.
+fn failure(code: &str, detail: &str) -> Failure {
+    let detail: String = detail.chars().take(limits::LAST_WORDS_CHARS_MAX).collect();
+    match code.parse::<u16>() {
+        Ok(400..=499) => Failure::Refused { detail },
+        _ => Failure::Crashed { detail },
+    }
+}
+
+fn payloads(body: &[u8]) -> Result<Outcome, Failure> {
+    let ranges = split(body).map_err(|violation| {
+        let place = Place::at(body, violation.offset);
+        Failure::Garbage { detail: format!("{violation} at {place} of the answer") }
+    })?;
+    let payloads = ranges.into_iter().filter_map(|range| body.get(range)).map(<[u8]>::to_vec);
+    Ok(Outcome { payloads: payloads.collect(), turn: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(headers: &[(&'static str, &str)], body: &str) -> Message {
+        let mut map = HeaderMap::new();
+        headers.iter().for_each(|(name, value)| map.insert(*name, *value));
+        Message {
+            subject: "organism.desk.re.search.0f".into(),
+            reply: None,
+            payload: body.to_owned().into(),
+            headers: Some(map),
+            status: None,
+            description: None,
+            length: 0,
+        }
+    }
+
+    #[test]
+    fn a_message_says_one_thing() {
+        let answer = |payloads: &[&str]| {
+            let payloads = payloads.iter().map(|text| text.as_bytes().to_vec()).collect();
+            Said::Answer(Ok(Outcome { payloads, turn: None }))
+        };
+        let crashed = |detail: &str| Failure::Crashed { detail: detail.to_owned() };
+        let refused = Failure::Refused { detail: "no".to_owned() };
+        let cases = [
+            (message(&[], ""), answer(&[])),
+            (message(&[], " <a/>\n<b>1</b>"), answer(&["<a/>", "<b>1</b>"])),
+            (message(&[(words::HEARTBEAT, "")], ""), Said::Heartbeat),
+            (message(&[(words::LEASE, "1.5")], ""), Said::Lease(Duration::from_millis(1500))),
+            (message(&[(words::LEASE, "soon")], ""), answer(&[])),
+            (
+                message(&[(words::ERROR_CODE, "404"), (words::ERROR, "no")], "<a/>"),
+                Said::Answer(Err(refused)),
+            ),
+            (
+                message(&[(words::ERROR_CODE, "odd")], ""),
+                Said::Answer(Err(crashed("it does not say why"))),
+            ),
+        ];
+        for (message, said) in cases {
+            assert_eq!(read(&message), said, "{message:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_elements_cannot_be_used() {
+        let said = read(&message(&[], "<a>"));
+        assert!(matches!(said, Said::Answer(Err(Failure::Garbage { .. }))), "{said:?}");
+    }
+
+    #[test]
+    fn no_lease_is_shorter_than_the_clock_is_good_for_or_longer_than_any_call() {
+        for (seconds, expected) in
+            [("0", limits::NATS_LEASE_MIN), ("1e300", limits::TIMEOUT_CEILING)]
+        {
+            let headers = message(&[(words::LEASE, seconds)], "").headers.unwrap();
+            assert_eq!(lease(&headers).unwrap_or(limits::TIMEOUT_CEILING), expected);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! What is out at a listener: each attempt under its token, until it ends. Told the time, so that
+//! it is the same every time.
+//!
+//! Replicas that announce a lease renew it for as long as they hold a delivery. Once one of them
+//! did, silence means that whoever had the delivery is gone; before, only the call's own time-out
+//! says so.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::envelope::Failure;
+use crate::ids::{Attempt, CallId};
+use crate::limits;
+use crate::mutant::mutant;
+
+/// In the reply subject of an attempt: nobody else can guess it.
+pub(super) type Token = u128;
+pub(super) type Key = (CallId, Attempt);
+
+#[derive(Debug)]
+pub(super) struct Desk {
+    out: HashMap<Token, Out, foldhash::fast::RandomState>,
+    /// Attempts that ended without an answer, the oldest first: one may still come.
+    given_up: VecDeque<(Token, Key)>,
+    /// What the listener's replicas announce.
+    lease: Option<Duration>,
+    is_away: bool,
+    is_draining: bool,
+    looked: Instant,
+    cancel_grace: Duration,
+}
+
+#[derive(Debug)]
+struct Out {
+    key: Key,
+    /// The how manieth connection it was published on.
+    connection: u64,
+    lives_until: Option<Instant>,
+    /// Its caller is gone: when it has to have ended.
+    patience: Option<Instant>,
+}
+
+/// What an answer answers.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    InTime(Key),
+    /// It has been reported as failed.
+    Late(Key),
+    /// Nothing that was asked of this listener.
+    Nothing,
+}
+
+impl Desk {
+    pub fn new(now: Instant, cancel_grace: Duration) -> Self {
+        Self {
+            out: HashMap::default(),
+            given_up: VecDeque::new(),
+            lease: None,
+            is_away: false,
+            is_draining: false,
+            looked: now,
+            cancel_grace,
+        }
+    }
+
+    /// Before it is published. False while draining.
+    pub fn take(&mut self, token: Token, key: Key, connection: u64, now: Instant) -> bool {
+        if !self.is_draining {
+            let lives_until = self.lease.map(|lease| now + lease);
+            self.out.insert(token, Out { key, connection, lives_until, patience: None });
+        }
+        !self.is_draining
+    }
+
+    pub fn end(&mut self, token: Token) -> Ended {
+        let token = match self.out.keys().next() {
+            Some(any) if mutant("take-any-token") => *any,
+            _ => token,
+        };
+        if let Some(out) = self.out.remove(&token) {
+            return Ended::InTime(out.key);
+        }
+        let late = self.given_up.iter().position(|(known, _)| *known == token);
+        match late.and_then(|index| self.given_up.remove(index)) {
+            Some((_, key)) => Ended::Late(key),
+            None => Ended::Nothing,
+        }
+    }
+
+    /// Who has it says that it works: whose attempt that is. It is a sign of life, too.
+    pub fn works(&mut self, token: Token, now: Instant) -> Option<Key> {
+        let out = self.out.get_mut(&token)?;
+        out.lives_until = out.lives_until.max(self.lease.map(|lease| now + lease));
+        Some(out.key)
+    }
+
+    /// Whoever has it lives.
+    pub fn lives(&mut self, token: Token, lease: Duration, now: Instant) {
+        self.leases(Some(lease), now);
+        if let Some(out) = self.out.get_mut(&token) {
+            out.lives_until = Some(now + lease);
+        }
+    }
+
+    /// A replica says what it announces; from now on all are held to it.
+    pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
+        self.lease = lease.or(self.lease);
+        let Some(lease) = lease else { return };
+        for out in self.out.values_mut() {
+            out.lives_until.get_or_insert(now + lease);
+        }
+    }
+
+    /// True where it is news.
+    pub fn is_back(&mut self) -> bool {
+        std::mem::replace(&mut self.is_away, false)
+    }
+
+    /// Nobody is there: who comes next may be of another kind. True where it is news.
+    pub fn is_gone(&mut self) -> bool {
+        self.lease = None;
+        !std::mem::replace(&mut self.is_away, true)
+    }
+
+    /// Whether there is somebody to be told.
+    pub fn cancel(&mut self, key: Key, now: Instant) -> bool {
+        let Some(out) = self.out.values_mut().find(|out| out.key == key) else { return false };
+        out.patience.get_or_insert(now + self.cancel_grace);
+        true
+    }
+
+    pub fn drain(&mut self) {
+        self.is_draining = true;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// Everything that is still out, which is given up.
+    pub fn give_up(&mut self) -> Vec<Key> {
+        self.out.drain().map(|(_, out)| out.key).collect()
+    }
+
+    /// What has been waited for long enough, and why. `connection` is the how manieth this is,
+    /// where there is one.
+    pub fn overdue(&mut self, connection: Option<u64>, now: Instant) -> Vec<(Key, Failure)> {
+        let passed = now.saturating_duration_since(self.looked);
+        self.looked = now;
+        if connection.is_none() || passed > limits::NATS_LOOK * 4 {
+            // Nobody could be heard, or we did not listen: that was not their time.
+            let all = self.out.values_mut();
+            all.filter_map(|out| out.lives_until.as_mut()).for_each(|until| *until += passed);
+            return Vec::new();
+        }
+        let mut overdue = Vec::new();
+        let lease = self.lease;
+        let given_up = &mut self.given_up;
+        self.out.retain(|token, out| {
+            let Some(failure) = out.failure(connection, lease, now) else { return true };
+            overdue.push((out.key, failure));
+            given_up.push_back((*token, out.key));
+            false
+        });
+        while given_up.len() > limits::NATS_LATE_MAX {
+            given_up.pop_front();
+        }
+        overdue
+    }
+}
+
+impl Out {
+    fn failure(
+        &self,
+        connection: Option<u64>,
+        lease: Option<Duration>,
+        now: Instant,
+    ) -> Option<Failure> {
+        if self.patience.is_some_and(|until| until <= now) {
+            let detail = "did not answer in time after its caller was gone".to_owned();
+            return Some(Failure::Crashed { detail });
+        }
+        match self.lives_until {
+            Some(until) if until <= now => {
+                let lease = lease.unwrap_or_default();
+                let detail = format!(
+                    "the replica that had it is gone: it was not heard of for {} s",
+                    lease.as_secs_f64()
+                );
+                Some(Failure::Crashed { detail })
+            }
+            // Its answer may have come when nobody could hear it, and nothing would tell.
+            None if connection.is_some_and(|connection| self.connection < connection) => {
+                let detail = "the connection to NATS broke while it was out".to_owned();
+                Some(Failure::Unreachable { detail })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::MessageId;
+
+    const LEASE: Duration = Duration::from_secs(5);
+    const GRACE: Duration = Duration::from_secs(2);
+
+    fn key(n: u32) -> Key {
+        (CallId(MessageId(uuid::Uuid::from_u128(n.into()))), Attempt { epoch: 1, n })
+    }
+
+    fn desk() -> (Desk, Instant) {
+        let now = Instant::now();
+        (Desk::new(now, GRACE), now)
+    }
+
+    /// Looks as often as a host does, until then.
+    fn overdue(desk: &mut Desk, connection: u64, from: Instant, length: Duration) -> Vec<Key> {
+        let mut now = from;
+        let mut all = Vec::new();
+        while now < from + length {
+            now += limits::NATS_LOOK;
+            all.extend(desk.overdue(Some(connection), now).into_iter().map(|(key, _)| key));
+        }
+        all
+    }
+
+    #[test]
+    fn without_a_lease_nothing_is_given_up_while_the_connection_holds() {
+        let (mut desk, now) = desk();
+        assert!(desk.take(7, key(1), 1, now));
+        assert_eq!(overdue(&mut desk, 1, now, LEASE * 10), []);
+        assert_eq!(overdue(&mut desk, 2, now + LEASE * 10, LEASE), [key(1)]);
+    }
+
+    #[test]
+    fn who_leases_is_held_to_it_and_may_renew() {
+        let (mut desk, now) = desk();
+        desk.take(1, key(1), 1, now);
+        desk.lives(1, LEASE, now);
+        desk.take(2, key(2), 1, now);
+        assert_eq!(overdue(&mut desk, 1, now, LEASE / 2), []);
+        desk.lives(2, LEASE, now + LEASE / 2);
+        assert_eq!(overdue(&mut desk, 1, now + LEASE / 2, LEASE / 2), [key(1)]);
+        assert_eq!(desk.end(1), Ended::Late(key(1)));
+        assert_eq!(desk.end(1), Ended::Nothing);
+        assert_eq!(desk.end(2), Ended::InTime(key(2)));
+    }
+
+    #[test]
+    fn who_works_lives() {
+        let (mut desk, now) = desk();
+        desk.leases(Some(LEASE), now);
+        desk.take(1, key(1), 1, now);
+        assert_eq!(desk.works(1, now + LEASE / 2), Some(key(1)));
+        assert_eq!(desk.works(2, now), None);
+        assert_eq!(overdue(&mut desk, 1, now, LEASE + LEASE / 4), []);
+        assert_eq!(overdue(&mut desk, 1, now + LEASE + LEASE / 4, LEASE / 2), [key(1)]);
+    }
+
+    #[test]
+    fn who_leases_may_answer_after_a_new_connection() {
+        let (mut desk, now) = desk();
+        desk.leases(Some(LEASE), now);
+        desk.take(1, key(1), 1, now);
+        assert_eq!(overdue(&mut desk, 2, now, LEASE / 2), []);
+    }
+
+    #[test]
+    fn time_in_which_nobody_could_be_heard_is_not_the_listeners() {
+        let (mut desk, now) = desk();
+        desk.leases(Some(LEASE), now);
+        desk.take(1, key(1), 1, now);
+        let later = now + LEASE * 4;
+        assert_eq!(desk.overdue(None, later), []);
+        assert_eq!(overdue(&mut desk, 1, later, LEASE / 2), []);
+        assert_eq!(overdue(&mut desk, 1, later + LEASE / 2, LEASE), [key(1)]);
+    }
+
+    #[test]
+    fn a_pause_of_our_own_is_not_the_listeners() {
+        let (mut desk, now) = desk();
+        desk.leases(Some(LEASE), now);
+        desk.take(1, key(1), 1, now);
+        assert_eq!(desk.overdue(Some(1), now + LEASE * 4), []);
+    }
+
+    #[test]
+    fn a_cancelled_attempt_is_waited_for_no_longer_than_the_grace() {
+        let (mut desk, now) = desk();
+        desk.take(1, key(1), 1, now);
+        assert!(desk.cancel(key(1), now));
+        assert!(!desk.cancel(key(2), now));
+        assert_eq!(overdue(&mut desk, 1, now, GRACE + limits::NATS_LOOK), [key(1)]);
+    }
+
+    #[test]
+    fn nothing_is_taken_while_draining_and_news_is_told_once() {
+        let (mut desk, now) = desk();
+        assert_eq!((desk.is_gone(), desk.is_gone()), (true, false));
+        assert_eq!((desk.is_back(), desk.is_back()), (true, false));
+        desk.drain();
+        assert!(!desk.take(1, key(1), 1, now) && desk.is_empty());
+    }
+
+    #[test]
+    fn no_more_attempts_are_remembered_than_the_limit() {
+        let (mut desk, now) = desk();
+        for n in 0..u32::try_from(limits::NATS_LATE_MAX).unwrap() + 10 {
+            desk.take(n.into(), key(n), 1, now);
+        }
+        desk.overdue(Some(2), now);
+        assert_eq!(desk.given_up.len(), limits::NATS_LATE_MAX);
+    }
+}

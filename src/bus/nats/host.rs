@@ -1,0 +1,266 @@
+//! Deliveries out and answers in, over one connection that the listeners of an organism share.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use futures_util::{FutureExt as _, StreamExt as _};
+use rand_core::{OsRng, RngCore as _};
+use tokio::runtime;
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::bus::{Delivery, Outcome, Sink};
+use crate::envelope::Failure;
+use crate::ids::{Attempt, CallId};
+use crate::limits;
+use crate::nats::{Client, HeaderMap, HeaderName, Message, PublishErrorKind, State, Subscriber};
+
+use super::answers::{self, Said};
+use super::desk::{Desk, Ended, Key, Token};
+use super::subjects::{About, Subjects};
+use super::{Options, request, words};
+
+pub(super) struct Shared {
+    client: Client,
+    pub options: Options,
+    subjects: Subjects,
+    sink: Arc<dyn Sink>,
+    runtime: runtime::Handle,
+    desk: Mutex<Desk>,
+    /// Notified when nothing is out any more.
+    idle: Notify,
+    /// Messages that answered nothing.
+    strays: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(
+        client: Client,
+        options: Options,
+        subjects: Subjects,
+        sink: Arc<dyn Sink>,
+        runtime: runtime::Handle,
+    ) -> Self {
+        let desk = Mutex::new(Desk::new(Instant::now(), options.cancel_grace));
+        let (idle, strays) = (Notify::new(), AtomicU64::default());
+        Self { client, options, subjects, sink, runtime, desk, idle, strays }
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The how manieth connection this is, where there is one.
+    fn connection(&self) -> Option<u64> {
+        let is_connected = self.client.connection_state() == State::Connected;
+        is_connected.then(|| self.client.statistics().connects.load(Ordering::Relaxed))
+    }
+
+    /// Publishes on the calling thread, so that nobody has to be woken between pump and socket.
+    pub fn deliver(self: &Arc<Self>, delivery: &Delivery) {
+        let token = (u128::from(OsRng.next_u64()) << 64) | u128::from(OsRng.next_u64());
+        let key = (delivery.call, delivery.attempt);
+        // What is published without a connection goes out on the next one.
+        let connection = self
+            .connection()
+            .unwrap_or_else(|| self.client.statistics().connects.load(Ordering::Relaxed) + 1);
+        if !self.desk().take(token, key, connection, Instant::now()) {
+            let detail = "the listener is shutting down".to_owned();
+            return self.ended(key, Err(Failure::Unreachable { detail }));
+        }
+        match self.publish(token, delivery).now_or_never() {
+            Some(published) => self.published(token, published),
+            // The connection has more to write than it takes at once.
+            None => {
+                let (shared, delivery) = (Arc::clone(self), delivery.clone());
+                self.runtime.spawn(async move {
+                    let published = shared.publish(token, &delivery).await;
+                    shared.published(token, published);
+                });
+            }
+        }
+    }
+
+    async fn publish(&self, token: Token, delivery: &Delivery) -> Result<(), Failure> {
+        let request::Written { headers, body } = request::write(delivery);
+        let bytes = body.len();
+        let reply = self.subjects.answer(&format!("{token:032x}"));
+        let publishing = self.client.publish_with_reply_and_headers(
+            self.subjects.deliveries(),
+            reply,
+            headers,
+            body.into(),
+        );
+        publishing.await.map_err(|error| match error.kind() {
+            PublishErrorKind::MaxPayloadExceeded => {
+                let max = self.client.max_payload();
+                let detail = format!(
+                    "a delivery of {bytes} bytes, where the NATS server takes {max}: raise its \
+                     max_payload"
+                );
+                Failure::TooLarge { detail }
+            }
+            _ => Failure::Unreachable { detail: format!("publishing: {error}") },
+        })
+    }
+
+    fn published(&self, token: Token, published: Result<(), Failure>) {
+        let Err(failure) = published else { return };
+        let ended = self.desk().end(token);
+        if let Ended::InTime(key) = ended {
+            self.ended(key, Err(failure));
+        }
+    }
+
+    pub fn cancel(&self, call: CallId, attempt: Attempt) {
+        if !self.desk().cancel((call, attempt), Instant::now()) {
+            return;
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(HeaderName::from_static(words::CALL), call.to_string());
+        headers.insert(HeaderName::from_static(words::ATTEMPT), attempt.to_string());
+        let (client, subject) = (self.client.clone(), self.subjects.cancels());
+        let publish = async move { client.publish_with_headers(subject, headers, "".into()).await };
+        self.runtime.spawn(async {
+            if let Err(error) = publish.await {
+                tracing::warn!("a listener was not told that its caller is gone: {error}");
+            }
+        });
+    }
+
+    /// Nothing is taken any more; returns when nothing is out.
+    pub async fn drain(&self) {
+        self.desk().drain();
+        if timeout(self.options.drain_timeout, self.idle()).await.is_err() {
+            let left = self.desk().give_up();
+            for key in left {
+                let detail = "did not answer before the organism stopped".to_owned();
+                self.ended(key, Err(Failure::Crashed { detail }));
+            }
+        }
+    }
+
+    async fn idle(&self) {
+        let mut notified = pin!(self.idle.notified());
+        loop {
+            notified.as_mut().enable();
+            if self.desk().is_empty() {
+                return;
+            }
+            notified.as_mut().await;
+            notified.set(self.idle.notified());
+        }
+    }
+
+    /// Hears the listener, until it is dropped.
+    pub async fn listen(self: Arc<Self>, mut answers: Subscriber) {
+        let mut look = interval(limits::NATS_LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = None;
+        loop {
+            tokio::select! {
+                // What has come is heard before anybody is called silent.
+                biased;
+                message = answers.next() => match message {
+                    Some(message) => self.heard(&message),
+                    None => return,
+                },
+                _ = look.tick() => {
+                    let connection = self.connection();
+                    if connection.is_some() && connection != seen {
+                        seen = connection;
+                        self.ask_who_is_there().await;
+                    }
+                    let overdue = self.desk().overdue(connection, Instant::now());
+                    overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
+                }
+            }
+        }
+    }
+
+    /// Replicas that were there before us say what they announce.
+    async fn ask_who_is_there(&self) {
+        let (ping, here) = (self.subjects.ping(), self.subjects.here());
+        if let Err(error) = self.client.publish_with_reply(ping, here, "".into()).await {
+            tracing::warn!("nobody was asked whether {} is there: {error}", self.options.listener);
+        }
+    }
+
+    fn heard(&self, message: &Message) {
+        let said = answers::read(message);
+        let token = match self.subjects.about(&message.subject) {
+            About::Itself if said == Said::Nobody => return,
+            About::Itself => {
+                let lease = message.headers.as_ref().and_then(answers::lease);
+                self.desk().leases(lease, Instant::now());
+                return self.is_back();
+            }
+            About::Attempt(token) => token,
+        };
+        let Ok(token) = Token::from_str_radix(token, 16) else { return self.stray(message) };
+        match said {
+            Said::Nobody => self.nobody(token),
+            Said::Heartbeat => {
+                let holder = self.desk().works(token, Instant::now());
+                if let Some((call, attempt)) = holder {
+                    self.is_back();
+                    self.sink.heartbeat(&self.options.listener, call, attempt);
+                }
+            }
+            Said::Lease(lease) => {
+                self.is_back();
+                self.desk().lives(token, lease, Instant::now());
+            }
+            Said::Answer(answer) => {
+                let ended = self.desk().end(token);
+                match ended {
+                    // The pump refuses it, on record.
+                    Ended::InTime(key) | Ended::Late(key) => {
+                        self.is_back();
+                        self.ended(key, answer);
+                    }
+                    Ended::Nothing => self.stray(message),
+                }
+            }
+        }
+    }
+
+    fn nobody(&self, token: Token) {
+        let (ended, is_news) = {
+            let mut desk = self.desk();
+            (desk.end(token), desk.is_gone())
+        };
+        let detail = "no replica of it is connected to NATS";
+        if is_news {
+            self.sink.left(&self.options.listener, detail);
+        }
+        if let Ended::InTime(key) = ended {
+            self.ended(key, Err(Failure::Unreachable { detail: detail.to_owned() }));
+        }
+    }
+
+    fn is_back(&self) {
+        let is_news = self.desk().is_back();
+        if is_news {
+            self.sink.joined(&self.options.listener, "a replica of it is connected to NATS");
+        }
+    }
+
+    /// An answer that was not asked for, or twice: refused, and told without filling the log.
+    fn stray(&self, message: &Message) {
+        let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            let (listener, subject) = (&self.options.listener, &message.subject);
+            tracing::warn!(%listener, count, "an answer to nothing is refused, at {subject}");
+        }
+    }
+
+    fn ended(&self, (call, attempt): Key, result: Result<Outcome, Failure>) {
+        self.sink.ended(&self.options.listener, call, attempt, result);
+        if self.desk().is_empty() {
+            self.idle.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Listeners on NATS: programs on any host, in a queue group of their name, that answer what is
+//! published to their subject (docs/PROTOCOL.md, section 12).
+//!
+//! Listeners touch core NATS only. Whose answer it is, the subject says, which the server holds
+//! each listener to; which attempt it is for, a token that nobody can guess. What happens to a
+//! delivery that is on its way is one table (`desk`); the host moves it along.
+//!
+//! Must not know what a payload says: it counts elements and moves bytes.
+
+mod answers;
+mod desk;
+mod host;
+mod request;
+mod subjects;
+pub mod words;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime;
+
+use crate::ids::{Attempt, CallId, ListenerName};
+use crate::limits;
+use crate::nats::Client;
+
+use super::{Delivery, Host, Sink};
+use host::Shared;
+pub use subjects::Subjects;
+
+/// How a listener on NATS is reached.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The name of the organism: a token of every subject.
+    pub organism: String,
+    pub listener: ListenerName,
+    /// How long an attempt whose caller is gone is waited for.
+    pub cancel_grace: Duration,
+    /// How long outstanding deliveries may run on when the host is drained.
+    pub drain_timeout: Duration,
+}
+
+impl Options {
+    /// With every default.
+    pub fn new(organism: impl Into<String>, listener: ListenerName) -> Self {
+        Self {
+            organism: organism.into(),
+            listener,
+            cancel_grace: limits::CANCEL_GRACE,
+            drain_timeout: limits::DRAIN_TIMEOUT,
+        }
+    }
+}
+
+/// Why there is no such host.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "the NATS server takes messages of {server} bytes, and payloads of {payload} bytes with \
+         their headers need {needed}: raise its max_payload, or lower payload_bytes in [limits]"
+    )]
+    TooSmall { server: usize, payload: usize, needed: usize },
+    #[error("subscribing to `{subject}`: {detail}")]
+    Subscribe { subject: String, detail: String },
+}
+
+/// Whether payloads of so many bytes get through.
+///
+/// # Errors
+/// [`Error::TooSmall`] where they do not.
+pub fn fits(client: &Client, payload: usize) -> Result<(), Error> {
+    let (server, needed) = (client.max_payload(), payload + limits::ENVELOPE_BYTES_MAX);
+    if server < needed { Err(Error::TooSmall { server, payload, needed }) } else { Ok(()) }
+}
+
+/// Publishes deliveries and takes answers. Dropping it leaves the listener's programs alone.
+pub struct NatsHost {
+    shared: Arc<Shared>,
+    listening: tokio::task::JoinHandle<()>,
+}
+
+impl std::fmt::Debug for NatsHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NATS host of {}", self.shared.options.listener)
+    }
+}
+
+impl NatsHost {
+    /// Subscribes to the listener's answers. Whether there is a listener shows in
+    /// [`Sink::left`] and in every delivery, not here: it may come later.
+    ///
+    /// # Errors
+    /// [`Error::Subscribe`] where the connection is closed.
+    pub async fn start(
+        client: Client,
+        options: Options,
+        sink: Arc<dyn Sink>,
+        runtime: runtime::Handle,
+    ) -> Result<Self, Error> {
+        let subjects = Subjects::new(&options.organism, &options.listener);
+        let subject = subjects.answers();
+        let failed = |detail| Error::Subscribe { subject: subject.clone(), detail };
+        let answers = client.subscribe(subject.clone()).await.map_err(|e| failed(e.to_string()))?;
+        let shared = Arc::new(Shared::new(client, options, subjects, sink, runtime.clone()));
+        let listening = runtime.spawn(Arc::clone(&shared).listen(answers));
+        Ok(Self { shared, listening })
+    }
+}
+
+impl Host for NatsHost {
+    fn deliver(&self, delivery: Delivery) {
+        self.shared.deliver(&delivery);
+    }
+
+    fn cancel(&self, call: CallId, attempt: Attempt) {
+        self.shared.cancel(call, attempt);
+    }
+
+    fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            self.shared.drain().await;
+            self.listening.abort();
+        })
+    }
+}
+
+impl Drop for NatsHost {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}

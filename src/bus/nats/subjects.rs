@@ -1,0 +1,85 @@
+//! The subjects of one listener.
+
+use crate::ids::ListenerName;
+
+/// Each begins with the organism's name and has the listener's, so that a server can grant a
+/// listener exactly its own.
+#[derive(Debug, Clone)]
+pub struct Subjects {
+    organism: String,
+    listener: ListenerName,
+    /// Of what the listener publishes.
+    answers: String,
+}
+
+/// In place of a token: what a listener says unasked, that it is there.
+const HERE: &str = "here";
+
+impl Subjects {
+    pub fn new(organism: &str, listener: &ListenerName) -> Self {
+        let answers = format!("organism.{organism}.re.{listener}.");
+        Self { organism: organism.to_owned(), listener: listener.clone(), answers }
+    }
+
+    /// Where deliveries are published; the listener's replicas share it as a queue group of the
+    /// listener's name.
+    pub fn deliveries(&self) -> String {
+        format!("organism.{}.to.{}", self.organism, self.listener)
+    }
+
+    /// Where every replica hears that a caller is gone.
+    pub fn cancels(&self) -> String {
+        format!("organism.{}.cancel.{}", self.organism, self.listener)
+    }
+
+    /// Everything a listener may publish.
+    pub fn answers(&self) -> String {
+        format!("{}>", self.answers)
+    }
+
+    pub fn answer(&self, token: &str) -> String {
+        format!("{}{token}", self.answers)
+    }
+
+    pub fn here(&self) -> String {
+        self.answer(HERE)
+    }
+
+    /// Where a service of the listener's name is asked whether it is there.
+    pub fn ping(&self) -> String {
+        format!("$SRV.PING.{}", self.listener)
+    }
+
+    pub(super) fn about<'s>(&self, subject: &'s str) -> About<'s> {
+        match subject.strip_prefix(&self.answers) {
+            Some(HERE) => About::Itself,
+            Some(token) => About::Attempt(token),
+            None => About::Attempt(subject),
+        }
+    }
+}
+
+/// What a listener speaks about.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum About<'s> {
+    Itself,
+    Attempt(&'s str),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_speaks_about_itself_or_about_an_attempt() {
+        let subjects = Subjects::new("desk", &ListenerName::parse("search").unwrap());
+        let cases = [
+            (subjects.here(), About::Itself),
+            (subjects.answer("0f"), About::Attempt("0f")),
+            ("organism.desk.re.search.a.b".to_owned(), About::Attempt("a.b")),
+        ];
+        for (subject, about) in cases {
+            assert_eq!(subjects.about(&subject), about, "{subject}");
+        }
+    }
+}

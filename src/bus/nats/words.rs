@@ -1,0 +1,29 @@
+//! The headers of the protocol (docs/PROTOCOL.md, section 12), and the variable that makes a
+//! program speak it.
+
+/// Where it is set, the kits serve NATS; a child process never has it.
+pub const URL_VARIABLE: &str = "ORGANISM_BUS_URL";
+
+/// Of a delivery: which call and attempt, where, and what it holds.
+pub const CALL: &str = "Organism-Call";
+pub const ATTEMPT: &str = "Organism-Attempt";
+pub const THREAD: &str = "Organism-Thread";
+pub const FROM: &str = "Organism-From";
+pub const MESSAGE: &str = "Organism-Message";
+pub const SEQ: &str = "Organism-Seq";
+pub const TIME: &str = "Organism-Time";
+/// In seconds.
+pub const TIMEOUT: &str = "Organism-Timeout";
+/// What it is in a trace, where it belongs to one: as W3C has it.
+pub const TRACE: &str = "traceparent";
+/// How many messages the body holds; there only where it is a `<delivery>` frame.
+pub const MESSAGES: &str = "Organism-Messages";
+
+/// What a listener says beside its answer: that it works, and for how many seconds it is to be
+/// taken for alive.
+pub const HEARTBEAT: &str = "Organism-Heartbeat";
+pub const LEASE: &str = "Organism-Lease";
+
+/// As NATS services say that they failed.
+pub const ERROR: &str = "Nats-Service-Error";
+pub const ERROR_CODE: &str = "Nats-Service-Error-Code";

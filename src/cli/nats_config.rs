@@ -1,0 +1,124 @@
+//! `organism nats-config`: writes the config of NATS servers for this organism, and the keys.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::organism::nats_config::{self, Error, Node, Options, Rotation, Tls};
+
+use super::exit::{Exit, Failed};
+use super::opened::ConfigArg;
+use super::render::put;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The directory for keys and configs: keep it as you keep passwords.
+    #[arg(long, value_name = "DIR", default_value = "nats")]
+    out: PathBuf,
+    #[command(flatten)]
+    config: ConfigArg,
+    /// A server, as `NAME=HOST`; several make a cluster.
+    #[arg(long = "node", value_name = "NAME=HOST", default_value = "organism=127.0.0.1")]
+    nodes: Vec<String>,
+    /// Where servers listen for clients.
+    #[arg(long, value_name = "PORT", default_value_t = 4222)]
+    port: u16,
+    /// Where servers of a cluster find each other.
+    #[arg(long, value_name = "PORT", default_value_t = 6222)]
+    cluster_port: u16,
+    /// Where a server keeps its streams, as it finds that directory.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/nats")]
+    store: PathBuf,
+    /// The server's certificate, as it finds it; needed where it can be reached from elsewhere.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// That signed the servers' certificates.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_ca: Option<PathBuf>,
+    /// Acknowledge before it is on disk: faster, and a crash of all servers at once may lose what
+    /// was acknowledged.
+    #[arg(long)]
+    lazy: bool,
+    /// Give this user a new key; the old one is good until it is retired.
+    #[arg(long, value_name = "USER")]
+    renew: Vec<String>,
+    /// The old key of this user is good no more.
+    #[arg(long, value_name = "USER")]
+    retire: Vec<String>,
+    /// Give this user a new key; the old one is good no more.
+    #[arg(long, value_name = "USER")]
+    revoke: Vec<String>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config.load_without_keys()?;
+    let nodes = args.nodes.iter().map(|text| node(text)).collect::<anyhow::Result<_>>()?;
+    let changes = |users: &[String], rotation: Rotation| {
+        users.iter().map(move |user| (user.clone(), rotation)).collect::<Vec<_>>()
+    };
+    let rotate = [
+        changes(&args.renew, Rotation::Renew),
+        changes(&args.retire, Rotation::Retire),
+        changes(&args.revoke, Rotation::Revoke),
+    ];
+    let tls = match (args.tls_cert, args.tls_key) {
+        (Some(certificate), Some(key)) => Some(Tls { certificate, key, ca: args.tls_ca }),
+        _ => None,
+    };
+    let options = Options {
+        directory: args.out,
+        nodes,
+        client_port: args.port,
+        cluster_port: args.cluster_port,
+        store: args.store,
+        tls,
+        synced: !args.lazy,
+        rotate: rotate.concat(),
+    };
+    let written = nats_config::write(&config, &options).map_err(explained)?;
+    for path in &written.servers {
+        put(&format!("{}\n", path.display()))?;
+    }
+    for (user, path) in &written.seeds {
+        put(&format!("{}  {user}\n", path.display()))?;
+    }
+    if let Some((_, seed)) = written.seeds.first() {
+        let path = seed.canonicalize().unwrap_or_else(|_| seed.clone());
+        eprintln!(
+            "each user gets the file of its own seed, and no other; the organism's [nats] gets\n  \
+             nkey_file = \"{}\"\nservers that run are told with `nats-server --signal reload`",
+            path.display()
+        );
+    }
+    Ok(Exit::Done.into())
+}
+
+fn node(text: &str) -> anyhow::Result<Node> {
+    let token = |name: &str| {
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        !name.is_empty() && name.chars().all(good)
+    };
+    match text.split_once('=') {
+        Some((name, host)) if token(name) && !host.is_empty() => {
+            Ok(Node { name: name.to_owned(), host: host.to_owned() })
+        }
+        _ => {
+            let message = format!("`{text}` is no server; write --node a=10.0.0.1, say");
+            Err(Failed::new(Exit::Usage, message).into())
+        }
+    }
+}
+
+fn explained(error: Error) -> anyhow::Error {
+    let (exit, help) = match &error {
+        Error::Open { .. } => (Exit::Usage, "; add --tls-cert and --tls-key"),
+        Error::NoUser { .. } => (Exit::Usage, ""),
+        Error::NothingOnNats => (
+            Exit::Config,
+            "; give a listener nats = true, or write [journal] store = \"jetstream\"",
+        ),
+        Error::Io { .. } | Error::Key(_) => (Exit::Unavailable, ""),
+    };
+    Failed::new(exit, format!("{error}{help}")).into()
+}

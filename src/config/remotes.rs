@@ -1,0 +1,20 @@
+//! Listeners on NATS: they need servers to meet at.
+
+use crate::ids::ListenerName;
+
+use super::problem::{Code, Problem, Problems};
+use super::sections::Sections;
+
+pub(super) fn remotes(sections: &Sections, problems: &mut Problems) -> Vec<ListenerName> {
+    let mut names = Vec::new();
+    for member in &sections.members {
+        let Some(place) = &member.nats else { continue };
+        if !sections.storage.names_servers() {
+            let message = format!("`{}` is on NATS and no server is named", member.name.value);
+            let help = "add a section [nats] with url = \"nats://127.0.0.1:4222\"";
+            problems.push(Problem::new(Code::MissingKey, place, message).help(help));
+        }
+        names.push(member.name.value.clone());
+    }
+    names
+}

@@ -1,0 +1,117 @@
+//! A program under test, and the host it is asked over.
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::tested;
+use crate::bus::nats::{self as bus, NatsHost};
+use crate::bus::process::{Options, Policy, ProcessHost};
+use crate::bus::{Host, Sink};
+use crate::limits;
+use crate::listener::Place;
+use crate::nats;
+
+/// How the program under test serves.
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// As a child process.
+    Process,
+    /// On these servers, which have no passwords.
+    Nats(nats::Options),
+}
+
+impl Way {
+    pub(super) fn is_remote(&self) -> bool {
+        matches!(self, Self::Nats(_))
+    }
+
+    pub(super) fn how_it_ends(&self) -> &'static str {
+        match self {
+            Self::Process => "ends when its input is closed (8)",
+            Self::Nats(_) => "ends on SIGTERM (12)",
+        }
+    }
+}
+
+pub(super) enum Stage {
+    Process(ProcessHost),
+    Nats { host: NatsHost, child: Child },
+}
+
+impl Stage {
+    /// Starts the program.
+    pub async fn set(command: &[String], way: &Way, ear: Arc<dyn Sink>) -> Result<Self, String> {
+        match way {
+            Way::Process => {
+                let mut options = Options::new(tested(), command.to_vec());
+                options.restarts = Policy { max: 0, ..Policy::default() };
+                Ok(Self::Process(ProcessHost::start(options, ear, &Handle::current())))
+            }
+            Way::Nats(servers) => Self::on_nats(command, servers, ear).await,
+        }
+    }
+
+    async fn on_nats(
+        command: &[String],
+        servers: &nats::Options,
+        ear: Arc<dyn Sink>,
+    ) -> Result<Self, String> {
+        // Each program in an organism of its own: none answers for another.
+        let organism = format!("test-{}", Uuid::now_v7());
+        let client = nats::connect(servers, "organism listener test").await;
+        let client = client.map_err(|e| e.to_string())?;
+        let options = bus::Options::new(organism.clone(), tested());
+        let host = NatsHost::start(client, options, ear, Handle::current()).await;
+        let host = host.map_err(|e| e.to_string())?;
+        let (program, arguments) = command.split_first().ok_or("there is no program")?;
+        let child = Command::new(program)
+            .args(arguments)
+            .env(Place::URL, servers.servers.join(","))
+            .env(Place::ORGANISM, organism)
+            .env(Place::LISTENER, tested().as_str())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|e| format!("cannot start `{program}`: {e}"))?;
+        Ok(Self::Nats { host, child })
+    }
+
+    pub fn host(&self) -> &dyn Host {
+        match self {
+            Self::Process(host) => host,
+            Self::Nats { host, .. } => host,
+        }
+    }
+
+    /// A host of processes says by itself when one ends.
+    pub fn is_there(&mut self) -> Result<(), String> {
+        let Self::Nats { child, .. } = self else { return Ok(()) };
+        match child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(format!("it ended, {status}")),
+            Err(error) => Err(format!("it cannot be looked at: {error}")),
+        }
+    }
+
+    /// Has the program end, and waits for it no longer than it may take.
+    pub async fn end(&mut self) {
+        match self {
+            Self::Process(host) => host.drain().await,
+            Self::Nats { child, .. } => {
+                let id = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+                if let Some(id) = id {
+                    // One that is gone has ended.
+                    kill_process(id, Signal::TERM).ok();
+                }
+                timeout(limits::EXIT_GRACE, child.wait()).await.ok();
+            }
+        }
+    }
+}

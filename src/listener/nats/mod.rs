@@ -1,0 +1,229 @@
+//! The kit on NATS (docs/PROTOCOL.md, section 12): deliveries wait here for the handler, which
+//! takes one after another on the thread that serves; a second thread talks to the server, so
+//! that it hears that we live while the handler works.
+
+mod place;
+mod service;
+mod task;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::payload::Reply;
+use super::request::{Request, of_message};
+use crate::bus::nats::{Subjects, words};
+use crate::nats::{Client, HeaderMap, Message, SubscribeError, Subscriber, connect};
+pub use place::Place;
+use service::Service;
+use task::{Sender, Task, Verdict};
+
+/// Returns when somebody wants the program to end: SIGTERM or SIGINT.
+pub(super) async fn signalled() {
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
+        // Then only the usual end of a process ends it.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// Handles requests until `stopped`, and those that have come by then.
+pub(super) fn serve(
+    place: &Place,
+    stopped: impl Future<Output = ()> + Send + 'static,
+    handle: &mut dyn FnMut(&Request) -> Result<Reply, String>,
+) -> Result<(), String> {
+    let starting = |e: std::io::Error| format!("cannot start the thread that talks to NATS: {e}");
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("nats")
+        .enable_all()
+        .build()
+        .map_err(starting)?;
+    let (work, waiting) = mpsc::channel();
+    let post = runtime.block_on(Post::open(place, work, stopped, &runtime))?;
+    for (message, task) in waiting {
+        post.attend(&message, &task, handle);
+    }
+    let flushed = runtime.block_on(post.sender.client.flush());
+    flushed.map_err(|e| format!("the last answers may be lost: {e}"))
+}
+
+type Waiting = (Message, Arc<Task>);
+
+/// What is held here, and who is told.
+struct Post {
+    place: Place,
+    subjects: Subjects,
+    sender: Sender,
+    held: Mutex<Vec<Arc<Task>>>,
+    service: Service,
+}
+
+impl Post {
+    /// Connects, subscribes to everything, and says that it is here.
+    async fn open(
+        place: &Place,
+        work: mpsc::Sender<Waiting>,
+        stopped: impl Future<Output = ()> + Send + 'static,
+        runtime: &Runtime,
+    ) -> Result<Arc<Self>, String> {
+        let name = format!("listener {} of {}", place.listener, place.organism);
+        let client = connect(&place.servers, &name).await.map_err(|e| e.to_string())?;
+        let subjects = Subjects::new(&place.organism, &place.listener);
+        let sender = Sender { client: client.clone(), runtime: runtime.handle().clone() };
+        let service = Service::new(place, &subjects);
+        let held = Mutex::default();
+        let post = Arc::new(Self { place: place.clone(), subjects, sender, held, service });
+        let failed = |e: SubscribeError| format!("cannot subscribe: {e}");
+        let group = place.listener.to_string();
+        let deliveries =
+            client.queue_subscribe(post.subjects.deliveries(), group).await.map_err(failed)?;
+        let cancels = client.subscribe(post.subjects.cancels()).await.map_err(failed)?;
+        for (verb, subject) in post.service.subjects() {
+            let asked = client.subscribe(subject).await.map_err(failed)?;
+            tokio::spawn(Arc::clone(&post).explain(verb, asked));
+        }
+        tokio::spawn(Arc::clone(&post).take(deliveries, work, stopped));
+        tokio::spawn(Arc::clone(&post).hear_cancels(cancels));
+        tokio::spawn(Arc::clone(&post).live());
+        Ok(post)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<Arc<Task>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts deliveries into line, until it is told to stop and the last one has come.
+    async fn take(
+        self: Arc<Self>,
+        mut deliveries: Subscriber,
+        work: mpsc::Sender<Waiting>,
+        stopped: impl Future<Output = ()>,
+    ) {
+        let mut stopped = std::pin::pin!(stopped);
+        let mut is_stopping = false;
+        loop {
+            tokio::select! {
+                message = deliveries.next() => {
+                    let Some(message) = message else { return };
+                    let Some(task) = Task::of(&message, &self.sender) else { continue };
+                    let task = Arc::new(task);
+                    self.held().push(Arc::clone(&task));
+                    if work.send((message, task)).is_err() {
+                        return;
+                    }
+                }
+                () = &mut stopped, if !is_stopping => {
+                    is_stopping = true;
+                    if deliveries.drain().await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn hear_cancels(self: Arc<Self>, mut cancels: Subscriber) {
+        while let Some(message) = cancels.next().await {
+            let Some(headers) = &message.headers else { continue };
+            let held = self.held();
+            held.iter().filter(|task| task.is_named(headers)).for_each(|task| task.cancel());
+        }
+    }
+
+    /// Says that we are here, on every connection, and that what we hold is in good hands.
+    async fn live(self: Arc<Self>) {
+        let mut beat = tokio::time::interval(self.place.lease / 3);
+        let connections = |client: &Client| client.statistics().connects.load(Ordering::Relaxed);
+        let mut told = 0;
+        loop {
+            beat.tick().await;
+            let connection = connections(&self.sender.client);
+            let mut subjects: Vec<_> = self.held().iter().map(|t| t.reply.clone()).collect();
+            if told != connection {
+                told = connection;
+                subjects.push(self.subjects.here());
+            }
+            for subject in subjects {
+                if self.sender.publish(subject, self.lease(), Vec::new()).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn lease(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(words::LEASE, self.place.lease.as_secs_f64().to_string());
+        headers
+    }
+
+    /// Answers what services are asked (ADR-32).
+    async fn explain(self: Arc<Self>, verb: service::Verb, mut asked: Subscriber) {
+        while let Some(message) = asked.next().await {
+            let Some(reply) = message.reply else { continue };
+            let text = self.service.answer(verb).to_string();
+            let told = self.sender.publish(reply.to_string(), self.lease(), text.into_bytes());
+            if told.await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Has one delivery handled and says what came of it.
+    fn attend(
+        &self,
+        message: &Message,
+        task: &Arc<Task>,
+        handle: &mut dyn FnMut(&Request) -> Result<Reply, String>,
+    ) {
+        let begun = Instant::now();
+        let none = HeaderMap::new();
+        let headers = message.headers.as_ref().unwrap_or(&none);
+        let attended = catch_unwind(AssertUnwindSafe(|| {
+            if task.is_cancelled() {
+                return Err((GONE, "its caller was gone before it was begun".to_owned()));
+            }
+            let line = Rc::new(Arc::clone(task));
+            let request = of_message(headers, &message.payload, &self.place.listener, line)
+                .map_err(|why| (BAD_REQUEST, why))?;
+            handle(&request).map_err(|why| (FAILED, why))
+        }));
+        let verdict = match &attended {
+            Ok(Ok(reply)) => Ok(reply.payloads().concat()),
+            Ok(Err((code, why))) => Err((*code, why.clone())),
+            Err(_) => Err((FAILED, "the handler panicked".to_owned())),
+        };
+        self.settle(task, verdict, begun.elapsed());
+        if let Err(panic) = attended {
+            // Nobody knows what state the handler is in.
+            self.sender.flush();
+            resume_unwind(panic);
+        }
+    }
+
+    fn settle(&self, task: &Arc<Task>, verdict: Verdict, took: Duration) {
+        // Nothing is said about it after its answer.
+        self.held().retain(|held| !Arc::ptr_eq(held, task));
+        let failed = verdict.as_ref().err().map(|(_, why)| why.clone());
+        self.service.count(took, failed);
+        task.answer(verdict);
+    }
+}
+
+/// Codes as in HTTP: what is wrong with a request is not tried again.
+const BAD_REQUEST: u16 = 400;
+const TOO_LARGE: u16 = 413;
+const GONE: u16 = 499;
+const FAILED: u16 = 500;

@@ -1,0 +1,105 @@
+//! Where a listener serves, as its environment says.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::bus::nats::words::URL_VARIABLE;
+use crate::ids::ListenerName;
+use crate::limits;
+use crate::nats::{Credentials, Options};
+
+/// A listener's place on NATS.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub servers: Options,
+    /// The organism's name, as its config has it.
+    pub organism: String,
+    pub listener: ListenerName,
+    /// For how long this program wants to be taken for alive, each time it says that it is.
+    pub lease: Duration,
+}
+
+impl Place {
+    /// The variable that makes a listener serve NATS: addresses, with commas between them.
+    pub const URL: &str = URL_VARIABLE;
+    pub const ORGANISM: &str = "ORGANISM_NAME";
+    pub const LISTENER: &str = "ORGANISM_LISTENER";
+    /// A file with a JWT and its seed.
+    pub const CREDENTIALS: &str = "ORGANISM_BUS_CREDENTIALS";
+    /// A file with the seed of an nkey.
+    pub const NKEY: &str = "ORGANISM_BUS_NKEY";
+    /// Certificates that are trusted instead of the system's.
+    pub const CA: &str = "ORGANISM_BUS_CA";
+    /// Seconds.
+    pub const LEASE: &str = "ORGANISM_BUS_LEASE";
+
+    /// With every default.
+    pub fn new(servers: Options, organism: impl Into<String>, listener: ListenerName) -> Self {
+        Self { servers, organism: organism.into(), listener, lease: limits::NATS_LEASE }
+    }
+
+    /// Nothing where the environment names no server.
+    pub fn of_environment() -> Result<Option<Self>, String> {
+        Self::of(&|name| std::env::var(name).ok().filter(|value| !value.trim().is_empty()))
+    }
+
+    fn of(variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
+        let Some(url) = variable(Self::URL) else { return Ok(None) };
+        let needed = |name| {
+            let needs = || format!("{} is set, and needs {name} beside it", Self::URL);
+            variable(name).ok_or_else(needs)
+        };
+        let organism = needed(Self::ORGANISM)?;
+        let listener = ListenerName::parse(&needed(Self::LISTENER)?).map_err(|e| e.to_string())?;
+        let credentials = match (variable(Self::CREDENTIALS), variable(Self::NKEY)) {
+            (Some(_), Some(_)) => {
+                return Err(format!("set {} or {}, not both", Self::CREDENTIALS, Self::NKEY));
+            }
+            (Some(file), None) => Credentials::File(file.into()),
+            (None, Some(file)) => Credentials::Nkey(file.into()),
+            (None, None) => Credentials::Nobody,
+        };
+        let servers = url.split(',').map(|address| address.trim().to_owned()).collect();
+        let ca = variable(Self::CA).map(PathBuf::from);
+        let mut place = Self::new(Options { servers, credentials, ca }, organism, listener);
+        if let Some(text) = variable(Self::LEASE) {
+            let lease = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+            let fits = lease
+                .filter(|lease| (limits::NATS_LEASE_MIN..=limits::TIMEOUT_CEILING).contains(lease));
+            let wrong = || format!("{} is `{text}`, not a number of seconds from 1", Self::LEASE);
+            place.lease = fits.ok_or_else(wrong)?;
+        }
+        Ok(Some(place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Result<Option<Place>, String> {
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name);
+        Place::of(&|name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn an_environment_names_a_place_or_none_or_says_what_is_missing() {
+        assert!(of(&[(Place::LISTENER, "search")]).unwrap().is_none());
+        let url = (Place::URL, "nats://a:1, nats://b:2");
+        let (organism, listener) = ((Place::ORGANISM, "desk"), (Place::LISTENER, "search"));
+        let place = of(&[url, organism, listener]).unwrap().unwrap();
+        assert_eq!(place.servers.servers, ["nats://a:1", "nats://b:2"]);
+        assert_eq!((place.organism.as_str(), place.lease), ("desk", limits::NATS_LEASE));
+        let wrong: [(&[(&str, &str)], &str); 5] = [
+            (&[url, listener], "ORGANISM_NAME"),
+            (&[url, organism], "ORGANISM_LISTENER"),
+            (&[url, organism, (Place::LISTENER, "a.b")], "a.b"),
+            (&[url, organism, listener, (Place::LEASE, "0")], "ORGANISM_BUS_LEASE"),
+            (&[url, organism, listener, (Place::NKEY, "x"), (Place::CREDENTIALS, "y")], "not both"),
+        ];
+        for (variables, why) in wrong {
+            let said = of(variables).unwrap_err();
+            assert!(said.contains(why), "{variables:?}: {said}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! What a NATS service tells about itself (ADR-32), so that `nats micro` lists listeners.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rand_core::{OsRng, RngCore as _};
+use serde_json::{Value, json};
+
+use super::Place;
+use crate::bus::nats::Subjects;
+use crate::clock::Time;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verb {
+    Ping,
+    Info,
+    Stats,
+}
+
+impl Verb {
+    const ALL: [(Self, &str); 3] =
+        [(Self::Ping, "PING"), (Self::Info, "INFO"), (Self::Stats, "STATS")];
+}
+
+pub(super) struct Service {
+    name: String,
+    id: String,
+    /// The subject of deliveries, and whose they are.
+    subject: String,
+    metadata: Value,
+    started: Time,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    requests: u64,
+    errors: u64,
+    last_error: String,
+    time: Duration,
+}
+
+impl Service {
+    pub fn new(place: &Place, subjects: &Subjects) -> Self {
+        let lease = place.lease.as_secs_f64().to_string();
+        Self {
+            name: place.listener.to_string(),
+            id: format!("{:016x}", OsRng.next_u64()),
+            subject: subjects.deliveries(),
+            metadata: json!({ "organism": place.organism, "lease": lease, "kit": "rust" }),
+            started: Time::now(),
+            counts: Mutex::default(),
+        }
+    }
+
+    /// Where each verb is asked: of all services, of this name, of this one.
+    pub fn subjects(&self) -> Vec<(Verb, String)> {
+        let Self { name, id, .. } = self;
+        let forms = Verb::ALL.map(|(verb, word)| {
+            [
+                format!("$SRV.{word}"),
+                format!("$SRV.{word}.{name}"),
+                format!("$SRV.{word}.{name}.{id}"),
+            ]
+            .map(|subject| (verb, subject))
+        });
+        forms.into_iter().flatten().collect()
+    }
+
+    pub fn count(&self, took: Duration, failed: Option<String>) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.requests += 1;
+        counts.time += took;
+        if let Some(why) = failed {
+            counts.errors += 1;
+            counts.last_error = why;
+        }
+    }
+
+    pub fn answer(&self, verb: Verb) -> Value {
+        let version = env!("CARGO_PKG_VERSION");
+        let (name, id, metadata) = (&self.name, &self.id, &self.metadata);
+        let endpoint = json!({
+            "name": "deliveries",
+            "subject": self.subject,
+            "queue_group": name,
+        });
+        let mut answer =
+            json!({ "name": name, "id": id, "version": version, "metadata": metadata });
+        match verb {
+            Verb::Ping => put(&mut answer, "type", json!("io.nats.micro.v1.ping_response")),
+            Verb::Info => {
+                put(&mut answer, "type", json!("io.nats.micro.v1.info_response"));
+                put(&mut answer, "description", json!("a listener of an organism"));
+                put(&mut answer, "endpoints", json!([endpoint]));
+            }
+            Verb::Stats => {
+                put(&mut answer, "type", json!("io.nats.micro.v1.stats_response"));
+                put(&mut answer, "started", json!(self.started.to_string()));
+                put(&mut answer, "endpoints", json!([self.counted(endpoint)]));
+            }
+        }
+        answer
+    }
+
+    fn counted(&self, mut endpoint: Value) -> Value {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let average = nanos(counts.time).checked_div(counts.requests).unwrap_or_default();
+        put(&mut endpoint, "num_requests", json!(counts.requests));
+        put(&mut endpoint, "num_errors", json!(counts.errors));
+        put(&mut endpoint, "last_error", json!(counts.last_error));
+        put(&mut endpoint, "processing_time", json!(nanos(counts.time)));
+        put(&mut endpoint, "average_processing_time", json!(average));
+        endpoint
+    }
+}
+
+fn put(object: &mut Value, key: &str, value: Value) {
+    if let Some(object) = object.as_object_mut() {
+        object.insert(key.to_owned(), value);
+    }
+}

@@ -1,0 +1,150 @@
+//! One delivery in the kit's hands, and how something is said about it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::FutureExt as _;
+use tokio::runtime::Handle;
+
+use super::super::line::{Beat, Line};
+use super::TOO_LARGE;
+use crate::bus::nats::words;
+use crate::ids::CallId;
+use crate::limits;
+use crate::nats::{Client, HeaderMap, Message, PublishErrorKind};
+
+/// The bytes of an answer, or a code and what went wrong.
+pub(super) type Verdict = Result<String, (u16, String)>;
+
+/// Publishes from any thread.
+#[derive(Debug, Clone)]
+pub(super) struct Sender {
+    pub client: Client,
+    pub runtime: Handle,
+}
+
+impl Sender {
+    pub async fn publish(
+        &self,
+        subject: String,
+        headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<(), PublishErrorKind> {
+        let body = body.into();
+        let published = if headers.is_empty() {
+            self.client.publish(subject, body).await
+        } else {
+            self.client.publish_with_headers(subject, headers, body).await
+        };
+        published.map_err(|error| error.kind())
+    }
+
+    /// From a thread that may wait.
+    fn publish_now(
+        &self,
+        subject: &str,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<(), PublishErrorKind> {
+        let publish = || self.publish(subject.to_owned(), headers.clone(), body.to_vec());
+        match publish().now_or_never() {
+            Some(published) => published,
+            // The connection has more to write than it takes at once.
+            None => self.runtime.block_on(publish()),
+        }
+    }
+
+    pub fn flush(&self) {
+        // Where the connection is gone there is nothing to flush.
+        self.runtime.block_on(self.client.flush()).ok();
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Task {
+    pub reply: String,
+    call: String,
+    attempt: String,
+    is_cancelled: AtomicBool,
+    sender: Sender,
+}
+
+impl Task {
+    /// Nothing of what nobody could be answered.
+    pub fn of(message: &Message, sender: &Sender) -> Option<Self> {
+        let header = |name: &'static str| {
+            let value = message.headers.as_ref().and_then(|headers| headers.get(name));
+            value.map(ToString::to_string).unwrap_or_default()
+        };
+        Some(Self {
+            reply: message.reply.as_ref()?.to_string(),
+            call: header(words::CALL),
+            attempt: header(words::ATTEMPT),
+            is_cancelled: AtomicBool::new(false),
+            sender: sender.clone(),
+        })
+    }
+
+    /// Whether headers of a cancel mean this.
+    pub fn is_named(&self, headers: &HeaderMap) -> bool {
+        let is = |name: &'static str, text: &str| {
+            headers.get(name).is_some_and(|value| value.as_str() == text)
+        };
+        is(words::CALL, &self.call) && is(words::ATTEMPT, &self.attempt)
+    }
+
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    /// What is too long for the server is said to be.
+    pub fn answer(&self, verdict: Verdict) {
+        let (code, why) = match verdict {
+            Ok(body) => match self.answer_with(&HeaderMap::new(), body.as_bytes()) {
+                Err(PublishErrorKind::MaxPayloadExceeded) => {
+                    let (bytes, max) = (body.len(), self.sender.client.max_payload());
+                    let why = format!("an answer of {bytes} bytes, where the server takes {max}");
+                    (TOO_LARGE, why)
+                }
+                // Whoever asked notices that nothing comes, and asks again.
+                Ok(()) | Err(_) => return,
+            },
+            Err(failed) => failed,
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(words::ERROR_CODE, code.to_string());
+        headers.insert(words::ERROR, one_line(&why));
+        self.answer_with(&headers, b"").ok();
+    }
+
+    fn answer_with(&self, headers: &HeaderMap, body: &[u8]) -> Result<(), PublishErrorKind> {
+        self.sender.publish_now(&self.reply, headers, body)
+    }
+}
+
+impl Line for Arc<Task> {
+    fn is_cancelled(&self, _: CallId) -> bool {
+        Task::is_cancelled(self)
+    }
+
+    fn beat(&self) -> Beat {
+        let task = Arc::clone(self);
+        Arc::new(move || {
+            let mut headers = HeaderMap::new();
+            headers.insert(words::HEARTBEAT, "1");
+            let said = task.answer_with(&headers, b"");
+            said.map_err(|kind| io::Error::other(format!("publishing: {kind}")))
+        })
+    }
+}
+
+/// A header is one line, and no novel.
+fn one_line(text: &str) -> String {
+    let words = text.chars().take(limits::LAST_WORDS_CHARS_MAX);
+    words.map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

@@ -1,0 +1,79 @@
+//! Native calls on their way back to whoever made them, so that no server turns the rest of the
+//! conversation down for one that was malformed. The record keeps them as they were.
+
+use std::borrow::Cow;
+
+use serde_json::Value as Json;
+
+use crate::limits;
+use crate::model::answer::ToolCall;
+
+/// Stands for a name that the model left out.
+const UNNAMED: &str = "unnamed";
+
+/// Its name, in the letters that every provider takes.
+pub(in crate::model) fn name(call: &ToolCall) -> Cow<'_, str> {
+    let is_taken = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    match call.name.as_str() {
+        "" => Cow::Borrowed(UNNAMED),
+        name if name.len() <= limits::TOOL_NAME_CHARS_MAX && name.chars().all(is_taken) => {
+            Cow::Borrowed(name)
+        }
+        name => {
+            let letters = name.chars().map(|c| if is_taken(c) { c } else { '_' });
+            Cow::Owned(letters.take(limits::TOOL_NAME_CHARS_MAX).collect())
+        }
+    }
+}
+
+/// Its arguments; what is no JSON object cannot be sent as what it is.
+pub(in crate::model) fn arguments(call: &ToolCall) -> Json {
+    let object = serde_json::from_str::<Json>(&call.arguments).ok().filter(Json::is_object);
+    object.unwrap_or_else(|| serde_json::json!({ "not_json": call.arguments }))
+}
+
+/// The same as a text: the model's own where that is an object.
+pub(in crate::model) fn arguments_text(call: &ToolCall) -> Cow<'_, str> {
+    match serde_json::from_str::<Json>(&call.arguments) {
+        Ok(Json::Object(_)) => Cow::Borrowed(&call.arguments),
+        _ => Cow::Owned(arguments(call).to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(name: &str, arguments: &str) -> ToolCall {
+        let (name, arguments) = (name.to_owned(), arguments.to_owned());
+        ToolCall { id: "call-1".to_owned(), name, arguments }
+    }
+
+    #[test]
+    fn a_name_goes_back_in_letters_that_every_provider_takes() {
+        let cases = [
+            ("search", "search"),
+            ("", "unnamed"),
+            ("../look now", "___look_now"),
+            ("look\0\u{202e}", "look__"),
+        ];
+        for (written, sent) in cases {
+            assert_eq!(name(&call(written, "{}")), sent);
+        }
+        assert_eq!(name(&call(&"a".repeat(65), "{}")), "a".repeat(64));
+    }
+
+    #[test]
+    fn arguments_go_back_as_an_object_whatever_was_written() {
+        let cases = [
+            ("{ \"a\" : 1 }", "{ \"a\" : 1 }"),
+            ("", "{\"not_json\":\"\"}"),
+            ("[1]", "{\"not_json\":\"[1]\"}"),
+            ("{\"a\":", "{\"not_json\":\"{\\\"a\\\":\"}"),
+        ];
+        for (written, sent) in cases {
+            assert_eq!(arguments_text(&call("x", written)), sent);
+            assert!(arguments(&call("x", written)).is_object());
+        }
+    }
+}

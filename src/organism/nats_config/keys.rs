@@ -1,0 +1,148 @@
+//! The keys of users: a seed in a file for each, which the user is given; the server is told the
+//! public half.
+//!
+//! A user has one key or, while keys change, two: `NAME.nk` and `NAME.old.nk`.
+
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use nkeys::{KeyPair, KeyPairType};
+
+/// How a key changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rotation {
+    /// There is a new one; the old one is good until it is retired.
+    Renew,
+    /// The old one is good no more.
+    Retire,
+    /// There is a new one, and the old one is good no more: it got into the wrong hands.
+    Revoke,
+}
+
+/// Why a key cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error("{path} holds no seed of a user's nkey: {detail}")]
+    Seed { path: PathBuf, detail: String },
+    #[error("{path} is still there: retire the old key before there is a third one, or revoke it")]
+    Twice { path: PathBuf },
+}
+
+/// A directory of seeds.
+pub(super) struct Keys {
+    directory: PathBuf,
+}
+
+impl Keys {
+    pub fn open(directory: &Path) -> Result<Self, KeyError> {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        let directory = directory.to_owned();
+        match made {
+            Ok(()) => Ok(Self { directory }),
+            Err(source) => Err(KeyError::Io { path: directory, source }),
+        }
+    }
+
+    pub fn path(&self, user: &str) -> PathBuf {
+        self.directory.join(format!("{user}.nk"))
+    }
+
+    fn old(&self, user: &str) -> PathBuf {
+        self.directory.join(format!("{user}.old.nk"))
+    }
+
+    /// Public keys of a user, the current one first; made where there is none.
+    pub fn of(&self, user: &str) -> Result<Vec<String>, KeyError> {
+        let (path, old) = (self.path(user), self.old(user));
+        if !path.exists() {
+            make(&path)?;
+        }
+        let mut keys = vec![public(&path)?];
+        if old.exists() {
+            keys.push(public(&old)?);
+        }
+        Ok(keys)
+    }
+
+    pub fn rotate(&self, user: &str, rotation: Rotation) -> Result<(), KeyError> {
+        let (path, old) = (self.path(user), self.old(user));
+        let gone = |path: &Path| match std::fs::remove_file(path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(KeyError::Io { path: path.to_owned(), source })
+            }
+            _ => Ok(()),
+        };
+        match rotation {
+            Rotation::Renew if old.exists() => return Err(KeyError::Twice { path: old }),
+            Rotation::Renew if path.exists() => std::fs::rename(&path, &old)
+                .map_err(|source| KeyError::Io { path: path.clone(), source })?,
+            Rotation::Renew => {}
+            Rotation::Retire => return gone(&old),
+            Rotation::Revoke => {
+                gone(&old)?;
+                gone(&path)?;
+            }
+        }
+        make(&path)
+    }
+
+    /// Removes the keys of listeners that the config no longer has.
+    pub fn only(&self, users: &[&str]) -> Result<(), KeyError> {
+        let failed = |source| KeyError::Io { path: self.directory.clone(), source };
+        for entry in std::fs::read_dir(&self.directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some(user) = name.strip_suffix(".nk") else { continue };
+            let user = user.strip_suffix(".old").unwrap_or(user);
+            if user.starts_with("listener-") && !users.contains(&user) {
+                let path = entry.path();
+                std::fs::remove_file(&path).map_err(|source| KeyError::Io { path, source })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What servers of a cluster show each other, as hard to guess as a seed; made where there is
+    /// none.
+    pub fn cluster_secret(&self) -> Result<String, KeyError> {
+        let path = self.directory.join("cluster.secret");
+        let failed = |source| KeyError::Io { path: path.clone(), source };
+        if !path.exists() {
+            make(&path)?;
+        }
+        Ok(std::fs::read_to_string(&path).map_err(failed)?.trim().to_owned())
+    }
+}
+
+fn make(path: &Path) -> Result<(), KeyError> {
+    let seed = KeyPair::new_user().seed();
+    let seed = seed.map_err(|e| KeyError::Seed { path: path.to_owned(), detail: e.to_string() })?;
+    let failed = |source| KeyError::Io { path: path.to_owned(), source };
+    write_private(path, &format!("{seed}\n")).map_err(failed)
+}
+
+fn public(path: &Path) -> Result<String, KeyError> {
+    let failed = |source| KeyError::Io { path: path.to_owned(), source };
+    let seed = std::fs::read_to_string(path).map_err(failed)?;
+    let wrong = |detail: String| KeyError::Seed { path: path.to_owned(), detail };
+    let pair = KeyPair::from_seed(seed.trim()).map_err(|e| wrong(e.to_string()))?;
+    match pair.key_pair_type() {
+        KeyPairType::User => Ok(pair.public_key()),
+        other => Err(wrong(format!("it is that of another kind, {other:?}"))),
+    }
+}
+
+/// For the owner alone, also where the file was there before.
+pub(super) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}

@@ -1,0 +1,135 @@
+//! The config of a NATS server on which every listener can say what is its own to say, and nothing
+//! else; with the keys by which the server knows them.
+//!
+//! A listener gets core NATS alone: a right to any of JetStream would let it have the server write
+//! under another's subject.
+
+mod keys;
+mod rights;
+mod server;
+
+use std::path::{Path, PathBuf};
+
+use crate::config::{Config, Storage};
+use crate::ids::ListenerName;
+
+pub use keys::{KeyError, Rotation};
+pub use server::{Node, Tls};
+
+use keys::Keys;
+use rights::Rights;
+
+/// The users that are no listeners.
+const PUMP: &str = "pump";
+const OPERATOR: &str = "operator";
+
+/// What is to be written.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Keys and configs; made if it is not there.
+    pub directory: PathBuf,
+    /// At least one.
+    pub nodes: Vec<Node>,
+    pub client_port: u16,
+    pub cluster_port: u16,
+    /// Where a server keeps its streams.
+    pub store: PathBuf,
+    pub tls: Option<Tls>,
+    /// Whether every message is on disk before it is acknowledged.
+    pub synced: bool,
+    /// Users whose keys change.
+    pub rotate: Vec<(String, Rotation)>,
+}
+
+/// Why nothing, or not everything, was written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("no listener of this config is on NATS, and neither is its journal")]
+    NothingOnNats,
+    #[error("there is no user `{user}`; there are {users}")]
+    NoUser { user: String, users: String },
+    #[error(
+        "{host} can be reached from elsewhere and there is no TLS: keys are never sent, but \
+         everything else could be read on the way"
+    )]
+    Open { host: String },
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Key(#[from] KeyError),
+}
+
+/// What was written.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// One for each node, to be given to `nats-server --config`.
+    pub servers: Vec<PathBuf>,
+    /// The seed of each user.
+    pub seeds: Vec<(String, PathBuf)>,
+}
+
+/// Writes keys where there are none, and the configs anew.
+///
+/// # Errors
+/// Before anything is written where a name or a host is wrong.
+pub fn write(config: &Config, options: &Options) -> Result<Written, Error> {
+    let users = users(config)?;
+    for (user, _) in &options.rotate {
+        if !users.iter().any(|(name, _)| name == user) {
+            let names: Vec<_> = users.iter().map(|(name, _)| name.as_str()).collect();
+            return Err(Error::NoUser { user: user.clone(), users: names.join(", ") });
+        }
+    }
+    let open = options.nodes.iter().find(|node| !node.is_loopback());
+    if let (Some(node), None) = (open, &options.tls) {
+        return Err(Error::Open { host: node.host.clone() });
+    }
+    let keys = Keys::open(&options.directory)?;
+    for (user, rotation) in &options.rotate {
+        keys.rotate(user, *rotation)?;
+    }
+    let mut granted = Vec::new();
+    let mut seeds = Vec::new();
+    for (user, rights) in users {
+        let public = keys.of(&user)?;
+        seeds.push((user.clone(), keys.path(&user)));
+        granted.push((user, public, rights));
+    }
+    keys.only(&seeds.iter().map(|(user, _)| user.as_str()).collect::<Vec<_>>())?;
+    let accounts = server::accounts(&config.name, &granted);
+    put(&options.directory.join("accounts.conf"), &accounts)?;
+    let mut servers = Vec::new();
+    for (index, node) in options.nodes.iter().enumerate() {
+        let path = options.directory.join(node.file(options.nodes.len()));
+        put(&path, &server::config(&config.name, options, index, &keys.cluster_secret()?))?;
+        servers.push(path);
+    }
+    Ok(Written { servers, seeds })
+}
+
+/// Everybody who connects, with what each may do.
+fn users(config: &Config) -> Result<Vec<(String, Rights)>, Error> {
+    let journal = match &config.storage {
+        Storage::JetStream { journal, .. } => Some(journal),
+        Storage::Embedded => None,
+    };
+    if journal.is_none() && config.remotes.is_empty() {
+        return Err(Error::NothingOnNats);
+    }
+    let mut users = vec![
+        (PUMP.to_owned(), Rights::of_pump(&config.name, journal)),
+        (OPERATOR.to_owned(), Rights::of_operator(&config.name, journal)),
+    ];
+    let listener =
+        |name: &ListenerName| (format!("listener-{name}"), Rights::of_listener(&config.name, name));
+    users.extend(config.remotes.iter().map(listener));
+    Ok(users)
+}
+
+/// Whole or not at all, and for the owner alone.
+fn put(path: &Path, text: &str) -> Result<(), Error> {
+    let failed = |source| Error::Io { path: path.to_owned(), source };
+    let half = path.with_extension("new");
+    keys::write_private(&half, text).map_err(failed)?;
+    std::fs::rename(&half, path).map_err(failed)
+}

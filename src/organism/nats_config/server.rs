@@ -1,0 +1,137 @@
+//! The text of server configs.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use super::Options;
+use super::rights::Rights;
+use crate::limits;
+
+/// A server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// Of the server, one token.
+    pub name: String,
+    /// Where it listens and the others find it.
+    pub host: String,
+}
+
+/// Files of a server, as it finds them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// That signed the certificates of the other servers.
+    pub ca: Option<PathBuf>,
+}
+
+impl Node {
+    /// Nobody but this machine gets there.
+    pub fn is_loopback(&self) -> bool {
+        let address = self.host.parse::<IpAddr>().map(|address| address.is_loopback());
+        self.host == "localhost" || address == Ok(true)
+    }
+
+    /// Of its config, in a cluster of so many.
+    pub fn file(&self, of: usize) -> String {
+        match of {
+            1 => "server.conf".to_owned(),
+            _ => format!("server-{}.conf", self.name),
+        }
+    }
+}
+
+/// Who may connect, the same for every server.
+pub fn accounts(organism: &str, users: &[(String, Vec<String>, Rights)]) -> String {
+    let mut out = String::from(
+        "# Written by `organism nats-config`, which writes it anew: change the organism's config.\n\
+         accounts {\n",
+    );
+    let _ = writeln!(out, "  {} {{\n    jetstream: enabled\n    users: [", quoted(organism));
+    for (user, keys, rights) in users {
+        for key in keys {
+            let _ = writeln!(out, "      # {user}\n      {{ nkey: {key}, permissions: {{");
+            let _ = writeln!(out, "        publish: {{ allow: {} }}", list(&rights.publish));
+            let _ = writeln!(out, "        subscribe: {{ allow: {} }}", list(&rights.subscribe));
+            if rights.answers {
+                out.push_str("        allow_responses: { max: 1, expires: \"5s\" }\n");
+            }
+            out.push_str("      } }\n");
+        }
+    }
+    out.push_str("    ]\n  }\n}\n");
+    out
+}
+
+/// Of one server.
+pub fn config(organism: &str, options: &Options, index: usize, secret: &str) -> String {
+    let mut out = String::from(
+        "# Written by `organism nats-config`, which writes it anew. After a change:\n\
+         # nats-server --signal reload\n",
+    );
+    let Some(node) = options.nodes.get(index) else { return out };
+    let _ = writeln!(out, "server_name: {}", quoted(&node.name));
+    let _ = writeln!(out, "listen: {}", quoted(&at(&node.host, options.client_port)));
+    let _ = writeln!(out, "max_payload: {}", limits::NATS_PAYLOAD_BYTES);
+    out.push_str("include \"accounts.conf\"\n");
+    let store = quoted(&options.store.display().to_string());
+    let _ = writeln!(out, "jetstream {{\n  store_dir: {store}");
+    if options.synced {
+        out.push_str(
+            "  # On disk before it is acknowledged; `durability = \"synced\"` relies on it.\n",
+        );
+        out.push_str("  sync_interval: always\n");
+    }
+    out.push_str("}\n");
+    if let Some(tls) = &options.tls {
+        let _ = writeln!(out, "tls {{\n{}}}", files(tls));
+    }
+    if options.nodes.len() > 1 {
+        cluster(&mut out, organism, options, node, secret);
+    }
+    out
+}
+
+fn cluster(out: &mut String, organism: &str, options: &Options, node: &Node, secret: &str) {
+    let _ = writeln!(out, "cluster {{\n  name: {}", quoted(organism));
+    let _ = writeln!(out, "  listen: {}", quoted(&at(&node.host, options.cluster_port)));
+    let _ = writeln!(out, "  authorization {{ user: cluster, password: {} }}", quoted(secret));
+    if let Some(tls) = &options.tls {
+        let _ = writeln!(out, "  tls {{\n{}  verify: true\n  }}", files(tls));
+    }
+    out.push_str("  routes: [\n");
+    for other in options.nodes.iter().filter(|other| *other != node) {
+        let address = at(&other.host, options.cluster_port);
+        let _ = writeln!(out, "    {}", quoted(&format!("nats://cluster:{secret}@{address}")));
+    }
+    out.push_str("  ]\n}\n");
+}
+
+fn files(tls: &Tls) -> String {
+    let mut out = String::new();
+    let all = [("cert_file", Some(&tls.certificate)), ("key_file", Some(&tls.key))];
+    for (key, path) in all.into_iter().chain([("ca_file", tls.ca.as_ref())]) {
+        if let Some(path) = path {
+            let _ = writeln!(out, "  {key}: {}", quoted(&path.display().to_string()));
+        }
+    }
+    out
+}
+
+/// With the brackets that the colons of a long address need.
+fn at(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+fn list(subjects: &[String]) -> String {
+    let all: Vec<_> = subjects.iter().map(|subject| quoted(subject)).collect();
+    format!("[{}]", all.join(", "))
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}

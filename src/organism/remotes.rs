@@ -1,0 +1,32 @@
+//! Listeners on NATS: one connection for all of them, and a host for each.
+
+use std::sync::Arc;
+
+use tokio::runtime;
+
+use super::{Error, Hosted};
+use crate::bus::Sink;
+use crate::bus::nats::{NatsHost, Options, fits};
+use crate::config::Config;
+use crate::nats;
+use crate::pump::driver::PumpSink;
+
+pub(super) async fn remotes(
+    config: &Config,
+    sink: &Arc<PumpSink>,
+    runtime: &runtime::Handle,
+) -> Result<Vec<Hosted>, Error> {
+    let mut hosts: Vec<Hosted> = Vec::new();
+    let (Some(servers), false) = (&config.nats, config.remotes.is_empty()) else {
+        return Ok(hosts);
+    };
+    let client = nats::connect(servers, &format!("organism {}", config.name)).await?;
+    fits(&client, config.payload_bytes)?;
+    for name in &config.remotes {
+        let sink: Arc<dyn Sink> = sink.clone();
+        let options = Options::new(config.name.clone(), name.clone());
+        let host = NatsHost::start(client.clone(), options, sink, runtime.clone()).await?;
+        hosts.push((name.clone(), Arc::new(host)));
+    }
+    Ok(hosts)
+}

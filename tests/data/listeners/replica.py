@@ -1,0 +1,21 @@
+#!/usr/bin/env python3
+"""Says what it is told and who it is; where HOLD names a file, notes there that it holds a
+delivery, and never answers."""
+import os
+import threading
+
+import organism_listener as listener
+
+NS = "{urn:example:talk}"
+
+
+@listener.accepts(NS + "say")
+def say(request):
+    if "HOLD" in os.environ:
+        with open(os.environ["HOLD"], "w") as file:
+            file.write(request.attempt)
+        threading.Event().wait()
+    return listener.element(NS + "said", f"{request.payload.text}, {os.environ['REPLICA']}")
+
+
+listener.serve()

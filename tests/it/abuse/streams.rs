@@ -1,0 +1,98 @@
+//! A hundred answers that stream in at once: what the organism holds of them does not grow with
+//! what is sent, only with what its agents keep, and that is bounded.
+
+mod server;
+
+use organism::limits;
+
+use super::judge;
+use crate::campaign::Campaign;
+use crate::organism::{House, Running};
+use crate::pump::world::word;
+use server::{Server, noise, text};
+
+const STREAMS: usize = 100;
+const FEW: usize = 8;
+/// The text and the extractor's copy of it, each with the half it grew out of.
+const ROOM: usize = 6;
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["mind"]
+
+[models.slow]
+provider = "openai-compatible"
+model = "slow"
+base_url = "http://127.0.0.1:PORT/v1"
+concurrency = 100
+attempts = 1
+
+[agents.mind]
+schema = "words.xsd"
+accepts = ["plan"]
+final = "answer"
+model = "slow"
+concurrency = 100
+attempts = 1
+timeout = "300s"
+"#;
+
+fn house(server: &Server) -> House {
+    let house = House::with(&CONFIG.replace("PORT", &server.port.to_string()));
+    let words = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
+    std::fs::copy(words, house.path("words.xsd")).unwrap();
+    house
+}
+
+/// The most that the organism has held so far, once so many streams have stood side by side and
+/// been read to their end, in bytes.
+fn most_held(house: &House, running: &Running, server: &Server, streams: usize) -> usize {
+    // A file that was sent before is not sent again.
+    let folder = tempfile::tempdir_in(house.path("")).unwrap();
+    for number in 0..streams {
+        let text = format!("{} {number}", folder.path().display());
+        std::fs::write(folder.path().join(format!("{number}.xml")), word("plan", &text)).unwrap();
+    }
+    let each = folder.path().display().to_string();
+    let sent = house.organism(&["send", "--each", &each, "--as", "desk", "--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    server.wait_for(streams);
+    server.release();
+    judge::quiet(house);
+    let path = format!("/proc/{}/status", running.child.id());
+    let status = std::fs::read_to_string(path).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let kib: usize = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+    kib << 10
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_hundred_long_streams_at_once_take_no_more_room_than_short_ones() {
+    let mut campaign = Campaign::new("a hundred streams");
+    let server = Server::start();
+    let house = house(&server);
+    let running = house.run();
+    let mut held = |event: &str, times: usize, streams: usize| {
+        server.says(event, times);
+        let bytes = most_held(&house, &running, &server, streams);
+        let sent = event.len() * times;
+        campaign.note(format!("{} KiB each: {} MiB", sent >> 10, bytes >> 20));
+        (bytes, sent)
+    };
+    // Nothing that has to be kept: short, then long.
+    let ((short, some), (long, more)) = (held(&noise(), 32, STREAMS), held(&noise(), 240, STREAMS));
+    let grown = long.saturating_sub(short);
+    assert!(grown < STREAMS * (more - some) / 4, "{grown} bytes more for longer streams");
+    // Much more text than a turn may have: what is kept of it, in both places where it is read.
+    let piece = text(&"all work and no play ".repeat(100));
+    let (over, _) = held(&piece, limits::TURN_BYTES_MAX * 3 / 2_100, FEW);
+    let kept = over.saturating_sub(long) / FEW;
+    assert!(kept < ROOM * limits::TURN_BYTES_MAX, "{kept} bytes for each text that is too long");
+    assert_eq!(running.stop(), Some(0));
+    let tally = judge::assert_house_kept(&house);
+    assert_eq!(tally.in_flight(), 0);
+}

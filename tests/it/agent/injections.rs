@@ -1,0 +1,227 @@
+//! Results that try to be more than a result: each is told as one element, or one block, which
+//! holds exactly what the listener said, and nothing else of the prompt moves.
+
+use std::sync::Arc;
+
+use organism::agent::Transport;
+use organism::model::{Block, Request, Role};
+use organism::xml::tree::Element;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::desk::{TOOLS, schemas};
+use super::scripted::{Says, Scripted, nonce};
+use super::stage::{Stage, researcher};
+use crate::campaign::Campaign;
+
+const INJECTIONS: &str = include_str!("../../data/attacks/results.jsonl");
+
+#[derive(Deserialize)]
+struct Injection {
+    name: String,
+    /// What the listener says. `NONCE` in it stands for the turn's, where there is one.
+    #[serde(default)]
+    text: String,
+    /// What it writes between the tags of its payload, where that is not its text escaped.
+    #[serde(default)]
+    raw: Option<String>,
+    /// No payload can hold it.
+    #[serde(default)]
+    refused: bool,
+}
+
+impl Injection {
+    fn all() -> Vec<Self> {
+        INJECTIONS.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The listener's payload of that name.
+    fn payload(&self, name: &str, nonce: &str) -> String {
+        let inner = self.raw.clone().unwrap_or_else(|| {
+            let text = self.text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+            text.replace('\r', "&#13;")
+        });
+        format!("<{name} xmlns=\"{TOOLS}\">{}</{name}>", inner.replace("NONCE", nonce))
+    }
+
+    /// What it says of a failure: the text, marked once.
+    fn failure(&self, nonce: &str) -> String {
+        let text = self.text.replace("NONCE", nonce);
+        let mut said = text.trim();
+        while let Some(rest) = said.strip_prefix("Error:") {
+            said = rest.trim_start();
+        }
+        format!("Error: {said}")
+    }
+}
+
+/// One turn asks for a reply, for a failure, and two peers at once for a reply each.
+fn asks() -> Says {
+    Says::Acts(vec![
+        ("extract", json!({"file_path": "reply"})),
+        ("extract", json!({"file_path": "fail"})),
+        ("search", json!({"query": "both"})),
+    ])
+}
+
+/// What the model is sent before and after it gets these results.
+fn told(transport: Transport, injection: &Injection) -> (Request, Request, String) {
+    let model = Scripted::new(transport, vec![asks(), Says::Ends("done")]);
+    let heard = Arc::clone(&model);
+    let payloads = |nonce: &str| {
+        ["found", "search-error"].map(|name| injection.payload(name, nonce).into_bytes())
+    };
+    let nonce_of = |model: &Scripted| nonce(&model.heard()[0]).unwrap_or_default();
+    let answers: [Vec<u8>; 2] = payloads("NONCE");
+    let mut stage = Stage::with(researcher(transport), model.clone()).answering(move |_, asked| {
+        let fails = asked.payload.as_str().contains("fail");
+        let text = String::from_utf8(answers[usize::from(fails)].clone()).unwrap();
+        vec![text.replace("NONCE", &nonce_of(&heard)).into_bytes()]
+    });
+    stage.ask();
+    let heard = model.heard();
+    assert_eq!(heard.len(), 2, "{}: {}", injection.name, stage.transcript());
+    let nonce = nonce(&heard[0]).unwrap_or_default();
+    (heard[0].clone(), heard[1].clone(), nonce)
+}
+
+/// One result as the model is told it.
+#[derive(Debug, PartialEq)]
+struct Told {
+    tool: Option<String>,
+    from: Option<String>,
+    failed: bool,
+    text: String,
+}
+
+/// The elements of a text, each `<tool_result …>…</tool_result>`: read twice, by an eye for the
+/// brackets alone and by two parsers.
+fn elements(text: &str) -> Vec<Told> {
+    let whole = format!("<all>{text}</all>");
+    assert_eq!(schemas().parse_check(whole.as_bytes()), Ok(()), "{text}");
+    let read = Element::read(&whole).unwrap();
+    let parts: Vec<&str> = text.split("</tool_result>").collect();
+    let (rest, parts) = parts.split_last().unwrap();
+    assert_eq!(rest.trim(), "", "something stands behind the last result: {text}");
+    let seen: Vec<Told> = parts
+        .iter()
+        .map(|part| {
+            let part = part.trim_start_matches("\n\n").strip_prefix("<tool_result").unwrap();
+            let (tag, inner) = part.split_once('>').unwrap();
+            assert!(!tag.contains('<') && !inner.contains(['<', '>', '\r']), "{part}");
+            let attribute = |name: &str| {
+                let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
+                Some(rest.split('"').next().unwrap().to_owned())
+            };
+            let text = unescaped(inner);
+            let failed = text.starts_with("Error:");
+            Told { tool: attribute("tool_name"), from: attribute("from"), failed, text }
+        })
+        .collect();
+    let children: Vec<&Element> = read.children().collect();
+    assert_eq!(children.len(), seen.len(), "{text}");
+    for (child, told) in children.iter().zip(&seen) {
+        assert_eq!((child.name.as_str(), child.text()), ("tool_result", told.text.clone()));
+        assert_eq!(child.children().count(), 0, "{text}");
+        assert_eq!(child.attribute("tool_name"), told.tool.as_deref());
+    }
+    seen
+}
+
+fn unescaped(text: &str) -> String {
+    let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&#13;", "\r");
+    text.replace("&amp;", "&")
+}
+
+/// The results in what the user's side says last; the notice aside, there is nothing else.
+fn results(transport: Transport, request: &Request) -> Vec<Told> {
+    let last = request.messages.last().unwrap();
+    assert_eq!(last.role, Role::User);
+    let mut told = Vec::new();
+    for block in &last.blocks {
+        match block {
+            Block::Text(text) if text.starts_with("<notice>") => {
+                assert_eq!(text.matches("<notice>").count(), 1, "{text}");
+            }
+            Block::Text(text) if transport == Transport::Xml => told.extend(elements(text)),
+            Block::Result { id, text, failed } if transport.is_native() => {
+                // What two peers were asked stands as elements within the one result.
+                if id.ends_with("search") {
+                    told.extend(elements(text));
+                    continue;
+                }
+                let (tool, text) = (Some("extract".to_owned()), text.clone());
+                told.push(Told { tool, from: None, failed: *failed, text });
+            }
+            other => panic!("the prompt holds something else: {other:?}"),
+        }
+    }
+    told
+}
+
+fn expected(injection: &Injection, nonce: &str) -> Vec<Told> {
+    let reply = injection.payload("found", nonce);
+    let of = |tool: &str, from: Option<&str>, failed: bool, text: &str| {
+        let (tool, from) = (Some(tool.to_owned()), from.map(str::to_owned));
+        Told { tool, from, failed, text: text.to_owned() }
+    };
+    vec![
+        of("extract", None, false, &reply),
+        of("extract", None, true, &injection.failure(nonce)),
+        of("search", Some("code"), false, &reply),
+        of("search", Some("web"), false, &reply),
+    ]
+}
+
+fn check(transport: Transport, injection: &Injection) {
+    let (before, after, nonce) = told(transport, injection);
+    let context = format!("{}, {transport:?}", injection.name);
+    let told = results(transport, &after);
+    if injection.refused {
+        // Whoever wrote it failed; nothing of what it wrote is shown.
+        let places: Vec<_> = told.iter().map(|t| (t.tool.as_deref(), t.from.as_deref())).collect();
+        let (extract, search) = (Some("extract"), Some("search"));
+        let legs =
+            [(extract, None), (extract, None), (search, Some("code")), (search, Some("web"))];
+        assert_eq!(places, legs, "{context}");
+        let failed = told.iter().all(|t| t.text.starts_with("Error: listener-failed: "));
+        assert!(failed && told.iter().all(|t| t.failed), "{context}: {told:#?}");
+    } else {
+        assert_eq!(told, expected(injection, &nonce), "{context}");
+    }
+    // What was said before is what it was.
+    let said = before.messages.len();
+    assert_eq!(after.messages.len(), said + 2, "{context}");
+    let first = &before.messages[0].blocks[0];
+    assert_eq!(&after.messages[0].blocks[0], first, "{context}");
+    assert_eq!((&after.system, &after.tools), (&before.system, &before.tools), "{context}");
+    assert_eq!(after.messages[said].role, Role::Assistant, "{context}");
+}
+
+fn check_all(transport: Transport) {
+    let mut campaign = Campaign::new(format!("injected results, {}", transport.as_str()));
+    let injections = Injection::all();
+    injections.iter().for_each(|injection| check(transport, injection));
+    let told = injections.iter().filter(|injection| !injection.refused).count();
+    let refused = injections.len() - told;
+    campaign.note(format!("{told} told as they are, {refused} as failures, each four times"));
+    assert!(refused > 20 && told >= 200);
+}
+
+// T8
+#[test]
+fn no_result_in_xml_is_anything_but_what_the_listener_said() {
+    check_all(Transport::Xml);
+}
+
+// T8
+#[test]
+fn no_result_of_a_native_call_is_anything_but_what_the_listener_said() {
+    check_all(Transport::Native);
+}
+
+// T8
+#[test]
+fn no_result_beside_a_slot_is_anything_but_what_the_listener_said() {
+    check_all(Transport::XmlFinal);
+}

@@ -1,0 +1,191 @@
+//! Listeners on NATS: where they meet their host in tests, and what only they can do wrong.
+
+mod kits;
+mod outages;
+mod replicas;
+mod strangers;
+
+use std::pin::Pin;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use organism::bus::nats::{NatsHost, Options, Subjects};
+use organism::bus::{Delivery, Host, Sink};
+use organism::ids::{Attempt, CallId};
+use organism::nats::{Client, Message, Subscriber, connect};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use super::ear::{Ear, name, repository, script};
+use crate::nats::Server;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Connections outlive the runtime of a single test.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+});
+
+/// Waits for what happens on that runtime, on whichever thread.
+pub fn wait<T: Send>(future: impl Future<Output = T> + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(|| RUNTIME.block_on(future)).join().unwrap())
+}
+
+/// An organism of its own name on a server, with one listener.
+pub struct Meeting {
+    pub organism: String,
+    pub address: String,
+    pub client: Client,
+    pub subjects: Subjects,
+}
+
+impl Meeting {
+    pub fn at(server: &Server) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self::of(&format!("test-{}-{count}", std::process::id()), server)
+    }
+
+    /// Of the organism of that name.
+    pub fn of(organism: &str, server: &Server) -> Self {
+        let organism = organism.to_owned();
+        let client = wait(connect(&server.options(), "test")).unwrap();
+        let subjects = Subjects::new(&organism, &name("tested"));
+        Self { organism, address: server.address(), client, subjects }
+    }
+
+    pub fn options(&self) -> Options {
+        Options::new(self.organism.clone(), name("tested"))
+    }
+
+    pub fn host_with(&self, options: Options, sink: Arc<dyn Sink>) -> NatsHost {
+        let runtime = RUNTIME.handle().clone();
+        wait(NatsHost::start(self.client.clone(), options, sink, runtime)).unwrap()
+    }
+
+    pub fn ear(&self) -> Ear {
+        Ear::hosting(|sink| Arc::new(self.host_with(self.options(), sink)))
+    }
+
+    /// Somebody else's connection, with every right.
+    pub async fn stranger(&self) -> Stranger {
+        let servers = organism::nats::Options {
+            servers: vec![self.address.clone()],
+            credentials: organism::nats::Credentials::Nobody,
+            ca: None,
+        };
+        Stranger(connect(&servers, "stranger").await.unwrap())
+    }
+}
+
+/// A program that knows NATS and nothing of us.
+pub struct Stranger(pub Client);
+
+impl Stranger {
+    pub async fn hears(&self, subject: &str) -> Heard {
+        let heard = self.0.subscribe(subject.to_owned()).await.unwrap();
+        // The server has it when it has answered something that came after it.
+        self.0.request("$SRV.PING.nobody", "".into()).await.unwrap_err();
+        Heard(heard)
+    }
+
+    pub async fn say(&self, subject: &str, headers: &[(&'static str, &str)], body: &str) {
+        let mut map = organism::nats::HeaderMap::new();
+        headers.iter().for_each(|(name, value)| map.insert(*name, *value));
+        let body = body.to_owned().into();
+        self.0.publish_with_headers(subject.to_owned(), map, body).await.unwrap();
+    }
+}
+
+pub struct Heard(Subscriber);
+
+impl Heard {
+    pub async fn next(&mut self) -> Message {
+        timeout(PATIENCE, self.0.next()).await.expect("nothing was published").unwrap()
+    }
+}
+
+/// The obedient listener of the Python kit in a process of its own, killed when this is dropped.
+pub struct Kit(Child);
+
+impl Kit {
+    /// Returns when it has said that it is there.
+    pub fn start(meeting: &Meeting, variables: &[(&str, &str)]) -> Self {
+        Self::running(&script("obedient.py"), meeting, variables)
+    }
+
+    pub fn running(program: &str, meeting: &Meeting, variables: &[(&str, &str)]) -> Self {
+        let here = async {
+            let stranger = meeting.stranger().await;
+            stranger.hears(&meeting.subjects.here()).await
+        };
+        let mut here = wait(here);
+        let child = python()
+            .arg(program)
+            .env("PYTHONPATH", repository().join("listeners/python"))
+            .env("ORGANISM_BUS_URL", &meeting.address)
+            .env("ORGANISM_NAME", &meeting.organism)
+            .env("ORGANISM_LISTENER", "tested")
+            .envs(variables.iter().copied())
+            // A handler that crashes prints where.
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let kit = Self(child);
+        wait(here.next());
+        kit
+    }
+
+    /// As `kill -9` does.
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    /// Asks it to end; how it did.
+    pub fn terminate(&mut self) -> std::process::ExitStatus {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.0.wait().unwrap()
+    }
+
+    /// A host that keeps this kit for as long as it lives.
+    pub fn with(self, host: NatsHost) -> impl Host {
+        Kept { host, _kit: self }
+    }
+}
+
+impl Drop for Kit {
+    fn drop(&mut self) {
+        // One that has ended cannot be killed.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+struct Kept {
+    host: NatsHost,
+    _kit: Kit,
+}
+
+impl Host for Kept {
+    fn deliver(&self, delivery: Delivery) {
+        self.host.deliver(delivery);
+    }
+    fn cancel(&self, call: CallId, attempt: Attempt) {
+        self.host.cancel(call, attempt);
+    }
+    fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.host.drain()
+    }
+}
+
+/// Python with nats-py, which `.ci/natspy` installs.
+pub fn python() -> Command {
+    let python = repository().join("target/natspy/bin/python");
+    assert!(python.is_file(), "nats-py is not installed; run .ci/natspy (make test does)");
+    Command::new(python)
+}

@@ -1,0 +1,201 @@
+//! The Rust kit, and what both kits tell of themselves.
+
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use organism::envelope::{Failure, Kind};
+use organism::listener::{Listener, Place, Reply, Request};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::{Kit, Meeting, PATIENCE, wait};
+use crate::bus::ear::{Heard, done, message, name};
+use crate::nats::shared;
+
+/// A listener of the Rust kit on a thread.
+struct Rust {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<Result<(), String>>,
+}
+
+impl Rust {
+    fn start(meeting: &Meeting) -> Self {
+        let mut here =
+            wait(async { meeting.stranger().await.hears(&meeting.subjects.here()).await });
+        let servers = organism::nats::Options {
+            servers: vec![meeting.address.clone()],
+            credentials: organism::nats::Credentials::Nobody,
+            ca: None,
+        };
+        let mut place = Place::new(servers, meeting.organism.clone(), name("tested"));
+        place.lease = Duration::from_secs(1);
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async { stopped.await.unwrap_or_default() };
+        let thread = std::thread::spawn(move || listener().serve_at(&place, stopped));
+        wait(here.next());
+        Self { stop, thread }
+    }
+
+    fn end(self) -> Result<(), String> {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap()
+    }
+}
+
+fn listener() -> Listener {
+    Listener::new().otherwise(|request: &Request| {
+        let text = request.payload().split(['<', '>']).nth(2).unwrap();
+        match text.split_once(' ').unwrap_or((text, "")) {
+            ("fail" | "crash", why) => Err(why.to_owned()),
+            ("panic", why) => panic!("{why}"),
+            ("wait", _) => {
+                request.heartbeat().map_err(|e| e.to_string())?;
+                while !request.is_cancelled() {
+                    std::thread::yield_now();
+                }
+                Ok(Reply::raw(done("gone")))
+            }
+            ("count", _) => {
+                let new = request.messages.iter().filter(|message| message.new).count();
+                Ok(Reply::raw(done(&format!("{} {new}", request.messages.len()))))
+            }
+            ("who", _) => {
+                let Request { listener, thread, attempt, timeout, .. } = request;
+                let from = &request.message().from;
+                let text = format!("{listener} {thread} {attempt} {timeout:?} {from}");
+                Ok(Reply::raw(done(&text)))
+            }
+            ("nothing", _) => Ok(Reply::ack()),
+            (_, text) => Ok(Reply::raw(done(text))),
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_listener_of_the_rust_kit_needs_no_change_to_be_on_nats() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let rust = Rust::start(&meeting);
+    assert_eq!(ear.ask("echo hello").await, "hello");
+    assert_eq!(ear.ask("who").await, "tested sess-k3v9t2m8 1.2 1.5s tester");
+    let number = ear.tell("nothing");
+    ear.expect(Heard::Answer(number, vec![])).await;
+    let number = ear.deliver(vec![message(1, Kind::Call, "count"), message(2, Kind::Reply, "")], 1);
+    ear.expect(Heard::Answer(number, vec![done("2 1")])).await;
+    let number = ear.tell("wait");
+    ear.expect(Heard::Beat(number)).await;
+    ear.cancel(number);
+    ear.expect(Heard::Answer(number, vec![done("gone")])).await;
+    let number = ear.tell("fail for a\nreason");
+    let detail = "{urn:test}do: for a reason".to_owned();
+    ear.expect(Heard::Failed(number, Failure::Crashed { detail })).await;
+    assert_eq!(ear.ask("echo again").await, "again");
+    assert_eq!(rust.end(), Ok(()));
+    ear.tell("echo too late");
+    let left = ear.next().await;
+    assert!(matches!(left, Heard::Left(_)), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_panic_in_the_rust_kit_is_a_crashed_attempt_and_the_programs_end() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let rust = Rust::start(&meeting);
+    let number = ear.tell("panic now");
+    let failed = ear.next().await;
+    assert!(
+        matches!(&failed, Heard::Failed(n, Failure::Crashed { .. }) if *n == number),
+        "{failed:?}"
+    );
+    assert!(rust.thread.join().is_err());
+}
+
+#[tokio::test]
+async fn what_waits_in_the_rust_kit_is_answered_before_it_ends() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let rust = Rust::start(&meeting);
+    let numbers = [ear.tell("wait"), ear.tell("echo last")];
+    ear.expect(Heard::Beat(numbers[0])).await;
+    let ended = tokio::task::spawn_blocking(move || rust.end());
+    ear.cancel(numbers[0]);
+    ear.expect(Heard::Answer(numbers[0], vec![done("gone")])).await;
+    ear.expect(Heard::Answer(numbers[1], vec![done("last")])).await;
+    assert_eq!(ended.await.unwrap(), Ok(()));
+}
+
+/// What a service answers to the command line of NATS.
+async fn told(meeting: &Meeting, subject: &str) -> Value {
+    let client = meeting.stranger().await.0;
+    let answer = timeout(PATIENCE, client.request(subject.to_owned(), "".into())).await;
+    serde_json::from_slice(&answer.unwrap().unwrap().payload).unwrap()
+}
+
+async fn tells_of_itself(meeting: &Meeting, kit: &str) {
+    let mut ear = meeting.ear();
+    ear.ask("echo one").await;
+    ear.tell("crash two");
+    ear.next().await;
+    // Names are shared by all who test here; ids are not.
+    let here = told_here(meeting).await;
+    let id = here["id"].as_str().unwrap();
+    let [ping, info, stats] =
+        ["PING", "INFO", "STATS"].map(|verb| format!("$SRV.{verb}.tested.{id}"));
+    let (ping, info, stats) =
+        (told(meeting, &ping).await, told(meeting, &info).await, told(meeting, &stats).await);
+    for (answer, kind) in [(&ping, "ping"), (&info, "info"), (&stats, "stats")] {
+        assert_eq!(answer["type"], format!("io.nats.micro.v1.{kind}_response"));
+        assert_eq!((&answer["name"], &answer["id"]), (&json!("tested"), &json!(id)));
+        assert_eq!(answer["metadata"]["organism"], meeting.organism);
+        assert_eq!(answer["metadata"]["kit"], kit);
+        assert!(answer["version"].as_str().unwrap().split('.').count() == 3, "{answer}");
+    }
+    let subject = meeting.subjects.deliveries();
+    for answer in [&info, &stats] {
+        let endpoint = &answer["endpoints"][0];
+        assert_eq!(
+            (&endpoint["subject"], &endpoint["queue_group"]),
+            (&json!(subject), &json!("tested"))
+        );
+    }
+    assert!(info["description"].is_string() && stats["started"].as_str().unwrap().ends_with('Z'));
+    let counts = &stats["endpoints"][0];
+    assert_eq!(
+        (&counts["num_requests"], &counts["num_errors"]),
+        (&json!(2), &json!(1)),
+        "{counts}"
+    );
+    assert!(counts["last_error"].as_str().unwrap().contains("two"), "{counts}");
+    let (all, each) = (&counts["processing_time"], &counts["average_processing_time"]);
+    assert_eq!(all.as_u64().unwrap() / 2, each.as_u64().unwrap());
+}
+
+/// The answer of the one replica of this meeting to a ping that asks all.
+async fn told_here(meeting: &Meeting) -> Value {
+    let stranger = meeting.stranger().await;
+    let inbox = stranger.0.new_inbox();
+    let mut answers = stranger.hears(&inbox).await;
+    stranger.0.publish_with_reply("$SRV.PING", inbox, "".into()).await.unwrap();
+    loop {
+        let answer: Value = serde_json::from_slice(&answers.next().await.payload).unwrap();
+        if answer["metadata"]["organism"] == meeting.organism {
+            return answer;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_rust_kit_tells_of_itself_as_services_do() {
+    let meeting = Meeting::at(shared());
+    let rust = Rust::start(&meeting);
+    tells_of_itself(&meeting, "rust").await;
+    assert_eq!(rust.end(), Ok(()));
+}
+
+#[tokio::test]
+async fn the_python_kit_tells_of_itself_as_services_do() {
+    let meeting = Meeting::at(shared());
+    let _kit = Kit::start(&meeting, &[]);
+    tells_of_itself(&meeting, "python").await;
+}

@@ -1,0 +1,79 @@
+//! Several programs under one name, and none.
+
+use organism::envelope::Failure;
+
+use super::{Kit, Meeting};
+use crate::bus::ear::{Heard, done};
+use crate::nats::shared;
+
+/// Seconds: as short as a lease may be.
+const LEASE: (&str, &str) = ("ORGANISM_BUS_LEASE", "1");
+
+#[tokio::test]
+async fn a_replica_that_is_killed_while_it_holds_a_delivery_is_noticed_and_another_goes_on() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let mut doomed = Kit::start(&meeting, &[LEASE]);
+    let number = ear.tell("stuck");
+    ear.expect(Heard::Beat(number)).await;
+    let _other = Kit::start(&meeting, &[LEASE]);
+    doomed.kill();
+    match ear.next().await {
+        Heard::Failed(n, failure @ Failure::Crashed { .. }) if n == number => {
+            assert!(failure.to_string().contains("not heard of for 1 s"), "{failure}");
+        }
+        other => panic!("expected a crash, heard {other:?}"),
+    }
+    let number = ear.tell("echo again");
+    ear.expect(Heard::Answer(number, vec![done("again")])).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_works_for_longer_than_its_lease_is_left_alone() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let _kit = Kit::start(&meeting, &[LEASE, ("ORGANISM_BUS_WORKERS", "2")]);
+    let long = ear.tell("wait");
+    ear.expect(Heard::Beat(long)).await;
+    // Three leases, by the kit's own clock.
+    let other = ear.tell("sleep 3");
+    ear.expect(Heard::Answer(other, vec![done("slept")])).await;
+    ear.cancel(long);
+    ear.expect(Heard::Answer(long, vec![done("gone")])).await;
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_once_and_so_is_who_comes() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    for round in 0..2 {
+        let first = ear.tell("echo lost");
+        let left = ear.next().await;
+        assert!(matches!(&left, Heard::Left(why) if why.contains("no replica")), "{left:?}");
+        for number in [first, ear.tell("echo lost, too")] {
+            let failed = ear.next().await;
+            let Heard::Failed(n, failure @ Failure::Unreachable { .. }) = &failed else {
+                panic!("expected a failure, heard {failed:?}");
+            };
+            assert!(*n == number && failure.is_retried(), "{failed:?}");
+        }
+        let mut kit = Kit::start(&meeting, &[]);
+        ear.expect(Heard::Joined).await;
+        assert_eq!(ear.ask("echo found").await, "found", "round {round}");
+        assert!(kit.terminate().success());
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_is_told_to_end_ends_what_it_has_first() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let mut kit = Kit::start(&meeting, &[]);
+    let numbers = [ear.tell("wait"), ear.tell("echo last")];
+    ear.expect(Heard::Beat(numbers[0])).await;
+    ear.cancel(numbers[0]);
+    let ended = tokio::task::spawn_blocking(move || kit.terminate());
+    ear.expect(Heard::Answer(numbers[0], vec![done("gone")])).await;
+    ear.expect(Heard::Answer(numbers[1], vec![done("last")])).await;
+    assert!(ended.await.unwrap().success());
+}

@@ -1,0 +1,168 @@
+//! Programs that know NATS and not us: as listeners, and as those who pretend.
+
+use organism::bus::nats::{Options, fits};
+use organism::envelope::{Failure, Kind};
+
+use super::{Kit, Meeting};
+use crate::bus::ear::{Ear, Heard, TRACEPARENT, done, message, name, repository};
+use crate::nats::{Server, Settings, shared};
+
+#[tokio::test]
+async fn a_delivery_says_in_its_headers_what_it_is() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let number = ear.tell("one");
+    let delivery = deliveries.next().await;
+    assert_eq!(&*delivery.payload, b"<do xmlns=\"urn:test\">one</do>");
+    let headers = delivery.headers.unwrap();
+    let call = "00000000-0000-0000-0000-000000000001";
+    for (name, value) in [
+        ("Organism-Call", call),
+        ("Organism-Attempt", "1.1"),
+        ("Organism-Thread", "sess-k3v9t2m8"),
+        ("Organism-From", "tester"),
+        ("Organism-Message", call),
+        ("Organism-Seq", "1"),
+        ("Organism-Time", "1970-01-01T00:00:00.000000Z"),
+        ("Organism-Timeout", "1.5"),
+        ("traceparent", TRACEPARENT),
+    ] {
+        assert_eq!(headers.get(name).map(|value| value.as_str()), Some(value), "{name}");
+    }
+    assert_eq!(headers.len(), 9);
+    stranger.say(&delivery.reply.unwrap(), &[], "<a/>\n<b/>").await;
+    ear.expect(Heard::Answer(number, vec!["<a/>".to_owned(), "<b/>".to_owned()])).await;
+    ear.deliver(vec![message(1, Kind::Call, "one"), message(2, Kind::Reply, "two")], 1);
+    let delivery = deliveries.next().await;
+    let frame = std::str::from_utf8(&delivery.payload).unwrap();
+    assert!(frame.starts_with("<e:delivery ") && frame.contains("two</do></e:message>"), "{frame}");
+    assert_eq!(delivery.headers.unwrap().get("Organism-Messages").unwrap().as_str(), "2");
+}
+
+#[tokio::test]
+async fn what_a_stranger_fails_with_is_told_apart() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    for (code, expected) in [
+        ("422", Failure::Refused { detail: "why".to_owned() }),
+        ("500", Failure::Crashed { detail: "why".to_owned() }),
+    ] {
+        let number = ear.tell("anything");
+        let reply = deliveries.next().await.reply.unwrap();
+        let headers = [("Nats-Service-Error-Code", code), ("Nats-Service-Error", "why")];
+        stranger.say(&reply, &headers, "").await;
+        ear.expect(Heard::Failed(number, expected)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_late_answer_is_reported_once_for_the_pump_to_refuse() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let number = ear.tell("anything");
+    let reply = deliveries.next().await.reply.unwrap();
+    stranger.say(&reply, &[("Organism-Lease", "1")], "").await;
+    let failed = ear.next().await;
+    assert!(
+        matches!(failed, Heard::Failed(n, Failure::Crashed { .. }) if n == number),
+        "{failed:?}"
+    );
+    stranger.say(&reply, &[], "<late/>").await;
+    ear.expect(Heard::Answer(number, vec!["<late/>".to_owned()])).await;
+    stranger.say(&reply, &[], "<later/>").await;
+    // What comes after it is what comes next.
+    let number = ear.tell("anything");
+    let reply = deliveries.next().await.reply.unwrap();
+    stranger.say(&reply, &[], "<next/>").await;
+    ear.expect(Heard::Answer(number, vec!["<next/>".to_owned()])).await;
+}
+
+#[tokio::test]
+async fn an_answer_under_another_name_or_to_nothing_reaches_nobody() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let other = Options::new(meeting.organism.clone(), name("other"));
+    let mut others = Ear::hosting(|sink| std::sync::Arc::new(meeting.host_with(other, sink)));
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let number = ear.tell("anything");
+    let reply = deliveries.next().await.reply.unwrap().to_string();
+    let elsewhere = reply.replace(".re.tested.", ".re.other.");
+    let guessed = meeting.subjects.answer("0123456789abcdef0123456789abcdef");
+    for subject in [&elsewhere, &guessed, &meeting.subjects.answer("not.a.token")] {
+        stranger.say(subject, &[], "<forged/>").await;
+        stranger.say(subject, &[("Organism-Heartbeat", "1")], "").await;
+    }
+    stranger.say(&reply, &[], "<true/>").await;
+    ear.expect(Heard::Answer(number, vec!["<true/>".to_owned()])).await;
+    others.host.drain().await;
+    assert!(others.is_quiet());
+    ear.host.drain().await;
+    assert!(ear.is_quiet());
+}
+
+#[tokio::test]
+async fn what_a_server_does_not_take_is_refused_at_the_start_or_said_of_the_delivery() {
+    let settings = Settings { jetstream: None, more: "max_payload: 20000" };
+    let server = Server::start_with(settings);
+    let meeting = Meeting::at(&server);
+    assert!(fits(&meeting.client, 10_000).is_ok());
+    let said = fits(&meeting.client, 20_000).unwrap_err().to_string();
+    assert!(said.contains("20000") && said.contains("24096"), "{said}");
+    let mut ear = meeting.ear();
+    let number = ear.tell(&"x".repeat(20_000));
+    let failed = ear.next().await;
+    assert!(
+        matches!(&failed, Heard::Failed(n, Failure::TooLarge { .. }) if *n == number),
+        "{failed:?}"
+    );
+    let _kit = Kit::start(&meeting, &[]);
+    let number = ear.tell("many 1000");
+    match ear.next().await {
+        Heard::Failed(n, Failure::Refused { detail }) if n == number => {
+            assert!(detail.starts_with("an answer of"), "{detail}");
+        }
+        other => panic!("expected a refusal, heard {other:?}"),
+    }
+    assert_eq!(ear.ask("echo still here").await, "still here");
+}
+
+/// The program that docs/PROTOCOL.md shows: everything indented after its heading.
+fn documented() -> String {
+    let text = std::fs::read_to_string(repository().join("docs/PROTOCOL.md")).unwrap();
+    let (_, rest) = text.split_once("**Nothing but a stock client.**").unwrap();
+    let lines = rest.lines().skip_while(|line| !line.starts_with("    "));
+    let program = lines.take_while(|line| line.is_empty() || line.starts_with("    "));
+    program.map(|line| line.get(4..).unwrap_or_default().to_owned() + "\n").collect()
+}
+
+#[tokio::test]
+async fn the_documented_listener_needs_nothing_but_a_stock_client() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let program = documented()
+        .replace("nats://127.0.0.1:4222", &meeting.address)
+        .replace("organism.desk.to.shout", &meeting.subjects.deliveries())
+        .replace("\"shout\"", "\"tested\"");
+    let _shouting = Kit(super::python().args(["-c", &program]).spawn().unwrap());
+    let said = message(1, Kind::Call, "<text>hello &amp; <b>goodbye</b></text>");
+    let mut number = ear.deliver(vec![said.clone()], 1);
+    let payloads = loop {
+        match ear.next().await {
+            Heard::Answer(n, payloads) if n == number => break payloads,
+            // It is not there yet.
+            Heard::Failed(_, Failure::Unreachable { .. }) => {
+                number = ear.deliver(vec![said.clone()], 1);
+            }
+            Heard::Left(_) | Heard::Joined => {}
+            other => panic!("expected an answer, heard {other:?}"),
+        }
+    };
+    assert_eq!(payloads, [done("HELLO &amp; GOODBYE")]);
+}

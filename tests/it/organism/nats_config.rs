@@ -1,0 +1,378 @@
+//! `organism nats-config`: servers on which everybody can do what is theirs and nothing else, tried
+//! with every key against everything.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::{FutureExt as _, StreamExt as _};
+use organism::nats::{Client, Credentials, Options, connect};
+
+use super::{House, said, say, until};
+use crate::nats::{Server, Settings};
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["echo", "solo"]
+
+[listeners.echo]
+nats = true
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+
+[listeners.solo]
+nats = true
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+
+[nats]
+url = "ADDRESS"
+NKEY
+
+[journal]
+store = "jetstream"
+replicas = 1
+"#;
+
+/// A house with its keys and a server that knows them, and one who may do everything.
+struct Guarded {
+    house: House,
+    server: Server,
+}
+
+const SPY: &str = "      { user: spy, password: spy }\n";
+
+fn guarded() -> Guarded {
+    let first = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
+    let house = House::with(&first);
+    let made = house.organism(&["nats-config"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let_a_spy_in(&house);
+    let accounts = relative(&house.path("nats/accounts.conf"));
+    let more = format!("include \"{accounts}\"\n");
+    let settings = Settings { jetstream: Some("sync_interval: always"), more: more.leak() };
+    let server = Server::start_with(settings);
+    let config = CONFIG.replace("ADDRESS", &server.address());
+    house.write("organism.toml", config.replace("NKEY", "nkey_file = \"nats/pump.nk\""));
+    Guarded { house, server }
+}
+
+/// Includes are looked for from where the server's own config stands.
+fn relative(path: &Path) -> String {
+    let temporary = std::env::temp_dir();
+    let below =
+        path.strip_prefix(temporary.canonicalize().unwrap()).or(path.strip_prefix(temporary));
+    format!("../{}", below.unwrap().display())
+}
+
+fn let_a_spy_in(house: &House) {
+    let path = house.path("nats/accounts.conf");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replacen("users: [\n", &format!("users: [\n{SPY}"), 1)).unwrap();
+}
+
+impl Guarded {
+    fn seed(&self, user: &str) -> PathBuf {
+        self.house.path(&format!("nats/{user}.nk"))
+    }
+
+    async fn connect(&self, credentials: Credentials) -> Result<Client, String> {
+        let servers = vec![self.server.address()];
+        let options = Options { servers, credentials, ca: None };
+        connect(&options, "a test").await.map_err(|error| error.to_string())
+    }
+
+    async fn user(&self, user: &str) -> Client {
+        self.connect(Credentials::Nkey(self.seed(user))).await.unwrap()
+    }
+
+    async fn spy(&self) -> Client {
+        let password = organism::nats::Password("spy".to_owned());
+        let credentials =
+            Credentials::Password { user: "spy".to_owned(), password, variable: None };
+        self.connect(credentials).await.unwrap()
+    }
+
+    fn again(&self, arguments: &[&str]) {
+        let made = self.house.organism(&[&["nats-config"], arguments].concat());
+        assert_eq!(made.code, Some(0), "{made:?}");
+        let_a_spy_in(&self.house);
+        self.server.signal("-HUP");
+    }
+}
+
+/// Answers what it is asked, as `echo`, until it is dropped.
+struct Echo(tokio::runtime::Runtime);
+
+impl Echo {
+    fn start(guarded: &Guarded) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = guarded.user("listener-echo").await;
+            let asked = client.queue_subscribe("organism.talk.to.echo", "echo".to_owned());
+            let mut asked = asked.await.unwrap();
+            client.flush().await.unwrap();
+            tokio::spawn(async move {
+                while let Some(message) = asked.next().await {
+                    let text = String::from_utf8(message.payload.to_vec()).unwrap();
+                    let answer = text.replace("<say ", "<said ").replace("</say>", "</said>");
+                    client.publish(message.reply.unwrap(), answer.into()).await.unwrap();
+                }
+            });
+        });
+        Self(runtime)
+    }
+}
+
+#[test]
+fn an_organism_and_its_listeners_work_with_the_rights_they_are_given() {
+    let guarded = guarded();
+    let house = &guarded.house;
+    let echo = Echo::start(&guarded);
+    let sent = house.send_text(&say("hello"), &[]);
+    assert_eq!(sent.out, said("hello"), "{sent:?}");
+    house.verified();
+    for (file, mode) in [("nats", 0o700), ("nats/pump.nk", 0o600), ("nats/server.conf", 0o600)] {
+        let found = std::fs::metadata(house.path(file)).unwrap().permissions().mode();
+        assert_eq!(found & 0o777, mode, "{file}");
+    }
+    drop(echo.0);
+}
+
+/// Everything that might be of use to somebody who has got a listener's key.
+fn subjects() -> Vec<String> {
+    let mut all: Vec<String> = [
+        "organism.talk.to.echo",
+        "organism.talk.to.solo",
+        "organism.talk.cancel.echo",
+        "organism.talk.cancel.solo",
+        "organism.talk.re.echo.here",
+        "organism.talk.re.echo.0123",
+        "organism.talk.re.solo.here",
+        "organism.talk.re.solo.0123",
+        "organism.talk.pump.0",
+        "organism.other.to.echo",
+        "organism.journal.ORGANISM-talk.0",
+        "$KV.ORGANISM-talk-pumps.0",
+        "_INBOX.abc.def",
+        "_INBOX_echo.abc",
+        "_INBOX_solo.abc",
+        "_INBOX_operator.abc",
+        "$SRV.PING",
+        "$SRV.PING.echo",
+        "$SRV.PING.solo",
+        "$SRV.STATS.solo",
+        "$SYS.REQ.SERVER.PING",
+        "anything",
+    ]
+    .map(str::to_owned)
+    .into();
+    for stream in ["ORGANISM-talk-0", "KV_ORGANISM-talk-pumps"] {
+        for verb in [
+            "STREAM.INFO",
+            "STREAM.CREATE",
+            "STREAM.UPDATE",
+            "STREAM.DELETE",
+            "STREAM.PURGE",
+            "STREAM.MSG.GET",
+            "STREAM.MSG.DELETE",
+            "STREAM.RESTORE",
+            "CONSUMER.CREATE",
+            "CONSUMER.DURABLE.CREATE",
+            "CONSUMER.LIST",
+            "DIRECT.GET",
+        ] {
+            all.push(format!("$JS.API.{verb}.{stream}"));
+        }
+    }
+    all.extend(["$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.ACK.a.b.c"].map(str::to_owned));
+    all
+}
+
+/// What of all this somebody with `user`'s key gets through to others, and what of it they get to
+/// hear.
+async fn probe(guarded: &Guarded, user: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (spy, key) = (guarded.spy().await, guarded.user(user).await);
+    let said: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+    let mut all = spy.subscribe(">").await.unwrap();
+    spy.flush().await.unwrap();
+    for subject in subjects() {
+        // With a reply subject that is another's: whoever answers would write in their name.
+        let reply = "organism.talk.to.solo";
+        key.publish_with_reply(subject, reply, "probe".into()).await.unwrap();
+    }
+    key.publish(
+        format!("organism.talk.re.{}.done", user.trim_start_matches("listener-")),
+        "".into(),
+    )
+    .await
+    .unwrap();
+    key.flush().await.unwrap();
+    // Nothing overtakes on one connection: when this one is seen, so is everything before it.
+    spy.publish("done", "".into()).await.unwrap();
+    let through = Arc::clone(&said);
+    tokio::time::timeout(Duration::from_secs(20), async move {
+        let mut ends = 0;
+        while let Some(message) = all.next().await {
+            if &*message.payload == b"probe" {
+                through.lock().unwrap().insert(message.subject.to_string());
+            }
+            ends += usize::from(message.subject.as_str().ends_with("done"));
+            if ends == 2 {
+                return;
+            }
+        }
+    })
+    .await
+    .expect("the probe does not end");
+
+    // Who may not hear a subject is told so and goes on.
+    let mut listening = Vec::new();
+    for subject in subjects().into_iter().chain([">".to_owned(), "organism.>".to_owned()]) {
+        listening.push(key.subscribe(subject).await.unwrap());
+    }
+    let own = format!("_INBOX_{}.end", user.trim_start_matches("listener-"));
+    let mut end = key.subscribe(own.clone()).await.unwrap();
+    key.flush().await.unwrap();
+    let mut heard = BTreeSet::new();
+    // Until the subscription is there, an end that comes too early is not heard.
+    while end.next().now_or_never().is_none() {
+        for subject in subjects().into_iter().filter(|subject| !subject.starts_with("$JS.API")) {
+            spy.publish(subject, "word".into()).await.unwrap();
+        }
+        spy.publish(own.clone(), "".into()).await.unwrap();
+        spy.flush().await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(1), end.next()).await;
+        for subscriber in &mut listening {
+            while let Some(Some(message)) = subscriber.next().now_or_never() {
+                if &*message.payload == b"word" {
+                    heard.insert(message.subject.to_string());
+                }
+            }
+        }
+        if ended.is_ok() {
+            break;
+        }
+    }
+    let said = said.lock().unwrap().clone();
+    (said, heard)
+}
+
+fn set(subjects: &[&str]) -> BTreeSet<String> {
+    subjects.iter().map(|subject| (*subject).to_owned()).collect()
+}
+
+#[test]
+fn a_listeners_key_opens_what_is_its_own_and_nothing_else() {
+    let guarded = guarded();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (said, heard) = probe(&guarded, "listener-echo").await;
+        assert_eq!(said, set(&["organism.talk.re.echo.0123", "organism.talk.re.echo.here"]));
+        let asked = ["$SRV.PING", "$SRV.PING.echo"];
+        let own = ["_INBOX_echo.abc", "organism.talk.cancel.echo"];
+        assert_eq!(heard, set(&[asked, own].concat()), "deliveries only as one of its queue group");
+    });
+}
+
+#[test]
+fn a_key_is_changed_without_a_gap_and_one_that_is_revoked_is_cut_off_at_once() {
+    let guarded = guarded();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let seed = guarded.seed("listener-echo");
+    let old = std::fs::read_to_string(&seed).unwrap();
+    guarded.again(&["--renew", "listener-echo"]);
+    let kept = guarded.house.path("nats/listener-echo.old.nk");
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), old);
+    let is_in = |path: &Path| {
+        let credentials = Credentials::Nkey(path.to_owned());
+        runtime.block_on(guarded.connect(credentials)).is_ok()
+    };
+    until("the new key opens", || is_in(&seed).then_some(()));
+    assert!(is_in(&kept), "and the old one still does");
+    let twice = guarded.house.organism(&["nats-config", "--renew", "listener-echo"]);
+    assert_eq!(twice.code, Some(69), "{twice:?}");
+    assert!(twice.err.contains("retire the old key"), "{twice:?}");
+    let saved = guarded.house.path("saved.nk");
+    std::fs::copy(&kept, &saved).unwrap();
+    guarded.again(&["--retire", "listener-echo"]);
+    until("the old key is good no more", || (!is_in(&saved)).then_some(()));
+    assert!(is_in(&seed));
+
+    let held = runtime.block_on(guarded.user("listener-echo"));
+    std::fs::copy(&seed, &saved).unwrap();
+    let begun = std::time::Instant::now();
+    guarded.again(&["--revoke", "listener-echo"]);
+    until("whoever has it is put out", || {
+        (held.connection_state() != organism::nats::State::Connected).then_some(())
+    });
+    println!("a revoked key was cut off after {:?}", begun.elapsed());
+    assert!(!is_in(&saved) && is_in(&seed));
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_is_written() {
+    let first = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
+    let house = House::with(&first);
+    for (arguments, code, told) in [
+        (&["--node", "a=10.0.0.1"][..], 2, "add --tls-cert and --tls-key"),
+        (&["--node", "10.0.0.1"], 2, "write --node a=10.0.0.1"),
+        (&["--revoke", "echo"], 2, "there are pump, operator, listener-echo, listener-solo"),
+    ] {
+        let told_here = house.organism(&[&["nats-config"], arguments].concat());
+        assert_eq!(told_here.code, Some(code), "{told_here:?}");
+        assert!(told_here.err.contains(told), "{told_here:?}");
+        assert!(!house.path("nats").exists(), "{arguments:?}");
+    }
+    let embedded = House::new();
+    let told = embedded.organism(&["nats-config"]);
+    assert_eq!(told.code, Some(78), "{told:?}");
+    assert!(told.err.contains("nats = true"), "{told:?}");
+}
+
+#[test]
+fn a_cluster_is_three_files_that_name_each_other() {
+    let first = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
+    let house = House::with(&first);
+    let nodes = ["a=10.0.0.1", "b=10.0.0.2", "c=fd00::3"];
+    let nodes: Vec<_> = nodes.iter().flat_map(|node| ["--node", node]).collect();
+    let tls =
+        ["--tls-cert", "/etc/tls/cert.pem", "--tls-key", "/etc/tls/key.pem", "--tls-ca", "/ca"];
+    let made = house.organism(&[&["nats-config"], &nodes[..], &tls].concat());
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let read = |name: &str| std::fs::read_to_string(house.path(&format!("nats/{name}"))).unwrap();
+    let secret = read("cluster.secret");
+    let second = read("server-b.conf");
+    for line in [
+        "server_name: \"b\"",
+        "listen: \"10.0.0.2:4222\"",
+        "sync_interval: always",
+        "cert_file: \"/etc/tls/cert.pem\"",
+        "verify: true",
+        &format!("\"nats://cluster:{}@10.0.0.1:6222\"", secret.trim()),
+        &format!("\"nats://cluster:{}@[fd00::3]:6222\"", secret.trim()),
+    ] {
+        assert!(second.contains(line), "{line}\n{second}");
+    }
+    assert!(!second.contains("@10.0.0.2:6222"), "a server is no route to itself");
+    // Without a listener, its key is gone too.
+    house.write(
+        "organism.toml",
+        first
+            .replace("[listeners.solo]\nnats = true", "[listeners.sole]\nnats = true")
+            .replace("\"solo\"", "\"sole\""),
+    );
+    assert!(house.path("nats/listener-solo.nk").exists());
+    let again = house.organism(&[&["nats-config"], &nodes[..], &tls].concat());
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(!house.path("nats/listener-solo.nk").exists());
+    assert!(!read("accounts.conf").contains("solo"));
+    assert_eq!(read("cluster.secret"), secret);
+}

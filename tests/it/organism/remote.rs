@@ -1,0 +1,140 @@
+//! A whole organism with a listener on NATS.
+
+use std::io::Write as _;
+use std::process::{Child, Stdio};
+
+use super::{House, Said, TALK, said, say, until};
+use crate::bus::ear::script;
+use crate::bus::remote::{Kit, Meeting, wait};
+use crate::nats::{Server, Settings};
+
+fn server() -> Server {
+    Server::start_with(Settings { jetstream: None, more: "" })
+}
+
+fn house(server: &Server) -> House {
+    House::with(&format!(
+        r#"
+[organism]
+name = "talk"
+
+[nats]
+url = "{}"
+
+[clients.desk]
+peers = ["tested"]
+
+[listeners.tested]
+nats = true
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+"#,
+        server.address()
+    ))
+}
+
+fn replica(meeting: &Meeting, name: &str, more: &[(&str, &str)]) -> Kit {
+    let variables = [&[("REPLICA", name), ("ORGANISM_BUS_LEASE", "1")], more].concat();
+    Kit::running(&script("replica.py"), meeting, &variables)
+}
+
+/// Hands in a payload; the answer comes later.
+fn sending(house: &House, text: &str) -> Child {
+    let mut command = house.command(&["send", "-", "--as", "desk"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(say(text).as_bytes()).unwrap();
+    child
+}
+
+fn answer(child: Child) -> Said {
+    child.wait_with_output().unwrap().into()
+}
+
+/// How often this is in what `organism export` writes.
+fn on_record(house: &House, text: &str) -> usize {
+    house.organism(&["export", "--format", "jsonl"]).out.matches(text).count()
+}
+
+#[test]
+fn what_a_killed_replica_held_is_handled_once_more_and_has_one_result() {
+    let server = server();
+    let (house, meeting) = (house(&server), Meeting::of("talk", &server));
+    let running = house.run();
+    let mark = house.path("holding");
+    let mut doomed = replica(&meeting, "the first", &[("HOLD", mark.to_str().unwrap())]);
+    let sent = sending(&house, "hello");
+    let attempt = until("the first holds it", || {
+        std::fs::read_to_string(&mark).ok().filter(|attempt| !attempt.is_empty())
+    });
+    assert!(attempt.ends_with(".1"), "{attempt}");
+    let _other = replica(&meeting, "the second", &[]);
+    doomed.kill();
+    let told = answer(sent);
+    assert_eq!((told.code, told.out), (Some(0), said("hello, the second")), "{}", told.err);
+    assert_eq!((house.recorded("say"), house.recorded("said")), (1, 1));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn that_nobody_is_there_is_on_record_once_and_so_is_who_comes() {
+    let server = server();
+    let (house, meeting) = (house(&server), Meeting::of("talk", &server));
+    let running = house.run();
+    let told = answer(sending(&house, "hello"));
+    assert_ne!(told.code, Some(0), "{told:?}");
+    assert!(told.out.contains("undeliverable"), "{told:?}");
+    assert_eq!(
+        (on_record(&house, "<listener-left "), on_record(&house, "<listener-joined ")),
+        (1, 0)
+    );
+    let _kit = replica(&meeting, "there", &[]);
+    until("it has joined", || (on_record(&house, "<listener-joined ") == 1).then_some(()));
+    let told = answer(sending(&house, "hello"));
+    assert_eq!((told.code, told.out), (Some(0), said("hello, there")), "{}", told.err);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn an_answer_to_an_attempt_that_was_given_up_is_refused_on_record() {
+    let server = server();
+    let (house, meeting) = (house(&server), Meeting::of("talk", &server));
+    let running = house.run();
+    let (stranger, mut deliveries) = wait(async {
+        let stranger = meeting.stranger().await;
+        let deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+        (stranger, deliveries)
+    });
+    let sent = sending(&house, "hello");
+    let first = wait(deliveries.next()).reply.unwrap();
+    wait(stranger.say(&first, &[("Organism-Lease", "1")], ""));
+    let second = wait(deliveries.next());
+    let attempt = second.headers.as_ref().unwrap().get("Organism-Attempt").unwrap();
+    assert!(attempt.as_str().ends_with(".2"), "{attempt}");
+    let reply = |text: &str| format!("<said xmlns=\"{TALK}\">{text}</said>");
+    wait(stranger.say(&first, &[], &reply("late")));
+    wait(stranger.say(&second.reply.unwrap(), &[], &reply("in time")));
+    let told = answer(sent);
+    assert_eq!((told.code, told.out), (Some(0), said("in time")), "{}", told.err);
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(on_record(&house, "stale-attempt"), 1);
+    house.verified();
+}
+
+#[test]
+fn an_organism_whose_server_takes_too_little_or_is_not_there_does_not_start() {
+    let little = Server::start_with(Settings { jetstream: None, more: "max_payload: 500000" });
+    let refused = house(&little).organism(&["run"]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    assert!(refused.err.contains("raise its max_payload"), "{refused:?}");
+    let absent = server();
+    let house = house(&absent);
+    absent.kill();
+    let refused = house.organism(&["run"]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    assert!(refused.err.contains("connecting to NATS"), "{refused:?}");
+    absent.restart();
+}
