@@ -12,7 +12,7 @@ export LIBCLANG_PATH ?= $(BREW)/opt/llvm/lib
 endif
 endif
 
-.PHONY: help setup sdks nats build demo test torture bench lint fmt doc
+.PHONY: help setup sdks nats build demo test conformance torture elders bench lint fmt doc
 
 help: ## what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -37,17 +37,37 @@ demo: setup ## agents at work on this source tree, live
 
 test: setup sdks nats ## everything, in debug
 	$(CARGO) test --locked --workspace
+	@$(MAKE) --no-print-directory conformance
+
+# What starts an organism, once more with its journal on JetStream. Left out is what brings its own
+# servers, or its own choice of journal, and so is the same test either way.
+NATS_THEMSELVES = promote cluster pumps revoked nats_config
+conformance: setup sdks nats ## what an organism promises, on JetStream
+	ORGANISM_TEST_NATS=own $(CARGO) test --locked --package organism --test it -- \
+		organism:: agent::preview abuse::restarts abuse::producers \
+		$(NATS_THEMSELVES:%=--skip organism::%::)
 
 # What there is to make larger: SEEDS of the simulations, FUZZ seconds for each target, KILLS
-# under load. What each campaign went through ends up in target/torture.txt, a line each.
+# under load, ROUNDS of a cluster. What each campaign went through ends up in target/torture.txt, a line each.
 torture: setup sdks nats ## the same tests with larger numbers, such as SEEDS=10000
 	@rm -f target/torture.txt
 	@ORGANISM_TORTURE=1 ORGANISM_CAMPAIGNS=$(CURDIR)/target/torture.txt \
 		SIMULATION_SEEDS=$(or $(SEEDS),10000) FUZZ_SECONDS=$(or $(FUZZ),60) KILLS=$(or $(KILLS),1000) \
-		$(CARGO) test --locked --workspace --no-fail-fast; \
-		status=$$?; echo; sort target/torture.txt; exit $$status
+		ROUNDS=$(or $(ROUNDS),100) $(CARGO) test --locked --workspace --no-fail-fast; \
+		status=$$?; $(MAKE) --no-print-directory elders || status=1; \
+		echo; sort target/torture.txt; exit $$status
 
-bench: setup ## how fast it is on this machine
+# The newest server is the one of `make test`.
+ELDERS = 2.9.10 2.12.8
+elders: setup sdks nats ## what an organism promises, and the journal's suite, on older servers
+	@for version in $(ELDERS); do .ci/nats $$version || exit 1; done
+	@status=0; for version in $(ELDERS); do echo "on NATS $$version"; \
+		export NATS_SERVER=$(CURDIR)/target/nats-$$version/bin/nats-server; \
+		$(MAKE) --no-print-directory conformance || status=1; \
+		$(CARGO) test --locked --package organism --test it -- journal:: organism::pumps:: \
+			organism::promote:: bus::remote:: || status=1; done; exit $$status
+
+bench: setup nats ## how fast it is on this machine
 	$(CARGO) bench --locked --package organism --bench bench
 
 lint: setup ## clippy, warnings are errors

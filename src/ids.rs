@@ -195,6 +195,27 @@ impl ThreadId {
         self.0.rsplit_once('.').map(|(parent, _)| Self(parent.into()))
     }
 
+    /// A root named by a digest: the same one each time.
+    pub fn root_of(digest: &Digest) -> Self {
+        let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
+        let mut bits = u128::from_be_bytes(*head);
+        let mut id = String::from(Self::ROOT_PREFIX);
+        for _ in 0..limits::ROOT_CHARS_DERIVED {
+            let digit = u32::try_from(bits % 36).unwrap_or_default();
+            id.push(char::from_digit(digit, 36).unwrap_or('0'));
+            bits /= 36;
+        }
+        Self(id.into())
+    }
+
+    /// Which of so many partitions keeps its tree: for ever the same one.
+    pub fn partition(&self, partitions: u32) -> u32 {
+        let digest = Digest::of(self.root().0.as_bytes());
+        let (head, _) = digest.0.split_first_chunk().expect("a digest has 32 bytes");
+        let rest = u64::from_be_bytes(*head) % u64::from(partitions.max(1));
+        u32::try_from(rest).unwrap_or_default()
+    }
+
     /// The last label, or the whole id for a root.
     pub fn label(&self) -> &str {
         self.0.rsplit_once('.').map_or(&*self.0, |(_, label)| label)
@@ -411,5 +432,27 @@ impl Serialize for Digest {
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         d.deserialize_str(Parsed(Self::parse))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records lie where this says: it never changes.
+    #[test]
+    fn a_trees_partition_is_for_ever_the_same() {
+        for (root, of_4, of_64) in
+            [("sess-k3v9t2m8", 1, 57), ("sess-aaaaaaaa", 0, 40), ("sess-00000001", 0, 36)]
+        {
+            for thread in [root.to_owned(), format!("{root}.research"), format!("{root}.a.b")] {
+                let thread = ThreadId::parse(&thread).unwrap();
+                let found = [1, 4, 64].map(|partitions| thread.partition(partitions));
+                assert_eq!(found, [0, of_4, of_64], "{thread}");
+            }
+        }
+        let derived = ThreadId::root_of(&Digest::of(b"desk\x007"));
+        assert_eq!(derived.as_str(), "sess-dlwlenl65wcf1mb2ziwa");
+        assert_eq!(ThreadId::parse(derived.as_str()), Ok(derived));
     }
 }

@@ -67,6 +67,8 @@ pub const LABEL_CHARS_MAX: usize = 64;
 /// Of a root's id after `sess-`: with the deepest child, it is still a thread id.
 pub const ROOT_CHARS_MIN: usize = 8;
 pub const ROOT_CHARS_MAX: usize = 59;
+/// Of an id made from a digest: so many that no two meet.
+pub const ROOT_CHARS_DERIVED: usize = 20;
 pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH_CEILING;
 pub const ID_ECHO_CHARS_MAX: usize = 80;
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
@@ -262,11 +264,14 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 pub const HTTP_HEAD_PATIENCE: Duration = Duration::from_secs(10);
 
 // NATS.
-pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server that answers none of two of these is taken for gone.
-pub const NATS_PING_INTERVAL: Duration = Duration::from_secs(5);
+pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// A server that answers none of two of these is taken for gone, and another one tried: one that is
+/// frozen keeps its connections open.
+pub const NATS_PING_INTERVAL: Duration = Duration::from_millis(1_500);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
+/// For how long a connection is left to those who ask over it, after the last one did.
+pub const LINK_REST: Duration = Duration::from_millis(5);
 /// How often a host looks for listeners that have fallen silent.
 pub const NATS_LOOK: Duration = Duration::from_millis(250);
 /// For how long replicas say that they are alive; they say so thrice as often.
@@ -282,17 +287,53 @@ pub const STREAM_PATIENCE: Duration = Duration::from_secs(2);
 pub const STREAM_HEADER_BYTES: usize = 1 << 10;
 /// Messages of the tail that are asked for at once.
 pub const STREAM_READ_AHEAD: u64 = 32;
+/// And in bytes, however large the messages may be: a connection holds no more.
+pub const STREAM_READ_BYTES: u64 = 16 << 20;
 /// How often a pump says that it lives and looks whether its stream does.
 pub const LEASE_BEAT: Duration = Duration::from_millis(700);
+/// For the answer to a beat: one that is lost is no reason to lose the lease.
+pub const LEASE_PATIENCE: Duration = Duration::from_secs(1);
 /// A lease that did not change for so long belongs to nobody any more.
 pub const LEASE_LAPSE: Duration = Duration::from_secs(3);
 pub const LEASE_LOOK: Duration = Duration::from_millis(50);
 /// How long a stream must be gone to be called lost: while a cluster starts, its servers may not
 /// know it yet.
 pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
+/// About what a message has when a journal is moved into a stream.
+pub const PROMOTION_GROUP_BYTES: usize = 256 << 10;
+/// A move waits so long for a server that is away or full; run again, it goes on.
+pub const PROMOTION_PATIENCE: Duration = Duration::from_secs(30);
 /// The copies of a stream that a cluster can keep.
 pub const STREAM_REPLICAS_CEILING: u32 = 5;
 pub const STREAM_NAME_BYTES_MAX: usize = 100;
+
+// Several pumps.
+pub const PARTITIONS_MAX: u32 = 64;
+/// How often a pump that stands by looks whether the lease it waits for is free.
+pub const STANDBY_LOOK: Duration = Duration::from_millis(100);
+/// How often it hears what the pump in office wrote meanwhile.
+pub const STANDBY_FOLLOW: Duration = Duration::from_millis(500);
+/// How long it leaves a server alone that is away.
+pub const STANDBY_RETRY: Duration = Duration::from_millis(500);
+/// How long somebody is waited for who pumps a partition: a little longer than a takeover takes.
+pub const PARTITION_PATIENCE: Duration = Duration::from_secs(10);
+pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
+/// How often a pump that answers over NATS says that it is still at it, and how long one that
+/// says nothing is believed to be.
+pub const EXCHANGE_BEAT: Duration = Duration::from_secs(1);
+pub const EXCHANGE_SILENCE: Duration = Duration::from_secs(3);
+/// How long one question over NATS is answered; who waits longer asks again, so that nobody is
+/// answered for long who is not there any more.
+pub const EXCHANGE_TURN: Duration = Duration::from_secs(30);
+/// Questions over NATS that one partition answers at the same time.
+pub const EXCHANGES_MAX: usize = 10_000;
+/// Questions that came in pieces and are not whole yet, and how long their rest is waited for.
+pub const EXCHANGE_HALVES_MAX: usize = 64;
+pub const EXCHANGE_HALF_PATIENCE: Duration = Duration::from_secs(10);
+/// Of a question or an answer over NATS, in one message.
+pub const EXCHANGE_PIECE_BYTES: usize = 512 << 10;
+/// How long the last answers of a pump that stops may take to be handed over.
+pub const EXCHANGE_FAREWELL: Duration = Duration::from_secs(2);
 pub const TIMERS_PER_CALL_MAX: usize = 64;
 pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -303,6 +344,8 @@ const _: () = assert!(SUBMISSION_BYTES_MAX / 3 * 4 + (1 << 20) <= FRAME_BYTES_MA
 const _: () = assert!(REFUSAL_HEAD_BYTES < PAYLOAD_BYTES_MAX);
 const _: () = assert!(XML_ATTRIBUTE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(LEAF_BYTES_MAX <= TURN_BYTES_MAX);
+const _: () =
+    assert!(LEASE_BEAT.as_millis() * 2 + LEASE_PATIENCE.as_millis() < LEASE_LAPSE.as_millis());
 const _: () = assert!(STREAM_LINE_BYTES_MAX <= STREAM_EVENT_BYTES_MAX);
 const _: () = assert!(TURN_BYTES_MAX <= ANSWER_BYTES_MAX && ANSWER_BYTES_MAX <= STREAM_BYTES_MAX);
 const _: () = assert!(TURN_BYTES_MAX * 6 <= CORE_WORD_BYTES_MAX);

@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 38] = [
+pub const MUTANTS: [(&str, &str); 40] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -42,6 +42,11 @@ pub const MUTANTS: [(&str, &str); 38] = [
     ("one-nonce-for-all", "a final report counts only in the slot of its own turn"),
     ("take-xml-beside-calls", "where tools are native calls, XML of a tool is no action"),
     ("let-a-result-close", "a result is one element, whatever it says"),
+    (
+        "answer-anywhere",
+        "what is asked over NATS is answered in the asker's inbox and nowhere else",
+    ),
+    ("trust-the-count", "a journal is never opened as one of another number of partitions"),
     ("guess-the-format", "a final report is taken in its one format and in no other"),
 ];
 

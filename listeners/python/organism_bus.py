@@ -81,6 +81,8 @@ class Bus:
         self._organism = _needed("ORGANISM_NAME")
         self._listener = _needed("ORGANISM_LISTENER")
         self._lease = float(os.environ.get("ORGANISM_BUS_LEASE") or 5)
+        if not self._lease >= 1:
+            raise SystemExit("ORGANISM_BUS_LEASE is not a number of seconds from 1")
         self._workers = int(os.environ.get("ORGANISM_BUS_WORKERS") or 1)
         self._waiting = queue.SimpleQueue()
         self._held = []

@@ -1,6 +1,6 @@
 //! Writing the record out, whole or one tree, for other programs and for keeps.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::Write;
 
 use serde::Serialize;
@@ -22,21 +22,30 @@ pub enum Format {
     Jsonl,
 }
 
-/// Writes every record, or those of `tree`, as they stand now.
+/// Writes every record, or those of `tree`, as they stand now: of several journals a document
+/// each, within one, or all lines in the order of time.
 pub fn export(
-    reader: &Reader,
+    readers: &[Reader],
     tree: Option<&ThreadId>,
     format: Format,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    let head = match tree {
-        Some(root) => reader.head(root)?.unwrap_or_default(),
-        None => reader.last()?,
+    let source = |reader| -> Result<_, Error> {
+        let head = match tree {
+            Some(root) => Reader::head(reader, root)?.unwrap_or_default(),
+            None => reader.last()?,
+        };
+        Ok(Source { reader, tree, head })
     };
-    let source = Source { reader, tree, head };
-    match format {
-        Format::Xml => xml(&source, out),
-        Format::Jsonl => jsonl(&source, out),
+    let sources = readers.iter().map(source).collect::<Result<Vec<_>, _>>()?;
+    match (format, sources.as_slice()) {
+        (Format::Xml, [source]) => xml(source, out),
+        (Format::Xml, several) => {
+            written(writeln!(out, "<e:journals xmlns:e=\"{}\">", envelope::NAMESPACE))?;
+            several.iter().try_for_each(|source| xml(source, out))?;
+            written(writeln!(out, "</e:journals>"))
+        }
+        (Format::Jsonl, sources) => jsonl(sources, out),
     }
 }
 
@@ -47,7 +56,66 @@ struct Source<'r> {
     head: Position,
 }
 
+/// Every record of several journals, each in its order, all in the order of time as far as that
+/// allows.
+fn each_in_time(
+    sources: &[Source<'_>],
+    visit: &mut dyn FnMut(&Sealed) -> Result<(), Error>,
+) -> Result<(), Error> {
+    if let [source] = sources {
+        return source.each(visit);
+    }
+    let mut ahead = Vec::new();
+    for source in sources {
+        ahead.push(Ahead { source, from: 1, read: source.first()?.into() });
+    }
+    loop {
+        let earliest = ahead.iter_mut().filter(|ahead| !ahead.read.is_empty());
+        let time = |ahead: &&mut Ahead<'_, '_>| ahead.read.front().map(|next| next.record.time);
+        let Some(earliest) = earliest.min_by_key(time) else { return Ok(()) };
+        if let Some(sealed) = earliest.next()? {
+            visit(&sealed)?;
+        }
+    }
+}
+
+/// A journal, and what was read of it and is still to be looked at.
+struct Ahead<'s, 'r> {
+    source: &'s Source<'r>,
+    from: u64,
+    read: VecDeque<Sealed>,
+}
+
+impl Ahead<'_, '_> {
+    fn next(&mut self) -> Result<Option<Sealed>, Error> {
+        let next = self.read.pop_front();
+        if self.read.is_empty() && self.source.tree.is_none() {
+            self.from += limits::SCAN_RECORDS;
+            self.read = self.source.some(self.from)?.into();
+        }
+        Ok(next)
+    }
+}
+
 impl Source<'_> {
+    /// All of a tree, or the first records.
+    fn first(&self) -> Result<Vec<Sealed>, Error> {
+        match (self.tree, self.head) {
+            (Some(_), Position(0)) => Ok(Vec::new()),
+            (Some(_), head) => self.reader.walk(head),
+            (None, _) => self.some(1),
+        }
+    }
+
+    /// Records from there on, as many as are read in one go.
+    fn some(&self, from: u64) -> Result<Vec<Sealed>, Error> {
+        if from > self.head.0 {
+            return Ok(Vec::new());
+        }
+        let to = self.head.0.min(from + limits::SCAN_RECORDS - 1);
+        self.reader.records(Position(from), Position(to))
+    }
+
     fn each(&self, visit: &mut dyn FnMut(&Sealed) -> Result<(), Error>) -> Result<(), Error> {
         if self.tree.is_some() {
             return self.reader.walk(self.head)?.iter().try_for_each(visit);
@@ -73,9 +141,9 @@ enum Line {
     Refusal(Refused),
 }
 
-fn jsonl(source: &Source<'_>, out: &mut dyn Write) -> Result<(), Error> {
+fn jsonl(sources: &[Source<'_>], out: &mut dyn Write) -> Result<(), Error> {
     let mut ended: HashMap<MessageId, Disposition> = HashMap::new();
-    source.each(&mut |sealed| {
+    each_in_time(sources, &mut |sealed| {
         for fact in &sealed.record.facts {
             if let Fact::Disposed { message, how } = fact {
                 ended.insert(*message, *how);
@@ -83,7 +151,7 @@ fn jsonl(source: &Source<'_>, out: &mut dyn Write) -> Result<(), Error> {
         }
         Ok(())
     })?;
-    source.each(&mut |sealed| {
+    each_in_time(sources, &mut |sealed| {
         let lines =
             sealed.record.facts.iter().filter_map(|fact| line(&sealed.record, fact, &ended));
         for line in lines {

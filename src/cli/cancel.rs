@@ -4,11 +4,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::audit;
+use crate::config::Config;
 use crate::ids::{ListenerName, ThreadId};
-use crate::journal::Error;
+use crate::journal;
 use crate::journal::sqlite::Reader;
-use crate::organism::Organism;
 use crate::organism::control::{Ask, Client, Said};
+use crate::organism::{Door, Error, Organism};
 
 use super::exit::{Exit, Failed};
 use super::opened::{self, ConfigArg};
@@ -30,6 +31,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let usage = |e: crate::ids::IdError| Failed::new(Exit::Usage, e.to_string());
     let thread = ThreadId::parse(&args.thread).map_err(usage)?;
     let by = ListenerName::parse("operator").map_err(usage)?;
+    if config.partitions() > 1 {
+        return routed(config, &thread, &by, &args.reason);
+    }
     if !is_recorded(&config.data, &thread)? {
         return Err(place::unknown(&thread).into());
     }
@@ -59,11 +63,32 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Whoever has the thread's partition also knows whether there is such a thread.
+fn routed(
+    config: Config,
+    thread: &ThreadId,
+    by: &ListenerName,
+    reason: &str,
+) -> anyhow::Result<ExitCode> {
+    let cancelled = opened::runtime()?.block_on(async {
+        let Door::Routed(route) = Door::open(config).await? else { return Ok(()) };
+        route.cancel(thread, by, reason).await
+    });
+    match cancelled {
+        Err(Error::NoThread { thread }) => Err(place::unknown(&thread).into()),
+        other => {
+            other?;
+            eprintln!("{thread}: whatever was open in it and beneath it is cancelled");
+            Ok(Exit::Done.into())
+        }
+    }
+}
+
 /// An organism that never ran has no threads either.
 fn is_recorded(data: &Path, thread: &ThreadId) -> anyhow::Result<bool> {
     let recorded = Reader::open(data).and_then(|reader| audit::is_recorded(&reader, thread));
     match recorded {
-        Err(Error::Missing { .. }) => Ok(false),
+        Err(journal::Error::Missing { .. }) => Ok(false),
         other => other.map_err(place::failed),
     }
 }

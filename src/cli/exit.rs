@@ -83,8 +83,15 @@ fn code(error: &anyhow::Error) -> Exit {
     match (journal, error.downcast_ref::<organism::Error>()) {
         (Some(error), _) => of_journal(error),
         (None, Some(organism::Error::Keys(_))) => Exit::Config,
-        (None, Some(organism::Error::Lost)) => Exit::TryAgain,
-        (None, Some(organism::Error::Preview { .. })) => Exit::Usage,
+        (None, Some(organism::Error::Lost | organism::Error::Nobody { .. })) => Exit::TryAgain,
+        (
+            None,
+            Some(
+                organism::Error::Preview { .. }
+                | organism::Error::Divided { .. }
+                | organism::Error::NoThread { .. },
+            ),
+        ) => Exit::Usage,
         (None, Some(organism::Error::Builtin { .. }) | None) => Exit::Bug,
         (None, Some(_)) => Exit::Unavailable,
     }
@@ -105,6 +112,7 @@ pub fn of_journal(error: &journal::Error) -> Exit {
         {
             Exit::TryAgain
         }
+        Error::Partitions { .. } => Exit::Config,
         Error::Misplaced { .. } => Exit::Bug,
         _ => Exit::Unavailable,
     }

@@ -36,12 +36,17 @@ enum Format {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let reader = place::reader(&args.place)?;
     let tree = args.thread.as_deref().map(known).transpose()?.map(|thread| thread.root());
-    if let Some(root) = &tree
-        && reader.head(root).map_err(place::failed)?.is_none()
-    {
-        return Err(unknown(root).into());
+    let readers = match &tree {
+        Some(root) => place::readers_of(&args.place, root)?,
+        None => place::readers(&args.place)?,
+    };
+    if let Some(root) = &tree {
+        let heads = readers.iter().map(|reader| reader.head(root));
+        let heads = heads.collect::<Result<Vec<_>, _>>().map_err(place::failed)?;
+        if heads.iter().all(Option::is_none) {
+            return Err(unknown(root).into());
+        }
     }
     let out: Box<dyn Write> = match &args.output {
         Some(path) => Box::new(File::create(path).map_err(|error| {
@@ -54,7 +59,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Format::Xml => audit::Format::Xml,
         Format::Jsonl => audit::Format::Jsonl,
     };
-    let result = audit::export(&reader, tree.as_ref(), format, &mut out);
+    let result = audit::export(&readers, tree.as_ref(), format, &mut out);
     match result {
         // Whoever read our output has had enough.
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}

@@ -18,6 +18,7 @@ mod nats_config;
 mod opened;
 mod place;
 mod problems;
+mod promote;
 mod prompt;
 mod record;
 mod refuse;
@@ -89,6 +90,8 @@ enum Verb {
     Schema(schema::Args),
     /// Write the config and the keys of NATS servers.
     NatsConfig(nats_config::Args),
+    /// Move an embedded journal to NATS JetStream.
+    Promote(promote::Args),
     /// Tools for listener authors.
     Listener(listener::Args),
     #[command(hide = true)]
@@ -128,6 +131,7 @@ impl Verb {
             Self::Export(args) => export::run(args),
             Self::Schema(args) => schema::run(args),
             Self::NatsConfig(args) => nats_config::run(args),
+            Self::Promote(args) => promote::run(args),
             Self::Listener(args) => listener::run(args),
             Self::Debug(args) => debug::run(args),
         }

@@ -100,7 +100,7 @@ fn node(text: &str) -> anyhow::Result<Node> {
         !name.is_empty() && name.chars().all(good)
     };
     match text.split_once('=') {
-        Some((name, host)) if token(name) && !host.is_empty() => {
+        Some((name, host)) if token(name) && is_host(host) => {
             Ok(Node { name: name.to_owned(), host: host.to_owned() })
         }
         _ => {
@@ -110,10 +110,16 @@ fn node(text: &str) -> anyhow::Result<Node> {
     }
 }
 
+/// A name or an address, and no port: those are options of their own.
+fn is_host(host: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    host.parse::<std::net::IpAddr>().is_ok() || (!host.is_empty() && host.chars().all(good))
+}
+
 fn explained(error: Error) -> anyhow::Error {
     let (exit, help) = match &error {
         Error::Open { .. } => (Exit::Usage, "; add --tls-cert and --tls-key"),
-        Error::NoUser { .. } => (Exit::Usage, ""),
+        Error::NoUser { .. } | Error::NodeTwice { .. } => (Exit::Usage, ""),
         Error::NothingOnNats => (
             Exit::Config,
             "; give a listener nats = true, or write [journal] store = \"jetstream\"",

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::audit::{self, HeldCall};
 use crate::config::{self, Config, Directories, Problems, Surroundings};
 use crate::ids::{ListenerName, MessageId};
-use crate::journal::Error;
 use crate::journal::sqlite::Reader;
+use crate::journal::{Error, partitions_in};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::organism::{Door, Matter, What};
@@ -85,15 +85,19 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
     }
 }
 
-/// What waits in the journal of `config` for a person, in this way.
+/// What waits in the journals in `data` for a person, in this way.
 pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
-    let mut held = match Reader::open(data).and_then(|reader| audit::held(&reader)) {
-        // What never ran holds nothing.
-        Err(Error::Missing { .. }) => Vec::new(),
-        other => other.map_err(place::failed)?,
-    };
-    held.retain(|call| call.hold == hold);
-    Ok(held)
+    let mut all = Vec::new();
+    for (_, journal) in partitions_in(data) {
+        all.extend(match Reader::open(&journal).and_then(|reader| audit::held(&reader)) {
+            // What never ran holds nothing.
+            Err(Error::Missing { .. }) => Vec::new(),
+            other => other.map_err(place::failed)?,
+        });
+    }
+    all.retain(|call| call.hold == hold);
+    all.sort_by_key(|call| (call.at, call.message));
+    Ok(all)
 }
 
 /// A message id as it was typed.
@@ -108,7 +112,7 @@ pub(super) fn decide(config: Config, message: MessageId, what: What) -> anyhow::
     let by = operator.map_err(|e| Failed::new(Exit::Bug, e.to_string()))?;
     let ruled = runtime()?.block_on(async {
         let door = Door::open(config).await?;
-        let ruled = door.decide(Matter { message, by, what }).await;
+        let ruled = door.decide(Matter { message, partition: None, by, what }).await;
         door.close().await?;
         ruled
     })?;

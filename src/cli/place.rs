@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use crate::ids::ThreadId;
-use crate::journal::Error;
 use crate::journal::sqlite::Reader;
+use crate::journal::{Error, partitions_in};
 
 use super::exit::{self, Exit, Failed};
 use super::opened;
@@ -39,8 +39,25 @@ pub fn state_dir(place: &Place) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-pub fn reader(place: &Place) -> anyhow::Result<Reader> {
-    Reader::open(&data_dir(place)?).map_err(failed)
+/// Every journal of these arguments: one, or one for each partition that is here.
+pub fn readers(place: &Place) -> anyhow::Result<Vec<Reader>> {
+    let journals = partitions_in(&data_dir(place)?).into_iter();
+    journals.map(|(_, journal)| Reader::open(&journal).map_err(failed)).collect()
+}
+
+/// Those of them that a thread is in, or could be: each partition has what belongs to no tree.
+pub fn readers_of(place: &Place, thread: &ThreadId) -> anyhow::Result<Vec<Reader>> {
+    let mut readers = readers(place)?;
+    if readers.len() > 1 {
+        let mut with = Vec::new();
+        for reader in readers {
+            if reader.head(&thread.root()).map_err(failed)?.is_some() {
+                with.push(reader);
+            }
+        }
+        readers = with;
+    }
+    Ok(readers)
 }
 
 /// A thread id as it was typed.

@@ -3,54 +3,182 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Interval, interval};
 
-use crate::organism::Organism;
+use crate::config::Config;
+use crate::organism::{Organism, Partitioned, Standing, Watcher};
 use crate::web;
 
 use super::Exit;
+use super::exit::Failed;
 use super::opened::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
+    /// The partitions this process may pump, such as 0,2; otherwise all. Those that another
+    /// process has it stands by for.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    partitions: Vec<u32>,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load()?;
+    let partitions = partitions(&config, args.partitions)?;
     opened::runtime()?.block_on(async {
-        let (name, data) = (config.name.clone(), config.data.clone());
         let web = web::Server::open(&config).await?;
-        let organism = Organism::start(config).await?;
-        if let Some(web) = &web {
-            web.asks(organism.watcher());
-            eprintln!("health and metrics on http://{}", web.address());
+        match config.partitions() {
+            1 => whole(config, web.as_ref()).await,
+            _ => divided(config, &partitions, web.as_ref()).await,
         }
-        eprintln!("{name} is ready; journal {}", data.display());
-        match until_told(&organism).await? {
-            None => organism.join().await?,
-            Some(reason) => {
-                eprintln!(
-                    "stopping on {reason}: what is handed over ends, what waits is on record"
-                );
-                organism.stop(reason).await?;
-            }
-        }
-        Ok(Exit::Done.into())
     })
 }
 
-/// The signal that ends the run; `None` where the pump ended by itself.
-async fn until_told(organism: &Organism) -> anyhow::Result<Option<&'static str>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut look = tokio::time::interval(Duration::from_millis(200));
-    loop {
+async fn whole(config: Config, web: Option<&web::Server>) -> anyhow::Result<ExitCode> {
+    let (name, data) = (config.name.clone(), config.data.clone());
+    let organism = Organism::start(config).await?;
+    ask(web, organism.watcher());
+    eprintln!("{name} is ready; journal {}", data.display());
+    let mut watch = Watch::start()?;
+    let told = loop {
+        match watch.next().await {
+            Some(signal) => break Some(signal),
+            None if organism.has_ended() => break None,
+            None => {}
+        }
+    };
+    match told {
+        None => organism.join().await?,
+        Some(reason) => {
+            say_stopping(reason);
+            organism.stop(reason).await?;
+        }
+    }
+    Ok(Exit::Done.into())
+}
+
+async fn divided(
+    config: Config,
+    partitions: &[u32],
+    web: Option<&web::Server>,
+) -> anyhow::Result<ExitCode> {
+    let (name, data) = (config.name.clone(), config.data.clone());
+    let organism = Partitioned::start(config, partitions).await?;
+    ask(web, organism.watcher());
+    let mut watch = Watch::start()?;
+    let mut told_of: Vec<Standing> = Vec::new();
+    let told = loop {
+        let now = organism.standings();
+        let settled = !now.contains(&Standing::Starting) && !organism.has_ended();
+        if told_of.is_empty() && settled {
+            eprintln!("{name} is ready; {}; journals {}", overview(&now), data.display());
+            told_of = now;
+        } else if !told_of.is_empty() {
+            told_of
+                .iter()
+                .zip(&now)
+                .enumerate()
+                .for_each(|(at, (was, is))| say_change(at, was, is));
+            told_of = now;
+        }
+        match watch.next().await {
+            Some(signal) => break Some(signal),
+            None if organism.has_ended() => break None,
+            None => {}
+        }
+    };
+    match told {
+        None => organism.join().await?,
+        Some(reason) => {
+            say_stopping(reason);
+            organism.stop(reason).await?;
+        }
+    }
+    Ok(Exit::Done.into())
+}
+
+/// From here on the server tells of this organism.
+fn ask(web: Option<&web::Server>, watcher: Watcher) {
+    if let Some(web) = web {
+        web.asks(watcher);
+        eprintln!("health and metrics on http://{}", web.address());
+    }
+}
+
+/// Those that were asked for, or all of them.
+fn partitions(config: &Config, mut asked: Vec<u32>) -> anyhow::Result<Vec<u32>> {
+    let all = config.partitions();
+    if let Some(beyond) = asked.iter().find(|asked| **asked >= all) {
+        let text = format!("there is no partition {beyond}: the config has {all}, from 0");
+        return Err(Failed::new(Exit::Usage, text).into());
+    }
+    if asked.is_empty() {
+        asked = (0..all).collect();
+    }
+    asked.sort_unstable();
+    asked.dedup();
+    Ok(asked)
+}
+
+/// Which partitions are where.
+fn overview(standings: &[Standing]) -> String {
+    let list = |of: fn(&Standing) -> bool| {
+        let all = standings.iter().enumerate().filter(|(_, standing)| of(standing));
+        all.map(|(partition, _)| partition.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let here = list(|standing| *standing == Standing::Here);
+    let elsewhere = list(|standing| matches!(standing, Standing::Elsewhere(_)));
+    let all = standings.len();
+    let here = match here.as_str() {
+        "" => format!("pumps none of {all} partitions"),
+        here => format!("pumps {here} of {all} partitions"),
+    };
+    match elsewhere.as_str() {
+        "" => here,
+        others => format!("{here}, stands by for {others}"),
+    }
+}
+
+fn say_change(partition: usize, was: &Standing, is: &Standing) {
+    match (was, is) {
+        (was, Standing::Here) if *was != Standing::Here => {
+            eprintln!("partition {partition}: pumped here now");
+        }
+        (Standing::Here | Standing::Leaving, Standing::Elsewhere(holder)) => {
+            eprintln!("partition {partition}: pumped by {holder} now; standing by");
+        }
+        _ => {}
+    }
+}
+
+fn say_stopping(reason: &str) {
+    eprintln!("stopping on {reason}: what is handed over ends, what waits is on record");
+}
+
+/// Waits for signals, and for time to pass.
+struct Watch {
+    interrupt: Signal,
+    terminate: Signal,
+    look: Interval,
+}
+
+impl Watch {
+    fn start() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            look: interval(Duration::from_millis(200)),
+        })
+    }
+
+    /// The signal that came; `None` where it is time to look after the organism.
+    async fn next(&mut self) -> Option<&'static str> {
         tokio::select! {
-            _ = interrupt.recv() => return Ok(Some("SIGINT")),
-            _ = terminate.recv() => return Ok(Some("SIGTERM")),
-            _ = look.tick() => if organism.has_ended() { return Ok(None) },
+            _ = self.interrupt.recv() => Some("SIGINT"),
+            _ = self.terminate.recv() => Some("SIGTERM"),
+            _ = self.look.tick() => None,
         }
     }
 }

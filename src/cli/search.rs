@@ -32,9 +32,16 @@ pub struct Args {
 /// Like `grep`: 1 where nothing was found.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let within = args.thread.as_deref().map(known).transpose()?;
-    let reader = place::reader(&args.place)?;
-    let found = audit::search(&reader, &args.text, within.as_ref(), args.limit);
-    let found = found.map_err(place::failed)?;
+    let readers = place::readers(&args.place)?;
+    let mut found = Vec::new();
+    for reader in &readers {
+        let here = audit::search(reader, &args.text, within.as_ref(), args.limit);
+        found.extend(here.map_err(place::failed)?);
+    }
+    if readers.len() > 1 {
+        found.sort_by_key(|said| said.at);
+        found.drain(..found.len().saturating_sub(args.limit));
+    }
     let paper = Paper::stdout(args.full);
     for said in &found {
         if args.json { put_json(said)? } else { put(&render::said(&paper, said))? }

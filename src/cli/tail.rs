@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use crate::audit::{Refused, Said};
 use crate::ids::{Position, ThreadId};
 use crate::journal::Sealed;
+use crate::journal::sqlite::Reader;
 use crate::limits;
 use crate::thread::Fact;
 
@@ -36,25 +37,48 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let within = args.thread.as_deref().map(known).transpose()?;
     let paper = Paper::stdout(args.full);
-    let last = place::reader(&args.place)?.last().map_err(place::failed)?;
-    let mut seen = Position(last.0.saturating_sub(args.lines));
+    // Of each journal, how far it was shown.
+    let mut seen: Vec<Position> = Vec::new();
     loop {
         // Opened anew each time: a reader that lingers would hold back the pump's housekeeping.
-        let reader = place::reader(&args.place)?;
-        let last = reader.last().map_err(place::failed)?;
-        while seen < last {
-            let to = Position(last.0.min(seen.0 + limits::SCAN_RECORDS));
-            for sealed in reader.records(Position(seen.0 + 1), to).map_err(place::failed)? {
-                show(&sealed, within.as_ref(), &paper, args.json)?;
+        let readers = place::readers(&args.place)?;
+        for reader in readers.iter().skip(seen.len()) {
+            let last = reader.last().map_err(place::failed)?;
+            seen.push(Position(last.0.saturating_sub(args.lines)));
+        }
+        loop {
+            let mut news = Vec::new();
+            for (reader, seen) in readers.iter().zip(&mut seen) {
+                news.extend(after(reader, seen)?);
             }
-            seen = to;
+            if news.is_empty() {
+                break;
+            }
+            if readers.len() > 1 {
+                news.sort_by_key(|sealed| sealed.record.time);
+            }
+            for sealed in &news {
+                show(sealed, within.as_ref(), &paper, args.json)?;
+            }
         }
         if args.no_follow {
             return Ok(Exit::Done.into());
         }
-        drop(reader);
+        drop(readers);
         std::thread::sleep(limits::TAIL_INTERVAL);
     }
+}
+
+/// What follows in a journal, up to so much that it is worth a look at the others.
+fn after(reader: &Reader, seen: &mut Position) -> anyhow::Result<Vec<Sealed>> {
+    let last = reader.last().map_err(place::failed)?;
+    if *seen >= last {
+        return Ok(Vec::new());
+    }
+    let to = Position(last.0.min(seen.0 + limits::SCAN_RECORDS));
+    let records = reader.records(Position(seen.0 + 1), to).map_err(place::failed)?;
+    *seen = to;
+    Ok(records)
 }
 
 fn show(

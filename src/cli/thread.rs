@@ -28,23 +28,34 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let reader = place::reader(&args.place)?;
     let thread = match &args.thread {
         Some(text) => known(text)?,
-        None => newest(&reader)?.context("no threads yet; `organism send` starts one")?,
+        None => newest(&place::readers(&args.place)?)?
+            .context("no threads yet; `organism send` starts one")?,
     };
-    let told = audit::story(&reader, &thread, None).map_err(place::failed)?;
-    let Some(told) = told else { return Err(unknown(&thread).into()) };
-    if args.json {
-        put_json(&told)?;
-    } else {
-        put(&story(&Paper::stdout(args.full), &told))?;
+    let mut found = false;
+    for reader in place::readers_of(&args.place, &thread)? {
+        let told = audit::story(&reader, &thread, None).map_err(place::failed)?;
+        let Some(told) = told else { continue };
+        found = true;
+        if args.json {
+            put_json(&told)?;
+        } else {
+            put(&story(&Paper::stdout(args.full), &told))?;
+        }
     }
-    Ok(Exit::Done.into())
+    if found { Ok(Exit::Done.into()) } else { Err(unknown(&thread).into()) }
 }
 
-fn newest(reader: &Reader) -> anyhow::Result<Option<ThreadId>> {
-    let trees = reader.trees().map_err(place::failed)?;
-    let trees = trees.into_iter().filter(|tree| tree.root != ThreadId::organism());
-    Ok(trees.max_by_key(|tree| tree.first).map(|tree| tree.root))
+fn newest(readers: &[Reader]) -> anyhow::Result<Option<ThreadId>> {
+    let mut trees = Vec::new();
+    for reader in readers {
+        trees.extend(reader.trees().map_err(place::failed)?);
+    }
+    trees.retain(|tree| tree.root != ThreadId::organism());
+    let newest = match readers {
+        [_] => trees.into_iter().max_by_key(|tree| tree.first),
+        _ => trees.into_iter().max_by_key(|tree| tree.opened),
+    };
+    Ok(newest.map(|tree| tree.root))
 }

@@ -25,10 +25,16 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let reader = place::reader(&args.place)?;
+    let readers = place::readers(&args.place)?;
     // One more, as the organism's own thread is left out below.
     let newest = (!args.all).then_some(args.limit.saturating_add(1));
-    let mut threads = audit::summaries(&reader, newest).map_err(place::failed)?;
+    let mut threads = Vec::new();
+    for reader in &readers {
+        threads.extend(audit::summaries(reader, newest).map_err(place::failed)?);
+    }
+    if readers.len() > 1 {
+        threads.sort_by_key(|summary| summary.updated);
+    }
     if !args.all {
         threads.retain(|summary| summary.thread != ThreadId::organism());
         threads.drain(..threads.len().saturating_sub(args.limit));

@@ -1,11 +1,14 @@
 //! `organism verify`: proves the record, or says where it breaks.
 
 use std::io::IsTerminal as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 
 use crate::audit::{self, OutsideState, Report};
+use crate::journal::partitions_in;
 
 use super::exit::Exit;
 use super::place::{self, Place};
@@ -15,26 +18,60 @@ use super::render::{Paper, clean, count, put, put_json};
 pub struct Args {
     #[command(flatten)]
     place: Place,
-    /// One JSON value.
+    /// One JSON value, or one a line for each partition.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (data, state) = (place::data_dir(&args.place)?, place::state_dir(&args.place)?);
-    let bar = progress_bar(args.json);
-    let report = audit::verify(&data, state.as_deref(), &mut |done, all| {
+    let journals = partitions_in(&data);
+    let mut broken = Vec::new();
+    for (partition, journal) in &journals {
+        let report = prove(journal, state.as_deref(), args.json)?;
+        tell(*partition, &report, args.json)?;
+        if report.broken.is_some() {
+            broken.push(partition.map_or_else(String::new, |partition| partition.to_string()));
+        }
+    }
+    if broken.is_empty() {
+        return Ok(Exit::Done.into());
+    }
+    if journals.len() > 1 {
+        eprintln!("broken: partition {} of the {} here", broken.join(", "), journals.len());
+    }
+    Ok(Exit::ChainBroken.into())
+}
+
+fn prove(data: &Path, state: Option<&Path>, json: bool) -> anyhow::Result<Report> {
+    let bar = progress_bar(json);
+    let report = audit::verify(data, state, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    let report = report.map_err(place::failed)?;
-    if args.json {
-        put_json(&report)?;
-    } else {
-        put(&summary(&Paper::stdout(false), &report))?;
+    report.map_err(place::failed)
+}
+
+fn tell(partition: Option<u32>, report: &Report, json: bool) -> anyhow::Result<()> {
+    let paper = Paper::stdout(false);
+    match partition {
+        None if json => put_json(report),
+        None => put(&summary(&paper, report)),
+        Some(partition) if json => put_json(&InPartition { partition, report }),
+        Some(partition) => {
+            let title = paper.bold(&format!("partition {partition}"));
+            put(&format!("{title}\n{}\n", summary(&paper, report)))
+        }
     }
-    Ok(if report.broken.is_some() { Exit::ChainBroken } else { Exit::Done }.into())
+}
+
+/// A line of JSON for each partition.
+#[derive(Serialize)]
+struct InPartition<'r> {
+    partition: u32,
+    #[serde(flatten)]
+    report: &'r Report,
 }
 
 fn progress_bar(json: bool) -> ProgressBar {

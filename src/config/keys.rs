@@ -160,7 +160,13 @@ pub(super) const MODELS: Section = Section {
 pub(super) const JOURNAL: Section = Section {
     name: "journal",
     member: None,
-    keys: &[("store", Text), ("stream", Text), ("replicas", Integer), ("durability", Text)],
+    keys: &[
+        ("store", Text),
+        ("stream", Text),
+        ("partitions", Integer),
+        ("replicas", Integer),
+        ("durability", Text),
+    ],
 };
 
 pub(super) const NATS: Section = Section {

@@ -38,7 +38,7 @@ use serde::Serialize;
 
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
-use crate::journal::jetstream;
+use crate::journal::{jetstream, partition_in};
 use crate::model::Price;
 use crate::model::playback::Recorder;
 use crate::model::remote;
@@ -94,6 +94,28 @@ pub struct Config {
     /// The effective config as JSON: defaults, overrides, prompt texts and the digests of
     /// schemas and recordings; no secrets, no paths of this machine.
     pub text: String,
+}
+
+impl Config {
+    /// How many pumps share the threads.
+    pub fn partitions(&self) -> u32 {
+        match &self.storage {
+            Storage::Embedded => 1,
+            Storage::JetStream { journal, .. } => journal.partitions,
+        }
+    }
+
+    /// As the pump of one partition reads it. The keys of checkpoints are the whole organism's.
+    pub fn of_partition(&self, partition: u32) -> Self {
+        let mut config = self.clone();
+        if let Storage::JetStream { journal, .. } = &mut config.storage
+            && journal.partitions > 1
+        {
+            journal.partition = partition;
+            config.data = partition_in(&self.data, partition);
+        }
+        config
+    }
 }
 
 /// Where the record is kept.

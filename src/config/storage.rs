@@ -33,6 +33,7 @@ pub(super) struct Declared {
     store: Store,
     journal: Place,
     stream: Option<String>,
+    partitions: u32,
     replicas: u32,
     durability: Durability,
     nats: Option<Nats>,
@@ -73,9 +74,11 @@ fn read_journal(read: &mut Reader<'_>, nats: Option<Nats>) -> Declared {
         }
         fits.then_some(name)
     });
+    let partitions = read.count32("partitions", limits::PARTITIONS_MAX).unwrap_or(1);
     let replicas = read.count32("replicas", limits::STREAM_REPLICAS_CEILING).unwrap_or(1);
     let durability = read.choice("durability", &DURABILITIES).unwrap_or_default();
-    Declared { store, journal: read.place_of("store"), stream, replicas, durability, nats }
+    let journal = read.place_of("store");
+    Declared { store, journal, stream, partitions, replicas, durability, nats }
 }
 
 fn read_nats(read: &mut Reader<'_>) -> Nats {
@@ -125,6 +128,7 @@ impl Declared {
                     organism: organism.to_owned(),
                     stream,
                     partition: 0,
+                    partitions: self.partitions,
                     replicas: self.replicas,
                     durability: self.durability,
                 };
@@ -158,7 +162,9 @@ impl Nats {
         problems: &mut Problems,
     ) -> Option<Credentials> {
         let ways = [&self.credentials_file, &self.nkey_file, &self.user];
-        if ways.iter().filter(|way| way.is_some()).count() > 1 {
+        let password = self.password_env.is_some() || self.password_file.is_some();
+        let other = self.credentials_file.is_some() || self.nkey_file.is_some();
+        if ways.iter().filter(|way| way.is_some()).count() > 1 || (password && other) {
             let message = "`nats` says in several ways as whom to connect";
             let help = "keep one of `credentials_file`, `nkey_file` and `user`";
             problems.push(Problem::new(Code::WrittenTwice, &self.place, message).help(help));
@@ -170,7 +176,14 @@ impl Nats {
         if let Some(named) = &self.nkey_file {
             return found(named, directory, problems).map(Credentials::Nkey);
         }
-        let Some(user) = &self.user else { return Some(Credentials::Nobody) };
+        let password = self.password_env.as_ref().or(self.password_file.as_ref());
+        let Some(user) = &self.user else {
+            let Some(password) = password else { return Some(Credentials::Nobody) };
+            let message = "`nats` has a password and no user";
+            let problem = Problem::new(Code::MissingKey, &password.place, message);
+            problems.push(problem.help("add user = \"name\", or take the password out"));
+            return None;
+        };
         let password = match (&self.password_env, &self.password_file) {
             (Some(named), None) => variable(named, around, problems)?,
             (None, Some(named)) => {

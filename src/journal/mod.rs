@@ -6,6 +6,7 @@ pub mod checkpoint;
 mod heads;
 pub mod jetstream;
 mod merkle;
+mod places;
 mod row;
 pub mod sqlite;
 
@@ -21,6 +22,7 @@ use crate::thread::Record;
 
 pub use checkpoint::Checkpoint;
 pub use heads::{Head, Heads};
+pub use places::{partition_in, partitions_in};
 
 /// The layout of journals this program writes and reads.
 pub const FORMAT: u32 = 2;
@@ -85,6 +87,12 @@ pub enum Error {
     /// The server or the stream would lose records.
     #[error("no journal can be kept on {server}: {detail}")]
     Unfit { server: String, detail: String },
+    /// Threads would be looked for where they are not.
+    #[error(
+        "the journal {journal} has {theirs} partitions and the config says {ours}; their number is \
+         fixed for the life of a journal: write `partitions = {theirs}` under [journal]"
+    )]
+    Partitions { journal: String, ours: u32, theirs: u32 },
     #[error(transparent)]
     Nats(#[from] nats::Error),
     #[error("the journal {path} has format {found}; this program writes format {ours}")]

@@ -31,11 +31,28 @@ fn decimal(value: u64, digits: usize) -> String {
 
 /// A page of samples in the making.
 #[derive(Debug, Default)]
-pub struct Page(String);
+pub struct Page {
+    families: Vec<Samples>,
+    /// Of every sample that is added from here on.
+    common: Vec<(&'static str, String)>,
+}
+
+/// What stands under one name, with its head.
+#[derive(Debug)]
+struct Samples {
+    name: &'static str,
+    text: String,
+}
 
 impl Page {
     /// As HTTP names the format.
     pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+    /// From here on every sample has this label, too.
+    pub fn label(&mut self, name: &'static str, value: &str) {
+        self.common.retain(|(own, _)| *own != name);
+        self.common.push((name, value.to_owned()));
+    }
 
     /// A family of counters; `name` ends with `_total`.
     pub fn counters(&mut self, name: &'static str, help: &str) -> Family<'_> {
@@ -51,37 +68,45 @@ impl Page {
         self.family(name, "histogram", help)
     }
 
+    /// The family of that name, where there is one already: its samples must stand together.
     fn family(&mut self, name: &'static str, kind: &str, help: &str) -> Family<'_> {
-        let help = escaped(help, false);
-        self.line(format_args!("# HELP {name} {help}"));
-        self.line(format_args!("# TYPE {name} {kind}"));
-        Family { page: self, name }
-    }
-
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // Writing to a string cannot fail.
-        writeln!(self.0, "{line}").ok();
+        let at = self.families.iter().position(|family| family.name == name);
+        let at = at.unwrap_or_else(|| {
+            let help = escaped(help, false);
+            let text = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
+            self.families.push(Samples { name, text });
+            self.families.len() - 1
+        });
+        let samples = self.families.get_mut(at).expect("it was found or just put there");
+        Family { samples, common: &self.common }
     }
 
     pub fn into_text(self) -> String {
-        self.0
+        self.families.into_iter().map(|family| family.text).collect()
     }
 }
 
 /// The samples of one name.
 #[derive(Debug)]
 pub struct Family<'p> {
-    page: &'p mut Page,
-    name: &'static str,
+    samples: &'p mut Samples,
+    common: &'p [(&'static str, String)],
 }
 
 /// Names of labels and what they are.
 type Labels<'l> = &'l [(&'static str, &'l str)];
 
 impl Family<'_> {
+    fn line(&mut self, end: &str, labels: Labels<'_>, value: &str) {
+        let common = self.common.iter().map(|(name, value)| (*name, value.as_str()));
+        let labels: Vec<_> = common.chain(labels.iter().copied()).collect();
+        let (name, labels) = (self.samples.name, braced(&labels));
+        // Writing to a string cannot fail.
+        writeln!(self.samples.text, "{name}{end}{labels} {value}").ok();
+    }
+
     pub fn sample(&mut self, labels: Labels<'_>, value: u64) -> &mut Self {
-        let name = self.name;
-        self.page.line(format_args!("{name}{} {value}", braced(labels)));
+        self.line("", labels, &value.to_string());
         self
     }
 
@@ -91,25 +116,21 @@ impl Family<'_> {
 
     /// Of `10^digits`ths of the unit.
     pub fn decimal(&mut self, labels: Labels<'_>, value: u64, digits: usize) -> &mut Self {
-        let name = self.name;
-        let value = decimal(value, digits);
-        self.page.line(format_args!("{name}{} {value}", braced(labels)));
+        self.line("", labels, &decimal(value, digits));
         self
     }
 
     pub fn histogram(&mut self, labels: Labels<'_>, of: &Histogram, unit: Unit) -> &mut Self {
-        let (name, mut count) = (self.name, 0u64);
+        let mut count = 0u64;
         let ends = of.bounds.iter().map(|bound| unit.show(*bound));
         let ends = ends.chain(std::iter::once("+Inf".to_owned()));
         for (end, bucket) in ends.zip(&of.buckets) {
             count = count.saturating_add(bucket.get());
             let labels = [labels, &[("le", end.as_str())]].concat();
-            self.page.line(format_args!("{name}_bucket{} {count}", braced(&labels)));
+            self.line("_bucket", &labels, &count.to_string());
         }
-        let labels = braced(labels);
-        let sum = unit.show(of.sum.get());
-        self.page.line(format_args!("{name}_sum{labels} {sum}"));
-        self.page.line(format_args!("{name}_count{labels} {count}"));
+        self.line("_sum", labels, &unit.show(of.sum.get()));
+        self.line("_count", labels, &count.to_string());
         self
     }
 }
@@ -145,6 +166,26 @@ mod tests {
                 "a_total{x=\"q\\\"b\\\\n\\nl\"} 3",
             ]
         );
+    }
+
+    #[test]
+    fn samples_of_one_name_stand_together_whoever_adds_them() {
+        let mut page = Page::default();
+        for part in ["0", "1"] {
+            page.label("part", part);
+            page.gauges("a", "A.").sample(&[], 1);
+            page.gauges("b", "B.").sample(&[("x", "y")], 2);
+        }
+        let text = page.into_text();
+        let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        let expected = [
+            "a{part=\"0\"} 1",
+            "a{part=\"1\"} 1",
+            "b{part=\"0\",x=\"y\"} 2",
+            "b{part=\"1\",x=\"y\"} 2",
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!(text.matches("# TYPE").count(), 2);
     }
 
     #[test]

@@ -133,6 +133,8 @@ fn note(event: &Event) {
         Event::Disconnected => tracing::warn!("the connection to NATS broke; it is made anew"),
         Event::ServerError(error) => tracing::error!("NATS refuses something: {error}"),
         Event::ClientError(error) => tracing::warn!("NATS: {error}"),
+        // What was dropped is delivered again when its time is up.
+        Event::SlowConsumer(_) => tracing::error!("NATS: answers came faster than they were heard"),
         other => tracing::info!("NATS: {other}"),
     }
 }

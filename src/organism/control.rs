@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -18,11 +19,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::door::{self, Parcel, Sent};
+use super::door::{Parcel, Sent};
 use super::matter::{self, Matter};
+use super::partitioned::Table;
+use super::station::Station;
 use super::{Error, kin};
 use crate::envelope::Refusal;
-use crate::ids::{ListenerName, ThreadId};
+use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::pump::driver::Handle;
 
@@ -31,8 +34,22 @@ use crate::pump::driver::Handle;
 #[serde(tag = "do", rename_all = "lowercase")]
 pub enum Ask {
     Send(Parcel),
-    Cancel { thread: ThreadId, by: ListenerName, reason: String },
+    Cancel {
+        thread: ThreadId,
+        by: ListenerName,
+        reason: String,
+    },
     Decide(Matter),
+    /// The results of calls that were accepted before.
+    Results {
+        thread: ThreadId,
+        calls: Vec<CallId>,
+    },
+    /// In which thread of a partition this call waits for a person.
+    Where {
+        message: MessageId,
+        partition: u32,
+    },
 }
 
 /// What it answers, a line each.
@@ -44,7 +61,22 @@ pub enum Said {
     Taken,
     /// What became of a decision; the refusal, where nothing did.
     Ruled(Option<Box<Refusal>>),
+    Where(Option<ThreadId>),
+    /// There is no such thread.
+    Unknown,
+    /// Not everything was said, as the pump of that partition is not there: ask again.
+    Gone(Gone),
     Failed(String),
+}
+
+/// Why a partition does not answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gone {
+    pub detail: String,
+    /// Somebody is there, or was until now: the next one is not far.
+    pub soon: bool,
+    /// Whether what was asked for may have been done is not known.
+    pub unsure: bool,
 }
 
 /// Where the socket of the journal in `data` is.
@@ -74,10 +106,39 @@ impl Address {
 /// What answering needs.
 #[derive(Clone)]
 pub struct Desk {
-    pub handle: Handle,
-    pub data: PathBuf,
+    pumps: Pumps,
     /// How long a command may take to ask, and to read a line of the answer.
-    pub patience: Duration,
+    patience: Duration,
+}
+
+/// Whom a command reaches through this socket.
+#[derive(Clone)]
+enum Pumps {
+    One(Station),
+    /// Each by its partition, wherever that is pumped.
+    Several(Arc<Table>),
+}
+
+impl Desk {
+    /// The pump behind `handle`, whose journal is in `data`.
+    pub fn new(handle: Handle, data: PathBuf, patience: Duration) -> Self {
+        Self::of(Station::new(handle, data), patience)
+    }
+
+    pub(super) fn of(station: Station, patience: Duration) -> Self {
+        Self { pumps: Pumps::One(station), patience }
+    }
+
+    pub(super) fn of_several(table: Arc<Table>, patience: Duration) -> Self {
+        Self { pumps: Pumps::Several(table), patience }
+    }
+
+    async fn answer(&self, ask: Ask, tell: mpsc::Sender<Said>) -> Result<(), Error> {
+        match &self.pumps {
+            Pumps::One(station) => station.answer(ask, tell).await,
+            Pumps::Several(table) => table.answer(ask, tell).await,
+        }
+    }
 }
 
 pub struct Server {
@@ -166,38 +227,25 @@ async fn answer(
     asked?;
     match serde_json::from_str(&line) {
         Err(error) => write.say(&Said::Failed(format!("not a request: {error}"))).await,
-        Ok(Ask::Cancel { thread, by, reason }) => {
-            let said = match desk.handle.cancel(thread, by, reason) {
-                Ok(()) => Said::Taken,
-                Err(error) => Said::Failed(error.to_string()),
-            };
-            write.say(&said).await
-        }
         Ok(Ask::Decide(_)) if hosted => {
             write.say(&Said::Failed(matter::NOT_YOURS.to_owned())).await
         }
-        Ok(Ask::Decide(matter)) => {
-            let said = match matter.put_to(&desk.handle).await {
-                Ok(refusal) => Said::Ruled(refusal.map(Box::new)),
-                Err(error) => Said::Failed(error.to_string()),
-            };
-            write.say(&said).await
-        }
-        Ok(Ask::Send(parcel)) => {
-            let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
-            let handle = desk.handle.clone();
-            let data = desk.data.clone();
-            let sending =
-                tokio::spawn(async move { door::send(&handle, &data, parcel, tell).await });
-            while let Some(sent) = told.recv().await {
-                write.say(&Said::Sent(sent)).await?;
-            }
-            match sending.await {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(error)) => write.say(&Said::Failed(error.to_string())).await,
-                Err(error) => write.say(&Said::Failed(error.to_string())).await,
-            }
-        }
+        Ok(ask) => pass_on(ask, write, desk).await,
+    }
+}
+
+/// What is asked for goes on though nobody listens any more.
+async fn pass_on(ask: Ask, write: &mut Teller, desk: &Desk) -> io::Result<()> {
+    let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
+    let asked = desk.clone();
+    let answering = tokio::spawn(async move { asked.answer(ask, tell).await });
+    while let Some(said) = told.recv().await {
+        write.say(&said).await?;
+    }
+    match answering.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => write.say(&Said::Failed(error.to_string())).await,
+        Err(error) => write.say(&Said::Failed(error.to_string())).await,
     }
 }
 

@@ -1,24 +1,21 @@
 //! The door: how a payload from outside gets in, and its result out, whether the organism runs
 //! already or is started for it.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::control::{Ask, Client, Said};
 use super::matter::Matter;
+use super::route::Route;
 use super::{Error, Organism};
 use crate::config::Config;
-use crate::envelope::{Disposition, Message, Refusal};
-use crate::ids::{CallId, ListenerName, PayloadName, Position, ThreadId};
+use crate::envelope::{Message, Refusal};
+use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
 use crate::journal;
-use crate::journal::sqlite::Reader;
 use crate::limits;
-use crate::pump::core::{Receipt, Target};
-use crate::pump::driver::Handle;
-use crate::thread::{Closing, Fact};
+use crate::thread::Closing;
 use crate::trace::TraceParent;
 
 /// What a client hands in.
@@ -97,7 +94,7 @@ pub struct Answered {
 }
 
 impl Answered {
-    fn of(message: &Message) -> Self {
+    pub(super) fn of(message: &Message) -> Self {
         let (from, name) = (message.from.clone(), message.name.clone());
         Self { from, name, payload: message.payload.as_str().to_owned() }
     }
@@ -109,12 +106,17 @@ pub enum Door {
     Running(Client),
     /// One started for this occasion.
     Own(Box<Organism>),
+    /// Whoever pumps the partition that it is about.
+    Routed(Box<Route>),
 }
 
 impl Door {
     /// Finds the running organism of this config, or starts it. One that is just starting, or
-    /// ending, is waited for.
+    /// ending, is waited for. Of one with several partitions nothing is started.
     pub async fn open(config: Config) -> Result<Self, Error> {
+        if config.partitions() > 1 {
+            return Ok(Self::Routed(Box::new(Route::of(&config)?)));
+        }
         let patience = Instant::now() + limits::DOOR_PATIENCE;
         loop {
             if let Some(client) = Client::find(&config.data).await {
@@ -141,7 +143,7 @@ impl Door {
                         on_sent(sent);
                     }
                     Said::Failed(detail) => failed = Some(Error::Control { detail }),
-                    Said::Taken | Said::Ruled(_) => {}
+                    _ => {}
                 };
                 client.ask(&Ask::Send(parcel), on_line).await.map_err(lost)?;
                 match failed {
@@ -152,15 +154,18 @@ impl Door {
             }
             Self::Own(organism) => {
                 let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
-                let handle = organism.handle();
-                let sending = send(&handle, &organism.config().data, parcel, tell);
+                let station = organism.works.station();
+                let sending = station.answer(Ask::Send(parcel), tell);
                 let telling = async {
-                    while let Some(sent) = told.recv().await {
-                        on_sent(sent);
+                    while let Some(said) = told.recv().await {
+                        if let Said::Sent(sent) = said {
+                            on_sent(sent);
+                        }
                     }
                 };
                 tokio::join!(sending, telling).0
             }
+            Self::Routed(route) => route.send(parcel, on_sent).await,
         }
     }
 
@@ -172,32 +177,33 @@ impl Door {
                 let on_line = |said| match said {
                     Said::Ruled(refusal) => ruled = Ok(refusal.map(|refusal| *refusal)),
                     Said::Failed(detail) => ruled = Err(Error::Control { detail }),
-                    Said::Sent(_) | Said::Taken => {}
+                    _ => {}
                 };
                 client.ask(&Ask::Decide(matter), on_line).await.map_err(lost)?;
                 ruled
             }
             Self::Own(organism) => matter.put_to(&organism.handle()).await,
+            Self::Routed(route) => route.decide(matter).await,
         }
     }
 
     /// Stops what was started here; a running organism goes on.
     pub async fn close(self) -> Result<(), Error> {
         match self {
-            Self::Running(_) => Ok(()),
+            Self::Running(_) | Self::Routed(_) => Ok(()),
             Self::Own(organism) => organism.stop_when_served("the command is done").await,
         }
     }
 }
 
 /// What a running organism still owes to a sender.
-enum Due {
+pub(super) enum Due {
     Receipt { wait: bool },
     Results(usize),
 }
 
 impl Due {
-    fn told(&mut self, sent: &Sent) {
+    pub(super) fn told(&mut self, sent: &Sent) {
         *self = match (&*self, sent) {
             (Self::Receipt { wait: true }, Sent::Accepted { calls, .. }) => {
                 Self::Results(calls.len())
@@ -207,92 +213,15 @@ impl Due {
         };
     }
 
-    fn is_nothing(&self) -> bool {
+    pub(super) fn is_nothing(&self) -> bool {
         matches!(self, Self::Results(0))
     }
 }
 
 /// A socket that breaks is an organism that died.
-fn lost(error: Error) -> Error {
+pub(super) fn lost(error: Error) -> Error {
     match error {
         Error::Io { .. } => Error::Lost,
         other => other,
-    }
-}
-
-/// Submits a parcel and tells what becomes of it, until it is all told.
-pub(super) async fn send(
-    handle: &Handle,
-    data: &Path,
-    parcel: Parcel,
-    tell: mpsc::Sender<Sent>,
-) -> Result<(), Error> {
-    let target = match parcel.thread {
-        Some(id) => Target::Thread { id },
-        None => Target::New { suggested: parcel.suggested },
-    };
-    let submitted =
-        handle.submit_within(parcel.trace, &parcel.client, target, parcel.key, &parcel.payload);
-    let (receipt, results) = submitted.await.map_err(|_| Error::Stopped)?;
-    let (sent, known) = match receipt {
-        Receipt::Accepted { thread, calls, again, held } => {
-            let known = again.then(|| (thread.clone(), calls.clone()));
-            (Sent::Accepted { thread, calls, again, held }, known)
-        }
-        Receipt::Refused { refusal, retry_after } => {
-            let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-            (Sent::Refused { refusal, retry_after_ms: retry_after.map(millis) }, None)
-        }
-        Receipt::NoThread { answer } => (Sent::NoThread { payload: answer }, None),
-    };
-    // Whoever asked may have gone; what was submitted is submitted.
-    tell.send(sent).await.ok();
-    if !parcel.wait {
-        return Ok(());
-    }
-    for result in results {
-        let done = result.await.map_err(|_| Error::Stopped)?;
-        let replies = done.messages.iter().map(|message| Answered::of(message)).collect();
-        tell.send(Sent::Result { call: done.call, how: done.how, replies }).await.ok();
-    }
-    if let Some((thread, calls)) = known {
-        for call in calls {
-            tell.send(recorded(data, &thread, call).await?).await.ok();
-        }
-    }
-    Ok(())
-}
-
-/// The result of a call that was opened earlier, from the record.
-async fn recorded(data: &Path, thread: &ThreadId, call: CallId) -> Result<Sent, Error> {
-    loop {
-        let (path, root) = (data.to_owned(), thread.root());
-        let read = move || {
-            let reader = Reader::open(&path)?;
-            match reader.head(&root)? {
-                Some(Position(0)) | None => Ok(Vec::new()),
-                Some(head) => reader.walk(head),
-            }
-        };
-        let records = tokio::task::spawn_blocking(read).await.map_err(|_| Error::Stopped)??;
-        let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
-        let mut replies = Vec::new();
-        for fact in facts {
-            match fact {
-                Fact::Accepted { message, opening: None, .. } if message.cause == Some(call.0) => {
-                    replies.push((message.id, Answered::of(message)));
-                }
-                // A result to a client is on record and nothing more.
-                Fact::Disposed { message, how } if *how != Disposition::Recorded => {
-                    replies.retain(|(id, _)| id != message);
-                }
-                Fact::CallClosed { call: closed, how } if *closed == call => {
-                    let replies = replies.into_iter().map(|(_, answered)| answered).collect();
-                    return Ok(Sent::Result { call, how: *how, replies });
-                }
-                _ => {}
-            }
-        }
-        tokio::time::sleep(limits::TAIL_INTERVAL).await;
     }
 }

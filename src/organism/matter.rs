@@ -16,6 +16,9 @@ pub(super) const NOT_YOURS: &str = "a listener cannot decide in an operator's pl
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Matter {
     pub message: MessageId,
+    /// The one its thread is in, where there are several.
+    #[serde(default)]
+    pub partition: Option<u32>,
     pub by: ListenerName,
     pub what: What,
 }

@@ -87,6 +87,7 @@ pub fn due(config: Config, agent: &ListenerName, moment: &Moment) -> Result<Due,
                 Moment::Taken(_, turn) => Some(*turn),
                 _ => None,
             };
+            let config = config.of_partition(thread.partition(config.partitions()));
             let (delivery, recorded) = on_record(&config, agent, thread, turn)?;
             (guests::history(&config), delivery, recorded)
         }

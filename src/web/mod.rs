@@ -28,7 +28,6 @@ use crate::organism::{Error, Watcher};
 type Asked = Arc<OnceLock<Watcher>>;
 
 /// A server that answers until it is dropped.
-#[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
     asked: Asked,

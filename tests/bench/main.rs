@@ -9,6 +9,7 @@
     reason = "a bench that panics has failed, and its table goes to the terminal"
 )]
 
+mod bare;
 mod cpu;
 mod extract;
 mod fair;
@@ -17,9 +18,13 @@ mod floor;
 mod gate_refuse;
 mod growth;
 mod memory;
+#[expect(dead_code, unused_imports, reason = "tests do more with a server")]
+#[path = "../it/nats.rs"]
+mod nats;
 mod plain;
 mod provider;
 mod relay;
+mod remote;
 mod render;
 mod start;
 mod story;
@@ -45,10 +50,14 @@ const SECONDS: u64 = 3;
 type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table; a name on the command line picks those that hold it.
-const FIGURES: [Figure; 21] = [
+const FIGURES: [Figure; 25] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
+    ("relay_nats_t1", remote::t1),
+    ("relay_nats_t1_synced", remote::t1_synced),
+    ("relay_nats_t64", remote::t64),
+    ("relay_nats_t64_synced", remote::t64_synced),
     ("relay_growth", growth::messages),
     ("relay_growth_threads", growth::threads),
     ("fair_p99", fair::p99),
@@ -73,6 +82,7 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         // A process listener of the relay is this program again, and so is the one at rest.
         Some("listener") => relay::listen(),
+        Some("forwarder") => return bare::forward(),
         Some("rest") => return memory::rest(),
         _ => {}
     }

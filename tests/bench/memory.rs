@@ -159,7 +159,8 @@ fn held(child: &Child, what: &str) -> Option<f64> {
 
 /// The child: says when it is at rest, and stays so until its input ends.
 pub fn rest() {
-    let config = relay::config(&directory("rest"), &["true".to_owned()], CLIENTS);
+    let config =
+        relay::config(&directory("rest"), &relay::commanded(&["true".to_owned()], CLIENTS), "");
     let answer = |_: &Delivery| -> Result<Outcome, Failure> {
         Ok(Outcome { payloads: vec![DONE.as_bytes().to_vec()], turn: None })
     };

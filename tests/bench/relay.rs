@@ -14,8 +14,9 @@ use organism::envelope::Failure;
 use organism::ids::ListenerName;
 use organism::organism::{Native, Organism};
 use organism::pump::core::{Receipt, Target};
+use organism::pump::driver::Handle;
 
-use super::figures::{Bench, median};
+use super::figures::{Bench, median, median_of};
 use super::floor::{TASK, TASK_SCHEMA, directory};
 
 /// Rounds of one call: long enough that opening it does not count, short enough that what the
@@ -66,7 +67,8 @@ fn native(threads: usize, span: Duration) -> Relay {
 /// On whatever journal stands in `place`.
 pub fn native_in(place: &Path, threads: usize, span: Duration) -> Relay {
     let hops = Arc::new(AtomicU64::new(0));
-    let natives = ["ping", "pong"].map(|name| (listener(name), play(name, hops.clone(), threads)));
+    let natives =
+        ["ping", "pong"].map(|name| (listener(name), player(name, hops.clone(), threads)));
     run(place, threads, span, hops, HashMap::from(natives), &["true".to_owned()])
 }
 
@@ -82,7 +84,7 @@ pub fn listener(name: &str) -> ListenerName {
 }
 
 /// `ping` sends the task again and again, `pong` sends it back.
-fn play(name: &str, hops: Arc<AtomicU64>, threads: usize) -> Native {
+fn player(name: &str, hops: Arc<AtomicU64>, threads: usize) -> Native {
     let (listener, pings) = (listener(name), name == "ping");
     let answer = move |delivery: &Delivery| -> Result<Outcome, Failure> {
         hops.fetch_add(1, Ordering::Relaxed);
@@ -107,71 +109,108 @@ fn run(
     natives: HashMap<ListenerName, Native>,
     command: &[String],
 ) -> Relay {
-    let config = config(place, command, threads);
     let counts_itself = !natives.is_empty();
+    let config = config(place, &commanded(command, threads), "");
+    let played = play(config, natives, threads, span);
+    let hops = match counts_itself {
+        true => hops.load(Ordering::Relaxed),
+        false => played.hops(),
+    };
+    Relay { hops, took: played.took, threads }
+}
+
+/// Calls that were made until time was over.
+pub struct Played {
+    /// How long each took, in microseconds.
+    calls: Vec<f64>,
+    took: Duration,
+}
+
+/// Deliveries of one call: the request, and each round's there and back.
+const HOPS: usize = 2 * ROUNDS + 1;
+
+impl Played {
+    fn hops(&self) -> u64 {
+        (self.calls.len() * HOPS) as u64
+    }
+
+    pub fn hops_per_second(&self) -> f64 {
+        self.hops() as f64 / self.took.as_secs_f64()
+    }
+
+    pub fn median_micros_per_hop(&self) -> f64 {
+        median_of(self.calls.iter().map(|call| call / HOPS as f64))
+    }
+}
+
+pub fn play(
+    config: Config,
+    natives: HashMap<ListenerName, Native>,
+    threads: usize,
+    span: Duration,
+) -> Played {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let began = Instant::now();
-    let mut took = Duration::ZERO;
-    let mut calls = 0;
     runtime.block_on(async {
         let organism = Organism::start_with(config, natives).await.unwrap();
         let began = Instant::now();
-        let clients = (0..threads).map(|_| {
-            let handle = organism.handle();
-            tokio::spawn(async move {
-                let mut calls = 0;
-                let mut thread = None;
-                while began.elapsed() < span {
-                    let target = match thread.take() {
-                        None => Target::New { suggested: None },
-                        Some(id) => Target::Thread { id },
-                    };
-                    let client = ListenerName::parse("client").unwrap();
-                    let sent = handle.submit(&client, target, None, START.as_bytes()).await;
-                    let (receipt, results) = sent.unwrap();
-                    let Receipt::Accepted { thread: id, .. } = receipt else {
-                        panic!("not accepted: {receipt:?}")
-                    };
-                    for result in results {
-                        let done = result.await.unwrap();
-                        let answer = done.messages[0].payload.as_str();
-                        assert!(answer.contains("done"), "{answer}");
-                    }
-                    thread = Some(id.to_string());
-                    calls += 1;
-                }
-                calls
-            })
-        });
+        let clients = (0..threads).map(|_| tokio::spawn(call(organism.handle(), began + span)));
+        let mut calls = Vec::new();
         for client in clients.collect::<Vec<_>>() {
-            calls += client.await.unwrap();
+            calls.extend(client.await.unwrap());
         }
-        took = began.elapsed();
+        let took = began.elapsed();
         organism.stop("the bench is done").await.unwrap();
-    });
-    let _ = began;
-    let hops = match counts_itself {
-        true => hops.load(Ordering::Relaxed),
-        false => calls * (2 * ROUNDS as u64 + 1),
-    };
-    Relay { hops, took, threads }
+        Played { calls, took }
+    })
 }
 
-pub fn config(place: &Path, command: &[String], threads: usize) -> Config {
-    std::fs::write(place.join("done.xsd"), DONE_SCHEMA).unwrap();
+/// Calls `ping` again and again, in one thread.
+async fn call(handle: Handle, until: Instant) -> Vec<f64> {
+    let client = ListenerName::parse("client").unwrap();
+    let (mut calls, mut thread) = (Vec::new(), None);
+    while Instant::now() < until {
+        let begun = Instant::now();
+        let target = match thread.take() {
+            None => Target::New { suggested: None },
+            Some(id) => Target::Thread { id },
+        };
+        let sent = handle.submit(&client, target, None, START.as_bytes()).await;
+        let (receipt, results) = sent.unwrap();
+        let Receipt::Accepted { thread: id, .. } = receipt else {
+            panic!("not accepted: {receipt:?}")
+        };
+        for result in results {
+            let done = result.await.unwrap();
+            let answer = done.messages[0].payload.as_str();
+            assert!(answer.contains("done"), "{answer}");
+        }
+        thread = Some(id.to_string());
+        calls.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
+    calls
+}
+
+/// How a listener is run by a command.
+pub fn commanded(command: &[String], threads: usize) -> String {
     // Handlers of this process take all threads at once; processes take one delivery each.
     let instances = if command.len() > 1 { threads.min(8) } else { threads };
     let command = serde_json::to_string(command).unwrap();
+    format!("command = {command}\ninstances = {instances}")
+}
+
+/// `hosting`: how both listeners run; `more`: further sections.
+pub fn config(place: &Path, hosting: &str, more: &str) -> Config {
+    std::fs::write(place.join("done.xsd"), DONE_SCHEMA).unwrap();
     let text = format!(
         "[organism]\nname = \"relay\"\ndata = \"data\"\nstate = \"state\"\n\
          [limits]\nmessages = 10000000\n\
          [clients.client]\npeers = [\"ping\"]\n\
-         [listeners.ping]\ndescription = \"sends\"\ncommand = {command}\n\
-         instances = {instances}\nschema = [\"done.xsd\", \"{TASK_SCHEMA}\"]\n\
+         [listeners.ping]\ndescription = \"sends\"\n{hosting}\n\
+         schema = [\"done.xsd\", \"{TASK_SCHEMA}\"]\n\
          accepts = [\"start\"]\nreplies = [\"done\"]\npeers = [\"pong\"]\n\
-         [listeners.pong]\ndescription = \"sends back\"\ncommand = {command}\n\
-         instances = {instances}\nschema = \"{TASK_SCHEMA}\"\n\
-         accepts = [\"task\"]\nreplies = [\"task\"]\n"
+         [listeners.pong]\ndescription = \"sends back\"\n{hosting}\n\
+         schema = \"{TASK_SCHEMA}\"\n\
+         accepts = [\"task\"]\nreplies = [\"task\"]\n{more}"
     );
     let file = place.join("relay.toml");
     std::fs::write(&file, text).unwrap();

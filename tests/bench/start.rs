@@ -141,7 +141,7 @@ fn organism(place: &Path, verb: &str) -> Command {
 }
 
 fn config(place: &Path) -> Config {
-    relay::config(place, &["true".to_owned()], THREADS)
+    relay::config(place, &relay::commanded(&["true".to_owned()], THREADS), "")
 }
 
 /// A journal as a relay of so many rounds a call leaves it behind, each call in a thread of its

@@ -328,7 +328,7 @@ fn an_export_is_one_well_formed_document_or_a_line_per_message() {
     let place = researched();
     let reader = place.reader();
     let mut out = Vec::new();
-    audit::export(&reader, None, Format::Xml, &mut out).unwrap();
+    audit::export(std::slice::from_ref(&reader), None, Format::Xml, &mut out).unwrap();
     let xml = String::from_utf8(out).unwrap();
     let document = libxml::parser::Parser::default().parse_string(&xml).unwrap();
     let root = document.get_root_element().unwrap();

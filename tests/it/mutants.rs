@@ -115,6 +115,14 @@ const GUARDS: &[(&str, &str)] = &[
         "guess-the-format",
         "agent::xml_final::a_report_is_taken_in_its_one_format_and_every_other_one_is_told",
     ),
+    (
+        "answer-anywhere",
+        "organism::partitions::an_answer_goes_to_the_askers_inbox_and_to_no_other_subject",
+    ),
+    (
+        "trust-the-count",
+        "organism::partitions::another_number_of_partitions_than_the_journal_has_is_refused_and_told",
+    ),
     #[cfg(target_os = "linux")]
     ("skip-the-fsync", "journal::sync::every_record_is_synced_before_it_is_acknowledged"),
 ];

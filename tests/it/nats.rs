@@ -1,6 +1,10 @@
 //! Real NATS servers for tests: started on a free port with a directory of their own, gone with
 //! the process that started them.
 
+// The bench reads this file too, and would look elsewhere.
+#[path = "nats/cluster.rs"]
+mod cluster;
+
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -11,6 +15,8 @@ use std::time::{Duration, Instant};
 use organism::nats::{Credentials, Link, Options, Question};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+pub use cluster::Cluster;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -144,12 +150,22 @@ impl Server {
             keeper.wait().unwrap();
         }
         // It names a process that is none any more.
-        std::fs::remove_file(self.home.path().join("pid")).unwrap();
+        // A server that was asked to end has removed it.
+        std::fs::remove_file(self.home.path().join("pid")).ok();
     }
 
     /// The same server on the same port, with what it has on disk.
     pub fn restart(&self) {
         self.run();
+    }
+
+    /// Whether it runs.
+    pub fn is_alive(&self) -> bool {
+        let pid = self.pid();
+        pid.is_some_and(|pid| {
+            let probe = Command::new("kill").args(["-0", &pid]).stderr(Stdio::null()).status();
+            probe.unwrap().success()
+        })
     }
 
     pub fn signal(&self, signal: &str) {
@@ -158,7 +174,7 @@ impl Server {
     }
 
     pub fn admin(&self) -> Admin {
-        Admin(Link::open(&self.options(), "test").unwrap())
+        Admin::of(&self.options())
     }
 }
 
@@ -180,6 +196,22 @@ pub fn shared() -> &'static Server {
 pub struct Admin(Link);
 
 impl Admin {
+    fn of(servers: &Options) -> Self {
+        Self(Link::open(servers, "test").unwrap())
+    }
+
+    /// As [`Admin::must`], where nobody may answer or it may not work now.
+    fn try_ask(&self, what: &str, body: &Value) -> Option<Value> {
+        let question = Question {
+            subject: format!("$JS.API.{what}"),
+            headers: None,
+            body: body.to_string().into_bytes(),
+            patience: Duration::from_secs(1),
+        };
+        let answer: Value = serde_json::from_slice(&self.0.ask(question).ok()?).ok()?;
+        answer.get("error").is_none().then_some(answer)
+    }
+
     pub fn ask(&self, what: &str, body: &Value) -> Value {
         let question = Question {
             subject: format!("$JS.API.{what}"),

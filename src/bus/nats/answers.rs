@@ -19,15 +19,26 @@ pub(super) enum Said {
     /// Whoever has it lives, for so long.
     Lease(Duration),
     Answer(Result<Outcome, Failure>),
+    /// A sign of life that says nothing of how long.
+    Unreadable,
+}
+
+/// Whether the server says that nobody takes what was published.
+pub(super) fn is_nobody(message: &Message) -> bool {
+    message.status == Some(StatusCode::NO_RESPONDERS)
 }
 
 pub(super) fn read(message: &Message) -> Said {
-    if message.status == Some(StatusCode::NO_RESPONDERS) {
+    if is_nobody(message) {
         return Said::Nobody;
     }
     let headers = message.headers.as_ref();
-    if let Some(lease) = headers.and_then(lease) {
-        return Said::Lease(lease);
+    if header(headers, words::LEASE).is_some() {
+        return match headers.and_then(lease) {
+            Some(lease) => Said::Lease(lease),
+            // Whatever it was to be, it is no answer that acknowledges.
+            None => Said::Unreadable,
+        };
     }
     if header(headers, words::HEARTBEAT).is_some() {
         return Said::Heartbeat;
@@ -46,8 +57,9 @@ pub(super) fn read(message: &Message) -> Said {
 /// How long a listener wants to be taken for alive.
 pub(super) fn lease(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = header(Some(headers), words::LEASE)?.parse().ok()?;
-    let lease = Duration::try_from_secs_f64(seconds).ok()?;
-    Some(lease.clamp(limits::NATS_LEASE_MIN, limits::TIMEOUT_CEILING))
+    let most = limits::TIMEOUT_CEILING.as_secs_f64();
+    let lease = Duration::try_from_secs_f64(seconds.min(most)).ok()?;
+    Some(lease.max(limits::NATS_LEASE_MIN))
 }
 
 fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m str> {
@@ -103,7 +115,9 @@ mod tests {
             (message(&[], " <a/>\n<b>1</b>"), answer(&["<a/>", "<b>1</b>"])),
             (message(&[(words::HEARTBEAT, "")], ""), Said::Heartbeat),
             (message(&[(words::LEASE, "1.5")], ""), Said::Lease(Duration::from_millis(1500))),
-            (message(&[(words::LEASE, "soon")], ""), answer(&[])),
+            (message(&[(words::LEASE, "5s")], ""), Said::Unreadable),
+            (message(&[(words::LEASE, "-1")], ""), Said::Unreadable),
+            (message(&[(words::LEASE, "nan")], ""), Said::Unreadable),
             (
                 message(&[(words::ERROR_CODE, "404"), (words::ERROR, "no")], "<a/>"),
                 Said::Answer(Err(refused)),
@@ -130,7 +144,7 @@ mod tests {
             [("0", limits::NATS_LEASE_MIN), ("1e300", limits::TIMEOUT_CEILING)]
         {
             let headers = message(&[(words::LEASE, seconds)], "").headers.unwrap();
-            assert_eq!(lease(&headers).unwrap_or(limits::TIMEOUT_CEILING), expected);
+            assert_eq!(lease(&headers), Some(expected), "{seconds}");
         }
     }
 }

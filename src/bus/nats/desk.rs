@@ -111,6 +111,17 @@ impl Desk {
         }
     }
 
+    /// Whether it is out, or was and an answer may still come.
+    pub fn knows(&self, token: Token) -> bool {
+        self.out.contains_key(&token)
+            || self.given_up.iter().any(|(known, _)| *known == token)
+            || (mutant("take-any-token") && !self.out.is_empty())
+    }
+
+    pub fn is_away(&self) -> bool {
+        self.is_away
+    }
+
     /// True where it is news.
     pub fn is_back(&mut self) -> bool {
         std::mem::replace(&mut self.is_away, false)

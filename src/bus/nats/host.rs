@@ -1,11 +1,11 @@
 //! Deliveries out and answers in, over one connection that the listeners of an organism share.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use rand_core::{OsRng, RngCore as _};
 use tokio::runtime;
 use tokio::sync::Notify;
@@ -20,10 +20,12 @@ use crate::nats::{Client, HeaderMap, HeaderName, Message, PublishErrorKind, Stat
 use super::answers::{self, Said};
 use super::desk::{Desk, Ended, Key, Token};
 use super::subjects::{About, Subjects};
-use super::{Options, request, words};
+use super::{Error, Options, request, words};
 
 pub(super) struct Shared {
     client: Client,
+    /// What tells our attempts from those of other pumps.
+    name: String,
     pub options: Options,
     subjects: Subjects,
     sink: Arc<dyn Sink>,
@@ -31,8 +33,22 @@ pub(super) struct Shared {
     desk: Mutex<Desk>,
     /// Notified when nothing is out any more.
     idle: Notify,
+    /// Attempts that are off the desk, and not yet with the sink.
+    ending: AtomicUsize,
     /// Messages that answered nothing.
     strays: AtomicU64,
+}
+
+/// An attempt, or several, between desk and sink: nothing is idle meanwhile.
+struct Ending<'s>(&'s Shared);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.ending.fetch_sub(1, Ordering::AcqRel);
+        if self.0.is_idle() {
+            self.0.idle.notify_waiters();
+        }
+    }
 }
 
 impl Shared {
@@ -44,12 +60,33 @@ impl Shared {
         runtime: runtime::Handle,
     ) -> Self {
         let desk = Mutex::new(Desk::new(Instant::now(), options.cancel_grace));
-        let (idle, strays) = (Notify::new(), AtomicU64::default());
-        Self { client, options, subjects, sink, runtime, desk, idle, strays }
+        let (ending, strays) = (AtomicUsize::default(), AtomicU64::default());
+        let idle = Notify::new();
+        let name = format!("{:016x}", OsRng.next_u64());
+        Self { client, name, options, subjects, sink, runtime, desk, idle, ending, strays }
+    }
+
+    /// What the listener says to us, and what it says to everybody.
+    pub async fn subscribe(&self) -> Result<[Subscriber; 2], Error> {
+        let one = async |subject: String| {
+            let subscribed = self.client.subscribe(subject.clone()).await;
+            subscribed.map_err(|e| Error::Subscribe { subject, detail: e.to_string() })
+        };
+        Ok([one(self.subjects.answers_to(&self.name)).await?, one(self.subjects.here()).await?])
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before anything is taken off the desk.
+    fn ending(&self) -> Ending<'_> {
+        self.ending.fetch_add(1, Ordering::AcqRel);
+        Ending(self)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.desk().is_empty() && self.ending.load(Ordering::Acquire) == 0
     }
 
     /// The how manieth connection this is, where there is one.
@@ -60,7 +97,9 @@ impl Shared {
 
     /// Publishes on the calling thread, so that nobody has to be woken between pump and socket.
     pub fn deliver(self: &Arc<Self>, delivery: &Delivery) {
-        let token = (u128::from(OsRng.next_u64()) << 64) | u128::from(OsRng.next_u64());
+        let mut token = [0; size_of::<Token>()];
+        OsRng.fill_bytes(&mut token);
+        let token = Token::from_le_bytes(token);
         let key = (delivery.call, delivery.attempt);
         // What is published without a connection goes out on the next one.
         let connection = self
@@ -86,7 +125,7 @@ impl Shared {
     async fn publish(&self, token: Token, delivery: &Delivery) -> Result<(), Failure> {
         let request::Written { headers, body } = request::write(delivery);
         let bytes = body.len();
-        let reply = self.subjects.answer(&format!("{token:032x}"));
+        let reply = self.subjects.answer(&format!("{}.{token:032x}", self.name));
         let publishing = self.client.publish_with_reply_and_headers(
             self.subjects.deliveries(),
             reply,
@@ -108,6 +147,7 @@ impl Shared {
 
     fn published(&self, token: Token, published: Result<(), Failure>) {
         let Err(failure) = published else { return };
+        let _ending = self.ending();
         let ended = self.desk().end(token);
         if let Ended::InTime(key) = ended {
             self.ended(key, Err(failure));
@@ -134,6 +174,7 @@ impl Shared {
     pub async fn drain(&self) {
         self.desk().drain();
         if timeout(self.options.drain_timeout, self.idle()).await.is_err() {
+            let _ending = self.ending();
             let left = self.desk().give_up();
             for key in left {
                 let detail = "did not answer before the organism stopped".to_owned();
@@ -146,7 +187,7 @@ impl Shared {
         let mut notified = pin!(self.idle.notified());
         loop {
             notified.as_mut().enable();
-            if self.desk().is_empty() {
+            if self.is_idle() {
                 return;
             }
             notified.as_mut().await;
@@ -155,7 +196,7 @@ impl Shared {
     }
 
     /// Hears the listener, until it is dropped.
-    pub async fn listen(self: Arc<Self>, mut answers: Subscriber) {
+    pub async fn listen(self: Arc<Self>, mut answers: impl Stream<Item = Message> + Unpin) {
         let mut look = interval(limits::NATS_LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen = None;
@@ -164,7 +205,7 @@ impl Shared {
                 // What has come is heard before anybody is called silent.
                 biased;
                 message = answers.next() => match message {
-                    Some(message) => self.heard(&message),
+                    Some(message) => self.heard(&message).await,
                     None => return,
                 },
                 _ = look.tick() => {
@@ -173,6 +214,7 @@ impl Shared {
                         seen = connection;
                         self.ask_who_is_there().await;
                     }
+                    let _ending = self.ending();
                     let overdue = self.desk().overdue(connection, Instant::now());
                     overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
                 }
@@ -188,10 +230,9 @@ impl Shared {
         }
     }
 
-    fn heard(&self, message: &Message) {
-        let said = answers::read(message);
+    async fn heard(&self, message: &Message) {
         let token = match self.subjects.about(&message.subject) {
-            About::Itself if said == Said::Nobody => return,
+            About::Itself if answers::is_nobody(message) => return,
             About::Itself => {
                 let lease = message.headers.as_ref().and_then(answers::lease);
                 self.desk().leases(lease, Instant::now());
@@ -199,9 +240,31 @@ impl Shared {
             }
             About::Attempt(token) => token,
         };
-        let Ok(token) = Token::from_str_radix(token, 16) else { return self.stray(message) };
+        let own = token.strip_prefix(&self.name).and_then(|token| token.strip_prefix('.'));
+        let token = own.and_then(|token| Token::from_str_radix(token, 16).ok());
+        // Looked for before it is read: what answers nothing costs nothing.
+        let Some(token) = token.filter(|token| self.desk().knows(*token)) else {
+            return self.stray(message);
+        };
+        let was_away = self.desk().is_away();
+        self.said(token, answers::read(message), message);
+        if was_away && !self.desk().is_away() {
+            // What its replicas announced was forgotten when nobody was there.
+            self.ask_who_is_there().await;
+        }
+    }
+
+    fn said(&self, token: Token, said: Said, message: &Message) {
+        let _ending = self.ending();
         match said {
             Said::Nobody => self.nobody(token),
+            Said::Unreadable => {
+                self.is_back();
+                tracing::warn!(
+                    listener = %self.options.listener,
+                    "a lease is a number of seconds, and this one is not: it is not counted"
+                );
+            }
             Said::Heartbeat => {
                 let holder = self.desk().works(token, Instant::now());
                 if let Some((call, attempt)) = holder {
@@ -259,8 +322,5 @@ impl Shared {
 
     fn ended(&self, (call, attempt): Key, result: Result<Outcome, Failure>) {
         self.sink.ended(&self.options.listener, call, attempt, result);
-        if self.desk().is_empty() {
-            self.idle.notify_waiters();
-        }
     }
 }

@@ -18,6 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::select;
 use tokio::runtime;
 
 use crate::ids::{Attempt, CallId, ListenerName};
@@ -98,11 +99,9 @@ impl NatsHost {
         runtime: runtime::Handle,
     ) -> Result<Self, Error> {
         let subjects = Subjects::new(&options.organism, &options.listener);
-        let subject = subjects.answers();
-        let failed = |detail| Error::Subscribe { subject: subject.clone(), detail };
-        let answers = client.subscribe(subject.clone()).await.map_err(|e| failed(e.to_string()))?;
         let shared = Arc::new(Shared::new(client, options, subjects, sink, runtime.clone()));
-        let listening = runtime.spawn(Arc::clone(&shared).listen(answers));
+        let [answers, here] = shared.subscribe().await?;
+        let listening = runtime.spawn(Arc::clone(&shared).listen(select(answers, here)));
         Ok(Self { shared, listening })
     }
 }

@@ -41,6 +41,11 @@ impl Subjects {
         format!("{}{token}", self.answers)
     }
 
+    /// Answers to one host: every pump has its own, and hears nobody else's.
+    pub fn answers_to(&self, host: &str) -> String {
+        format!("{}{host}.*", self.answers)
+    }
+
     pub fn here(&self) -> String {
         self.answer(HERE)
     }

@@ -2,6 +2,8 @@
 //!
 //! Knows no records.
 
+use std::time::Duration;
+
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -164,10 +166,21 @@ impl Api {
         headers: &[(&str, &str)],
         body: Vec<u8>,
     ) -> Result<u64, Failed> {
+        self.publish_within(limits::STREAM_PATIENCE, subject, headers, body)
+    }
+
+    /// As [`Api::publish`], for whom a late answer is none.
+    pub fn publish_within(
+        &self,
+        patience: Duration,
+        subject: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Result<u64, Failed> {
         let mut map = HeaderMap::new();
         headers.iter().for_each(|(name, value)| map.insert(*name, *value));
         let (subject, headers) = (subject.to_owned(), Some(map));
-        let question = Question { subject, headers, body, patience: limits::STREAM_PATIENCE };
+        let question = Question { subject, headers, body, patience };
         let Published { error, seq } = read(&self.link.ask(question)?)?;
         error.map_or(Ok(seq), |refusal| Err(refusal.into()))
     }

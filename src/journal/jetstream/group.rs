@@ -5,8 +5,11 @@
 //! and how many bytes follow, then those bytes and a line's end:
 //!
 //! ```text
-//! {"journal":{"id":"0197…","name":"desk","partition":0}}     first of all
+//! {"journal":{"id":"0197…","name":"desk","partition":0}}     first of all; with several, how
+//!                                                            many of them; `"moving":true` where it
+//!                                                            was embedded before
 //! {"epoch":{"epoch":3,"holder":"process 12 on host"}}        a pump begins
+//! {"moved":{"records":812}}                                  all of what was embedded is here
 //! {"checkpoint":{…}}                                         over everything before it
 //! {"blob":{"digest":"…","bytes":1200}}                       then 1200 bytes
 //! {"step":{"position":1,…,"body":310,"payloads":72}}         then 382 bytes
@@ -43,6 +46,9 @@ enum Line<'a> {
     Journal(About<'a>),
     #[serde(borrow)]
     Epoch(Begun<'a>),
+    Moved {
+        records: u64,
+    },
     Checkpoint(Checkpoint),
     Blob {
         digest: Digest,
@@ -59,6 +65,22 @@ pub struct About<'a> {
     #[serde(borrow)]
     pub name: Cow<'a, str>,
     pub partition: u32,
+    /// Of how many.
+    #[serde(default = "alone", skip_serializing_if = "is_alone")]
+    pub partitions: u32,
+    /// It began elsewhere: nobody goes on with it before all of it is here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub moving: bool,
+}
+
+/// The number of partitions that goes without saying.
+fn alone() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_alone(partitions: &u32) -> bool {
+    *partitions == 1
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -88,12 +110,22 @@ struct Step<'a> {
 pub struct Group(Vec<u8>);
 
 impl Group {
-    pub fn about(id: Uuid, name: &str, partition: u32) -> Self {
-        Self::default().with(&Line::Journal(About { id, name: name.into(), partition }), &[])
+    pub fn about(about: About<'_>) -> Self {
+        Self::default().with(&Line::Journal(about), &[])
+    }
+
+    /// All of that journal is here, with so many records; `epoch` was its last pump's.
+    pub fn moved(records: u64, epoch: u32) -> Self {
+        Self::epoch(epoch, "the embedded journal").with(&Line::Moved { records }, &[])
     }
 
     pub fn epoch(epoch: u32, holder: &str) -> Self {
         Self::default().with(&Line::Epoch(Begun { epoch, holder: holder.into() }), &[])
+    }
+
+    /// So far, in bytes.
+    pub fn size(&self) -> usize {
+        self.0.len()
     }
 
     pub fn checkpoint(self, checkpoint: &Checkpoint) -> Self {
@@ -195,6 +227,8 @@ impl Assembly {
 pub struct Contents<'a> {
     pub journal: Option<About<'a>>,
     pub epoch: Option<u32>,
+    /// So many records were moved here.
+    pub moved: Option<u64>,
     pub taken: Vec<Taken<'a>>,
 }
 
@@ -222,6 +256,7 @@ impl<'a> Contents<'a> {
         match line {
             Line::Journal(about) => self.journal = Some(about),
             Line::Epoch(begun) => self.epoch = Some(begun.epoch),
+            Line::Moved { records } => self.moved = Some(records),
             Line::Checkpoint(checkpoint) => self.taken.push(Taken::Checkpoint(checkpoint)),
             Line::Blob { digest, .. } => self.taken.push(Taken::Blob(digest, bytes)),
             Line::Step(step) => self.taken.push(Taken::Step(row(step, bytes)?)),

@@ -1,7 +1,6 @@
 //! Who pumps a partition: a key in a bucket, renewed as long as its pump lives. It saves effort
 //! and tells people; what keeps two pumps apart is the expected sequence of every message.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -36,13 +35,28 @@ impl Holder {
         let (host, machine) = (host.trim(), machine.trim());
         let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
         let holder = format!("process {} on {host}, since {}", std::process::id(), Time::now());
-        let home = format!("{host} {machine} {}", home.display());
+        let home = format!("{host} {machine} {} {}", home.display(), own_name(&home));
         Self { id: Uuid::now_v7(), holder, home, beat: 0 }
     }
 
     pub fn shown(&self) -> &str {
         &self.holder
     }
+}
+
+/// What tells a directory from all others: two containers may have the same name, and keep their
+/// journals under the same path.
+fn own_name(home: &std::path::Path) -> String {
+    let path = home.join("home");
+    let read = || std::fs::read_to_string(&path).ok().filter(|name| !name.is_empty());
+    read().unwrap_or_else(|| {
+        let name = Uuid::now_v7().to_string();
+        match std::fs::write(&path, &name) {
+            Ok(()) => name,
+            // Nobody will know this place again, and a lease of ours is waited for like any other.
+            Err(_) => Uuid::now_v7().to_string(),
+        }
+    })
 }
 
 #[derive(Debug)]
@@ -65,43 +79,75 @@ pub enum Beat {
     Unheard,
 }
 
+/// Whether the lease can be had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Vacancy {
+    /// Nobody has it; the revision of that.
+    Free(u64),
+    /// This one has it, as far as is known.
+    Held(String),
+    /// This one has it and was seen to live.
+    Lives(String),
+}
+
+/// How the lease looked when it was last looked at, and since when.
+#[derive(Debug, Default)]
+pub struct Seen(Option<(u64, Instant)>);
+
 impl Lease {
-    /// Takes the lease, or names who has it: at once where that one is seen to live.
-    pub fn take(api: &Api, options: &Options, mine: Holder) -> Result<Arc<Self>, Error> {
+    /// Nobody's yet.
+    pub fn of(api: &Api, options: &Options, mine: Holder) -> Result<Self, Error> {
         let bucket = format!("KV_{}", options.bucket());
         let subject = format!("$KV.{}.{}", options.bucket(), options.partition);
         make(api, &bucket, options)?;
-        let lease =
-            Self { api: api.clone(), bucket, subject, mine, revision: AtomicU64::default() };
-        let free = lease.wait_until_free(options)?;
-        lease.revision.store(free, Ordering::Release);
-        match lease.renew() {
-            Beat::Renewed => Ok(Arc::new(lease)),
-            Beat::Taken => Err(lease.held(options)),
+        super::count::agree(api, options, &bucket)?;
+        Ok(Self { api: api.clone(), bucket, subject, mine, revision: AtomicU64::default() })
+    }
+
+    /// Waits until the lease is free, or names who has it: at once where that one is seen to live.
+    pub fn wait_until_free(&self, options: &Options) -> Result<u64, Error> {
+        let mut seen = Seen::default();
+        loop {
+            match self.look(&mut seen)? {
+                Vacancy::Free(revision) => return Ok(revision),
+                Vacancy::Lives(_) => return Err(self.held(options)),
+                Vacancy::Held(_) => std::thread::sleep(limits::LEASE_LOOK),
+            }
+        }
+    }
+
+    /// Takes a lease that was free under that revision.
+    pub fn take(&self, free: u64, options: &Options) -> Result<(), Error> {
+        self.revision.store(free, Ordering::Release);
+        match self.renew() {
+            Beat::Renewed => Ok(()),
+            Beat::Taken => Err(self.held(options)),
             Beat::Unheard => Err(Error::Away { detail: "the lease was not confirmed".to_owned() }),
         }
     }
 
-    /// The revision under which nobody holds it.
-    fn wait_until_free(&self, options: &Options) -> Result<u64, Error> {
-        let mut seen: Option<(u64, Instant)> = None;
-        loop {
-            let Some(found) = self.found()? else { return Ok(0) };
-            let Ok(theirs) = serde_json::from_slice::<Holder>(&found.body) else {
-                // Let go of, by whoever had it last.
-                return Ok(found.seq);
-            };
-            let (first, since) = *seen.get_or_insert((found.seq, Instant::now()));
-            if found.seq != first {
-                return Err(self.held(options));
-            }
-            let gone = theirs.home == self.mine.home;
-            if gone || since.elapsed() >= limits::LEASE_LAPSE {
-                tracing::info!("taking over from {}", theirs.holder);
-                return Ok(found.seq);
-            }
-            std::thread::sleep(limits::LEASE_LOOK);
+    /// Whether it is free now: let go of, or not renewed for as long as it was looked at.
+    pub fn look(&self, seen: &mut Seen) -> Result<Vacancy, Error> {
+        let Some(found) = self.found()? else { return Ok(Vacancy::Free(0)) };
+        let Ok(theirs) = serde_json::from_slice::<Holder>(&found.body) else {
+            // Let go of, by whoever had it last.
+            return Ok(Vacancy::Free(found.seq));
+        };
+        let (first, since) = *seen.0.get_or_insert((found.seq, Instant::now()));
+        if found.seq != first {
+            seen.0 = Some((found.seq, Instant::now()));
+            return Ok(Vacancy::Lives(theirs.holder));
         }
+        let gone = theirs.home == self.mine.home;
+        if gone || since.elapsed() >= limits::LEASE_LAPSE {
+            tracing::info!("taking over from {}", theirs.holder);
+            return Ok(Vacancy::Free(found.seq));
+        }
+        Ok(Vacancy::Held(theirs.holder))
+    }
+
+    pub fn holder(&self) -> &str {
+        self.mine.shown()
     }
 
     fn held(&self, options: &Options) -> Error {
@@ -159,7 +205,7 @@ impl Lease {
         let after = after.to_string();
         let mut all = vec![("Nats-Expected-Last-Subject-Sequence", after.as_str())];
         all.extend_from_slice(headers);
-        self.api.publish(&self.subject, &all, value)
+        self.api.publish_within(limits::LEASE_PATIENCE, &self.subject, &all, value)
     }
 }
 

@@ -8,11 +8,14 @@
 //! Must not know how a connection is made: that is `nats`.
 
 mod api;
+mod count;
 mod group;
 mod lease;
 mod open;
+mod promote;
 mod publish;
 mod settings;
+mod standby;
 mod tail;
 mod watch;
 
@@ -33,6 +36,9 @@ use publish::Publisher;
 use tail::Mark;
 use watch::Watch;
 
+pub use promote::{Phase, Promoted, promote};
+pub use standby::{Office, Standby};
+
 /// Which journal, and how it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -41,6 +47,8 @@ pub struct Options {
     /// What the names of its streams begin with.
     pub stream: String,
     pub partition: u32,
+    /// Of how many; fixed for the life of a journal.
+    pub partitions: u32,
     /// Copies of the stream, on as many servers.
     pub replicas: u32,
     pub durability: Durability,

@@ -4,18 +4,21 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::journal::sqlite::Opening;
 use crate::journal::{Error, Sealed};
+use crate::limits;
 use crate::nats::{self, Link};
 
 use super::api::{Api, Info, code};
-use super::group::Group;
-use super::lease::{Holder, Lease};
+use super::group::{About, Group};
+use super::lease::Lease;
 use super::publish::{Publisher, lost};
+use super::standby::{Followed, Standby};
 use super::tail::{self, Mark};
 use super::watch::Watch;
 use super::{Journal, Options, settings, unfit};
@@ -33,43 +36,48 @@ impl Journal {
         state: &Path,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let opening = Opening::begin(data, state)?;
-        let api = connect(servers, options)?;
-        let holder = Holder::here(data);
-        let shown = holder.shown().to_owned();
-        let lease = Lease::take(&api, options, holder)?;
-        // Held by this from here on: whatever goes wrong lets go of it.
-        let before = found(&opening)?;
-        let info = stream(&api, options, before.as_ref())?;
+        Standby::begin(servers, options, data, state)?.wait()?.lead(visit)
+    }
+
+    /// Goes on where whoever wrote before ended; the lease is ours.
+    pub(super) fn lead(
+        api: &Api,
+        options: &Options,
+        lease: Arc<Lease>,
+        followed: Followed,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let shown = lease.holder().to_owned();
+        let before = followed.found()?;
+        let info = stream(api, options, before.as_ref())?;
         let last = Arc::new(AtomicU64::new(info.state.last_seq));
         let created = info.created.clone();
-        let watch = Watch::start(&api, options, lease, created, Arc::clone(&last))?;
-        let mut publisher = Publisher::new(&api, options, last);
+        // Held by this from here on: whatever goes wrong lets go of it.
+        let watch = Watch::start(api, options, lease, created, Arc::clone(&last))?;
+        let mut publisher = Publisher::new(api, options, last);
         if info.state.last_seq == 0 {
-            let group = Group::about(Uuid::now_v7(), &options.organism, options.partition);
-            publisher.put(publisher.publish(&group)?.0);
+            publisher.put(publisher.publish(&Group::about(about(options)))?.0);
         }
-        let journal = tail::journal(&api, options)?;
-        match &before {
-            None => opening.create(journal, Some(&Mark::default().to_string()))?,
-            Some((found, _)) if *found != journal => {
-                return Err(strange(data, options, "follows another journal than the one in"));
-            }
-            Some(_) => {}
+        let mut warm = followed.warm(api, options, before.as_ref(), visit)?;
+        warm.hear(api, options, publisher.last(), visit)?;
+        if warm.epoch() == 0 && tail::first(api, options)?.moving {
+            return Err(half_moved(options));
         }
-        let mark = before.map(|(_, mark)| mark).unwrap_or_default();
-        tail::check(&api, options, &mark)?;
-        let mut following = opening.follow(visit)?;
-        let heard = tail::read(&api, options, &mark, publisher.last(), &mut following, visit)?;
-        publisher.epoch = heard.epoch.max(following.epoch()) + 1;
+        publisher.epoch = warm.epoch() + 1;
         publisher.put(publisher.publish(&Group::epoch(publisher.epoch, &shown))?.0);
         failpoint("epoch-raised");
-        let projection = following.caught_up(publisher.epoch)?;
+        let projection = warm.caught_up(publisher.epoch)?;
         Ok(Self { projection, publisher, owed: None, watch })
     }
 }
 
-fn connect(servers: &nats::Options, options: &Options) -> Result<Api, Error> {
+fn about(options: &Options) -> About<'_> {
+    let &Options { partition, partitions, .. } = options;
+    let name = options.organism.as_str().into();
+    About { id: Uuid::now_v7(), name, partition, partitions, moving: false }
+}
+
+pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<Api, Error> {
     let link = Link::open(servers, &format!("organism {} pump", options.organism))?;
     let api = Api { link: Arc::new(link) };
     let link = &api.link;
@@ -78,22 +86,23 @@ fn connect(servers: &nats::Options, options: &Options) -> Result<Api, Error> {
 }
 
 /// Whose journal the directory holds a projection of, and how far that one goes.
-fn found(opening: &Opening) -> Result<Option<(Uuid, Mark)>, Error> {
+pub(super) fn found(opening: &Opening) -> Result<Option<(Uuid, Mark)>, Error> {
     if !opening.exists() {
         return Ok(None);
     }
     let path = || opening.data().display().to_string();
     let (journal, mark) = opening.found()?;
     let Some(mark) = mark else {
-        let detail = "holds a journal of its own, which was not on JetStream before: name another \
-                      directory, or go on with `store = \"embedded\"`";
+        let detail = "holds a journal of its own, which was not on JetStream before: `organism \
+                      promote` moves it there; or name another directory, or go on with `store = \
+                      \"embedded\"`";
         return Err(Error::Strange { path: path(), detail: detail.to_owned() });
     };
     let mark = mark.parse().map_err(|()| Error::broken(0, "its `stream` is damaged"))?;
     Ok(Some((journal, mark)))
 }
 
-fn strange(data: &Path, options: &Options, what: &str) -> Error {
+pub(super) fn strange(data: &Path, options: &Options, what: &str) -> Error {
     let detail = format!(
         "{what} the stream {}: name another directory, or find the stream it belongs to",
         options.stream()
@@ -101,8 +110,18 @@ fn strange(data: &Path, options: &Options, what: &str) -> Error {
     Error::Strange { path: data.display().to_string(), detail }
 }
 
+fn half_moved(options: &Options) -> Error {
+    let detail = "has only a part of the journal that is moved there: `organism promote` goes on \
+                  with it, where that journal is";
+    Error::Strange { path: format!("the stream {}", options.stream()), detail: detail.to_owned() }
+}
+
 /// The stream as it stands, made where there never was one.
-fn stream(api: &Api, options: &Options, before: Option<&(Uuid, Mark)>) -> Result<Info, Error> {
+pub(super) fn stream(
+    api: &Api,
+    options: &Options,
+    before: Option<&(Uuid, Mark)>,
+) -> Result<Info, Error> {
     let name = options.stream();
     let known = before.map_or(0, |(_, mark)| mark.seq);
     let info = match api.info(&name) {
@@ -118,11 +137,17 @@ fn stream(api: &Api, options: &Options, before: Option<&(Uuid, Mark)>) -> Result
         }
         other => other,
     };
-    let info = info.map_err(|f| unfit(api.link.server(), &format!("the stream {name}"), f))?;
+    let mut info = info.map_err(|f| unfit(api.link.server(), &format!("the stream {name}"), f))?;
+    let begun = Instant::now();
     let differences = settings::differences(options, &info.config);
     if !differences.is_empty() {
         let detail = format!("the stream {name} may lose records: {}", differences.join("; "));
         return Err(Error::Unfit { server: api.link.server(), detail });
+    }
+    // Between two leaders of a cluster a stream may look shorter than it is.
+    while info.state.last_seq < known && begun.elapsed() < limits::STREAM_GONE_AFTER {
+        std::thread::sleep(limits::LEASE_LOOK);
+        info = api.info(&name).unwrap_or(info);
     }
     let state = info.state;
     if state.last_seq < known {

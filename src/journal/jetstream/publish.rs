@@ -99,7 +99,7 @@ impl Publisher {
                 Ok(())
             }
             Ok(found) => Err(self.fenced(&found)),
-            Err(nothing) if nothing.is(code::NO_MESSAGE) => self.missing(after, failed),
+            // It may still come; should the stream have lost what it acknowledged, the watch finds it.
             Err(_) => Err(Error::Away { detail: failed.to_string() }),
         }
     }
@@ -111,16 +111,6 @@ impl Publisher {
                 Error::Stopped { cause }
             }
             theirs => Error::Fenced { ours: self.epoch, theirs },
-        }
-    }
-
-    /// Nothing stands there: it may still come, unless the stream does not even reach as far.
-    fn missing(&self, after: u64, failed: &Failed) -> Result<(), Error> {
-        match self.api.info(&self.stream) {
-            Ok(info) if info.state.last_seq < after => {
-                Err(lost(&self.stream, after, info.state.last_seq))
-            }
-            _ => Err(Error::Away { detail: failed.to_string() }),
         }
     }
 }

@@ -10,6 +10,8 @@ use super::{Durability, Options};
 
 /// Servers before this one lack what fencing needs.
 const OLDEST: (u32, u32, u32) = (2, 9, 0);
+/// Servers before this one do not know `sync_interval`.
+const SYNCING: (u32, u32, u32) = (2, 10, 0);
 /// Servers before this one could lose acknowledged messages in a crash, whatever their settings.
 const SOUND: (u32, u32, u32) = (2, 10, 23);
 
@@ -109,7 +111,14 @@ pub fn judge_server(
              records that were acknowledged may be lost or the stream may not come back"
         );
     }
-    if options.durability == Durability::Lazy {
+    if options.durability == Durability::Synced && number < SYNCING {
+        let (major, minor, _) = SYNCING;
+        tracing::warn!(
+            "`durability` says that the servers sync before they acknowledge, and NATS {version} \
+             cannot: {major}.{minor} was the first that can"
+        );
+    }
+    if options.durability == Durability::Lazy || number < SYNCING {
         tracing::warn!("{}", lazily(options.replicas));
     }
     Ok(())
@@ -144,6 +153,7 @@ mod tests {
             organism: "desk".to_owned(),
             stream: "ORGANISM-desk".to_owned(),
             partition: 0,
+            partitions: 1,
             replicas: 1,
             durability: Durability::Synced,
         }

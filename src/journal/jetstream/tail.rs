@@ -64,14 +64,29 @@ fn message(api: &Api, options: &Options, seq: u64) -> Result<Stored, Error> {
     stored.map_err(|f| refused(&format!("message {seq} of the stream {}", options.stream()), f))
 }
 
+/// What the first message of a stream says.
+pub struct First {
+    pub journal: Uuid,
+    pub partitions: u32,
+    /// It is moved there.
+    pub moving: bool,
+}
+
 /// Whose journal the stream keeps: its first message says so.
 pub fn journal(api: &Api, options: &Options) -> Result<Uuid, Error> {
+    let first = first(api, options)?;
+    super::count::compare(options, first.partitions)?;
+    Ok(first.journal)
+}
+
+/// The journal that the stream keeps, and of how many partitions it is one.
+pub fn first(api: &Api, options: &Options) -> Result<First, Error> {
     let first = message(api, options, 1)?;
     let whole = whole(options, &first)?;
     let contents = Contents::read(&whole).map_err(|detail| damaged(options, 1, &detail))?;
     match contents.journal {
         Some(about) if about.name == options.organism && about.partition == options.partition => {
-            Ok(about.id)
+            Ok(First { journal: about.id, partitions: about.partitions, moving: about.moving })
         }
         _ => Err(damaged(options, 1, "it does not say that this organism's journal begins here")),
     }
@@ -88,10 +103,18 @@ pub fn check(api: &Api, options: &Options, mark: &Mark) -> Result<(), Error> {
     }
 }
 
-/// What was heard beside what a projection keeps.
-#[derive(Debug, Default)]
+/// What was heard beside what a projection keeps, and how far.
+#[derive(Debug)]
 pub struct Heard {
     pub epoch: u32,
+    pub mark: Mark,
+}
+
+/// So many messages may be asked for at once: in bytes no more than a connection holds, however
+/// large they may be.
+pub fn ahead(api: &Api) -> u64 {
+    let largest = u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX).max(1);
+    (limits::STREAM_READ_BYTES / largest).clamp(1, limits::STREAM_READ_AHEAD)
 }
 
 /// Has `following` hear everything after `mark`, up to message `last`.
@@ -103,20 +126,20 @@ pub fn read(
     following: &mut Following,
     visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
 ) -> Result<Heard, Error> {
-    let mut heard = Heard::default();
+    let mut heard = Heard { epoch: 0, mark: *mark };
     let mut assembly = Assembly::default();
+    let ahead = ahead(api);
     let mut next = mark.seq + 1;
     while next <= last {
-        let end = last.min(next + limits::STREAM_READ_AHEAD - 1);
+        let end = last.min(next + ahead - 1);
         let stored = api.messages(&options.stream(), next..=end);
         let stored = stored.map_err(|f| refused(&format!("the stream {}", options.stream()), f))?;
         failpoint("during-recovery");
         let mut wholes = Vec::new();
-        let mut at = *mark;
         for stored in stored {
             let whole = assembly.take(&stored.body);
             if let Some(whole) = whole.map_err(|detail| damaged(options, stored.seq, &detail))? {
-                at = Mark { seq: stored.seq, digest: Digest::of(&stored.body) };
+                heard.mark = Mark { seq: stored.seq, digest: Digest::of(&stored.body) };
                 wholes.push((stored.seq, whole));
             }
         }
@@ -128,7 +151,7 @@ pub fn read(
             taken.extend(contents.taken);
         }
         if !wholes.is_empty() {
-            following.take_in(&taken, &at.to_string(), visit)?;
+            following.take_in(&taken, &heard.mark.to_string(), heard.epoch, visit)?;
         }
         next = end + 1;
     }

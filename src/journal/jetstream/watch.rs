@@ -38,7 +38,7 @@ struct Watcher {
     created: String,
     /// The last message that is known to be there.
     last: Arc<AtomicU64>,
-    gone_since: Option<Instant>,
+    odd_since: Option<Instant>,
 }
 
 impl Watch {
@@ -52,7 +52,7 @@ impl Watch {
         let trouble = Arc::new(Mutex::new(None));
         let (stop, stopped) = channel();
         let (api, options) = (api.clone(), options.clone());
-        let mut watcher = Watcher { api, options, lease, created, last, gone_since: None };
+        let mut watcher = Watcher { api, options, lease, created, last, odd_since: None };
         let found = Arc::clone(&trouble);
         let thread = std::thread::Builder::new().name("journal-watch".to_owned());
         let watch = move || {
@@ -91,29 +91,42 @@ impl Drop for Watch {
 
 impl Watcher {
     fn look(&mut self) -> Option<Trouble> {
-        if self.lease.renew() == Beat::Taken {
-            tracing::error!(stream = self.options.stream(), "another pump took the lease");
-            return Some(Trouble::Taken);
+        match self.lease.renew() {
+            Beat::Taken => {
+                tracing::error!(stream = self.options.stream(), "another pump took the lease");
+                return Some(Trouble::Taken);
+            }
+            // The next beat is what matters now.
+            Beat::Unheard => return None,
+            Beat::Renewed => {}
         }
-        let detail = self.changed()?;
+        let detail = self.lasting()?;
         tracing::error!("{detail}");
         Some(Trouble::Lost(detail))
     }
 
-    fn changed(&mut self) -> Option<String> {
+    /// What is wrong with the stream, once it was for a while: between two leaders of a cluster a
+    /// stream may look shorter than it is.
+    fn lasting(&mut self) -> Option<String> {
+        let Some(detail) = self.changed() else {
+            self.odd_since = None;
+            return None;
+        };
+        let since = *self.odd_since.get_or_insert_with(Instant::now);
+        (since.elapsed() >= limits::STREAM_GONE_AFTER).then_some(detail)
+    }
+
+    fn changed(&self) -> Option<String> {
         let stream = self.options.stream();
         // Read before the stream is: what is acknowledged later is no loss.
         let known = self.last.load(Ordering::Acquire);
         let info = match self.api.info(&stream) {
             Ok(info) => info,
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => {
-                let since = *self.gone_since.get_or_insert_with(Instant::now);
-                return (since.elapsed() >= limits::STREAM_GONE_AFTER)
-                    .then(|| format!("the stream {stream} is gone; it holds the journal"));
+                return Some(format!("the stream {stream} is gone; it holds the journal"));
             }
             Err(_) => return None,
         };
-        self.gone_since = None;
         if info.created != self.created {
             let (now, then) = (&info.created, &self.created);
             return Some(format!(

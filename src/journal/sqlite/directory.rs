@@ -1,7 +1,7 @@
 //! The journal's directory: whose it is, and how far it was known to go.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -47,6 +47,12 @@ impl Lock {
         std::fs::write(data.join(HOLDER), holder).map_err(Error::io(context()))?;
         Ok(Self { _directory: directory })
     }
+}
+
+/// A directory that is its owner's alone.
+pub fn make(directory: &Path) -> Result<(), Error> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.map_err(Error::io(directory.display().to_string()))
 }
 
 /// Whether a pump could write the journal in `data` now; [`Error::Held`] where another one does.

@@ -27,10 +27,11 @@ use crate::thread::Record;
 use super::checkpoint::{Key, Outside};
 use super::row::Rows;
 use super::{Checkpoint, Error, Heads};
-use directory::{Lock, Watermark};
+use directory::Watermark;
 use mover::{Moved, Mover};
 
-pub use directory::{DATABASE, is_free};
+pub use directory::{DATABASE, Lock, is_free};
+pub use open::hold;
 pub(in crate::journal) use projection::{Following, Opening, Taken};
 pub use reader::{About, Reader};
 pub use scan::scan;

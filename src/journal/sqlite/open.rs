@@ -1,6 +1,5 @@
 //! Opening a journal to write: nothing is written before everything that stands there is proved.
 
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
@@ -15,7 +14,7 @@ use crate::journal::{Checkpoint, Error, FORMAT, Heads, Sealed};
 use crate::limits;
 use crate::mutant::mutant;
 
-use super::directory::{DATABASE, Lock, Watermark};
+use super::directory::{DATABASE, Lock, Watermark, make};
 use super::mover::Mover;
 use super::{About, Journal, Reader, SCHEMA, STREAM, scan, write};
 
@@ -27,11 +26,20 @@ pub struct Opening {
     key: Key,
 }
 
+/// Locks a directory that journals of several partitions lie in. The key that they all sign with
+/// is there then.
+pub fn hold(data: &Path, state: &Path) -> Result<Lock, Error> {
+    make(data)?;
+    make(state)?;
+    let lock = Lock::take(data)?;
+    Key::open(state)?;
+    Ok(lock)
+}
+
 impl Opening {
     pub fn begin(data: &Path, state: &Path) -> Result<Self, Error> {
         for directory in [data, state] {
-            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-            made.map_err(Error::io(directory.display().to_string()))?;
+            make(directory)?;
         }
         let lock = Lock::take(data)?;
         let key = Key::open(state)?;

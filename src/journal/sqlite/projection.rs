@@ -43,6 +43,34 @@ impl Opening {
     }
 }
 
+/// A journal of its own that is to follow what was moved elsewhere.
+impl Opening {
+    /// Proves it, and signs how far it goes. It is still the journal, of the pump that had it last.
+    pub fn prove_to_move(
+        self,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Journal, Error> {
+        let (mut journal, ..) = self.prove(true, visit)?;
+        journal.settle()?;
+        if journal.checked < journal.heads.last() {
+            journal.checkpoint(crate::clock::Time::now())?;
+        }
+        Ok(journal)
+    }
+}
+
+impl Journal {
+    /// From here on it follows the stream, which has everything that is here up to `mark`.
+    pub(in crate::journal) fn follow_from(&mut self, mark: &str) -> Result<(), Error> {
+        self.commit(None, |db| write::set_meta(db, STREAM, mark))
+    }
+
+    /// Over the heads of all trees.
+    pub(in crate::journal) fn root(&mut self) -> Digest {
+        self.heads.merkle_root()
+    }
+}
+
 impl Following {
     pub fn last(&self) -> crate::ids::Position {
         self.journal.heads.last()
@@ -53,11 +81,13 @@ impl Following {
         self.about.epoch
     }
 
-    /// Takes in what follows next, in one commit.
+    /// Takes in what follows next, in one commit; `epoch` is of whoever wrote it. Should this die
+    /// before it has caught up, the next one hears of that epoch here alone.
     pub fn take_in(
         &mut self,
         taken: &[Taken<'_>],
         mark: &str,
+        epoch: u32,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<(), Error> {
         for one in taken {
@@ -71,7 +101,10 @@ impl Following {
                 Taken::Blob(..) => {}
             }
         }
+        let epoch = epoch.max(self.about.epoch);
+        let about = About { epoch, ..self.about.clone() };
         self.journal.commit(None, |db| {
+            write::about(db, &about)?;
             let rows = taken.iter().filter_map(|one| match one {
                 Taken::Step(row) => Some((row.place, row.encoded())),
                 _ => None,
@@ -86,6 +119,7 @@ impl Following {
             }
             write::set_meta(db, STREAM, mark)
         })?;
+        (self.about, self.journal.epoch) = (about, epoch);
         self.journal.wal_bytes += taken.iter().map(Taken::size).sum::<usize>();
         self.journal.move_log();
         Ok(())

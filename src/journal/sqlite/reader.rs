@@ -7,6 +7,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension as _};
 use uuid::Uuid;
 
 use crate::ids::{Digest, Position, ThreadId};
+use crate::journal::row::Row;
 use crate::journal::{Checkpoint, Error, FORMAT, Sealed};
 use crate::limits;
 use crate::thread::text::Names;
@@ -131,6 +132,28 @@ impl Reader {
             sealed.push(row::decode(position, row, &mut names)?);
         }
         Ok(sealed)
+    }
+
+    /// The rows from `from` to `to` as they were kept, both included, which all have to be there.
+    pub(in crate::journal) fn rows(
+        &self,
+        from: Position,
+        to: Position,
+        visit: &mut dyn FnMut(&Row<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let sql = format!(
+            "SELECT {} FROM step WHERE position BETWEEN ?1 AND ?2 ORDER BY position",
+            row::COLUMNS
+        );
+        let failed = |error| self.failed_at(from, error);
+        let mut query = self.db.prepare_cached(&sql).map_err(failed)?;
+        let mut rows = query.query([from.0, to.0]).map_err(failed)?;
+        for position in (from.0..=to.0).map(Position) {
+            let row = rows.next().map_err(|error| self.failed_at(position, error))?;
+            let missing = || Error::broken(position.0, "its record is missing");
+            visit(&row::read_at(position, row.ok_or_else(missing)?)?)?;
+        }
+        Ok(())
     }
 
     /// A tree's records in order, up to and including `up_to`, or all of them.

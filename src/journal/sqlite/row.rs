@@ -18,15 +18,20 @@ pub fn decode(
     row: &rusqlite::Row<'_>,
     names: &mut Names,
 ) -> Result<Sealed, Error> {
-    let row = read(row).map_err(|error| match error {
+    let row = read_at(expected, row)?;
+    row.unseal(expected, names)
+}
+
+/// The row at `expected`, as it was kept.
+pub fn read_at<'r>(expected: Position, row: &'r rusqlite::Row<'_>) -> Result<Row<'r>, Error> {
+    read(row).map_err(|error| match error {
         Unreadable::Row(error) => {
             Error::broken(expected.0, format!("the row cannot be read: {error}"))
         }
         Unreadable::Column(name) => {
             Error::broken(expected.0, format!("its {name} is of the wrong type"))
         }
-    })?;
-    row.unseal(expected, names)
+    })
 }
 
 enum Unreadable {

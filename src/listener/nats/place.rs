@@ -59,6 +59,10 @@ impl Place {
             (None, Some(file)) => Credentials::Nkey(file.into()),
             (None, None) => Credentials::Nobody,
         };
+        if url.contains('@') {
+            let (credentials, nkey) = (Self::CREDENTIALS, Self::NKEY);
+            return Err(format!("{} holds credentials; set {credentials} or {nkey}", Self::URL));
+        }
         let servers = url.split(',').map(|address| address.trim().to_owned()).collect();
         let ca = variable(Self::CA).map(PathBuf::from);
         let mut place = Self::new(Options { servers, credentials, ca }, organism, listener);

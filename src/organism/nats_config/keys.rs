@@ -29,6 +29,8 @@ pub enum KeyError {
     Seed { path: PathBuf, detail: String },
     #[error("{path} is still there: retire the old key before there is a third one, or revoke it")]
     Twice { path: PathBuf },
+    #[error("{path} is that of another organism than `{organism}`; name another directory")]
+    Another { path: PathBuf, organism: String },
 }
 
 /// A directory of seeds.
@@ -67,6 +69,25 @@ impl Keys {
         Ok(keys)
     }
 
+    /// Refuses a directory that holds the keys of another organism.
+    pub fn is_of(&self, organism: &str) -> Result<(), KeyError> {
+        let path = self.directory.join("accounts.conf");
+        let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
+        match text.contains(&format!("\n  \"{organism}\" {{\n")) {
+            true => Ok(()),
+            false => Err(KeyError::Another { path, organism: organism.to_owned() }),
+        }
+    }
+
+    pub fn can_rotate(&self, user: &str, rotation: Rotation) -> Result<(), KeyError> {
+        let old = self.old(user);
+        match rotation {
+            Rotation::Renew if old.exists() => Err(KeyError::Twice { path: old }),
+            Rotation::Renew | Rotation::Retire | Rotation::Revoke => Ok(()),
+        }
+    }
+
+    /// Once it [can be rotated](Self::can_rotate).
     pub fn rotate(&self, user: &str, rotation: Rotation) -> Result<(), KeyError> {
         let (path, old) = (self.path(user), self.old(user));
         let gone = |path: &Path| match std::fs::remove_file(path) {
@@ -76,7 +97,6 @@ impl Keys {
             _ => Ok(()),
         };
         match rotation {
-            Rotation::Renew if old.exists() => return Err(KeyError::Twice { path: old }),
             Rotation::Renew if path.exists() => std::fs::rename(&path, &old)
                 .map_err(|source| KeyError::Io { path: path.clone(), source })?,
             Rotation::Renew => {}

@@ -53,6 +53,8 @@ pub enum Error {
          everything else could be read on the way"
     )]
     Open { host: String },
+    #[error("the server {node} has the name or the host of another one")]
+    NodeTwice { node: String },
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
@@ -84,7 +86,12 @@ pub fn write(config: &Config, options: &Options) -> Result<Written, Error> {
     if let (Some(node), None) = (open, &options.tls) {
         return Err(Error::Open { host: node.host.clone() });
     }
+    nodes_differ(&options.nodes)?;
     let keys = Keys::open(&options.directory)?;
+    keys.is_of(&config.name)?;
+    for (user, rotation) in &options.rotate {
+        keys.can_rotate(user, *rotation)?;
+    }
     for (user, rotation) in &options.rotate {
         keys.rotate(user, *rotation)?;
     }
@@ -107,6 +114,16 @@ pub fn write(config: &Config, options: &Options) -> Result<Written, Error> {
     Ok(Written { servers, seeds })
 }
 
+fn nodes_differ(nodes: &[Node]) -> Result<(), Error> {
+    for (index, node) in nodes.iter().enumerate() {
+        let twice = nodes.iter().take(index).any(|other| other.name == node.name);
+        if twice || nodes.iter().take(index).any(|other| other.host == node.host) {
+            return Err(Error::NodeTwice { node: format!("{}={}", node.name, node.host) });
+        }
+    }
+    Ok(())
+}
+
 /// Everybody who connects, with what each may do.
 fn users(config: &Config) -> Result<Vec<(String, Rights)>, Error> {
     let journal = match &config.storage {
@@ -117,8 +134,8 @@ fn users(config: &Config) -> Result<Vec<(String, Rights)>, Error> {
         return Err(Error::NothingOnNats);
     }
     let mut users = vec![
-        (PUMP.to_owned(), Rights::of_pump(&config.name, journal)),
-        (OPERATOR.to_owned(), Rights::of_operator(&config.name, journal)),
+        (PUMP.to_owned(), Rights::of_pump(&config.name, journal, config.partitions())),
+        (OPERATOR.to_owned(), Rights::of_operator()),
     ];
     let listener =
         |name: &ListenerName| (format!("listener-{name}"), Rights::of_listener(&config.name, name));

@@ -10,13 +10,12 @@ use crate::mutant::mutant;
 pub struct Rights {
     pub publish: Vec<String>,
     pub subscribe: Vec<String>,
-    /// Whether it may answer, once and within seconds, where somebody asked it to.
-    pub answers: bool,
 }
 
 impl Rights {
     /// Its deliveries and its cancels come in, its answers go out. What services are asked (ADR-32)
-    /// it answers where the asker wants; only the pump and operators can ask.
+    /// it answers in the operators' inboxes and nowhere else: who asks chooses where the answer
+    /// goes, and no server checks that.
     pub fn of_listener(organism: &str, listener: &ListenerName) -> Self {
         let subjects = Subjects::new(organism, listener);
         let mut subscribe = vec![
@@ -30,21 +29,21 @@ impl Rights {
             subscribe.extend([format!("{asked}.{listener}.*"), format!("{asked}.{listener}")]);
             subscribe.push(asked);
         }
-        let mut publish = vec![subjects.answers()];
+        let mut publish = vec![subjects.answers(), format!("{OPERATORS}>")];
         if mutant("grant-too-much") {
             publish.push(format!("organism.{organism}.re.>"));
         }
-        Self { publish, subscribe, answers: true }
+        Self { publish, subscribe }
     }
 
-    pub fn of_pump(organism: &str, journal: Option<&jetstream::Options>) -> Self {
+    pub fn of_pump(organism: &str, journal: Option<&jetstream::Options>, partitions: u32) -> Self {
         let own = |what: &str| format!("organism.{organism}.{what}");
         let mut publish = vec![own("to.*"), own("cancel.*"), own("pump.>")];
         publish.push("$SRV.PING.>".to_owned());
         // What other pumps of this organism ask is answered in their inboxes.
         publish.push("_INBOX.>".to_owned());
         if let Some(journal) = journal {
-            for stream in streams(journal) {
+            for stream in streams(journal, partitions) {
                 let api = ["STREAM.INFO", "STREAM.CREATE", "STREAM.MSG.GET"];
                 publish.extend(api.map(|verb| format!("$JS.API.{verb}.{stream}")));
             }
@@ -52,27 +51,22 @@ impl Rights {
             publish.push(format!("$KV.{}.*", journal.bucket()));
         }
         let subscribe = vec![own("re.>"), own("pump.>"), "_INBOX.>".to_owned()];
-        Self { publish, subscribe, answers: false }
+        Self { publish, subscribe }
     }
 
-    /// Somebody who looks, and asks a running organism: reads streams, changes none.
-    pub fn of_operator(organism: &str, journal: Option<&jetstream::Options>) -> Self {
-        let mut publish = vec!["$SRV.>".to_owned(), format!("organism.{organism}.pump.>")];
-        if let Some(journal) = journal {
-            let read = ["INFO", "STREAM.NAMES", "STREAM.LIST"];
-            publish.extend(read.map(|verb| format!("$JS.API.{verb}")));
-            for stream in streams(journal) {
-                let read = ["STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.NAMES", "CONSUMER.LIST"];
-                publish.extend(read.map(|verb| format!("$JS.API.{verb}.{stream}")));
-                // Consumers say where a stream's messages are sent, so none are granted.
-            }
-        }
-        let subscribe = vec!["_INBOX_operator.>".to_owned()];
-        Self { publish, subscribe, answers: false }
+    /// Somebody who asks services what they are. Nothing of JetStream: where a server's own answer
+    /// goes is the asker's choice, and it would write it anywhere.
+    pub fn of_operator() -> Self {
+        Self { publish: vec!["$SRV.>".to_owned()], subscribe: vec![format!("{OPERATORS}>")] }
     }
 }
 
+/// What the inboxes of operators begin with.
+const OPERATORS: &str = "_INBOX_operator.";
+
 /// Of a journal. A wildcard stands for a whole token only, so each is named.
-fn streams(journal: &jetstream::Options) -> [String; 2] {
-    [journal.stream(), format!("KV_{}", journal.bucket())]
+fn streams(journal: &jetstream::Options, partitions: u32) -> Vec<String> {
+    let of = |partition| jetstream::Options { partition, ..journal.clone() }.stream();
+    let all = (0..partitions).map(of);
+    all.chain([format!("KV_{}", journal.bucket())]).collect()
 }

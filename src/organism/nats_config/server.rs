@@ -54,9 +54,6 @@ pub fn accounts(organism: &str, users: &[(String, Vec<String>, Rights)]) -> Stri
             let _ = writeln!(out, "      # {user}\n      {{ nkey: {key}, permissions: {{");
             let _ = writeln!(out, "        publish: {{ allow: {} }}", list(&rights.publish));
             let _ = writeln!(out, "        subscribe: {{ allow: {} }}", list(&rights.subscribe));
-            if rights.answers {
-                out.push_str("        allow_responses: { max: 1, expires: \"5s\" }\n");
-            }
             out.push_str("      } }\n");
         }
     }

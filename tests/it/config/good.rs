@@ -86,14 +86,19 @@ fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
     assert_eq!((user.as_str(), password.0.as_str()), ("pump", "hunter2"));
     assert_eq!(servers.ca, Some(config.directory.join("token.txt")));
     assert_eq!((journal.stream().as_str(), journal.replicas), ("desk_2-0", 3));
+    let third = config.of_partition(3);
+    let Storage::JetStream { journal, .. } = &third.storage else { panic!("it streams") };
+    assert_eq!((config.partitions(), journal.stream().as_str()), (4, "desk_2-3"));
+    assert_eq!((third.data, &third.state), (config.data.join("p3"), &config.state));
     assert_eq!(journal.durability, Durability::Synced);
     let variables = [("ORGANISM_JOURNAL__STORE", "jetstream"), ("ORGANISM_NATS__URL", "nats://h")];
     let config = load(Path::new("good.toml"), &surroundings(&data(), &variables)).unwrap();
     let Storage::JetStream { servers, journal } = &config.storage else { panic!("it streams") };
     assert_eq!((servers.servers.len(), &servers.credentials), (1, &Credentials::Nobody));
     assert_eq!((journal.stream().as_str(), journal.replicas), ("ORGANISM-desk-0", 1));
+    assert_eq!((config.partitions(), config.of_partition(0).data), (1, config.data));
     let embedded = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
-    assert_eq!(embedded.storage, Storage::Embedded);
+    assert_eq!((&embedded.storage, embedded.partitions()), (&Storage::Embedded, 1));
     assert_eq!(embedded.digest, config.digest, "where a record is kept changes nothing in it");
 }
 

@@ -5,6 +5,7 @@ mod fences;
 mod outages;
 mod place;
 mod rebuilt;
+mod standby;
 mod unfit;
 
 pub use place::Place;

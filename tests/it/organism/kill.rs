@@ -98,7 +98,7 @@ pub struct Tail {
     open: HashSet<MessageId>,
     pub messages: u64,
     /// Messages that listeners wrote.
-    answers: u64,
+    pub answers: u64,
 }
 
 impl Tail {
@@ -194,7 +194,7 @@ pub fn embedded_house() -> House {
     quick(House::settled(&format!("{CONFIG}instances = 2\n")))
 }
 
-fn quick(house: House) -> House {
+pub fn quick(house: House) -> House {
     let player = std::fs::read_to_string(house.path("player.py")).unwrap();
     let (_, program) = player.split_once('\n').unwrap();
     house.write("player.py", format!("#!{} -S\n{program}", python()));

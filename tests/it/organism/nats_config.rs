@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use organism::nats::{Client, Credentials, Options, connect};
+use organism::listener::{Listener, Place, Reply};
+use organism::nats::{Client, Credentials, Options, Subscriber, connect};
 
 use super::{House, said, say, until};
 use crate::nats::{Server, Settings};
@@ -42,14 +43,14 @@ replicas = 1
 "#;
 
 /// A house with its keys and a server that knows them, and one who may do everything.
-struct Guarded {
-    house: House,
+pub struct Guarded {
+    pub house: House,
     server: Server,
 }
 
 const SPY: &str = "      { user: spy, password: spy }\n";
 
-fn guarded() -> Guarded {
+pub fn guarded() -> Guarded {
     let first = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
     let house = House::with(&first);
     let made = house.organism(&["nats-config"]);
@@ -100,7 +101,7 @@ impl Guarded {
         self.connect(credentials).await.unwrap()
     }
 
-    fn again(&self, arguments: &[&str]) {
+    pub fn again(&self, arguments: &[&str]) {
         let made = self.house.organism(&[&["nats-config"], arguments].concat());
         assert_eq!(made.code, Some(0), "{made:?}");
         let_a_spy_in(&self.house);
@@ -109,10 +110,10 @@ impl Guarded {
 }
 
 /// Answers what it is asked, as `echo`, until it is dropped.
-struct Echo(tokio::runtime::Runtime);
+pub struct Echo(tokio::runtime::Runtime);
 
 impl Echo {
-    fn start(guarded: &Guarded) -> Self {
+    pub fn start(guarded: &Guarded) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let client = guarded.user("listener-echo").await;
@@ -196,24 +197,30 @@ fn subjects() -> Vec<String> {
     all
 }
 
+/// A subscription that the server has: what is published from here on is heard.
+async fn everything(spy: &Client) -> Subscriber {
+    let mut all = spy.subscribe(">").await.unwrap();
+    spy.publish("ready", "".into()).await.unwrap();
+    all.next().await.unwrap();
+    all
+}
+
 /// What of all this somebody with `user`'s key gets through to others, and what of it they get to
 /// hear.
 async fn probe(guarded: &Guarded, user: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let (spy, key) = (guarded.spy().await, guarded.user(user).await);
     let said: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-    let mut all = spy.subscribe(">").await.unwrap();
-    spy.flush().await.unwrap();
+    let mut all = everything(&spy).await;
     for subject in subjects() {
         // With a reply subject that is another's: whoever answers would write in their name.
-        let reply = "organism.talk.to.solo";
+        let reply = "organism.journal.ORGANISM-talk.0";
         key.publish_with_reply(subject, reply, "probe".into()).await.unwrap();
     }
-    key.publish(
-        format!("organism.talk.re.{}.done", user.trim_start_matches("listener-")),
-        "".into(),
-    )
-    .await
-    .unwrap();
+    let last = match user.strip_prefix("listener-") {
+        Some(listener) => format!("organism.talk.re.{listener}.done"),
+        None => "$SRV.PING.done".to_owned(),
+    };
+    key.publish(last, "".into()).await.unwrap();
     key.flush().await.unwrap();
     // Nothing overtakes on one connection: when this one is seen, so is everything before it.
     spy.publish("done", "".into()).await.unwrap();
@@ -275,11 +282,76 @@ fn a_listeners_key_opens_what_is_its_own_and_nothing_else() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (said, heard) = probe(&guarded, "listener-echo").await;
-        assert_eq!(said, set(&["organism.talk.re.echo.0123", "organism.talk.re.echo.here"]));
+        let answers = ["organism.talk.re.echo.0123", "organism.talk.re.echo.here"];
+        assert_eq!(said, set(&[&answers[..], &["_INBOX_operator.abc"]].concat()));
         let asked = ["$SRV.PING", "$SRV.PING.echo"];
         let own = ["_INBOX_echo.abc", "organism.talk.cancel.echo"];
         assert_eq!(heard, set(&[asked, own].concat()), "deliveries only as one of its queue group");
     });
+}
+
+/// Who asks chooses where the answer goes, and no server checks that.
+#[test]
+fn nobody_is_made_to_write_where_they_are_told_to() {
+    let guarded = guarded();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let servers = Options {
+        servers: vec![guarded.server.address()],
+        credentials: Credentials::Nkey(guarded.seed("listener-echo")),
+        ca: None,
+    };
+    let place = Place::new(servers, "talk", organism::ids::ListenerName::parse("echo").unwrap());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let stopped = async { stopped.await.unwrap_or_default() };
+    let kit = std::thread::spawn(move || {
+        Listener::new().otherwise(|_| Ok::<_, String>(Reply::ack())).serve_at(&place, stopped)
+    });
+    runtime.block_on(async {
+        let spy = guarded.spy().await;
+        let mut all = everything(&spy).await;
+        let operator = guarded.user("operator").await;
+        let own = "_INBOX_operator.told";
+        let mut told = operator.subscribe(own).await.unwrap();
+        let bad = [
+            "organism.journal.ORGANISM-talk.0",
+            "$KV.ORGANISM-talk-pumps.0",
+            "organism.talk.to.solo",
+            "organism.talk.re.solo.0123",
+            "_INBOX.of.the.pump",
+        ];
+        let asking = async {
+            loop {
+                for reply in bad {
+                    let asked =
+                        ["$SRV.PING.echo", "$SRV.INFO", "$JS.API.STREAM.INFO.ORGANISM-talk-0"];
+                    for asked in asked {
+                        operator.publish_with_reply(asked, reply, "".into()).await.unwrap();
+                    }
+                }
+                operator.publish_with_reply("$SRV.PING.echo", own, "".into()).await.unwrap();
+                let answer = tokio::time::timeout(Duration::from_millis(200), told.next()).await;
+                if let Ok(Some(answer)) = answer {
+                    return String::from_utf8(answer.payload.to_vec()).unwrap();
+                }
+            }
+        };
+        // One that is asked for on the operator's own inbox is answered, after all the others.
+        let answer = tokio::time::timeout(Duration::from_secs(20), asking).await.unwrap();
+        assert!(answer.contains("ping_response"), "{answer}");
+        spy.publish("end", "".into()).await.unwrap();
+        while let Some(message) = all.next().await {
+            let subject = message.subject.to_string();
+            assert!(!bad.contains(&subject.as_str()), "{subject}: {message:?}");
+            if subject == "end" {
+                break;
+            }
+        }
+        let (said, _) = probe(&guarded, "operator").await;
+        let asked = ["$SRV.PING", "$SRV.PING.echo", "$SRV.PING.solo", "$SRV.STATS.solo"];
+        assert_eq!(said, set(&asked));
+    });
+    stop.send(()).unwrap();
+    kit.join().unwrap().unwrap();
 }
 
 #[test]
@@ -297,9 +369,17 @@ fn a_key_is_changed_without_a_gap_and_one_that_is_revoked_is_cut_off_at_once() {
     };
     until("the new key opens", || is_in(&seed).then_some(()));
     assert!(is_in(&kept), "and the old one still does");
-    let twice = guarded.house.organism(&["nats-config", "--renew", "listener-echo"]);
+    let solo = std::fs::read_to_string(guarded.seed("listener-solo")).unwrap();
+    let both = ["nats-config", "--revoke", "listener-solo", "--renew", "listener-echo"];
+    let twice = guarded.house.organism(&both);
     assert_eq!(twice.code, Some(69), "{twice:?}");
     assert!(twice.err.contains("retire the old key"), "{twice:?}");
+    let after = std::fs::read_to_string(guarded.seed("listener-solo")).unwrap();
+    assert_eq!(after, solo, "all or nothing");
+    let other = CONFIG.replace("\"talk\"", "\"other\"").replace("NKEY", "");
+    guarded.house.write("other.toml", other.replace("ADDRESS", "nats://127.0.0.1:4222"));
+    let other = guarded.house.organism(&["nats-config", "--config", "other.toml"]);
+    assert!(other.err.contains("is that of another organism than `other`"), "{other:?}");
     let saved = guarded.house.path("saved.nk");
     std::fs::copy(&kept, &saved).unwrap();
     guarded.again(&["--retire", "listener-echo"]);
@@ -324,6 +404,8 @@ fn what_is_wrong_is_said_before_anything_is_written() {
     for (arguments, code, told) in [
         (&["--node", "a=10.0.0.1"][..], 2, "add --tls-cert and --tls-key"),
         (&["--node", "10.0.0.1"], 2, "write --node a=10.0.0.1"),
+        (&["--node", "a=127.0.0.1:4222"], 2, "write --node a=10.0.0.1"),
+        (&["--node", "a=127.0.0.1", "--node", "a=127.0.0.2"], 2, "a=127.0.0.2 has the name"),
         (&["--revoke", "echo"], 2, "there are pump, operator, listener-echo, listener-solo"),
     ] {
         let told_here = house.organism(&[&["nats-config"], arguments].concat());

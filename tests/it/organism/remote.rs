@@ -13,7 +13,7 @@ fn server() -> Server {
 }
 
 fn house(server: &Server) -> House {
-    House::with(&format!(
+    House::settled(&format!(
         r#"
 [organism]
 name = "talk"

@@ -120,11 +120,7 @@ async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
 async fn a_silent_connection_at_the_door_does_not_hold_up_a_stop() {
     let running = start(None, silent);
     let data = running.place.data();
-    let desk = Desk {
-        handle: running.handle.clone(),
-        data: data.clone(),
-        patience: Duration::from_millis(10),
-    };
+    let desk = Desk::new(running.handle.clone(), data.clone(), Duration::from_millis(10));
     let path = control::path(&data);
     let server = Server::open(&path, desk).unwrap();
     let mut silent = UnixStream::connect(&path).await.unwrap();

@@ -94,8 +94,10 @@ async fn an_answer_under_another_name_or_to_nothing_reaches_nobody() {
     let number = ear.tell("anything");
     let reply = deliveries.next().await.reply.unwrap().to_string();
     let elsewhere = reply.replace(".re.tested.", ".re.other.");
-    let guessed = meeting.subjects.answer("0123456789abcdef0123456789abcdef");
-    for subject in [&elsewhere, &guessed, &meeting.subjects.answer("not.a.token")] {
+    let (own, _) = reply.rsplit_once('.').unwrap();
+    let guessed = format!("{own}.0123456789abcdef0123456789abcdef");
+    let another = meeting.subjects.answer("0123456789abcdef.0123456789abcdef0123456789abcdef");
+    for subject in [&elsewhere, &guessed, &another, &format!("{own}.no-token")] {
         stranger.say(subject, &[], "<forged/>").await;
         stranger.say(subject, &[("Organism-Heartbeat", "1")], "").await;
     }

@@ -107,6 +107,7 @@ pub fn options(name: &str) -> Options {
         organism: name.to_owned(),
         stream: format!("ORGANISM-{name}"),
         partition: 0,
+        partitions: 1,
         replicas: 1,
         durability: Durability::Synced,
     }

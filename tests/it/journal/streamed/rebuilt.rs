@@ -4,6 +4,7 @@ use organism::audit;
 use organism::clock::Time;
 use organism::ids::{Digest, Position};
 use organism::journal::{Error, checkpoint::Outside};
+use organism::limits;
 
 use super::Place;
 use crate::journal::script::{Script, research};
@@ -53,6 +54,32 @@ fn a_host_that_never_saw_the_journal_has_all_of_it() {
     drop(journal);
     assert_eq!(hashes(&first.records()), hashes(&second.records()));
     verified(&first);
+}
+
+#[test]
+fn a_projection_whose_making_was_cut_short_still_knows_the_epoch_that_it_heard_first() {
+    let place = Place::new();
+    for _ in 0..2 {
+        place.open().unwrap().close(Time(0)).unwrap();
+    }
+    let mut journal = place.open().unwrap();
+    let mut script = Script::default();
+    // More than are read at once, so that some of them are kept.
+    for _ in 0..3 * limits::STREAM_READ_AHEAD {
+        journal.append(&mut [script.boot(3)]).unwrap();
+    }
+    assert_eq!(journal.epoch(), 3);
+    journal.close(Time(0)).unwrap();
+    let elsewhere = place.elsewhere();
+    let cut = Position(2 * limits::STREAM_READ_AHEAD);
+    let cut_short = elsewhere.open_with(&mut |sealed| match sealed.record.position {
+        at if at == cut => Err(Error::Stopped { cause: "a test".to_owned() }),
+        _ => Ok(()),
+    });
+    assert!(matches!(cut_short, Err(Error::Stopped { .. })));
+    assert!(elsewhere.reader().last().unwrap() > Position(0), "nothing was kept");
+    assert_eq!(elsewhere.open().unwrap().epoch(), 4);
+    verified(&elsewhere);
 }
 
 #[test]

@@ -1,0 +1,75 @@
+//! `organism promote`: moves an embedded journal to where the config says it is now: JetStream.
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::organism::promote::{Outcome, Phase, Promoted, promote};
+
+use super::exit::{Exit, Failed};
+use super::opened::ConfigArg;
+use super::render::{count, put, put_json};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+    /// One JSON value.
+    #[arg(long)]
+    json: bool,
+}
+
+const WRITE: &str = "the config keeps the journal in its file; with the organism stopped, write\n\n  \
+    [journal]\n  store = \"jetstream\"\n\n  [nats]\n  url = \"nats://127.0.0.1:4222\"\n\n\
+    and run this again";
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config.load_without_keys()?;
+    let bar = progress_bar(args.json);
+    let outcome = promote(&config, &mut |phase, done, all| {
+        bar.set_message(match phase {
+            Phase::Proving => "proving",
+            Phase::Publishing => "sending",
+            Phase::Comparing => "comparing",
+        });
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    match outcome? {
+        Outcome::NowhereToGo => return Err(Failed::new(Exit::Config, WRITE).into()),
+        Outcome::NothingToDo if args.json => put_json(&json!({ "promoted": null }))?,
+        Outcome::NothingToDo => put("the journal is on JetStream already\n")?,
+        Outcome::Moved(promoted) if args.json => put_json(&json!({ "promoted": promoted }))?,
+        Outcome::Moved(promoted) => put(&summary(&promoted))?,
+    }
+    Ok(Exit::Done.into())
+}
+
+fn progress_bar(json: bool) -> ProgressBar {
+    if json || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg:9} {bar:40} {pos}/{len} records, {eta} left");
+    ProgressBar::no_length().with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn summary(promoted: &Promoted) -> String {
+    let Promoted { journal, stream, records, trees, checkpoints, blobs, published, .. } = promoted;
+    let there = match records - published {
+        0 => String::new(),
+        before => format!(", {before} of them were there already"),
+    };
+    format!(
+        "journal      {journal}\nstream       {stream}, {}\nrecords      {records} in {}{there}\n\
+         checkpoints  {checkpoints}, {}\nlast hash    {}\nheads        {}\n\
+         read back and the same; start the organism\n",
+        count(promoted.messages, "message"),
+        count(*trees as u64, "tree"),
+        count(*blobs as u64, "blob"),
+        promoted.last_hash,
+        promoted.merkle_root,
+    )
+}

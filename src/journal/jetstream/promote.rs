@@ -1,0 +1,255 @@
+//! Moving a journal that was embedded into a stream: every record as it stands, so that its chain
+//! goes on unbroken.
+//!
+//! What stands in the stream is held against the journal first and says what is still to be sent,
+//! so a move that was cut short anywhere goes on. The journal stays what it is until everything
+//! was read back from the stream and is the same, byte for byte; then one commit makes it the
+//! projection. Until the stream says that all of it is there, no pump goes on with it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::failpoint::failpoint;
+use crate::ids::{Digest, Position};
+use crate::journal::sqlite::{self, DATABASE, Opening, Reader};
+use crate::journal::{Checkpoint, Error, Place};
+use crate::limits;
+use crate::nats;
+
+use super::Options;
+use super::api::Api;
+use super::count;
+use super::group::{About, Group};
+use super::lease::{Holder, Lease};
+use super::open::{connect, stream};
+use super::publish::Publisher;
+use super::watch::Watch;
+
+mod compare;
+
+use compare::Found;
+
+/// What a move is doing; each goes through all records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    Proving,
+    Publishing,
+    Comparing,
+}
+
+/// Hears of so many records done, out of how many.
+pub type Progress<'p> = &'p mut dyn FnMut(Phase, u64, u64);
+
+/// A journal that was moved, or had been.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Promoted {
+    pub journal: Uuid,
+    pub stream: String,
+    pub records: u64,
+    pub trees: usize,
+    pub checkpoints: usize,
+    pub blobs: usize,
+    /// Of the last record.
+    pub last_hash: Digest,
+    /// Over the heads of all trees.
+    pub merkle_root: Digest,
+    /// Records that this run put into the stream; the others were there.
+    pub published: u64,
+    /// Messages of the stream that hold it.
+    pub messages: u64,
+}
+
+/// The embedded journal, as it is sent and compared.
+struct Source {
+    reader: Reader,
+    journal: Uuid,
+    epoch: u32,
+    last: Position,
+    blobs: Vec<Digest>,
+    checkpoints: Vec<Checkpoint>,
+}
+
+/// Moves the embedded journal in `data` into the stream of `options`. None where `data` follows a
+/// stream already.
+///
+/// [`Error::Held`] while a pump runs, [`Error::Strange`] where the stream keeps anything else; run
+/// again after any other error, it goes on.
+pub fn promote(
+    servers: &nats::Options,
+    options: &Options,
+    data: &Path,
+    state: &Path,
+    progress: Progress<'_>,
+) -> Result<Option<Promoted>, Error> {
+    if !data.join(DATABASE).exists() {
+        return Err(Error::Missing { path: data.display().to_string() });
+    }
+    let opening = Opening::begin(data, state)?;
+    if opening.found()?.1.is_some() {
+        return Ok(None);
+    }
+    // A file is one partition, and stays one: what follows what is in its hashes.
+    count::compare(options, 1)?;
+    let api = connect(servers, options)?;
+    let mut journal = prove(opening, progress)?;
+    let source = Source::open(data)?;
+    let lease = Lease::of(&api, options, Holder::here(data))?;
+    lease.take(lease.wait_until_free(options)?, options)?;
+    let info = stream(&api, options, None)?;
+    let last = Arc::new(AtomicU64::new(info.state.last_seq));
+    let watch = Watch::start(&api, options, Arc::new(lease), info.created, Arc::clone(&last))?;
+    let mut publisher = Publisher::new(&api, options, last);
+    publisher.epoch = source.epoch;
+
+    let found = Found::read(&api, options, &source, publisher.last(), &mut |_| {})?;
+    let published = source.last.0 - found.records;
+    let sending = Sending { source: &source, publisher: &mut publisher, watch: &watch };
+    sending.send(options, &found, progress)?;
+    failpoint("before-comparing");
+    let found = compare(&api, options, &source, &publisher, progress)?;
+    failpoint("compared");
+    watch.check(source.epoch)?;
+    journal.follow_from(&found.mark.to_string())?;
+    failpoint("promoted");
+    let promoted = Promoted {
+        journal: source.journal,
+        stream: options.stream(),
+        records: source.last.0,
+        trees: journal.heads().len(),
+        checkpoints: source.checkpoints.len(),
+        blobs: source.blobs.len(),
+        last_hash: journal.heads().last_hash(),
+        merkle_root: journal.root(),
+        published,
+        messages: found.mark.seq,
+    };
+    drop((source, watch));
+    journal.let_go()?;
+    Ok(Some(promoted))
+}
+
+fn prove(opening: Opening, progress: Progress<'_>) -> Result<sqlite::Journal, Error> {
+    let all = Reader::open(opening.data())?.last()?.0;
+    opening.prove_to_move(&mut |sealed| {
+        let done = sealed.record.position.0;
+        if done.is_multiple_of(limits::SCAN_RECORDS) || done == all {
+            progress(Phase::Proving, done, all);
+        }
+        Ok(())
+    })
+}
+
+/// What stands in the stream now, which must be everything and nothing else.
+fn compare(
+    api: &Api,
+    options: &Options,
+    source: &Source,
+    publisher: &Publisher,
+    progress: Progress<'_>,
+) -> Result<Found, Error> {
+    let mut told = |done| progress(Phase::Comparing, done, source.last.0);
+    let found = Found::read(api, options, source, publisher.last(), &mut told)?;
+    let missing = found.missing(source, publisher.last());
+    match missing {
+        None => Ok(found),
+        Some(detail) => Err(Error::broken(
+            0,
+            format!("the stream {} does not hold all of the journal: {detail}", options.stream()),
+        )),
+    }
+}
+
+impl Source {
+    fn open(data: &Path) -> Result<Self, Error> {
+        let reader = Reader::open(data)?;
+        let about = reader.about()?;
+        let (last, blobs) = (reader.last()?, reader.blobs()?);
+        let checkpoints = reader.checkpoints()?;
+        Ok(Self { journal: about.journal, epoch: about.epoch, last, blobs, checkpoints, reader })
+    }
+
+    fn blob(&self, digest: Digest) -> Result<Vec<u8>, Error> {
+        let gone = || Error::broken(0, format!("blob {digest} is gone"));
+        self.reader.blob(digest)?.ok_or_else(gone)
+    }
+}
+
+/// Puts into the stream what is not there yet.
+struct Sending<'s> {
+    source: &'s Source,
+    publisher: &'s mut Publisher,
+    watch: &'s Watch,
+}
+
+impl Sending<'_> {
+    fn send(
+        mut self,
+        options: &Options,
+        found: &Found,
+        progress: Progress<'_>,
+    ) -> Result<(), Error> {
+        let Source { journal, epoch, last, .. } = *self.source;
+        if !found.begun {
+            let (name, &Options { partition, partitions, .. }) = (&options.organism, options);
+            let name = name.as_str().into();
+            let about = About { id: journal, name, partition, partitions, moving: true };
+            self.publish(&Group::about(about))?;
+        }
+        for digest in self.source.blobs.iter().filter(|digest| !found.blobs.contains(digest)) {
+            let bytes = self.source.blob(*digest)?;
+            self.publish(&Group::default().blob(*digest, &bytes))?;
+        }
+        self.records(found, progress)?;
+        match found.moved {
+            Some(records) if records == last.0 && found.is_whole(self.source) => Ok(()),
+            _ => self.publish(&Group::moved(last.0, epoch)),
+        }
+    }
+
+    /// Records and, each where it belongs, checkpoints.
+    fn records(&mut self, found: &Found, progress: Progress<'_>) -> Result<(), Error> {
+        let source = self.source;
+        let mut group = Group::default();
+        let mut checkpoints = source.checkpoints.iter().skip(found.checkpoints).peekable();
+        source.reader.rows(Position(found.records + 1), source.last, &mut |row| {
+            let Place { position, .. } = row.place;
+            while let Some(due) = checkpoints.next_if(|due| due.position < position) {
+                group = std::mem::take(&mut group).checkpoint(due);
+            }
+            group = std::mem::take(&mut group).step(&row.place, &row.encoded());
+            if group.size() >= limits::PROMOTION_GROUP_BYTES {
+                self.publish(&std::mem::take(&mut group))?;
+                progress(Phase::Publishing, position.0, source.last.0);
+            }
+            Ok(())
+        })?;
+        let group = checkpoints.fold(group, Group::checkpoint);
+        if group.size() > 0 {
+            self.publish(&group)?;
+        }
+        progress(Phase::Publishing, source.last.0, source.last.0);
+        Ok(())
+    }
+
+    /// Waits for a server that is away or full, but not for ever.
+    fn publish(&mut self, group: &Group) -> Result<(), Error> {
+        let until = Instant::now() + limits::PROMOTION_PATIENCE;
+        loop {
+            self.watch.check(self.publisher.epoch)?;
+            match self.publisher.publish(group) {
+                Err(Error::Full { .. } | Error::Away { .. }) if Instant::now() < until => {
+                    std::thread::sleep(limits::LEASE_LOOK);
+                }
+                published => {
+                    self.publisher.put(published?.0);
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

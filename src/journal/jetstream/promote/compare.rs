@@ -1,0 +1,165 @@
+//! What stands in a stream, held against the journal that is moved there.
+
+use std::collections::HashSet;
+
+use crate::ids::{Digest, Position};
+use crate::journal::row::Row;
+use crate::journal::sqlite::Taken;
+use crate::journal::{Checkpoint, Error};
+
+use super::super::api::Api;
+use super::super::group::{Assembly, Contents};
+use super::super::tail::{Mark, ahead};
+use super::super::{Options, refused};
+use super::Source;
+
+/// How much of the journal the stream has.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub begun: bool,
+    pub records: u64,
+    pub checkpoints: usize,
+    pub blobs: HashSet<Digest>,
+    /// So many records, it says last, are all there are.
+    pub moved: Option<u64>,
+    /// The last message of the last whole group.
+    pub mark: Mark,
+}
+
+impl Found {
+    /// Reads up to message `last`. Anything that is not of the journal is [`Error::Strange`].
+    pub fn read(
+        api: &Api,
+        options: &Options,
+        source: &Source,
+        last: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, Error> {
+        let mut found = Self::default();
+        let mut assembly = Assembly::default();
+        let name = options.stream();
+        let strange = |seq: u64, detail: String| Error::Strange {
+            path: format!("the stream {name}"),
+            detail: format!(
+                "keeps something else (message {seq}: {detail}): name another `stream`, or remove \
+                 that one if nobody needs it"
+            ),
+        };
+        let ahead = ahead(api);
+        let mut next = 1;
+        while next <= last {
+            let end = last.min(next + ahead - 1);
+            let stored = api.messages(&name, next..=end);
+            for stored in stored.map_err(|f| refused(&format!("the stream {name}"), f))? {
+                let seq = stored.seq;
+                let whole = assembly.take(&stored.body).map_err(|detail| strange(seq, detail))?;
+                let Some(whole) = whole else { continue };
+                let contents = Contents::read(&whole).map_err(|detail| strange(seq, detail))?;
+                let taken = found.take(options, source, contents)?;
+                taken.map_err(|detail| strange(seq, detail))?;
+                found.mark = Mark { seq, digest: Digest::of(&stored.body) };
+            }
+            progress(found.records);
+            next = end + 1;
+        }
+        Ok(found)
+    }
+
+    /// The inner error says in what it is not the journal's.
+    fn take(
+        &mut self,
+        options: &Options,
+        source: &Source,
+        contents: Contents<'_>,
+    ) -> Result<Result<(), String>, Error> {
+        if let Some(about) = &contents.journal {
+            let same = (about.id, &*about.name, about.partition, about.partitions)
+                == (source.journal, &options.organism, options.partition, options.partitions);
+            if !same || !about.moving || self.begun {
+                let whose = format!("the journal {} of `{}`", about.id, about.name);
+                return Ok(Err(whose));
+            }
+            self.begun = true;
+        }
+        if !self.begun {
+            return Ok(Err("it does not say whose journal begins here".to_owned()));
+        }
+        if contents.epoch.is_some_and(|epoch| epoch > source.epoch) {
+            return Ok(Err("a pump went on with it there".to_owned()));
+        }
+        for taken in &contents.taken {
+            let taken = match taken {
+                Taken::Step(row) => self.step(source, row)?,
+                Taken::Checkpoint(checkpoint) => self.checkpoint(source, checkpoint),
+                Taken::Blob(digest, bytes) => self.blob(source, *digest, bytes),
+            };
+            if taken.is_err() {
+                return Ok(taken);
+            }
+        }
+        self.moved = contents.moved.or(self.moved);
+        match contents.moved {
+            Some(records) if records != self.records => {
+                Ok(Err(format!("{records} records are not what stands before it")))
+            }
+            _ => Ok(Ok(())),
+        }
+    }
+
+    fn step(&mut self, source: &Source, row: &Row<'_>) -> Result<Result<(), String>, Error> {
+        let expected = Position(self.records + 1);
+        if row.place.position != expected || expected > source.last {
+            return Ok(Err(format!("record {}, not {expected}", row.place.position)));
+        }
+        let mut same = false;
+        source.reader.rows(expected, expected, &mut |ours| {
+            same = is_same(ours, row);
+            Ok(())
+        })?;
+        self.records += 1;
+        Ok(same.then_some(()).ok_or_else(|| format!("another record {expected}")))
+    }
+
+    fn checkpoint(&mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(), String> {
+        let ours = source.checkpoints.get(self.checkpoints);
+        if ours != Some(checkpoint) || checkpoint.position.0 != self.records {
+            return Err(format!("another checkpoint over {}", checkpoint.position));
+        }
+        self.checkpoints += 1;
+        Ok(())
+    }
+
+    fn blob(&mut self, source: &Source, digest: Digest, bytes: &[u8]) -> Result<(), String> {
+        if Digest::of(bytes) != digest || source.blobs.binary_search(&digest).is_err() {
+            return Err(format!("a blob {digest} that the journal does not have"));
+        }
+        self.blobs.insert(digest);
+        Ok(())
+    }
+
+    pub fn is_whole(&self, source: &Source) -> bool {
+        self.begun
+            && self.records == source.last.0
+            && self.checkpoints == source.checkpoints.len()
+            && self.blobs.len() == source.blobs.len()
+    }
+
+    /// What is not there; None where everything is, and nothing stands after it.
+    pub fn missing(&self, source: &Source, last: u64) -> Option<String> {
+        if !self.is_whole(source) {
+            let Self { records, checkpoints, .. } = self;
+            return Some(format!("it has {records} records and {checkpoints} checkpoints"));
+        }
+        if self.moved != Some(source.last.0) || self.mark.seq != last {
+            return Some("it does not end where it says so".to_owned());
+        }
+        None
+    }
+}
+
+fn is_same(ours: &Row<'_>, theirs: &Row<'_>) -> bool {
+    let (a, b) = (&ours.place, &theirs.place);
+    (a.position, a.tree, a.previous, a.previous_hash, a.time)
+        == (b.position, b.tree, b.previous, b.previous_hash, b.time)
+        && (ours.hash, ours.body, ours.payloads) == (theirs.hash, theirs.body, theirs.payloads)
+}

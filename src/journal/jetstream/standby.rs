@@ -1,0 +1,189 @@
+//! A pump that does not pump yet: its projection follows the stream, whoever writes that, so that
+//! it can go on from there as soon as the lease is free.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::journal::sqlite::{self, Following, Opening};
+use crate::journal::{Error, Sealed};
+use crate::nats;
+
+use super::api::{Api, code};
+use super::lease::{Holder, Lease, Seen, Vacancy};
+use super::open::{connect, found, strange};
+use super::tail::{self, Mark};
+use super::{Journal, Options, refused};
+
+/// Waits for its turn.
+pub struct Standby {
+    api: Api,
+    options: Options,
+    lease: Lease,
+    seen: Seen,
+    followed: Followed,
+}
+
+/// What came of looking at the lease.
+pub enum Office {
+    /// Somebody else pumps, who is named.
+    Held(Standby, String),
+    /// The lease is ours now.
+    Ours(Elect),
+}
+
+/// Has the lease, and has not begun to pump.
+pub struct Elect {
+    api: Api,
+    options: Options,
+    lease: Arc<Lease>,
+    followed: Followed,
+}
+
+impl Standby {
+    /// Locks `data` and connects. Nothing is read yet.
+    pub fn begin(
+        servers: &nats::Options,
+        options: &Options,
+        data: &Path,
+        state: &Path,
+    ) -> Result<Self, Error> {
+        let opening = Opening::begin(data, state)?;
+        let api = connect(servers, options)?;
+        let lease = Lease::of(&api, options, Holder::here(data))?;
+        let followed = Followed::Cold(Box::new(opening));
+        Ok(Self { api, options: options.clone(), lease, seen: Seen::default(), followed })
+    }
+
+    /// Waits for the lease until whoever has it is seen to live.
+    pub(super) fn wait(self) -> Result<Elect, Error> {
+        let free = self.lease.wait_until_free(&self.options)?;
+        self.elect(free)
+    }
+
+    /// Takes the lease if it is free.
+    pub fn look(mut self) -> Result<Office, Error> {
+        match self.lease.look(&mut self.seen)? {
+            Vacancy::Free(revision) => Ok(Office::Ours(self.elect(revision)?)),
+            Vacancy::Held(holder) | Vacancy::Lives(holder) => Ok(Office::Held(self, holder)),
+        }
+    }
+
+    fn elect(self, free: u64) -> Result<Elect, Error> {
+        self.lease.take(free, &self.options)?;
+        let Self { api, options, lease, followed, .. } = self;
+        Ok(Elect { api, options, lease: Arc::new(lease), followed })
+    }
+
+    /// Hears what was written since the last time, and hands every new record to `visit`. The
+    /// first time, the projection is proved and all of it handed over.
+    pub fn follow(self, visit: &mut dyn FnMut(Sealed) -> Result<(), Error>) -> Result<Self, Error> {
+        let Self { api, options, lease, seen, followed } = self;
+        let name = options.stream();
+        let last = match api.info(&name) {
+            Ok(info) => info.state.last_seq,
+            // It is for whoever pumps to make it, or to miss it.
+            Err(failed) if failed.is(code::STREAM_NOT_FOUND) => 0,
+            Err(failed) => return Err(refused(&format!("the stream {name}"), failed)),
+        };
+        if last == 0 {
+            return Ok(Self { api, options, lease, seen, followed });
+        }
+        let before = followed.found()?;
+        let mut warm = followed.warm(&api, &options, before.as_ref(), visit)?;
+        warm.hear(&api, &options, last, visit)?;
+        Ok(Self { api, options, lease, seen, followed: Followed::Warm(Box::new(warm)) })
+    }
+}
+
+impl Elect {
+    /// Begins to pump, with a new epoch. Every record that was not handed over yet goes to
+    /// `visit`.
+    pub fn lead(
+        self,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Journal, Error> {
+        Journal::lead(&self.api, &self.options, self.lease, self.followed, visit)
+    }
+}
+
+/// A projection, and how far it followed its stream.
+pub(super) enum Followed {
+    /// It was not looked at yet.
+    Cold(Box<Opening>),
+    Warm(Box<Warm>),
+}
+
+pub(super) struct Warm {
+    journal: Uuid,
+    mark: Mark,
+    epoch: u32,
+    following: Following,
+}
+
+impl Followed {
+    /// Whose journal it is of, and how far it goes; None where there is no projection yet.
+    pub fn found(&self) -> Result<Option<(Uuid, Mark)>, Error> {
+        match self {
+            Self::Cold(opening) => found(opening),
+            Self::Warm(warm) => Ok(Some((warm.journal, warm.mark))),
+        }
+    }
+
+    /// Proves what is here, and that the stream is the one it came from; `before` is what was
+    /// [found](Self::found).
+    pub fn warm(
+        self,
+        api: &Api,
+        options: &Options,
+        before: Option<&(Uuid, Mark)>,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Warm, Error> {
+        let opening = match self {
+            Self::Cold(opening) => *opening,
+            Self::Warm(warm) => {
+                tail::check(api, options, &warm.mark)?;
+                return Ok(*warm);
+            }
+        };
+        let journal = tail::journal(api, options)?;
+        match before {
+            None => opening.create(journal, Some(&Mark::default().to_string()))?,
+            Some((found, _)) if *found != journal => {
+                let what = "follows another journal than the one in";
+                return Err(strange(opening.data(), options, what));
+            }
+            Some(_) => {}
+        }
+        let mark = before.map(|(_, mark)| *mark).unwrap_or_default();
+        tail::check(api, options, &mark)?;
+        let following = opening.follow(visit)?;
+        Ok(Warm { journal, mark, epoch: following.epoch(), following })
+    }
+}
+
+impl Warm {
+    /// Up to message `last` of the stream.
+    pub fn hear(
+        &mut self,
+        api: &Api,
+        options: &Options,
+        last: u64,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let heard = tail::read(api, options, &self.mark, last, &mut self.following, visit)?;
+        self.mark = heard.mark;
+        self.epoch = self.epoch.max(heard.epoch);
+        Ok(())
+    }
+
+    /// Of whoever wrote last.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    pub fn caught_up(self, epoch: u32) -> Result<sqlite::Journal, Error> {
+        self.following.caught_up(epoch)
+    }
+}

@@ -1,0 +1,25 @@
+//! Where the journals of several partitions lie: each in a directory of its own, in the one that
+//! the config names.
+
+use std::path::{Path, PathBuf};
+
+use super::sqlite::DATABASE;
+use crate::limits;
+
+/// Where the journal of a partition lies.
+pub fn partition_in(data: &Path, partition: u32) -> PathBuf {
+    data.join(format!("p{partition}"))
+}
+
+/// The journals in `data`, each with its partition: of one that is not divided, itself.
+pub fn partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
+    let all = (0..limits::PARTITIONS_MAX).map(|partition| {
+        let directory = partition_in(data, partition);
+        (Some(partition), directory)
+    });
+    let there: Vec<_> = all.filter(|(_, directory)| directory.join(DATABASE).exists()).collect();
+    match there.is_empty() || data.join(DATABASE).exists() {
+        true => vec![(None, data.to_owned())],
+        false => there,
+    }
+}

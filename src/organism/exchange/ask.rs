@@ -1,0 +1,81 @@
+//! Asking whoever pumps a partition.
+
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::{Exchange, Heard, Hearer, Speaker};
+use crate::limits;
+use crate::nats::StatusCode;
+use crate::organism::Error;
+use crate::organism::control::{Ask, Gone, Said};
+
+impl Exchange {
+    /// Asks, and hands over each line of the answer as it comes: the last one says
+    /// [`Said::Gone`] where nobody is there, or somebody fell silent.
+    pub async fn ask(
+        &self,
+        partition: u32,
+        ask: &Ask,
+        tell: &mpsc::Sender<Said>,
+    ) -> Result<(), Error> {
+        let gone = |detail: &str, heard: bool, unsure: bool| {
+            let detail = detail.to_owned();
+            Said::Gone(Gone { detail, soon: heard, unsure })
+        };
+        // Whoever asked may have gone.
+        let say = async |said: Said| tell.send(said).await.ok();
+        let Some(mut replies) = self.put(partition, ask).await? else {
+            say(gone("the connection to NATS is closed", false, false)).await;
+            return Ok(());
+        };
+        let mut hearer = Hearer::default();
+        let mut silent = true;
+        loop {
+            let Ok(Some(message)) = timeout(limits::EXCHANGE_SILENCE, replies.next()).await else {
+                say(gone("whoever has it is silent", !silent, true)).await;
+                return Ok(());
+            };
+            if message.status == Some(StatusCode::NO_RESPONDERS) {
+                if silent {
+                    say(gone("nobody has its lease", false, false)).await;
+                    return Ok(());
+                }
+                continue;
+            }
+            silent = false;
+            match hearer.take(&message.payload) {
+                Heard::Line(line) => match serde_json::from_slice(&line) {
+                    Ok(said) => drop(say(said).await),
+                    Err(error) => return Err(Error::Control { detail: error.to_string() }),
+                },
+                Heard::More | Heard::Stranger => {}
+                Heard::End => return Ok(()),
+                Heard::Broken => {
+                    say(gone("a part of the answer was lost", true, true)).await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// None where nothing can be asked any more.
+    async fn put(
+        &self,
+        partition: u32,
+        ask: &Ask,
+    ) -> Result<Option<crate::nats::Subscriber>, Error> {
+        let strange = |error: serde_json::Error| Error::Control { detail: error.to_string() };
+        let asked = serde_json::to_vec(ask).map_err(strange)?;
+        let (inbox, subject) = (self.client.new_inbox(), self.subject(partition));
+        let Ok(replies) = self.client.subscribe(inbox.clone()).await else { return Ok(None) };
+        for piece in Speaker::new().pieces(&asked) {
+            let (subject, inbox) = (subject.clone(), inbox.clone());
+            let put = self.client.publish_with_reply(subject, inbox, piece.into()).await;
+            if put.is_err() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(replies))
+    }
+}

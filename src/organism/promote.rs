@@ -1,0 +1,30 @@
+//! Moving the journal of an organism from its file to JetStream.
+
+use crate::config::{Config, Storage};
+use crate::journal::jetstream;
+
+use super::Error;
+
+pub use crate::journal::jetstream::{Phase, Promoted};
+
+/// What became of it.
+#[derive(Debug)]
+pub enum Outcome {
+    Moved(Promoted),
+    /// The journal follows a stream already.
+    NothingToDo,
+    /// The config does not name a place to move it to.
+    NowhereToGo,
+}
+
+/// Moves it to where the config says that it is; nothing else may run meanwhile.
+pub fn promote(
+    config: &Config,
+    progress: &mut dyn FnMut(Phase, u64, u64),
+) -> Result<Outcome, Error> {
+    let Storage::JetStream { servers, journal } = &config.storage else {
+        return Ok(Outcome::NowhereToGo);
+    };
+    let moved = jetstream::promote(servers, journal, &config.data, &config.state, progress)?;
+    Ok(moved.map_or(Outcome::NothingToDo, Outcome::Moved))
+}

@@ -1,0 +1,299 @@
+//! From a door to the pump of the right partition, wherever that runs: through the organism on
+//! this machine, or over NATS. Whoever loses its pump in between is led to the next one.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use tokio::sync::{OnceCell, mpsc};
+use uuid::Uuid;
+
+use super::Error;
+use super::control::{Ask, Client, Gone, Said};
+use super::door::{Due, Parcel, Sent, lost};
+use super::exchange::Exchange;
+use super::matter::Matter;
+use super::station::held_in;
+use crate::config::{Config, Storage};
+use crate::envelope::{Refusal, Rule};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
+use crate::journal::partitions_in;
+use crate::limits;
+use crate::nats;
+
+/// The way to every partition of an organism.
+pub struct Route {
+    name: String,
+    data: PathBuf,
+    servers: nats::Options,
+    partitions: u32,
+    exchange: OnceCell<Exchange>,
+}
+
+/// Which partition a parcel belongs to. Of text that is no thread's id the first one says so.
+pub(super) fn partition_of(parcel: &Parcel, partitions: u32) -> u32 {
+    let named = parcel.thread.as_ref().or(parcel.suggested.as_ref());
+    let thread = named.and_then(|id| ThreadId::parse(id).ok());
+    thread.map_or(0, |thread| thread.partition(partitions))
+}
+
+/// Gives a parcel what it needs to find its way, also a second time: a thread and a key. The same
+/// key of the same client leads to the same partition.
+fn address(parcel: &mut Parcel) {
+    if parcel.thread.is_none() && parcel.suggested.is_none() {
+        let digest = match &parcel.key {
+            Some(key) => {
+                Digest::of_parts(&[parcel.client.as_str().as_bytes(), b"\0", key.as_bytes()])
+            }
+            None => Digest::of(Uuid::now_v7().as_bytes()),
+        };
+        parcel.suggested = Some(ThreadId::root_of(&digest).to_string());
+    }
+    parcel.key.get_or_insert_with(|| format!("{OWN_KEY}{}", Uuid::now_v7().simple()));
+}
+
+/// How a key begins that was made here.
+const OWN_KEY: &str = "door-";
+
+impl Route {
+    pub(super) fn of(config: &Config) -> Result<Self, Error> {
+        let Storage::JetStream { servers, .. } = &config.storage else {
+            return Err(Error::Divided { partitions: config.partitions() });
+        };
+        Ok(Self {
+            name: config.name.clone(),
+            data: config.data.clone(),
+            servers: servers.clone(),
+            partitions: config.partitions(),
+            exchange: OnceCell::new(),
+        })
+    }
+
+    /// Hands in a parcel; `on_sent` gets what becomes of it.
+    pub async fn send(
+        &self,
+        mut parcel: Parcel,
+        mut on_sent: impl FnMut(Sent),
+    ) -> Result<(), Error> {
+        let own_key = parcel.key.is_none();
+        address(&mut parcel);
+        let partition = partition_of(&parcel, self.partitions);
+        let mut due = Due::Receipt { wait: parcel.wait };
+        let mut owed: Option<(ThreadId, Vec<CallId>)> = None;
+        let mut patience = Patience::new(partition);
+        loop {
+            let ask = match &owed {
+                None => Ask::Send(parcel.clone()),
+                Some((thread, calls)) => {
+                    Ask::Results { thread: thread.clone(), calls: calls.clone() }
+                }
+            };
+            let (mut gone, mut failed, mut accepted) = (None, None, false);
+            let heard = |said| match said {
+                Said::Sent(Sent::Refused { refusal, .. }) if refusal.rule == Rule::Draining => {
+                    gone = Some(Gone { detail: refusal.to_string(), soon: true, unsure: false });
+                }
+                Said::Sent(mut sent) => {
+                    due.told(&sent);
+                    match &mut sent {
+                        Sent::Accepted { thread, calls, again, .. } => {
+                            // Known from the attempt before this one, and to nobody else.
+                            *again &= !own_key;
+                            owed = Some((thread.clone(), calls.clone()));
+                            accepted = true;
+                        }
+                        Sent::Result { call, .. } => {
+                            if let Some((_, calls)) = &mut owed {
+                                calls.retain(|owed| owed != call);
+                            }
+                        }
+                        _ => {}
+                    }
+                    on_sent(sent);
+                }
+                Said::Gone(why) => gone = Some(why),
+                Said::Failed(detail) => failed = Some(Error::Control { detail }),
+                _ => {}
+            };
+            self.once(partition, &ask, heard).await?;
+            patience.unsure |= accepted;
+            match failed {
+                _ if due.is_nothing() => return Ok(()),
+                Some(error) => return Err(error),
+                None => patience.wait(gone).await?,
+            }
+        }
+    }
+
+    /// Cancels whatever is open in a thread and beneath it.
+    pub async fn cancel(
+        &self,
+        thread: &ThreadId,
+        by: &ListenerName,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let (by, reason) = (by.clone(), reason.to_owned());
+        let ask = Ask::Cancel { thread: thread.clone(), by, reason };
+        match self.until_answered(thread.partition(self.partitions), &ask).await?.0 {
+            Said::Taken => Ok(()),
+            Said::Unknown => Err(Error::NoThread { thread: thread.clone() }),
+            other => Err(strange(&other)),
+        }
+    }
+
+    /// Has something decided; the refusal, where that was not to be.
+    pub async fn decide(&self, matter: Matter) -> Result<Option<Refusal>, Error> {
+        // A call that nobody holds is refused by the first partition, on the record.
+        let thread = self.find(matter.message).await?;
+        let partition = thread.map_or(0, |thread| thread.partition(self.partitions));
+        let matter = Matter { partition: Some(partition), ..matter };
+        match self.until_answered(partition, &Ask::Decide(matter)).await? {
+            // It may be that very decision, whose answer was lost, which came before this one.
+            (Said::Ruled(Some(refusal)), true) if refusal.rule == Rule::NotWaiting => {
+                Err(Error::Lost)
+            }
+            (Said::Ruled(refusal), _) => Ok(refusal.map(|refusal| *refusal)),
+            (other, _) => Err(strange(&other)),
+        }
+    }
+
+    /// The thread of a call that waits for a person: from what is known here, else from whoever
+    /// has it.
+    async fn find(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
+        let data = self.data.clone();
+        let look = move || {
+            let here = partitions_in(&data).into_iter();
+            here.filter_map(|(_, journal)| held_in(&journal, message).ok().flatten()).next()
+        };
+        let here = tokio::task::spawn_blocking(look).await.map_err(|_| Error::Stopped)?;
+        if here.is_some() {
+            return Ok(here);
+        }
+        for partition in 0..self.partitions {
+            match self.until_answered(partition, &Ask::Where { message, partition }).await?.0 {
+                Said::Where(Some(thread)) => return Ok(Some(thread)),
+                Said::Where(None) => {}
+                other => return Err(strange(&other)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The one line that answers, and whether an earlier answer may have been lost.
+    async fn until_answered(&self, partition: u32, ask: &Ask) -> Result<(Said, bool), Error> {
+        let mut patience = Patience::new(partition);
+        loop {
+            let (mut gone, mut answer) = (None, None);
+            let heard = |said| match said {
+                Said::Gone(why) => gone = Some(why),
+                other => answer = Some(other),
+            };
+            self.once(partition, ask, heard).await?;
+            match answer {
+                Some(Said::Failed(detail)) => return Err(Error::Control { detail }),
+                Some(said) => return Ok((said, patience.unsure)),
+                None => patience.wait(gone).await?,
+            }
+        }
+    }
+
+    /// Asks whoever is there now. An answer that breaks off is one that says nothing more.
+    async fn once(
+        &self,
+        partition: u32,
+        ask: &Ask,
+        mut heard: impl FnMut(Said),
+    ) -> Result<(), Error> {
+        if let Some(client) = Client::find(&self.data).await {
+            return match client.ask(ask, heard).await.map_err(lost) {
+                Err(Error::Lost) => Ok(()),
+                other => other,
+            };
+        }
+        let open = || Exchange::open(&self.servers, &self.name);
+        let exchange = self.exchange.get_or_try_init(open).await?;
+        let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
+        let asking = async move { exchange.ask(partition, ask, &tell).await };
+        let telling = async {
+            while let Some(said) = told.recv().await {
+                heard(said);
+            }
+        };
+        tokio::join!(asking, telling).0
+    }
+}
+
+fn strange(said: &Said) -> Error {
+    Error::Control { detail: format!("its answer was to something else: {said:?}") }
+}
+
+/// How long a partition that nobody has is waited for.
+struct Patience {
+    partition: u32,
+    until: Instant,
+    /// Something may have been done already.
+    unsure: bool,
+}
+
+impl Patience {
+    fn new(partition: u32) -> Self {
+        let until = Instant::now() + limits::PARTITION_PATIENCE;
+        Self { partition, until, unsure: false }
+    }
+
+    /// Returns when it is time to ask again. An answer that broke off without a word came from
+    /// somebody who ended meanwhile.
+    async fn wait(&mut self, gone: Option<Gone>) -> Result<(), Error> {
+        let broke_off =
+            || Gone { detail: "its process ended".to_owned(), soon: true, unsure: true };
+        let Gone { detail, soon, unsure } = gone.unwrap_or_else(broke_off);
+        self.unsure |= unsure;
+        let now = Instant::now();
+        if soon {
+            self.until = now + limits::PARTITION_PATIENCE;
+        }
+        match now > self.until {
+            true if self.unsure => Err(Error::Lost),
+            true => Err(Error::Nobody { partition: self.partition, detail }),
+            false => {
+                tokio::time::sleep(limits::PARTITION_RETRY).await;
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parcel(client: &str, key: Option<&str>) -> Parcel {
+        let mut parcel = Parcel {
+            client: ListenerName::parse(client).unwrap(),
+            thread: None,
+            suggested: None,
+            key: key.map(str::to_owned),
+            payload: Vec::new(),
+            wait: true,
+            trace: None,
+        };
+        address(&mut parcel);
+        parcel
+    }
+
+    #[test]
+    fn a_clients_key_leads_to_one_thread_and_no_other_clients_or_other_keys_does() {
+        let one = parcel("desk", Some("7"));
+        assert_eq!(one.suggested, parcel("desk", Some("7")).suggested);
+        assert_ne!(one.suggested, parcel("desk", Some("8")).suggested);
+        assert_ne!(one.suggested, parcel("desk7", Some("")).suggested);
+        assert_eq!(one.key.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn without_a_key_every_parcel_has_a_thread_and_a_key_of_its_own() {
+        let (one, other) = (parcel("desk", None), parcel("desk", None));
+        assert!(one.suggested != other.suggested && one.key != other.key);
+        assert!(one.key.is_some_and(|key| key.len() <= limits::CLIENT_KEY_BYTES_MAX));
+        ThreadId::parse(&one.suggested.unwrap()).unwrap();
+    }
+}

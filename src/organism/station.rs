@@ -1,0 +1,180 @@
+//! One pump as a door sees it: asked for something, it answers until everything is said.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::Error;
+use super::control::{Ask, Said};
+use super::door::{Answered, Parcel, Sent};
+use crate::audit;
+use crate::envelope::Disposition;
+use crate::ids::{CallId, MessageId, Position, ThreadId};
+use crate::journal;
+use crate::journal::sqlite::Reader;
+use crate::limits;
+use crate::pump::core::{Receipt, Target};
+use crate::pump::driver::Handle;
+use crate::thread::{Closing, Fact};
+
+#[derive(Clone)]
+pub struct Station {
+    handle: Handle,
+    data: PathBuf,
+    /// Closed when the pump has ended.
+    ended: Option<watch::Receiver<()>>,
+}
+
+impl Station {
+    /// The pump behind `handle`, whose journal is in `data`.
+    pub fn new(handle: Handle, data: PathBuf) -> Self {
+        Self { handle, data, ended: None }
+    }
+
+    pub(super) fn until(self, ended: watch::Receiver<()>) -> Self {
+        Self { ended: Some(ended), ..self }
+    }
+
+    /// Whoever asked may have gone: what was asked for is done all the same.
+    pub(super) async fn answer(&self, ask: Ask, tell: mpsc::Sender<Said>) -> Result<(), Error> {
+        match ask {
+            Ask::Send(parcel) => self.send(parcel, &tell).await,
+            Ask::Results { thread, calls } => self.results(&thread, calls, &tell).await,
+            Ask::Cancel { thread, by, reason } => {
+                self.handle.cancel(thread, by, reason).map_err(|_| Error::Stopped)?;
+                tell.send(Said::Taken).await.ok();
+                Ok(())
+            }
+            Ask::Decide(matter) => {
+                let ruled = matter.put_to(&self.handle).await?;
+                tell.send(Said::Ruled(ruled.map(Box::new))).await.ok();
+                Ok(())
+            }
+            Ask::Where { message, .. } => {
+                tell.send(Said::Where(self.whereabouts(message).await?)).await.ok();
+                Ok(())
+            }
+        }
+    }
+
+    /// Submits a parcel and tells what becomes of it.
+    async fn send(&self, parcel: Parcel, tell: &mpsc::Sender<Said>) -> Result<(), Error> {
+        let target = match parcel.thread {
+            Some(id) => Target::Thread { id },
+            None => Target::New { suggested: parcel.suggested },
+        };
+        let Parcel { client, key, payload, trace, .. } = parcel;
+        let submitted = self.handle.submit_within(trace, &client, target, key, &payload);
+        let (receipt, results) = submitted.await.map_err(|_| Error::Stopped)?;
+        let (sent, known) = match receipt {
+            Receipt::Accepted { thread, calls, again, held } => {
+                let known = again.then(|| (thread.clone(), calls.clone()));
+                (Sent::Accepted { thread, calls, again, held }, known)
+            }
+            Receipt::Refused { refusal, retry_after } => {
+                let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+                (Sent::Refused { refusal, retry_after_ms: retry_after.map(millis) }, None)
+            }
+            Receipt::NoThread { answer } => (Sent::NoThread { payload: answer }, None),
+        };
+        tell.send(Said::Sent(sent)).await.ok();
+        if !parcel.wait {
+            return Ok(());
+        }
+        for result in results {
+            let done = result.await.map_err(|_| Error::Stopped)?;
+            let replies = done.messages.iter().map(|message| Answered::of(message)).collect();
+            let sent = Sent::Result { call: done.call, how: done.how, replies };
+            tell.send(Said::Sent(sent)).await.ok();
+        }
+        match known {
+            Some((thread, calls)) => self.results(&thread, calls, tell).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The results of calls that were opened earlier, from the record, each when it is there.
+    async fn results(
+        &self,
+        thread: &ThreadId,
+        calls: Vec<CallId>,
+        tell: &mpsc::Sender<Said>,
+    ) -> Result<(), Error> {
+        for call in calls {
+            let sent = loop {
+                let ended = self.has_ended();
+                if let Some(sent) = recorded(&self.data, thread, call).await? {
+                    break sent;
+                }
+                if ended || tell.is_closed() {
+                    return Err(Error::Stopped);
+                }
+                tokio::time::sleep(limits::TAIL_INTERVAL).await;
+            };
+            tell.send(Said::Sent(sent)).await.ok();
+        }
+        Ok(())
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.as_ref().is_some_and(|ended| ended.has_changed().is_err())
+    }
+
+    /// The thread of a call that waits for a person here.
+    async fn whereabouts(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
+        let data = self.data.clone();
+        let look = move || held_in(&data, message);
+        tokio::task::spawn_blocking(look).await.map_err(|_| Error::Stopped)?
+    }
+
+    /// Whether there is such a thread here.
+    pub(super) async fn knows(&self, thread: &ThreadId) -> Result<bool, Error> {
+        let (data, thread) = (self.data.clone(), thread.clone());
+        let look = move || audit::is_recorded(&Reader::open(&data)?, &thread);
+        let known = tokio::task::spawn_blocking(look).await.map_err(|_| Error::Stopped)?;
+        Ok(known?)
+    }
+}
+
+/// The thread of a call that waits for a person, by the journal in `data`.
+pub(super) fn held_in(data: &Path, message: MessageId) -> Result<Option<ThreadId>, Error> {
+    let held = audit::held(&Reader::open(data)?)?;
+    Ok(held.into_iter().find(|call| call.message == message).map(|call| call.thread))
+}
+
+/// The result of a call, once there is one.
+async fn recorded(data: &Path, thread: &ThreadId, call: CallId) -> Result<Option<Sent>, Error> {
+    let (path, root) = (data.to_owned(), thread.root());
+    let read = move || -> Result<_, journal::Error> {
+        let reader = Reader::open(&path)?;
+        match reader.head(&root)? {
+            Some(Position(0)) | None => Ok(Vec::new()),
+            Some(head) => reader.walk(head),
+        }
+    };
+    let records = tokio::task::spawn_blocking(read).await.map_err(|_| Error::Stopped)??;
+    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+    let mut replies = Vec::new();
+    for fact in facts {
+        match fact {
+            Fact::Accepted { message, opening: None, .. } if message.cause == Some(call.0) => {
+                replies.push((message.id, Answered::of(message)));
+            }
+            // A result to a client is on record and nothing more.
+            Fact::Disposed { message, how } if *how != Disposition::Recorded => {
+                replies.retain(|(id, _)| id != message);
+            }
+            Fact::CallClosed { call: closed, how } if *closed == call => {
+                let replies = replies.into_iter().map(|(_, answered)| answered).collect();
+                return Ok(Some(closed_as(call, *how, replies)));
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+fn closed_as(call: CallId, how: Closing, replies: Vec<Answered>) -> Sent {
+    Sent::Result { call, how, replies }
+}

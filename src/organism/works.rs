@@ -1,0 +1,203 @@
+//! One pump at work: its hosts, its thread, and how it ends. An organism has one, or one for each
+//! partition it runs.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::runtime;
+use tokio::sync::watch;
+
+use super::metered::ModelCounts;
+use super::station::Station;
+use super::watcher::Watched;
+use super::{Error, Hosted, Native};
+use super::{guests, remotes};
+use crate::bus::process::{Options, ProcessHost};
+use crate::bus::{Host, Sink};
+use crate::config::{Config, ModelSpec, ProcessSpec, Provider, Storage};
+use crate::ids::ListenerName;
+use crate::journal::{self, Journal};
+use crate::limits;
+use crate::model::KeySource;
+use crate::nats;
+use crate::pump::core::Core;
+use crate::pump::driver::{Handle, Pump, PumpSink};
+use crate::pump::gate::Gate;
+
+pub(super) struct Works {
+    handle: Handle,
+    data: PathBuf,
+    hosts: Vec<Arc<dyn Host>>,
+    pump: JoinHandle<Result<(), journal::Error>>,
+    /// Closed when the pump has ended.
+    ended: watch::Receiver<()>,
+    watched: Watched,
+}
+
+impl Works {
+    /// Hands the pump a journal that `core` knows: what models are sent is kept, the hosts are
+    /// made, the pump runs.
+    pub async fn start(
+        config: &Arc<Config>,
+        core: Core,
+        mut journal: Box<dyn Journal>,
+        natives: HashMap<ListenerName, Native>,
+    ) -> Result<Self, Error> {
+        let runtime = runtime::Handle::current();
+        // What a model is sent must be a function of what the journal holds.
+        journal.put_blob(config.text.as_bytes())?;
+        for document in config.schemas.documents() {
+            journal.put_blob(document.as_bytes())?;
+        }
+        let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
+        let gate = gate.with_payload_bytes(config.payload_bytes);
+        let mut pump = Pump::new(core, journal, gate);
+        let watched = Watched::new(config, pump.counts());
+        let mut hosts = hosts(config, &pump.sink(), natives, &runtime, &watched.models)?;
+        hosts.extend(remotes::remotes(config, &pump.sink(), &runtime).await?);
+        for (listener, host) in &hosts {
+            pump.host(listener.clone(), Arc::clone(host));
+        }
+        let handle = pump.handle();
+        let (running, ended) = watch::channel(());
+        let pump = run_pump(pump, running)?;
+        let hosts = hosts.into_iter().map(|(_, host)| host).collect();
+        Ok(Self { handle, data: config.data.clone(), hosts, pump, ended, watched })
+    }
+
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Its numbers.
+    pub fn watched(&self) -> Watched {
+        self.watched.clone()
+    }
+
+    /// What answers at its door.
+    pub fn station(&self) -> Station {
+        Station::new(self.handle.clone(), self.data.clone()).until(self.ended.clone())
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.pump.is_finished()
+    }
+
+    /// Waits until the pump has ended, which it does by itself only when it must not go on.
+    pub async fn ended(&self) {
+        // Nothing is ever sent: it is closed.
+        self.ended.clone().changed().await.ok();
+    }
+
+    /// Stops in this order: nothing comes in, what is handed over ends, the hosts end, the
+    /// journal is closed.
+    pub async fn drain(self, reason: &str) -> Result<(), Error> {
+        let drained = self.handle.drain(reason);
+        let in_time = tokio::time::timeout(limits::DRAIN_TIMEOUT, drained).await;
+        if in_time.is_err() {
+            tracing::warn!("listeners were still busy after {:?}", limits::DRAIN_TIMEOUT);
+            self.handle.stop();
+        }
+        drain_all(&self.hosts).await;
+        self.join().await
+    }
+
+    /// Waits for the pump's end and says how it was.
+    pub async fn join(self) -> Result<(), Error> {
+        let ended = tokio::task::spawn_blocking(move || self.pump.join()).await;
+        match ended {
+            Ok(Ok(result)) => result.map_err(Error::from),
+            Ok(Err(_)) | Err(_) => Err(Error::Stopped),
+        }
+    }
+
+    /// Says how a pump ended that ended by itself. Its hosts end, too, whoever waits for that.
+    pub async fn bury(mut self) -> Result<(), Error> {
+        let hosts = std::mem::take(&mut self.hosts);
+        drop(tokio::spawn(async move { drain_all(&hosts).await }));
+        self.join().await
+    }
+}
+
+/// Side by side: one that takes its time holds up no other.
+async fn drain_all(hosts: &[Arc<dyn Host>]) {
+    let drains = hosts.iter().cloned().map(|host| {
+        tokio::spawn(async move {
+            host.drain().await;
+        })
+    });
+    for drain in drains.collect::<Vec<_>>() {
+        if let Err(error) = drain.await {
+            tracing::error!("a host did not end as it should: {error}");
+        }
+    }
+}
+
+fn hosts(
+    config: &Arc<Config>,
+    sink: &Arc<PumpSink>,
+    mut natives: HashMap<ListenerName, Native>,
+    runtime: &runtime::Handle,
+    models: &Arc<ModelCounts>,
+) -> Result<Vec<Hosted>, Error> {
+    let mut hosts: Vec<Hosted> = Vec::new();
+    for spec in &config.processes {
+        let sink: Arc<dyn Sink> = sink.clone();
+        let host = match natives.remove(&spec.name) {
+            Some(native) => native(sink, runtime),
+            None => Arc::new(ProcessHost::start(process_options(config, spec), sink, runtime)),
+        };
+        hosts.push((spec.name.clone(), host));
+    }
+    hosts.extend(guests::agents(config, sink, runtime, models)?);
+    Ok(hosts)
+}
+
+fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
+    let mut options = Options::new(spec.name.clone(), spec.command.clone());
+    options.instances = spec.instances;
+    options.working_dir = Some(config.directory.clone());
+    let exposed = spec.env.iter().map(|(key, value)| (key.clone(), value.expose().to_owned()));
+    options.env = exposed.collect();
+    options.withheld = config.models.iter().filter_map(key_variable).collect();
+    options.withheld.extend(password_variable(&config.storage));
+    options
+}
+
+/// The variable a model's key is in: no listener gets it but one whose config hands it on.
+fn key_variable(model: &ModelSpec) -> Option<String> {
+    let Provider::Remote { options, .. } = &model.provider else { return None };
+    match options.key.as_ref()?.source() {
+        KeySource::Variable(name) => Some(name.clone()),
+        KeySource::File(_) => None,
+    }
+}
+
+/// The variable the servers' password is in.
+fn password_variable(storage: &Storage) -> Option<String> {
+    let Storage::JetStream { servers, .. } = storage else { return None };
+    match &servers.credentials {
+        nats::Credentials::Password { variable, .. } => variable.clone(),
+        _ => None,
+    }
+}
+
+/// The pump has a thread of its own: every step waits for the disk.
+fn run_pump(
+    pump: Pump,
+    running: watch::Sender<()>,
+) -> Result<JoinHandle<Result<(), journal::Error>>, Error> {
+    let detail = concat!("organism ", env!("CARGO_PKG_VERSION"));
+    let run = move || {
+        let _running = running;
+        let ended = pump.run(detail);
+        if let Err(error) = &ended {
+            tracing::error!("the pump stopped: {error}");
+        }
+        ended
+    };
+    let thread = std::thread::Builder::new().name("pump".to_owned());
+    thread.spawn(run).map_err(Error::io("starting the pump's thread"))
+}

@@ -1,0 +1,131 @@
+//! The floor of what goes over NATS: a process that receives on core NATS, publishes to JetStream
+//! with an acknowledgement, and forwards what is acknowledged. It looks at nothing.
+
+use std::collections::HashMap;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use organism::nats::{Client, Credentials, Options, connect};
+use serde_json::json;
+use tokio::runtime::{Builder, Runtime};
+
+use super::figures::median_of;
+use super::floor::TASK;
+use super::nats::Server;
+
+const IN: &str = "bare.in";
+const KEPT: &str = "bare.kept";
+const OUT: &str = "bare.out";
+const STREAM: &str = "bare";
+
+/// What came through.
+pub struct Bare {
+    pub per_second: f64,
+    /// Of one message's way to the forwarder and back.
+    pub micros: f64,
+}
+
+/// A process that is killed when this is dropped.
+pub struct Program(Child);
+
+impl Program {
+    /// This program again.
+    pub fn start(word: &str, variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg(word).envs(variables.iter().copied()).stdin(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// `threads` messages of 1 KB are out at any time.
+pub fn run(server: &Server, threads: usize, span: Duration) -> Bare {
+    let admin = server.admin();
+    let stream = json!({ "name": STREAM, "subjects": [KEPT], "storage": "file",
+        "retention": "limits", "num_replicas": 1, "max_consumers": -1, "max_msgs": -1,
+        "max_bytes": -1, "max_age": 0, "discard": "new" });
+    admin.must(&format!("STREAM.CREATE.{STREAM}"), &stream);
+    let forwarder = Program::start("forwarder", &[("BENCH_NATS", &server.address())]);
+    let bare = alone().block_on(drive(&server.options(), threads, span));
+    drop(forwarder);
+    admin.delete(STREAM);
+    bare
+}
+
+/// One thread for everything, which nobody has to wake.
+fn alone() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+async fn drive(options: &Options, threads: usize, span: Duration) -> Bare {
+    let client = connect(options, "bare driver").await.unwrap();
+    let mut back = client.subscribe(OUT).await.unwrap();
+    client.flush().await.unwrap();
+    // It is there once something comes back.
+    loop {
+        client.publish(IN, "".into()).await.unwrap();
+        let answer = tokio::time::timeout(Duration::from_millis(50), back.next()).await;
+        if answer.is_ok() {
+            break;
+        }
+    }
+    let send = || async { client.publish(IN, TASK.into()).await.unwrap() };
+    for _ in 0..threads {
+        send().await;
+    }
+    let (began, mut last) = (Instant::now(), Instant::now());
+    let mut times = Vec::new();
+    while began.elapsed() < span {
+        let message = back.next().await.unwrap();
+        if message.payload.len() < TASK.len() {
+            continue;
+        }
+        times.push(last.elapsed().as_secs_f64() * 1e6);
+        last = Instant::now();
+        send().await;
+    }
+    let per_second = times.len() as f64 / began.elapsed().as_secs_f64();
+    Bare { per_second, micros: median_of(times.into_iter()) }
+}
+
+/// The process: one connection, one thread; as many messages wait for their acknowledgement as
+/// have come.
+pub fn forward() {
+    let server = std::env::var("BENCH_NATS").unwrap();
+    let options = Options { servers: vec![server], credentials: Credentials::Nobody, ca: None };
+    alone().block_on(async {
+        let client = connect(&options, "bare forwarder").await.unwrap();
+        forward_all(&client).await;
+    });
+}
+
+async fn forward_all(client: &Client) {
+    let mut incoming = client.subscribe(IN).await.unwrap();
+    let mut acks = client.subscribe("bare.ack.*").await.unwrap();
+    let (mut waiting, mut count) = (HashMap::new(), 0_u64);
+    loop {
+        tokio::select! {
+            message = incoming.next() => {
+                let Some(message) = message else { return };
+                count += 1;
+                let ack = format!("bare.ack.{count}");
+                waiting.insert(ack.clone(), message.payload.clone());
+                client.publish_with_reply(KEPT, ack, message.payload).await.unwrap();
+            }
+            ack = acks.next() => {
+                let Some(ack) = ack else { return };
+                let text = String::from_utf8_lossy(&ack.payload);
+                assert!(text.contains("\"seq\":"), "not acknowledged: {text}");
+                let payload = waiting.remove(ack.subject.as_str()).unwrap();
+                client.publish(OUT, payload).await.unwrap();
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A pump that stands by knows everything when its turn comes.
+
+use organism::clock::Time;
+use organism::ids::Position;
+use organism::journal::jetstream::{Office, Standby};
+use organism::journal::{Error, Sealed};
+
+use super::Place;
+use crate::journal::script::Script;
+
+fn standby(place: &Place) -> Result<Standby, Error> {
+    Standby::begin(&place.server().options(), &place.options, &place.data(), &place.state())
+}
+
+/// Looks at a lease that somebody has.
+fn held(standby: Standby) -> Standby {
+    match standby.look().unwrap() {
+        Office::Held(standby, holder) => {
+            assert!(holder.contains("process"), "{holder}");
+            standby
+        }
+        Office::Ours(_) => panic!("somebody has it"),
+    }
+}
+
+#[test]
+fn a_standby_hears_what_is_written_and_goes_on_from_there_when_the_lease_is_free() {
+    let first = Place::new();
+    let mut journal = first.open().unwrap();
+    let mut script = Script::default();
+    let second = first.elsewhere();
+    let mut heard = Vec::new();
+    let mut hear = |sealed: Sealed| {
+        heard.push(sealed.record.position.0);
+        Ok(())
+    };
+    let mut standby = held(standby(&second).unwrap());
+    journal.append(&mut [script.boot(1)]).unwrap();
+    standby = held(standby.follow(&mut hear).unwrap());
+    journal.append(&mut [script.boot(1), script.boot(1)]).unwrap();
+    standby = standby.follow(&mut hear).unwrap();
+    standby = held(standby.follow(&mut hear).unwrap());
+    assert_eq!(second.records().len(), 3, "and whoever asks on its host sees it");
+    journal.append(&mut [script.boot(1)]).unwrap();
+    journal.close(Time(0)).unwrap();
+    let Office::Ours(elect) = standby.look().unwrap() else { panic!("it was let go of") };
+    let mut journal = elect.lead(&mut hear).unwrap();
+    assert_eq!(heard, [1, 2, 3, 4], "each once, in order");
+    assert_eq!((journal.epoch(), journal.next()), (2, Position(5)));
+    journal.append(&mut [script.boot(2)]).unwrap();
+    journal.close(Time(0)).unwrap();
+    assert_eq!(first.open().unwrap().next(), Position(6));
+}
+
+#[test]
+fn a_pump_that_is_succeeded_by_its_standby_appends_nothing_more() {
+    let first = Place::new();
+    let mut script = Script::default();
+    let mut frozen = first.open().unwrap();
+    frozen.append(&mut [script.boot(1)]).unwrap();
+    let second = first.elsewhere();
+    let standby = held(standby(&second).unwrap().follow(&mut |_| Ok(())).unwrap());
+    first.let_lapse();
+    let Office::Ours(elect) = standby.look().unwrap() else { panic!("it lapsed") };
+    let mut journal = elect.lead(&mut |_| Ok(())).unwrap();
+    let fenced = frozen.append(&mut [script.boot(1)]).unwrap_err();
+    assert!(matches!(fenced, Error::Fenced { ours: 1, theirs: 2 }), "{fenced}");
+    journal.append(&mut [script.boot(2)]).unwrap();
+    assert_eq!(journal.next(), Position(3));
+}
+
+#[test]
+fn where_nothing_was_ever_written_a_standby_waits_and_then_begins() {
+    let first = Place::new();
+    let standby = standby(&first).unwrap().follow(&mut |_| Ok(())).unwrap();
+    let Office::Ours(elect) = standby.look().unwrap() else { panic!("nobody has it") };
+    assert_eq!(elect.lead(&mut |_| Ok(())).unwrap().next(), Position(1));
+    let mut other = first.elsewhere();
+    other.options.partitions = 2;
+    let refused = self::standby(&other).err().expect("it has one partition");
+    assert!(matches!(refused, Error::Partitions { ours: 2, theirs: 1, .. }), "{refused}");
+}

@@ -1,0 +1,272 @@
+//! Three servers, a pump and its listeners, of which one after another is killed or frozen while
+//! clients hand in payloads. Judged as `kill` judges: by the clients' ledger, the record and the
+//! listeners' effects.
+//!
+//! `ROUNDS=…` says how often, `SEED=…` makes the same choices again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::kill::clients::Clients;
+use super::kill::{Choices, Tail, choices, environment, quick, settle, start, torture};
+use super::{CONFIG, House, PATIENCE, Running, numbered, until_within};
+use crate::bus::ear::{name, script};
+use crate::bus::remote::{Kit, Meeting};
+use crate::campaign::Campaign;
+use crate::nats::Cluster;
+
+const STREAM: &str = "ORGANISM-talk-0";
+const LEASES: &str = "KV_ORGANISM-talk-pumps";
+/// With one cluster and one journal; a longer campaign begins again.
+const ROUNDS_A_JOURNAL: u64 = 20;
+/// Answers on record after a blow that say that it is over.
+const ANSWERS: u64 = 20;
+const FROZEN: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Blow {
+    KillNode,
+    FreezeNode,
+    KillLeader,
+    FreezeLeader,
+    KillPump,
+    FreezePump,
+    KillProcess,
+    KillReplica,
+}
+
+const BLOWS: [Blow; 8] = [
+    Blow::KillLeader,
+    Blow::KillPump,
+    Blow::KillReplica,
+    Blow::FreezeNode,
+    Blow::KillProcess,
+    Blow::KillNode,
+    Blow::FreezePump,
+    Blow::FreezeLeader,
+];
+
+/// How long it took until work went on.
+#[derive(Default)]
+struct Outages(BTreeMap<Blow, Vec<Duration>>);
+
+impl fmt::Display for Outages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "work went on after, seconds:")?;
+        for (blow, all) in &self.0 {
+            let shown: Vec<_> = all.iter().map(|o| format!("{:.1}", o.as_secs_f64())).collect();
+            let most = all.iter().max().map_or(0.0, Duration::as_secs_f64);
+            match all.len() {
+                0..5 => write!(f, " {blow:?} {};", shown.join(" "))?,
+                many => write!(f, " {blow:?} {many} times, at most {most:.1};")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An organism on a cluster, with a listener on NATS beside those it starts.
+fn house(cluster: &Cluster) -> House {
+    let solo = "[listeners.solo]\ncommand = [\"./player.py\", \"solo\"]";
+    assert!(CONFIG.contains(solo));
+    let config = CONFIG.replace(solo, "[listeners.solo]\nnats = true\nattempts = 100");
+    let config = config.replace("accepts = [\"order\"]", "accepts = [\"order\"]\nattempts = 20");
+    let config = config.replace("accepts = [\"work\"]", "accepts = [\"work\"]\nattempts = 20");
+    quick(House::settled(&format!("{config}{}", on(cluster))))
+}
+
+fn on(cluster: &Cluster) -> String {
+    let urls = cluster.urls();
+    format!("\n[journal]\nstore = \"jetstream\"\nreplicas = 3\n\n[nats]\nurl = {urls}\n")
+}
+
+struct Stage {
+    house: House,
+    running: Running,
+    replicas: Vec<Kit>,
+    tail: Tail,
+    // Last, so that it outlives everybody who is connected.
+    cluster: Cluster,
+}
+
+impl Stage {
+    fn set() -> Self {
+        let cluster = Cluster::start();
+        let house = house(&cluster);
+        let replicas = (0..2).map(|at| replica(&cluster, &house, at)).collect();
+        let running = start(&house, None);
+        Self { house, running, replicas, tail: Tail::default(), cluster }
+    }
+
+    /// Until so many more answers are on record; how long that took.
+    fn works(&mut self, what: &str) -> Duration {
+        let begun = Instant::now();
+        self.tail.in_flight(&self.house);
+        let enough = self.tail.answers + ANSWERS;
+        until_within(3 * PATIENCE, "work goes on", || {
+            self.tail.in_flight(&self.house);
+            let told = || format!("{what}\n{}", self.house.log());
+            assert!(begun.elapsed() < 2 * PATIENCE, "{}", told());
+            (self.tail.answers >= enough).then_some(())
+        });
+        begun.elapsed()
+    }
+
+    /// Strikes, waits until work goes on, and makes everything whole again.
+    fn strike(&mut self, blow: Blow, choices: &mut Choices) -> Duration {
+        let node = match blow {
+            Blow::KillLeader | Blow::FreezeLeader => self.cluster.leader(STREAM),
+            _ => choices.below(3) as usize,
+        };
+        let what = format!("{blow:?} {node}");
+        println!("{what}");
+        match blow {
+            Blow::KillNode | Blow::KillLeader => {
+                self.cluster.nodes[node].kill();
+                let outage = self.works(&what);
+                self.cluster.nodes[node].restart();
+                outage
+            }
+            Blow::FreezeNode | Blow::FreezeLeader => {
+                self.cluster.nodes[node].signal("-STOP");
+                let outage = self.works(&what);
+                self.cluster.nodes[node].signal("-CONT");
+                outage
+            }
+            Blow::KillPump => {
+                self.running.child.kill().unwrap();
+                self.running.child.wait().unwrap();
+                let begun = Instant::now();
+                self.running = start(&self.house, None);
+                self.works(&what);
+                begun.elapsed()
+            }
+            Blow::FreezePump => {
+                self.running.signal("-STOP");
+                std::thread::sleep(FROZEN);
+                self.running.signal("-CONT");
+                self.works(&what)
+            }
+            Blow::KillProcess => {
+                kill_a_child_of(self.running.child.id(), choices);
+                self.works(&what)
+            }
+            Blow::KillReplica => {
+                let at = choices.below(2) as usize;
+                self.replicas[at].kill();
+                let outage = self.works(&what);
+                self.replicas[at] = replica(&self.cluster, &self.house, at);
+                outage
+            }
+        }
+    }
+}
+
+/// One that answers pings, connected to that node first.
+fn replica(cluster: &Cluster, house: &House, node: usize) -> Kit {
+    let mut meeting = Meeting::of("talk", &cluster.nodes[node]);
+    meeting.subjects = organism::bus::nats::Subjects::new("talk", &name("solo"));
+    let effects = house.path("effects");
+    let variables = [
+        ("ORGANISM_LISTENER", "solo"),
+        ("EFFECTS", effects.to_str().unwrap()),
+        ("ORGANISM_BUS_LEASE", "1"),
+    ];
+    Kit::running(&script("solo.py"), &meeting, &variables)
+}
+
+fn kill_a_child_of(pid: u32, choices: &mut Choices) {
+    let found = Command::new("pgrep").args(["-P", &pid.to_string()]).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    let children: Vec<&str> = found.lines().collect();
+    assert!(!children.is_empty(), "the organism has no listeners");
+    let child = children[choices.below(children.len() as u64) as usize];
+    // It may be a new one already that takes its place.
+    Command::new("kill").args(["-9", child]).status().unwrap();
+}
+
+/// Every blow in an order of its own, again and again.
+fn next(left: &mut Vec<Blow>, choices: &mut Choices) -> Blow {
+    if left.is_empty() {
+        left.extend(BLOWS);
+    }
+    left.swap_remove(choices.below(left.len() as u64) as usize)
+}
+
+#[test]
+fn a_cluster_whose_parts_die_and_freeze_under_load_loses_nothing_and_does_nothing_twice() {
+    let mut report = Campaign::new("a cluster under load");
+    let mut choices = choices();
+    let (mut outages, mut blows) = (Outages::default(), Vec::new());
+    let all = environment("ROUNDS").unwrap_or(if torture() { 100 } else { 10 });
+    let (mut left, mut messages) = (all, 0);
+    while left > 0 {
+        let mut stage = Stage::set();
+        let clients = Clients::start(&stage.house);
+        stage.works("the start");
+        for _ in 0..left.min(ROUNDS_A_JOURNAL) {
+            let blow = next(&mut blows, &mut choices);
+            let outage = stage.strike(blow, &mut choices);
+            outages.0.entry(blow).or_default().push(outage);
+            stage.cluster.wait_until_whole(&[STREAM, LEASES]);
+        }
+        left = left.saturating_sub(ROUNDS_A_JOURNAL);
+        messages += end(stage, clients);
+    }
+    report.note(format!("{all} rounds, {messages} messages; lost 0, done twice 0; {outages}"));
+}
+
+/// Everything comes to its end, is judged, and is the same for whoever reads the stream alone.
+fn end(stage: Stage, clients: Clients) -> u64 {
+    let Stage { house, mut running, replicas, tail: _, cluster } = stage;
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    println!("{}", settle(&house, clients));
+    let other = House::settled(&std::fs::read_to_string(house.path("organism.toml")).unwrap());
+    let running = other.run();
+    assert_eq!(running.stop(), Some(0));
+    other.verified();
+    let told = |house: &House| house.organism(&["export", "--format", "jsonl"]).out;
+    let (here, there) = (told(&house), told(&other));
+    assert!(there.starts_with(&here), "the stream and the projection differ");
+    drop((replicas, cluster));
+    here.lines().count() as u64
+}
+
+#[test]
+fn a_server_that_is_a_lame_duck_hands_over_and_nobody_loses_anything() {
+    let cluster = Cluster::start();
+    let house = House::settled(&format!("{CONFIG}{}", on(&cluster)));
+    let running = house.run();
+    let leader = cluster.leader(STREAM);
+    let mut sent = 0;
+    let mut send = || {
+        sent += 1;
+        let number = sent.to_string();
+        until_within(PATIENCE, "it goes through", || {
+            let told = house.send_text(&numbered("ping", &number), &["--key", &number]);
+            assert!(matches!(told.code, Some(0 | 75)), "{told:?}");
+            (told.code == Some(0)).then_some(())
+        });
+    };
+    send();
+    // What `nats-server --signal ldm` sends.
+    cluster.nodes[leader].signal("-USR2");
+    let begun = Instant::now();
+    while cluster.nodes[leader].is_alive() {
+        assert!(begun.elapsed() < 3 * PATIENCE, "it does not end");
+        send();
+    }
+    println!("the lame duck was gone after {:?}", begun.elapsed());
+    send();
+    assert_ne!(cluster.leader(STREAM), leader);
+    cluster.nodes[leader].kill();
+    cluster.nodes[leader].restart();
+    cluster.wait_until_whole(&[STREAM, LEASES]);
+    send();
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!((house.recorded("ping"), house.recorded("pong")), (sent, sent));
+    house.verified();
+}

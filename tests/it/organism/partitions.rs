@@ -1,0 +1,465 @@
+//! Several pumps share the threads of one organism, each process on a host of its own: whoever
+//! asks reaches the right one, and what one of them leaves behind the other goes on with.
+
+mod load;
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use organism::ids::ThreadId;
+
+use super::{House, PATIENCE, Running, Said, TALK, numbered, said, say, until, until_within};
+use crate::nats::Server;
+use crate::web::page::Page;
+use crate::web::{address, ask as ask_for, listening};
+use load::Load;
+
+const PARTITIONS: u32 = 4;
+
+/// Longer than a takeover takes on a machine with other things to do.
+const TAKEOVER: std::time::Duration = std::time::Duration::from_secs(20);
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["echo", "holder", "solo"]
+
+[listeners.echo]
+command = ["./player.py", "echo"]
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+approval = "always"
+
+[listeners.holder]
+command = ["./player.py", "holder", "let-go"]
+schema = "talk.xsd"
+accepts = ["hold"]
+replies = ["held"]
+
+[listeners.solo]
+command = ["./player.py", "solo"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+
+[journal]
+store = "jetstream"
+durability = "synced"
+"#;
+
+fn config(server: &Server, partitions: u32) -> String {
+    let address = server.address();
+    let config = format!("{CONFIG}partitions = {partitions}\n\n[nats]\nurl = \"{address}\"\n");
+    listening(&config)
+}
+
+/// A host of the organism on `server`.
+fn host(server: &Server) -> House {
+    House::settled(&config(server, PARTITIONS))
+}
+
+/// Runs these partitions, and waits until each of them is somewhere.
+fn run(house: &House, partitions: &str) -> Running {
+    house.run_with(command(house, partitions))
+}
+
+fn command(house: &House, partitions: &str) -> Command {
+    let mut command = house.command(&["run", "--partitions", partitions]);
+    command.env("EFFECTS", house.path("effects"));
+    command
+}
+
+/// How `organism run` ends by itself, and what it says; None where it gets ready instead.
+fn run_that_ends(house: &House) -> (Option<i32>, String) {
+    let log = std::fs::File::create(house.path("log")).unwrap();
+    let child = house.command(&["run"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+    let mut running = Running { child };
+    let code = until("it ends, or is ready", || match running.child.try_wait().unwrap() {
+        Some(status) => Some(status.code()),
+        None => house.log().contains("is ready").then_some(None),
+    });
+    (code, house.log())
+}
+
+/// A thread id of that partition, the same one for the same number.
+fn root(partition: u32, number: u32) -> String {
+    let ids = (0..).map(|n: u32| format!("sess-part{n:06}"));
+    let mut fitting =
+        ids.filter(|id| ThreadId::parse(id).unwrap().partition(PARTITIONS) == partition);
+    fitting.nth(number as usize).unwrap()
+}
+
+fn ask(house: &House, number: &str) -> String {
+    let sent = house.send_text(&numbered("ping", number), &["--key", number]);
+    assert_eq!(sent.code, Some(0), "{sent:?}\n{}", house.log());
+    sent.out
+}
+
+/// Into a new thread of that partition.
+fn ask_in(house: &House, partition: u32, number: u32) -> Said {
+    house.send_text(&numbered("ping", "1"), &["--new", &root(partition, number)])
+}
+
+/// What its listeners noted: who, which message, which attempt.
+fn effects(house: &House) -> Vec<String> {
+    let noted = std::fs::read_to_string(house.path("effects")).unwrap_or_default();
+    noted.lines().map(str::to_owned).collect()
+}
+
+/// Each of the partitions proves itself on this host.
+fn all_verified(house: &House) {
+    let verified = house.organism(&["verify", "--json"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert_eq!(verified.json().len(), PARTITIONS as usize, "{verified:?}");
+}
+
+/// Which partitions the process that listens there says that it pumps.
+fn pumped(at: std::net::SocketAddr) -> Vec<f64> {
+    let page = Page::read(&ask_for(at, "/metrics").body);
+    let pumped = |n: u32| page.get("organism_partition_pumped", &[("partition", &n.to_string())]);
+    (0..PARTITIONS).map(pumped).collect()
+}
+
+#[test]
+fn two_processes_share_the_partitions_and_take_each_message_once() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let first = run(&one, "0,1");
+    let second = run(&other, "0,1,2,3");
+    assert!(one.log().contains("pumps 0, 1 of 4 partitions"), "{}", one.log());
+    let shared = "pumps 2, 3 of 4 partitions, stands by for 0, 1";
+    assert!(other.log().contains(shared), "{}", other.log());
+    for number in 0..12 {
+        let house = [&one, &other][number % 2];
+        assert_eq!(ask(house, &number.to_string()), numbered("pong", &number.to_string()) + "\n");
+    }
+    let (here, there) = (effects(&one).len(), effects(&other).len());
+    assert!(here + there == 12 && here > 0 && there > 0, "{here} and {there}");
+    let at = address(&other);
+    assert_eq!(ask_for(at, "/readyz").status, 200);
+    assert_eq!(pumped(at), [0.0, 0.0, 1.0, 1.0]);
+    let page = Page::read(&ask_for(at, "/metrics").body);
+    let answered = |partition| {
+        let labels = [("partition", partition), ("listener", "solo"), ("outcome", "answered")];
+        page.get("organism_deliveries_total", &labels)
+    };
+    assert_eq!(answered("2") + answered("3"), there as f64);
+    assert!(page.get("organism_journal_position", &[("partition", "3")]) > 0.0);
+    assert_eq!(first.stop(), Some(0));
+    until("the other has all", || {
+        let log = other.log();
+        (log.contains("partition 0: pumped here") && log.contains("partition 1: pumped here"))
+            .then_some(())
+    });
+    assert_eq!(pumped(at), [1.0; 4]);
+    assert_eq!(second.stop(), Some(0));
+    assert_eq!((other.recorded("ping"), other.recorded("pong")), (12, 12));
+    all_verified(&other);
+    let threads = other.organism(&["threads", "--json"]).json();
+    let updated: Vec<_> =
+        threads.iter().map(|thread| thread["updated"].as_str().unwrap()).collect();
+    assert!(threads.len() == 12 && updated.is_sorted(), "{threads:?}");
+    let found = other.organism(&["search", "ping", "--json", "--limit", "5"]).json();
+    assert_eq!(found.len(), 5);
+    let newest = threads.last().unwrap()["thread"].as_str().unwrap();
+    let shown = other.organism(&["thread", newest]);
+    assert!(shown.code == Some(0) && shown.out.contains("pong"), "{shown:?}");
+    let tail = other.organism(&["tail", "--no-follow", "-n", "100", "--json"]).json();
+    let times: Vec<_> = tail.iter().map(|line| line["time"].as_str().unwrap()).collect();
+    assert!(times.len() >= 24 && times.is_sorted(), "{times:?}");
+}
+
+#[test]
+fn a_killed_process_is_followed_within_seconds_and_nothing_is_lost_or_doubled() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let mut first = run(&one, "0,1,2");
+    let second = run(&other, "0,1,2,3");
+    let load = Load::start(&[&other], 4);
+    load.has_done(20);
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    let begun = Instant::now();
+    let sent = ask_in(&other, 0, 0);
+    let took = begun.elapsed();
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    println!("the takeover after a kill, until an answer: {took:?}");
+    assert!(took < TAKEOVER, "{took:?}");
+    load.has_done(20);
+    let count = load.stop() + 1;
+    println!("{count} messages across a kill");
+    assert_eq!(second.stop(), Some(0));
+    assert_eq!((other.recorded("ping"), other.recorded("pong")), (count, count));
+    all_verified(&other);
+}
+
+#[test]
+fn a_frozen_process_that_wakes_writes_nothing_more_and_stands_by() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let first = run(&one, "0,1,2,3");
+    let second = run(&other, "0,1,2,3");
+    assert!(other.log().contains("pumps none of 4 partitions"), "{}", other.log());
+    let held = root(0, 7);
+    let hold = ["--new", &held, "--key", "held", "--no-wait"];
+    assert_eq!(one.send_text(&numbered("hold", "1"), &hold).code, Some(0));
+    until("it is handed over", || (effects(&one).len() == 1).then_some(()));
+    first.signal("-STOP");
+    let begun = Instant::now();
+    for partition in 0..PARTITIONS {
+        let sent = ask_in(&other, partition, 0);
+        assert_eq!(sent.code, Some(0), "{sent:?}\n{}", other.log());
+    }
+    println!("the takeover of four partitions from a frozen process: {:?}", begun.elapsed());
+    // Both listeners answer; one of the pumps is in office.
+    for house in [&one, &other] {
+        house.write("let-go", "");
+    }
+    first.signal("-CONT");
+    until_within(PATIENCE, "the first stands by for all", || {
+        let log = one.log();
+        (0..PARTITIONS)
+            .all(|partition| log.contains(&format!("partition {partition}: pumped by process")))
+            .then_some(())
+    });
+    let told = one.send_text(&numbered("hold", "1"), &["--new", &held, "--key", "held"]);
+    assert_eq!((told.code, told.out), (Some(0), numbered("held", "1") + "\n"), "{}", told.err);
+    assert_eq!(ask_in(&one, 1, 1).code, Some(0), "its door leads to the other");
+    assert_eq!(first.stop(), Some(0));
+    assert_eq!(second.stop(), Some(0));
+    assert_eq!((other.recorded("hold"), other.recorded("held")), (1, 1));
+    assert_eq!((other.recorded("ping"), other.recorded("pong")), (5, 5));
+    let pings = |house: &House| effects(house).iter().filter(|e| e.starts_with("solo")).count();
+    assert_eq!((pings(&one), pings(&other)), (0, 5), "one dispatches");
+    all_verified(&other);
+}
+
+#[test]
+fn a_rolling_restart_under_load_fails_no_message() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let mut running = [run(&one, "0,1"), run(&other, "0,1,2,3")];
+    let load = Load::start(&[&one, &other], 4);
+    load.has_done(10);
+    for (at, house) in [&one, &other, &one].into_iter().enumerate() {
+        let [first, second] = running;
+        let (stopping, staying) = if at % 2 == 0 { (first, second) } else { (second, first) };
+        assert_eq!(stopping.stop(), Some(0));
+        load.has_done(10);
+        let started = run(house, "0,1,2,3");
+        running = if at % 2 == 0 { [started, staying] } else { [staying, started] };
+        load.has_done(10);
+    }
+    let count = load.stop();
+    println!("{count} messages across three restarts");
+    let [first, second] = running;
+    assert_eq!(first.stop(), Some(0));
+    assert_eq!(second.stop(), Some(0));
+    let house = [&one, &other].into_iter().max_by_key(|house| house.recorded("pong")).unwrap();
+    assert_eq!((house.recorded("ping"), house.recorded("pong")), (count, count));
+    all_verified(house);
+}
+
+#[test]
+fn the_same_key_is_the_same_message_whichever_process_is_asked() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let running = [run(&one, "0,1"), run(&other, "2,3")];
+    for number in ["1", "2", "3", "4", "5"] {
+        assert_eq!(ask(&one, number), ask(&other, number));
+        let reused = other.send_text(&numbered("ping", "other"), &["--key", number]);
+        assert_eq!(reused.code, Some(65), "{reused:?}");
+        assert!(reused.err.contains("new key"), "{reused:?}");
+    }
+    assert_eq!(effects(&one).len() + effects(&other).len(), 5);
+    for running in running {
+        assert_eq!(running.stop(), Some(0));
+    }
+}
+
+#[test]
+fn what_an_operator_says_reaches_the_partition_it_is_about_from_any_host() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let running = [run(&one, "0,1"), run(&other, "2,3")];
+    let thread = root(1, 0);
+    let sent = other.send_text(&say("hello"), &["--new", &thread, "--no-wait", "--key", "k"]);
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    let held = one.organism(&["approvals", "--json"]).json();
+    let id = held[0]["message"].as_str().unwrap();
+    assert_eq!(
+        other.organism(&["approvals", "--json"]).out,
+        "",
+        "it is in no journal of this host"
+    );
+    let wrong = other.organism(&["approve", id, "--hash", "00000000"]);
+    assert_eq!(wrong.code, Some(65), "{wrong:?}");
+    let hash = organism::ids::Digest::of(say("hello").as_bytes()).to_string();
+    let approved = other.organism(&["approve", id, "--hash", &hash]);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+    let told = other.send_text(&say("hello"), &["--new", &thread, "--key", "k"]);
+    assert_eq!((told.code, told.out), (Some(0), said("hello")), "{}", told.err);
+    let again = other.organism(&["approve", id, "--hash", &hash]);
+    assert_eq!(again.code, Some(65), "{again:?}");
+
+    let hold = other.send_text(&numbered("hold", "1"), &["--thread", &thread, "--no-wait"]);
+    assert_eq!(hold.code, Some(0), "{hold:?}");
+    assert_eq!(other.organism(&["cancel", &thread]).code, Some(0));
+    until("it is cancelled", || {
+        one.organism(&["thread", &thread]).out.contains("cancelled").then_some(())
+    });
+    let unknown = other.organism(&["cancel", &root(1, 9)]);
+    assert_eq!(unknown.code, Some(2), "{unknown:?}");
+    for running in running {
+        assert_eq!(running.stop(), Some(0));
+    }
+}
+
+#[test]
+fn a_large_payload_crosses_to_another_process_and_back() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let running = [run(&one, "0"), run(&other, "1,2,3")];
+    let text = "x".repeat(900_000);
+    let sent = other.send_text(&say(&text), &["--new", &root(0, 0), "--no-wait", "--key", "k"]);
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    let id = one.organism(&["approvals", "--json"]).json()[0]["message"].clone();
+    let hash = organism::ids::Digest::of(say(&text).as_bytes()).to_string();
+    let approved = other.organism(&["approve", id.as_str().unwrap(), "--hash", &hash]);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+    let told = other.send_text(&say(&text), &["--new", &root(0, 0), "--key", "k"]);
+    assert_eq!(told.code, Some(0), "{}", told.err);
+    assert!(told.out == said(&text), "{} bytes came back", told.out.len());
+    for running in running {
+        assert_eq!(running.stop(), Some(0));
+    }
+}
+
+#[test]
+fn a_partition_that_nobody_pumps_is_named_and_may_be_tried_again() {
+    let server = Server::start();
+    let house = host(&server);
+    let running = run(&house, "0");
+    assert_eq!(ask_in(&house, 0, 0).code, Some(0));
+    let refused = ask_in(&house, 2, 0);
+    assert_eq!(refused.code, Some(75), "{refused:?}");
+    assert!(refused.err.contains("nobody pumps partition 2"), "{refused:?}");
+    assert_eq!(running.stop(), Some(0));
+    let beyond = house.organism(&["run", "--partitions", "4"]);
+    assert_eq!(beyond.code, Some(2), "{beyond:?}");
+    assert_eq!(house.recorded("pong"), 1);
+    let exported = house.organism(&["export"]);
+    assert!(exported.code == Some(0) && exported.out.contains(TALK), "{exported:?}");
+}
+
+#[test]
+fn another_number_of_partitions_than_the_journal_has_is_refused_and_told() {
+    let server = Server::start();
+    let house = host(&server);
+    assert_eq!(run(&house, "0,1,2,3").stop(), Some(0));
+    for (partitions, empty) in [(8, false), (1, false), (8, true)] {
+        if empty {
+            // The streams say it, too.
+            server.admin().must("STREAM.PURGE.KV_ORGANISM-talk-pumps", &serde_json::json!({}));
+        }
+        house.write("organism.toml", config(&server, partitions));
+        let (code, log) = run_that_ends(&house);
+        assert_eq!(code, Some(78), "{partitions}: {log}");
+        assert!(log.contains("write `partitions = 4` under [journal]"), "{log}");
+    }
+    house.write("organism.toml", config(&server, PARTITIONS));
+    assert_eq!(run(&house, "0,1,2,3").stop(), Some(0));
+}
+
+#[test]
+fn a_frozen_process_that_nobody_stands_by_for_is_given_up_and_told() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let first = run(&one, "0");
+    let second = run(&other, "1");
+    first.signal("-STOP");
+    let told = ask_in(&other, 0, 0);
+    assert_eq!(told.code, Some(75), "{told:?}");
+    assert!(told.err.contains("send again with the same --key"), "{told:?}");
+    first.signal("-CONT");
+    assert_eq!(ask_in(&other, 0, 1).code, Some(0));
+    assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));
+}
+
+#[test]
+fn verify_names_the_partition_that_is_broken() {
+    let server = Server::start();
+    let house = host(&server);
+    let running = run(&house, "0,1,2,3");
+    for partition in 0..PARTITIONS {
+        assert_eq!(ask_in(&house, partition, 0).code, Some(0));
+    }
+    assert_eq!(running.stop(), Some(0));
+    all_verified(&house);
+    let file = house.data().join("p2/journal.db");
+    let journal = rusqlite::Connection::open(file).unwrap();
+    journal.execute("UPDATE step SET hash = zeroblob(32) WHERE position = 2", []).unwrap();
+    drop(journal);
+    let verified = house.organism(&["verify"]);
+    assert_eq!(verified.code, Some(4), "{verified:?}");
+    assert!(verified.err.contains("broken: partition 2 of the 4 here"), "{verified:?}");
+    let reports = house.organism(&["verify", "--json"]).json();
+    let broken: Vec<_> = reports.iter().filter(|report| !report["broken"].is_null()).collect();
+    assert!(matches!(broken.as_slice(), [one] if one["partition"] == 2), "{reports:?}");
+    // The others go on here, and nobody is asked to mend it unseen.
+    let running = run(&house, "0,1,2,3");
+    assert!(house.log().contains("broken at position 2"), "{}", house.log());
+    assert_eq!(ask_in(&house, 1, 1).code, Some(0));
+    assert_eq!(running.stop(), Some(4));
+}
+
+/// Whoever may put questions to a pump cannot have it write where they may not themselves.
+#[test]
+fn an_answer_goes_to_the_askers_inbox_and_to_no_other_subject() {
+    let server = Server::start();
+    let house = host(&server);
+    let running = run(&house, "0");
+    let ask = || {
+        format!(
+            "{{\"of\":\"{}\",\"n\":0,\"is\":\"last\"}}\n{{\"do\":\"where\",\"message\":\"{}\",\
+             \"partition\":0}}",
+            uuid::Uuid::now_v7(),
+            uuid::Uuid::now_v7(),
+        )
+    };
+    // The last ones are answered after whatever is said to those before them.
+    let replies = ["organism.talk.to.solo", "organism.talk._INBOX.a", "_INBOX.asker.1"];
+    let questions = [&replies[..2], &replies[2..], &replies[2..]].concat();
+    let options = server.options();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let heard = runtime.block_on(async {
+        use futures_util::StreamExt as _;
+        let client = organism::nats::connect(&options, "asker").await.unwrap();
+        let mut all = client.subscribe(">").await.unwrap();
+        let mut heard = Vec::new();
+        for reply in questions {
+            let subject = "organism.talk.pump.0";
+            client.publish_with_reply(subject, reply, ask().into()).await.unwrap();
+            if reply != replies[2] {
+                continue;
+            }
+            loop {
+                let message = all.next().await.unwrap();
+                let text = String::from_utf8_lossy(&message.payload).into_owned();
+                if *message.subject != *subject && text.contains("\"of\"") {
+                    heard.push(message.subject.to_string());
+                }
+                if *message.subject == *reply && text.contains("\"end\"") {
+                    break;
+                }
+            }
+        }
+        heard
+    });
+    assert!(!heard.is_empty());
+    assert!(heard.iter().all(|subject| subject == "_INBOX.asker.1"), "{heard:?}");
+    assert_eq!(running.stop(), Some(0));
+}

@@ -1,0 +1,167 @@
+//! `organism promote`: an embedded journal goes on in a stream, whole, wherever the move was cut
+//! short.
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use organism::failpoint;
+use serde_json::Value as Json;
+
+use super::{CONFIG, House, numbered, said, say, until};
+use crate::nats::Server;
+
+/// An organism with an embedded journal and some history.
+fn embedded() -> House {
+    let house = House::settled(CONFIG);
+    let large = "x".repeat(200_000);
+    for (text, key) in [(say("one"), "k1"), (say(&large), "k2"), (numbered("order", "7"), "k3")] {
+        let sent = house.send_text(&text, &["--key", key]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    let sent = house.send_text(&say(&large), &["--new", "sess-talkhere1", "--json"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    house
+}
+
+/// From here on its config says that its journal is a stream on `server`.
+fn is_to_move(house: &House, server: &Server) {
+    house.write("organism.toml", moved(server));
+}
+
+fn moved(server: &Server) -> String {
+    let address = server.address();
+    format!("{CONFIG}\n[journal]\nstore = \"jetstream\"\n\n[nats]\nurl = \"{address}\"\n")
+}
+
+/// The record in both its forms.
+fn exported(house: &House) -> [String; 2] {
+    ["xml", "jsonl"].map(|format| {
+        let told = house.organism(&["export", "--format", format]);
+        assert_eq!(told.code, Some(0), "{told:?}");
+        told.out
+    })
+}
+
+fn promoted(house: &House) -> Json {
+    let told = house.organism(&["promote", "--json"]);
+    assert_eq!(told.code, Some(0), "{told:?}");
+    house.verified();
+    told.json().remove(0)["promoted"].clone()
+}
+
+#[test]
+fn a_moved_journal_is_the_same_record_and_its_conversations_go_on() {
+    let (house, server) = (embedded(), Server::start());
+    let told = house.organism(&["promote"]);
+    assert_eq!(told.code, Some(78), "{told:?}");
+    assert!(told.err.contains("store = \"jetstream\""), "{told:?}");
+
+    let running = house.run();
+    is_to_move(&house, &server);
+    let told = house.organism(&["promote"]);
+    assert_eq!(told.code, Some(75), "{told:?}");
+    assert!(told.err.contains(&format!("process {}", running.child.id())), "{told:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    let before = exported(&house);
+    let first = promoted(&house);
+    let records = house.reader().last().unwrap().0;
+    assert_eq!((&first["records"], &first["published"]), (&records.into(), &records.into()));
+    assert_eq!(exported(&house), before);
+    assert_eq!(promoted(&house), Json::Null, "there is nothing left to do");
+
+    let sent = house.send_text(&say("two"), &["--thread", "sess-talkhere1"]);
+    assert_eq!((sent.code, sent.out), (Some(0), said("two")), "{}", sent.err);
+    let again = house.send_text(&say("one"), &["--key", "k1", "--json"]);
+    assert_eq!(again.json()[0]["again"], true, "{again:?}");
+    house.verified();
+    assert!(exported(&house)[1].starts_with(&before[1]), "what was there stays where it was");
+
+    // Another host has it all from the stream.
+    let other = House::settled(&moved(&server));
+    assert_eq!(other.send_text(&say("one"), &["--key", "k1"]).out, said("one"));
+    other.verified();
+    assert!(exported(&other)[1].starts_with(&exported(&house)[1]));
+
+    house.write("organism.toml", CONFIG);
+    let refused = house.send_text(&say("three"), &[]);
+    assert_ne!(refused.code, Some(0), "nobody goes on with the file alone");
+    assert!(refused.err.contains("follows a journal on JetStream"), "{refused:?}");
+}
+
+#[test]
+fn a_move_that_dies_anywhere_goes_on_and_no_pump_takes_a_part_for_the_whole() {
+    let (house, server) = (embedded(), Server::start());
+    let before = exported(&house);
+    is_to_move(&house, &server);
+    let other = House::settled(&moved(&server));
+    // Each goes on where the last one died: before it sent a message, or after one more.
+    let sending = failpoint::JETSTREAM.repeat(6);
+    for (death, place) in sending.into_iter().chain(failpoint::PROMOTION).enumerate() {
+        let mut command = house.command(&["promote"]);
+        let told = command.env("ORGANISM_FAILPOINT", place).output().unwrap();
+        assert_eq!(told.status.signal(), Some(6), "{death}, {place}: {told:?}");
+        assert_eq!(exported(&house), before, "{place}");
+        if [3, 8].contains(&death) {
+            let refused = other.send_text(&say("one"), &[]);
+            assert_eq!(refused.code, Some(65), "{refused:?}");
+            assert!(refused.err.contains("organism promote"), "{refused:?}");
+        }
+    }
+    promoted(&house);
+    assert_eq!(exported(&house), before);
+    assert_eq!(other.send_text(&say("one"), &["--key", "k1"]).code, Some(0));
+    other.verified();
+    assert!(exported(&other)[1].starts_with(&before[1]));
+}
+
+#[test]
+fn a_move_that_is_killed_as_it_comes_goes_on() {
+    let (house, server) = (embedded(), Server::start());
+    let before = exported(&house);
+    is_to_move(&house, &server);
+    let admin = server.admin();
+    let stream = "STREAM.INFO.ORGANISM-talk-0";
+    for messages in [1, 3, 5] {
+        let mut child = house.command(&["promote"]).spawn().unwrap();
+        until("so much is there, or all of it", || {
+            let info = admin.ask(stream, &serde_json::json!({}));
+            let enough = info["state"]["messages"].as_u64() >= Some(messages);
+            (enough || child.try_wait().unwrap().is_some()).then_some(())
+        });
+        // One that was quicker has ended.
+        child.kill().ok();
+        child.wait().unwrap();
+    }
+    promoted(&house);
+    assert_eq!(exported(&house), before);
+    let sent = house.send_text(&say("two"), &["--thread", "sess-talkhere1"]);
+    assert_eq!((sent.code, sent.out), (Some(0), said("two")), "{}", sent.err);
+    house.verified();
+}
+
+#[test]
+fn what_is_not_this_journal_is_left_alone() {
+    let (house, server) = (embedded(), Server::start());
+    let other = House::settled(&moved(&server));
+    assert_eq!(other.send_text(&say("mine"), &[]).out, said("mine"));
+    let theirs = exported(&other);
+    let before = exported(&house);
+    is_to_move(&house, &server);
+    let refused = house.organism(&["promote"]);
+    assert_eq!(refused.code, Some(65), "{refused:?}");
+    assert!(refused.err.contains("keeps something else"), "{refused:?}");
+    assert_eq!((exported(&house), exported(&other)), (before.clone(), theirs));
+    other.verified();
+    // Here nothing changed: it goes on in its file.
+    house.write("organism.toml", CONFIG);
+    assert_eq!(house.send_text(&say("two"), &["--thread", "sess-talkhere1"]).out, said("two"));
+
+    house.write("organism.toml", moved(&server).replace("[nats]", "stream = \"X\"\n\n[nats]"));
+    let db = rusqlite::Connection::open(house.data().join("journal.db")).unwrap();
+    db.execute("UPDATE step SET time = time + 1 WHERE position = 2", []).unwrap();
+    drop(db);
+    let refused = house.organism(&["promote"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    let stream = server.admin().ask("STREAM.INFO.X-0", &serde_json::json!({}));
+    assert!(stream.get("error").is_some(), "a broken journal is sent nowhere");
+}

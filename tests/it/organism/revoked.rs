@@ -1,0 +1,66 @@
+//! Credentials that are taken away under load.
+
+use std::time::Instant;
+
+use super::nats_config::{Echo, guarded};
+use super::{House, said, say, until};
+
+/// Sends until it is told something definite; its exit code.
+fn send(house: &House, number: u32) -> i32 {
+    let text = number.to_string();
+    let told = house.send_text(&say(&text), &["--key", &text]);
+    match told.code.unwrap() {
+        0 => assert_eq!(told.out, said(&text)),
+        code => assert!(matches!(code, 1 | 75), "{told:?}"),
+    }
+    told.code.unwrap()
+}
+
+#[test]
+fn a_listener_whose_key_is_revoked_hears_nothing_more_and_with_a_new_one_it_goes_on() {
+    let guarded = guarded();
+    let house = &guarded.house;
+    let _revoked = Echo::start(&guarded);
+    let running = house.run();
+    assert_eq!(send(house, 1), 0);
+    let begun = Instant::now();
+    guarded.again(&["--revoke", "listener-echo"]);
+    let mut number = 1;
+    until("nobody answers", || {
+        number += 1;
+        (send(house, number) == 1).then_some(())
+    });
+    println!("a revoked listener was missed after {:?}", begun.elapsed());
+    let left = house.organism(&["export", "--format", "jsonl"]).out;
+    assert!(left.contains("<listener-left "), "{left}");
+    let _again = Echo::start(&guarded);
+    until("the new key answers", || {
+        number += 1;
+        (send(house, number) == 0).then_some(())
+    });
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(house.recorded("say"), number as usize);
+    house.verified();
+}
+
+#[test]
+fn a_pump_whose_key_is_revoked_says_so_does_nothing_more_and_goes_on_with_a_new_one() {
+    let guarded = guarded();
+    let house = &guarded.house;
+    let _echo = Echo::start(&guarded);
+    let mut running = house.run();
+    assert_eq!(send(house, 1), 0);
+    let begun = Instant::now();
+    guarded.again(&["--revoke", "pump"]);
+    until("it says so", || house.log().to_lowercase().contains("authorization").then_some(()));
+    println!("a revoked pump said so after {:?}", begun.elapsed());
+    let records = house.recorded("say");
+    // Whoever waits for what it cannot commit is none the wiser; a pump with its new key is.
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    let running = house.run();
+    assert_eq!((send(house, 1), send(house, 2)), (0, 0));
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!((records, house.recorded("say"), house.recorded("said")), (1, 2, 2));
+    house.verified();
+}
