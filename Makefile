@@ -41,9 +41,9 @@ test: setup sdks nats ## everything, in debug
 
 # What starts an organism, once more with its journal on JetStream. Left out is what brings its own
 # servers, or its own choice of journal, and so is the same test either way.
-NATS_THEMSELVES = promote cluster pumps revoked nats_config
+NATS_THEMSELVES = promote cluster pumps partitions revoked nats_config
 conformance: setup sdks nats ## what an organism promises, on JetStream
-	ORGANISM_TEST_NATS=own $(CARGO) test --locked --package organism --test it -- \
+	ORGANISM_TEST_NATS=own KILLS=$(or $(KILLS),20) $(CARGO) test --locked --package organism --test it -- \
 		organism:: agent::preview abuse::restarts abuse::producers \
 		$(NATS_THEMSELVES:%=--skip organism::%::)
 

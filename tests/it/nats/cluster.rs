@@ -1,12 +1,12 @@
 //! Three real servers on this machine that keep every stream three times.
 
 use std::net::TcpListener;
-use std::time::Instant;
 
 use organism::nats::{Credentials, Options};
 use serde_json::{Value, json};
 
 use super::{Admin, PATIENCE, Server, Settings};
+use crate::organism::until_within;
 
 const NODES: usize = 3;
 
@@ -78,13 +78,8 @@ impl Cluster {
     }
 
     fn wait(&self, what: &str, mut is_so: impl FnMut(&Admin) -> bool) {
-        let until = Instant::now() + 3 * PATIENCE;
         let admin = Admin::of(&self.options());
-        while !is_so(&admin) {
-            let logs = || self.nodes.iter().map(Server::log).collect::<Vec<_>>().join("\n---\n");
-            assert!(Instant::now() < until, "waited in vain: {what}\n{}", logs());
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        until_within(3 * PATIENCE, what, || is_so(&admin).then_some(()));
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::kill::clients::Clients;
 use super::kill::{Choices, Tail, choices, environment, quick, settle, start, torture};
-use super::{CONFIG, House, PATIENCE, Running, numbered, until_within};
+use super::{CONFIG, House, PATIENCE, Running, numbered, until, until_within};
 use crate::bus::ear::{name, script};
 use crate::bus::remote::{Kit, Meeting};
 use crate::campaign::Campaign;
@@ -145,7 +145,8 @@ impl Stage {
             }
             Blow::FreezePump => {
                 self.running.signal("-STOP");
-                std::thread::sleep(FROZEN);
+                let due = Instant::now() + FROZEN;
+                until("it was frozen for long enough", || (Instant::now() >= due).then_some(()));
                 self.running.signal("-CONT");
                 self.works(&what)
             }
