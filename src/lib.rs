@@ -8,7 +8,9 @@ pub mod clock;
 pub mod failpoint;
 pub mod ids;
 pub mod limits;
+pub mod metrics;
 pub mod mutant;
+pub mod trace;
 // Language.
 pub mod xml;
 // Law.
@@ -36,3 +38,4 @@ pub mod config;
 pub mod organism;
 // Roof.
 pub mod cli;
+pub mod web;

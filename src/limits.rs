@@ -257,6 +257,12 @@ pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 
+// HTTP.
+/// Connections to the server of health and metrics; more wait to be accepted.
+pub const HTTP_CONNECTIONS_MAX: usize = 64;
+/// How long a request's head may take to come, and an idle connection is kept.
+pub const HTTP_HEAD_PATIENCE: Duration = Duration::from_secs(10);
+
 // NATS.
 pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A server that answers none of two of these is taken for gone, and another one tried: one that is

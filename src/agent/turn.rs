@@ -217,7 +217,12 @@ impl Agent {
             told.then(|| self.protocol.notice(&stands, &slots))
         };
         let name = &self.options.contract.name;
-        let origin = Origin { agent: name.clone(), thread: delivery.thread.clone(), turn };
+        let origin = Origin {
+            agent: name.clone(),
+            thread: delivery.thread.clone(),
+            turn,
+            trace: delivery.trace,
+        };
         let system = prompt::system(&self.protocol, &self.options.sections, &environment);
         let render = |items: &[Item], window_full: bool| {
             let tools = self.protocol.tools(window_full);

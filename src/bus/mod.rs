@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::envelope::{Failure, Message, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
+use crate::trace::TraceParent;
 
 /// One attempt to have a listener handle a call: the call's request and every message of that
 /// call since, in order.
@@ -32,6 +33,20 @@ pub struct Delivery {
     pub position: Position,
     /// Per attempt, from hand-over.
     pub timeout: Duration,
+    /// What this attempt is in the trace that its tree belongs to, if any.
+    pub trace: Option<TraceParent>,
+}
+
+impl Delivery {
+    /// What log lines about it stand in: it names its trace, and is nothing without one.
+    pub fn log_span(&self) -> tracing::Span {
+        let Self { trace: Some(trace), listener, call, attempt, .. } = self else {
+            return tracing::Span::none();
+        };
+        let (trace, span) = (trace.trace_id(), trace.span());
+        // Of the highest level: it is there for whatever line is.
+        tracing::error_span!("delivery", trace, %span, %listener, %call, %attempt)
+    }
 }
 
 /// What a handler returned.
@@ -71,6 +86,10 @@ pub trait Sink: Send + Sync + 'static {
     fn joined(&self, listener: &ListenerName, detail: &str);
     /// Nothing can take a delivery for now; each is answered with [`Failure::Unreachable`].
     fn left(&self, listener: &ListenerName, detail: &str);
+    /// A process of it, or whatever else runs it, ended unasked and is started again.
+    fn restarted(&self, listener: &ListenerName) {
+        let _ = listener;
+    }
 }
 
 /// A hosted listener, as the pump sees it. The pump never hands over more at once than the

@@ -17,6 +17,7 @@ use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::task::coop::consume_budget;
 use tokio::time::{sleep, timeout};
+use tracing::Instrument as _;
 
 use crate::envelope::{Failure, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
@@ -284,8 +285,9 @@ impl Shared {
     async fn work(self: Arc<Self>) {
         while let Some((delivery, context)) = self.next() {
             let (call, attempt) = (delivery.call, delivery.attempt);
-            let handler = Arc::clone(&self.handler);
-            let mut answer = Box::pin(attend(handler, delivery, context, self.cancel_grace));
+            let (handler, log_span) = (Arc::clone(&self.handler), delivery.log_span());
+            let attended = attend(handler, delivery, context, self.cancel_grace);
+            let mut answer = Box::pin(attended.instrument(log_span));
             // Most handlers that are quick end here; the others are polled again as tasks.
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {
                 Poll::Ready(answer) => self.ended(call, attempt, answer),

@@ -94,7 +94,15 @@ async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<
     let data = config.data.clone();
     let client = ListenerName::parse("desk")?;
     let door = Door::Own(Box::new(Organism::start(config).await?));
-    let parcel = Parcel { client, thread: None, suggested: None, key: None, payload, wait: true };
+    let parcel = Parcel {
+        client,
+        thread: None,
+        suggested: None,
+        key: None,
+        payload,
+        wait: true,
+        trace: None,
+    };
     let mut answer = None;
     let mut view = live::View::new(*paper);
     let mut seen = Position(0);

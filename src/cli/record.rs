@@ -45,6 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             key: None,
             payload: read(path)?,
             wait: true,
+            trace: None,
         }),
         None => None,
     };

@@ -7,7 +7,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, interval};
 
 use crate::config::Config;
-use crate::organism::{Organism, Partitioned, Standing};
+use crate::organism::{Organism, Partitioned, Standing, Watcher};
+use crate::web;
 
 use super::Exit;
 use super::exit::Failed;
@@ -27,16 +28,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load()?;
     let partitions = partitions(&config, args.partitions)?;
     opened::runtime()?.block_on(async {
+        let web = web::Server::open(&config).await?;
         match config.partitions() {
-            1 => whole(config).await,
-            _ => divided(config, &partitions).await,
+            1 => whole(config, web.as_ref()).await,
+            _ => divided(config, &partitions, web.as_ref()).await,
         }
     })
 }
 
-async fn whole(config: Config) -> anyhow::Result<ExitCode> {
+async fn whole(config: Config, web: Option<&web::Server>) -> anyhow::Result<ExitCode> {
     let (name, data) = (config.name.clone(), config.data.clone());
     let organism = Organism::start(config).await?;
+    ask(web, organism.watcher());
     eprintln!("{name} is ready; journal {}", data.display());
     let mut watch = Watch::start()?;
     let told = loop {
@@ -56,9 +59,14 @@ async fn whole(config: Config) -> anyhow::Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
-async fn divided(config: Config, partitions: &[u32]) -> anyhow::Result<ExitCode> {
+async fn divided(
+    config: Config,
+    partitions: &[u32],
+    web: Option<&web::Server>,
+) -> anyhow::Result<ExitCode> {
     let (name, data) = (config.name.clone(), config.data.clone());
     let organism = Partitioned::start(config, partitions).await?;
+    ask(web, organism.watcher());
     let mut watch = Watch::start()?;
     let mut told_of: Vec<Standing> = Vec::new();
     let told = loop {
@@ -89,6 +97,14 @@ async fn divided(config: Config, partitions: &[u32]) -> anyhow::Result<ExitCode>
         }
     }
     Ok(Exit::Done.into())
+}
+
+/// From here on the server tells of this organism.
+fn ask(web: Option<&web::Server>, watcher: Watcher) {
+    if let Some(web) = web {
+        web.asks(watcher);
+        eprintln!("health and metrics on http://{}", web.address());
+    }
 }
 
 /// Those that were asked for, or all of them.

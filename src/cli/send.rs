@@ -10,6 +10,7 @@ use crate::envelope::Rule;
 use crate::ids::Digest;
 use crate::organism::{Door, Parcel, Sent};
 use crate::thread::Closing;
+use crate::trace::TraceParent;
 
 use super::Exit;
 use super::exit::Failed;
@@ -34,6 +35,9 @@ pub struct Args {
     /// A key of yours: the same key again gets the recorded answer, nothing is done twice.
     #[arg(long)]
     key: Option<String>,
+    /// The W3C trace it belongs to; without it, the one in the variable TRACEPARENT, if any.
+    #[arg(long)]
+    traceparent: Option<TraceParent>,
     /// The client to send as, where the config has several.
     #[arg(long = "as", value_name = "CLIENT")]
     client: Option<String>,
@@ -48,6 +52,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_without_keys()?;
     let client = opened::client(&config, args.client.as_deref())?;
+    let trace = args.traceparent.or_else(surrounding_trace);
     let parcel = |payload: Vec<u8>, key: Option<String>| Parcel {
         client: client.clone(),
         thread: args.thread.clone(),
@@ -55,6 +60,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         key,
         payload,
         wait: !args.no_wait,
+        trace,
     };
     let runtime = opened::runtime()?;
     match (&args.each, &args.payload) {
@@ -73,6 +79,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         (None, None) => Err(Failed::new(Exit::Usage, "nothing to send: name a file").into()),
     }
+}
+
+/// What whoever started this command is at. A variable that says it badly says nothing: nobody typed
+/// it here.
+fn surrounding_trace() -> Option<TraceParent> {
+    std::env::var("TRACEPARENT").ok()?.parse().ok()
 }
 
 async fn send_one(config: Config, parcel: Parcel, json: bool) -> anyhow::Result<ExitCode> {

@@ -183,8 +183,10 @@ pub(super) const NATS: Section = Section {
     ],
 };
 
-pub(super) const SECTIONS: [&Section; 9] =
-    [&ORGANISM, &JOURNAL, &NATS, &LIMITS, &CLIENTS, &LISTENERS, &HUMANS, &AGENTS, &MODELS];
+pub(super) const HTTP: Section = Section { name: "http", member: None, keys: &[("listen", Text)] };
+
+pub(super) const SECTIONS: [&Section; 10] =
+    [&ORGANISM, &JOURNAL, &NATS, &HTTP, &LIMITS, &CLIENTS, &LISTENERS, &HUMANS, &AGENTS, &MODELS];
 
 impl Section {
     pub fn kind(&self, key: &str) -> Option<Kind> {

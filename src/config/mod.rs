@@ -8,6 +8,7 @@ mod budgets;
 mod duration;
 mod effective;
 mod file;
+mod http;
 mod keys;
 mod mask;
 mod members;
@@ -29,6 +30,7 @@ mod tree;
 mod variables;
 mod vocabulary;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -66,6 +68,8 @@ pub struct Config {
     /// Where checkpoints are also kept.
     pub state: PathBuf,
     pub storage: Storage,
+    /// Where health and metrics are told, on this machine alone.
+    pub http: Option<SocketAddr>,
     pub contracts: Contracts,
     pub schemas: Schemas,
     pub processes: Vec<ProcessSpec>,
@@ -300,6 +304,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         data,
         state,
         storage,
+        http: sections.http,
         directory,
         contracts,
         schemas: payloads.schemas,

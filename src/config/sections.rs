@@ -1,6 +1,7 @@
 //! From the tree to what was declared: sections and members, before anything is compared.
 
 use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use crate::contract::TreeLimits;
 use crate::limits;
 
 use super::Directories;
+use super::http;
 use super::keys::{self, SECTIONS, Section, nearest};
 use super::members::{Declared, agent, client, human, listener, token};
 use super::models::{self, Model};
@@ -26,6 +28,7 @@ pub(super) struct Sections {
     /// `data` or `state` is written but could not be read.
     pub places_unread: bool,
     pub storage: storage::Declared,
+    pub http: Option<SocketAddr>,
     pub limits: TreeLimits,
     /// Where `money` of the limits stands.
     pub money: Option<Place>,
@@ -54,6 +57,8 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     unknown_sections(root, problems);
     let Organism { name, data, state, unread: places_unread } = organism(root, source, problems);
     let storage = storage::read(root, source, problems);
+    let http = root.get(keys::HTTP.name).is_some();
+    let http = http.then(|| in_section(root, &keys::HTTP, source, problems, http::read)).flatten();
     let Limits { tree, money, payload_bytes } = limits_of(root, source, problems);
     let mut declared = Vec::new();
     each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
@@ -69,6 +74,7 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
         state,
         places_unread,
         storage,
+        http,
         limits: tree,
         money,
         payload_bytes,
@@ -114,7 +120,7 @@ fn unknown_sections(root: &Table, problems: &mut Problems) {
 }
 
 /// The table of a section, with the place of its name.
-pub(super) fn section<'t>(
+fn section<'t>(
     root: &'t Table,
     section: &Section,
     problems: &mut Problems,
@@ -133,6 +139,21 @@ pub(super) fn section<'t>(
             None
         }
     }
+}
+
+/// What `read` makes of a section, or of nothing where it is not written.
+pub(super) fn in_section<T>(
+    root: &Table,
+    of: &'static Section,
+    source: &Arc<Source>,
+    problems: &mut Problems,
+    read: impl FnOnce(&mut Reader<'_>) -> T,
+) -> T {
+    let empty = Table::default();
+    let found = section(root, of, problems);
+    let (table, place) = found.unwrap_or_else(|| (&empty, Place::start(source)));
+    let what = format!("the section `{}`", of.name);
+    read(&mut Reader::new(of, table, what, place, problems))
 }
 
 /// Calls `read` for each member of a section.

@@ -10,10 +10,10 @@ use crate::nats::{self, Credentials, Password};
 use super::Storage;
 use super::agents::near_or_rule;
 use super::file;
-use super::keys::{self, Section};
+use super::keys;
 use super::problem::{Code, Problem, Problems};
 use super::read::Reader;
-use super::sections::section;
+use super::sections::in_section;
 use super::source::{Place, Source};
 use super::surroundings::Surroundings;
 use super::tree::{At, Table, Text};
@@ -55,21 +55,6 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     let nats = nats.then(|| in_section(root, &keys::NATS, source, problems, read_nats));
     let journal = |read: &mut Reader<'_>| read_journal(read, nats);
     in_section(root, &keys::JOURNAL, source, problems, journal)
-}
-
-/// What `read` makes of a section, or of nothing where it is not written.
-fn in_section<T>(
-    root: &Table,
-    of: &'static Section,
-    source: &Arc<Source>,
-    problems: &mut Problems,
-    read: impl FnOnce(&mut Reader<'_>) -> T,
-) -> T {
-    let empty = Table::default();
-    let found = section(root, of, problems);
-    let (table, place) = found.unwrap_or_else(|| (&empty, Place::start(source)));
-    let what = format!("the section `{}`", of.name);
-    read(&mut Reader::new(of, table, what, place, problems))
 }
 
 fn read_journal(read: &mut Reader<'_>, nats: Option<Nats>) -> Declared {

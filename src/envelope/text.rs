@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::{Message, NAMESPACE};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
+use crate::trace::TraceParent;
 
 /// The schema of `<e:message>` and `<e:delivery>`.
 pub const SCHEMA: &str = include_str!("../../schemas/envelope.xsd");
@@ -25,6 +26,7 @@ pub struct DeliveryHead<'a> {
     pub attempt: Attempt,
     /// From hand-over.
     pub timeout: Duration,
+    pub trace: Option<TraceParent>,
 }
 
 /// Writes a message as a text of its own: `<e:message xmlns:e="…" …>`.
@@ -36,7 +38,7 @@ pub fn write_message(out: &mut String, message: &Message) {
 
 /// Opens a delivery frame; messages follow, then [`close_delivery`].
 pub fn open_delivery(out: &mut String, head: &DeliveryHead<'_>) {
-    let DeliveryHead { listener, call, thread, attempt, timeout } = head;
+    let DeliveryHead { listener, call, thread, attempt, timeout, trace } = head;
     put(
         out,
         format_args!(
@@ -45,6 +47,9 @@ pub fn open_delivery(out: &mut String, head: &DeliveryHead<'_>) {
         ),
     );
     duration(out, *timeout);
+    if let Some(trace) = trace {
+        put(out, format_args!("\" traceparent=\"{trace}"));
+    }
     out.push_str("\">");
 }
 

@@ -51,6 +51,9 @@ pub trait Journal: Send {
     /// append calls this now and then: here it also hears of a journal that was lost meanwhile.
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;
 
+    /// When that was last done, or due to be.
+    fn checked_at(&self) -> Option<Time>;
+
     /// How often that is.
     fn rest(&self) -> Duration {
         limits::CHECKPOINT_INTERVAL

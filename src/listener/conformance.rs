@@ -283,7 +283,8 @@ fn delivery(request: &Request, attempt: Attempt, timeout: Duration) -> Delivery 
     };
     let messages = vec![Arc::new(message)];
     let (call, position) = (CallId(id), Position(1));
-    Delivery { listener, call, thread, attempt, messages, fresh: 1, position, timeout }
+    let trace = None;
+    Delivery { listener, call, thread, attempt, messages, fresh: 1, position, timeout, trace }
 }
 
 fn shortened(text: &str) -> String {

@@ -4,6 +4,7 @@ use serde_json::Value as Json;
 
 use super::answer::{OwnBlock, ToolCall};
 use crate::ids::{ListenerName, ThreadId};
+use crate::trace::TraceParent;
 
 /// Who wrote a part of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,6 +29,8 @@ pub struct Origin {
     pub thread: ThreadId,
     /// From 1, counted over all turns this agent took in this thread.
     pub turn: u32,
+    /// Told to providers; no answer depends on it.
+    pub trace: Option<TraceParent>,
 }
 
 impl Origin {

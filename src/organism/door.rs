@@ -16,6 +16,7 @@ use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
 use crate::journal;
 use crate::limits;
 use crate::thread::Closing;
+use crate::trace::TraceParent;
 
 /// What a client hands in.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,6 +35,9 @@ pub struct Parcel {
     pub payload: Vec<u8>,
     /// Also wait for the results.
     pub wait: bool,
+    /// What it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceParent>,
 }
 
 /// Bytes that need not be text, in a line that must be.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime;
 
+use super::metered::ModelCounts;
 use super::models::{Made, Models};
 use super::{Error, Hosted};
 use crate::agent::{Agent, AgentOptions, Environment, History};
@@ -21,9 +22,10 @@ pub(super) fn agents(
     config: &Arc<Config>,
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
+    counts: &Arc<ModelCounts>,
 ) -> Result<Vec<Hosted>, Error> {
     let history = history(config);
-    let models = Models::of(config)?;
+    let models = Models::counted(config, counts)?;
     let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.agents {
         let agent = agent(config, spec, models.named(&spec.model)?, Arc::clone(&history))?;

@@ -8,6 +8,7 @@ mod exchange;
 mod guests;
 mod kin;
 mod matter;
+mod metered;
 mod models;
 pub mod nats_config;
 mod partitioned;
@@ -16,6 +17,7 @@ pub mod promote;
 mod remotes;
 mod route;
 mod station;
+mod watcher;
 mod works;
 
 use std::collections::HashMap;
@@ -39,6 +41,7 @@ pub use matter::{Matter, What};
 pub use models::Models;
 pub use partitioned::{Partitioned, Standing};
 pub use preview::{Due, Moment, Preview, due, preview};
+pub use watcher::{Lack, Watcher};
 
 /// Why an organism does not run.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +110,7 @@ pub struct Organism {
     config: Arc<Config>,
     works: Works,
     control: Option<control::Server>,
+    watcher: Watcher,
 }
 
 impl Organism {
@@ -129,7 +133,8 @@ impl Organism {
         let mut core = core(&config);
         let journal = open_journal(&config, &mut core)?;
         let works = Works::start(&config, core, journal, natives).await?;
-        let mut organism = Self { config, works, control: None };
+        let watcher = Watcher::of_one(&config.name, works.watched());
+        let mut organism = Self { config, works, control: None, watcher };
         match organism.open_door() {
             Ok(()) => Ok(organism),
             // Half an organism would hold the journal and answer nobody.
@@ -145,6 +150,11 @@ impl Organism {
 
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// What tells how it is, for as long as anybody asks.
+    pub fn watcher(&self) -> Watcher {
+        self.watcher.clone()
     }
 
     pub fn handle(&self) -> Handle {

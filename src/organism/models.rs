@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Error;
+use super::metered::ModelCounts;
 use crate::config::{Config, ModelSpec, Provider};
 use crate::ids::{ListenerName, ThreadId};
 use crate::model::http::Client;
@@ -26,11 +27,23 @@ pub struct Made {
 
 impl Models {
     pub fn of(config: &Config) -> Result<Self, Error> {
+        Self::made(config, None)
+    }
+
+    /// As [`Models::of`], with every call counted.
+    pub fn counted(config: &Config, counts: &Arc<ModelCounts>) -> Result<Self, Error> {
+        Self::made(config, Some(counts))
+    }
+
+    fn made(config: &Config, counts: Option<&Arc<ModelCounts>>) -> Result<Self, Error> {
         let client = Client::of_system();
         let mut routes: HashMap<&str, (Routed, Term)> = HashMap::new();
         for spec in &config.models {
-            if let Some(route) = route(spec, &client)? {
+            if let Some(mut route) = route(spec, &client)? {
                 let term = term(spec, &route);
+                if let Some(counts) = counts {
+                    route.model = counts.around(route.model, spec, &term);
+                }
                 routes.insert(&spec.name, (route, term));
             }
         }
@@ -74,7 +87,8 @@ impl Models {
     pub async fn probe(spec: &ModelSpec) -> Option<Result<End, model::Error>> {
         let Provider::Remote { options, .. } = &spec.provider else { return None };
         let remote = Remote::new(options.as_ref().clone(), Client::of_system());
-        let origin = Origin { agent: ListenerName::core(), thread: ThreadId::organism(), turn: 1 };
+        let (agent, thread) = (ListenerName::core(), ThreadId::organism());
+        let origin = Origin { agent, thread, turn: 1, trace: None };
         let request = Request {
             origin,
             system: String::new(),

@@ -3,6 +3,7 @@
 
 mod keeper;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{mpsc, watch};
@@ -12,6 +13,7 @@ use super::control::{self, Ask, Gone, Said};
 use super::exchange::{Exchange, changing_hands};
 use super::route::partition_of;
 use super::station::Station;
+use super::watcher::{Watched, Watcher};
 use super::{Error, open_door, refuse_without_keys, with_core_words};
 use crate::config::{Config, Storage};
 use crate::journal;
@@ -37,6 +39,7 @@ pub enum Standing {
 
 /// A running part of an organism.
 pub struct Partitioned {
+    name: Arc<str>,
     table: Arc<Table>,
     keepers: Vec<JoinHandle<Result<(), Error>>>,
     stop: watch::Sender<Option<String>>,
@@ -65,7 +68,8 @@ impl Partitioned {
             tokio::spawn(keeper.keep())
         };
         let keepers = partitions.iter().map(keeper).collect();
-        let mut organism = Self { table, keepers, stop, control: None, _lock: lock };
+        let name = config.name.as_str().into();
+        let mut organism = Self { name, table, keepers, stop, control: None, _lock: lock };
         let desk = control::Desk::of_several(Arc::clone(&organism.table), limits::CONTROL_PATIENCE);
         match open_door(&config, desk) {
             Ok(control) => organism.control = Some(control),
@@ -78,7 +82,12 @@ impl Partitioned {
 
     /// Every partition there is, in order.
     pub fn standings(&self) -> Vec<Standing> {
-        self.table.all().iter().map(Place::standing).collect()
+        self.table.standings()
+    }
+
+    /// What tells how it is, for as long as anybody asks.
+    pub fn watcher(&self) -> Watcher {
+        Watcher::of_several(&self.name, Arc::clone(&self.table))
     }
 
     /// Whether no partition is kept any more, each of them being broken.
@@ -124,6 +133,8 @@ fn lock(config: &Config) -> Result<Lock, Error> {
 /// Where each partition is.
 pub struct Table {
     places: Mutex<Vec<Place>>,
+    /// Numbers of the pumps that run here, by partition.
+    watched: Mutex<BTreeMap<u32, Watched>>,
     exchange: Exchange,
 }
 
@@ -156,11 +167,21 @@ impl Table {
             true => Place::Starting,
             false => Place::Foreign,
         };
-        Self { places: Mutex::new((0..partitions).map(place).collect()), exchange }
+        let places = Mutex::new((0..partitions).map(place).collect());
+        Self { places, watched: Mutex::default(), exchange }
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Place>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn standings(&self) -> Vec<Standing> {
+        self.all().iter().map(Place::standing).collect()
+    }
+
+    /// Numbers of the pumps that run here, by partition.
+    pub(super) fn watched(&self) -> MutexGuard<'_, BTreeMap<u32, Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(&self, partition: u32, place: Place) {

@@ -155,6 +155,7 @@ fn delivery(agent: &ListenerName, thread: &ThreadId, call: CallId, position: Pos
         fresh: 0,
         position,
         timeout: Duration::ZERO,
+        trace: None,
     }
 }
 

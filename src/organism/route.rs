@@ -274,6 +274,7 @@ mod tests {
             key: key.map(str::to_owned),
             payload: Vec::new(),
             wait: true,
+            trace: None,
         };
         address(&mut parcel);
         parcel

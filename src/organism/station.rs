@@ -64,7 +64,8 @@ impl Station {
             Some(id) => Target::Thread { id },
             None => Target::New { suggested: parcel.suggested },
         };
-        let submitted = self.handle.submit(&parcel.client, target, parcel.key, &parcel.payload);
+        let Parcel { client, key, payload, trace, .. } = parcel;
+        let submitted = self.handle.submit_within(trace, &client, target, key, &payload);
         let (receipt, results) = submitted.await.map_err(|_| Error::Stopped)?;
         let (sent, known) = match receipt {
             Receipt::Accepted { thread, calls, again, held } => {

@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 use tokio::runtime;
 use tokio::sync::watch;
 
+use super::metered::ModelCounts;
 use super::station::Station;
+use super::watcher::Watched;
 use super::{Error, Hosted, Native};
 use super::{guests, remotes};
 use crate::bus::process::{Options, ProcessHost};
@@ -31,6 +33,7 @@ pub(super) struct Works {
     pump: JoinHandle<Result<(), journal::Error>>,
     /// Closed when the pump has ended.
     ended: watch::Receiver<()>,
+    watched: Watched,
 }
 
 impl Works {
@@ -51,7 +54,8 @@ impl Works {
         let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
         let gate = gate.with_payload_bytes(config.payload_bytes);
         let mut pump = Pump::new(core, journal, gate);
-        let mut hosts = hosts(config, &pump.sink(), natives, &runtime)?;
+        let watched = Watched::new(config, pump.counts());
+        let mut hosts = hosts(config, &pump.sink(), natives, &runtime, &watched.models)?;
         hosts.extend(remotes::remotes(config, &pump.sink(), &runtime).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
@@ -60,11 +64,16 @@ impl Works {
         let (running, ended) = watch::channel(());
         let pump = run_pump(pump, running)?;
         let hosts = hosts.into_iter().map(|(_, host)| host).collect();
-        Ok(Self { handle, data: config.data.clone(), hosts, pump, ended })
+        Ok(Self { handle, data: config.data.clone(), hosts, pump, ended, watched })
     }
 
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Its numbers.
+    pub fn watched(&self) -> Watched {
+        self.watched.clone()
     }
 
     /// What answers at its door.
@@ -131,6 +140,7 @@ fn hosts(
     sink: &Arc<PumpSink>,
     mut natives: HashMap<ListenerName, Native>,
     runtime: &runtime::Handle,
+    models: &Arc<ModelCounts>,
 ) -> Result<Vec<Hosted>, Error> {
     let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.processes {
@@ -141,7 +151,7 @@ fn hosts(
         };
         hosts.push((spec.name.clone(), host));
     }
-    hosts.extend(guests::agents(config, sink, runtime)?);
+    hosts.extend(guests::agents(config, sink, runtime, models)?);
     Ok(hosts)
 }
 

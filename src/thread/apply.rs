@@ -73,6 +73,7 @@ impl State {
                     call.approved |= !lapsed;
                 }
             }
+            Fact::Traced { trace } => home.trace = Some(Box::new(*trace)),
             Fact::Warned { budget } => {
                 home.warned.insert(budget.clone());
             }

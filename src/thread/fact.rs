@@ -10,6 +10,7 @@ use crate::contract::Gather;
 use crate::envelope::{Disposition, Failure, Message, Money, Refusal};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
 use crate::system::WaitFor;
+use crate::trace::TraceParent;
 
 /// Who waits for the result of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,6 +169,10 @@ pub enum Fact {
         /// Nobody decided on it: its config had changed.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         lapsed: bool,
+    },
+    /// From here on the tree's work belongs to this trace.
+    Traced {
+        trace: TraceParent,
     },
     /// A budget of the tree passed its warning mark.
     Warned {

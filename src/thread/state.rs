@@ -13,6 +13,7 @@ use crate::contract::Gather;
 use crate::envelope::{Kind, Message, Money, Spending};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::system::WaitFor;
+use crate::trace::TraceParent;
 
 /// With a hasher for short keys, as ids are looked up several times for every fact; seeded anew in
 /// every process, so that nobody can choose ids that collide.
@@ -72,6 +73,8 @@ pub struct Tree {
     pub held_since: Time,
     /// Its latest record.
     pub head: Position,
+    /// Boxed: most trees have none.
+    pub trace: Option<Box<TraceParent>>,
 }
 
 impl Tree {

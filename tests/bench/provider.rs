@@ -131,7 +131,7 @@ fn request() -> Request {
     let agent = ListenerName::parse("writer").unwrap();
     let thread = ThreadId::parse("sess-0123456789abcdef").unwrap();
     Request {
-        origin: Origin { agent, thread, turn: 1 },
+        origin: Origin { agent, thread, turn: 1, trace: None },
         system: "You write.".to_owned(),
         messages: vec![Said::text(Role::User, "Hello.")],
         tools: Vec::new(),

@@ -237,6 +237,7 @@ impl Relay {
             target: Target::New { suggested: Some(format!("sess-relay{:06}", self.submitted)) },
             key: None,
             payload: Ok(self.start.clone()),
+            trace: None,
         }));
     }
 

@@ -9,5 +9,6 @@ mod secrets;
 pub mod server;
 mod sse;
 mod suite;
+mod traces;
 mod wires;
 mod written;

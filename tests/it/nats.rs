@@ -21,7 +21,7 @@ pub use cluster::Cluster;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The program: `NATS_SERVER`, or the one `.ci/nats` installs.
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     if let Some(named) = std::env::var_os("NATS_SERVER") {
         return named.into();
     }

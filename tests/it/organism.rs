@@ -22,6 +22,7 @@ mod revoked;
 mod run;
 mod send;
 mod terminal;
+mod traces;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

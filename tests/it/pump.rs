@@ -20,5 +20,6 @@ mod restart;
 mod simulation;
 mod threads;
 mod timers;
+mod traces;
 mod waiting;
 pub mod world;

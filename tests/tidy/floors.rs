@@ -9,7 +9,11 @@ use crate::tree::{File, product, root};
 /// Each module of `src/`, with its floor. On floors that say so, modules may also use those
 /// written before them on the same floor.
 const FLOORS: &[(&str, &[&str], Neighbours)] = &[
-    ("ground", &["limits", "clock", "failpoint", "mutant", "ids"], Neighbours::Earlier),
+    (
+        "ground",
+        &["limits", "clock", "failpoint", "mutant", "ids", "metrics", "trace"],
+        Neighbours::Earlier,
+    ),
     ("language", &["xml"], Neighbours::None),
     ("law", &["schema"], Neighbours::None),
     ("words", &["envelope", "system", "contract"], Neighbours::Earlier),
@@ -19,7 +23,7 @@ const FLOORS: &[(&str, &[&str], Neighbours)] = &[
     ("heart", &["pump"], Neighbours::None),
     ("guests", &["listener", "agent", "workflow"], Neighbours::None),
     ("house", &["config", "audit", "organism"], Neighbours::Earlier),
-    ("roof", &["cli", "web"], Neighbours::None),
+    ("roof", &["web", "cli"], Neighbours::Earlier),
     ("main", &["lib", "main"], Neighbours::Earlier),
 ];
 

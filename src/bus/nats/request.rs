@@ -21,6 +21,9 @@ pub(super) fn write(delivery: &Delivery) -> Written {
     put(words::ATTEMPT, delivery.attempt.to_string());
     put(words::THREAD, delivery.thread.to_string());
     put(words::TIMEOUT, delivery.timeout.as_secs_f64().to_string());
+    if let Some(trace) = delivery.trace {
+        put(words::TRACE, trace.to_string());
+    }
     let body = match delivery.messages.as_slice() {
         [message] if message.kind == Kind::Call && delivery.fresh == 1 => {
             let Message { id, from, seq, time, payload, .. } = &**message;
@@ -40,10 +43,12 @@ pub(super) fn write(delivery: &Delivery) -> Written {
 
 /// As processes get it (section 3).
 fn frame(delivery: &Delivery) -> String {
-    let Delivery { listener, call, thread, attempt, messages, fresh, timeout, .. } = delivery;
-    let (call, attempt, timeout) = (*call, *attempt, *timeout);
+    let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
+        delivery;
+    let (call, attempt, timeout, trace) = (*call, *attempt, *timeout, *trace);
     let mut out = String::new();
-    text::open_delivery(&mut out, &DeliveryHead { listener, call, thread, attempt, timeout });
+    let head = DeliveryHead { listener, call, thread, attempt, timeout, trace };
+    text::open_delivery(&mut out, &head);
     let known = messages.len().saturating_sub(*fresh);
     for (index, message) in messages.iter().enumerate() {
         text::write_delivered(&mut out, message, index >= known);

@@ -14,6 +14,8 @@ pub const SEQ: &str = "Organism-Seq";
 pub const TIME: &str = "Organism-Time";
 /// In seconds.
 pub const TIMEOUT: &str = "Organism-Timeout";
+/// What it is in a trace, where it belongs to one: as W3C has it.
+pub const TRACE: &str = "traceparent";
 /// How many messages the body holds; there only where it is a `<delivery>` frame.
 pub const MESSAGES: &str = "Organism-Messages";
 

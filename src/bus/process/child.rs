@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use crate::bus::nats::words::URL_VARIABLE;
 use crate::ids::ListenerName;
 use crate::limits;
+use crate::trace::TraceParent;
 
 use super::{Options, program};
 
@@ -30,7 +31,16 @@ pub(super) struct Child {
     listener: ListenerName,
     instance: usize,
     stderr: Option<JoinHandle<()>>,
-    last_words: Arc<Mutex<String>>,
+    words: Arc<Mutex<Words>>,
+}
+
+/// What a child says on standard error.
+#[derive(Debug, Default)]
+struct Words {
+    /// Its last line.
+    last: String,
+    /// What it is at, where that belongs to a trace.
+    about: Option<TraceParent>,
 }
 
 /// A child's standard input and output.
@@ -47,8 +57,8 @@ pub(super) enum SpawnError {
 
 impl Child {
     pub fn spawn(options: &Options, instance: usize) -> Result<(Self, Pipes), SpawnError> {
-        let mut words = options.command.iter();
-        let program = words.next().map_or("", String::as_str);
+        let mut command_line = options.command.iter();
+        let program = command_line.next().map_or("", String::as_str);
         let path = program::find(program)?;
         let mut command = Command::new(path);
         for name in &options.withheld {
@@ -56,7 +66,7 @@ impl Child {
         }
         command
             .env_remove(URL_VARIABLE)
-            .args(words)
+            .args(command_line)
             .envs(options.env.iter().map(|(key, value)| (key, value)))
             .env("ORGANISM_LISTENER", options.listener.as_str())
             .stdin(Stdio::piped())
@@ -75,13 +85,18 @@ impl Child {
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
             return Err(failed(io::Error::other("a pipe is missing")));
         };
-        let last_words = Arc::default();
-        let listened = listen(stderr, options.listener.clone(), instance, Arc::clone(&last_words));
+        let words = Arc::<Mutex<Words>>::default();
+        let listened = listen(stderr, options.listener.clone(), instance, Arc::clone(&words));
         let group = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let listener = options.listener.clone();
         let stderr = Some(tokio::spawn(listened));
-        let child = Self { process, group, listener, instance, stderr, last_words };
+        let child = Self { process, group, listener, instance, stderr, words };
         Ok((child, (stdin, stdout)))
+    }
+
+    /// What it says from here on is about this delivery.
+    pub fn works_on(&self, trace: Option<TraceParent>) {
+        self.words.lock().unwrap_or_else(PoisonError::into_inner).about = trace;
     }
 
     /// Lets a child whose input is closed end by itself, then asks, then kills. What had to be
@@ -126,8 +141,8 @@ impl Child {
                 abort.abort();
             }
         }
-        let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        if words.is_empty() { how } else { format!("{how}; its last words: {words}") }
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        if words.last.is_empty() { how } else { format!("{how}; its last words: {}", words.last) }
     }
 
     fn signal(&self, signal: Signal) {
@@ -166,7 +181,7 @@ async fn listen(
     stderr: ChildStderr,
     listener: ListenerName,
     instance: usize,
-    last_words: Arc<Mutex<String>>,
+    words: Arc<Mutex<Words>>,
 ) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
@@ -181,21 +196,27 @@ async fn listen(
         line.extend_from_slice(text);
         stderr.consume(used);
         if end.is_some() {
-            log(&listener, instance, &line, &last_words);
+            log(&listener, instance, &line, &words);
             line.clear();
         }
     }
-    log(&listener, instance, &line, &last_words);
+    log(&listener, instance, &line, &words);
 }
 
-fn log(listener: &ListenerName, instance: usize, line: &[u8], last_words: &Mutex<String>) {
+fn log(listener: &ListenerName, instance: usize, line: &[u8], words: &Mutex<Words>) {
     let line = line.trim_ascii_end();
     if line.is_empty() {
         return;
     }
     let text = String::from_utf8_lossy(line);
-    tracing::info!(target: "listener", %listener, instance, "{text}");
-    let mut words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
-    words.clear();
-    words.extend(text.chars().take(limits::LAST_WORDS_CHARS_MAX));
+    let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+    match words.about {
+        None => tracing::info!(target: "listener", %listener, instance, "{text}"),
+        Some(about) => {
+            let (trace, span) = (about.trace_id(), about.span());
+            tracing::info!(target: "listener", %listener, instance, trace, %span, "{text}");
+        }
+    }
+    words.last.clear();
+    words.last.extend(text.chars().take(limits::LAST_WORDS_CHARS_MAX));
 }

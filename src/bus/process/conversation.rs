@@ -36,6 +36,8 @@ pub(super) struct Conversation<'a> {
     outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
+    /// Of the delivery served last.
+    log_span: tracing::Span,
     draining: bool,
     /// When the call being served has to be answered at the latest, once it was cancelled or
     /// the host drains.
@@ -66,6 +68,7 @@ impl<'a> Conversation<'a> {
             outgoing: String::new(),
             written: 0,
             serving: None,
+            log_span: tracing::Span::none(),
             draining: false,
             patience: None,
         }
@@ -125,6 +128,8 @@ impl<'a> Conversation<'a> {
 
     fn hand_over(&mut self, delivery: &Delivery) {
         frame::write_delivery(&mut self.outgoing, delivery);
+        self.child.works_on(delivery.trace);
+        self.log_span = delivery.log_span();
         self.serving = Some((delivery.call, delivery.attempt));
     }
 
@@ -250,7 +255,7 @@ impl<'a> Conversation<'a> {
     fn settle(&mut self, result: Result<Outcome, Failure>) {
         self.patience = None;
         if let Some((call, attempt)) = self.serving.take() {
-            self.desk.ended(call, attempt, result);
+            self.log_span.in_scope(|| self.desk.ended(call, attempt, result));
         }
     }
 }

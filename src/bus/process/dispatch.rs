@@ -297,6 +297,11 @@ impl Desk {
         }
     }
 
+    /// Its process ended, and another one is about to be started.
+    pub fn starts_again(&self) {
+        self.dispatch.sink.restarted(&self.dispatch.listener);
+    }
+
     /// This instance cannot be had for now. With the last one down the listener has left: what
     /// waits for it is unreachable.
     pub fn down(&self, reason: &str) {
@@ -344,6 +349,7 @@ mod tests {
             fresh: 0,
             position: Position(1),
             timeout: Duration::ZERO,
+            trace: None,
         }
     }
 

@@ -17,9 +17,10 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Appends a delivery frame (section 3).
 pub(super) fn write_delivery(out: &mut String, delivery: &Delivery) {
-    let Delivery { listener, call, thread, attempt, messages, fresh, timeout, .. } = delivery;
-    let (call, attempt, timeout) = (*call, *attempt, *timeout);
-    text::open_delivery(out, &DeliveryHead { listener, call, thread, attempt, timeout });
+    let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
+        delivery;
+    let (call, attempt, timeout, trace) = (*call, *attempt, *timeout, *trace);
+    text::open_delivery(out, &DeliveryHead { listener, call, thread, attempt, timeout, trace });
     let known = messages.len().saturating_sub(*fresh);
     for (index, message) in messages.iter().enumerate() {
         text::write_delivered(out, message, index >= known);

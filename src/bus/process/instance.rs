@@ -39,6 +39,7 @@ pub(super) async fn run(options: Arc<Options>, mut desk: Desk) {
             desk.leave();
             return;
         }
+        desk.starts_again();
     }
 }
 

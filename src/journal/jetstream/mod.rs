@@ -230,6 +230,10 @@ impl super::Journal for Journal {
         Self::checkpoint_if_due(self, now)
     }
 
+    fn checked_at(&self) -> Option<Time> {
+        super::Journal::checked_at(&self.projection)
+    }
+
     fn rest(&self) -> Duration {
         limits::LEASE_BEAT
     }

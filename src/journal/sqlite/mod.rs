@@ -374,6 +374,10 @@ impl super::Journal for Journal {
         Self::checkpoint_if_due(self, now)
     }
 
+    fn checked_at(&self) -> Option<Time> {
+        self.checked_at
+    }
+
     fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
         Self::put_blob(self, bytes)
     }

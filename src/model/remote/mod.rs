@@ -112,12 +112,14 @@ impl Remote {
 
     async fn stream(&self, request: &Request, on_chunk: OnChunk<'_>) -> Result<End, Error> {
         let options = &self.options;
+        let mut headers = self.dialect.headers(options.key.as_ref());
+        headers.extend(request.origin.trace.map(|trace| ("traceparent", trace.to_string())));
         let mut answer = self
             .client
             .post(
                 &options.endpoint,
                 self.dialect.path(),
-                &self.dialect.headers(options.key.as_ref()),
+                &headers,
                 self.dialect.body(request, options),
                 options.timeouts,
             )

@@ -90,6 +90,7 @@ impl Keeper {
     /// Whether it was told to stop; false where another pump took over.
     async fn pump(&mut self, works: Works) -> Result<bool, Error> {
         let serving = self.table.exchange.serve(&self.table, self.partition).await?;
+        self.table.watched().insert(self.partition, works.watched());
         self.table.put(self.partition, Place::Here(works.station()));
         let told = tokio::select! {
             () = works.ended() => None,
@@ -102,6 +103,7 @@ impl Keeper {
             Some(reason) => works.drain(reason).await,
             None => works.bury().await,
         };
+        self.table.watched().remove(&self.partition);
         serving.farewell().await;
         match ended {
             Ok(()) => Ok(true),

@@ -136,6 +136,11 @@ impl Desk {
         }
     }
 
+    /// Calls waiting for any listener.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Calls waiting for `listener`.
     pub fn backlog(&self, listener: &ListenerName) -> usize {
         self.queues.get(listener).map_or(0, |queue| queue.waiting)

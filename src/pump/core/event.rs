@@ -11,6 +11,7 @@ use crate::envelope::{Failure, Message, Refusal, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
 use crate::thread::Closing;
+use crate::trace::TraceParent;
 
 /// Where a client wants its payload to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct Submission {
     pub target: Target,
     pub key: Option<String>,
     pub payload: Result<Checked, Refusal>,
+    /// What the client says its work belongs to.
+    pub trace: Option<TraceParent>,
 }
 
 /// What a person decides about a held call.

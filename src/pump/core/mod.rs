@@ -30,7 +30,7 @@ pub use step::Step;
 
 use crate::clock::Time;
 use crate::contract::{Contracts, TreeLimits};
-use crate::ids::{CallId, Digest, Position};
+use crate::ids::{CallId, Digest, ListenerName, Position};
 use crate::thread::{Record, State};
 use desk::Desk;
 use outcome::Source;
@@ -62,6 +62,16 @@ impl Core {
     /// Deliveries handed over and not yet answered.
     pub fn handed_over(&self) -> usize {
         self.desk.handed_over()
+    }
+
+    /// Calls that could be handed over and wait for their listener.
+    pub fn waiting(&self) -> usize {
+        self.desk.waiting()
+    }
+
+    /// Those that wait for this one.
+    pub fn backlog(&self, listener: &ListenerName) -> usize {
+        self.desk.backlog(listener)
     }
 
     /// Makes recorded facts so again: recovery is this, for every record in order.

@@ -22,7 +22,11 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
                 Some(id) => Target::Thread { id },
                 None => Target::New { suggested },
             };
-            Event::Submit(Submission { id, client, target, key, payload })
+            let trace = record.facts.iter().find_map(|fact| match fact {
+                Fact::Traced { trace } => Some(*trace),
+                _ => None,
+            });
+            Event::Submit(Submission { id, client, target, key, payload, trace })
         }
         Input::Outcome { listener, call, attempt, verdicts, turn } => {
             let mut reader = Reader::new(record, gate);

@@ -181,6 +181,9 @@ impl Core {
         if self.state.thread(&thread).is_none() {
             self.fact(step, Fact::ThreadOpened { thread: thread.clone(), by: by.clone() });
         }
+        if let Some(trace) = submission.trace {
+            self.fact(step, Fact::Traced { trace });
+        }
         let mut calls = Vec::new();
         for (leg, peer) in peers.iter().enumerate() {
             let draft = Draft {

@@ -12,6 +12,7 @@ use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::system::ErrorCode;
 use crate::thread::Fact;
+use crate::trace::SpanId;
 
 impl Core {
     /// Queues `call` if its listener can go on: nothing handed over, nothing awaited.
@@ -44,6 +45,8 @@ impl Core {
                 let Some(open) = self.state.call(call) else { continue };
                 let attempt = self.desk.next_attempt(self.state.epoch, call);
                 let fresh = open.pending.iter().map(|p| &p.message);
+                let tree = self.state.tree(&open.thread);
+                let trace = tree.and_then(|tree| tree.trace.as_deref());
                 let delivery = Delivery {
                     listener: listener.clone(),
                     call,
@@ -51,7 +54,8 @@ impl Core {
                     attempt,
                     messages: open.heard.iter().chain(fresh).cloned().collect(),
                     fresh: open.pending.len(),
-                    position: self.state.tree(&open.thread).map_or(step.position, |tree| tree.head),
+                    position: tree.map_or(step.position, |tree| tree.head),
+                    trace: trace.map(|trace| trace.at(SpanId::of_attempt(call, attempt))),
                     timeout,
                 };
                 let running = Running {

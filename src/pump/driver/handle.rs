@@ -16,6 +16,7 @@ use crate::limits;
 use crate::pump::core::{Decision, Event, Receipt, Submission, Target, Verb};
 use crate::pump::gate::Gate;
 use crate::thread::Closing;
+use crate::trace::TraceParent;
 
 /// The result of a call that a client opened.
 #[derive(Debug, Clone)]
@@ -104,6 +105,18 @@ impl Handle {
         key: Option<String>,
         text: &[u8],
     ) -> Result<(Receipt, Vec<oneshot::Receiver<Done>>), Refused> {
+        self.submit_within(None, client, target, key, text).await
+    }
+
+    /// As [`Handle::submit`], for work that belongs to a trace.
+    pub async fn submit_within(
+        &self,
+        trace: Option<TraceParent>,
+        client: &ListenerName,
+        target: Target,
+        key: Option<String>,
+        text: &[u8],
+    ) -> Result<(Receipt, Vec<oneshot::Receiver<Done>>), Refused> {
         let (key, payload) =
             match key.as_ref().filter(|key| key.len() > limits::CLIENT_KEY_BYTES_MAX) {
                 Some(_) => (None, Err(long_key(text))),
@@ -114,7 +127,7 @@ impl Handle {
             Target::New { .. } => None,
         };
         let id = MessageId(Uuid::now_v7());
-        let submission = Submission { id, client: client.clone(), target, key, payload };
+        let submission = Submission { id, client: client.clone(), target, key, payload, trace };
         let (receipt, answer) = oneshot::channel();
         let (results, done) = (0..LEGS_MAX).map(|_| oneshot::channel()).unzip();
         let submit = Box::new(Submit { submission, receipt, results });

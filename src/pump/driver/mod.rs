@@ -7,8 +7,10 @@
 
 mod alarms;
 mod clerk;
+mod counts;
 mod handle;
 mod intake;
+mod meter;
 mod sink;
 mod watch;
 
@@ -17,6 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
+pub use counts::{Counts, Unready, WaitsFor};
 pub use handle::{Done, Handle, Refused};
 pub use sink::PumpSink;
 
@@ -31,6 +34,7 @@ use crate::pump::core::{Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
 use alarms::Alarms;
 use clerk::Clerk;
+use meter::{Lifetime, Meter};
 use sink::Beats;
 use watch::Watch;
 
@@ -65,6 +69,7 @@ pub struct Pump {
     clerk: Clerk,
     watch: Watch,
     beats: Beats,
+    meter: Meter,
 }
 
 impl Pump {
@@ -73,7 +78,8 @@ impl Pump {
         let handle = Handle::new(outbox, gate.clone());
         let (alarms, clerk) = (Alarms::default(), Clerk::default());
         let (hosts, watch, beats) = (HashMap::new(), Watch::start(), Beats::default());
-        Self { core, journal, gate, hosts, inbox, handle, alarms, clerk, watch, beats }
+        let meter = Meter::new(Arc::new(Counts::new(&gate.contracts)));
+        Self { core, journal, gate, hosts, inbox, handle, alarms, clerk, watch, beats, meter }
     }
 
     pub fn handle(&self) -> Handle {
@@ -82,7 +88,13 @@ impl Pump {
 
     /// Where hosts report to.
     pub fn sink(&self) -> Arc<PumpSink> {
-        Arc::new(PumpSink::new(self.gate.clone(), self.handle.outbox(), self.beats.clone()))
+        let (outbox, beats) = (self.handle.outbox(), self.beats.clone());
+        Arc::new(PumpSink::new(self.gate.clone(), outbox, beats, self.counts()))
+    }
+
+    /// What it counts of itself; still there when the pump is gone.
+    pub fn counts(&self) -> Arc<Counts> {
+        Arc::clone(self.meter.counts())
     }
 
     pub fn host(&mut self, listener: ListenerName, host: Arc<dyn Host>) {
@@ -97,13 +109,17 @@ impl Pump {
         if let Some(mutant) = mutant::active() {
             tracing::error!(mutant, "a safety rule is switched off; this pump is for tests only");
         }
+        let _lifetime = Lifetime(self.counts());
         failpoint("before-boot");
         let mut batch = vec![Letter::Event(boot)];
         loop {
             let now = self.watch.now();
+            self.meter.begins_to_step();
             let steps = self.step_all(now, batch.drain(..));
+            self.meter.stepped();
             failpoint("stepped");
             self.commit(steps)?;
+            self.meter.stands(&self.core, self.journal.checked_at());
             if self.clerk.is_to_stop(self.core.handed_over()) {
                 let left = self.core.left_open();
                 if !left.is_empty() {
@@ -198,12 +214,15 @@ impl Pump {
                     if !self.clerk.is_told_to_stop() =>
                 {
                     waiting_since.get_or_insert_with(Instant::now);
+                    self.meter.counts().waits(Some(&error));
                     self.wait_out(&error);
                 }
                 Err(error) => return Err(error),
             }
         }
+        self.meter.committed(&records);
         if let Some(since) = waiting_since {
+            self.meter.counts().waits(None);
             self.core.stood_still(since.elapsed());
         }
         Ok(())
@@ -226,6 +245,7 @@ impl Pump {
     }
 
     fn perform(&mut self, effect: Effect) {
+        self.meter.performs(&effect);
         match effect {
             Effect::Deliver(delivery) => {
                 failpoint("before-deliver");

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use super::Letter;
+use super::counts::Counts;
 use super::handle::Reserve;
 use crate::bus::{Outcome, Reserved, Sink};
 use crate::envelope::{Failure, Reservation};
@@ -20,6 +21,7 @@ pub struct PumpSink {
     gate: Gate,
     outbox: Sender<Letter>,
     beats: Beats,
+    counts: Arc<Counts>,
 }
 
 /// Attempts with a heartbeat in the inbox: one of each says it all, however often a listener
@@ -38,8 +40,13 @@ impl Beats {
 }
 
 impl PumpSink {
-    pub(super) fn new(gate: Gate, outbox: Sender<Letter>, beats: Beats) -> Self {
-        Self { gate, outbox, beats }
+    pub(super) fn new(
+        gate: Gate,
+        outbox: Sender<Letter>,
+        beats: Beats,
+        counts: Arc<Counts>,
+    ) -> Self {
+        Self { gate, outbox, beats, counts }
     }
 
     fn send(&self, event: Event) {
@@ -132,6 +139,12 @@ impl Sink for PumpSink {
     fn left(&self, listener: &ListenerName, detail: &str) {
         self.send(Event::Left { listener: listener.clone(), detail: detail.to_owned() });
     }
+
+    fn restarted(&self, listener: &ListenerName) {
+        if let Some(own) = self.counts.of(listener) {
+            own.restarts.one();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -148,7 +161,8 @@ mod tests {
     fn a_flood_of_heartbeats_is_one_letter_for_each_attempt() {
         let (outbox, inbox) = channel();
         let gate = Gate::new(Arc::default(), Schemas::default());
-        let sink = PumpSink::new(gate, outbox, Beats::default());
+        let counts = Arc::new(Counts::new(&gate.contracts));
+        let sink = PumpSink::new(gate, outbox, Beats::default(), counts);
         let (listener, call) = (ListenerName::core(), CallId(MessageId(Uuid::nil())));
         let attempt = |n| Attempt { epoch: 1, n };
         for n in [1, 2] {

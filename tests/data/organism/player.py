@@ -2,7 +2,7 @@
 """Plays the listeners of the tests: `player.py ROLE [FILE]`.
 
 Each delivery is noted in the file EFFECTS names, if any: the listener, the newest message and the
-attempt, synced to disk before the answer. A role that holds answers once FILE is there.
+attempt, synced to disk before the answer. What a delivery belongs to is said on standard error. A role that holds answers once FILE is there.
 """
 
 import os
@@ -14,6 +14,7 @@ NS = "urn:example:talk"
 ROLE = sys.argv[1]
 MESSAGE = re.compile(rb'<e:message id="([^"]+)"[^>]*>.*?</e:meta>(.*?)</e:message>', re.S)
 ATTEMPT = re.compile(rb' attempt="([^"]+)"')
+TRACE = re.compile(rb' traceparent="([^"]+)"')
 ANSWERS = {"ping": "pong", "work": "worked", "hold": "held"}
 EFFECTS = os.environ.get("EFFECTS")
 EFFECTS = EFFECTS and os.open(EFFECTS, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -53,6 +54,8 @@ def answer(payloads):
 for frame in frames():
     if frame.startswith(b"<cancel"):
         continue
+    if traced := TRACE.search(frame):
+        print("traced", traced.group(1).decode(), file=sys.stderr, flush=True)
     messages = MESSAGE.findall(frame)
     note(messages[-1][0], ATTEMPT.search(frame).group(1))
     reply = answer([payload.decode() for _, payload in messages])

@@ -97,6 +97,7 @@ pub fn delivery(story: &Story, call: MessageId) -> Delivery {
         fresh: 0,
         position: story.position(),
         timeout: Duration::from_secs(60),
+        trace: None,
     }
 }
 

@@ -484,7 +484,12 @@ fn calls_with_the_same_id_get_each_its_own_result() {
 #[test]
 fn two_prompts_that_differ_have_two_digests() {
     let with = |block: Block| Request {
-        origin: Origin { agent: listener("researcher"), thread: thread(ROOT), turn: 1 },
+        origin: Origin {
+            agent: listener("researcher"),
+            thread: thread(ROOT),
+            turn: 1,
+            trace: None,
+        },
         system: String::new(),
         messages: vec![Said { role: Role::User, blocks: vec![block] }],
         tools: Vec::new(),

@@ -39,6 +39,7 @@ fn request(thread: &str, turn: u32, heard: &[(Role, &str)]) -> Request {
             agent: ListenerName::parse("researcher").unwrap(),
             thread: ThreadId::parse(thread).unwrap(),
             turn,
+            trace: None,
         },
         system: "system".to_owned(),
         messages: heard.iter().map(|(role, text)| Said::text(*role, *text)).collect(),

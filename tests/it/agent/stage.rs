@@ -175,7 +175,14 @@ impl Stage {
         let payload = self.gate.check(&client, question.as_bytes());
         let id = 0x0197_0000_0000_7000_8000_0000_0000_0000 + self.submissions;
         let id = MessageId(Uuid::from_u128(id));
-        self.step(Event::Submit(Submission { id, client, target, key: None, payload }));
+        self.step(Event::Submit(Submission {
+            id,
+            client,
+            target,
+            key: None,
+            payload,
+            trace: None,
+        }));
         while let Some(delivery) = self.deliveries.pop_front() {
             self.work(&delivery);
         }

@@ -14,6 +14,9 @@ use uuid::Uuid;
 /// No test waits this long unless something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What every delivery belongs to.
+pub const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Heard {
     /// The number of the delivery, and its payloads as text.
@@ -84,6 +87,7 @@ impl Ear {
             fresh,
             position: Position(1),
             timeout: Duration::from_millis(1500),
+            trace: Some(TRACEPARENT.parse().unwrap()),
         });
         self.sent
     }

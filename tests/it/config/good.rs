@@ -70,6 +70,7 @@ fn every_key_can_be_set() {
     assert_eq!(config.limits.depth, 3);
     assert_eq!(config.limits.wall_time, Duration::from_secs(5400));
     assert_eq!(config.payload_bytes, 65536);
+    assert_eq!(config.http, Some(([127, 0, 0, 1], 9464).into()));
     assert_eq!(config.data, config.directory.join("journal"));
     assert_eq!(config.state, Path::new("/home/me/.local/state/organism/desk"));
 }

@@ -13,6 +13,8 @@ use organism::schema::Schemas;
 use organism::xml::scan::{nested, scan};
 use uuid::Uuid;
 
+const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
 fn message(payload: &str) -> Message {
     let id = |n: u128| MessageId(Uuid::from_u128(n));
     Message {
@@ -38,6 +40,7 @@ fn delivery(timeout: Duration) -> String {
         thread: &request.thread,
         attempt: Attempt { epoch: 1, n: 2 },
         timeout,
+        trace: (timeout.subsec_nanos() > 0).then(|| TRACEPARENT.parse().unwrap()),
     };
     let mut out = String::new();
     open_delivery(&mut out, &head);
@@ -62,7 +65,8 @@ fn a_message_is_written_as_the_protocol_has_it() {
 #[test]
 fn a_delivery_is_written_as_the_protocol_has_it() {
     expect![[r#"<e:delivery xmlns:e="https://xml-pipeline.org/ns/envelope/v1" call="00000000-0000-0000-0000-000000000003" attempt="1.2" thread="sess-k3v9t2m8.a_B-1" listener="search" timeout="PT60S"><e:message id="00000000-0000-0000-0000-000000000001" kind="self" seq="12"><e:meta><e:from>researcher</e:from><e:to>search</e:to><e:thread>sess-k3v9t2m8.a_B-1</e:thread><e:cause>00000000-0000-0000-0000-000000000002</e:cause><e:call>00000000-0000-0000-0000-000000000003</e:call><e:time>2026-11-20T10:00:00.500000Z</e:time></e:meta><a/></e:message><e:message id="00000000-0000-0000-0000-000000000001" kind="self" seq="12" new="true"><e:meta><e:from>researcher</e:from><e:to>search</e:to><e:thread>sess-k3v9t2m8.a_B-1</e:thread><e:cause>00000000-0000-0000-0000-000000000002</e:cause><e:call>00000000-0000-0000-0000-000000000003</e:call><e:time>2026-11-20T10:00:00.500000Z</e:time></e:meta><b xmlns='u'>2</b></e:message></e:delivery>"#]].assert_eq(&delivery(Duration::from_secs(60)));
-    assert!(delivery(Duration::from_millis(250)).contains(" timeout=\"PT0.25S\""));
+    let traced = format!(" timeout=\"PT0.25S\" traceparent=\"{TRACEPARENT}\"><e:message");
+    assert!(delivery(Duration::from_millis(250)).contains(&traced));
 }
 
 #[test]

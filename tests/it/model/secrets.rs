@@ -9,6 +9,8 @@ use super::recorded::{house, run};
 use super::server::{Script, Server};
 use super::wires::{OPENAI, Scene};
 use crate::organism::{House, Said};
+use crate::web::page::Page;
+use crate::web::{address, ask, listening};
 
 const KEYS: usize = 20;
 
@@ -121,7 +123,7 @@ impl Keyed {
         let routes: Vec<_> = (0..KEYS).map(|number| format!("\"m{number}\"")).collect();
         models
             .push_str(&format!("[models.live]\nroutes = [{}]\nattempts = 1\n", routes.join(", ")));
-        Self { house: house(&models), servers, variables, _files: directory }
+        Self { house: house(&listening(&models)), servers, variables, _files: directory }
     }
 
     fn run(&self, arguments: &[&str]) -> Said {
@@ -143,17 +145,28 @@ impl Keyed {
         sent
     }
 
-    /// As [`Keyed::live`], by an organism that runs and writes a log of everything.
-    fn served(&self) -> Said {
+    /// As [`Keyed::live`], by an organism that runs, writes a log of everything and has it counted;
+    /// and the counts.
+    fn served(&self) -> (Said, String) {
         let mut command = self.house.command(&["run"]);
         command.envs(&self.variables);
         let running = tokio::task::block_in_place(|| self.house.run_with(command));
         let sent = self.run(&["send", "write.xml"]);
         assert_eq!(sent.code, Some(0), "{sent:?}");
+        let metrics = tokio::task::block_in_place(|| ask(address(&self.house), "/metrics")).body;
+        let page = Page::read(&metrics);
+        for number in 0..KEYS {
+            let model = format!("m{number}");
+            let labels = [("agent", "writer"), ("model", model.as_str())];
+            assert_eq!(page.get("organism_model_call_seconds_count", &labels), 1.0, "{model}");
+        }
+        let answered = [("agent", "writer"), ("model", "m19"), ("outcome", "answered")];
+        assert_eq!(page.get("organism_model_calls_total", &answered), 1.0);
+        assert!(page.sum("organism_model_tokens_total") > 0.0);
         assert_eq!(tokio::task::block_in_place(|| running.stop()), Some(0));
         let log = self.house.log();
         assert!(log.contains("DEBUG") && log.contains("bad key ***"), "{log}");
-        sent
+        (sent, metrics)
     }
 
     fn tried(&self) -> Vec<Said> {
@@ -220,7 +233,9 @@ impl Keyed {
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_keys_are_in_no_record_log_error_prompt_or_export() {
     let keyed = Keyed::new().await;
-    let mut said = vec![keyed.live(), keyed.served()];
+    let live = keyed.live();
+    let (served, metrics) = keyed.served();
+    let mut said = vec![live, served];
     said.extend(keyed.tried());
     said.extend(keyed.shown());
     said.extend(keyed.wrong());
@@ -228,6 +243,7 @@ async fn twenty_keys_are_in_no_record_log_error_prompt_or_export() {
         .iter()
         .map(|said| ("a command".to_owned(), format!("{said:?}").into_bytes()))
         .collect();
+    left.push(("the metrics".to_owned(), metrics.into_bytes()));
     files(&keyed.house.path("."), &mut left);
     for file in ["out.toml", "log", "journal.db", "organism.toml"] {
         assert!(left.iter().any(|(name, _)| name.ends_with(file)), "{file}");

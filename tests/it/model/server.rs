@@ -215,6 +215,7 @@ pub fn ask(text: &str) -> Request {
             agent: ListenerName::parse("writer").unwrap(),
             thread: ThreadId::parse("sess-0123456789abcdef").unwrap(),
             turn: 1,
+            trace: None,
         },
         system: "You write.".to_owned(),
         messages: vec![Said::text(Role::User, text)],

@@ -10,6 +10,8 @@ use organism::ids::ThreadId;
 
 use super::{House, PATIENCE, Running, Said, TALK, numbered, said, say, until, until_within};
 use crate::nats::Server;
+use crate::web::page::Page;
+use crate::web::{address, ask as ask_for, listening};
 use load::Load;
 
 const PARTITIONS: u32 = 4;
@@ -50,7 +52,8 @@ durability = "synced"
 
 fn config(server: &Server, partitions: u32) -> String {
     let address = server.address();
-    format!("{CONFIG}partitions = {partitions}\n\n[nats]\nurl = \"{address}\"\n")
+    let config = format!("{CONFIG}partitions = {partitions}\n\n[nats]\nurl = \"{address}\"\n");
+    listening(&config)
 }
 
 /// A host of the organism on `server`.
@@ -113,6 +116,13 @@ fn all_verified(house: &House) {
     assert_eq!(verified.json().len(), PARTITIONS as usize, "{verified:?}");
 }
 
+/// Which partitions the process that listens there says that it pumps.
+fn pumped(at: std::net::SocketAddr) -> Vec<f64> {
+    let page = Page::read(&ask_for(at, "/metrics").body);
+    let pumped = |n: u32| page.get("organism_partition_pumped", &[("partition", &n.to_string())]);
+    (0..PARTITIONS).map(pumped).collect()
+}
+
 #[test]
 fn two_processes_share_the_partitions_and_take_each_message_once() {
     let server = Server::start();
@@ -128,12 +138,23 @@ fn two_processes_share_the_partitions_and_take_each_message_once() {
     }
     let (here, there) = (effects(&one).len(), effects(&other).len());
     assert!(here + there == 12 && here > 0 && there > 0, "{here} and {there}");
+    let at = address(&other);
+    assert_eq!(ask_for(at, "/readyz").status, 200);
+    assert_eq!(pumped(at), [0.0, 0.0, 1.0, 1.0]);
+    let page = Page::read(&ask_for(at, "/metrics").body);
+    let answered = |partition| {
+        let labels = [("partition", partition), ("listener", "solo"), ("outcome", "answered")];
+        page.get("organism_deliveries_total", &labels)
+    };
+    assert_eq!(answered("2") + answered("3"), there as f64);
+    assert!(page.get("organism_journal_position", &[("partition", "3")]) > 0.0);
     assert_eq!(first.stop(), Some(0));
     until("the other has all", || {
         let log = other.log();
         (log.contains("partition 0: pumped here") && log.contains("partition 1: pumped here"))
             .then_some(())
     });
+    assert_eq!(pumped(at), [1.0; 4]);
     assert_eq!(second.stop(), Some(0));
     assert_eq!((other.recorded("ping"), other.recorded("pong")), (12, 12));
     all_verified(&other);

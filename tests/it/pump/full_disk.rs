@@ -14,7 +14,7 @@ use organism::ids::{Digest, Position};
 use organism::journal::Error;
 use organism::journal::sqlite::DATABASE;
 use organism::pump::core::{Core, Receipt, Target};
-use organism::pump::driver::{Done, Handle, Pump, Refused};
+use organism::pump::driver::{Counts, Done, Handle, Pump, Refused, Unready, WaitsFor};
 use organism::thread::{Closing, Record};
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot};
@@ -58,6 +58,7 @@ struct Disk {
     pump: JoinHandle<Result<(), Error>>,
     let_go: Arc<Semaphore>,
     other: Connection,
+    counts: Arc<Counts>,
 }
 
 impl Disk {
@@ -75,11 +76,11 @@ impl Disk {
         let runtime = tokio::runtime::Handle::current();
         let host = NativeHost::new(name("finder"), finder, pump.sink(), runtime);
         pump.host(name("finder"), Arc::new(host));
-        let handle = pump.handle();
+        let (handle, counts) = (pump.handle(), pump.counts());
         let pump = std::thread::spawn(move || pump.run("test"));
         let other = Connection::open(place.data().join(DATABASE)).unwrap();
         other.busy_timeout(PATIENCE).unwrap();
-        Self { place, handle, pump, let_go, other }
+        Self { place, handle, pump, let_go, other, counts }
     }
 
     /// From here on the journal has no page left to write to.
@@ -111,6 +112,7 @@ impl Disk {
                 Err(_) => waiting.push((key, sending)),
                 Ok(sent) => {
                     assert_turned_away(sent);
+                    assert_eq!(self.counts.unready(), [Unready::Waits(WaitsFor::Disk)]);
                     return waiting;
                 }
             }
@@ -184,6 +186,7 @@ async fn a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_orde
             let after = format!("{round}-after-{number}");
             let (receipt, _) = in_time(disk.send(&after)).await.unwrap();
             if matches!(receipt, Receipt::Accepted { .. }) {
+                assert_eq!(disk.counts.unready(), []);
                 expected.extend(waiting.iter().map(|(key, _)| key.clone()).chain([after]));
                 break;
             }
@@ -198,6 +201,7 @@ async fn a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_orde
     }
     in_time(disk.handle.drain("done")).await.unwrap();
     disk.pump.join().unwrap().unwrap();
+    assert_eq!(disk.counts.unready(), [Unready::Draining, Unready::Ended]);
     let records: Vec<Record> = disk.place.records().into_iter().map(|s| s.record).collect();
     judge::assert_kept(&records);
     assert_eq!(keys(&records), expected, "what was accepted, in its order, and nothing else");

@@ -22,6 +22,7 @@ use organism::pump::gate::Gate;
 use organism::schema::Schemas;
 use organism::thread::text::{Names, read};
 use organism::thread::{Closing, Fact, Input, Record};
+use organism::trace::TraceParent;
 use uuid::Uuid;
 
 pub const NS: &str = "urn:test:words";
@@ -84,6 +85,8 @@ pub struct World {
     /// The gate, limits and config of every start, in order.
     starts: Vec<(Gate, TreeLimits, Digest)>,
     submissions: u32,
+    /// What submissions say they belong to.
+    pub trace: Option<TraceParent>,
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
     reserved: Option<Result<(), String>>,
@@ -136,6 +139,7 @@ impl World {
             alarms: Vec::new(),
             limits,
             submissions: 0,
+            trace: None,
             receipt: None,
             ruling: None,
             reserved: None,
@@ -313,7 +317,14 @@ impl World {
         let payload = self.gate.check(&name(who), text.as_bytes());
         let key = key.map(str::to_owned);
         let client = name(who);
-        self.step(Event::Submit(Submission { id, client, target, key, payload }));
+        self.step(Event::Submit(Submission {
+            id,
+            client,
+            target,
+            key,
+            payload,
+            trace: self.trace,
+        }));
         self.receipt.take().unwrap()
     }
 

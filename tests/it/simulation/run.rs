@@ -288,7 +288,7 @@ impl Simulation {
         let payload = self.machine.gate.check(&client, text.as_bytes());
         self.under_way.push((id, key.clone()));
         let target = Target::New { suggested: None };
-        let submission = Submission { id, client, target, key: Some(key), payload };
+        let submission = Submission { id, client, target, key: Some(key), payload, trace: None };
         self.inbox.push(Event::Submit(submission));
     }
 

@@ -4,7 +4,7 @@ use organism::bus::nats::{Options, fits};
 use organism::envelope::{Failure, Kind};
 
 use super::{Kit, Meeting};
-use crate::bus::ear::{Ear, Heard, done, message, name, repository};
+use crate::bus::ear::{Ear, Heard, TRACEPARENT, done, message, name, repository};
 use crate::nats::{Server, Settings, shared};
 
 #[tokio::test]
@@ -27,10 +27,11 @@ async fn a_delivery_says_in_its_headers_what_it_is() {
         ("Organism-Seq", "1"),
         ("Organism-Time", "1970-01-01T00:00:00.000000Z"),
         ("Organism-Timeout", "1.5"),
+        ("traceparent", TRACEPARENT),
     ] {
         assert_eq!(headers.get(name).map(|value| value.as_str()), Some(value), "{name}");
     }
-    assert_eq!(headers.len(), 8);
+    assert_eq!(headers.len(), 9);
     stranger.say(&delivery.reply.unwrap(), &[], "<a/>\n<b/>").await;
     ear.expect(Heard::Answer(number, vec!["<a/>".to_owned(), "<b/>".to_owned()])).await;
     ear.deliver(vec![message(1, Kind::Call, "one"), message(2, Kind::Reply, "two")], 1);

@@ -130,6 +130,7 @@ impl Desk {
             key: Some(key.to_owned()),
             payload: payload.into_bytes(),
             wait: true,
+            trace: None,
         };
         let mut seen = Seen::default();
         // In a long campaign the organism may die many times before it gets to this.

@@ -80,6 +80,7 @@ async fn send_all(config: Config, name: &str, done: &AtomicUsize, stop: &AtomicB
             key: None,
             payload: numbered("ping", &said).into_bytes(),
             wait: true,
+            trace: None,
         };
         let mut results = Vec::new();
         let sent = door.send(parcel, |sent| match sent {

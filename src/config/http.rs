@@ -1,0 +1,33 @@
+//! `[http]`: where health and metrics are told.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::problem::{Code, Problem};
+use super::read::Reader;
+
+const EXAMPLE: &str = "write \"127.0.0.1:9464\"";
+
+/// Where to listen: a port of this machine alone.
+pub(super) fn read(read: &mut Reader<'_>) -> Option<SocketAddr> {
+    let text = read.required_text("listen", "\"127.0.0.1:9464\"")?;
+    let written = &text.value.written;
+    let (message, help) = match address(&text.value.value) {
+        Some(address) if address.ip().is_loopback() => return Some(address),
+        Some(_) => (
+            format!("`listen` is `{written}`, which other machines reach"),
+            "nothing listens beyond loopback without authentication; ".to_owned() + EXAMPLE,
+        ),
+        None => (format!("`listen` is `{written}`, which is no address and port"), EXAMPLE.into()),
+    };
+    read.problem(Problem::new(Code::BadAddress, &text.place, message).help(help));
+    None
+}
+
+/// Names are not looked up: what they lead to may change.
+fn address(text: &str) -> Option<SocketAddr> {
+    let named = text.strip_prefix("localhost:").map(|port| (IpAddr::from([127, 0, 0, 1]), port));
+    match named {
+        Some((ip, port)) => Some(SocketAddr::new(ip, port.parse().ok()?)),
+        None => text.parse().ok(),
+    }
+}

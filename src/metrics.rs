@@ -1,0 +1,128 @@
+//! Numbers that are counted in one place and read in another: counters, gauges, histograms, and
+//! the text in which monitoring systems take them.
+//!
+//! Counting neither locks nor allocates. Nothing here knows what is counted.
+
+mod page;
+
+pub use page::{Family, Page, Unit};
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Only ever grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub fn one(&self) {
+        self.add(1);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What is so now.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    pub fn set(&self, now: u64) {
+        self.0.store(now, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A counter for each of a closed list.
+#[derive(Debug)]
+pub struct Each<const N: usize>([Counter; N]);
+
+impl<const N: usize> Default for Each<N> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl<const N: usize> Each<N> {
+    /// `index`: of the variant, in the order of its list.
+    pub fn one(&self, index: usize) {
+        debug_assert!(index < N, "the list has no {index}");
+        if let Some(counter) = self.0.get(index) {
+            counter.one();
+        }
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Counter> {
+        self.0.iter()
+    }
+}
+
+/// Upper ends of the buckets for what takes from tens of microseconds to minutes, in microseconds.
+pub const MICROS: &[u64] = &[
+    25,
+    50,
+    100,
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    300_000_000,
+];
+
+/// Upper ends of the buckets for how many were done together.
+pub const GROUPS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
+
+/// How often a value was how large.
+#[derive(Debug)]
+pub struct Histogram {
+    bounds: &'static [u64],
+    /// One more than there are bounds.
+    buckets: Box<[Counter]>,
+    sum: Counter,
+}
+
+impl Histogram {
+    /// `bounds`: upper ends, ascending.
+    pub fn new(bounds: &'static [u64]) -> Self {
+        let buckets = (0..=bounds.len()).map(|_| Counter::default()).collect();
+        Self { bounds, buckets, sum: Counter::default() }
+    }
+
+    pub fn of_time() -> Self {
+        Self::new(MICROS)
+    }
+
+    pub fn add(&self, value: u64) {
+        let bucket = self.bounds.partition_point(|bound| *bound < value);
+        if let Some(counter) = self.buckets.get(bucket) {
+            counter.one();
+        }
+        self.sum.add(value);
+    }
+
+    pub fn took(&self, time: Duration) {
+        self.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    }
+}

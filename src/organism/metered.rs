@@ -1,0 +1,151 @@
+//! Model calls, counted on their way: by whom, over which of the config's models, what they took.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::config::{Config, ModelSpec, Provider};
+use crate::ids::ListenerName;
+use crate::metrics::{Counter, Histogram, Page, Unit};
+use crate::model::{self, Calling, Model, OnChunk, Request, Route, Term, Terms};
+
+/// Of one agent on one model.
+#[derive(Debug)]
+struct Own {
+    answered: Counter,
+    failed: Counter,
+    tokens_in: Counter,
+    tokens_out: Counter,
+    /// In billionths of the currency's unit.
+    cost: Counter,
+    took: Histogram,
+}
+
+impl Own {
+    fn new() -> Self {
+        Self {
+            answered: Counter::default(),
+            failed: Counter::default(),
+            tokens_in: Counter::default(),
+            tokens_out: Counter::default(),
+            cost: Counter::default(),
+            took: Histogram::of_time(),
+        }
+    }
+}
+
+/// Everything that is counted of model calls.
+#[derive(Debug)]
+pub struct ModelCounts {
+    /// In the config's order: agent, model, its currency.
+    rows: Vec<(ListenerName, String, Option<String>, Own)>,
+    index: HashMap<String, HashMap<ListenerName, usize>>,
+}
+
+impl ModelCounts {
+    /// A row for every model that an agent's own may lead to.
+    pub fn new(config: &Config) -> Self {
+        let (mut rows, mut index) = (Vec::new(), HashMap::<String, HashMap<_, _>>::new());
+        for agent in &config.agents {
+            let own = config.models.iter().find(|model| model.name == agent.model);
+            let routes = match own.map(|model| &model.provider) {
+                Some(Provider::Routed { routes, .. }) => routes.clone(),
+                Some(_) => vec![agent.model.clone()],
+                None => Vec::new(),
+            };
+            for model in routes {
+                let spec = config.models.iter().find(|spec| spec.name == model);
+                let currency = spec.and_then(|spec| spec.price.as_ref());
+                let currency = currency.map(|price| price.currency.clone());
+                let of_model = index.entry(model.clone()).or_default();
+                if of_model.insert(agent.name.clone(), rows.len()).is_none() {
+                    rows.push((agent.name.clone(), model, currency, Own::new()));
+                }
+            }
+        }
+        Self { rows, index }
+    }
+
+    /// `model`, counted.
+    pub fn around(self: &Arc<Self>, model: Model, spec: &ModelSpec, term: &Term) -> Model {
+        let terms = Terms::new(vec![term.clone()]);
+        Arc::new(Metered { model, name: spec.name.clone(), terms, counts: Arc::clone(self) })
+    }
+
+    fn of(&self, model: &str, agent: &ListenerName) -> Option<&Own> {
+        let row = self.index.get(model)?.get(agent)?;
+        self.rows.get(*row).map(|(.., own)| own)
+    }
+
+    pub fn write(&self, page: &mut Page) {
+        let mut calls = page
+            .counters("organism_model_calls_total", "Model calls, by agent, model and outcome.");
+        for (agent, model, _, own) in &self.rows {
+            for (outcome, count) in [("answered", &own.answered), ("failed", &own.failed)] {
+                let labels = [("agent", agent.as_str()), ("model", model), ("outcome", outcome)];
+                calls.counter(&labels, count);
+            }
+        }
+        let mut tokens = page.counters(
+            "organism_model_tokens_total",
+            "Tokens of answered calls: of the prompt (in) and of the answer (out).",
+        );
+        for (agent, model, _, own) in &self.rows {
+            for (direction, count) in [("in", &own.tokens_in), ("out", &own.tokens_out)] {
+                let labels =
+                    [("agent", agent.as_str()), ("model", model), ("direction", direction)];
+                tokens.counter(&labels, count);
+            }
+        }
+        let mut cost = page.counters(
+            "organism_model_cost_total",
+            "What answered calls cost, where the config has a price.",
+        );
+        for (agent, model, currency, own) in &self.rows {
+            let Some(currency) = currency else { continue };
+            let labels = [("agent", agent.as_str()), ("model", model), ("currency", currency)];
+            cost.decimal(&labels, own.cost.get(), 9);
+        }
+        let mut took =
+            page.histograms("organism_model_call_seconds", "From request to answer or failure.");
+        for (agent, model, _, own) in &self.rows {
+            let labels = [("agent", agent.as_str()), ("model", model)];
+            took.histogram(&labels, &own.took, Unit::Seconds);
+        }
+    }
+}
+
+/// A model whose calls are counted.
+#[derive(Debug)]
+struct Metered {
+    model: Model,
+    name: String,
+    terms: Terms,
+    counts: Arc<ModelCounts>,
+}
+
+impl model::Provider for Metered {
+    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+        Box::pin(async move {
+            let started = Instant::now();
+            let answered = self.model.call(request, on_chunk).await;
+            if let Some(own) = self.counts.of(&self.name, &request.origin.agent) {
+                own.took.took(started.elapsed());
+                match &answered {
+                    Ok(end) => {
+                        own.answered.one();
+                        own.tokens_in.add(end.usage.tokens_in);
+                        own.tokens_out.add(end.usage.tokens_out);
+                        own.cost.add(self.terms.cost(&end.route, &end.usage).0);
+                    }
+                    Err(_) => own.failed.one(),
+                }
+            }
+            answered
+        })
+    }
+
+    fn route(&self) -> Route {
+        self.model.route()
+    }
+}

@@ -1,0 +1,144 @@
+//! How an organism is, as far as this process runs it: whether it takes anything in, and its
+//! numbers.
+
+use std::sync::Arc;
+
+use super::metered::ModelCounts;
+use super::partitioned::{Standing, Table};
+use crate::clock::Time;
+use crate::config::Config;
+use crate::metrics::Page;
+use crate::pump::driver::{Counts, Unready, WaitsFor};
+
+/// Numbers of one pump and of what it asks models.
+#[derive(Debug, Clone)]
+pub(super) struct Watched {
+    counts: Arc<Counts>,
+    pub models: Arc<ModelCounts>,
+}
+
+impl Watched {
+    pub fn new(config: &Config, counts: Arc<Counts>) -> Self {
+        Self { counts, models: Arc::new(ModelCounts::new(config)) }
+    }
+
+    fn write(&self, page: &mut Page) {
+        self.counts.write(page, Time::now());
+        self.models.write(page);
+    }
+}
+
+/// Tells how a running organism is. Cheap to clone; goes on telling when it has ended.
+#[derive(Clone)]
+pub struct Watcher {
+    name: Arc<str>,
+    pumps: Pumps,
+}
+
+#[derive(Clone)]
+enum Pumps {
+    One(Watched),
+    /// One for each partition that is pumped here now.
+    Several(Arc<Table>),
+}
+
+/// What keeps an organism from taking something in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lack {
+    /// One word of a closed list.
+    pub what: &'static str,
+    /// A sentence.
+    pub why: String,
+    /// Where only one partition lacks it.
+    pub partition: Option<u32>,
+}
+
+impl Watcher {
+    pub(super) fn of_one(name: &str, watched: Watched) -> Self {
+        Self { name: name.into(), pumps: Pumps::One(watched) }
+    }
+
+    pub(super) fn of_several(name: &Arc<str>, table: Arc<Table>) -> Self {
+        Self { name: Arc::clone(name), pumps: Pumps::Several(table) }
+    }
+
+    /// Whether nothing is pumped or stood by for any more, which happens by itself only when it
+    /// must.
+    pub fn has_ended(&self) -> bool {
+        match &self.pumps {
+            Pumps::One(watched) => watched.counts.has_ended(),
+            Pumps::Several(table) => table
+                .standings()
+                .iter()
+                .all(|standing| matches!(standing, Standing::Foreign | Standing::Broken(_))),
+        }
+    }
+
+    /// Everything that keeps it from taking something in. Empty where it is ready.
+    pub fn lacks(&self) -> Vec<Lack> {
+        match &self.pumps {
+            Pumps::One(watched) => {
+                watched.counts.unready().into_iter().map(|unready| lack(unready, None)).collect()
+            }
+            Pumps::Several(table) => lacks_of(table),
+        }
+    }
+
+    /// Everything that is counted, in Prometheus' text format.
+    pub fn metrics(&self) -> String {
+        let mut page = Page::default();
+        let version = env!("CARGO_PKG_VERSION");
+        page.gauges("organism_info", "Which organism this is, of which version.")
+            .sample(&[("organism", &self.name), ("version", version)], 1);
+        match &self.pumps {
+            Pumps::One(watched) => watched.write(&mut page),
+            Pumps::Several(table) => {
+                for (partition, standing) in table.standings().into_iter().enumerate() {
+                    let partition = partition.to_string();
+                    page.gauges("organism_partition_pumped", "1 where it is pumped here.").sample(
+                        &[("partition", &partition)],
+                        u64::from(standing == Standing::Here),
+                    );
+                }
+                for (partition, watched) in table.watched().iter() {
+                    page.label("partition", &partition.to_string());
+                    watched.write(&mut page);
+                }
+            }
+        }
+        page.into_text()
+    }
+}
+
+fn lacks_of(table: &Table) -> Vec<Lack> {
+    let mut lacks = Vec::new();
+    for (partition, standing) in (0..).zip(table.standings()) {
+        let here = Some(partition);
+        match standing {
+            // Whoever pumps it is asked from here.
+            Standing::Foreign | Standing::Elsewhere(_) => {}
+            Standing::Starting => lacks.push(lack(Unready::Starting, here)),
+            Standing::Leaving => lacks.push(lack(Unready::Draining, here)),
+            Standing::Broken(why) => lacks.push(Lack { what: "broken", why, partition: here }),
+            Standing::Here => {
+                let watched = table.watched().get(&partition).cloned();
+                let unready = watched.map(|watched| watched.counts.unready()).unwrap_or_default();
+                lacks.extend(unready.into_iter().map(|unready| lack(unready, here)));
+            }
+        }
+    }
+    lacks
+}
+
+fn lack(unready: Unready, partition: Option<u32>) -> Lack {
+    let (what, why) = match unready {
+        Unready::Starting => ("starting", "the pump has not begun yet"),
+        Unready::Waits(WaitsFor::Disk) => ("disk", "the disk is full; it waits for room"),
+        Unready::Waits(WaitsFor::Server) => {
+            ("journal-server", "the journal's server is away; it waits")
+        }
+        Unready::Draining => ("draining", "it is stopping and takes nothing new"),
+        Unready::Ended => ("pump", "the pump has ended; the log says why"),
+    };
+    Lack { what, why: why.to_owned(), partition }
+}

@@ -1,0 +1,341 @@
+//! What the pump counts of itself, for whoever watches over it: written where things happen, read
+//! from any thread. Labels are names of the config and closed lists, never what came from outside.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use crate::clock::Time;
+use crate::contract::{Contracts, Role};
+use crate::envelope::{Disposition, Kind, Rule};
+use crate::ids::ListenerName;
+use crate::journal::Error;
+use crate::metrics::{Counter, Each, Family, GROUPS, Gauge, Histogram, Page, Unit};
+use crate::system::ErrorCode;
+use crate::thread::{Closing, Map};
+
+/// Numbers of one pump, since it started.
+#[derive(Debug)]
+pub struct Counts {
+    life: Life,
+    pub(super) records: Counter,
+    pub(super) messages: Each<{ KINDS.len() }>,
+    pub(super) dispositions: Each<{ DISPOSITIONS.len() }>,
+    pub(super) refusals: Each<{ Rule::ALL.len() }>,
+    pub(super) errors: Each<{ ErrorCode::ALL.len() }>,
+    pub(super) opened: Counter,
+    pub(super) closed: Each<{ CLOSINGS.len() }>,
+    pub(super) open: Gauge,
+    pub(super) in_flight: Gauge,
+    pub(super) position: Gauge,
+    pub(super) epoch: Gauge,
+    /// In microseconds since 1970; 0 for none.
+    pub(super) checked_at: Gauge,
+    pub(super) step: Histogram,
+    pub(super) commit: Histogram,
+    pub(super) group: Histogram,
+    listeners: Vec<(ListenerName, OfListener)>,
+    index: Map<ListenerName, usize>,
+}
+
+/// What is counted of one listener.
+#[derive(Debug)]
+pub(super) struct OfListener {
+    pub ended: Each<{ ENDINGS.len() }>,
+    pub failures: Each<{ FAILURES.len() }>,
+    pub took: Histogram,
+    pub under_way: Gauge,
+    pub backlog: Gauge,
+    pub restarts: Counter,
+}
+
+impl OfListener {
+    fn new() -> Self {
+        Self {
+            ended: Each::default(),
+            failures: Each::default(),
+            took: Histogram::of_time(),
+            under_way: Gauge::default(),
+            backlog: Gauge::default(),
+            restarts: Counter::default(),
+        }
+    }
+}
+
+/// How far a pump's life has come.
+#[derive(Debug, Default)]
+struct Life {
+    begun: AtomicBool,
+    draining: AtomicBool,
+    ended: AtomicBool,
+    waits_for: AtomicU8,
+}
+
+/// What a pump that cannot write waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitsFor {
+    Disk = 1,
+    Server = 2,
+}
+
+/// Why a pump takes nothing in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unready {
+    Starting,
+    Waits(WaitsFor),
+    Draining,
+    Ended,
+}
+
+const KINDS: [Kind; 5] = [Kind::Call, Kind::Reply, Kind::Own, Kind::Note, Kind::System];
+const DISPOSITIONS: [Disposition; 6] = [
+    Disposition::Handled,
+    Disposition::Recorded,
+    Disposition::Failed,
+    Disposition::Expired,
+    Disposition::Cancelled,
+    Disposition::Late,
+];
+const CLOSINGS: [(Closing, &str); 3] = [
+    (Closing::Completed, "completed"),
+    (Closing::Failed, "failed"),
+    (Closing::Cancelled, "cancelled"),
+];
+
+/// How a delivery ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    Answered,
+    Failed,
+    TimedOut,
+    /// Its caller was gone.
+    Withdrawn,
+}
+
+const ENDINGS: [&str; 4] = ["answered", "failed", "timed-out", "withdrawn"];
+pub(super) const FAILURES: [&str; 7] =
+    ["crashed", "unreachable", "refused", "cut-short", "budget-spent", "too-large", "garbage"];
+
+impl Counts {
+    pub(super) fn new(contracts: &Contracts) -> Self {
+        let names = contracts.iter().filter(|contract| contract.role != Role::Client);
+        let names: Vec<_> = names.map(|contract| contract.name.clone()).collect();
+        let index = names.iter().cloned().enumerate().map(|(at, name)| (name, at)).collect();
+        Self {
+            life: Life::default(),
+            records: Counter::default(),
+            messages: Each::default(),
+            dispositions: Each::default(),
+            refusals: Each::default(),
+            errors: Each::default(),
+            opened: Counter::default(),
+            closed: Each::default(),
+            open: Gauge::default(),
+            in_flight: Gauge::default(),
+            position: Gauge::default(),
+            epoch: Gauge::default(),
+            checked_at: Gauge::default(),
+            step: Histogram::of_time(),
+            commit: Histogram::of_time(),
+            group: Histogram::new(GROUPS),
+            listeners: names.into_iter().map(|name| (name, OfListener::new())).collect(),
+            index,
+        }
+    }
+
+    /// Where a listener stands among those that are counted.
+    pub(super) fn index(&self, listener: &ListenerName) -> Option<usize> {
+        self.index.get(listener).copied()
+    }
+
+    pub(super) fn at(&self, index: usize) -> Option<&OfListener> {
+        self.listeners.get(index).map(|(_, own)| own)
+    }
+
+    pub(super) fn of(&self, listener: &ListenerName) -> Option<&OfListener> {
+        self.at(self.index(listener)?)
+    }
+
+    pub(super) fn each(&self) -> impl Iterator<Item = &(ListenerName, OfListener)> {
+        self.listeners.iter()
+    }
+
+    pub(super) fn begins(&self) {
+        self.life.begun.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn drains(&self) {
+        self.life.draining.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn ends(&self) {
+        self.life.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// The journal took nothing, or takes records again.
+    pub(super) fn waits(&self, error: Option<&Error>) {
+        let what = error.map(|error| match error {
+            Error::Away { .. } => WaitsFor::Server,
+            _ => WaitsFor::Disk,
+        });
+        self.life.waits_for.store(what.map_or(0, |what| what as u8), Ordering::Relaxed);
+    }
+
+    pub fn waits_for(&self) -> Option<WaitsFor> {
+        match self.life.waits_for.load(Ordering::Relaxed) {
+            0 => None,
+            2 => Some(WaitsFor::Server),
+            _ => Some(WaitsFor::Disk),
+        }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.life.ended.load(Ordering::Relaxed)
+    }
+
+    /// Everything that keeps the pump from taking something in; empty where it is ready.
+    pub fn unready(&self) -> Vec<Unready> {
+        let starting = !self.life.begun.load(Ordering::Relaxed);
+        let draining = self.life.draining.load(Ordering::Relaxed);
+        let all = [
+            starting.then_some(Unready::Starting),
+            self.waits_for().map(Unready::Waits),
+            draining.then_some(Unready::Draining),
+            self.has_ended().then_some(Unready::Ended),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
+    /// Appends everything to `page`.
+    pub fn write(&self, page: &mut Page, now: Time) {
+        self.write_record(page);
+        self.write_journal(page, now);
+        self.write_listeners(page);
+    }
+
+    fn write_record(&self, page: &mut Page) {
+        page.counters("organism_records_total", "Records made durable, a step each.")
+            .counter(&[], &self.records);
+        let kinds = KINDS.iter().map(|kind| kind.as_str());
+        each(
+            page.counters("organism_messages_total", "Messages accepted, by kind."),
+            "kind",
+            kinds,
+            &self.messages,
+        );
+        let hows = DISPOSITIONS.iter().map(|how| how.as_str());
+        each(
+            page.counters("organism_dispositions_total", "Messages settled, by how they ended."),
+            "how",
+            hows,
+            &self.dispositions,
+        );
+        each(
+            page.counters("organism_refusals_total", "Payloads refused, by rule."),
+            "rule",
+            Rule::ALL.iter().map(|rule| rule.code()),
+            &self.refusals,
+        );
+        each(
+            page.counters(
+                "organism_system_errors_total",
+                "Results that tell of a failure, by code.",
+            ),
+            "code",
+            ErrorCode::ALL.iter().map(|code| code.code()),
+            &self.errors,
+        );
+        page.counters("organism_calls_opened_total", "Calls opened.").counter(&[], &self.opened);
+        each(
+            page.counters("organism_calls_closed_total", "Calls closed, by how they ended."),
+            "how",
+            CLOSINGS.iter().map(|(_, word)| *word),
+            &self.closed,
+        );
+        page.gauges("organism_calls_open", "Calls whose result is owed.")
+            .sample(&[], self.open.get());
+        page.gauges("organism_messages_in_flight", "Accepted messages that are not settled.")
+            .sample(&[], self.in_flight.get());
+    }
+
+    fn write_journal(&self, page: &mut Page, now: Time) {
+        page.gauges("organism_journal_position", "The last record's place in the journal.")
+            .sample(&[], self.position.get());
+        page.gauges("organism_epoch", "This pump's: every start has a higher one.")
+            .sample(&[], self.epoch.get());
+        let at = i64::try_from(self.checked_at.get()).unwrap_or(i64::MAX);
+        if at > 0 {
+            let age = u64::try_from(now.since(Time(at)).as_micros()).unwrap_or(u64::MAX);
+            page.gauges("organism_checkpoint_age_seconds", "Since the last signed checkpoint.")
+                .decimal(&[], age, 6);
+        }
+        let waits = |what| u64::from(self.waits_for() == Some(what));
+        page.gauges("organism_waiting", "1 while nothing can be recorded, by what is waited for.")
+            .sample(&[("for", "disk")], waits(WaitsFor::Disk))
+            .sample(&[("for", "server")], waits(WaitsFor::Server));
+        page.gauges("organism_draining", "1 once it takes nothing new.")
+            .sample(&[], u64::from(self.life.draining.load(Ordering::Relaxed)));
+        page.gauges("organism_pump_running", "0 once the pump has ended.")
+            .sample(&[], u64::from(!self.has_ended()));
+        page.histograms("organism_step_seconds", "Deciding what one group of events leads to.")
+            .histogram(&[], &self.step, Unit::Seconds);
+        page.histograms("organism_commit_seconds", "Making one group of records durable.")
+            .histogram(&[], &self.commit, Unit::Seconds);
+        page.histograms("organism_commit_records", "Records made durable together.").histogram(
+            &[],
+            &self.group,
+            Unit::One,
+        );
+    }
+
+    fn write_listeners(&self, page: &mut Page) {
+        let mut family = page.counters(
+            "organism_deliveries_total",
+            "Deliveries that ended, by listener and outcome.",
+        );
+        for (name, own) in &self.listeners {
+            for (outcome, count) in ENDINGS.iter().zip(own.ended.all()) {
+                family.counter(&[("listener", name.as_str()), ("outcome", outcome)], count);
+            }
+        }
+        let mut family = page.counters(
+            "organism_attempt_failures_total",
+            "Attempts that failed, by listener and kind of failure.",
+        );
+        for (name, own) in &self.listeners {
+            for (kind, count) in FAILURES.iter().zip(own.failures.all()) {
+                family.counter(&[("listener", name.as_str()), ("kind", kind)], count);
+            }
+        }
+        let mut family =
+            page.histograms("organism_delivery_seconds", "From hand-over to the end of it.");
+        for (name, own) in &self.listeners {
+            family.histogram(&[("listener", name.as_str())], &own.took, Unit::Seconds);
+        }
+        let mut gauge = |name, help, of: fn(&OfListener) -> u64| {
+            let mut family = page.gauges(name, help);
+            for (name, own) in &self.listeners {
+                family.sample(&[("listener", name.as_str())], of(own));
+            }
+        };
+        gauge("organism_deliveries_under_way", "Handed over and not ended.", |own| {
+            own.under_way.get()
+        });
+        gauge("organism_backlog", "Calls that wait for a listener.", |own| own.backlog.get());
+        let mut family =
+            page.counters("organism_restarts_total", "Processes of a listener started again.");
+        for (name, own) in &self.listeners {
+            family.counter(&[("listener", name.as_str())], &own.restarts);
+        }
+    }
+}
+
+/// A sample for each of a closed list.
+fn each<'w, const N: usize>(
+    mut family: Family<'_>,
+    label: &'static str,
+    words: impl Iterator<Item = &'w str>,
+    counters: &Each<N>,
+) {
+    for (word, counter) in words.zip(counters.all()) {
+        family.counter(&[(label, word)], counter);
+    }
+}

@@ -1,0 +1,194 @@
+//! Counts on the pump's thread, from what steps recorded and what the driver does about it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::counts::{Counts, Ending};
+use crate::bus::Delivery;
+use crate::clock::Time;
+use crate::envelope::{Failure, Kind, Message};
+use crate::ids::{Attempt, CallId};
+use crate::pump::core::{Core, Effect};
+use crate::system::ErrorCode;
+use crate::thread::{Fact, Input, Map, Record};
+
+pub(super) struct Meter {
+    counts: Arc<Counts>,
+    /// What is handed over: to whom, and since when.
+    under_way: Map<(CallId, Attempt), (usize, Instant)>,
+    /// Something waited when it was last looked.
+    waited: bool,
+    now: Instant,
+}
+
+impl Meter {
+    pub fn new(counts: Arc<Counts>) -> Self {
+        Self { counts, under_way: Map::default(), waited: false, now: Instant::now() }
+    }
+
+    pub fn counts(&self) -> &Arc<Counts> {
+        &self.counts
+    }
+
+    /// How long it was since this was last asked.
+    fn lap(&mut self) -> Duration {
+        let before = std::mem::replace(&mut self.now, Instant::now());
+        self.now.saturating_duration_since(before)
+    }
+
+    pub fn begins_to_step(&mut self) {
+        self.lap();
+    }
+
+    pub fn stepped(&mut self) {
+        let took = self.lap();
+        self.counts.step.took(took);
+    }
+
+    /// These are durable.
+    pub fn committed(&mut self, records: &[Record]) {
+        let took = self.lap();
+        self.counts.commit.took(took);
+        let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
+        self.counts.group.add(count);
+        self.counts.records.add(count);
+        for record in records {
+            self.input(&record.input);
+            record.facts.iter().for_each(|fact| self.fact(fact));
+        }
+        if let Some(last) = records.last() {
+            self.counts.position.set(last.position.0);
+        }
+    }
+
+    fn input(&mut self, input: &Input) {
+        match input {
+            Input::Deadline { call, attempt } => self.ended(*call, *attempt, Ending::TimedOut),
+            Input::Shutdown { .. } => self.counts.drains(),
+            _ => {}
+        }
+    }
+
+    fn fact(&mut self, fact: &Fact) {
+        let counts = &self.counts;
+        match fact {
+            Fact::Booted { epoch, .. } => {
+                counts.epoch.set(u64::from(*epoch));
+            }
+            Fact::Accepted { message, opening, .. } => {
+                counts.messages.one(message.kind as usize);
+                if opening.is_some() {
+                    counts.opened.one();
+                }
+                if let Some(code) = error_code(message) {
+                    counts.errors.one(code);
+                }
+            }
+            Fact::Disposed { how, .. } => counts.dispositions.one(*how as usize),
+            Fact::Refused { refusal, .. } => counts.refusals.one(refusal.rule as usize),
+            Fact::CallClosed { how, .. } => counts.closed.one(*how as usize),
+            Fact::Heard { call, attempt } => self.ended(*call, *attempt, Ending::Answered),
+            Fact::AttemptFailed { call, attempt, failure } => {
+                if let Some((listener, _)) = self.under_way.get(&(*call, *attempt))
+                    && let Some(own) = counts.at(*listener)
+                {
+                    own.failures.one(kind(failure));
+                }
+                self.ended(*call, *attempt, Ending::Failed);
+            }
+            _ => {}
+        }
+    }
+
+    pub fn performs(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Deliver(delivery) => self.handed_over(delivery),
+            Effect::Withdraw { call, attempt, .. } => {
+                self.ended(*call, *attempt, Ending::Withdrawn);
+            }
+            _ => {}
+        }
+    }
+
+    fn handed_over(&mut self, delivery: &Delivery) {
+        let Some(index) = self.counts.index(&delivery.listener) else { return };
+        self.under_way.insert((delivery.call, delivery.attempt), (index, self.now));
+        if let Some(own) = self.counts.at(index) {
+            own.under_way.set(own.under_way.get() + 1);
+        }
+    }
+
+    /// The first end of a delivery counts.
+    fn ended(&mut self, call: CallId, attempt: Attempt, how: Ending) {
+        let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
+        let Some(own) = self.counts.at(index) else { return };
+        own.ended.one(how as usize);
+        own.took.took(self.now.saturating_duration_since(since));
+        own.under_way.set(own.under_way.get().saturating_sub(1));
+    }
+
+    /// How things stand after a group.
+    pub fn stands(&mut self, core: &Core, checked_at: Option<Time>) {
+        let state = core.state();
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        self.counts.open.set(number(state.calls.len()));
+        self.counts.in_flight.set(number(state.in_flight));
+        let checked_at = checked_at.map_or(0, |time| u64::try_from(time.0).unwrap_or(0));
+        self.counts.checked_at.set(checked_at);
+        self.counts.begins();
+        let waits = core.waiting() > 0;
+        if waits || self.waited {
+            for (name, own) in self.counts.each() {
+                own.backlog.set(number(core.backlog(name)));
+            }
+        }
+        self.waited = waits;
+    }
+}
+
+/// Tells when a pump's run is over, however that came.
+pub(super) struct Lifetime(pub Arc<Counts>);
+
+impl Drop for Lifetime {
+    fn drop(&mut self) {
+        self.0.ends();
+    }
+}
+
+/// Which code the core tells in a `system-error`.
+fn error_code(message: &Message) -> Option<usize> {
+    if message.kind != Kind::System || *message.name.local != *"system-error" {
+        return None;
+    }
+    let (_, rest) = message.payload.as_str().split_once(" code=\"")?;
+    let (code, _) = rest.split_once('"')?;
+    ErrorCode::ALL.iter().position(|known| known.code() == code)
+}
+
+/// In the order of [`super::counts::FAILURES`].
+fn kind(failure: &Failure) -> usize {
+    match failure {
+        Failure::Crashed { .. } => 0,
+        Failure::Unreachable { .. } => 1,
+        Failure::Refused { .. } => 2,
+        Failure::CutShort { .. } => 3,
+        Failure::Spent { .. } => 4,
+        Failure::TooLarge { .. } => 5,
+        Failure::Garbage { .. } => 6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::Rule;
+
+    #[test]
+    fn closed_lists_are_counted_in_their_order() {
+        for (index, rule) in Rule::ALL.into_iter().enumerate() {
+            assert_eq!(rule as usize, index, "{rule}");
+        }
+        let spent = Failure::Spent { detail: String::new() };
+        assert_eq!(super::super::counts::FAILURES[kind(&spent)], "budget-spent");
+    }
+}

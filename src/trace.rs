@@ -1,0 +1,171 @@
+//! Where work belongs that goes on in several programs: a W3C `traceparent`, and the spans that
+//! follow from it.
+//!
+//! No span is drawn by chance: each follows from the ids of the call and the attempt it stands
+//! for, so that a replay, or another reader of the record, comes to the same ones.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Attempt, CallId};
+
+/// A trace and the span in it that what comes next belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TraceParent {
+    /// Never 0.
+    trace: u128,
+    /// Never 0.
+    span: SpanId,
+    flags: u8,
+}
+
+/// One piece of work of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SpanId(u64);
+
+/// The flag of a trace that somebody keeps.
+const SAMPLED: u8 = 1;
+
+/// Why a text is no `traceparent`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no traceparent, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")]
+pub struct BadTrace;
+
+impl TraceParent {
+    /// 32 hexadecimal digits.
+    pub fn trace_id(&self) -> String {
+        format!("{:032x}", self.trace)
+    }
+
+    pub fn span(&self) -> SpanId {
+        self.span
+    }
+
+    /// The same trace, further on.
+    #[must_use]
+    pub fn at(self, span: SpanId) -> Self {
+        Self { span, ..self }
+    }
+}
+
+impl SpanId {
+    /// From the request to the result.
+    pub fn of_call(call: CallId) -> Self {
+        let (_, low) = call.0.0.as_u64_pair();
+        Self(low.max(1))
+    }
+
+    /// One delivery.
+    pub fn of_attempt(call: CallId, attempt: Attempt) -> Self {
+        Self::of_call(call).mixed(u64::from(attempt.epoch) << 32 | u64::from(attempt.n))
+    }
+
+    /// Neighbours end up far from each other: every bit of `with` reaches every other.
+    fn mixed(self, with: u64) -> Self {
+        let mut bits = self.0 ^ with.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Self((bits ^ (bits >> 31)).max(1))
+    }
+}
+
+/// 16 hexadecimal digits.
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// As its header has it.
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{:032x}-{}-{:02x}", self.trace, self.span, self.flags)
+    }
+}
+
+/// Later versions may say more at the end; what they say at the beginning is the same.
+impl FromStr for TraceParent {
+    type Err = BadTrace;
+
+    fn from_str(text: &str) -> Result<Self, BadTrace> {
+        let mut parts = text.trim().splitn(5, '-');
+        let mut part = |digits: usize| {
+            let part = parts.next().filter(|part| part.len() == digits)?;
+            let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+            part.bytes().all(is_digit).then(|| u128::from_str_radix(part, 16).ok()).flatten()
+        };
+        let all = (part(2), part(32), part(16), part(2));
+        let (Some(version), Some(trace), Some(span), Some(flags)) = all else {
+            return Err(BadTrace);
+        };
+        let more = parts.next().is_some();
+        let span = u64::try_from(span).map_err(|_| BadTrace)?;
+        if version == 0xff || (version == 0 && more) || trace == 0 || span == 0 {
+            return Err(BadTrace);
+        }
+        let flags = u8::try_from(flags).unwrap_or_default() & SAMPLED;
+        Ok(Self { trace, span: SpanId(span), flags })
+    }
+}
+
+impl TryFrom<String> for TraceParent {
+    type Error = BadTrace;
+
+    fn try_from(text: String) -> Result<Self, BadTrace> {
+        text.parse()
+    }
+}
+
+impl From<TraceParent> for String {
+    fn from(trace: TraceParent) -> Self {
+        trace.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::MessageId;
+
+    const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn what_is_no_traceparent_is_not_taken_for_one() {
+        assert_eq!(GIVEN.parse::<TraceParent>().unwrap().to_string(), GIVEN);
+        let later = GIVEN.replacen("00", "7f", 1) + "-more";
+        assert_eq!(later.parse::<TraceParent>().unwrap().to_string(), GIVEN, "a later version");
+        for wrong in [
+            "",
+            "00",
+            &format!("{GIVEN}-more"),
+            &GIVEN.replacen("00", "ff", 1),
+            &GIVEN.to_uppercase(),
+            &GIVEN.replace("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32)),
+            &GIVEN.replace("00f067aa0ba902b7", &"0".repeat(16)),
+            &GIVEN.replace("-01", "-1"),
+            &GIVEN.replace("4bf9", "+bf9"),
+            &GIVEN.replace("4bf9", "4b\u{e9}"),
+        ] {
+            assert_eq!(wrong.parse::<TraceParent>(), Err(BadTrace), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn spans_follow_from_ids_and_differ() {
+        let call = |n: u128| CallId(MessageId(Uuid::from_u128(0x5 << 76 | 0x8 << 60 | n)));
+        let mut seen = std::collections::HashSet::new();
+        for n in 0..100 {
+            assert!(seen.insert(SpanId::of_call(call(n))));
+            for attempt in 1..20 {
+                let span = SpanId::of_attempt(call(n), Attempt { epoch: 1, n: attempt });
+                assert_eq!(span, SpanId::of_attempt(call(n), Attempt { epoch: 1, n: attempt }));
+                assert!(seen.insert(span));
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Connections: so many at a time, and none that says nothing for long. Whoever connects and keeps
+//! still takes nothing from the organism but a place here.
+
+use std::sync::Arc;
+
+use axum::Router;
+use hyper::server::conn::http1::Builder;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::limits;
+
+/// Serves until it is dropped; connections end with it.
+pub(super) async fn serve(listener: TcpListener, router: Router) {
+    let places = Arc::new(Semaphore::new(limits::HTTP_CONNECTIONS_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        // Never closed, so there will be a place.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let router = router.clone();
+                connections.spawn(async move {
+                    converse(stream, router).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!("a connection over HTTP could not be accepted: {error}");
+                tokio::time::sleep(limits::BACKOFF_FIRST).await;
+            }
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, router: Router) {
+    let mut server = Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(limits::HTTP_HEAD_PATIENCE);
+    let served = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    if let Err(error) = served.await {
+        tracing::debug!("a connection over HTTP ended early: {error}");
+    }
+}

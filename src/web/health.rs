@@ -1,0 +1,60 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::Asked;
+use crate::metrics::Page;
+use crate::organism::Lack;
+
+#[derive(Serialize)]
+struct Told {
+    ok: bool,
+    /// What is missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_ready: Vec<Reason>,
+}
+
+#[derive(Serialize)]
+struct Reason {
+    what: &'static str,
+    why: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
+}
+
+/// The process lives, and it pumps something or may yet. One that waits for a disk lives: starting
+/// it again would not help.
+pub(super) async fn alive(State(asked): State<Asked>) -> Response {
+    let ended = asked.get().is_some_and(|watcher| watcher.has_ended());
+    let why = || "the pump has ended; the log says why".to_owned();
+    let dead = ended.then(|| Lack { what: "pump", why: why(), partition: None });
+    told(dead.into_iter().collect())
+}
+
+/// It takes payloads in and does something about them.
+pub(super) async fn ready(State(asked): State<Asked>) -> Response {
+    let why = || "the journal is being read; it is still starting".to_owned();
+    told(match asked.get() {
+        Some(watcher) => watcher.lacks(),
+        None => vec![Lack { what: "journal", why: why(), partition: None }],
+    })
+}
+
+pub(super) async fn metrics(State(asked): State<Asked>) -> Response {
+    let page = asked.get().map(|watcher| watcher.metrics()).unwrap_or_default();
+    ([(header::CONTENT_TYPE, Page::CONTENT_TYPE)], page).into_response()
+}
+
+fn told(lacks: Vec<Lack>) -> Response {
+    let ok = lacks.is_empty();
+    let status = if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let reason = |Lack { what, why, partition }| Reason { what, why, partition };
+    let told = Told { ok, not_ready: lacks.into_iter().map(reason).collect() };
+    // Plain data: it is always JSON.
+    let body = serde_json::to_string(&told).unwrap_or_default() + "\n";
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    (status, headers, body).into_response()
+}

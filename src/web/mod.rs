@@ -1,0 +1,117 @@
+//! The organism over HTTP, on this machine alone: whether it lives, whether it is ready, and its
+//! numbers.
+//!
+//! Must not know what it shows: it asks [`crate::organism`]. There is no authentication here, so
+//! nothing here changes anything, nothing is told of threads and payloads, and nobody beyond
+//! loopback is answered: not through a browser either, see [`only_here`].
+
+mod connections;
+mod health;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::config::Config;
+use crate::journal;
+use crate::organism::{Error, Watcher};
+
+/// Who is asked; nobody while the organism starts.
+type Asked = Arc<OnceLock<Watcher>>;
+
+/// A server that answers until it is dropped.
+pub struct Server {
+    address: SocketAddr,
+    asked: Asked,
+    serving: JoinHandle<()>,
+}
+
+impl Server {
+    /// Listens where the config says; `None` where it does not. It answers at once, and is not
+    /// ready before it was told whom to ask.
+    pub async fn open(config: &Config) -> Result<Option<Self>, Error> {
+        let Some(address) = config.http else { return Ok(None) };
+        let listener = match TcpListener::bind(address).await {
+            Ok(listener) => listener,
+            Err(source) => {
+                // Whoever has the journal very likely has the port, too.
+                journal::sqlite::is_free(&config.data)?;
+                let context = format!("listening on {address}, as [http] says");
+                return Err(Error::Io { context, source });
+            }
+        };
+        let address = listener.local_addr().unwrap_or(address);
+        let asked = Asked::default();
+        let serving = tokio::spawn(connections::serve(listener, router(Arc::clone(&asked))));
+        Ok(Some(Self { address, asked, serving }))
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From here on this organism is asked.
+    pub fn asks(&self, watcher: Watcher) {
+        // The first one is the one that runs.
+        self.asked.set(watcher).ok();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+fn router(asked: Asked) -> Router {
+    Router::new()
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .fallback(async || (StatusCode::NOT_FOUND, "nothing here; /healthz, /readyz, /metrics\n"))
+        .layer(from_fn(only_here))
+        .with_state(asked)
+}
+
+/// A page that a browser got elsewhere can have its own name lead to this machine, and would be
+/// answered like anybody here; but the browser still says that name.
+async fn only_here(request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    match host.is_some_and(is_here) {
+        true => next.run(request).await,
+        false => (StatusCode::FORBIDDEN, "ask by an address of this machine\n").into_response(),
+    }
+}
+
+fn is_here(host: &str) -> bool {
+    if let Ok(address) = host.parse::<SocketAddr>() {
+        return address.ip().is_loopback();
+    }
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let ip = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    name == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_answered() {
+        for host in ["127.0.0.1:9464", "127.0.0.1", "[::1]:80", "[::1]", "localhost:1", "localhost"]
+        {
+            assert!(is_here(host), "{host}");
+        }
+        for host in ["example.com", "example.com:9464", "192.0.2.1:9464", "", "localhost.example"] {
+            assert!(!is_here(host), "{host}");
+        }
+    }
+}
