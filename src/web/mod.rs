@@ -3,7 +3,7 @@
 //!
 //! Must not know what it shows: it asks [`crate::organism`]. There is no authentication here, so
 //! nothing here changes anything, nothing is told of threads and payloads, and nobody beyond
-//! loopback is answered: not through a browser either, see [`only_here`].
+//! loopback is answered: not through a browser either, see `only_here`.
 
 mod connections;
 mod health;

@@ -3,7 +3,7 @@
 //!
 //! A group of steps is one message: durable when the server acknowledges it, and appended only
 //! where the pump that wrote the message before it is still the last one to have written.
-//! [`group`] says what stands in a message.
+//! `group` says what stands in a message.
 //!
 //! Must not know how a connection is made: that is `nats`.
 
