@@ -143,6 +143,8 @@ class Bus:
         self._stopping.set()
 
     async def _here(self):
+        if self._stopping.is_set():
+            return
         await self._publish(self._subject("re", "here"), self._announcement(), b"")
 
     def _announcement(self):
@@ -172,7 +174,8 @@ class Bus:
 
     def _explain(self, verb):
         async def explain(message):
-            if message.reply:
+            # Who is leaving is not there any more, and must not be said to be.
+            if message.reply and not self._stopping.is_set():
                 text = json.dumps(self._service.answer(verb)).encode()
                 await self._publish(message.reply, self._announcement(), text)
 

@@ -118,10 +118,6 @@ impl Desk {
             || (mutant("take-any-token") && !self.out.is_empty())
     }
 
-    pub fn is_away(&self) -> bool {
-        self.is_away
-    }
-
     /// True where it is news.
     pub fn is_back(&mut self) -> bool {
         std::mem::replace(&mut self.is_away, false)

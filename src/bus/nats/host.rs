@@ -1,7 +1,7 @@
 //! Deliveries out and answers in, over one connection that the listeners of an organism share.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -33,6 +33,8 @@ pub(super) struct Shared {
     desk: Mutex<Desk>,
     /// Notified when nothing is out any more.
     idle: Notify,
+    /// It is back, and what its replicas announced was forgotten when nobody was there.
+    is_unasked: AtomicBool,
     /// Attempts that are off the desk, and not yet with the sink.
     ending: AtomicUsize,
     /// Messages that answered nothing.
@@ -63,7 +65,20 @@ impl Shared {
         let (ending, strays) = (AtomicUsize::default(), AtomicU64::default());
         let idle = Notify::new();
         let name = format!("{:016x}", OsRng.next_u64());
-        Self { client, name, options, subjects, sink, runtime, desk, idle, ending, strays }
+        let is_unasked = AtomicBool::default();
+        Self {
+            client,
+            name,
+            options,
+            subjects,
+            sink,
+            runtime,
+            desk,
+            idle,
+            is_unasked,
+            ending,
+            strays,
+        }
     }
 
     /// What the listener says to us, and what it says to everybody.
@@ -205,13 +220,15 @@ impl Shared {
                 // What has come is heard before anybody is called silent.
                 biased;
                 message = answers.next() => match message {
-                    Some(message) => self.heard(&message).await,
+                    Some(message) => self.heard(&message),
                     None => return,
                 },
                 _ = look.tick() => {
                     let connection = self.connection();
-                    if connection.is_some() && connection != seen {
+                    let is_due = connection != seen || self.is_unasked.load(Ordering::Acquire);
+                    if connection.is_some() && is_due {
                         seen = connection;
+                        self.is_unasked.store(false, Ordering::Release);
                         self.ask_who_is_there().await;
                     }
                     let _ending = self.ending();
@@ -230,7 +247,7 @@ impl Shared {
         }
     }
 
-    async fn heard(&self, message: &Message) {
+    fn heard(&self, message: &Message) {
         let token = match self.subjects.about(&message.subject) {
             About::Itself if answers::is_nobody(message) => return,
             About::Itself => {
@@ -246,12 +263,7 @@ impl Shared {
         let Some(token) = token.filter(|token| self.desk().knows(*token)) else {
             return self.stray(message);
         };
-        let was_away = self.desk().is_away();
         self.said(token, answers::read(message), message);
-        if was_away && !self.desk().is_away() {
-            // What its replicas announced was forgotten when nobody was there.
-            self.ask_who_is_there().await;
-        }
     }
 
     fn said(&self, token: Token, said: Said, message: &Message) {
@@ -307,6 +319,7 @@ impl Shared {
     fn is_back(&self) {
         let is_news = self.desk().is_back();
         if is_news {
+            self.is_unasked.store(true, Ordering::Release);
             self.sink.joined(&self.options.listener, "a replica of it is connected to NATS");
         }
     }

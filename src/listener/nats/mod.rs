@@ -8,7 +8,7 @@ mod task;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -68,6 +68,8 @@ struct Post {
     sender: Sender,
     held: Mutex<Vec<Arc<Task>>>,
     service: Service,
+    /// Who is leaving is not there any more, and must not be said to be.
+    is_leaving: AtomicBool,
 }
 
 impl Post {
@@ -84,9 +86,10 @@ impl Post {
         let sender = Sender { client: client.clone(), runtime: runtime.handle().clone() };
         let service = Service::new(place, &subjects);
         let held = Mutex::default();
-        let post = Arc::new(Self { place: place.clone(), subjects, sender, held, service });
+        let is_leaving = AtomicBool::default();
+        let (place, group) = (place.clone(), place.listener.to_string());
+        let post = Arc::new(Self { place, subjects, sender, held, service, is_leaving });
         let failed = |e: SubscribeError| format!("cannot subscribe: {e}");
-        let group = place.listener.to_string();
         let deliveries =
             client.queue_subscribe(post.subjects.deliveries(), group).await.map_err(failed)?;
         let cancels = client.subscribe(post.subjects.cancels()).await.map_err(failed)?;
@@ -98,6 +101,10 @@ impl Post {
         tokio::spawn(Arc::clone(&post).hear_cancels(cancels));
         tokio::spawn(Arc::clone(&post).live());
         Ok(post)
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Acquire)
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<Arc<Task>>> {
@@ -126,6 +133,7 @@ impl Post {
                 }
                 () = &mut stopped, if !is_stopping => {
                     is_stopping = true;
+                    self.is_leaving.store(true, Ordering::Release);
                     if deliveries.drain().await.is_err() {
                         return;
                     }
@@ -151,7 +159,7 @@ impl Post {
             beat.tick().await;
             let connection = connections(&self.sender.client);
             let mut subjects: Vec<_> = self.held().iter().map(|t| t.reply.clone()).collect();
-            if told != connection {
+            if told != connection && !self.is_leaving() {
                 told = connection;
                 subjects.push(self.subjects.here());
             }
@@ -173,6 +181,9 @@ impl Post {
     async fn explain(self: Arc<Self>, verb: service::Verb, mut asked: Subscriber) {
         while let Some(message) = asked.next().await {
             let Some(reply) = message.reply else { continue };
+            if self.is_leaving() {
+                return;
+            }
             let text = self.service.answer(verb).to_string();
             let told = self.sender.publish(reply.to_string(), self.lease(), text.into_bytes());
             if told.await.is_err() {

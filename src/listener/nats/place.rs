@@ -94,7 +94,8 @@ mod tests {
         let place = of(&[url, organism, listener]).unwrap().unwrap();
         assert_eq!(place.servers.servers, ["nats://a:1", "nats://b:2"]);
         assert_eq!((place.organism.as_str(), place.lease), ("desk", limits::NATS_LEASE));
-        let wrong: [(&[(&str, &str)], &str); 5] = [
+        let wrong: [(&[(&str, &str)], &str); 6] = [
+            (&[(Place::URL, "nats://me:secret@a"), organism, listener], "holds credentials"),
             (&[url, listener], "ORGANISM_NAME"),
             (&[url, organism], "ORGANISM_LISTENER"),
             (&[url, organism, (Place::LISTENER, "a.b")], "a.b"),

@@ -1,5 +1,7 @@
 //! Several programs under one name, and none.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+
 use organism::envelope::Failure;
 
 use super::{Kit, Meeting};
@@ -62,6 +64,51 @@ async fn nobody_there_is_told_once_and_so_is_who_comes() {
         assert_eq!(ear.ask("echo found").await, "found", "round {round}");
         assert!(kit.terminate().success());
     }
+}
+
+/// What replicas announced is forgotten when nobody was there, and they need not have noticed.
+#[tokio::test]
+async fn who_comes_back_is_asked_what_is_announced() {
+    let meeting = Meeting::at(shared());
+    let stranger = meeting.stranger().await;
+    let mut asked = stranger.hears(&meeting.subjects.ping()).await;
+    let mut ear = meeting.ear();
+    asked.next().await;
+    ear.tell("echo lost");
+    assert!(matches!(ear.next().await, Heard::Left(_)));
+    assert!(matches!(ear.next().await, Heard::Failed(..)));
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let number = ear.tell("echo found");
+    let reply = deliveries.next().await.reply.unwrap();
+    stranger.say(&reply, &[], &done("found")).await;
+    ear.expect(Heard::Joined).await;
+    ear.expect(Heard::Answer(number, vec![done("found")])).await;
+    assert_eq!(&*asked.next().await.reply.unwrap(), meeting.subjects.here());
+}
+
+/// Whoever may publish may claim what only servers say.
+#[tokio::test]
+async fn a_listener_cannot_be_made_to_leave_by_a_message() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let number = ear.tell("anything");
+    let reply = deliveries.next().await.reply.unwrap().to_string();
+    let (own, _) = reply.rsplit_once('.').unwrap();
+    let guessed = format!("{own}.0123456789abcdef0123456789abcdef");
+    let server = meeting.address.trim_start_matches("nats://").to_owned();
+    let mut raw = std::net::TcpStream::connect(server).unwrap();
+    let options =
+        r#"{"verbose":false,"headers":true,"no_responders":true,"lang":"raw","version":"0"}"#;
+    write!(raw, "CONNECT {options}\r\nHPUB {guessed} 16 16\r\nNATS/1.0 503\r\n\r\n\r\nPING\r\n")
+        .unwrap();
+    let mut told = BufReader::new(raw).lines().map(Result::unwrap);
+    assert!(told.any(|line| line == "PONG"), "the server has it");
+    stranger.say(&reply, &[], &done("still here")).await;
+    ear.expect(Heard::Answer(number, vec![done("still here")])).await;
+    ear.host.drain().await;
+    assert!(ear.is_quiet());
 }
 
 #[tokio::test]
