@@ -130,10 +130,6 @@ pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
 /// Of the last line a process wrote to standard error: kept with its crash.
 pub const LAST_WORDS_CHARS_MAX: usize = 200;
 
-// Models.
-/// How often a call that waits for others to end looks whether they have.
-pub const LIMITER_LOOK: Duration = Duration::from_secs(1);
-
 // Agents.
 pub const ITERATIONS_DEFAULT: u32 = 10;
 pub const ACTIONS_PER_TURN_DEFAULT: u32 = 1;
@@ -144,16 +140,14 @@ pub const READ_AT_ONCE_BYTES: usize = 2 << 10;
 /// Of a native tool, in the letters that every provider takes.
 pub const TOOL_NAME_CHARS_MAX: usize = 64;
 
-// NATS.
-/// Of one message, as servers are told: what several pumps and listeners send in one go.
-pub const NATS_PAYLOAD_BYTES: usize = 8 << 20;
-
 // Configs.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// A played turn streams in pieces of this size, so that every run reads a real stream.
 pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 
 // Models.
+/// How often a call that waits for others to end looks whether they have.
+pub const LIMITER_LOOK: Duration = Duration::from_secs(1);
 pub const MODEL_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// From the request to the first byte of the answer: a long prompt is read before it is answered.
 pub const MODEL_FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -264,6 +258,8 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 pub const HTTP_HEAD_PATIENCE: Duration = Duration::from_secs(10);
 
 // NATS.
+/// Of one message, as the servers that we configure are told.
+pub const NATS_PAYLOAD_BYTES: usize = 8 << 20;
 pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A server that answers none of two of these is taken for gone, and another one tried: one that is
 /// frozen keeps its connections open.

@@ -3,7 +3,8 @@
 use serde_json::Value as Json;
 
 use super::answer::Usage;
-use super::request::{Block, Request};
+use super::request::Request;
+use super::tokens;
 use crate::limits;
 
 /// What a provider said of its tokens, where it said it.
@@ -30,20 +31,7 @@ impl Counted {
 
 /// What a request takes, its tools included.
 pub(super) fn of_request(request: &Request) -> u64 {
-    let said = request.messages.iter().flat_map(|said| &said.blocks).map(bytes_of);
-    let tools = request
-        .tools
-        .iter()
-        .map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len());
-    of_bytes(request.system.len() + said.sum::<usize>() + tools.sum::<usize>())
-}
-
-fn bytes_of(block: &Block) -> usize {
-    match block {
-        Block::Text(text) | Block::Result { text, .. } => text.len(),
-        Block::Call(call) => call.name.len() + call.arguments.len(),
-        Block::Own(own) => own.json.len(),
-    }
+    of_bytes(tokens::bytes(request))
 }
 
 pub(super) fn of_bytes(bytes: usize) -> u64 {

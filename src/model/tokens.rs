@@ -109,13 +109,18 @@ impl Size {
 
 /// More than a request takes, without counting: no vocabulary has tokens shorter than a byte.
 pub fn at_most(request: &Request) -> u64 {
+    let bytes = u64::try_from(bytes(request)).unwrap_or(u64::MAX);
+    bytes.saturating_add(framing(request))
+}
+
+/// Of everything a model is sent.
+pub(super) fn bytes(request: &Request) -> usize {
     let said = request.messages.iter().flat_map(|said| &said.blocks).flat_map(parts);
     let tools = request
         .tools
         .iter()
         .map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len());
-    let bytes = request.system.len() + said.map(str::len).sum::<usize>() + tools.sum::<usize>();
-    u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(framing(request))
+    request.system.len() + said.map(str::len).sum::<usize>() + tools.sum::<usize>()
 }
 
 fn framing(request: &Request) -> u64 {

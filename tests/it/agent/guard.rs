@@ -165,6 +165,22 @@ fn a_failure_that_is_left_out_is_still_told_as_one() {
     }
 }
 
+/// F14: an answer that nothing bounds is bounded to what was set aside for it.
+#[test]
+fn where_the_window_has_to_hold_it_an_answer_is_bounded() {
+    for (window, bounded, expected) in
+        [(Some(100_000), None, Some(8_192)), (Some(8_000), None, Some(4_000)), (None, None, None)]
+    {
+        let model = Scripted::new(Transport::Xml, vec![Says::Ends("done")]);
+        let mut options = researcher(Transport::Xml);
+        let route = Route { provider: "fake".to_owned(), model: "gpt-4o".to_owned() };
+        let term = Term { route, context_window: window, max_tokens: bounded, price: None };
+        options.terms = Terms::new(vec![term]);
+        Stage::with(options, model.clone()).ask();
+        assert_eq!(model.heard()[0].max_tokens, expected, "{window:?}");
+    }
+}
+
 /// F14: the notice that says so comes also where notices are left out.
 #[test]
 fn a_forced_last_turn_is_told_also_without_notices() {

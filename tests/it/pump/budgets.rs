@@ -162,6 +162,11 @@ fn an_agent_has_a_budget_of_its_own_within_the_trees() {
     world.answer(&first, &[word("found", "f")]);
     spends(&mut world, &second, 0, Money::default(), &word("report", "r"));
     let woken = world.delivery("thinker");
+    let warnings: Vec<_> = world.records.iter().flat_map(|record| record.payloads()).collect();
+    let warnings = warnings.iter().filter(|payload| payload.as_str().contains("<budget-warning"));
+    let warnings: Vec<_> = warnings.map(|payload| payload.as_str()).collect();
+    let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
+    assert!(warning.contains(r#"budget="tokens" of="writer" used="500" limit="500""#), "{warning}");
     let told: Vec<_> = woken.messages.iter().map(|message| message.payload.as_str()).collect();
     let told = told.join("\n");
     assert!(told.contains("all 500 tokens of writer in this tree are used"), "{told}");
