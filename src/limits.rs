@@ -276,6 +276,20 @@ pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
 /// Attempts of one listener that ended without an answer and may still get one.
 pub const NATS_LATE_MAX: usize = 1_000;
 
+// Agents in processes of their own.
+/// Of a thread, or of an answer, in one message.
+pub const NATS_PAGE_BYTES: usize = 512 << 10;
+/// What the host of an agent asks the pump is asked again after this long,
+pub const NATS_ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// and so often where nobody is there to be asked, or everybody is busy,
+pub const NATS_ASK_RETRY: Duration = Duration::from_millis(250);
+/// until so much time has passed: a pump that was restarted has handed the turn over again then.
+pub const NATS_ASK_PATIENCE: Duration = Duration::from_secs(30);
+/// Questions of one agent's hosts that are dealt with at the same time.
+pub const NATS_ASKS_MAX: usize = 64;
+/// Of an agent's answer: its turn's note, and its payloads, escaped for JSON.
+pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
+
 // The journal on JetStream.
 /// How long a question to JetStream may take to be answered.
 pub const STREAM_PATIENCE: Duration = Duration::from_secs(2);
@@ -345,4 +359,5 @@ const _: () =
 const _: () = assert!(STREAM_LINE_BYTES_MAX <= STREAM_EVENT_BYTES_MAX);
 const _: () = assert!(TURN_BYTES_MAX <= ANSWER_BYTES_MAX && ANSWER_BYTES_MAX <= STREAM_BYTES_MAX);
 const _: () = assert!(TURN_BYTES_MAX * 6 <= CORE_WORD_BYTES_MAX);
+const _: () = assert!(2 * (CORE_WORD_BYTES_MAX + 2 * TURN_BYTES_MAX) <= NATS_ANSWER_BYTES_MAX);
 const _: () = assert!(THREAD_DEPTH_DEFAULT as usize <= THREAD_DEPTH_CEILING);

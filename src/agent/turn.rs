@@ -96,6 +96,12 @@ impl Agent {
         Self { options: Arc::new(options), protocol, model, history }
     }
 
+    /// The same agent with another memory.
+    #[must_use]
+    pub fn remembering(&self, history: Arc<dyn History>) -> Self {
+        Self { history, ..self.clone() }
+    }
+
     /// Takes the turn a delivery asks for, once `reserve` has set aside what the model call may
     /// take.
     pub async fn turn<R>(

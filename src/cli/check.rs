@@ -183,5 +183,7 @@ fn agent(config: &Config, contract: &Contract) -> String {
         let (name, format) = (&agent.final_name.local, agent.final_format.words());
         format!("; {}; ends with {name} in {format}", agent.transport.as_str())
     });
-    format!("{}; {}{model}{}", takes(contract), peers(contract), last.unwrap_or_default())
+    let far = spec.is_some_and(|spec| spec.is_far);
+    let far = if far { "; on NATS, taken by `organism host`" } else { "" };
+    format!("{}; {}{model}{}{far}", takes(contract), peers(contract), last.unwrap_or_default())
 }

@@ -11,6 +11,7 @@ pub mod debug;
 mod demo;
 mod exit;
 mod export;
+mod host;
 mod init;
 mod listener;
 mod models;
@@ -54,6 +55,8 @@ enum Verb {
     Demo(demo::Args),
     /// Start an organism and keep it running.
     Run(run::Args),
+    /// Take the turns of agents whose pump runs elsewhere.
+    Host(host::Args),
     /// Send a payload and wait for the result.
     Send(send::Args),
     /// Check a config without starting anything.
@@ -113,6 +116,7 @@ impl Verb {
             Self::Init(args) => init::run(args),
             Self::Demo(args) => demo::run(args),
             Self::Run(args) => run::run(args),
+            Self::Host(args) => host::run(args),
             Self::Send(args) => send::run(args),
             Self::Check(args) => check::run(args),
             Self::Prompt(args) => prompt::run(args),

@@ -122,7 +122,7 @@ fn explained(error: Error) -> anyhow::Error {
         Error::NoUser { .. } | Error::NodeTwice { .. } => (Exit::Usage, ""),
         Error::NothingOnNats => (
             Exit::Config,
-            "; give a listener nats = true, or write [journal] store = \"jetstream\"",
+            "; give a listener or an agent nats = true, or write [journal] store = \"jetstream\"",
         ),
         Error::Io { .. } | Error::Key(_) => (Exit::Unavailable, ""),
     };

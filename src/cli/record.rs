@@ -14,6 +14,7 @@ use crate::organism::{Door, Organism, Parcel, Sent};
 use crate::thread::Closing;
 
 use super::Exit;
+use super::problems;
 use super::exit::Failed;
 use super::opened::{self, ConfigArg};
 
@@ -35,6 +36,12 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut config = args.config.load()?;
+    // What is said elsewhere is not heard here.
+    config.gather_agents();
+    let missing = config.keys_missing_here();
+    if !missing.is_empty() {
+        return Ok(problems::report(&missing));
+    }
     let recorder = Arc::new(recorder(&args, &config.name)?);
     config.recorder = Some(Arc::clone(&recorder));
     let parcel = match &args.payload {

@@ -98,6 +98,7 @@ pub(super) const AGENTS: Section = Section {
     member: Some("agent"),
     keys: &[
         ("description", Text),
+        ("nats", Flag),
         ("model", Text),
         ("transport", Text),
         ("schema", OneOrMore),
@@ -211,7 +212,7 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
 }
 
 /// The name that was probably meant.
-pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.into_iter().filter(|other| *other != name).map(|other| {
         let distance = strsim::damerau_levenshtein(name, other);
         (distance, other)

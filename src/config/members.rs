@@ -286,6 +286,7 @@ pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared
     };
     let actions = read.count32("max_actions_per_turn", limits::ACTIONS_PER_TURN_CEILING);
     let concurrency = read.count32("concurrency", limits::CONCURRENCY_CEILING);
+    let nats = read.flag("nats").unwrap_or_default().then(|| read.place_of("nats"));
     let tokens = read.count("tokens", limits::TOKENS_CEILING);
     let budget = Budget { tokens, money: read.money("money") };
     let money_place = read.place_of("money");
@@ -296,6 +297,7 @@ pub(super) fn agent(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared
         actions_per_turn: actions.unwrap_or(limits::ACTIONS_PER_TURN_DEFAULT),
         concurrency: concurrency.unwrap_or(limits::CONCURRENCY_DEFAULT),
         agent: Some(agent),
+        nats,
         ..common
     })
 }

@@ -10,6 +10,7 @@ mod effective;
 mod file;
 mod http;
 mod keys;
+mod lacking;
 mod mask;
 mod members;
 mod models;
@@ -45,9 +46,10 @@ use crate::model::remote;
 use crate::model::router::{Pace, Strategy};
 use crate::nats;
 use crate::schema::Schemas;
-
 pub use crate::agent::{FinalFormat, Memory, Transport};
 pub use crate::model::ToolChoice;
+pub use keys::nearest;
+pub use lacking::Lacking;
 pub use duration::show as show_duration;
 pub use models::shown as shown_model;
 pub use problem::{Code, Problem, Problems};
@@ -73,7 +75,7 @@ pub struct Config {
     pub contracts: Contracts,
     pub schemas: Schemas,
     pub processes: Vec<ProcessSpec>,
-    /// Listeners that are on NATS.
+    /// Listeners that are on NATS; agents are not among them.
     pub remotes: Vec<ListenerName>,
     /// The servers of NATS, where the config names any.
     pub nats: Option<nats::Options>,
@@ -86,9 +88,9 @@ pub struct Config {
     pub payload_bytes: usize,
     /// Of `text`.
     pub digest: Digest,
-    /// Keys that nobody needs who only looks, or asks an organism that runs: without them no
-    /// organism is started.
-    pub keys_missing: Arc<Problems>,
+    /// Keys that are not there, each with the model it is for. Nobody needs them who only looks, or
+    /// asks an organism that runs.
+    pub keys_missing: Arc<Lacking>,
     /// Where the answers of models are written down as well.
     pub recorder: Option<Arc<Recorder>>,
     /// The effective config as JSON: defaults, overrides, prompt texts and the digests of
@@ -103,6 +105,34 @@ impl Config {
             Storage::Embedded => 1,
             Storage::JetStream { journal, .. } => journal.partitions,
         }
+    }
+
+    /// Agents whose turns are taken in processes of their own.
+    pub fn far_agents(&self) -> impl Iterator<Item = &AgentSpec> {
+        self.agents.iter().filter(|agent| agent.is_far)
+    }
+
+    /// Agents whose turns are taken beside the pump.
+    pub fn near_agents(&self) -> impl Iterator<Item = &AgentSpec> {
+        self.agents.iter().filter(|agent| !agent.is_far)
+    }
+
+    /// Every agent's turns are taken beside the pump, whatever the file says.
+    pub fn gather_agents(&mut self) {
+        self.agents.iter_mut().for_each(|agent| agent.is_far = false);
+    }
+
+    /// Keys that are missing where only the turns of `agents` are taken.
+    pub fn keys_missing_for<'a>(
+        &'a self,
+        agents: impl Iterator<Item = &'a AgentSpec>,
+    ) -> Problems {
+        self.keys_missing.of_agents(agents, &self.models)
+    }
+
+    /// Keys that are missing beside the pump.
+    pub fn keys_missing_here(&self) -> Problems {
+        self.keys_missing.of_pump(&self.agents, &self.models)
     }
 
     /// As the pump of one partition reads it. The keys of checkpoints are the whole organism's.
@@ -157,6 +187,10 @@ impl std::fmt::Debug for Secret {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AgentSpec {
     pub name: ListenerName,
+    /// Its turns are taken in processes of their own, and it is met on NATS. What it is sent does
+    /// not depend on that.
+    #[serde(skip)]
+    pub is_far: bool,
     /// One of the config's models.
     pub model: String,
     pub transport: Transport,
@@ -245,6 +279,13 @@ pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
     load_with(path, around, Keys::Needed)
 }
 
+/// As [`load`], for a process that takes turns of agents elsewhere: it needs none of the programs
+/// of listeners, no key before it is known whose turns it takes, and, where it has keys of its
+/// own for the servers, none of the pump's.
+pub fn load_for_host(path: &Path, around: &Surroundings, own: bool) -> Result<Config, Problems> {
+    load_with(path, around, if own { Keys::Own } else { Keys::Host })
+}
+
 /// As [`load`], for who only looks, or may find the organism running: a key that is not there is
 /// no problem until an organism is started with this config.
 pub fn load_without_keys(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
@@ -255,20 +296,33 @@ pub fn load_without_keys(path: &Path, around: &Surroundings) -> Result<Config, P
 enum Keys {
     Needed,
     Optional,
+    /// Of models as in `Optional`.
+    Host,
+    /// As `Host`, and nobody connects with what the config says.
+    Own,
 }
 
 fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, Problems> {
     let mut problems = Problems::default();
-    let (sections, source) = read(path, around, &mut problems)?;
+    let (mut sections, source) = read(path, around, &mut problems)?;
     let directory = file::directory(path, around);
+    if keys == Keys::Own {
+        sections.storage.forget_whom();
+    }
     names::check(&sections, &source, &mut problems);
     budgets::check(&sections, &mut problems);
     let mut payloads = payloads::Payloads::new(&directory);
     let contracts = payloads.contracts(&sections.members, &mut problems);
-    let processes = program::processes(&sections.members, &directory, around, &mut problems);
+    let mut programs = Problems::default();
+    let processes = program::processes(&sections.members, &directory, around, &mut programs);
+    if matches!(keys, Keys::Needed | Keys::Optional) {
+        programs.into_iter().for_each(|problem| problems.push(problem));
+    }
     let remotes = remotes::remotes(&sections, &mut problems);
     let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
-    let models = models::specs(&sections.models, &directory, around, &mut problems);
+    let mut keys_missing = Lacking::default();
+    let models =
+        models::specs(&sections.models, &directory, around, &mut keys_missing, &mut problems);
     let storage = sections
         .name
         .as_deref()
@@ -276,11 +330,11 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     let notes = contracts.as_ref().map(|contracts| {
         transports::check(&sections.members, contracts, &payloads.schemas, &mut problems)
     });
+    if keys == Keys::Needed {
+        let needed = keys_missing.of_pump(&agents, &models);
+        needed.into_iter().for_each(|problem| problems.push(problem));
+    }
     problems.sort();
-    let keys_missing = match keys {
-        Keys::Optional => problems.take_code(Code::KeyMissing),
-        Keys::Needed => Problems::default(),
-    };
     let (Some(contracts), Some(name), Some(storage), true) =
         (contracts, &sections.name, storage, problems.is_empty())
     else {

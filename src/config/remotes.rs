@@ -1,4 +1,4 @@
-//! Listeners on NATS: they need servers to meet at.
+//! Listeners and agents on NATS: they need servers to meet at.
 
 use crate::ids::ListenerName;
 
@@ -14,7 +14,9 @@ pub(super) fn remotes(sections: &Sections, problems: &mut Problems) -> Vec<Liste
             let help = "add a section [nats] with url = \"nats://127.0.0.1:4222\"";
             problems.push(Problem::new(Code::MissingKey, place, message).help(help));
         }
-        names.push(member.name.value.clone());
+        if member.agent.is_none() {
+            names.push(member.name.value.clone());
+        }
     }
     names
 }

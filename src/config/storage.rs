@@ -101,6 +101,14 @@ impl Declared {
         self.nats.as_ref()?.options(directory, around, &mut Problems::default())
     }
 
+    /// Nothing of who connects: whoever does has a key of its own.
+    pub fn forget_whom(&mut self) {
+        if let Some(nats) = &mut self.nats {
+            (nats.credentials_file, nats.nkey_file, nats.user) = (None, None, None);
+            (nats.password_env, nats.password_file) = (None, None);
+        }
+    }
+
     pub fn names_servers(&self) -> bool {
         self.nats.is_some()
     }

@@ -15,7 +15,8 @@ use crate::limits;
 pub use async_nats::client::PublishErrorKind;
 pub use async_nats::connection::State;
 pub use async_nats::{
-    Client, HeaderMap, HeaderName, Message, StatusCode, SubscribeError, Subscriber,
+    Client, HeaderMap, HeaderName, Message, Request, RequestErrorKind, StatusCode, SubscribeError,
+    Subscriber,
 };
 pub use link::{Away, Link, Question, Reply};
 
@@ -71,6 +72,15 @@ pub enum Error {
 
 /// Connects; later, a broken connection is made anew for as long as the client lives.
 pub async fn connect(options: &Options, name: &str) -> Result<Client, Error> {
+    connect_with(options, name, None).await
+}
+
+/// As [`connect`], for somebody whose inboxes have to begin with `inbox`.
+pub async fn connect_with(
+    options: &Options,
+    name: &str,
+    inbox: Option<&str>,
+) -> Result<Client, Error> {
     let parse = |address: &String| {
         let parsed = address.parse::<ServerAddr>();
         parsed.map_err(|_| Error::Address { address: address.clone() })
@@ -82,6 +92,9 @@ pub async fn connect(options: &Options, name: &str) -> Result<Client, Error> {
         .ping_interval(limits::NATS_PING_INTERVAL)
         .reconnect_delay_callback(backoff)
         .event_callback(|event| async move { note(&event) });
+    if let Some(inbox) = inbox {
+        connecting = connecting.custom_inbox_prefix(inbox);
+    }
     if let Some(ca) = &options.ca {
         connecting = connecting.add_root_certificates(ca.clone()).require_tls(true);
     }

@@ -8,11 +8,13 @@ use tokio::runtime;
 use super::metered::ModelCounts;
 use super::models::{Made, Models};
 use super::{Error, Hosted};
+use crate::agent::history::told;
 use crate::agent::{Agent, AgentOptions, Environment, History};
 use crate::bus::Sink;
 use crate::bus::native::NativeHost;
+use crate::bus::nats::Memory;
 use crate::config::{AgentSpec, Config};
-use crate::ids::{Position, ThreadId};
+use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
 use crate::pump::driver::PumpSink;
@@ -27,13 +29,26 @@ pub(super) fn agents(
     let history = history(config);
     let models = Models::counted(config, counts)?;
     let mut hosts: Vec<Hosted> = Vec::new();
-    for spec in &config.agents {
+    for spec in config.near_agents() {
         let agent = agent(config, spec, models.named(&spec.model)?, Arc::clone(&history))?;
         let sink: Arc<dyn Sink> = sink.clone();
         let host = NativeHost::new(spec.name.clone(), agent, sink, runtime.clone());
         hosts.push((spec.name.clone(), Arc::new(host)));
     }
     Ok(hosts)
+}
+
+/// What an agent elsewhere is told of its memory.
+pub(super) struct Recounted {
+    pub agent: ListenerName,
+    pub history: Arc<dyn History>,
+}
+
+impl Memory for Recounted {
+    fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String> {
+        let records = self.history.records(thread, up_to).map_err(|error| error.to_string())?;
+        Ok(told::tell(&records, &self.agent, thread))
+    }
 }
 
 /// What agents remember: the journal of this config.

@@ -43,10 +43,10 @@ pub struct ModelCounts {
 }
 
 impl ModelCounts {
-    /// A row for every model that an agent's own may lead to.
+    /// A row for every model that an agent's own may lead to, whose turns are taken here.
     pub fn new(config: &Config) -> Self {
         let (mut rows, mut index) = (Vec::new(), HashMap::<String, HashMap<_, _>>::new());
-        for agent in &config.agents {
+        for agent in config.near_agents() {
             let own = config.models.iter().find(|model| model.name == agent.model);
             let routes = match own.map(|model| &model.provider) {
                 Some(Provider::Routed { routes, .. }) => routes.clone(),

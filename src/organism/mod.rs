@@ -6,6 +6,7 @@ pub mod control;
 mod door;
 mod exchange;
 mod guests;
+mod hosting;
 mod kin;
 mod matter;
 mod metered;
@@ -37,6 +38,7 @@ use crate::pump::gate::Gate;
 use works::Works;
 
 pub use door::{Answered, Door, Parcel, Sent};
+pub use hosting::{Hosting, NotHosted, chosen};
 pub use matter::{Matter, What};
 pub use models::Models;
 pub use partitioned::{Partitioned, Standing};
@@ -84,6 +86,9 @@ pub enum Error {
         "nobody pumps partition {partition} at present ({detail}); try again, or start `organism run`"
     )]
     Nobody { partition: u32, detail: String },
+    /// Nobody can be hosted, or not whom was asked for.
+    #[error(transparent)]
+    NotHosted(#[from] NotHosted),
     /// There is no such thread.
     #[error("no thread {thread} is on record")]
     NoThread { thread: ThreadId },
@@ -190,12 +195,13 @@ impl Organism {
 }
 
 fn refuse_without_keys(config: &Config) -> Result<(), Error> {
-    if config.keys_missing.is_empty() {
+    let missing = config.keys_missing_here();
+    if missing.is_empty() {
         return Ok(());
     }
     // Whoever holds the journal has its keys: there will be somebody to ask.
     journal::sqlite::is_free(&config.data)?;
-    Err(Error::Keys(Arc::clone(&config.keys_missing)))
+    Err(Error::Keys(Arc::new(missing)))
 }
 
 fn open_door(config: &Config, desk: control::Desk) -> Result<control::Server, Error> {

@@ -1,13 +1,15 @@
-//! Listeners on NATS: one connection for all of them, and a host for each.
+//! Listeners on NATS, agents among them: one connection for all of them, and a host for each.
 
 use std::sync::Arc;
 
 use tokio::runtime;
 
+use super::guests::{self, Recounted};
 use super::{Error, Hosted};
 use crate::bus::Sink;
-use crate::bus::nats::{NatsHost, Options, fits};
+use crate::bus::nats::{Far, NatsHost, Options, fits};
 use crate::config::Config;
+use crate::ids::ListenerName;
 use crate::nats;
 use crate::pump::driver::PumpSink;
 
@@ -16,17 +18,31 @@ pub(super) async fn remotes(
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
 ) -> Result<Vec<Hosted>, Error> {
+    let far = far_agents(config);
     let mut hosts: Vec<Hosted> = Vec::new();
-    let (Some(servers), false) = (&config.nats, config.remotes.is_empty()) else {
+    let Some(servers) = config.nats.as_ref().filter(|_| {
+        !config.remotes.is_empty() || !far.is_empty()
+    }) else {
         return Ok(hosts);
     };
     let client = nats::connect(servers, &format!("organism {}", config.name)).await?;
     fits(&client, config.payload_bytes)?;
-    for name in &config.remotes {
+    let listeners = config.remotes.iter().map(|name| (name.clone(), None));
+    for (name, far) in listeners.chain(far) {
         let sink: Arc<dyn Sink> = sink.clone();
-        let options = Options::new(config.name.clone(), name.clone());
+        let options = Options { far, ..Options::new(config.name.clone(), name.clone()) };
         let host = NatsHost::start(client.clone(), options, sink, runtime.clone()).await?;
-        hosts.push((name.clone(), Arc::new(host)));
+        hosts.push((name, Arc::new(host)));
     }
     Ok(hosts)
+}
+
+/// Agents that run elsewhere, each with what their hosts are told.
+fn far_agents(config: &Config) -> Vec<(ListenerName, Option<Far>)> {
+    let history = guests::history(config);
+    let far = |name: ListenerName| {
+        let memory = Recounted { agent: name.clone(), history: Arc::clone(&history) };
+        (name, Some(Far { memory: Arc::new(memory), config: config.digest }))
+    };
+    config.far_agents().map(|spec| far(spec.name.clone())).collect()
 }

@@ -5,6 +5,7 @@
 //! before ended, although messages may be recorded while a model is still speaking.
 
 mod native;
+pub mod told;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

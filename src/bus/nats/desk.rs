@@ -111,6 +111,11 @@ impl Desk {
         }
     }
 
+    /// Whose attempt is out under it.
+    pub fn holder(&self, token: Token) -> Option<Key> {
+        self.out.get(&token).map(|out| out.key)
+    }
+
     /// Whether it is out, or was and an answer may still come.
     pub fn knows(&self, token: Token) -> bool {
         self.out.contains_key(&token)

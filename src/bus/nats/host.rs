@@ -17,7 +17,9 @@ use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::nats::{Client, HeaderMap, HeaderName, Message, PublishErrorKind, State, Subscriber};
 
+use super::agency::Agency;
 use super::answers::{self, Said};
+use super::asks;
 use super::desk::{Desk, Ended, Key, Token};
 use super::subjects::{About, Subjects};
 use super::{Error, Options, request, words};
@@ -39,6 +41,8 @@ pub(super) struct Shared {
     ending: AtomicUsize,
     /// Messages that answered nothing.
     strays: AtomicU64,
+    /// Where the listener is an agent.
+    agency: Option<Arc<Agency>>,
 }
 
 /// An attempt, or several, between desk and sink: nothing is idle meanwhile.
@@ -66,6 +70,7 @@ impl Shared {
         let idle = Notify::new();
         let name = format!("{:016x}", OsRng.next_u64());
         let is_unasked = AtomicBool::default();
+        let agency = options.far.clone().map(|far| Arc::new(Agency::new(far)));
         Self {
             client,
             name,
@@ -78,6 +83,7 @@ impl Shared {
             is_unasked,
             ending,
             strays,
+            agency,
         }
     }
 
@@ -88,6 +94,42 @@ impl Shared {
             subscribed.map_err(|e| Error::Subscribe { subject, detail: e.to_string() })
         };
         Ok([one(self.subjects.answers_to(&self.name)).await?, one(self.subjects.here()).await?])
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn subjects(&self) -> &Subjects {
+        &self.subjects
+    }
+
+    pub(super) fn sink(&self) -> &Arc<dyn Sink> {
+        &self.sink
+    }
+
+    pub(super) fn runtime(&self) -> &runtime::Handle {
+        &self.runtime
+    }
+
+    pub(super) fn agency(&self) -> Option<&Arc<Agency>> {
+        self.agency.as_ref()
+    }
+
+    /// Whether it is out, or was and an answer may still come.
+    pub(super) fn knows(&self, token: Token) -> bool {
+        self.desk().knows(token)
+    }
+
+    /// Whose attempt is out under this token.
+    pub(super) fn holder(&self, token: Token) -> Option<Key> {
+        self.desk().holder(token)
+    }
+
+    /// Whoever has it said something: that is a sign of life.
+    pub(super) fn is_heard(&self, token: Token) {
+        self.is_back();
+        self.desk().works(token, Instant::now());
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -124,6 +166,9 @@ impl Shared {
             let detail = "the listener is shutting down".to_owned();
             return self.ended(key, Err(Failure::Unreachable { detail }));
         }
+        if let Some(agency) = &self.agency {
+            agency.take(token, delivery);
+        }
         match self.publish(token, delivery).now_or_never() {
             Some(published) => self.published(token, published),
             // The connection has more to write than it takes at once.
@@ -138,7 +183,14 @@ impl Shared {
     }
 
     async fn publish(&self, token: Token, delivery: &Delivery) -> Result<(), Failure> {
-        let request::Written { headers, body } = request::write(delivery);
+        let request::Written { headers, body } = match &self.agency {
+            Some(agency) => {
+                let mut headers = request::headers(delivery);
+                agency.write(delivery, &mut headers);
+                request::Written { headers, body: Vec::new() }
+            }
+            None => request::write(delivery),
+        };
         let bytes = body.len();
         let reply = self.subjects.answer(&format!("{}.{token:032x}", self.name));
         let publishing = self.client.publish_with_reply_and_headers(
@@ -234,6 +286,9 @@ impl Shared {
                     let _ending = self.ending();
                     let overdue = self.desk().overdue(connection, Instant::now());
                     overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
+                    if let Some(agency) = &self.agency {
+                        agency.keep(|token| self.knows(token));
+                    }
                 }
             }
         }
@@ -247,7 +302,7 @@ impl Shared {
         }
     }
 
-    fn heard(&self, message: &Message) {
+    fn heard(self: &Arc<Self>, message: &Message) {
         let token = match self.subjects.about(&message.subject) {
             About::Itself if answers::is_nobody(message) => return,
             About::Itself => {
@@ -259,14 +314,25 @@ impl Shared {
         };
         let own = token.strip_prefix(&self.name).and_then(|token| token.strip_prefix('.'));
         let token = own.and_then(|token| Token::from_str_radix(token, 16).ok());
+        if message.headers.as_ref().is_some_and(|headers| headers.get(words::ASK).is_some()) {
+            return match &self.agency {
+                Some(agency) => self.asked(agency, token, message),
+                None => self.stray(message),
+            };
+        }
         // Looked for before it is read: what answers nothing costs nothing.
         let Some(token) = token.filter(|token| self.desk().knows(*token)) else {
             return self.stray(message);
         };
-        self.said(token, answers::read(message), message);
+        let said = match (answers::read(message), &self.agency) {
+            // Payloads without the turn that wrote them.
+            (Said::Answer(Ok(_)), Some(_)) => Said::Answer(asks::answer(&message.payload)),
+            (said, _) => said,
+        };
+        self.said(token, said, message);
     }
 
-    fn said(&self, token: Token, said: Said, message: &Message) {
+    pub(super) fn said(&self, token: Token, said: Said, message: &Message) {
         let _ending = self.ending();
         match said {
             Said::Nobody => self.nobody(token),
@@ -325,7 +391,7 @@ impl Shared {
     }
 
     /// An answer that was not asked for, or twice: refused, and told without filling the log.
-    fn stray(&self, message: &Message) {
+    pub(super) fn stray(&self, message: &Message) {
         let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {
             let (listener, subject) = (&self.options.listener, &message.subject);

@@ -5,12 +5,18 @@
 //! each listener to; which attempt it is for, a token that nobody can guess. What happens to a
 //! delivery that is on its way is one table (`desk`); the host moves it along.
 //!
+//! An agent may be such a program, too: `outpost` is its end, `agency` the pump's (section 13).
+//!
 //! Must not know what a payload says: it counts elements and moves bytes.
 
+mod agency;
 mod answers;
+mod asks;
 mod desk;
 mod host;
+mod outpost;
 mod request;
+pub mod service;
 mod subjects;
 pub mod words;
 
@@ -26,7 +32,9 @@ use crate::limits;
 use crate::nats::Client;
 
 use super::{Delivery, Host, Sink};
+pub use agency::{Far, Memory};
 use host::Shared;
+pub use outpost::{Outpost, Wire};
 pub use subjects::Subjects;
 
 /// How a listener on NATS is reached.
@@ -39,6 +47,8 @@ pub struct Options {
     pub cancel_grace: Duration,
     /// How long outstanding deliveries may run on when the host is drained.
     pub drain_timeout: Duration,
+    /// Where the listener is an agent.
+    pub far: Option<Far>,
 }
 
 impl Options {
@@ -49,6 +59,7 @@ impl Options {
             listener,
             cancel_grace: limits::CANCEL_GRACE,
             drain_timeout: limits::DRAIN_TIMEOUT,
+            far: None,
         }
     }
 }

@@ -12,7 +12,8 @@ pub(super) struct Written {
     pub body: Vec<u8>,
 }
 
-pub(super) fn write(delivery: &Delivery) -> Written {
+/// Which attempt at which call it is: what every listener is told.
+pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let mut put = |name: &'static str, value: String| {
         headers.insert(HeaderName::from_static(name), value);
@@ -24,6 +25,14 @@ pub(super) fn write(delivery: &Delivery) -> Written {
     if let Some(trace) = delivery.trace {
         put(words::TRACE, trace.to_string());
     }
+    headers
+}
+
+pub(super) fn write(delivery: &Delivery) -> Written {
+    let mut headers = headers(delivery);
+    let mut put = |name: &'static str, value: String| {
+        headers.insert(HeaderName::from_static(name), value);
+    };
     let body = match delivery.messages.as_slice() {
         [message] if message.kind == Kind::Call && delivery.fresh == 1 => {
             let Message { id, from, seq, time, payload, .. } = &**message;

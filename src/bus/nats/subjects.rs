@@ -50,6 +50,11 @@ impl Subjects {
         self.answer(HERE)
     }
 
+    /// What every inbox of the listener begins with: answers to what it asks go nowhere else.
+    pub fn inbox(&self) -> String {
+        format!("_INBOX_{}", self.listener)
+    }
+
     /// Where a service of the listener's name is asked whether it is there.
     pub fn ping(&self) -> String {
         format!("$SRV.PING.{}", self.listener)

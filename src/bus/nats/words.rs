@@ -19,6 +19,17 @@ pub const TRACE: &str = "traceparent";
 /// How many messages the body holds; there only where it is a `<delivery>` frame.
 pub const MESSAGES: &str = "Organism-Messages";
 
+/// Of a delivery to an agent: the thread up to here is its memory, and the config whose prompt it
+/// is to be sent.
+pub const POSITION: &str = "Organism-Position";
+pub const CONFIG: &str = "Organism-Config";
+
+/// What the host of an agent asks the pump for, and which part of it: bytes from here on, of so
+/// many.
+pub const ASK: &str = "Organism-Ask";
+pub const OFFSET: &str = "Organism-Offset";
+pub const SIZE: &str = "Organism-Size";
+
 /// What a listener says beside its answer: that it works, and for how many seconds it is to be
 /// taken for alive.
 pub const HEARTBEAT: &str = "Organism-Heartbeat";

@@ -14,14 +14,16 @@ use super::super::problem::{Code, Problem, Problems};
 use super::super::source::Place;
 use super::super::surroundings::Surroundings;
 use super::super::tree::{At, Text};
-use super::super::{ModelSpec, Provider, duration, file};
+use super::super::{Lacking, ModelSpec, Provider, duration, file};
 use super::{Kind, Model, PLAYBACK, Remote, STRATEGIES};
 
-/// Finds the files, keys and models that models name.
+/// Finds the files, keys and models that models name. A key that is missing is told by itself:
+/// who needs it is for others to say.
 pub fn specs(
     models: &[Model],
     directory: &Path,
     around: &Surroundings,
+    missing: &mut Lacking,
     problems: &mut Problems,
 ) -> Vec<ModelSpec> {
     let specs = models.iter().filter_map(|model| {
@@ -29,7 +31,14 @@ pub fn specs(
             Kind::Playback { recording, max_tokens } => {
                 playback(recording, *max_tokens, directory, problems)
             }
-            Kind::Remote(remote) => provider(remote, directory, around, problems)?,
+            Kind::Remote(remote) => {
+                let mut own = Problems::default();
+                let provider = provider(remote, directory, around, &mut own);
+                let keys = own.take_code(Code::KeyMissing);
+                keys.into_iter().for_each(|problem| missing.push(&model.name.value, problem));
+                own.into_iter().for_each(|problem| problems.push(problem));
+                provider?
+            }
             Kind::Routed { routes, strategy, attempts } => {
                 for route in routes {
                     problems_of_route(route, model, models, problems);

@@ -3,7 +3,6 @@
 //! that it hears that we live while the handler works.
 
 mod place;
-mod service;
 mod task;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -18,10 +17,10 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::payload::Reply;
 use super::request::{Request, of_message};
+use crate::bus::nats::service::{Service, Verb};
 use crate::bus::nats::{Subjects, words};
 use crate::nats::{Client, HeaderMap, Message, SubscribeError, Subscriber, connect};
 pub use place::Place;
-use service::Service;
 use task::{Sender, Task, Verdict};
 
 /// Returns when somebody wants the program to end: SIGTERM or SIGINT.
@@ -84,7 +83,7 @@ impl Post {
         let client = connect(&place.servers, &name).await.map_err(|e| e.to_string())?;
         let subjects = Subjects::new(&place.organism, &place.listener);
         let sender = Sender { client: client.clone(), runtime: runtime.handle().clone() };
-        let service = Service::new(place, &subjects);
+        let service = Service::new(&place.organism, &place.listener, place.lease, "rust");
         let held = Mutex::default();
         let is_leaving = AtomicBool::default();
         let (place, group) = (place.clone(), place.listener.to_string());
@@ -178,7 +177,7 @@ impl Post {
     }
 
     /// Answers what services are asked (ADR-32).
-    async fn explain(self: Arc<Self>, verb: service::Verb, mut asked: Subscriber) {
+    async fn explain(self: Arc<Self>, verb: Verb, mut asked: Subscriber) {
         while let Some(message) = asked.next().await {
             let Some(reply) = message.reply else { continue };
             if self.is_leaving() {

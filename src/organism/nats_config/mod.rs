@@ -19,6 +19,15 @@ pub use server::{Node, Tls};
 use keys::Keys;
 use rights::Rights;
 
+/// The file of a listener's or an agent's seed, in the directory of keys.
+pub fn seed_of(listener: &ListenerName) -> String {
+    format!("{}.nk", user_of(listener))
+}
+
+fn user_of(listener: &ListenerName) -> String {
+    format!("listener-{listener}")
+}
+
 /// The users that are no listeners.
 const PUMP: &str = "pump";
 const OPERATOR: &str = "operator";
@@ -44,7 +53,7 @@ pub struct Options {
 /// Why nothing, or not everything, was written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("no listener of this config is on NATS, and neither is its journal")]
+    #[error("neither a listener nor an agent of this config is on NATS, and neither is its journal")]
     NothingOnNats,
     #[error("there is no user `{user}`; there are {users}")]
     NoUser { user: String, users: String },
@@ -130,16 +139,17 @@ fn users(config: &Config) -> Result<Vec<(String, Rights)>, Error> {
         Storage::JetStream { journal, .. } => Some(journal),
         Storage::Embedded => None,
     };
-    if journal.is_none() && config.remotes.is_empty() {
+    let far = || config.far_agents().map(|agent| &agent.name);
+    if journal.is_none() && config.remotes.is_empty() && far().next().is_none() {
         return Err(Error::NothingOnNats);
     }
     let mut users = vec![
-        (PUMP.to_owned(), Rights::of_pump(&config.name, journal, config.partitions())),
+        (PUMP.to_owned(), Rights::of_pump(&config.name, journal, config.partitions(), far())),
         (OPERATOR.to_owned(), Rights::of_operator()),
     ];
     let listener =
-        |name: &ListenerName| (format!("listener-{name}"), Rights::of_listener(&config.name, name));
-    users.extend(config.remotes.iter().map(listener));
+        |name: &ListenerName| (user_of(name), Rights::of_listener(&config.name, name));
+    users.extend(config.remotes.iter().chain(far()).map(listener));
     Ok(users)
 }
 

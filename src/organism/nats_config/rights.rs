@@ -22,7 +22,7 @@ impl Rights {
             // A queue group of its own name and no other: nobody takes deliveries away.
             format!("{} {listener}", subjects.deliveries()),
             subjects.cancels(),
-            format!("_INBOX_{listener}.>"),
+            format!("{}.>", subjects.inbox()),
         ];
         for verb in ["PING", "INFO", "STATS"] {
             let asked = format!("$SRV.{verb}");
@@ -36,12 +36,19 @@ impl Rights {
         Self { publish, subscribe }
     }
 
-    pub fn of_pump(organism: &str, journal: Option<&jetstream::Options>, partitions: u32) -> Self {
+    /// `far` are the agents that ask it for what they remember.
+    pub fn of_pump<'a>(
+        organism: &str,
+        journal: Option<&jetstream::Options>,
+        partitions: u32,
+        far: impl Iterator<Item = &'a ListenerName>,
+    ) -> Self {
         let own = |what: &str| format!("organism.{organism}.{what}");
         let mut publish = vec![own("to.*"), own("cancel.*"), own("pump.>")];
         publish.push("$SRV.PING.>".to_owned());
         // What other pumps of this organism ask is answered in their inboxes.
         publish.push("_INBOX.>".to_owned());
+        publish.extend(far.map(|agent| format!("{}.>", Subjects::new(organism, agent).inbox())));
         if let Some(journal) = journal {
             for stream in streams(journal, partitions) {
                 let api = ["STREAM.INFO", "STREAM.CREATE", "STREAM.MSG.GET"];

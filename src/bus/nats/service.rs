@@ -6,12 +6,12 @@ use std::time::Duration;
 use rand_core::{OsRng, RngCore as _};
 use serde_json::{Value, json};
 
-use super::Place;
-use crate::bus::nats::Subjects;
+use super::Subjects;
 use crate::clock::Time;
+use crate::ids::ListenerName;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verb {
+pub enum Verb {
     Ping,
     Info,
     Stats,
@@ -22,7 +22,7 @@ impl Verb {
         [(Self::Ping, "PING"), (Self::Info, "INFO"), (Self::Stats, "STATS")];
 }
 
-pub(super) struct Service {
+pub struct Service {
     name: String,
     id: String,
     /// The subject of deliveries, and whose they are.
@@ -41,13 +41,14 @@ struct Counts {
 }
 
 impl Service {
-    pub fn new(place: &Place, subjects: &Subjects) -> Self {
-        let lease = place.lease.as_secs_f64().to_string();
+    /// `kit` is what runs it.
+    pub fn new(organism: &str, listener: &ListenerName, lease: Duration, kit: &str) -> Self {
+        let lease = lease.as_secs_f64().to_string();
         Self {
-            name: place.listener.to_string(),
+            name: listener.to_string(),
             id: format!("{:016x}", OsRng.next_u64()),
-            subject: subjects.deliveries(),
-            metadata: json!({ "organism": place.organism, "lease": lease, "kit": "rust" }),
+            subject: Subjects::new(organism, listener).deliveries(),
+            metadata: json!({ "organism": organism, "lease": lease, "kit": kit }),
             started: Time::now(),
             counts: Mutex::default(),
         }

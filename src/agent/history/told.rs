@@ -1,0 +1,113 @@
+//! A thread on its way to an agent that runs elsewhere: what it remembers is made of, and nothing
+//! beside it. A line of JSON for each record that has any of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Time;
+use crate::envelope::Message;
+use crate::ids::{Digest, ListenerName, Position, ThreadId};
+use crate::journal;
+use crate::mutant::mutant;
+use crate::thread::{Fact, Input, Record};
+
+use super::{History, PastTurn, is_core, note};
+
+/// A record, reduced.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    position: Position,
+    facts: Vec<Fact>,
+    /// Of the messages among them, in their order.
+    payloads: Vec<String>,
+}
+
+/// What `agent` is told of `thread`: its messages, and of the agent's own turns whatever came of
+/// them. Neither what other agents' models said beside that, nor anything of other threads.
+pub fn tell(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
+    let mut out = Vec::new();
+    for record in records {
+        let concerns = |fact: &&Fact| concerns(fact, agent, thread);
+        let facts: Vec<Fact> = record.facts.iter().filter(concerns).cloned().collect();
+        if facts.is_empty() {
+            continue;
+        }
+        let reduced = Record { facts, ..bare(record.position, thread) };
+        let payloads = reduced.payloads().map(|payload| payload.as_str().to_owned()).collect();
+        let line = Line { position: record.position, facts: reduced.facts, payloads };
+        serde_json::to_writer(&mut out, &line).expect("plain data is JSON");
+        out.push(b'\n');
+    }
+    out
+}
+
+fn concerns(fact: &Fact, agent: &ListenerName, thread: &ThreadId) -> bool {
+    match fact {
+        Fact::Accepted { message, .. } => {
+            let here = message.thread == *thread || mutant("tell-the-whole-tree");
+            (here && !is_turn_of_another(message, agent)) || message.from == *agent
+        }
+        Fact::Window { agent: whose, thread: place, .. } => whose == agent && place == thread,
+        Fact::Refused { sender, .. } => sender == agent,
+        _ => false,
+    }
+}
+
+fn is_turn_of_another(message: &Message, agent: &ListenerName) -> bool {
+    let is_turn = is_core(&message.name, note::WORD);
+    is_turn && PastTurn::read(message.payload.as_str()).is_none_or(|past| past.agent != *agent)
+}
+
+/// A record with nothing in it.
+fn bare(position: Position, thread: &ThreadId) -> Record {
+    Record {
+        position,
+        tree: thread.root(),
+        previous: Position(0),
+        previous_hash: Digest::ZERO,
+        time: Time(0),
+        input: Input::Boot { detail: String::new() },
+        facts: Vec::new(),
+    }
+}
+
+/// What was told cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Untold {
+    #[error("line {line} of what is told of the thread: {source}")]
+    Line { line: usize, source: serde_json::Error },
+    #[error("a payload that is told at position {position} is not the one on record")]
+    Payload { position: Position },
+}
+
+/// A thread as it was told.
+#[derive(Debug, Default)]
+pub struct Told(Vec<Record>);
+
+impl Told {
+    /// # Errors
+    /// [`Untold`] where a payload is not what its digest says, or nothing can be made of it.
+    pub fn read(bytes: &[u8], thread: &ThreadId) -> Result<Self, Untold> {
+        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let read = |(index, line): (usize, &[u8])| {
+            let failed = |source| Untold::Line { line: index + 1, source };
+            let Line { position, facts, payloads } =
+                serde_json::from_slice(line).map_err(failed)?;
+            let mut record = Record { facts, ..bare(position, thread) };
+            let wrong = Untold::Payload { position };
+            let mut texts = payloads.iter();
+            for payload in record.payloads_mut() {
+                if !texts.next().is_some_and(|text| payload.restore(text)) {
+                    return Err(wrong);
+                }
+            }
+            Ok(record)
+        };
+        lines.enumerate().map(read).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl History for Told {
+    fn records(&self, _: &ThreadId, _: Position) -> Result<Vec<Record>, journal::Error> {
+        Ok(self.0.clone())
+    }
+}

@@ -1,0 +1,231 @@
+//! What the host of an agent asks the pump while it has a delivery, in one message each, and what
+//! it is told. Both ends read it here.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bus::Outcome;
+use crate::envelope::{Failure, Money, Reservation, Spending, Turn};
+use crate::limits;
+use crate::nats::{HeaderMap, Message};
+
+use super::words;
+
+/// One question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// The thread that its delivery is in, from this byte on.
+    Thread { offset: usize },
+    /// Whether a model call may take so much.
+    Reserve(Reservation),
+    /// That its answer is taken: of `size` bytes these, from `offset` on.
+    Answer { offset: usize, size: usize },
+}
+
+const THREAD: &str = "thread";
+const RESERVE: &str = "reserve";
+const ANSWER: &str = "answer";
+
+/// A reservation as JSON.
+#[derive(Serialize, Deserialize)]
+struct Asked {
+    tokens: u64,
+    money: Money,
+    counted: bool,
+}
+
+/// Why it is not as it was asked for: codes as in HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub code: u16,
+    pub detail: String,
+}
+
+impl Refused {
+    pub const UNREADABLE: u16 = 400;
+    /// A budget has no room for it.
+    pub const SPENT: u16 = 402;
+    /// The part that comes next is another one.
+    pub const OUT_OF_ORDER: u16 = 409;
+    /// The attempt is not out, or not any more.
+    pub const GONE: u16 = 410;
+    pub const TOO_LARGE: u16 = 413;
+    /// It may be asked again.
+    pub const LATER: u16 = 503;
+
+    pub fn new(code: u16, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into() }
+    }
+
+    pub fn gone() -> Self {
+        Self::new(Self::GONE, "this attempt is not open")
+    }
+
+    pub fn headers(&self) -> HeaderMap {
+        let line: String = self.detail.chars().take(limits::LAST_WORDS_CHARS_MAX).collect();
+        let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let mut headers = HeaderMap::new();
+        headers.insert(words::ERROR_CODE, self.code.to_string());
+        headers.insert(words::ERROR, line);
+        headers
+    }
+
+    /// What a message refuses, if it does.
+    pub fn of(message: &Message) -> Option<Self> {
+        let headers = message.headers.as_ref()?;
+        let code = headers.get(words::ERROR_CODE)?.as_str().parse().unwrap_or(Self::LATER);
+        let detail = headers.get(words::ERROR).map(|text| text.as_str()).unwrap_or_default();
+        Some(Self::new(code, detail))
+    }
+}
+
+/// What a message asks; `None` where it asks nothing.
+pub(super) fn read(message: &Message) -> Option<Result<Ask, Refused>> {
+    let headers = message.headers.as_ref()?;
+    let what = headers.get(words::ASK)?.as_str();
+    let number = |name: &'static str| {
+        let value = headers.get(name).and_then(|value| value.as_str().parse::<usize>().ok());
+        value.ok_or_else(|| Refused::new(Refused::UNREADABLE, format!("`{name}` is no number")))
+    };
+    Some(match what {
+        THREAD => number(words::OFFSET).map(|offset| Ask::Thread { offset }),
+        RESERVE => reservation(&message.payload),
+        ANSWER => number(words::OFFSET)
+            .and_then(|offset| Ok(Ask::Answer { offset, size: number(words::SIZE)? })),
+        other => Err(Refused::new(Refused::UNREADABLE, format!("nobody answers `{other}`"))),
+    })
+}
+
+fn reservation(body: &[u8]) -> Result<Ask, Refused> {
+    let asked: Asked = serde_json::from_slice(body).map_err(|error| {
+        Refused::new(Refused::UNREADABLE, format!("this is no reservation: {error}"))
+    })?;
+    let Asked { tokens, money, counted } = asked;
+    Ok(Ask::Reserve(Reservation { spending: Spending { tokens, money }, counted }))
+}
+
+impl Ask {
+    pub fn headers(&self) -> HeaderMap {
+        let (what, numbers): (_, &[(&'static str, usize)]) = match self {
+            Self::Thread { offset } => (THREAD, &[(words::OFFSET, *offset)]),
+            Self::Reserve(_) => (RESERVE, &[]),
+            Self::Answer { offset, size } => {
+                (ANSWER, &[(words::OFFSET, *offset), (words::SIZE, *size)])
+            }
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(words::ASK, what);
+        numbers.iter().for_each(|(name, number)| headers.insert(*name, number.to_string()));
+        headers
+    }
+
+    /// What it says beside its headers; an answer's part is the caller's.
+    pub fn body(&self) -> Vec<u8> {
+        let Self::Reserve(asked) = self else { return Vec::new() };
+        let Reservation { spending: Spending { tokens, money }, counted } = *asked;
+        serde_json::to_vec(&Asked { tokens, money, counted }).expect("plain data is JSON")
+    }
+}
+
+/// An agent's answer as JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+enum Written {
+    Outcome { payloads: Vec<String>, turn: Box<Turn> },
+    Failure(Failure),
+}
+
+pub(super) fn write(answer: Result<Outcome, Failure>) -> Vec<u8> {
+    let garbage = |detail: &str| Written::Failure(Failure::Garbage { detail: detail.to_owned() });
+    let written = match answer {
+        Ok(Outcome { payloads, turn: Some(turn) }) => {
+            let texts = payloads.into_iter().map(String::from_utf8).collect();
+            match texts {
+                Ok(payloads) => Written::Outcome { payloads, turn: Box::new(turn) },
+                Err(_) => garbage("a payload is not UTF-8"),
+            }
+        }
+        Ok(Outcome { turn: None, .. }) => garbage("an answer without its turn"),
+        Err(failure) => Written::Failure(failure),
+    };
+    serde_json::to_vec(&written).expect("plain data is JSON")
+}
+
+/// Whatever else it is, is an answer that cannot be used.
+pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
+    match serde_json::from_slice(bytes) {
+        Ok(Written::Outcome { payloads, turn }) => {
+            let payloads = payloads.into_iter().map(String::into_bytes).collect();
+            Ok(Outcome { payloads, turn: Some(*turn) })
+        }
+        Ok(Written::Failure(failure)) => Err(failure),
+        Err(error) => {
+            Err(Failure::Garbage { detail: format!("this is no answer of an agent: {error}") })
+        }
+    }
+}
+
+/// The part of `all` from `offset` on that one message takes.
+pub(super) fn part(all: &[u8], offset: usize, most: usize) -> Option<&[u8]> {
+    let end = offset.saturating_add(most.max(1)).min(all.len());
+    all.get(offset..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(ask: &Ask) -> Message {
+        Message {
+            subject: "organism.desk.re.researcher.0f".into(),
+            reply: None,
+            payload: ask.body().into(),
+            headers: Some(ask.headers()),
+            status: None,
+            description: None,
+            length: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_asked_is_read_as_it_was_written() {
+        let spending = Spending { tokens: 70_000, money: Money(12) };
+        for ask in [
+            Ask::Thread { offset: 524_288 },
+            Ask::Reserve(Reservation { spending, counted: true }),
+            Ask::Answer { offset: 0, size: 1 },
+        ] {
+            assert_eq!(read(&message(&ask)), Some(Ok(ask)));
+        }
+        let mut odd = message(&Ask::Thread { offset: 0 });
+        odd.headers.as_mut().unwrap().insert(words::OFFSET, "-1");
+        assert_eq!(read(&odd).unwrap().unwrap_err().code, Refused::UNREADABLE);
+        odd.headers.as_mut().unwrap().insert(words::ASK, "everything");
+        assert_eq!(read(&odd).unwrap().unwrap_err().code, Refused::UNREADABLE);
+        odd.headers = None;
+        assert_eq!(read(&odd), None);
+    }
+
+    #[test]
+    fn an_answer_comes_through_whole_or_is_one_that_cannot_be_used() {
+        let turn = Turn { note: "<n>\"\u{e9}\n</n>".to_owned(), tokens_in: 7, ..Turn::default() };
+        let outcome = Outcome { payloads: vec![b"<a/>".to_vec()], turn: Some(turn) };
+        assert_eq!(answer(&write(Ok(outcome.clone()))), Ok(outcome));
+        let spent = Spending { tokens: 3, money: Money(9) };
+        let failure = Failure::CutShort { detail: "stalled".to_owned(), spent, retried: true };
+        assert_eq!(answer(&write(Err(failure.clone()))), Err(failure));
+        for unusable in [&b"<a/>"[..], b"{}", b"{\"outcome\":{\"payloads\":[]}}"] {
+            assert!(matches!(answer(unusable), Err(Failure::Garbage { .. })), "{unusable:?}");
+        }
+    }
+
+    #[test]
+    fn parts_are_everything_once() {
+        let all: Vec<u8> = (0..=255).collect();
+        let mut put = Vec::new();
+        while put.len() < all.len() {
+            put.extend_from_slice(part(&all, put.len(), 100).unwrap());
+        }
+        assert_eq!(put, all);
+        assert_eq!(part(&all, 257, 100), None);
+    }
+}

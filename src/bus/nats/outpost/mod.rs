@@ -1,0 +1,226 @@
+//! A host far from the pump: takes deliveries of one agent over NATS, hands them to a host in this
+//! process, and says that it lives for as long as it has any (docs/PROTOCOL.md, section 13).
+
+mod wire;
+
+use std::pin::{Pin, pin};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::OptionFuture;
+use futures_util::stream::{SelectAll, select_all};
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+
+use crate::bus::{Delivery, Host, Sink as _};
+use crate::envelope::Failure;
+use crate::ids::{Attempt, CallId, Digest, ListenerName, Position, ThreadId};
+use crate::limits;
+use crate::nats::{HeaderMap, Message, Subscriber};
+
+use super::service::{Service, Verb};
+use super::{Error, words};
+pub use wire::Wire;
+
+/// Questions of services, each with what it asks.
+type Questions = SelectAll<Pin<Box<dyn Stream<Item = (Verb, Message)> + Send + Sync>>>;
+
+/// One agent's place on NATS.
+pub struct Outpost {
+    listener: ListenerName,
+    wire: Wire,
+    host: Arc<dyn Host>,
+    config: Digest,
+    service: Service,
+    deliveries: Subscriber,
+    cancels: Subscriber,
+    questions: Questions,
+    /// The how manieth connection they were told on that we are here.
+    told: u64,
+}
+
+impl std::fmt::Debug for Outpost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "outpost of {}", self.listener)
+    }
+}
+
+impl Outpost {
+    /// Subscribes for `listener`, whose deliveries go to `host`, which reports to `wire`. Only
+    /// those of a pump with the same config are taken.
+    pub async fn open(
+        organism: &str,
+        listener: ListenerName,
+        config: Digest,
+        wire: Wire,
+        host: Arc<dyn Host>,
+    ) -> Result<Self, Error> {
+        let service = Service::new(organism, &listener, limits::NATS_LEASE, "agent");
+        let client = wire.client();
+        let failed =
+            |subject: String, detail: String| move || Error::Subscribe { subject, detail };
+        let one = async |subject: String, group: Option<String>| {
+            let subscribed = match group {
+                Some(group) => client.queue_subscribe(subject.clone(), group).await,
+                None => client.subscribe(subject.clone()).await,
+            };
+            subscribed.map_err(|error| failed(subject, error.to_string())())
+        };
+        let cancels = one(wire.subjects().cancels(), None).await?;
+        let mut asked: Vec<Pin<Box<dyn Stream<Item = _> + Send + Sync>>> = Vec::new();
+        for (verb, subject) in service.subjects() {
+            let questions = one(subject, None).await?;
+            asked.push(Box::pin(questions.map(move |message| (verb, message))));
+        }
+        // Last: whoever gets a delivery is there for everything else.
+        let deliveries = one(wire.subjects().deliveries(), Some(listener.to_string())).await?;
+        let questions = select_all(asked);
+        Ok(Self {
+            listener,
+            wire,
+            host,
+            config,
+            service,
+            deliveries,
+            cancels,
+            questions,
+            told: 0,
+        })
+    }
+
+    /// Serves until `stopped`; then takes nothing more, and returns when what it has is answered.
+    pub async fn serve(mut self, stopped: impl Future<Output = ()>) {
+        let mut stopped = pin!(stopped.fuse());
+        let mut beat = interval(limits::NATS_LEASE / 3);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut leave_by: Option<Instant> = None;
+        let mut ending: OptionFuture<Pin<Box<dyn Future<Output = ()> + Send>>> = None.into();
+        let mut is_ending = false;
+        loop {
+            let patience = async {
+                match leave_by {
+                    Some(by) => sleep_until(by).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                message = self.deliveries.next(), if !is_ending => match message {
+                    Some(message) => self.take(&message),
+                    None => (is_ending, ending) = (true, self.end()),
+                },
+                () = patience, if !is_ending => (is_ending, ending) = (true, self.end()),
+                Some(cancel) = self.cancels.next() => self.cancel(&cancel),
+                Some((verb, message)) = self.questions.next(), if leave_by.is_none() => {
+                    self.explain(verb, message).await;
+                }
+                _ = beat.tick() => self.live(leave_by.is_some()).await,
+                () = &mut stopped, if leave_by.is_none() => {
+                    leave_by = Some(Instant::now() + limits::CANCEL_GRACE);
+                    // Without a connection nothing is drained, and nothing more comes either.
+                    timeout(limits::CANCEL_GRACE, self.deliveries.drain()).await.ok();
+                }
+                Some(()) = &mut ending, if is_ending => return,
+            }
+        }
+    }
+
+    /// Lets what runs end, and hands over the last answers.
+    fn end(&self) -> OptionFuture<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        let (wire, host) = (self.wire.clone(), Arc::clone(&self.host));
+        let ending: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            host.drain().await;
+            wire.idle().await;
+            timeout(limits::CANCEL_GRACE, wire.client().flush()).await.map(drop).ok();
+        });
+        Some(ending).into()
+    }
+
+    fn take(&self, message: &Message) {
+        let (Some(reply), Some(headers)) = (&message.reply, &message.headers) else { return };
+        let (delivery, config) = match delivery(&self.listener, headers) {
+            Ok(read) => read,
+            Err(why) => return tracing::error!("a delivery cannot be read: {why}"),
+        };
+        let (call, attempt) = (delivery.call, delivery.attempt);
+        self.wire.hold((call, attempt), reply.to_string());
+        if config == self.config.to_string() {
+            return self.host.deliver(delivery);
+        }
+        let detail = format!(
+            "its host has another config than the pump: {} there, {config} here; give both the \
+             same file, the same files beside it, and the same variables",
+            self.config
+        );
+        tracing::error!(agent = %self.listener, "{detail}");
+        self.wire.ended(&self.listener, call, attempt, Err(Failure::Unreachable { detail }));
+    }
+
+    fn cancel(&self, message: &Message) {
+        let Some(head) = message.headers.as_ref().map(Head) else { return };
+        if let (Ok(call), Ok(attempt)) = (head.parsed(words::CALL), head.parsed(words::ATTEMPT)) {
+            self.host.cancel(CallId(call), attempt);
+        }
+    }
+
+    /// Says that we are here, on every connection, and that what we hold is in good hands.
+    async fn live(&mut self, is_leaving: bool) {
+        let connection = self.wire.client().statistics().connects.load(Ordering::Relaxed);
+        let mut subjects = self.wire.replies();
+        if self.told != connection && !is_leaving {
+            self.told = connection;
+            subjects.push(self.wire.subjects().here());
+        }
+        for subject in subjects {
+            self.wire.say(subject, lease()).await;
+        }
+    }
+
+    /// Answers what services are asked (ADR-32).
+    async fn explain(&self, verb: Verb, message: Message) {
+        let Some(reply) = message.reply else { return };
+        let text = self.service.answer(verb).to_string();
+        let client = self.wire.client();
+        client.publish_with_headers(reply, lease(), text.into()).await.ok();
+    }
+}
+
+fn lease() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(words::LEASE, limits::NATS_LEASE.as_secs_f64().to_string());
+    headers
+}
+
+struct Head<'h>(&'h HeaderMap);
+
+impl Head<'_> {
+    fn text(&self, name: &'static str) -> Result<&str, String> {
+        let value = self.0.get(name).map(|value| value.as_str());
+        value.ok_or_else(|| format!("it has no header `{name}`"))
+    }
+
+    fn parsed<T: FromStr>(&self, name: &'static str) -> Result<T, String> {
+        let text = self.text(name)?;
+        text.parse().map_err(|_| format!("`{text}` is no `{name}`"))
+    }
+}
+
+/// A delivery without its messages, and the config that it is for.
+fn delivery(listener: &ListenerName, headers: &HeaderMap) -> Result<(Delivery, String), String> {
+    let head = Head(headers);
+    let seconds: f64 = head.parsed(words::TIMEOUT)?;
+    let attempt: Attempt = head.parsed(words::ATTEMPT)?;
+    let delivery = Delivery {
+        listener: listener.clone(),
+        call: CallId(head.parsed(words::CALL)?),
+        thread: ThreadId::parse(head.text(words::THREAD)?).map_err(|e| e.to_string())?,
+        attempt,
+        messages: Vec::new(),
+        fresh: 0,
+        position: Position(head.parsed(words::POSITION)?),
+        timeout: Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
+        trace: headers.get(words::TRACE).and_then(|text| text.as_str().parse().ok()),
+    };
+    Ok((delivery, head.text(words::CONFIG)?.to_owned()))
+}

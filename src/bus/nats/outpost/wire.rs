@@ -1,0 +1,238 @@
+//! How a host far from the pump reports to it: each delivery that it has is known by the subject
+//! its answer goes to, and everything is asked there until it is told.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::runtime;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::sleep;
+
+use crate::bus::nats::Subjects;
+use crate::bus::nats::asks::{self, Ask, Refused};
+use crate::bus::nats::words;
+use crate::bus::{Delivery, Outcome, Reserved, Sink};
+use crate::envelope::{Failure, Reservation};
+use crate::ids::{Attempt, CallId, ListenerName};
+use crate::limits;
+use crate::nats::{Client, HeaderMap, Message, Request, RequestErrorKind};
+
+type Key = (CallId, Attempt);
+
+/// The [`Sink`] of a host elsewhere. Cheap to clone.
+#[derive(Clone)]
+pub struct Wire(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    subjects: Subjects,
+    runtime: runtime::Handle,
+    /// Where the answer of each delivery goes, until it is taken.
+    held: Mutex<HashMap<Key, String>>,
+    /// Notified when the last one is.
+    idle: Notify,
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a wire to {}", self.0.subjects.answers())
+    }
+}
+
+impl Wire {
+    /// Over a connection whose inboxes begin as [`Subjects::inbox`] says.
+    pub fn new(client: Client, subjects: Subjects, runtime: runtime::Handle) -> Self {
+        let (held, idle) = (Mutex::default(), Notify::new());
+        Self(Arc::new(Inner { client, subjects, runtime, held, idle }))
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    pub(super) fn subjects(&self) -> &Subjects {
+        &self.0.subjects
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<Key, String>> {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where answers of everything that is held go.
+    pub(super) fn replies(&self) -> Vec<String> {
+        self.held().values().cloned().collect()
+    }
+
+    pub(super) fn hold(&self, key: Key, reply: String) {
+        self.held().insert(key, reply);
+    }
+
+    fn reply(&self, key: Key) -> Option<String> {
+        self.held().get(&key).cloned()
+    }
+
+    /// Returns when every answer was taken, or cannot be any more.
+    pub(super) async fn idle(&self) {
+        let mut notified = pin!(self.0.idle.notified());
+        loop {
+            notified.as_mut().enable();
+            if self.held().is_empty() {
+                return;
+            }
+            notified.as_mut().await;
+            notified.set(self.0.idle.notified());
+        }
+    }
+
+    /// The thread of a delivery, up to its position, as the pump tells it.
+    ///
+    /// # Errors
+    /// [`Failure::Unreachable`] where it is not told.
+    pub async fn thread(&self, delivery: &Delivery) -> Result<Vec<u8>, Failure> {
+        let unread = |detail: String| Failure::Unreachable {
+            detail: format!("the thread cannot be read: {detail}"),
+        };
+        let reply = self.reply((delivery.call, delivery.attempt));
+        let reply = reply.ok_or_else(|| unread("its delivery is not here any more".to_owned()))?;
+        let mut whole = Vec::new();
+        loop {
+            let ask = Ask::Thread { offset: whole.len() };
+            let told = self.ask(&reply, &ask, Vec::new()).await;
+            let told = told.map_err(|refused| unread(refused.detail))?;
+            whole.extend_from_slice(&told.payload);
+            let size = told.headers.as_ref().and_then(|headers| headers.get(words::SIZE));
+            let size: Option<usize> = size.and_then(|size| size.as_str().parse().ok());
+            match size {
+                Some(size) if whole.len() == size => return Ok(whole),
+                Some(size) if whole.len() < size && !told.payload.is_empty() => {}
+                _ => return Err(unread("its parts do not fit together".to_owned())),
+            }
+        }
+    }
+
+    /// Asks until it is told, or has waited long enough.
+    async fn ask(&self, reply: &str, ask: &Ask, part: Vec<u8>) -> Result<Message, Refused> {
+        let until = Instant::now() + limits::NATS_ASK_PATIENCE;
+        let body = match ask {
+            Ask::Answer { .. } => part,
+            _ => ask.body(),
+        };
+        loop {
+            let request = Request::new()
+                .headers(ask.headers())
+                .payload(body.clone().into())
+                .timeout(Some(limits::NATS_ASK_TIMEOUT));
+            let silent = match self.0.client.send_request(reply.to_owned(), request).await {
+                Ok(told) => match Refused::of(&told) {
+                    None => return Ok(told),
+                    Some(refused) if refused.code != Refused::LATER => return Err(refused),
+                    Some(refused) => refused,
+                },
+                Err(error) if error.kind() == RequestErrorKind::NoResponders => {
+                    Refused::new(Refused::LATER, "its pump is gone")
+                }
+                Err(error) => Refused::new(Refused::LATER, error.to_string()),
+            };
+            if Instant::now() >= until {
+                return Err(silent);
+            }
+            sleep(limits::NATS_ASK_RETRY).await;
+        }
+    }
+
+    /// Has an answer taken, in as many parts as it needs.
+    async fn answer(&self, reply: &str, whole: &[u8]) -> Result<(), Refused> {
+        let room = self.0.client.max_payload().saturating_sub(limits::ENVELOPE_BYTES_MAX);
+        let (most, size) = (limits::NATS_PAGE_BYTES.min(room), whole.len());
+        let mut offset = 0;
+        while let Some(part) = asks::part(whole, offset, most).filter(|part| !part.is_empty()) {
+            self.ask(reply, &Ask::Answer { offset, size }, part.to_vec()).await?;
+            offset += part.len();
+        }
+        Ok(())
+    }
+
+    async fn put_answer(&self, key: Key, answer: Result<Outcome, Failure>) {
+        let Some(reply) = self.reply(key) else { return };
+        let mut whole = asks::write(answer);
+        if whole.len() > limits::NATS_ANSWER_BYTES_MAX {
+            let detail = format!("an answer of {} bytes", whole.len());
+            whole = asks::write(Err(Failure::Garbage { detail }));
+        }
+        let mut taken = self.answer(&reply, &whole).await;
+        if matches!(&taken, Err(refused) if refused.code == Refused::OUT_OF_ORDER) {
+            // A part was asked again that had been taken.
+            taken = self.answer(&reply, &whole).await;
+        }
+        match taken {
+            Ok(()) => {}
+            Err(refused) if refused.code == Refused::GONE => {
+                tracing::info!("an answer came when its attempt was over");
+            }
+            Err(refused) => {
+                tracing::warn!("an answer was not taken, and its turn is taken again: {}", {
+                    refused.detail
+                });
+            }
+        }
+        self.held().remove(&key);
+        self.0.idle.notify_waiters();
+    }
+
+    async fn put_reservation(&self, key: Key, asked: Reservation) -> Option<Result<(), String>> {
+        let reply = self.reply(key)?;
+        match self.ask(&reply, &Ask::Reserve(asked), Vec::new()).await {
+            Ok(_) => Some(Ok(())),
+            Err(Refused { code: Refused::SPENT, detail }) => Some(Err(detail)),
+            Err(refused) => {
+                tracing::warn!("a model call is not made: {}", refused.detail);
+                None
+            }
+        }
+    }
+
+    /// Publishes to where the answer of a delivery goes.
+    pub(super) async fn say(&self, subject: String, headers: HeaderMap) {
+        // Whoever misses it learns of it by our silence.
+        self.0.client.publish_with_headers(subject, headers, "".into()).await.ok();
+    }
+}
+
+impl Sink for Wire {
+    fn ended(
+        &self,
+        _: &ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        result: Result<Outcome, Failure>,
+    ) {
+        let wire = self.clone();
+        self.0.runtime.spawn(async move { wire.put_answer((call, attempt), result).await });
+    }
+
+    fn heartbeat(&self, _: &ListenerName, call: CallId, attempt: Attempt) {
+        let Some(reply) = self.reply((call, attempt)) else { return };
+        let mut headers = HeaderMap::new();
+        headers.insert(words::HEARTBEAT, "1");
+        let wire = self.clone();
+        self.0.runtime.spawn(async move { wire.say(reply, headers).await });
+    }
+
+    fn reserve(&self, call: CallId, attempt: Attempt, asked: Reservation) -> Reserved {
+        let (answer, reserved) = oneshot::channel();
+        let wire = self.clone();
+        self.0.runtime.spawn(async move {
+            if let Some(told) = wire.put_reservation((call, attempt), asked).await {
+                // Whoever asked may have been cancelled.
+                answer.send(told).ok();
+            }
+        });
+        reserved
+    }
+
+    fn joined(&self, _: &ListenerName, _: &str) {}
+
+    fn left(&self, _: &ListenerName, _: &str) {}
+}

@@ -1,0 +1,77 @@
+//! `organism host`: takes the turns of agents whose pump is elsewhere.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::Config;
+use crate::organism::{Hosting, NotHosted, chosen};
+
+use super::exit::{Exit, Failed};
+use super::opened::{self, ConfigArg};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+    /// The agents, such as researcher,critic; otherwise all that have nats = true.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
+    /// The directory of keys: each agent connects with its own, `listener-NAME.nk`, as `organism
+    /// nats-config` writes them; otherwise as [nats] says.
+    #[arg(long, value_name = "DIR")]
+    keys: Option<PathBuf>,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config.load_for_host(args.keys.is_some())?;
+    let agents = chosen(&config, &args.only).map_err(|error| explained(&config, &error))?;
+    let names: Vec<_> = agents.iter().map(|agent| agent.name.to_string()).collect();
+    let (name, names) = (config.name.clone(), names.join(", "));
+    opened::runtime()?.block_on(async {
+        let (mut interrupt, mut terminate) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let hosting = Hosting::start(config, &agents, args.keys.as_deref()).await?;
+        eprintln!("{name}: {names} hosted here; the pump hands over over NATS");
+        let mut look = tokio::time::interval(Duration::from_millis(200));
+        let told = loop {
+            tokio::select! {
+                _ = interrupt.recv() => break "SIGINT",
+                _ = terminate.recv() => break "SIGTERM",
+                _ = look.tick() => if hosting.has_ended() { break "the end of its connection" },
+            }
+        };
+        eprintln!("stopping on {told}: turns that were begun end, others go elsewhere");
+        hosting.stop().await;
+        Ok(Exit::Done.into())
+    })
+}
+
+/// What to write, or to type, instead.
+fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
+    let (exit, help) = match error {
+        NotHosted::Nobody => {
+            let first = config.agents.first().map(|agent| agent.name.as_str());
+            let first = first.unwrap_or("some-name");
+            let nats = match config.nats {
+                Some(_) => String::new(),
+                None => " and a section [nats] with url = \"nats://127.0.0.1:4222\"".to_owned(),
+            };
+            (Exit::Config, format!(": write nats = true under [agents.{first}]{nats}"))
+        }
+        NotHosted::Near { name } => {
+            (Exit::Config, format!(": write nats = true under [agents.{name}] to host it here"))
+        }
+        NotHosted::NoAgent { .. } => {
+            (Exit::Usage, "; a listener on NATS is started by itself (docs/PROTOCOL.md)".to_owned())
+        }
+        NotHosted::Unknown { name, .. } => {
+            let known = config.far_agents().map(|agent| agent.name.as_str());
+            let near = crate::config::nearest(name, known);
+            (Exit::Usage, near.map_or(String::new(), |near| format!("; did you mean `{near}`?")))
+        }
+    };
+    Failed::new(exit, format!("{error}{help}")).into()
+}

@@ -1,0 +1,161 @@
+//! Agents whose turns are taken in this process, and whose pump is elsewhere: each with a
+//! connection of its own, as whom it connects is what it may do.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::runtime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::models::Models;
+use super::{Error, guests, nats_config, with_core_words};
+use crate::agent::Agent;
+use crate::agent::history::told::Told;
+use crate::bus::native::{Context, Handler, NativeHost};
+use crate::bus::nats::{Outpost, Subjects, Wire};
+use crate::bus::{Delivery, Host, Outcome};
+use crate::config::{AgentSpec, Config};
+use crate::envelope::Failure;
+use crate::ids::ListenerName;
+use crate::nats::{self, Credentials};
+
+/// Why an agent cannot be hosted by itself. `names` are those that can, with commas.
+#[derive(Debug, thiserror::Error)]
+pub enum NotHosted {
+    #[error("no agent of this config runs in a process of its own")]
+    Nobody,
+    #[error("there is no agent `{name}`; there are {names}")]
+    Unknown { name: String, names: String },
+    #[error("`{name}` is no agent but a listener: only agents are hosted")]
+    NoAgent { name: String },
+    #[error("`{name}` runs beside the pump, in `organism run`")]
+    Near { name: String },
+}
+
+/// Those of `only`, or everybody who runs in a process of its own.
+///
+/// # Errors
+/// [`NotHosted`] where one of them is nobody who does, or there is nobody.
+pub fn chosen(config: &Config, only: &[String]) -> Result<Vec<AgentSpec>, NotHosted> {
+    let all: Vec<_> = config.far_agents().cloned().collect();
+    if only.is_empty() {
+        return if all.is_empty() { Err(NotHosted::Nobody) } else { Ok(all) };
+    }
+    let mut chosen: Vec<AgentSpec> = Vec::new();
+    for name in only {
+        let name = name.trim();
+        let found = config.agents.iter().find(|agent| agent.name.as_str() == name);
+        match found {
+            Some(agent) if chosen.iter().any(|known| known.name == agent.name) => {}
+            Some(agent) if agent.is_far => chosen.push(agent.clone()),
+            Some(_) => return Err(NotHosted::Near { name: name.to_owned() }),
+            None => return Err(nobody(config, name)),
+        }
+    }
+    Ok(chosen)
+}
+
+fn nobody(config: &Config, name: &str) -> NotHosted {
+    let name = name.to_owned();
+    if config.contracts.iter().any(|contract| contract.name.as_str() == name) {
+        return NotHosted::NoAgent { name };
+    }
+    let names: Vec<_> = config.far_agents().map(|agent| agent.name.to_string()).collect();
+    match names.is_empty() {
+        true => NotHosted::Nobody,
+        false => NotHosted::Unknown { name, names: names.join(", ") },
+    }
+}
+
+/// Agents at work for a pump elsewhere.
+pub struct Hosting {
+    stop: watch::Sender<bool>,
+    posts: Vec<JoinHandle<()>>,
+}
+
+impl Hosting {
+    /// Connects once for each agent, with the seed that `keys` holds for it, or as the config says.
+    ///
+    /// # Errors
+    /// [`Error::Keys`] where a model's key is missing, and whatever keeps it from the servers.
+    pub async fn start(
+        config: Config,
+        agents: &[AgentSpec],
+        keys: Option<&Path>,
+    ) -> Result<Self, Error> {
+        let missing = config.keys_missing_for(agents.iter());
+        if !missing.is_empty() {
+            return Err(Error::Keys(Arc::new(missing)));
+        }
+        let config = with_core_words(config)?;
+        let models = Models::of(&config)?;
+        let (stop, stopped) = watch::channel(false);
+        let mut posts = Vec::new();
+        for spec in agents {
+            let memory = Arc::new(Told::default());
+            let agent = guests::agent(&config, spec, models.named(&spec.model)?, memory)?;
+            let post = post(&config, &spec.name, agent, keys).await?;
+            let mut stopped = stopped.clone();
+            posts.push(tokio::spawn(post.serve(async move {
+                // Without anybody who could say so it is over, too.
+                stopped.wait_for(|stopped| *stopped).await.ok();
+            })));
+        }
+        Ok(Self { stop, posts })
+    }
+
+    /// Takes nothing more, and returns when every turn that was begun has ended and its answer is
+    /// with the pump.
+    pub async fn stop(self) {
+        // Whoever has ended needs not be told.
+        self.stop.send(true).ok();
+        for post in self.posts {
+            if let Err(error) = post.await {
+                tracing::error!("a host did not end as it should: {error}");
+            }
+        }
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.posts.iter().all(JoinHandle::is_finished)
+    }
+}
+
+async fn post(
+    config: &Config,
+    name: &ListenerName,
+    agent: Agent,
+    keys: Option<&Path>,
+) -> Result<Outpost, Error> {
+    let mut servers = config.nats.clone().ok_or(NotHosted::Nobody)?;
+    if let Some(keys) = keys {
+        servers.credentials = Credentials::Nkey(keys.join(nats_config::seed_of(name)));
+    }
+    let subjects = Subjects::new(&config.name, name);
+    let called = format!("agent {name} of {}", config.name);
+    let client = nats::connect_with(&servers, &called, Some(&subjects.inbox())).await?;
+    let runtime = runtime::Handle::current();
+    let wire = Wire::new(client, subjects, runtime.clone());
+    let handler = Guest { agent, wire: wire.clone() };
+    let host = NativeHost::new(name.clone(), handler, Arc::new(wire.clone()), runtime);
+    let host: Arc<dyn Host> = Arc::new(host);
+    Ok(Outpost::open(&config.name, name.clone(), config.digest, wire, host).await?)
+}
+
+/// An agent that is told its memory anew for every turn.
+struct Guest {
+    agent: Agent,
+    wire: Wire,
+}
+
+impl Handler for Guest {
+    async fn handle(&self, delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
+        let told = self.wire.thread(&delivery).await?;
+        let told = Told::read(&told, &delivery.thread).map_err(|error| Failure::Unreachable {
+            detail: format!("the thread cannot be read: {error}"),
+        })?;
+        let agent = self.agent.remembering(Arc::new(told));
+        agent.turn(&delivery, |asked| context.reserve(asked)).await
+    }
+}
