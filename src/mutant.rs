@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 40] = [
+pub const MUTANTS: [(&str, &str); 44] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -15,6 +15,10 @@ pub const MUTANTS: [(&str, &str); 40] = [
     ("trust-any-attempt", "an answer to an outdated attempt is refused"),
     ("take-any-token", "on NATS, an answer counts only under the token of its own attempt"),
     ("grant-too-much", "on NATS, a listener's key opens what is its own and nothing else"),
+    ("remember-for-strangers", "an agent's host reads the thread of a turn it has, and no other"),
+    ("tell-the-whole-tree", "an agent's host is told of its thread, and nothing beside it"),
+    ("tell-anybody", "what an agent's host asks is answered in the agent's inbox"),
+    ("believe-the-note", "nobody notes a turn in another agent's name"),
     ("reuse-the-attempt", "no two attempts at a call have the same number"),
     ("take-while-full", "what is sent while the disk is full hears so at once"),
     ("forget-a-disposition", "every message ends in one recorded disposition"),

@@ -63,6 +63,18 @@ impl Element {
         }
     }
 
+    /// As [`Element::read`], without what it holds, which is not looked at.
+    pub fn head(text: &str) -> Option<Self> {
+        let mut reader = quick_xml::Reader::from_str(text);
+        loop {
+            match reader.read_event().ok()? {
+                Event::Start(tag) | Event::Empty(tag) => return Some(Self::opened(&tag)),
+                Event::Eof => return None,
+                _ => {}
+            }
+        }
+    }
+
     fn opened(tag: &BytesStart<'_>) -> Self {
         // Whether one stands twice was asked when the payload was checked.
         let mut attributes = tag.attributes();
@@ -140,6 +152,14 @@ mod tests {
         assert_eq!(read.attributes, [("n".to_owned(), "<1".to_owned())]);
         assert_eq!(read.text(), "x &amp; <c>!");
         assert_eq!(read.child("b").map(Element::text).as_deref(), Some("<c>!"));
+    }
+
+    #[test]
+    fn a_head_is_what_the_element_is_called_and_no_more() {
+        let text = "<!-- <b n='0'/> --><p:a xmlns:p='urn:n' n='&lt;1'><b>text</b></p:a>";
+        let head = Element::head(text).expect("it has a head");
+        let whole = Element::read(text).expect("it is one element");
+        assert_eq!(head, Element { content: Vec::new(), ..whole });
     }
 
     #[test]

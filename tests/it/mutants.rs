@@ -46,6 +46,22 @@ const GUARDS: &[(&str, &str)] = &[
         "grant-too-much",
         "organism::nats_config::a_listeners_key_opens_what_is_its_own_and_nothing_else",
     ),
+    (
+        "remember-for-strangers",
+        "organism::hosted::strangers::a_thread_is_told_to_whom_its_turn_was_handed_and_only_while_it_is",
+    ),
+    (
+        "tell-the-whole-tree",
+        "organism::hosted::strangers::of_a_tree_nothing_is_told_but_the_thread_of_the_turn",
+    ),
+    (
+        "tell-anybody",
+        "organism::hosted::strangers::what_is_asked_is_told_in_the_agents_inbox_and_nowhere_else",
+    ),
+    (
+        "believe-the-note",
+        "organism::hosted::strangers::nobody_notes_a_turn_in_the_name_of_another_agent",
+    ),
     ("reuse-the-attempt", SIMULATION),
     ("forget-a-disposition", SIMULATION),
     ("forget-the-key", SIMULATION),

@@ -8,6 +8,7 @@ mod cluster;
 mod demo;
 mod gate;
 mod hidden;
+mod hosted;
 mod keys;
 pub mod kill;
 mod leaves;

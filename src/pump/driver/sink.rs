@@ -14,8 +14,10 @@ use crate::envelope::{Failure, Reservation};
 use crate::failpoint::failpoint;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
+use crate::mutant::mutant;
 use crate::pump::core::Event;
 use crate::pump::gate::Gate;
+use crate::xml::tree::Element;
 
 pub struct PumpSink {
     gate: Gate,
@@ -69,7 +71,7 @@ impl PumpSink {
             let failure = Failure::Garbage { detail };
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
-        if let Err(detail) = self.note_of(&outcome) {
+        if let Err(detail) = self.note_of(listener, call, &outcome) {
             let failure = Failure::Garbage { detail };
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
@@ -86,8 +88,14 @@ impl PumpSink {
 }
 
 impl PumpSink {
-    /// The core writes a turn's note down as its own word: it passes the gate as such.
-    fn note_of(&self, outcome: &Outcome) -> Result<(), String> {
+    /// The core writes a turn's note down as its own word: it passes the gate as such, and nobody
+    /// notes a turn in another's name.
+    fn note_of(
+        &self,
+        listener: &ListenerName,
+        call: CallId,
+        outcome: &Outcome,
+    ) -> Result<(), String> {
         let Some(turn) = outcome.turn.as_ref().filter(|turn| !turn.note.is_empty()) else {
             return Ok(());
         };
@@ -95,12 +103,23 @@ impl PumpSink {
             Ok((name, payload))
                 if *name.local == *"model-turn" && payload.as_str() == turn.note =>
             {
-                Ok(())
+                match is_of(&turn.note, listener, call) || mutant("believe-the-note") {
+                    true => Ok(()),
+                    false => Err("its turn is noted as another's".to_owned()),
+                }
             }
             Ok((name, _)) => Err(format!("its turn is noted as `{name}`, not as one model-turn")),
             Err(refusal) => Err(format!("the note of its turn cannot be recorded: {refusal}")),
         }
     }
+}
+
+/// Whether a note says that this agent took the turn, in this call.
+fn is_of(note: &str, agent: &ListenerName, call: CallId) -> bool {
+    let says = |head: &Element, name, text: &str| head.attribute(name) == Some(text);
+    Element::head(note).is_some_and(|head| {
+        says(&head, "agent", agent.as_str()) && says(&head, "call", &call.to_string())
+    })
 }
 
 impl Sink for PumpSink {

@@ -51,8 +51,14 @@ pub struct Guarded {
 const SPY: &str = "      { user: spy, password: spy }\n";
 
 pub fn guarded() -> Guarded {
-    let first = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
-    let house = House::with(&first);
+    guarded_with(CONFIG, &[])
+}
+
+/// With another config, whose files are these.
+pub fn guarded_with(config: &str, files: &[(&str, &str)]) -> Guarded {
+    let first = config.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
+    let house = House::settled(&first);
+    files.iter().for_each(|(name, text)| house.write(name, text));
     let made = house.organism(&["nats-config"]);
     assert_eq!(made.code, Some(0), "{made:?}");
     let_a_spy_in(&house);
@@ -60,7 +66,7 @@ pub fn guarded() -> Guarded {
     let more = format!("include \"{accounts}\"\n");
     let settings = Settings { jetstream: Some("sync_interval: always"), more: more.leak() };
     let server = Server::start_with(settings);
-    let config = CONFIG.replace("ADDRESS", &server.address());
+    let config = config.replace("ADDRESS", &server.address());
     house.write("organism.toml", config.replace("NKEY", "nkey_file = \"nats/pump.nk\""));
     Guarded { house, server }
 }
@@ -158,6 +164,10 @@ fn subjects() -> Vec<String> {
         "organism.talk.re.echo.0123",
         "organism.talk.re.solo.here",
         "organism.talk.re.solo.0123",
+        "organism.talk.to.writer",
+        "organism.talk.cancel.writer",
+        "organism.talk.re.writer.here",
+        "organism.talk.re.writer.0123",
         "organism.talk.pump.0",
         "organism.other.to.echo",
         "organism.journal.ORGANISM-talk.0",
@@ -165,11 +175,13 @@ fn subjects() -> Vec<String> {
         "_INBOX.abc.def",
         "_INBOX_echo.abc",
         "_INBOX_solo.abc",
+        "_INBOX_writer.abc",
         "_INBOX_operator.abc",
         "$SRV.PING",
         "$SRV.PING.echo",
         "$SRV.PING.solo",
         "$SRV.STATS.solo",
+        "$SRV.PING.writer",
         "$SYS.REQ.SERVER.PING",
         "anything",
     ]
@@ -207,7 +219,7 @@ async fn everything(spy: &Client) -> Subscriber {
 
 /// What of all this somebody with `user`'s key gets through to others, and what of it they get to
 /// hear.
-async fn probe(guarded: &Guarded, user: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+pub async fn probe(guarded: &Guarded, user: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let (spy, key) = (guarded.spy().await, guarded.user(user).await);
     let said: Arc<Mutex<BTreeSet<String>>> = Arc::default();
     let mut all = everything(&spy).await;
@@ -272,7 +284,7 @@ async fn probe(guarded: &Guarded, user: &str) -> (BTreeSet<String>, BTreeSet<Str
     (said, heard)
 }
 
-fn set(subjects: &[&str]) -> BTreeSet<String> {
+pub fn set(subjects: &[&str]) -> BTreeSet<String> {
     subjects.iter().map(|subject| (*subject).to_owned()).collect()
 }
 
@@ -347,7 +359,7 @@ fn nobody_is_made_to_write_where_they_are_told_to() {
             }
         }
         let (said, _) = probe(&guarded, "operator").await;
-        let asked = ["$SRV.PING", "$SRV.PING.echo", "$SRV.PING.solo", "$SRV.STATS.solo"];
+        let asked = ["$SRV.PING", "$SRV.PING.echo", "$SRV.PING.solo", "$SRV.PING.writer", "$SRV.STATS.solo"];
         assert_eq!(said, set(&asked));
     });
     stop.send(()).unwrap();

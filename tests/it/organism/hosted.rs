@@ -1,0 +1,552 @@
+//! `organism host`: agents whose turns are taken in processes of their own.
+
+mod guarded;
+mod strangers;
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+
+use organism::ids::Position;
+use organism::thread::Fact;
+use serde_json::{Value as Json, json};
+
+use super::{House, Running, Said, said, say, until};
+use crate::model::server::Script;
+use crate::nats::{Server, Settings};
+
+pub const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[limits]
+LIMITS
+
+[nats]
+url = "ADDRESS"
+
+[clients.desk]
+peers = ["writer", "planner"]
+
+[listeners.solo]
+command = ["./player.py", "solo"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+
+[agents.writer]
+nats = true
+model = "MODEL"
+schema = "talk.xsd"
+accepts = ["say"]
+final = "said"
+peers = ["solo"]
+BUDGET
+
+[agents.planner]
+model = "recorded"
+schema = "talk.xsd"
+accepts = ["order"]
+final = "done"
+peers = ["writer"]
+
+[models.recorded]
+provider = "playback"
+recording = "turns.toml"
+max_tokens = 1000
+price_in = 2.0
+price_out = 10.0
+currency = "EUR"
+"#;
+
+/// A tool, a payload that is refused, and the report.
+const TURNS: &str = r#"
+recorded = "for a test"
+
+[[turn]]
+agent = "writer"
+turn = 1
+text = '<thinking>First.</thinking><ping xmlns="urn:example:talk"><n>1</n></ping>'
+tokens_in = 1000
+tokens_out = 100
+
+[[turn]]
+agent = "writer"
+turn = 2
+text = '<ping xmlns="urn:example:talk"><m>1</m></ping>'
+tokens_in = 1000
+tokens_out = 100
+
+[[turn]]
+agent = "writer"
+turn = 3
+text = '<said xmlns="urn:example:talk">done</said>'
+tokens_in = 1000
+tokens_out = 100
+
+[[turn]]
+agent = "planner"
+turn = 1
+text = '<spawn-thread suggested_sub_id="part"><initial-payload><say xmlns="urn:example:talk">your part</say></initial-payload></spawn-thread>'
+
+[[turn]]
+agent = "planner"
+turn = 2
+text = '<wait for="all"/>'
+
+[[turn]]
+agent = "planner"
+turn = 3
+text = '<done xmlns="urn:example:talk"><n>7</n></done>'
+"#;
+
+pub fn server() -> Server {
+    Server::start_with(Settings { jetstream: None, more: "" })
+}
+
+/// With what stands for LIMITS, MODEL and BUDGET.
+fn house_with(server: &Server, changes: &[(&str, &str)]) -> House {
+    let mut config = CONFIG.replace("ADDRESS", &server.address());
+    for (from, to) in changes {
+        config = config.replace(from, to);
+    }
+    for (from, to) in [("LIMITS", ""), ("MODEL", "recorded"), ("BUDGET", "")] {
+        config = config.replace(from, to);
+    }
+    let house = House::settled(&config);
+    house.write("turns.toml", TURNS);
+    house
+}
+
+pub fn house(server: &Server) -> House {
+    house_with(server, &[])
+}
+
+/// An `organism host`, killed, at the latest, when this is dropped.
+pub struct Hosting {
+    child: Child,
+    log: std::path::PathBuf,
+}
+
+impl Hosting {
+    pub fn start(house: &House, log: &str, arguments: &[&str]) -> Self {
+        let mut command = house.command(&[&["host"], arguments].concat());
+        let path = house.path(log);
+        let file = std::fs::File::create(&path).unwrap();
+        let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
+        let mut hosting = Self { child, log: path };
+        until("the agent is hosted", || {
+            assert_eq!(hosting.child.try_wait().unwrap(), None, "{}", hosting.log());
+            hosting.log().contains("hosted here").then_some(())
+        });
+        hosting
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn terminate(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    fn ended(&mut self) -> Option<i32> {
+        until("the host ends", || self.child.try_wait().unwrap()).code()
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Hosting {
+    fn drop(&mut self) {
+        // One that has ended cannot be killed.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// Everything on record, without what is another one in every run.
+fn record(house: &House) -> Vec<String> {
+    let reader = house.reader();
+    let last = reader.last().unwrap();
+    let mut names = HashMap::new();
+    let sealed = reader.records(Position(1), last).unwrap();
+    let facts = sealed.iter().flat_map(|sealed| &sealed.record.facts);
+    let written = facts.map(|fact| {
+        let mut told = serde_json::to_value(fact).unwrap();
+        timeless(&mut told);
+        let payload = match fact {
+            Fact::Accepted { message, .. } => message.payload.as_str(),
+            _ => "",
+        };
+        masked(&format!("{told} {payload}"), &mut names)
+    });
+    written.collect()
+}
+
+fn timeless(told: &mut Json) {
+    match told {
+        Json::Object(fields) => {
+            for key in ["time", "fires_at", "digest", "len"] {
+                fields.remove(key);
+            }
+            fields.values_mut().for_each(timeless);
+        }
+        Json::Array(all) => all.iter_mut().for_each(timeless),
+        _ => {}
+    }
+}
+
+/// Ids by the order in which they come.
+fn masked(text: &str, names: &mut HashMap<String, usize>) -> String {
+    let (mut out, mut at) = (String::new(), 0);
+    while at < text.len() {
+        let rest = &text[at..];
+        let is_id = |id: &&str| uuid::Uuid::try_parse(id).is_ok();
+        let id = rest.get(..36).filter(is_id).or_else(|| {
+            let name = rest.strip_prefix("sess-").filter(|name| !name.starts_with("organism"))?;
+            let length = name.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(name.len());
+            rest.get(..5 + length)
+        });
+        if let Some(id) = id {
+            let next = names.len();
+            let number = *names.entry(id.to_owned()).or_insert(next);
+            out += &format!("<{number}>");
+            at += id.len();
+        } else if let Some(latency) = rest.strip_prefix("latency_ms=\"") {
+            at += "latency_ms=\"".len() + latency.find('"').unwrap();
+        } else {
+            let c = rest.chars().next().unwrap();
+            out.push(c);
+            at += c.len_utf8();
+        }
+    }
+    out
+}
+
+/// The same bytes for every prompt, as their digests on record are the same.
+#[test]
+fn an_agent_in_a_process_of_its_own_leaves_the_record_it_leaves_beside_the_pump() {
+    let server = server();
+    let order = "<order xmlns=\"urn:example:talk\"><n>7</n></order>";
+    let run = |is_far: bool| {
+        let more = if is_far { "" } else { "nats = true\n" };
+        let changes = [(more, "")];
+        let house = house_with(&server, if is_far { &[] } else { &changes });
+        let running = house.run();
+        let hosting = is_far.then(|| Hosting::start(&house, "host", &["--only", "writer"]));
+        for text in [&say("write"), order] {
+            let sent = house.send_text(text, &[]);
+            assert_eq!(sent.code, Some(0), "{sent:?}");
+        }
+        assert_eq!(running.stop(), Some(0));
+        drop(hosting);
+        house.verified();
+        record(&house)
+    };
+    let (near, far) = (run(false), run(true));
+    assert!(near.iter().any(|fact| fact.contains("spawn-thread")), "{near:#?}");
+    assert!(near.iter().any(|fact| fact.contains("<huh ")), "{near:#?}");
+    assert_eq!(near.iter().filter(|fact| fact.contains("agent=\"writer\"")).count(), 6);
+    for (near, far) in near.iter().zip(&far) {
+        assert_eq!(near, far);
+    }
+    assert_eq!(near.len(), far.len());
+}
+
+/// A model that says nothing before it is told to.
+struct Slow {
+    port: u16,
+    state: Arc<(Mutex<Asked>, Condvar)>,
+}
+
+#[derive(Default)]
+struct Asked {
+    count: usize,
+    may_answer: bool,
+}
+
+impl Slow {
+    fn start(text: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state = Arc::new((Mutex::new(Asked::default()), Condvar::new()));
+        let answer = answer(text);
+        let shared = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (state, answer) = (Arc::clone(&shared), answer.clone());
+                std::thread::spawn(move || attend(stream, &answer, &state));
+            }
+        });
+        Self { port, state }
+    }
+
+    fn model(&self) -> String {
+        format!(
+            "[models.live]\nprovider = \"openai-compatible\"\nmodel = \"m-1\"\n\
+             base_url = \"http://127.0.0.1:{}/v1\"\napi_key_env = \"LIVE_KEY\"\n\n[models.recorded]",
+            self.port
+        )
+    }
+
+    fn asked(&self, times: usize) {
+        until("the model is asked", || (self.state.0.lock().unwrap().count >= times).then_some(()));
+    }
+
+    fn count(&self) -> usize {
+        self.state.0.lock().unwrap().count
+    }
+
+    fn let_go(&self) {
+        self.state.0.lock().unwrap().may_answer = true;
+        self.state.1.notify_all();
+    }
+}
+
+fn answer(text: &str) -> Vec<u8> {
+    let chunk = |delta: Json, finish: Json| {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
+        format!("data: {}\n\n", json!({"object": "chat.completion.chunk", "choices": [choice]}))
+    };
+    let events = [
+        chunk(json!({"role": "assistant", "content": text}), Json::Null),
+        chunk(json!({}), json!("stop")),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    Script::stream(&events).bytes()
+}
+
+fn attend(mut stream: TcpStream, answer: &[u8], (state, told): &(Mutex<Asked>, Condvar)) {
+    let (mut request, mut buffer) = (Vec::new(), [0; 8192]);
+    // The last brace ends the body.
+    while !request.ends_with(b"}") {
+        match stream.read(&mut buffer) {
+            Ok(n) if n > 0 => request.extend_from_slice(&buffer[..n]),
+            _ => return,
+        }
+    }
+    state.lock().unwrap().count += 1;
+    drop(told.wait_while(state.lock().unwrap(), |asked| !asked.may_answer).unwrap());
+    // Whoever asked may be dead.
+    stream.write_all(answer).ok();
+}
+
+/// A house whose writer asks that model, its pump, and the key in everybody's environment.
+fn slow(server: &Server) -> (Slow, House, Running) {
+    let slow = Slow::start("<said xmlns=\"urn:example:talk\">at last</said>");
+    let models = slow.model();
+    let house = house_with(server, &[("MODEL", "live"), ("[models.recorded]", &models)]);
+    // It does not need the key of a model that is asked elsewhere.
+    let running = house.run();
+    house.write("key.env", "");
+    (slow, house, running)
+}
+
+fn host_with_key(house: &House, log: &str) -> Hosting {
+    let path = house.path(log);
+    let file = std::fs::File::create(&path).unwrap();
+    let mut command = house.command(&["host", "--only", "writer"]);
+    command.env("LIVE_KEY", "sk-for-a-test-0123456789");
+    let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    let hosting = Hosting { child, log: path };
+    until("the agent is hosted", || hosting.log().contains("hosted here").then_some(()));
+    hosting
+}
+
+fn sending(house: &House) -> Child {
+    let mut command = house.command(&["send", "-", "--as", "desk"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(say("write").as_bytes()).unwrap();
+    child
+}
+
+fn told(child: Child) -> Said {
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn a_turn_that_a_killed_host_was_in_is_taken_by_another_and_has_one_result() {
+    let server = server();
+    let (model, house, running) = slow(&server);
+    let mut doomed = host_with_key(&house, "first");
+    let sent = sending(&house);
+    model.asked(1);
+    let _other = host_with_key(&house, "second");
+    doomed.kill();
+    model.asked(2);
+    model.let_go();
+    let told = told(sent);
+    assert_eq!((told.code, told.out), (Some(0), said("at last")), "{}", told.err);
+    assert_eq!((house.recorded("say"), house.recorded("said"), model.count()), (1, 1, 2));
+    assert_eq!(running.stop(), Some(0));
+    let record = record(&house);
+    let failed = record.iter().filter(|fact| fact.contains("attempt-failed"));
+    assert_eq!(failed.count(), 1, "{record:#?}");
+    house.verified();
+}
+
+#[test]
+fn a_host_that_is_told_to_end_ends_the_turns_it_has_and_takes_no_more() {
+    let server = server();
+    let (model, house, running) = slow(&server);
+    let mut hosting = host_with_key(&house, "first");
+    let sent = sending(&house);
+    model.asked(1);
+    hosting.terminate();
+    until("it says so", || hosting.log().contains("stopping on SIGTERM").then_some(()));
+    let after = sending(&house);
+    let after = told(after);
+    assert!(after.out.contains("undeliverable"), "{after:?}");
+    model.let_go();
+    let told = told(sent);
+    assert_eq!((told.code, told.out), (Some(0), said("at last")), "{}", told.err);
+    assert_eq!(hosting.ended(), Some(0), "{}", hosting.log());
+    assert_eq!(model.count(), 1);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// A pump that is restarted in the middle of a turn hands it over again; the answer to what the
+/// other one handed over reaches nobody.
+#[test]
+fn a_turn_goes_on_when_its_pump_was_killed_and_is_there_again() {
+    let server = server();
+    let (model, house, mut running) = slow(&server);
+    let _hosting = host_with_key(&house, "first");
+    let sent = house.send_text(&say("write"), &["--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    model.asked(1);
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    let running = house.run();
+    model.asked(2);
+    model.let_go();
+    until("it is answered", || (house.recorded("said") == 1).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// O11, F14: what is set aside is set aside by the pump, before the model is asked.
+#[test]
+fn a_budget_is_kept_across_the_wire() {
+    let server = server();
+    for (limits, budget, told, turns) in [
+        ("money = 0.0145", "", "of the 0.0145 of this tree is left", 1),
+        ("", "tokens = 2500", "of the 2500 of writer are left", 1),
+        ("tokens = 1100", "", "the next model call may take", 0),
+    ] {
+        let house = house_with(&server, &[("LIMITS", limits), ("BUDGET", budget)]);
+        let running = house.run();
+        let _hosting = Hosting::start(&house, "host", &[]);
+        let sent = house.send_text(&say("write"), &[]);
+        assert_eq!(sent.code, Some(1), "{sent:?}");
+        let all = sent.out + &sent.err;
+        assert!(all.contains("budget-spent") && all.contains(told), "{limits} {budget}: {all}");
+        let exported = house.organism(&["export", "--format", "jsonl"]).out;
+        assert_eq!(exported.matches("<model-turn ").count(), turns, "{limits} {budget}");
+        assert_eq!(running.stop(), Some(0));
+        house.verified();
+    }
+}
+
+/// Threads and answers that are larger than a message go in parts, and nothing is lost between.
+#[test]
+fn a_thread_and_an_answer_larger_than_any_message_come_through() {
+    let little = Server::start_with(Settings { jetstream: None, more: "max_payload: 25000" });
+    let house = house_with(&little, &[("LIMITS", "payload_bytes = 20000")]);
+    let long = "long ".repeat(3_000);
+    let turns = format!(
+        "recorded = \"for a test\"\n[[turn]]\nagent = \"writer\"\nturn = 1\n\
+         text = '<said xmlns=\"urn:example:talk\">{long}</said>'\n\
+         [[turn]]\nagent = \"writer\"\nturn = 2\n\
+         text = '<said xmlns=\"urn:example:talk\">{long}</said>'\n"
+    );
+    house.write("turns.toml", turns);
+    let running = house.run();
+    let asks = strangers::asks(&little);
+    let _hosting = Hosting::start(&house, "host", &[]);
+    let first = house.send_text(&say(&long), &["--json"]);
+    assert_eq!(first.code, Some(0), "{first:?}");
+    let thread = first.json()[0]["thread"].as_str().unwrap().to_owned();
+    let second = house.send_text(&say(&long), &["--thread", &thread]);
+    assert_eq!((second.code, second.out), (Some(0), said(&long)), "{}", second.err);
+    assert_eq!(running.stop(), Some(0));
+    let asked = asks.stop();
+    let of = |what: &str| asked.iter().filter(|asked| *asked == what).count();
+    assert!(of("thread") >= 4 && of("answer") >= 4, "{asked:?}");
+    house.verified();
+}
+
+#[test]
+fn who_cannot_be_hosted_is_told_what_to_write() {
+    let server = server();
+    let house = house(&server);
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    let nowhere = config.replace("nats = true\n", "");
+    let without = nowhere.replace(&format!("[nats]\nurl = \"{}\"\n", server.address()), "");
+    house.write("nowhere.toml", &nowhere);
+    house.write("without.toml", &without);
+    let far = without.replace("[agents.writer]\n", "[agents.writer]\nnats = true\n");
+    house.write("far.toml", &far);
+    for (arguments, code, told) in [
+        (&["--only", "writr"][..], 2, "did you mean `writer`?"),
+        (&["--only", "somebody"], 2, "there are writer"),
+        (&["--only", "writer,solo"], 2, "`solo` is no agent but a listener"),
+        (&["--only", "planner"], 78, "write nats = true under [agents.planner]"),
+        (&["--config", "nowhere.toml"], 78, "write nats = true under [agents.writer]"),
+        (&["--config", "without.toml"], 78, "and a section [nats]"),
+        (&["--config", "far.toml"], 78, "`writer` is on NATS and no server is named"),
+        (&["--keys", "nowhere"], 69, "listener-writer.nk"),
+    ] {
+        let said = house.organism(&[&["host"], arguments].concat());
+        assert_eq!(said.code, Some(code), "{arguments:?}: {said:?}");
+        assert!(said.err.contains(told), "{arguments:?}: {said:?}");
+    }
+    let checked = house.organism(&["check"]).out.replace("\n          ", " ");
+    assert!(checked.contains("on NATS, taken by `organism host`"), "{checked}");
+    let shown = house.organism(&["prompt", "writer"]);
+    assert!(shown.out.contains("You are writer."), "{shown:?}");
+}
+
+#[test]
+fn the_key_of_a_model_is_needed_where_its_agent_is() {
+    let server = server();
+    let (_model, house, running) = slow(&server);
+    let without = house.organism(&["host"]);
+    assert_eq!(without.code, Some(78), "{without:?}");
+    assert!(without.err.contains("LIVE_KEY is not set"), "{without:?}");
+    assert_eq!(house.organism(&["check"]).code, Some(0), "the pump needs no such key");
+    assert_eq!(running.stop(), Some(0));
+    // Beside the pump it is needed there.
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    house.write("organism.toml", config.replace("nats = true\n", ""));
+    let without = house.organism(&["run"]);
+    assert_eq!(without.code, Some(78), "{without:?}");
+    assert!(without.err.contains("LIVE_KEY is not set"), "{without:?}");
+}
+
+/// Law 8: a prompt is rendered from the config that is on record, or not at all.
+#[test]
+fn a_host_with_another_config_than_its_pump_takes_no_turn_and_says_why() {
+    let server = server();
+    let house = house(&server);
+    let running = house.run();
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    let other = config.replace("[agents.writer]\n", "[agents.writer]\ndescription = \"Writes.\"\n");
+    house.write("other.toml", other);
+    let hosting = Hosting::start(&house, "host", &["--config", "other.toml"]);
+    let sent = house.send_text(&say("write"), &[]);
+    assert!(sent.out.contains("undeliverable"), "{sent:?}");
+    assert!(hosting.log().contains("another config than the pump"), "{}", hosting.log());
+    assert!(record(&house).iter().any(|fact| fact.contains("another config than the pump")));
+    assert_eq!(house.recorded("said"), 0);
+    assert_eq!(running.stop(), Some(0));
+}

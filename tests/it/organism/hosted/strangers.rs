@@ -1,0 +1,300 @@
+//! What somebody with the key of an agent gets to know and to say, and what not.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use organism::bus::nats::Subjects;
+use organism::ids::ListenerName;
+use organism::nats::{Client, HeaderMap, Message, Request, Subscriber, connect, connect_with};
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use super::super::{House, Running, said, until};
+use super::{house, sending, server, told};
+use crate::nats::Server;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// What hosts of the writer ask for.
+pub struct Asks {
+    asked: Arc<Mutex<Vec<String>>>,
+    _runtime: Runtime,
+}
+
+pub fn asks(server: &Server) -> Asks {
+    let (runtime, asked) = (runtime(), Arc::new(Mutex::new(Vec::new())));
+    let heard = Arc::clone(&asked);
+    runtime.block_on(async {
+        let client = connect(&server.options(), "spy").await.unwrap();
+        let mut all = client.subscribe("organism.talk.re.writer.>").await.unwrap();
+        client.flush().await.unwrap();
+        tokio::spawn(async move {
+            while let Some(message) = all.next().await {
+                let headers = message.headers.unwrap_or_default();
+                let asked = headers.get("Organism-Ask").map(|what| what.as_str().to_owned());
+                heard.lock().unwrap().extend(asked);
+            }
+        });
+    });
+    Asks { asked, _runtime: runtime }
+}
+
+impl Asks {
+    pub fn stop(self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+/// Takes the writer's deliveries, and whatever else comes to its mind.
+struct Stranger {
+    client: Client,
+    deliveries: Subscriber,
+}
+
+impl Stranger {
+    async fn at(server: &Server) -> Self {
+        let inbox = Some("_INBOX_writer");
+        let client = connect_with(&server.options(), "stranger", inbox).await.unwrap();
+        let subjects = Subjects::new("talk", &ListenerName::parse("writer").unwrap());
+        let deliveries = client.queue_subscribe(subjects.deliveries(), "writer".to_owned());
+        let deliveries = deliveries.await.unwrap();
+        client.flush().await.unwrap();
+        Self { client, deliveries }
+    }
+
+    async fn next(&mut self) -> Message {
+        timeout(PATIENCE, self.deliveries.next()).await.expect("nothing came").unwrap()
+    }
+
+    async fn ask(&self, subject: &str, headers: &[(&'static str, &str)], body: &str) -> Message {
+        let mut map = HeaderMap::new();
+        headers.iter().for_each(|(name, value)| map.insert(*name, *value));
+        let request = Request::new().headers(map).payload(body.to_owned().into());
+        self.client.send_request(subject.to_owned(), request).await.unwrap()
+    }
+
+    async fn thread(&self, subject: &str) -> Message {
+        self.ask(subject, &[("Organism-Ask", "thread"), ("Organism-Offset", "0")], "").await
+    }
+
+    async fn answer(&self, subject: &str, answer: &str) -> Message {
+        let size = answer.len().to_string();
+        let headers =
+            [("Organism-Ask", "answer"), ("Organism-Offset", "0"), ("Organism-Size", &size)];
+        self.ask(subject, &headers, answer).await
+    }
+}
+
+fn code(message: &Message) -> Option<&str> {
+    Some(message.headers.as_ref()?.get("Nats-Service-Error-Code")?.as_str())
+}
+
+fn text(message: &Message) -> String {
+    String::from_utf8(message.payload.to_vec()).unwrap()
+}
+
+fn reply(message: &Message) -> String {
+    message.reply.as_ref().unwrap().to_string()
+}
+
+fn header(message: &Message, name: &'static str) -> String {
+    message.headers.as_ref().unwrap().get(name).unwrap().to_string()
+}
+
+/// A turn that says `text`, noted in the name of that agent.
+fn turn(agent: &str, call: &str, text: &str) -> String {
+    let note = format!(
+        "<model-turn xmlns=\"https://xml-pipeline.org/ns/core/v1\" agent=\"{agent}\" call=\"{call}\" \
+         turn=\"1\" iteration=\"1\" position=\"2\" transport=\"xml\" provider=\"p\" model=\"m\" \
+         renderer=\"3\" stop=\"normal\" tokens_in=\"1\" tokens_out=\"1\" latency_ms=\"1\">\
+         <raw>{text}</raw></model-turn>"
+    );
+    let payload = format!("<said xmlns=\"urn:example:talk\">{text}</said>");
+    let turn = json!({ "note": note, "findings": [], "broken": [], "tokens_in": 1,
+        "tokens_out": 1, "spent": null });
+    json!({ "outcome": { "payloads": [payload], "turn": turn } }).to_string()
+}
+
+fn setting() -> (Server, House, Running, Runtime) {
+    let server = server();
+    let house = house(&server);
+    let running = house.run();
+    (server, house, running, runtime())
+}
+
+#[test]
+fn a_thread_is_told_to_whom_its_turn_was_handed_and_only_while_it_is() {
+    let (server, house, running, runtime) = setting();
+    let mut stranger = runtime.block_on(Stranger::at(&server));
+    let sent = sending(&house);
+    runtime.block_on(async {
+        let first = stranger.next().await;
+        assert!(first.payload.is_empty(), "its memory is the thread: {first:?}");
+        let own = reply(&first);
+        let told = stranger.thread(&own).await;
+        assert!(text(&told).contains(">write</say>") && code(&told).is_none(), "{told:?}");
+        let size = header(&told, "Organism-Size");
+        assert_eq!(size, told.payload.len().to_string());
+        let beyond = [("Organism-Ask", "thread"), ("Organism-Offset", "99999999")];
+        assert_eq!(code(&stranger.ask(&own, &beyond, "").await), Some("400"));
+        let odd = stranger.ask(&own, &[("Organism-Ask", "everything")], "").await;
+        assert_eq!(code(&odd), Some("400"));
+
+        let (pump, _) = own.rsplit_once('.').unwrap();
+        for guessed in ["0123456789abcdef0123456789abcdef", "0", "no-token"] {
+            let told = stranger.thread(&format!("{pump}.{guessed}")).await;
+            assert_eq!((code(&told), text(&told).as_str()), (Some("410"), ""), "{guessed}");
+        }
+        // Once it is given up, the turn is somebody else's.
+        let mut lease = HeaderMap::new();
+        lease.insert("Organism-Lease", "1");
+        let body = "".into();
+        stranger.client.publish_with_headers(own.clone(), lease, body).await.unwrap();
+        let second = stranger.next().await;
+        assert_eq!(header(&second, "Organism-Attempt").rsplit('.').next(), Some("2"));
+        let late = stranger.thread(&own).await;
+        assert_eq!((code(&late), text(&late).as_str()), (Some("410"), ""), "{late:?}");
+        let reservation = r#"{"tokens":1,"money":0,"counted":true}"#;
+        let late = stranger.ask(&own, &[("Organism-Ask", "reserve")], reservation).await;
+        assert_eq!(code(&late), Some("410"));
+
+        let call = header(&second, "Organism-Call");
+        let done = stranger.answer(&reply(&second), &turn("writer", &call, "done")).await;
+        assert_eq!(code(&done), None, "{done:?}");
+        let over = stranger.thread(&reply(&second)).await;
+        assert_eq!(code(&over), Some("410"));
+    });
+    let told = told(sent);
+    assert_eq!((told.code, told.out), (Some(0), said("done")), "{}", told.err);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn of_a_tree_nothing_is_told_but_the_thread_of_the_turn() {
+    let (server, house, running, runtime) = setting();
+    let mut stranger = runtime.block_on(Stranger::at(&server));
+    let order = "<order xmlns=\"urn:example:talk\"><n>the-secret-of-the-parent</n></order>";
+    let sent = house.send_text(order, &["--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    runtime.block_on(async {
+        let delivery = stranger.next().await;
+        let thread = header(&delivery, "Organism-Thread");
+        assert!(thread.ends_with(".part"), "{thread}");
+        let told = text(&stranger.thread(&reply(&delivery)).await);
+        assert!(told.contains(">your part</say>"), "{told}");
+        for foreign in ["the-secret-of-the-parent", "planner turn", "<model-turn", "spawn-thread"] {
+            assert!(!told.contains(foreign), "{foreign}: {told}");
+        }
+    });
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn what_is_asked_is_told_in_the_agents_inbox_and_nowhere_else() {
+    let (server, house, running, runtime) = setting();
+    let mut stranger = runtime.block_on(Stranger::at(&server));
+    let sent = sending(&house);
+    runtime.block_on(async {
+        let spy = connect(&server.options(), "spy").await.unwrap();
+        let mut all = spy.subscribe(">").await.unwrap();
+        spy.flush().await.unwrap();
+        let delivery = stranger.next().await;
+        let own = reply(&delivery);
+        let bad =
+            ["organism.talk.to.solo", "organism.talk.re.solo.here", "_INBOX.of.the.pump", "_INBOX_"];
+        for inbox in bad {
+            let mut headers = HeaderMap::new();
+            headers.insert("Organism-Ask", "thread");
+            headers.insert("Organism-Offset", "0");
+            let asked = stranger.client.publish_with_reply_and_headers(
+                own.clone(),
+                inbox,
+                headers,
+                "".into(),
+            );
+            asked.await.unwrap();
+        }
+        // Later questions are told later.
+        for _ in 0..20 {
+            assert_eq!(code(&stranger.thread(&own).await), None);
+        }
+        let call = header(&delivery, "Organism-Call");
+        stranger.answer(&own, &turn("writer", &call, "done")).await;
+        spy.publish("end", "".into()).await.unwrap();
+        while let Some(message) = timeout(PATIENCE, all.next()).await.unwrap() {
+            let subject = message.subject.to_string();
+            assert!(!bad.contains(&subject.as_str()), "{message:?}");
+            if subject == "end" {
+                break;
+            }
+        }
+    });
+    assert_eq!(told(sent).out, said("done"));
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn nobody_notes_a_turn_in_the_name_of_another_agent() {
+    let (server, house, running, runtime) = setting();
+    let mut stranger = runtime.block_on(Stranger::at(&server));
+    let forged = |agent: &'static str, of_call: Option<&'static str>| {
+        let sent = sending(&house);
+        runtime.block_on(async {
+            let delivery = stranger.next().await;
+            let call = header(&delivery, "Organism-Call");
+            let turn = turn(agent, of_call.unwrap_or(&call), "mine");
+            assert_eq!(code(&stranger.answer(&reply(&delivery), &turn).await), None);
+        });
+        told(sent)
+    };
+    let mut forged = forged;
+    for (agent, call) in
+        [("planner", None), ("writer", Some("0198a7c2-0000-7000-8000-000000000001"))]
+    {
+        let told = forged(agent, call);
+        assert!(told.out.contains("listener-failed"), "{told:?}");
+    }
+    assert_eq!(forged("writer", None).out, said("mine"));
+    let noted = super::record(&house);
+    assert_eq!(noted.iter().filter(|fact| fact.contains("noted as another's")).count(), 2);
+    assert_eq!(noted.iter().filter(|fact| fact.contains("<model-turn ")).count(), 1);
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// Neither payloads without a turn nor half an answer are taken for one.
+#[test]
+fn an_answer_that_is_none_of_an_agent_is_not_taken() {
+    let (server, house, running, runtime) = setting();
+    let mut stranger = runtime.block_on(Stranger::at(&server));
+    let sent = sending(&house);
+    runtime.block_on(async {
+        let own = reply(&stranger.next().await);
+        let part = |offset: &'static str, size: &'static str| {
+            [("Organism-Ask", "answer"), ("Organism-Offset", offset), ("Organism-Size", size)]
+        };
+        assert_eq!(code(&stranger.ask(&own, &part("5", "10"), "later").await), Some("409"));
+        assert_eq!(code(&stranger.ask(&own, &part("0", "3"), "too long").await), Some("409"));
+        let large = stranger.ask(&own, &part("0", "99999999999"), "x").await;
+        assert_eq!(code(&large), Some("413"));
+        let half = stranger.ask(&own, &part("0", "10"), "a half").await;
+        assert_eq!(code(&half), None);
+        let payload = "<said xmlns=\"urn:example:talk\">without a turn</said>";
+        stranger.client.publish(own, payload.into()).await.unwrap();
+    });
+    let told = told(sent);
+    assert!(told.out.contains("listener-failed"), "{told:?}");
+    until("it is on record", || {
+        let noted = super::record(&house);
+        noted.iter().any(|fact| fact.contains("this is no answer of an agent")).then_some(())
+    });
+    assert_eq!(house.recorded("said"), 0);
+    assert_eq!(running.stop(), Some(0));
+}
