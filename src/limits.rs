@@ -287,6 +287,10 @@ pub const NATS_ASK_RETRY: Duration = Duration::from_millis(250);
 pub const NATS_ASK_PATIENCE: Duration = Duration::from_secs(30);
 /// Questions of one agent's hosts that are dealt with at the same time.
 pub const NATS_ASKS_MAX: usize = 64;
+/// Things that were wrong with one turn, and characters of why an attempt failed, as an agent's host
+/// tells them.
+pub const TURN_FINDINGS_MAX: usize = 10_000;
+pub const FAILURE_CHARS_MAX: usize = 16 << 10;
 /// Of an agent's answer: its turn's note, and its payloads, escaped for JSON.
 pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 

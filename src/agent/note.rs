@@ -150,6 +150,8 @@ pub struct PastTurn {
     pub turn: u32,
     /// Who answered.
     pub provider: String,
+    /// What stood around the agent, as its prompt told it.
+    pub environment: Option<String>,
     /// Of everything that was sent.
     pub prompt: Option<Digest>,
     pub raw: String,
@@ -182,6 +184,7 @@ impl PastTurn {
             position: Position(note.attribute("position")?.parse().ok()?),
             turn: note.attribute("turn").and_then(|turn| turn.parse().ok()).unwrap_or_default(),
             provider: note.attribute("provider").unwrap_or_default().to_owned(),
+            environment: note.child("environment").map(Element::text),
             prompt: note.attribute("prompt").and_then(|digest| Digest::parse(digest).ok()),
             raw: read_verbatim(note.child("raw")?)?,
             calls: calls.collect::<Option<_>>()?,

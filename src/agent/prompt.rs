@@ -29,6 +29,20 @@ impl Environment {
         }
     }
 
+    /// As [`Environment::lines`] wrote it.
+    pub fn read(lines: &str) -> Self {
+        let fact = |name: &str| {
+            let said = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(": ")?.to_owned());
+            lines.lines().find_map(said)
+        };
+        Self {
+            os: fact("OS").unwrap_or_default(),
+            shell: fact("Shell").unwrap_or_default(),
+            runtime: fact("Runtime").unwrap_or_default(),
+            date: fact("Date"),
+        }
+    }
+
     /// One line a fact, in a fixed order.
     pub fn lines(&self, began: Option<crate::clock::Time>) -> String {
         let day = || began.map(|time| time.to_string().chars().take(10).collect::<String>());

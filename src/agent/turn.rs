@@ -102,6 +102,13 @@ impl Agent {
         Self { history, ..self.clone() }
     }
 
+    /// The same agent where something else stands around it.
+    #[must_use]
+    pub fn within(&self, environment: Environment) -> Self {
+        let options = AgentOptions { environment, ..(*self.options).clone() };
+        Self { options: Arc::new(options), ..self.clone() }
+    }
+
     /// Takes the turn a delivery asks for, once `reserve` has set aside what the model call may
     /// take.
     pub async fn turn<R>(

@@ -184,6 +184,6 @@ fn agent(config: &Config, contract: &Contract) -> String {
         format!("; {}; ends with {name} in {format}", agent.transport.as_str())
     });
     let far = spec.is_some_and(|spec| spec.is_far);
-    let far = if far { "; on NATS, taken by `organism host`" } else { "" };
+    let far = if far { "; on NATS: `organism host` takes its turns" } else { "" };
     format!("{}; {}{model}{}{far}", takes(contract), peers(contract), last.unwrap_or_default())
 }

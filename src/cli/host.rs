@@ -34,13 +34,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let hosting = Hosting::start(config, &agents, args.keys.as_deref()).await?;
-        eprintln!("{name}: {names} hosted here; the pump hands over over NATS");
+        eprintln!("{name}: {names} hosted here; deliveries come over NATS");
         let mut look = tokio::time::interval(Duration::from_millis(200));
         let told = loop {
             tokio::select! {
                 _ = interrupt.recv() => break "SIGINT",
                 _ = terminate.recv() => break "SIGTERM",
-                _ = look.tick() => if hosting.has_ended() { break "the end of its connection" },
+                _ = look.tick() => if hosting.has_ended() {
+                    let text = "the connection to NATS ended; the log says why";
+                    return Err(Failed::new(Exit::Unavailable, text).into());
+                },
             }
         };
         eprintln!("stopping on {told}: turns that were begun end, others go elsewhere");

@@ -25,7 +25,7 @@ use crate::nats::{self, Credentials};
 pub enum NotHosted {
     #[error("no agent of this config runs in a process of its own")]
     Nobody,
-    #[error("there is no agent `{name}` that is hosted by itself; there are {names}")]
+    #[error("there is no agent `{name}`; those that can be hosted are {names}")]
     Unknown { name: String, names: String },
     #[error("`{name}` is no agent but a listener: only agents are hosted")]
     NoAgent { name: String },

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::models::Models;
 use super::{Error, guests, with_core_words};
-use crate::agent::{Agent, History, PastTurn};
+use crate::agent::{Agent, Environment, History, PastTurn};
 use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::config::{AgentSpec, Config};
@@ -76,7 +76,7 @@ pub fn due(config: Config, agent: &ListenerName, moment: &Moment) -> Result<Due,
     let config = Arc::new(with_core_words(config)?);
     let spec = config.agents.iter().find(|spec| spec.name == *agent);
     let spec = spec.ok_or_else(|| unknown_agent(&config, agent))?;
-    let (history, delivery, recorded): (Arc<dyn History>, _, _) = match moment {
+    let (history, delivery, past): (Arc<dyn History>, _, _) = match moment {
         Moment::Example => {
             let example = Example::of(&config, spec)?;
             let delivery = example.delivery(agent);
@@ -88,13 +88,16 @@ pub fn due(config: Config, agent: &ListenerName, moment: &Moment) -> Result<Due,
                 _ => None,
             };
             let config = config.of_partition(thread.partition(config.partitions()));
-            let (delivery, recorded) = on_record(&config, agent, thread, turn)?;
-            (guests::history(&config), delivery, recorded)
+            let (delivery, past) = on_record(&config, agent, thread, turn)?;
+            (guests::history(&config), delivery, past)
         }
     };
     let made = Models::of(&config)?.named(&spec.model)?;
     let agent = guests::agent(&config, spec, made, history)?;
-    Ok(Due { agent, delivery, recorded })
+    let around = past.as_ref().and_then(|past| past.environment.as_deref());
+    // It may have been taken on another machine.
+    let agent = around.map_or(agent.clone(), |around| agent.within(Environment::read(around)));
+    Ok(Due { agent, delivery, recorded: past.and_then(|past| past.prompt) })
 }
 
 fn nothing(detail: impl Into<String>) -> Error {
@@ -115,7 +118,7 @@ fn on_record(
     agent: &ListenerName,
     thread: &ThreadId,
     turn: Option<u32>,
-) -> Result<(Delivery, Option<Digest>), Error> {
+) -> Result<(Delivery, Option<PastTurn>), Error> {
     let sealed = Reader::open(&config.data)?.tree(&thread.root(), None)?;
     let last = sealed.last().map(|sealed| sealed.record.position);
     let facts = sealed.iter().flat_map(|sealed| &sealed.record.facts);
@@ -135,7 +138,7 @@ fn on_record(
                 "{agent} took no turn {turn} in {thread}; `organism thread` shows them"
             ))
         })?;
-        return Ok((delivery(agent, thread, past.call, past.position), past.prompt));
+        return Ok((delivery(agent, thread, past.call, past.position), Some(past)));
     }
     let calls = messages.iter().rev();
     let call = calls.clone().find(|m| m.kind == Kind::Call && m.to == *agent);

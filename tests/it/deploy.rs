@@ -64,14 +64,15 @@ fn settings(unit: &str) -> Vec<(String, String)> {
 #[test]
 fn the_units_start_commands_that_there_are_and_systemd_takes_them() {
     let places = tempfile::tempdir().unwrap();
-    for name in ["organism@.service", "nats-server.service"] {
+    for name in ["organism@.service", "organism-host@.service", "nats-server.service"] {
         let unit = read(&format!("systemd/{name}"));
         let all = settings(&unit);
         let get = |key: &str| all.iter().find(|(own, _)| own == key).map(|(_, value)| value);
-        for key in ["User", "ExecStart", "Restart", "TimeoutStopSec", "StateDirectory", "WantedBy"]
-        {
+        for key in ["User", "ExecStart", "Restart", "TimeoutStopSec", "WantedBy"] {
             assert!(get(key).is_some(), "{name} has no {key}");
         }
+        // Who takes turns keeps nothing.
+        assert_eq!(get("StateDirectory").is_none(), name == "organism-host@.service", "{name}");
         // systemd looks whether the program is there; here it is not.
         let started = get("ExecStart").unwrap().split(' ').next().unwrap();
         let path = places.path().join(name);

@@ -152,16 +152,49 @@ pub(super) fn write(answer: Result<Outcome, Failure>) -> Vec<u8> {
 
 /// Whatever else it is, is an answer that cannot be used.
 pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
+    let unusable = |why: &str| {
+        Err(Failure::Garbage { detail: format!("this is no answer of an agent: {why}") })
+    };
     match serde_json::from_slice(bytes) {
+        Ok(Written::Outcome { turn, .. }) if !is_bounded(&turn) => {
+            unusable("what was wrong with its turn is more than a turn can hold")
+        }
         Ok(Written::Outcome { payloads, turn }) => {
             let payloads = payloads.into_iter().map(String::into_bytes).collect();
             Ok(Outcome { payloads, turn: Some(*turn) })
         }
-        Ok(Written::Failure(failure)) => Err(failure),
-        Err(error) => {
-            Err(Failure::Garbage { detail: format!("this is no answer of an agent: {error}") })
-        }
+        Ok(Written::Failure(failure)) => Err(shortened(failure)),
+        Err(error) => unusable(&error.to_string()),
     }
+}
+
+/// Whether a model's text could have been like that: the pump tells all of it.
+fn is_bounded(turn: &Turn) -> bool {
+    let Turn { findings, broken, .. } = turn;
+    let found = findings.iter().chain(broken.iter().map(|broken| &broken.finding));
+    let told = found.map(|finding| {
+        let path = finding.place.path.as_ref().map_or(0, String::len);
+        finding.code.len() + finding.message.len() + path
+    });
+    let attempts: usize = broken.iter().map(|broken| broken.attempt.len()).sum();
+    findings.len() + broken.len() <= limits::TURN_FINDINGS_MAX
+        && told.sum::<usize>() + attempts <= 4 * limits::TURN_BYTES_MAX
+        && broken.is_sorted_by_key(|broken| broken.index)
+}
+
+/// What goes on record of it has an end.
+fn shortened(mut failure: Failure) -> Failure {
+    let (Failure::Crashed { detail }
+    | Failure::Unreachable { detail }
+    | Failure::Refused { detail }
+    | Failure::CutShort { detail, .. }
+    | Failure::Spent { detail }
+    | Failure::TooLarge { detail }
+    | Failure::Garbage { detail }) = &mut failure;
+    if let Some((end, _)) = detail.char_indices().nth(limits::FAILURE_CHARS_MAX) {
+        detail.truncate(end);
+    }
+    failure
 }
 
 /// The part of `all` from `offset` on that one message takes.
@@ -173,6 +206,8 @@ pub(super) fn part(all: &[u8], offset: usize, most: usize) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::envelope::Broken;
+    use crate::xml::findings::{Finding, Place};
 
     fn message(ask: &Ask) -> Message {
         Message {
@@ -213,8 +248,34 @@ mod tests {
         let spent = Spending { tokens: 3, money: Money(9) };
         let failure = Failure::CutShort { detail: "stalled".to_owned(), spent, retried: true };
         assert_eq!(answer(&write(Err(failure.clone()))), Err(failure));
+        let detail = "\u{e9}".repeat(limits::FAILURE_CHARS_MAX + 1);
+        let Err(Failure::Crashed { detail }) = answer(&write(Err(Failure::Crashed { detail })))
+        else {
+            panic!("it is another failure")
+        };
+        assert_eq!(detail.chars().count(), limits::FAILURE_CHARS_MAX);
         for unusable in [&b"<a/>"[..], b"{}", b"{\"outcome\":{\"payloads\":[]}}"] {
             assert!(matches!(answer(unusable), Err(Failure::Garbage { .. })), "{unusable:?}");
+        }
+    }
+
+    #[test]
+    fn a_turn_with_more_wrong_than_it_can_hold_is_none() {
+        let broken = |index, attempt: &str| Broken {
+            index,
+            attempt: attempt.to_owned(),
+            finding: Finding::new("unclosed", Place::default(), "not closed"),
+        };
+        let large = "x".repeat(4 * limits::TURN_BYTES_MAX);
+        for (broken, good) in [
+            (vec![broken(0, "<a"), broken(0, "<b"), broken(2, "<c")], true),
+            (vec![broken(2, "<a"), broken(0, "<b")], false),
+            (vec![broken(0, &large)], false),
+            (vec![broken(0, ""); limits::TURN_FINDINGS_MAX + 1], false),
+        ] {
+            let turn = Turn { broken, ..Turn::default() };
+            let written = write(Ok(Outcome { payloads: Vec::new(), turn: Some(turn) }));
+            assert_eq!(answer(&written).is_ok(), good);
         }
     }
 

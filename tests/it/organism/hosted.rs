@@ -6,7 +6,7 @@ mod strangers;
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 
 use organism::ids::Position;
@@ -14,7 +14,7 @@ use organism::thread::Fact;
 use serde_json::{Value as Json, json};
 
 use super::{House, Running, Said, said, say, until};
-use crate::model::server::Script;
+use crate::model::server::{KEY, Script};
 use crate::nats::{Server, Settings};
 
 pub const CONFIG: &str = r#"
@@ -28,7 +28,7 @@ LIMITS
 url = "ADDRESS"
 
 [clients.desk]
-peers = ["writer", "planner"]
+peers = ["writer", "planner", "editor"]
 
 [listeners.solo]
 command = ["./player.py", "solo"]
@@ -50,6 +50,13 @@ model = "recorded"
 schema = "talk.xsd"
 accepts = ["order"]
 final = "done"
+peers = ["writer"]
+
+[agents.editor]
+model = "recorded"
+schema = "talk.xsd"
+accepts = ["work"]
+final = "worked"
 peers = ["writer"]
 
 [models.recorded]
@@ -87,6 +94,22 @@ tokens_in = 1000
 tokens_out = 100
 
 [[turn]]
+agent = "writer"
+thread = "part"
+turn = 1
+text = '<said xmlns="urn:example:talk">my part</said>'
+
+[[turn]]
+agent = "editor"
+turn = 1
+text = 'I ask the writer. <say xmlns="urn:example:talk">a part</say>'
+
+[[turn]]
+agent = "editor"
+turn = 2
+text = '<worked xmlns="urn:example:talk"><n>7</n></worked>'
+
+[[turn]]
 agent = "planner"
 turn = 1
 text = '<spawn-thread suggested_sub_id="part"><initial-payload><say xmlns="urn:example:talk">your part</say></initial-payload></spawn-thread>'
@@ -100,6 +123,38 @@ text = '<wait for="all"/>'
 agent = "planner"
 turn = 3
 text = '<done xmlns="urn:example:talk"><n>7</n></done>'
+"#;
+
+/// The same as native calls: one that runs, one that is refused, and the report.
+const NATIVE: &str = r#"
+recorded = "for a test"
+
+[[turn]]
+agent = "writer"
+turn = 1
+text = "First."
+[[turn.calls]]
+id = "call_1"
+name = "ping"
+arguments = '{"n": "1"}'
+
+[[turn]]
+agent = "writer"
+turn = 2
+text = ""
+[[turn.calls]]
+id = "call_2"
+name = "ping"
+arguments = '{"m": "1"}'
+
+[[turn]]
+agent = "writer"
+turn = 3
+text = ""
+[[turn.calls]]
+id = "call_3"
+name = "said"
+arguments = '{"content": "done"}'
 "#;
 
 pub fn server() -> Server {
@@ -132,7 +187,10 @@ pub struct Hosting {
 
 impl Hosting {
     pub fn start(house: &House, log: &str, arguments: &[&str]) -> Self {
-        let mut command = house.command(&[&["host"], arguments].concat());
+        Self::of(house.command(&[&["host"], arguments].concat()), house, log)
+    }
+
+    fn of(mut command: Command, house: &House, log: &str) -> Self {
         let path = house.path(log);
         let file = std::fs::File::create(&path).unwrap();
         let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
@@ -230,34 +288,69 @@ fn masked(text: &str, names: &mut HashMap<String, usize>) -> String {
     out
 }
 
+/// What is on record when the agent was hosted, or not.
+fn left(server: &Server, is_far: bool, budget: &str, turns: &str, texts: &[&str]) -> Vec<String> {
+    let mut changes = vec![("BUDGET", budget)];
+    if !is_far {
+        changes.push(("nats = true\n", ""));
+    }
+    let house = house_with(server, &changes);
+    house.write("turns.toml", turns);
+    let running = house.run();
+    let hosting = is_far.then(|| Hosting::start(&house, "host", &["--only", "writer"]));
+    for (text, thread) in texts.iter().zip(["sess-first000", "sess-second00"]) {
+        let sent = house.send_text(text, &["--new", thread]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    assert_eq!(running.stop(), Some(0));
+    drop(hosting);
+    house.verified();
+    record(&house)
+}
+
 /// The same bytes for every prompt, as their digests on record are the same.
 #[test]
 fn an_agent_in_a_process_of_its_own_leaves_the_record_it_leaves_beside_the_pump() {
     let server = server();
-    let order = "<order xmlns=\"urn:example:talk\"><n>7</n></order>";
-    let run = |is_far: bool| {
-        let more = if is_far { "" } else { "nats = true\n" };
-        let changes = [(more, "")];
-        let house = house_with(&server, if is_far { &[] } else { &changes });
-        let running = house.run();
-        let hosting = is_far.then(|| Hosting::start(&house, "host", &["--only", "writer"]));
-        for text in [&say("write"), order] {
-            let sent = house.send_text(text, &[]);
-            assert_eq!(sent.code, Some(0), "{sent:?}");
+    let work = "<work xmlns=\"urn:example:talk\"><n>7</n></work>";
+    for (budget, turns, texts) in [
+        ("", TURNS, &[&*say("write"), work][..]),
+        ("transport = \"native\"", NATIVE, &[&*say("write")]),
+    ] {
+        let near = left(&server, false, budget, turns, texts);
+        let far = left(&server, true, budget, turns, texts);
+        for part in ["<huh ", "<pong "] {
+            assert!(near.iter().any(|fact| fact.contains(part)), "{part}: {near:#?}");
         }
-        assert_eq!(running.stop(), Some(0));
-        drop(hosting);
-        house.verified();
-        record(&house)
-    };
-    let (near, far) = (run(false), run(true));
-    assert!(near.iter().any(|fact| fact.contains("spawn-thread")), "{near:#?}");
-    assert!(near.iter().any(|fact| fact.contains("<huh ")), "{near:#?}");
-    assert_eq!(near.iter().filter(|fact| fact.contains("agent=\"writer\"")).count(), 6);
-    for (near, far) in near.iter().zip(&far) {
-        assert_eq!(near, far);
+        let turns = near.iter().filter(|fact| fact.contains("agent=\"writer\"")).count();
+        assert_eq!(turns, 3 * texts.len(), "{near:#?}");
+        for (near, far) in near.iter().zip(&far) {
+            assert_eq!(near, far);
+        }
+        assert_eq!(near.len(), far.len());
     }
-    assert_eq!(near.len(), far.len());
+}
+
+/// F16, law 8: also where its agent was on a machine of another kind.
+#[test]
+fn a_turn_that_was_taken_elsewhere_is_shown_as_it_was_sent() {
+    let server = server();
+    let house = house(&server);
+    let running = house.run();
+    let mut command = house.command(&["host"]);
+    command.env("SHELL", "/opt/nowhere-else-sh");
+    let _hosting = Hosting::of(command, &house, "host");
+    let sent = house.send_text(&say("write"), &["--json"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let thread = sent.json()[0]["thread"].as_str().unwrap().to_owned();
+    for turn in ["1", "3"] {
+        let arguments = ["prompt", "writer", "--thread", &thread, "--turn", turn, "--json"];
+        let shown = house.organism(&arguments);
+        let json: Json = serde_json::from_str(&shown.out).unwrap();
+        assert_eq!(json["prompt"], json["recorded"], "{shown:?}");
+        assert!(shown.out.contains("nowhere-else-sh"), "{shown:?}");
+    }
+    assert_eq!(running.stop(), Some(0));
 }
 
 /// A model that says nothing before it is told to.
@@ -345,19 +438,13 @@ fn slow(server: &Server) -> (Slow, House, Running) {
     let house = house_with(server, &[("MODEL", "live"), ("[models.recorded]", &models)]);
     // It does not need the key of a model that is asked elsewhere.
     let running = house.run();
-    house.write("key.env", "");
     (slow, house, running)
 }
 
 fn host_with_key(house: &House, log: &str) -> Hosting {
-    let path = house.path(log);
-    let file = std::fs::File::create(&path).unwrap();
     let mut command = house.command(&["host", "--only", "writer"]);
-    command.env("LIVE_KEY", "sk-for-a-test-0123456789");
-    let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
-    let hosting = Hosting { child, log: path };
-    until("the agent is hosted", || hosting.log().contains("hosted here").then_some(()));
-    hosting
+    command.env("LIVE_KEY", KEY);
+    Hosting::of(command, house, log)
 }
 
 fn sending(house: &House) -> Child {
@@ -498,7 +585,7 @@ fn who_cannot_be_hosted_is_told_what_to_write() {
     house.write("far.toml", &far);
     for (arguments, code, told) in [
         (&["--only", "writr"][..], 2, "did you mean `writer`?"),
-        (&["--only", "somebody"], 2, "there are writer"),
+        (&["--only", "somebody"], 2, "can be hosted are writer"),
         (&["--only", "writer,solo"], 2, "`solo` is no agent but a listener"),
         (&["--only", "planner"], 78, "write nats = true under [agents.planner]"),
         (&["--config", "nowhere.toml"], 78, "write nats = true under [agents.writer]"),
@@ -510,8 +597,9 @@ fn who_cannot_be_hosted_is_told_what_to_write() {
         assert_eq!(said.code, Some(code), "{arguments:?}: {said:?}");
         assert!(said.err.contains(told), "{arguments:?}: {said:?}");
     }
-    let checked = house.organism(&["check"]).out.replace("\n          ", " ");
-    assert!(checked.contains("on NATS, taken by `organism host`"), "{checked}");
+    let checked = house.organism(&["check"]).out;
+    let words: Vec<_> = checked.split_whitespace().collect();
+    assert!(words.join(" ").contains("on NATS: `organism host` takes its turns"), "{checked}");
     let shown = house.organism(&["prompt", "writer"]);
     assert!(shown.out.contains("You are writer."), "{shown:?}");
 }
@@ -531,6 +619,23 @@ fn the_key_of_a_model_is_needed_where_its_agent_is() {
     let without = house.organism(&["run"]);
     assert_eq!(without.code, Some(78), "{without:?}");
     assert!(without.err.contains("LIVE_KEY is not set"), "{without:?}");
+}
+
+/// What is said elsewhere could not be recorded, so it is said here.
+#[test]
+fn a_recording_is_made_of_agents_that_run_elsewhere_too() {
+    let server = server();
+    let (model, house, running) = slow(&server);
+    assert_eq!(running.stop(), Some(0));
+    model.let_go();
+    house.write("say.xml", say("write"));
+    let without = house.organism(&["record", "out.toml", "say.xml"]);
+    assert_eq!(without.code, Some(78), "{without:?}");
+    assert!(!house.path("out.toml").exists());
+    let mut command = house.command(&["record", "out.toml", "say.xml"]);
+    let made: Said = command.env("LIVE_KEY", KEY).output().unwrap().into();
+    assert_eq!((made.code, made.out), (Some(0), said("at last")), "{}", made.err);
+    assert!(made.err.contains("1 turns in out.toml"), "{}", made.err);
 }
 
 /// Law 8: a prompt is rendered from the config that is on record, or not at all.

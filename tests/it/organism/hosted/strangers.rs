@@ -79,6 +79,13 @@ impl Stranger {
         self.client.send_request(subject.to_owned(), request).await.unwrap()
     }
 
+    async fn lease(&self, subject: &str, seconds: &str) {
+        let mut headers = HeaderMap::new();
+        headers.insert("Organism-Lease", seconds);
+        let said = self.client.publish_with_headers(subject.to_owned(), headers, "".into());
+        said.await.unwrap();
+    }
+
     async fn thread(&self, subject: &str) -> Message {
         self.ask(subject, &[("Organism-Ask", "thread"), ("Organism-Offset", "0")], "").await
     }
@@ -152,11 +159,9 @@ fn a_thread_is_told_to_whom_its_turn_was_handed_and_only_while_it_is() {
             assert_eq!((code(&told), text(&told).as_str()), (Some("410"), ""), "{guessed}");
         }
         // Once it is given up, the turn is somebody else's.
-        let mut lease = HeaderMap::new();
-        lease.insert("Organism-Lease", "1");
-        let body = "".into();
-        stranger.client.publish_with_headers(own.clone(), lease, body).await.unwrap();
+        stranger.lease(&own, "2").await;
         let second = stranger.next().await;
+        stranger.lease(&reply(&second), "60").await;
         assert_eq!(header(&second, "Organism-Attempt").rsplit('.').next(), Some("2"));
         let late = stranger.thread(&own).await;
         assert_eq!((code(&late), text(&late).as_str()), (Some("410"), ""), "{late:?}");
