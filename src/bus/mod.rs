@@ -97,6 +97,11 @@ pub trait Sink: Send + Sync + 'static {
 pub trait Host: Send + Sync + 'static {
     /// Takes the delivery and returns at once; the answer goes to the [`Sink`].
     fn deliver(&self, delivery: Delivery);
+    /// Whether what a delivery follows from must be readable in the journal when it comes, and
+    /// not only durable.
+    fn reads_journal(&self) -> bool {
+        true
+    }
     /// The caller is gone: the handler may stop, and is stopped if it goes on for longer than
     /// [`crate::limits::CANCEL_GRACE`]. How it ended is reported all the same.
     fn cancel(&self, call: CallId, attempt: Attempt);

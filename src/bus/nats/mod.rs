@@ -111,6 +111,10 @@ impl Host for NatsHost {
         self.shared.deliver(&delivery);
     }
 
+    fn reads_journal(&self) -> bool {
+        false
+    }
+
     fn cancel(&self, call: CallId, attempt: Attempt) {
         self.shared.cancel(call, attempt);
     }

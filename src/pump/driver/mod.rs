@@ -23,7 +23,7 @@ pub use counts::{Counts, Unready, WaitsFor};
 pub use handle::{Done, Handle, Refused};
 pub use sink::PumpSink;
 
-use crate::bus::Host;
+use crate::bus::{Delivery, Host};
 use crate::clock::Time;
 use crate::failpoint::failpoint;
 use crate::ids::ListenerName;
@@ -185,7 +185,8 @@ impl Pump {
         steps
     }
 
-    /// Durable first, then everything else, in the order in which it was decided.
+    /// Durable first, then everything else, in the order in which it was decided; only what is
+    /// for hosts that do not read the journal goes out before that can be read.
     fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
         let mut records = Vec::with_capacity(steps.len());
         let mut effects = Vec::new();
@@ -197,19 +198,36 @@ impl Pump {
             effects.drain(..).for_each(|effect| self.perform(effect));
         }
         if !records.is_empty() {
-            self.append(records)?;
+            self.persist(|journal| journal.write(&mut records).map(drop))?;
+            let early = |effect: &mut Effect| self.is_early(effect);
+            let early: Vec<_> = effects.extract_if(.., early).collect();
+            early.into_iter().for_each(|effect| self.perform(effect));
+            self.persist(|journal| journal.show(&records))?;
+            self.meter.committed(&records);
         }
         effects.into_iter().for_each(|effect| self.perform(effect));
         Ok(())
     }
 
+    fn is_early(&self, effect: &Effect) -> bool {
+        let (Effect::Deliver(Delivery { listener, .. }) | Effect::Withdraw { listener, .. }) =
+            effect
+        else {
+            return false;
+        };
+        self.hosts.get(listener).is_some_and(|host| !host.reads_journal())
+    }
+
     /// On a full disk, or while the journal's server is away, this waits, or until the pump is
     /// told to end: nothing of what is to be written has been promised to anybody then.
-    fn append(&mut self, mut records: Vec<crate::thread::Record>) -> Result<(), Error> {
+    fn persist(
+        &mut self,
+        mut attempt: impl FnMut(&mut dyn Journal) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut waiting_since = None;
         loop {
-            match self.journal.append(&mut records) {
-                Ok(_) => break,
+            match attempt(&mut *self.journal) {
+                Ok(()) => break,
                 Err(error @ (Error::Full { .. } | Error::Away { .. }))
                     if !self.clerk.is_told_to_stop() =>
                 {
@@ -220,7 +238,6 @@ impl Pump {
                 Err(error) => return Err(error),
             }
         }
-        self.meter.committed(&records);
         if let Some(since) = waiting_since {
             self.meter.counts().waits(None);
             self.core.stood_still(since.elapsed());
