@@ -52,6 +52,16 @@ impl Link {
         Ok(Self { client, drive })
     }
 
+    /// What else there is to say over it.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What is spawned on it, the connection's thread runs.
+    pub fn handle(&self) -> &Handle {
+        self.drive.handle()
+    }
+
     /// Of the server that is connected.
     pub fn version(&self) -> String {
         self.client.server_info().version

@@ -63,6 +63,8 @@ pub struct Pump {
     journal: Box<dyn Journal>,
     gate: Gate,
     hosts: HashMap<ListenerName, Arc<dyn Host>>,
+    /// Those that were given something and not yet told that it is all.
+    told: Vec<Arc<dyn Host>>,
     inbox: Receiver<Letter>,
     handle: Handle,
     alarms: Alarms,
@@ -77,9 +79,10 @@ impl Pump {
         let (outbox, inbox) = channel();
         let handle = Handle::new(outbox, gate.clone());
         let (alarms, clerk) = (Alarms::default(), Clerk::default());
-        let (hosts, watch, beats) = (HashMap::new(), Watch::start(), Beats::default());
+        let (hosts, told) = (HashMap::new(), Vec::new());
+        let (watch, beats) = (Watch::start(), Beats::default());
         let meter = Meter::new(Arc::new(Counts::new(&gate.contracts)));
-        Self { core, journal, gate, hosts, inbox, handle, alarms, clerk, watch, beats, meter }
+        Self { core, journal, gate, hosts, told, inbox, handle, alarms, clerk, watch, beats, meter }
     }
 
     pub fn handle(&self) -> Handle {
@@ -195,18 +198,23 @@ impl Pump {
             records.extend(step.into_record());
         }
         if mutant("deliver-before-durable") {
-            effects.drain(..).for_each(|effect| self.perform(effect));
+            self.perform_all(std::mem::take(&mut effects));
         }
         if !records.is_empty() {
             self.persist(|journal| journal.write(&mut records).map(drop))?;
             let early = |effect: &mut Effect| self.is_early(effect);
             let early: Vec<_> = effects.extract_if(.., early).collect();
-            early.into_iter().for_each(|effect| self.perform(effect));
+            self.perform_all(early);
             self.persist(|journal| journal.show(&records))?;
             self.meter.committed(&records);
         }
-        effects.into_iter().for_each(|effect| self.perform(effect));
+        self.perform_all(effects);
         Ok(())
+    }
+
+    fn perform_all(&mut self, effects: Vec<Effect>) {
+        effects.into_iter().for_each(|effect| self.perform(effect));
+        self.told.drain(..).for_each(|host| host.flush());
     }
 
     fn is_early(&self, effect: &Effect) -> bool {
@@ -267,7 +275,10 @@ impl Pump {
             Effect::Deliver(delivery) => {
                 failpoint("before-deliver");
                 match self.hosts.get(&delivery.listener) {
-                    Some(host) => host.deliver(delivery),
+                    Some(host) => {
+                        host.deliver(delivery);
+                        tell(&mut self.told, host);
+                    }
                     None => self.handle.unhosted(&delivery),
                 }
                 failpoint("after-deliver");
@@ -275,6 +286,7 @@ impl Pump {
             Effect::Withdraw { listener, call, attempt } => {
                 if let Some(host) = self.hosts.get(&listener) {
                     host.cancel(call, attempt);
+                    tell(&mut self.told, host);
                 }
             }
             Effect::Receipt { submission, receipt } => {
@@ -293,6 +305,12 @@ impl Pump {
             }
             Effect::Alarm { at, alarm } => self.alarms.set(at, alarm),
         }
+    }
+}
+
+fn tell(told: &mut Vec<Arc<dyn Host>>, host: &Arc<dyn Host>) {
+    if !told.iter().any(|known| Arc::ptr_eq(known, host)) {
+        told.push(Arc::clone(host));
     }
 }
 
