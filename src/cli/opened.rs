@@ -163,10 +163,13 @@ impl ConfigArg {
 
     /// For who takes turns of agents elsewhere; `own` where it has keys of its own for the servers.
     pub fn load_for_host(&self, own: bool) -> anyhow::Result<Config> {
-        loaded(self.config.as_deref(), match own {
-            true => |path, around| config::load_for_host(path, around, true),
-            false => |path, around| config::load_for_host(path, around, false),
-        })
+        loaded(
+            self.config.as_deref(),
+            match own {
+                true => |path, around| config::load_for_host(path, around, true),
+                false => |path, around| config::load_for_host(path, around, false),
+            },
+        )
     }
 
     /// For verbs that ask no provider, or have the organism that runs do their work: where none

@@ -14,9 +14,9 @@ use crate::organism::{Door, Organism, Parcel, Sent};
 use crate::thread::Closing;
 
 use super::Exit;
-use super::problems;
 use super::exit::Failed;
 use super::opened::{self, ConfigArg};
+use super::problems;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -36,10 +36,7 @@ fn told((_, problem): &(String, Problem)) -> Problem {
 }
 
 /// The models of agents, and those that these lead to.
-fn used<'a>(
-    agents: impl Iterator<Item = &'a AgentSpec>,
-    models: &'a [ModelSpec],
-) -> Vec<&'a str> {
+fn used<'a>(agents: impl Iterator<Item = &'a AgentSpec>, models: &'a [ModelSpec]) -> Vec<&'a str> {
     let mut used: Vec<&str> = agents.map(|agent| agent.model.as_str()).collect();
     for model in models {
         if let (Provider::Routed { routes, .. }, true) =

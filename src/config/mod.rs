@@ -37,20 +37,20 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+pub use crate::agent::{FinalFormat, Memory, Transport};
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::journal::{jetstream, partition_in};
 use crate::model::Price;
+pub use crate::model::ToolChoice;
 use crate::model::playback::Recorder;
 use crate::model::remote;
 use crate::model::router::{Pace, Strategy};
 use crate::nats;
 use crate::schema::Schemas;
-pub use crate::agent::{FinalFormat, Memory, Transport};
-pub use crate::model::ToolChoice;
+pub use duration::show as show_duration;
 pub use keys::nearest;
 pub use lacking::Lacking;
-pub use duration::show as show_duration;
 pub use models::shown as shown_model;
 pub use problem::{Code, Problem, Problems};
 pub use source::{Place, Source};
@@ -123,10 +123,7 @@ impl Config {
     }
 
     /// Keys that are missing where only the turns of `agents` are taken.
-    pub fn keys_missing_for<'a>(
-        &'a self,
-        agents: impl Iterator<Item = &'a AgentSpec>,
-    ) -> Problems {
+    pub fn keys_missing_for<'a>(&'a self, agents: impl Iterator<Item = &'a AgentSpec>) -> Problems {
         self.keys_missing.of_agents(agents, &self.models)
     }
 

@@ -13,7 +13,7 @@ use super::{Error, guests, nats_config, with_core_words};
 use crate::agent::Agent;
 use crate::agent::history::told::Told;
 use crate::bus::native::{Context, Handler, NativeHost};
-use crate::bus::nats::{Outpost, Subjects, Wire};
+use crate::bus::nats::{Outpost, Relay, Subjects};
 use crate::bus::{Delivery, Host, Outcome};
 use crate::config::{AgentSpec, Config};
 use crate::envelope::Failure;
@@ -136,22 +136,22 @@ async fn post(
     let called = format!("agent {name} of {}", config.name);
     let client = nats::connect_with(&servers, &called, Some(&subjects.inbox())).await?;
     let runtime = runtime::Handle::current();
-    let wire = Wire::new(client, subjects, runtime.clone());
-    let handler = Guest { agent, wire: wire.clone() };
-    let host = NativeHost::new(name.clone(), handler, Arc::new(wire.clone()), runtime);
+    let relay = Relay::new(client, subjects, runtime.clone());
+    let handler = Guest { agent, relay: relay.clone() };
+    let host = NativeHost::new(name.clone(), handler, Arc::new(relay.clone()), runtime);
     let host: Arc<dyn Host> = Arc::new(host);
-    Ok(Outpost::open(&config.name, name.clone(), config.digest, wire, host).await?)
+    Ok(Outpost::open(&config.name, name.clone(), config.digest, relay, host).await?)
 }
 
 /// An agent that is told its memory anew for every turn.
 struct Guest {
     agent: Agent,
-    wire: Wire,
+    relay: Relay,
 }
 
 impl Handler for Guest {
     async fn handle(&self, delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
-        let told = self.wire.thread(&delivery).await?;
+        let told = self.relay.thread(&delivery).await?;
         let told = Told::read(&told, &delivery.thread).map_err(|error| Failure::Unreachable {
             detail: format!("the thread cannot be read: {error}"),
         })?;

@@ -7,10 +7,9 @@ use tokio::runtime;
 use super::guests::{self, Recounted};
 use super::{Error, Hosted};
 use crate::bus::Sink;
-use crate::bus::nats::{Far, NatsHost, Options, fits};
+use crate::bus::nats::{Far, NatsHost, Options, Wire, fits};
 use crate::config::Config;
 use crate::ids::ListenerName;
-use crate::nats;
 use crate::pump::driver::PumpSink;
 
 pub(super) async fn remotes(
@@ -20,18 +19,18 @@ pub(super) async fn remotes(
 ) -> Result<Vec<Hosted>, Error> {
     let far = far_agents(config);
     let mut hosts: Vec<Hosted> = Vec::new();
-    let Some(servers) = config.nats.as_ref().filter(|_| {
-        !config.remotes.is_empty() || !far.is_empty()
-    }) else {
+    let Some(servers) =
+        config.nats.as_ref().filter(|_| !config.remotes.is_empty() || !far.is_empty())
+    else {
         return Ok(hosts);
     };
-    let client = nats::connect(servers, &format!("organism {}", config.name)).await?;
-    fits(&client, config.payload_bytes)?;
+    let wire = Wire::open(servers, &format!("organism {}", config.name)).await?;
+    fits(wire.client(), config.payload_bytes)?;
     let listeners = config.remotes.iter().map(|name| (name.clone(), None));
     for (name, far) in listeners.chain(far) {
         let sink: Arc<dyn Sink> = sink.clone();
         let options = Options { far, ..Options::new(config.name.clone(), name.clone()) };
-        let host = NatsHost::start(client.clone(), options, sink, runtime.clone()).await?;
+        let host = NatsHost::start(Arc::clone(&wire), options, sink, runtime.clone()).await?;
         hosts.push((name, Arc::new(host)));
     }
     Ok(hosts)

@@ -18,8 +18,10 @@ use crate::nats::{HeaderMap, HeaderName, Message};
 
 use super::answers::Said;
 use super::asks::{self, Ask, Refused};
-use super::desk::Token;
 use super::host::Shared;
+use super::request::{self, Written};
+use super::tokens::Token;
+use super::wire::{Letter, Unsent};
 use super::words;
 
 /// What one agent remembers, for whoever takes its turns elsewhere.
@@ -62,8 +64,12 @@ struct Open {
     answer: Vec<u8>,
 }
 
-/// What is told, with headers of its own.
-type Told = Result<(HeaderMap, Vec<u8>), Refused>;
+/// What is told.
+#[derive(Default)]
+struct Told {
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
 
 impl Agency {
     pub fn new(far: Far) -> Self {
@@ -75,22 +81,49 @@ impl Agency {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before it is published.
-    pub fn take(&self, token: Token, delivery: &Delivery) {
+    /// Takes note of an attempt before it is published; how it is written. What is in its call its
+    /// host reads in the thread.
+    pub fn take(&self, token: Token, delivery: &Delivery) -> Written {
         let about = Some((delivery.thread.clone(), delivery.position));
         self.open().insert(token, Open { about, ..Open::default() });
+        let mut headers = request::headers(delivery);
+        let mut put = |name, value: String| headers.insert(HeaderName::from_static(name), value);
+        put(words::POSITION, delivery.position.to_string());
+        put(words::CONFIG, self.far.config.to_string());
+        Written { headers, body: Vec::new() }
     }
 
     /// Forgets attempts of which nothing can be said any more.
     pub fn keep(&self, is_known: impl Fn(Token) -> bool) {
         self.open().retain(|token, _| is_known(*token));
     }
+}
 
-    /// A delivery as a message. What is in the call its host reads in the thread.
-    pub fn write(&self, delivery: &Delivery, headers: &mut HeaderMap) {
-        let mut put = |name, value: String| headers.insert(HeaderName::from_static(name), value);
-        put(words::POSITION, delivery.position.to_string());
-        put(words::CONFIG, self.far.config.to_string());
+impl Agency {
+    /// Takes a part of an answer; all of it, where that was the last.
+    fn part(
+        &self,
+        token: Token,
+        offset: usize,
+        size: usize,
+        part: &[u8],
+    ) -> Result<Option<Vec<u8>>, Refused> {
+        if size > limits::NATS_ANSWER_BYTES_MAX {
+            let most = limits::NATS_ANSWER_BYTES_MAX;
+            let detail = format!("an answer of {size} bytes, of which {most} are taken");
+            return Err(Refused::new(Refused::TOO_LARGE, detail));
+        }
+        let mut open = self.open();
+        let kept = &mut open.entry(token).or_default().answer;
+        if offset == 0 {
+            kept.clear();
+        }
+        if offset != kept.len() || offset + part.len() > size {
+            let detail = format!("the part from {} on comes next", kept.len());
+            return Err(Refused::new(Refused::OUT_OF_ORDER, detail));
+        }
+        kept.extend_from_slice(part);
+        Ok((kept.len() == size).then(|| std::mem::take(kept)))
     }
 }
 
@@ -114,24 +147,32 @@ impl Shared {
         self.is_heard(token);
         match asked {
             Ok(Ask::Answer { offset, size }) => {
-                let told = self.answered(agency, token, offset, size, m);
-                self.tell(inbox, told.map(|()| (HeaderMap::new(), Vec::new())));
+                match agency.part(token, offset, size, &m.payload) {
+                    Ok(Some(whole)) => self.has_answered(token, whole, inbox, m.clone()),
+                    told => self.tell(inbox, told.map(|_| Told::default())),
+                }
             }
             Ok(Ask::Thread { offset }) => {
-                let (shared, agency) = (Arc::clone(self), Arc::clone(agency));
-                self.aside(inbox, async move { shared.page(&agency, token, offset).await });
+                let (shared, agency, own) =
+                    (Arc::clone(self), Arc::clone(agency), Arc::clone(agency));
+                let page = async move { shared.page(&agency, token, offset).await };
+                self.aside(&own, inbox, page);
             }
             Ok(Ask::Reserve(asked)) => {
                 let shared = Arc::clone(self);
-                self.aside(inbox, async move { shared.set_aside(token, asked).await });
+                self.aside(agency, inbox, async move { shared.set_aside(token, asked).await });
             }
             Err(refused) => self.tell(inbox, Err(refused)),
         }
     }
 
     /// What takes a while holds up nobody, and there are only so many of it.
-    fn aside(self: &Arc<Self>, inbox: String, told: impl Future<Output = Told> + Send + 'static) {
-        let Some(agency) = self.agency() else { return };
+    fn aside(
+        self: &Arc<Self>,
+        agency: &Agency,
+        inbox: String,
+        told: impl Future<Output = Result<Told, Refused>> + Send + 'static,
+    ) {
         let Ok(place) = Arc::clone(&agency.places).try_acquire_owned() else {
             let busy = Refused::new(Refused::LATER, "too many questions at once");
             return self.tell(inbox, Err(busy));
@@ -144,17 +185,19 @@ impl Shared {
         });
     }
 
-    fn tell(&self, inbox: String, told: Told) {
-        let (headers, body) = told.unwrap_or_else(|refused| (refused.headers(), Vec::new()));
-        let client = self.client().clone();
-        self.runtime().spawn(async move {
-            // Who hears nothing asks again.
-            client.publish_with_headers(inbox, headers, body.into()).await.ok();
-        });
+    fn tell(&self, inbox: String, told: Result<Told, Refused>) {
+        let refusal = |refused: Refused| Told { headers: refused.headers(), body: Vec::new() };
+        let Told { headers, body } = told.unwrap_or_else(refusal);
+        let unsent = |unsent: Unsent| {
+            tracing::warn!("the host of an agent was not answered: {}", unsent.detail);
+        };
+        let (subject, unsent) = (inbox, Box::new(unsent));
+        self.wire.put(Letter { subject, reply: None, headers, body, unsent });
+        self.wire.send();
     }
 
     /// A part of the thread that an open attempt is in.
-    async fn page(&self, agency: &Agency, token: Token, offset: usize) -> Told {
+    async fn page(&self, agency: &Agency, token: Token, offset: usize) -> Result<Told, Refused> {
         let whole = self.thread(agency, token).await?;
         // It may have ended while the journal was read.
         self.is_open(token)?;
@@ -163,7 +206,7 @@ impl Shared {
         let beyond = || Refused::new(Refused::UNREADABLE, format!("it has {} bytes", whole.len()));
         let mut headers = HeaderMap::new();
         headers.insert(words::SIZE, whole.len().to_string());
-        Ok((headers, part.ok_or_else(beyond)?.to_vec()))
+        Ok(Told { headers, body: part.ok_or_else(beyond)?.to_vec() })
     }
 
     fn is_open(&self, token: Token) -> Result<(), Refused> {
@@ -192,47 +235,23 @@ impl Shared {
         Ok(whole)
     }
 
-    async fn set_aside(&self, token: Token, asked: Reservation) -> Told {
+    async fn set_aside(&self, token: Token, asked: Reservation) -> Result<Told, Refused> {
         let (call, attempt) = self.holder(token).ok_or_else(Refused::gone)?;
         match self.sink().reserve(call, attempt, asked).await {
-            Ok(Ok(())) => Ok((HeaderMap::new(), Vec::new())),
+            Ok(Ok(())) => Ok(Told::default()),
             Ok(Err(detail)) => Err(Refused::new(Refused::SPENT, detail)),
             Err(_) => Err(Refused::new(Refused::LATER, "the pump has stopped")),
         }
     }
 
-    /// Takes a part of an answer; with the last one the attempt has ended.
-    fn answered(
-        &self,
-        agency: &Agency,
-        token: Token,
-        offset: usize,
-        size: usize,
-        message: &Message,
-    ) -> Result<(), Refused> {
-        let part = &message.payload;
-        if size > limits::NATS_ANSWER_BYTES_MAX {
-            let most = limits::NATS_ANSWER_BYTES_MAX;
-            let detail = format!("an answer of {size} bytes, of which {most} are taken");
-            return Err(Refused::new(Refused::TOO_LARGE, detail));
-        }
-        let whole = {
-            let mut open = agency.open();
-            let kept = &mut open.entry(token).or_default().answer;
-            if offset == 0 {
-                kept.clear();
-            }
-            if offset != kept.len() || offset + part.len() > size {
-                let detail = format!("the part from {} on comes next", kept.len());
-                return Err(Refused::new(Refused::OUT_OF_ORDER, detail));
-            }
-            kept.extend_from_slice(part);
-            if kept.len() < size {
-                return Ok(());
-            }
-            std::mem::take(kept)
-        };
-        self.said(token, Said::Answer(asks::answer(&whole)), message);
-        Ok(())
+    /// With the last part of its answer an attempt has ended. What takes long to read keeps no
+    /// listener from being heard.
+    fn has_answered(self: &Arc<Self>, token: Token, whole: Vec<u8>, inbox: String, last: Message) {
+        let shared = Arc::clone(self);
+        let (is_short, end) = (whole.len() <= limits::NATS_JUDGED_AT_ONCE_BYTES, move || {
+            shared.said(token, Said::Answer(asks::answer(&whole)), &last);
+            shared.tell(inbox, Ok(Told::default()));
+        });
+        if is_short { end() } else { drop(self.runtime().spawn_blocking(end)) }
     }
 }

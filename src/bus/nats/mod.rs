@@ -18,6 +18,8 @@ mod outpost;
 mod request;
 pub mod service;
 mod subjects;
+mod tokens;
+mod wire;
 pub mod words;
 
 use std::pin::Pin;
@@ -34,8 +36,9 @@ use crate::nats::Client;
 use super::{Delivery, Host, Sink};
 pub use agency::{Far, Memory};
 use host::Shared;
-pub use outpost::{Outpost, Wire};
+pub use outpost::{Outpost, Relay};
 pub use subjects::Subjects;
+pub use wire::Wire;
 
 /// How a listener on NATS is reached.
 #[derive(Debug, Clone)]
@@ -98,21 +101,22 @@ impl std::fmt::Debug for NatsHost {
 }
 
 impl NatsHost {
-    /// Subscribes to the listener's answers. Whether there is a listener shows in
+    /// Subscribes to the listener's answers; long ones are judged on `runtime`. Whether there is a listener shows in
     /// [`Sink::left`] and in every delivery, not here: it may come later.
     ///
     /// # Errors
     /// [`Error::Subscribe`] where the connection is closed.
     pub async fn start(
-        client: Client,
+        wire: Arc<Wire>,
         options: Options,
         sink: Arc<dyn Sink>,
         runtime: runtime::Handle,
     ) -> Result<Self, Error> {
         let subjects = Subjects::new(&options.organism, &options.listener);
-        let shared = Arc::new(Shared::new(client, options, subjects, sink, runtime.clone()));
+        let shared = Arc::new(Shared::new(wire, options, subjects, sink, runtime));
         let [answers, here] = shared.subscribe().await?;
-        let listening = runtime.spawn(Arc::clone(&shared).listen(select(answers, here)));
+        let listening = Arc::clone(&shared).listen(select(answers, here));
+        let listening = shared.wire.handle().spawn(listening);
         Ok(Self { shared, listening })
     }
 }
@@ -122,8 +126,17 @@ impl Host for NatsHost {
         self.shared.deliver(&delivery);
     }
 
+    /// The thread of an agent's turn is read here, for its host.
+    fn reads_journal(&self) -> bool {
+        self.shared.options.far.is_some()
+    }
+
     fn cancel(&self, call: CallId, attempt: Attempt) {
         self.shared.cancel(call, attempt);
+    }
+
+    fn flush(&self) {
+        self.shared.wire.send();
     }
 
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

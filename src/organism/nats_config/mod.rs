@@ -53,7 +53,9 @@ pub struct Options {
 /// Why nothing, or not everything, was written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("neither a listener nor an agent of this config is on NATS, and neither is its journal")]
+    #[error(
+        "neither a listener nor an agent of this config is on NATS, and neither is its journal"
+    )]
     NothingOnNats,
     #[error("there is no user `{user}`; there are {users}")]
     NoUser { user: String, users: String },
@@ -147,8 +149,7 @@ fn users(config: &Config) -> Result<Vec<(String, Rights)>, Error> {
         (PUMP.to_owned(), Rights::of_pump(&config.name, journal, config.partitions(), far())),
         (OPERATOR.to_owned(), Rights::of_operator()),
     ];
-    let listener =
-        |name: &ListenerName| (user_of(name), Rights::of_listener(&config.name, name));
+    let listener = |name: &ListenerName| (user_of(name), Rights::of_listener(&config.name, name));
     users.extend(config.remotes.iter().chain(far()).map(listener));
     Ok(users)
 }

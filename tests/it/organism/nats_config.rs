@@ -359,7 +359,13 @@ fn nobody_is_made_to_write_where_they_are_told_to() {
             }
         }
         let (said, _) = probe(&guarded, "operator").await;
-        let asked = ["$SRV.PING", "$SRV.PING.echo", "$SRV.PING.solo", "$SRV.PING.writer", "$SRV.STATS.solo"];
+        let asked = [
+            "$SRV.PING",
+            "$SRV.PING.echo",
+            "$SRV.PING.solo",
+            "$SRV.PING.writer",
+            "$SRV.STATS.solo",
+        ];
         assert_eq!(said, set(&asked));
     });
     stop.send(()).unwrap();

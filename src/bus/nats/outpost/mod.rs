@@ -1,7 +1,7 @@
 //! A host far from the pump: takes deliveries of one agent over NATS, hands them to a host in this
 //! process, and says that it lives for as long as it has any (docs/PROTOCOL.md, section 13).
 
-mod wire;
+mod relay;
 
 use std::pin::{Pin, pin};
 use std::str::FromStr;
@@ -22,7 +22,7 @@ use crate::nats::{HeaderMap, Message, Subscriber};
 
 use super::service::{Service, Verb};
 use super::{Error, words};
-pub use wire::Wire;
+pub use relay::Relay;
 
 /// Questions of services, each with what it asks.
 type Questions = SelectAll<Pin<Box<dyn Stream<Item = (Verb, Message)> + Send + Sync>>>;
@@ -30,7 +30,7 @@ type Questions = SelectAll<Pin<Box<dyn Stream<Item = (Verb, Message)> + Send + S
 /// One agent's place on NATS.
 pub struct Outpost {
     listener: ListenerName,
-    wire: Wire,
+    relay: Relay,
     host: Arc<dyn Host>,
     config: Digest,
     service: Service,
@@ -48,19 +48,18 @@ impl std::fmt::Debug for Outpost {
 }
 
 impl Outpost {
-    /// Subscribes for `listener`, whose deliveries go to `host`, which reports to `wire`. Only
+    /// Subscribes for `listener`, whose deliveries go to `host`, which reports to `relay`. Only
     /// those of a pump with the same config are taken.
     pub async fn open(
         organism: &str,
         listener: ListenerName,
         config: Digest,
-        wire: Wire,
+        relay: Relay,
         host: Arc<dyn Host>,
     ) -> Result<Self, Error> {
         let service = Service::new(organism, &listener, limits::NATS_LEASE, "agent");
-        let client = wire.client();
-        let failed =
-            |subject: String, detail: String| move || Error::Subscribe { subject, detail };
+        let client = relay.client();
+        let failed = |subject: String, detail: String| move || Error::Subscribe { subject, detail };
         let one = async |subject: String, group: Option<String>| {
             let subscribed = match group {
                 Some(group) => client.queue_subscribe(subject.clone(), group).await,
@@ -68,26 +67,16 @@ impl Outpost {
             };
             subscribed.map_err(|error| failed(subject, error.to_string())())
         };
-        let cancels = one(wire.subjects().cancels(), None).await?;
+        let cancels = one(relay.subjects().cancels(), None).await?;
         let mut asked: Vec<Pin<Box<dyn Stream<Item = _> + Send + Sync>>> = Vec::new();
         for (verb, subject) in service.subjects() {
             let questions = one(subject, None).await?;
             asked.push(Box::pin(questions.map(move |message| (verb, message))));
         }
         // Last: whoever gets a delivery is there for everything else.
-        let deliveries = one(wire.subjects().deliveries(), Some(listener.to_string())).await?;
+        let deliveries = one(relay.subjects().deliveries(), Some(listener.to_string())).await?;
         let questions = select_all(asked);
-        Ok(Self {
-            listener,
-            wire,
-            host,
-            config,
-            service,
-            deliveries,
-            cancels,
-            questions,
-            told: 0,
-        })
+        Ok(Self { listener, relay, host, config, service, deliveries, cancels, questions, told: 0 })
     }
 
     /// Serves until `stopped`; then takes nothing more, and returns when what it has is answered.
@@ -128,11 +117,11 @@ impl Outpost {
 
     /// Lets what runs end, and hands over the last answers.
     fn end(&self) -> OptionFuture<Pin<Box<dyn Future<Output = ()> + Send>>> {
-        let (wire, host) = (self.wire.clone(), Arc::clone(&self.host));
+        let (relay, host) = (self.relay.clone(), Arc::clone(&self.host));
         let ending: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             host.drain().await;
-            wire.idle().await;
-            timeout(limits::CANCEL_GRACE, wire.client().flush()).await.map(drop).ok();
+            relay.idle().await;
+            timeout(limits::CANCEL_GRACE, relay.client().flush()).await.map(drop).ok();
         });
         Some(ending).into()
     }
@@ -144,7 +133,7 @@ impl Outpost {
             Err(why) => return tracing::error!("a delivery cannot be read: {why}"),
         };
         let (call, attempt) = (delivery.call, delivery.attempt);
-        self.wire.hold((call, attempt), reply.to_string());
+        self.relay.hold((call, attempt), reply.to_string());
         if config == self.config.to_string() {
             return self.host.deliver(delivery);
         }
@@ -154,7 +143,7 @@ impl Outpost {
             self.config
         );
         tracing::error!(agent = %self.listener, "{detail}");
-        self.wire.ended(&self.listener, call, attempt, Err(Failure::Unreachable { detail }));
+        self.relay.ended(&self.listener, call, attempt, Err(Failure::Unreachable { detail }));
     }
 
     fn cancel(&self, message: &Message) {
@@ -166,22 +155,25 @@ impl Outpost {
 
     /// Says that we are here, on every connection, and that what we hold is in good hands.
     async fn live(&mut self, is_leaving: bool) {
-        let connection = self.wire.client().statistics().connects.load(Ordering::Relaxed);
-        let mut subjects = self.wire.replies();
+        let connection = self.relay.client().statistics().connects.load(Ordering::Relaxed);
+        let mut subjects = self.relay.replies();
         if self.told != connection && !is_leaving {
             self.told = connection;
-            subjects.push(self.wire.subjects().here());
+            subjects.push(self.relay.subjects().here());
         }
         for subject in subjects {
-            self.wire.say(subject, lease()).await;
+            self.relay.say(subject, lease()).await;
         }
     }
 
     /// Answers what services are asked (ADR-32).
     async fn explain(&self, verb: Verb, message: Message) {
         let Some(reply) = message.reply else { return };
+        if !self.relay.subjects().may_ask(&reply) {
+            return;
+        }
         let text = self.service.answer(verb).to_string();
-        let client = self.wire.client();
+        let client = self.relay.client();
         client.publish_with_headers(reply, lease(), text.into()).await.ok();
     }
 }

@@ -213,8 +213,12 @@ fn what_is_asked_is_told_in_the_agents_inbox_and_nowhere_else() {
         spy.flush().await.unwrap();
         let delivery = stranger.next().await;
         let own = reply(&delivery);
-        let bad =
-            ["organism.talk.to.solo", "organism.talk.re.solo.here", "_INBOX.of.the.pump", "_INBOX_"];
+        let bad = [
+            "organism.talk.to.solo",
+            "organism.talk.re.solo.here",
+            "_INBOX.of.the.pump",
+            "_INBOX_",
+        ];
         for inbox in bad {
             let mut headers = HeaderMap::new();
             headers.insert("Organism-Ask", "thread");

@@ -23,7 +23,7 @@ type Key = (CallId, Attempt);
 
 /// The [`Sink`] of a host elsewhere. Cheap to clone.
 #[derive(Clone)]
-pub struct Wire(Arc<Inner>);
+pub struct Relay(Arc<Inner>);
 
 struct Inner {
     client: Client,
@@ -35,13 +35,13 @@ struct Inner {
     idle: Notify,
 }
 
-impl std::fmt::Debug for Wire {
+impl std::fmt::Debug for Relay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a wire to {}", self.0.subjects.answers())
+        write!(f, "a relay to {}", self.0.subjects.answers())
     }
 }
 
-impl Wire {
+impl Relay {
     /// Over a connection whose inboxes begin as [`Subjects::inbox`] says.
     pub fn new(client: Client, subjects: Subjects, runtime: runtime::Handle) -> Self {
         let (held, idle) = (Mutex::default(), Notify::new());
@@ -200,7 +200,7 @@ impl Wire {
     }
 }
 
-impl Sink for Wire {
+impl Sink for Relay {
     fn ended(
         &self,
         _: &ListenerName,
@@ -208,23 +208,23 @@ impl Sink for Wire {
         attempt: Attempt,
         result: Result<Outcome, Failure>,
     ) {
-        let wire = self.clone();
-        self.0.runtime.spawn(async move { wire.put_answer((call, attempt), result).await });
+        let relay = self.clone();
+        self.0.runtime.spawn(async move { relay.put_answer((call, attempt), result).await });
     }
 
     fn heartbeat(&self, _: &ListenerName, call: CallId, attempt: Attempt) {
         let Some(reply) = self.reply((call, attempt)) else { return };
         let mut headers = HeaderMap::new();
         headers.insert(words::HEARTBEAT, "1");
-        let wire = self.clone();
-        self.0.runtime.spawn(async move { wire.say(reply, headers).await });
+        let relay = self.clone();
+        self.0.runtime.spawn(async move { relay.say(reply, headers).await });
     }
 
     fn reserve(&self, call: CallId, attempt: Attempt, asked: Reservation) -> Reserved {
         let (answer, reserved) = oneshot::channel();
-        let wire = self.clone();
+        let relay = self.clone();
         self.0.runtime.spawn(async move {
-            if let Some(told) = wire.put_reservation((call, attempt), asked).await {
+            if let Some(told) = relay.put_reservation((call, attempt), asked).await {
                 // Whoever asked may have been cancelled.
                 answer.send(told).ok();
             }
