@@ -299,6 +299,22 @@ enum Keys {
     Own,
 }
 
+/// The programs of listeners; what is wrong with them concerns nobody who starts none.
+fn processes(
+    sections: &sections::Sections,
+    directory: &Path,
+    around: &Surroundings,
+    keys: Keys,
+    problems: &mut Problems,
+) -> Vec<ProcessSpec> {
+    let mut own = Problems::default();
+    let processes = program::processes(&sections.members, directory, around, &mut own);
+    if matches!(keys, Keys::Needed | Keys::Optional) {
+        own.into_iter().for_each(|problem| problems.push(problem));
+    }
+    processes
+}
+
 fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, Problems> {
     let mut problems = Problems::default();
     let (mut sections, source) = read(path, around, &mut problems)?;
@@ -310,11 +326,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     budgets::check(&sections, &mut problems);
     let mut payloads = payloads::Payloads::new(&directory);
     let contracts = payloads.contracts(&sections.members, &mut problems);
-    let mut programs = Problems::default();
-    let processes = program::processes(&sections.members, &directory, around, &mut programs);
-    if matches!(keys, Keys::Needed | Keys::Optional) {
-        programs.into_iter().for_each(|problem| problems.push(problem));
-    }
+    let processes = processes(&sections, &directory, around, keys, &mut problems);
     let remotes = remotes::remotes(&sections, &mut problems);
     let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
     let mut keys_missing = Lacking::default();
