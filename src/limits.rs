@@ -298,6 +298,9 @@ pub const FAILURE_CHARS_MAX: usize = 16 << 10;
 /// Of an agent's answer: its turn's note, and its payloads, escaped for JSON.
 pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 
+/// How long a host waits to hear that the server has its subscriptions.
+pub const NATS_ARRIVAL_PATIENCE: Duration = Duration::from_secs(2);
+
 // The journal on JetStream.
 /// How long a question to JetStream may take to be answered.
 pub const STREAM_PATIENCE: Duration = Duration::from_secs(2);

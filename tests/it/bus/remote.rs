@@ -25,7 +25,7 @@ use crate::nats::Server;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Connections outlive the runtime of a single test.
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+pub static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
 

@@ -362,6 +362,9 @@ struct Slow {
 #[derive(Default)]
 struct Asked {
     count: usize,
+    answered: usize,
+    /// The last request.
+    heard: String,
     may_answer: bool,
 }
 
@@ -397,6 +400,14 @@ impl Slow {
         self.state.0.lock().unwrap().count
     }
 
+    fn has_answered(&self, times: usize) -> bool {
+        self.state.0.lock().unwrap().answered >= times
+    }
+
+    fn heard(&self) -> String {
+        self.state.0.lock().unwrap().heard.clone()
+    }
+
     fn let_go(&self) {
         self.state.0.lock().unwrap().may_answer = true;
         self.state.1.notify_all();
@@ -425,10 +436,15 @@ fn attend(mut stream: TcpStream, answer: &[u8], (state, told): &(Mutex<Asked>, C
             _ => return,
         }
     }
-    state.lock().unwrap().count += 1;
+    {
+        let mut asked = state.lock().unwrap();
+        asked.count += 1;
+        asked.heard = String::from_utf8_lossy(&request).into_owned();
+    }
     drop(told.wait_while(state.lock().unwrap(), |asked| !asked.may_answer).unwrap());
     // Whoever asked may be dead.
     stream.write_all(answer).ok();
+    state.lock().unwrap().answered += 1;
 }
 
 /// A house whose writer asks that model, its pump, and the key in everybody's environment.
@@ -498,6 +514,74 @@ fn a_host_that_is_told_to_end_ends_the_turns_it_has_and_takes_no_more() {
     assert_eq!(hosting.ended(), Some(0), "{}", hosting.log());
     assert_eq!(model.count(), 1);
     assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// What a model said while there was no server is not asked of it again.
+#[test]
+fn an_answer_waits_for_a_server_that_is_away_and_costs_no_second_model_call() {
+    let server = server();
+    let (model, house, running) = slow(&server);
+    let _hosting = host_with_key(&house, "first");
+    let sent = house.send_text(&say("write"), &["--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    model.asked(1);
+    server.kill();
+    model.let_go();
+    until("the model has answered", || model.has_answered(1).then_some(()));
+    server.restart();
+    until("it is answered", || (house.recorded("said") == 1).then_some(()));
+    assert_eq!(model.count(), 1);
+    let record = record(&house);
+    assert!(!record.iter().any(|fact| fact.contains("attempt-failed")), "{record:#?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// W3C Trace Context: the model is called in the trace that the client gave.
+#[test]
+fn a_trace_goes_on_with_a_turn_that_is_taken_elsewhere() {
+    let server = server();
+    let (model, house, running) = slow(&server);
+    let _hosting = host_with_key(&house, "first");
+    model.let_go();
+    let given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let sent = house.send_text(&say("write"), &["--traceparent", given]);
+    assert_eq!((sent.code, sent.out), (Some(0), said("at last")), "{}", sent.err);
+    let heard = model.heard();
+    assert!(heard.contains("traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-"), "{heard}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// Each partition's pump tells its own threads, and replicas share what all of them hand over.
+#[test]
+fn two_hosts_share_the_turns_of_two_pumps_on_jetstream() {
+    let server = Server::start();
+    let house = house(&server);
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    let journal = "[journal]\nstore = \"jetstream\"\npartitions = 2\n";
+    house.write("organism.toml", format!("{config}\n{journal}"));
+    let running = house.run();
+    let host = |shell: &str| {
+        let mut command = house.command(&["host", "--only", "writer"]);
+        command.env("SHELL", shell);
+        Hosting::of(command, &house, shell)
+    };
+    let _hosts = [host("one-sh"), host("two-sh")];
+    for _ in 0..8 {
+        let sent = house.send_text(&say("write"), &[]);
+        assert_eq!((sent.code, sent.out), (Some(0), said("done")), "{}", sent.err);
+    }
+    assert_eq!(running.stop(), Some(0));
+    let exported = house.organism(&["export", "--format", "jsonl"]).out;
+    assert_eq!(exported.matches("<model-turn ").count(), 24);
+    for shell in ["Shell: one-sh", "Shell: two-sh"] {
+        assert!(exported.contains(shell), "{shell} took no turn");
+    }
+    for partition in ["p0", "p1"] {
+        let journal = house.data().join(partition);
+        assert!(journal.is_dir(), "{}", journal.display());
+    }
     house.verified();
 }
 

@@ -76,6 +76,7 @@ impl Outpost {
         // Last: whoever gets a delivery is there for everything else.
         let deliveries = one(relay.subjects().deliveries(), Some(listener.to_string())).await?;
         let questions = select_all(asked);
+        relay.has_arrived().await;
         Ok(Self { listener, relay, host, config, service, deliveries, cancels, questions, told: 0 })
     }
 

@@ -193,6 +193,15 @@ impl Relay {
         }
     }
 
+    /// Returns when the server has everything that was asked of it: nobody answers what comes after
+    /// that, and the server says so.
+    pub(super) async fn has_arrived(&self) {
+        let request = Request::new().timeout(Some(limits::NATS_ARRIVAL_PATIENCE));
+        let nobody = self.0.subjects.answer("arrived");
+        // Where somebody listens in on it, nothing is said.
+        self.0.client.send_request(nobody, request).await.ok();
+    }
+
     /// Publishes to where the answer of a delivery goes.
     pub(super) async fn say(&self, subject: String, headers: HeaderMap) {
         // Whoever misses it learns of it by our silence.
