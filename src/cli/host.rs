@@ -1,13 +1,15 @@
 //! `organism host`: takes the turns of agents whose pump is elsewhere.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::organism::{Hosting, NotHosted, chosen};
+use crate::web;
 
 use super::exit::{Exit, Failed};
 use super::opened::{self, ConfigArg};
@@ -23,6 +25,9 @@ pub struct Args {
     /// nats-config` writes them; otherwise as [nats] says.
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
+    /// Tell health and metrics of these agents there, such as 127.0.0.1:9465: [http] is the pump's.
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<String>,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -30,10 +35,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let agents = chosen(&config, &args.only).map_err(|error| explained(&config, &error))?;
     let names: Vec<_> = agents.iter().map(|agent| agent.name.to_string()).collect();
     let (name, names) = (config.name.clone(), names.join(", "));
+    let http = args.http.as_deref().map(address).transpose()?;
     opened::runtime()?.block_on(async {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let web = listen(http).await?;
         let hosting = Hosting::start(config, &agents, args.keys.as_deref()).await?;
+        if let Some(web) = &web {
+            web.asks(hosting.watcher());
+            eprintln!("health and metrics on http://{}", web.address());
+        }
         eprintln!("{name}: {names} hosted here; deliveries come over NATS");
         let mut look = tokio::time::interval(Duration::from_millis(200));
         let told = loop {
@@ -50,6 +61,23 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         hosting.stop().await;
         Ok(Exit::Done.into())
     })
+}
+
+fn address(text: &str) -> anyhow::Result<SocketAddr> {
+    config::loopback(text).ok_or_else(|| {
+        let text = format!(
+            "`--http {text}` is no address and port of this machine: write 127.0.0.1:9465, say"
+        );
+        Failed::new(Exit::Usage, text).into()
+    })
+}
+
+async fn listen(http: Option<SocketAddr>) -> anyhow::Result<Option<web::Server>> {
+    let Some(address) = http else { return Ok(None) };
+    let server = web::Server::listen(address).await.map_err(|error| {
+        Failed::new(Exit::Unavailable, format!("listening on {address}: {error}"))
+    })?;
+    Ok(Some(server))
 }
 
 /// What to write, or to type, instead.
@@ -72,7 +100,7 @@ fn explained(config: &Config, error: &NotHosted) -> anyhow::Error {
         }
         NotHosted::Unknown { name, .. } => {
             let known = config.far_agents().map(|agent| agent.name.as_str());
-            let near = crate::config::nearest(name, known);
+            let near = config::nearest(name, known);
             (Exit::Usage, near.map_or(String::new(), |near| format!("; did you mean `{near}`?")))
         }
     };

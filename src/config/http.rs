@@ -23,6 +23,11 @@ pub(super) fn read(read: &mut Reader<'_>) -> Option<SocketAddr> {
     None
 }
 
+/// An address and a port of this machine that something may listen on.
+pub fn loopback(text: &str) -> Option<SocketAddr> {
+    address(text).filter(|address| address.ip().is_loopback())
+}
+
 /// Names are not looked up: what they lead to may change.
 fn address(text: &str) -> Option<SocketAddr> {
     let named = text.strip_prefix("localhost:").map(|port| (IpAddr::from([127, 0, 0, 1]), port));

@@ -49,6 +49,7 @@ use crate::model::router::{Pace, Strategy};
 use crate::nats;
 use crate::schema::Schemas;
 pub use duration::show as show_duration;
+pub use http::loopback;
 pub use keys::nearest;
 pub use lacking::Lacking;
 pub use models::shown as shown_model;

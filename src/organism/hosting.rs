@@ -8,7 +8,9 @@ use tokio::runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::metered::ModelCounts;
 use super::models::Models;
+use super::watcher::{Hosted, Watcher};
 use super::{Error, guests, nats_config, with_core_words};
 use crate::agent::Agent;
 use crate::agent::history::told::Told;
@@ -18,7 +20,7 @@ use crate::bus::{Delivery, Host, Outcome};
 use crate::config::{AgentSpec, Config};
 use crate::envelope::Failure;
 use crate::ids::ListenerName;
-use crate::nats::{self, Credentials};
+use crate::nats::{self, Client, Credentials};
 
 /// Why an agent cannot be hosted by itself. `names` are those that can, with commas.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +74,7 @@ fn nobody(config: &Config, name: &str) -> NotHosted {
 pub struct Hosting {
     stop: watch::Sender<bool>,
     posts: Vec<JoinHandle<()>>,
+    watcher: Watcher,
 }
 
 impl Hosting {
@@ -89,20 +92,30 @@ impl Hosting {
             return Err(Error::Keys(Arc::new(missing)));
         }
         let config = with_core_words(config)?;
-        let models = Models::of(&config)?;
+        let counts = Arc::new(ModelCounts::new(&config, agents.iter()));
+        let models = Models::counted(&config, &counts)?;
         let (stop, stopped) = watch::channel(false);
-        let mut posts = Vec::new();
+        let (mut posts, mut connections) = (Vec::new(), Vec::new());
         for spec in agents {
             let memory = Arc::new(Told::default());
             let agent = guests::agent(&config, spec, models.named(&spec.model)?, memory)?;
-            let post = post(&config, &spec.name, agent, keys).await?;
+            let client = client(&config, &spec.name, keys).await?;
+            connections.push((spec.name.clone(), client.clone()));
+            let post = post(&config, &spec.name, agent, client).await?;
             let mut stopped = stopped.clone();
             posts.push(tokio::spawn(post.serve(async move {
                 // Without anybody who could say so it is over, too.
                 stopped.wait_for(|stopped| *stopped).await.ok();
             })));
         }
-        Ok(Self { stop, posts })
+        let hosted = Hosted { models: counts, connections, stopped };
+        let watcher = Watcher::of_hosted(&config.name, hosted);
+        Ok(Self { stop, posts, watcher })
+    }
+
+    /// What tells how it is, for as long as anybody asks.
+    pub fn watcher(&self) -> Watcher {
+        self.watcher.clone()
     }
 
     /// Takes nothing more, and returns when every turn that was begun has ended and its answer is
@@ -122,19 +135,27 @@ impl Hosting {
     }
 }
 
-async fn post(
+async fn client(
     config: &Config,
     name: &ListenerName,
-    agent: Agent,
     keys: Option<&Path>,
-) -> Result<Outpost, Error> {
+) -> Result<Client, Error> {
     let mut servers = config.nats.clone().ok_or(NotHosted::Nobody)?;
     if let Some(keys) = keys {
         servers.credentials = Credentials::Nkey(keys.join(nats_config::seed_of(name)));
     }
-    let subjects = Subjects::new(&config.name, name);
+    let inbox = Subjects::new(&config.name, name).inbox();
     let called = format!("agent {name} of {}", config.name);
-    let client = nats::connect_with(&servers, &called, Some(&subjects.inbox())).await?;
+    Ok(nats::connect_with(&servers, &called, Some(&inbox)).await?)
+}
+
+async fn post(
+    config: &Config,
+    name: &ListenerName,
+    agent: Agent,
+    client: Client,
+) -> Result<Outpost, Error> {
+    let subjects = Subjects::new(&config.name, name);
     let runtime = runtime::Handle::current();
     let relay = Relay::new(client, subjects, runtime.clone());
     let handler = Guest { agent, relay: relay.clone() };

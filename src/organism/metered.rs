@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::{Config, ModelSpec, Provider};
+use crate::config::{AgentSpec, Config, ModelSpec, Provider};
 use crate::ids::ListenerName;
 use crate::metrics::{Counter, Histogram, Page, Unit};
 use crate::model::{self, Calling, Model, OnChunk, Request, Route, Term, Terms};
@@ -43,10 +43,11 @@ pub struct ModelCounts {
 }
 
 impl ModelCounts {
-    /// A row for every model that an agent's own may lead to, whose turns are taken here.
-    pub fn new(config: &Config) -> Self {
+    /// A row for every model that the own one of `agents` may lead to: those whose turns are taken
+    /// here.
+    pub fn new<'a>(config: &Config, agents: impl Iterator<Item = &'a AgentSpec>) -> Self {
         let (mut rows, mut index) = (Vec::new(), HashMap::<String, HashMap<_, _>>::new());
-        for agent in config.near_agents() {
+        for agent in agents {
             let own = config.models.iter().find(|model| model.name == agent.model);
             let routes = match own.map(|model| &model.provider) {
                 Some(Provider::Routed { routes, .. }) => routes.clone(),

@@ -3,11 +3,15 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use super::metered::ModelCounts;
 use super::partitioned::{Standing, Table};
 use crate::clock::Time;
 use crate::config::Config;
+use crate::ids::ListenerName;
 use crate::metrics::Page;
+use crate::nats::{Client, State};
 use crate::pump::driver::{Counts, Unready, WaitsFor};
 
 /// Numbers of one pump and of what it asks models.
@@ -19,7 +23,8 @@ pub(super) struct Watched {
 
 impl Watched {
     pub fn new(config: &Config, counts: Arc<Counts>) -> Self {
-        Self { counts, models: Arc::new(ModelCounts::new(config)) }
+        let models = Arc::new(ModelCounts::new(config, config.near_agents()));
+        Self { counts, models }
     }
 
     fn write(&self, page: &mut Page) {
@@ -40,6 +45,30 @@ enum Pumps {
     One(Watched),
     /// One for each partition that is pumped here now.
     Several(Arc<Table>),
+    /// None: agents are hosted for pumps elsewhere.
+    Elsewhere(Arc<Hosted>),
+}
+
+/// Of agents that are hosted here.
+pub(super) struct Hosted {
+    pub models: Arc<ModelCounts>,
+    /// Each with the agent that it is for.
+    pub connections: Vec<(ListenerName, Client)>,
+    /// Whether they were told to end.
+    pub stopped: watch::Receiver<bool>,
+}
+
+impl Hosted {
+    fn lacks(&self) -> Vec<Lack> {
+        let lack = |what, why| Lack { what, why, partition: None };
+        let away = self
+            .connections
+            .iter()
+            .filter(|(_, client)| client.connection_state() != State::Connected);
+        let away = away.map(|(agent, _)| lack("nats", format!("{agent} is not connected")));
+        let leaving = || lack("draining", "it is stopping and takes nothing new".to_owned());
+        away.chain(self.stopped.borrow().then(leaving)).collect()
+    }
 }
 
 /// What keeps an organism from taking something in.
@@ -58,6 +87,10 @@ impl Watcher {
         Self { name: name.into(), pumps: Pumps::One(watched) }
     }
 
+    pub(super) fn of_hosted(name: &str, hosted: Hosted) -> Self {
+        Self { name: name.into(), pumps: Pumps::Elsewhere(Arc::new(hosted)) }
+    }
+
     pub(super) fn of_several(name: &Arc<str>, table: Arc<Table>) -> Self {
         Self { name: Arc::clone(name), pumps: Pumps::Several(table) }
     }
@@ -67,6 +100,7 @@ impl Watcher {
     pub fn has_ended(&self) -> bool {
         match &self.pumps {
             Pumps::One(watched) => watched.counts.has_ended(),
+            Pumps::Elsewhere(_) => false,
             Pumps::Several(table) => table
                 .standings()
                 .iter()
@@ -81,6 +115,7 @@ impl Watcher {
                 watched.counts.unready().into_iter().map(|unready| lack(unready, None)).collect()
             }
             Pumps::Several(table) => lacks_of(table),
+            Pumps::Elsewhere(hosted) => hosted.lacks(),
         }
     }
 
@@ -92,6 +127,7 @@ impl Watcher {
             .sample(&[("organism", &self.name), ("version", version)], 1);
         match &self.pumps {
             Pumps::One(watched) => watched.write(&mut page),
+            Pumps::Elsewhere(hosted) => hosted.models.write(&mut page),
             Pumps::Several(table) => {
                 for (partition, standing) in table.standings().into_iter().enumerate() {
                     let partition = partition.to_string();

@@ -39,19 +39,24 @@ impl Server {
     /// ready before it was told whom to ask.
     pub async fn open(config: &Config) -> Result<Option<Self>, Error> {
         let Some(address) = config.http else { return Ok(None) };
-        let listener = match TcpListener::bind(address).await {
-            Ok(listener) => listener,
+        match Self::listen(address).await {
+            Ok(server) => Ok(Some(server)),
             Err(source) => {
                 // Whoever has the journal very likely has the port, too.
                 journal::sqlite::is_free(&config.data)?;
                 let context = format!("listening on {address}, as [http] says");
-                return Err(Error::Io { context, source });
+                Err(Error::Io { context, source })
             }
-        };
+        }
+    }
+
+    /// As [`Server::open`], on an address of this machine.
+    pub async fn listen(address: SocketAddr) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr().unwrap_or(address);
         let asked = Asked::default();
         let serving = tokio::spawn(connections::serve(listener, router(Arc::clone(&asked))));
-        Ok(Some(Self { address, asked, serving }))
+        Ok(Self { address, asked, serving })
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -16,6 +16,7 @@ use serde_json::{Value as Json, json};
 use super::{House, Running, Said, said, say, until};
 use crate::model::server::{KEY, Script};
 use crate::nats::{Server, Settings};
+use crate::web::ask;
 
 pub const CONFIG: &str = r#"
 [organism]
@@ -720,6 +721,41 @@ fn a_recording_is_made_of_agents_that_run_elsewhere_too() {
     let made: Said = command.env("LIVE_KEY", KEY).output().unwrap().into();
     assert_eq!((made.code, made.out), (Some(0), said("at last")), "{}", made.err);
     assert!(made.err.contains("1 turns in out.toml"), "{}", made.err);
+}
+
+/// Model calls are counted where they are made.
+#[test]
+fn a_host_tells_whether_it_is_ready_and_what_its_agents_took() {
+    let server = server();
+    let house = house(&server);
+    let running = house.run();
+    let wrong = house.organism(&["host", "--http", "192.0.2.1:80"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    let mut hosting = Hosting::start(&house, "host", &["--http", "127.0.0.1:0"]);
+    let log = hosting.log();
+    let (_, rest) = log.split_once("health and metrics on http://").unwrap();
+    let at = rest.split_whitespace().next().unwrap().parse().unwrap();
+    assert_eq!(ask(at, "/readyz").status, 200);
+    assert_eq!(house.send_text(&say("write"), &[]).out, said("done"));
+    let metrics = ask(at, "/metrics").body;
+    for line in [
+        "organism_model_calls_total{agent=\"writer\",model=\"recorded\",outcome=\"answered\"} 3",
+        "organism_model_tokens_total{agent=\"writer\",model=\"recorded\",direction=\"in\"} 3000",
+    ] {
+        assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
+    }
+    assert!(!metrics.contains("planner"), "{metrics}");
+    server.kill();
+    until("it is not connected", || {
+        let told = ask(at, "/readyz");
+        (told.status == 503 && told.body.contains("writer is not connected")).then_some(())
+    });
+    assert_eq!(ask(at, "/healthz").status, 200);
+    server.restart();
+    until("it is connected again", || (ask(at, "/readyz").status == 200).then_some(()));
+    hosting.terminate();
+    assert_eq!(hosting.ended(), Some(0));
+    assert_eq!(running.stop(), Some(0));
 }
 
 /// Law 8: a prompt is rendered from the config that is on record, or not at all.
