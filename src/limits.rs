@@ -298,6 +298,8 @@ pub const FAILURE_CHARS_MAX: usize = 16 << 10;
 /// Of an agent's answer: its turn's note, and its payloads, escaped for JSON.
 pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 
+/// How long a host with another config than the pump keeps a delivery, before somebody else gets it.
+pub const NATS_OTHER_CONFIG_REST: Duration = Duration::from_secs(5);
 /// How long a host waits to hear that the server has its subscriptions.
 pub const NATS_ARRIVAL_PATIENCE: Duration = Duration::from_secs(2);
 

@@ -762,7 +762,7 @@ fn a_host_tells_whether_it_is_ready_and_what_its_agents_took() {
 #[test]
 fn a_host_with_another_config_than_its_pump_takes_no_turn_and_says_why() {
     let server = server();
-    let house = house(&server);
+    let house = house_with(&server, &[("BUDGET", "attempts = 2")]);
     let running = house.run();
     let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
     let other = config.replace("[agents.writer]\n", "[agents.writer]\ndescription = \"Writes.\"\n");

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::OptionFuture;
 use futures_util::stream::{SelectAll, select_all};
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::bus::{Delivery, Host, Sink as _};
 use crate::envelope::Failure;
@@ -139,12 +139,17 @@ impl Outpost {
             return self.host.deliver(delivery);
         }
         let detail = format!(
-            "its host has another config than the pump: {} there, {config} here; give both the \
-             same file, the same files beside it, and the same variables",
+            "its host has another config than the pump, {} and not {config}: give both the same \
+             file, the same files beside it, and the same variables",
             self.config
         );
         tracing::error!(agent = %self.listener, "{detail}");
-        self.relay.ended(&self.listener, call, attempt, Err(Failure::Unreachable { detail }));
+        let (relay, listener) = (self.relay.clone(), self.listener.clone());
+        tokio::spawn(async move {
+            // Another host may have it soon: pump and hosts are not started again all at once.
+            sleep(limits::NATS_OTHER_CONFIG_REST).await;
+            relay.ended(&listener, call, attempt, Err(Failure::Unreachable { detail }));
+        });
     }
 
     fn cancel(&self, message: &Message) {
