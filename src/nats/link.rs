@@ -6,18 +6,19 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::{Client, HeaderMap, Request};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
-use super::{Error, Options, connect};
+use super::{Denials, Denied, Error, Options, connect_told};
 use crate::limits;
 
 /// An open connection.
 pub struct Link {
     client: Client,
+    denials: Denials,
     drive: Drive,
 }
 
@@ -41,6 +42,9 @@ pub enum Away {
     Nobody(String),
     #[error("no answer came: {0}")]
     Silent(String),
+    /// It did not arrive, or its answer cannot.
+    #[error(transparent)]
+    Denied(Denied),
 }
 
 impl Link {
@@ -51,11 +55,11 @@ impl Link {
         let (tell, told) = mpsc::sync_channel(1);
         drive.spawn(async move {
             // Whoever asked waits: it is there to be told.
-            tell.send(connect(&options, &name).await).ok();
+            tell.send(connect_told(&options, &name).await).ok();
         });
         let detail = || Error::Threads { source: std::io::Error::other("they ended") };
-        let client = told.recv().map_err(|_| detail()).flatten()?;
-        Ok(Self { client, drive })
+        let (client, denials) = told.recv().map_err(|_| detail()).flatten()?;
+        Ok(Self { client, denials, drive })
     }
 
     /// Of the server that is connected.
@@ -83,16 +87,17 @@ impl Link {
             let mut replies = self.ask_all(vec![question]);
             return replies.pop().unwrap_or_else(|| Err(ended()));
         }
-        self.drive.wait(ask(&self.client, question)).unwrap_or_else(|| Err(ended()))
+        let asked = self.drive.wait(ask(&self.client, &self.denials, question));
+        asked.unwrap_or_else(|| Err(ended()))
     }
 
     /// Asks everything at once and waits for every answer; they come in the order of asking.
     pub fn ask_all(&self, questions: Vec<Question>) -> Vec<Result<Reply, Away>> {
         let asked = questions.into_iter().map(|question| {
             let (tell, told) = mpsc::sync_channel(1);
-            let client = self.client.clone();
+            let (client, denials) = (self.client.clone(), self.denials.clone());
             self.drive.spawn(async move {
-                tell.send(ask(&client, question).await).ok();
+                tell.send(ask(&client, &denials, question).await).ok();
             });
             told
         });
@@ -105,7 +110,8 @@ fn ended() -> Away {
     Away::Silent("the connection's threads ended".to_owned())
 }
 
-async fn ask(client: &Client, question: Question) -> Result<Reply, Away> {
+async fn ask(client: &Client, denials: &Denials, question: Question) -> Result<Reply, Away> {
+    let patience = question.patience;
     let mut request = Request::new().payload(question.body.into()).timeout(Some(question.patience));
     if let Some(headers) = question.headers {
         request = request.headers(headers);
@@ -116,7 +122,12 @@ async fn ask(client: &Client, question: Question) -> Result<Reply, Away> {
         Err(error) if error.kind() == async_nats::RequestErrorKind::NoResponders => {
             Err(Away::Nobody(subject))
         }
-        Err(error) => Err(Away::Silent(error.to_string())),
+        Err(error) => {
+            // Told since it was asked, with some room for how long it took to give up.
+            let since = Instant::now().checked_sub(2 * patience);
+            let denied = since.and_then(|since| denials.of_asking(&subject, since));
+            Err(denied.map_or_else(|| Away::Silent(error.to_string()), Away::Denied))
+        }
     }
 }
 

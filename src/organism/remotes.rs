@@ -20,13 +20,20 @@ pub(super) async fn remotes(
     let (Some(servers), false) = (&config.nats, config.remotes.is_empty()) else {
         return Ok(hosts);
     };
-    let client = nats::connect(servers, &format!("organism {}", config.name)).await?;
+    let name = format!("organism {}", config.name);
+    let (client, denials) = nats::connect_told(servers, &name).await?;
     fits(&client, config.payload_bytes)?;
     for name in &config.remotes {
         let sink: Arc<dyn Sink> = sink.clone();
-        let options = Options::new(config.name.clone(), name.clone());
+        let mut options = Options::new(config.name.clone(), name.clone());
+        options.denials = Some(denials.clone());
         let host = NatsHost::start(client.clone(), options, sink, runtime.clone()).await?;
         hosts.push((name.clone(), Arc::new(host)));
     }
-    Ok(hosts)
+    // Answers that can never be heard are better missed now than one delivery after another.
+    nats::settled(&client, &denials).await;
+    match denials.of_hearing(&format!("organism.{}.re.", config.name)) {
+        Some(denied) => Err(nats::Error::from(denied).into()),
+        None => Ok(hosts),
+    }
 }

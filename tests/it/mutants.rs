@@ -44,7 +44,7 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     (
         "grant-too-much",
-        "organism::nats_config::a_listeners_key_opens_what_is_its_own_and_nothing_else",
+        "organism::nats_config::probe::every_key_opens_what_is_its_own_and_nothing_else",
     ),
     ("reuse-the-attempt", SIMULATION),
     ("forget-a-disposition", SIMULATION),

@@ -23,7 +23,7 @@ use tokio::runtime;
 
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
-use crate::nats::Client;
+use crate::nats::{Client, Denials};
 
 use super::{Delivery, Host, Sink};
 use host::Shared;
@@ -39,6 +39,8 @@ pub struct Options {
     pub cancel_grace: Duration,
     /// How long outstanding deliveries may run on when the host is drained.
     pub drain_timeout: Duration,
+    /// What the connection was not allowed.
+    pub denials: Option<Denials>,
 }
 
 impl Options {
@@ -49,6 +51,7 @@ impl Options {
             listener,
             cancel_grace: limits::CANCEL_GRACE,
             drain_timeout: limits::DRAIN_TIMEOUT,
+            denials: None,
         }
     }
 }

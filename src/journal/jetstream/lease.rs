@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::journal::Error;
 use crate::limits;
+use crate::nats::{Away, Denied};
 
 use super::Options;
 use super::api::{Api, Failed, Stored, code};
@@ -77,6 +78,8 @@ pub enum Beat {
     Taken,
     /// Nobody answered.
     Unheard,
+    /// The servers do not let it be written.
+    Denied(Denied),
 }
 
 /// Whether the lease can be had.
@@ -98,7 +101,7 @@ impl Lease {
     /// Nobody's yet.
     pub fn of(api: &Api, options: &Options, mine: Holder) -> Result<Self, Error> {
         let bucket = format!("KV_{}", options.bucket());
-        let subject = format!("$KV.{}.{}", options.bucket(), options.partition);
+        let subject = options.lease();
         make(api, &bucket, options)?;
         super::count::agree(api, options, &bucket)?;
         Ok(Self { api: api.clone(), bucket, subject, mine, revision: AtomicU64::default() })
@@ -122,6 +125,7 @@ impl Lease {
         match self.renew() {
             Beat::Renewed => Ok(()),
             Beat::Taken => Err(self.held(options)),
+            Beat::Denied(denied) => Err(Error::Denied(denied)),
             Beat::Unheard => Err(Error::Away { detail: "the lease was not confirmed".to_owned() }),
         }
     }
@@ -162,7 +166,7 @@ impl Lease {
     }
 
     fn failed(&self, failed: &Failed) -> Error {
-        Error::Away { detail: format!("the lease in {}: {failed}", self.bucket) }
+        super::away(&format!("the lease in {}", self.bucket), failed)
     }
 
     /// Says that this pump lives.
@@ -176,6 +180,7 @@ impl Lease {
                 Beat::Renewed
             }
             Err(failed) if failed.is(code::WRONG_LAST_SEQUENCE) => self.whose(),
+            Err(Failed::Away(Away::Denied(denied))) => Beat::Denied(denied),
             Err(_) => Beat::Unheard,
         }
     }

@@ -78,6 +78,16 @@ impl Options {
     pub fn bucket(&self) -> String {
         format!("{}-pumps", self.stream)
     }
+
+    /// Where the lease on this partition stands.
+    pub fn lease(&self) -> String {
+        format!("$KV.{}.{}", self.bucket(), self.partition)
+    }
+
+    /// Where it stands how many partitions there are.
+    pub fn count(&self) -> String {
+        format!("$KV.{}.partitions", self.bucket())
+    }
 }
 
 /// The writing end.
@@ -158,7 +168,7 @@ impl Journal {
     fn checkpoint(&mut self, now: Time, last: bool) -> Result<bool, Error> {
         let put_off = |error: &Error| tracing::warn!("a checkpoint is put off: {error}");
         match self.settle() {
-            Err(error @ (Error::Full { .. } | Error::Away { .. })) => {
+            Err(error) if error.is_passing() => {
                 put_off(&error);
                 return Ok(false);
             }
@@ -167,7 +177,7 @@ impl Journal {
         self.owed = self.projection.due(now, last);
         let due = self.owed.is_some();
         match self.settle() {
-            Err(error @ (Error::Full { .. } | Error::Away { .. })) => {
+            Err(error) if error.is_passing() => {
                 put_off(&error);
                 Ok(false)
             }
@@ -194,7 +204,7 @@ impl Journal {
         let published = self.publisher.publish(group);
         let (seq, digest) = match published {
             Ok(last) => last,
-            Err(error @ (Error::Full { .. } | Error::Away { .. })) => return Err(error),
+            Err(error) if error.is_passing() => return Err(error),
             Err(error) => return Err(self.projection.stop(error)),
         };
         let kept = keep(&mut self.projection, &Mark { seq, digest }.to_string())?;
@@ -254,6 +264,7 @@ fn unfit(server: String, what: &str, failed: Failed) -> Error {
             let detail = format!("{what}: JetStream does not answer; is it enabled here?");
             Error::Away { detail }
         }
+        Failed::Away(Away::Denied(denied)) => Error::Denied(denied),
         Failed::Refused { .. } if !failed.is_full() => {
             Error::Unfit { server, detail: format!("{what}: {failed}") }
         }
@@ -261,9 +272,18 @@ fn unfit(server: String, what: &str, failed: Failed) -> Error {
     }
 }
 
+/// What it means that something was neither read nor written, whatever the reason: it may be, later.
+fn away(what: &str, failed: &Failed) -> Error {
+    match failed {
+        Failed::Away(Away::Denied(denied)) => Error::Denied(denied.clone()),
+        other => Error::Away { detail: format!("{what}: {other}") },
+    }
+}
+
 /// What it means that something of a stream could not be read.
 fn refused(what: &str, failed: Failed) -> Error {
     match failed {
+        Failed::Away(Away::Denied(denied)) => Error::Denied(denied),
         Failed::Away(away) => Error::Away { detail: format!("{what}: {away}") },
         full if full.is_full() => Error::Full { detail: format!("{what}: {full}") },
         other => Error::broken(0, format!("{what}: {other}")),

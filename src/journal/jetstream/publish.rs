@@ -13,6 +13,7 @@ use crate::ids::Digest;
 use crate::journal::Error;
 use crate::limits;
 use crate::mutant::mutant;
+use crate::nats::Away;
 
 use super::Options;
 use super::api::{Api, Failed, Stored, code};
@@ -86,6 +87,9 @@ impl Publisher {
 
     /// Nothing was acknowledged: what stands where the message was to go?
     fn look(&self, after: u64, id: &str, failed: &Failed) -> Result<(), Error> {
+        if let Failed::Away(Away::Denied(denied)) = failed {
+            return Err(Error::Denied(denied.clone()));
+        }
         if !failed.is(code::WRONG_LAST_SEQUENCE) {
             tracing::warn!(stream = self.stream, after, "a group was not acknowledged: {failed}");
         }

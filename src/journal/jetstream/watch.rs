@@ -97,7 +97,7 @@ impl Watcher {
                 return Some(Trouble::Taken);
             }
             // The next beat is what matters now.
-            Beat::Unheard => return None,
+            Beat::Unheard | Beat::Denied(_) => return None,
             Beat::Renewed => {}
         }
         let detail = self.lasting()?;
