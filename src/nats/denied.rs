@@ -91,9 +91,9 @@ impl Denials {
         Some(denied)
     }
 
-    /// A new connection: it is allowed what it is allowed.
-    pub(super) fn forget(&self) {
-        self.lately().clear();
+    /// A new connection subscribes anew, and is told anew.
+    pub(super) fn forget_subscriptions(&self) {
+        self.lately().retain(|(_, denied)| matches!(denied.what, What::Publish(_)));
     }
 
     fn lately(&self) -> MutexGuard<'_, VecDeque<(Instant, Denied)>> {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_is_found_by_its_subject_until_a_new_connection() {
+    fn what_is_denied_is_found_by_its_subject() {
         let denials = Denials::of(&Credentials::Nkey("pump.nk".into()));
         let begun = Instant::now();
         denials.note("Permissions Violation for Publish to \"a.b\"").unwrap();
@@ -173,8 +173,9 @@ mod tests {
         assert!(denials.of_publishing("a.c", begun).is_none());
         assert!(denials.of_hearing("_INBOX.x").is_some());
         assert!(denials.of_asking("a.c", begun).is_some(), "its answer is not heard");
-        denials.forget();
-        assert!(denials.of_asking("a.b", begun).is_none());
+        denials.forget_subscriptions();
+        assert!(denials.of_asking("a.c", begun).is_none());
+        assert!(denials.of_asking("a.b", begun).is_some());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use async_nats::{Client, HeaderMap, Request};
+use futures_util::StreamExt as _;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
@@ -72,6 +73,11 @@ impl Link {
         self.client.server_info().max_payload
     }
 
+    /// As its config calls it.
+    pub fn server_name(&self) -> String {
+        self.client.server_info().server_name
+    }
+
     pub fn server(&self) -> String {
         let info = self.client.server_info();
         format!("{}:{}", info.host, info.port)
@@ -89,6 +95,37 @@ impl Link {
         }
         let asked = self.drive.wait(ask(&self.client, &self.denials, question));
         asked.unwrap_or_else(|| Err(ended()))
+    }
+
+    /// What of `subject` is denied, as far as it is known.
+    pub fn denied(&self, subject: &str) -> Option<Denied> {
+        let since = Instant::now().checked_sub(limits::NATS_CONNECT_TIMEOUT)?;
+        self.denials.of_asking(subject, since)
+    }
+
+    /// Asks whoever is there, and hands over answers as they come, for as long as somebody takes
+    /// them.
+    pub fn ask_everybody(&self, question: Question) -> mpsc::Receiver<Reply> {
+        let (tell, told) = mpsc::channel();
+        let client = self.client.clone();
+        self.drive.spawn(async move {
+            let Question { subject, body, patience, .. } = question;
+            let inbox = client.new_inbox();
+            let Ok(mut answers) = client.subscribe(inbox.clone()).await else { return };
+            if client.publish_with_reply(subject, inbox, body.into()).await.is_err() {
+                return;
+            }
+            let gather = async {
+                while let Some(answer) = answers.next().await {
+                    if tell.send(answer.payload.into()).is_err() {
+                        return;
+                    }
+                }
+            };
+            // Who has not answered by then does not.
+            tokio::time::timeout(patience, gather).await.ok();
+        });
+        told
     }
 
     /// Asks everything at once and waits for every answer; they come in the order of asking.

@@ -191,7 +191,7 @@ fn backoff(attempts: usize) -> Duration {
 fn note(event: &Event, denials: &Denials) {
     match event {
         Event::Connected => {
-            denials.forget();
+            denials.forget_subscriptions();
             tracing::info!("connected to NATS");
         }
         Event::Disconnected => tracing::warn!("the connection to NATS broke; it is made anew"),

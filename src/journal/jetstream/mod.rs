@@ -13,6 +13,7 @@ mod group;
 mod lease;
 mod open;
 mod promote;
+mod proof;
 mod publish;
 mod settings;
 mod standby;
@@ -26,7 +27,7 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::limits;
-use crate::nats::Away;
+use crate::nats::{self, Away};
 use crate::thread::Record;
 
 use super::{Checkpoint, Error, Place, sqlite};
@@ -52,9 +53,12 @@ pub struct Options {
     /// Copies of the stream, on as many servers.
     pub replicas: u32,
     pub durability: Durability,
+    /// Who may ask the servers how they sync.
+    pub system: Option<nats::Credentials>,
 }
 
-/// What the servers do before they acknowledge, as the config has it: they do not say.
+/// What the servers do before they acknowledge, as the config has it: they say it to their system
+/// account alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {

@@ -57,6 +57,12 @@ impl Rights {
         Self { publish, subscribe }
     }
 
+    /// Somebody who asks servers how they sync, and hears it.
+    pub fn of_system() -> Self {
+        let publish = vec!["$SYS.REQ.SERVER.PING.VARZ".to_owned()];
+        Self { publish, subscribe: vec!["_INBOX.>".to_owned()] }
+    }
+
     /// Somebody who asks services what they are. Nothing of JetStream: where a server's own answer
     /// goes is the asker's choice, and it would write it anywhere.
     pub fn of_operator() -> Self {

@@ -1,5 +1,6 @@
 //! `organism nats-config`: servers on which everybody can do what is theirs and nothing else.
 
+mod durable;
 mod lacking;
 mod probe;
 mod tls;
@@ -48,10 +49,17 @@ pub struct Guarded {
 }
 
 const SPY: &str = "      { user: spy, password: spy }\n";
+/// Who may do everything in the servers' own account.
+const OVERSEER: &str = "      { user: overseer, password: overseer }\n";
 /// Another account of the same server, with one who may do everything there.
 const NEIGHBOURS: &str = "  neighbours { users: [{ user: neighbour, password: neighbour }] }\n";
 
 pub fn guarded() -> Guarded {
+    guarded_with("sync_interval: always")
+}
+
+/// With these settings of JetStream's.
+fn guarded_with(jetstream: &'static str) -> Guarded {
     let first = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
     let house = House::with(&first);
     let made = house.organism(&["nats-config"]);
@@ -59,7 +67,7 @@ pub fn guarded() -> Guarded {
     let_a_spy_in(&house);
     let accounts = included(&house.path("nats/accounts.conf"));
     let more = format!("include \"{accounts}\"\n");
-    let settings = Settings { jetstream: Some("sync_interval: always"), more: more.leak() };
+    let settings = Settings { jetstream: Some(jetstream), more: more.leak() };
     let server = Server::start_with(settings);
     let config = CONFIG.replace("ADDRESS", &server.address());
     house.write("organism.toml", config.replace("NKEY", "nkey_file = \"nats/pump.nk\""));
@@ -70,6 +78,8 @@ fn let_a_spy_in(house: &House) {
     let path = house.path("nats/accounts.conf");
     let text = std::fs::read_to_string(&path).unwrap();
     let text = text.replacen("users: [\n", &format!("users: [\n{SPY}"), 1);
+    let system = "$SYS {\n    users: [\n";
+    let text = text.replacen(system, &format!("{system}{OVERSEER}"), 1);
     let text = text.replacen("accounts {\n", &format!("accounts {{\n{NEIGHBOURS}"), 1);
     std::fs::write(&path, text).unwrap();
 }
@@ -98,6 +108,10 @@ impl Guarded {
     /// Who may do everything in the organism's account.
     async fn spy(&self) -> Client {
         self.connect(named("spy")).await.unwrap()
+    }
+
+    async fn overseer(&self) -> Client {
+        self.connect(named("overseer")).await.unwrap()
     }
 
     async fn neighbour(&self) -> Client {
@@ -215,7 +229,11 @@ fn what_is_wrong_is_said_before_anything_is_written() {
         (&["--node", "10.0.0.1"], 2, "write --node a=10.0.0.1"),
         (&["--node", "a=127.0.0.1:4222"], 2, "write --node a=10.0.0.1"),
         (&["--node", "a=127.0.0.1", "--node", "a=127.0.0.2"], 2, "a=127.0.0.2 has the name"),
-        (&["--revoke", "echo"], 2, "there are pump, operator, listener-echo, listener-solo"),
+        (
+            &["--revoke", "echo"],
+            2,
+            "there are pump, operator, system, listener-echo, listener-solo",
+        ),
     ] {
         let told_here = house.organism(&[&["nats-config"], arguments].concat());
         assert_eq!(told_here.code, Some(code), "{told_here:?}");

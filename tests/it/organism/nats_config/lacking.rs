@@ -86,10 +86,13 @@ fn a_delivery_that_may_not_be_published_fails_by_what_is_lacking() {
         assert_eq!(told.code, Some(1), "{told:?}");
         assert_eq!(running.stop(), Some(0));
     });
-    let left = house.organism(&["export", "--format", "jsonl"]).out;
-    for word in ["pump.nk", "publish to `organism.talk.to.echo`"] {
-        assert!(left.contains(word), "{word}: {left}");
+    for word in ["pump.nk", "publish to `organism.talk.to.echo`", "nats-config"] {
+        assert!(house.log().contains(word), "{word}: {}", house.log());
     }
+    let record = rusqlite::Connection::open(house.data().join("journal.db")).unwrap();
+    let asked = "SELECT count(*) FROM fact WHERE value LIKE '%publish to%'";
+    let failures: u32 = record.query_row(asked, [], |row| row.get(0)).unwrap();
+    assert_eq!(failures, 3, "each attempt is on record with its reason");
 }
 
 #[test]

@@ -26,7 +26,7 @@ struct Own {
     marks: (&'static str, &'static str),
 }
 
-const EVERYBODY: [Own; 4] = [
+const EVERYBODY: [Own; 5] = [
     Own {
         user: "listener-echo",
         says: &[
@@ -140,6 +140,13 @@ const EVERYBODY: [Own; 4] = [
         // Whoever may hear all of a subject may hear a share of it.
         shares: &[],
         marks: ("organism.talk.pump.end", "_INBOX.end"),
+    },
+    Own {
+        user: "system",
+        says: &["$SYS.REQ.SERVER.PING.VARZ"],
+        hears: &["_INBOX.abc", "_INBOX.abc.def", "_INBOX.>"],
+        shares: &[],
+        marks: ("$SYS.REQ.SERVER.PING.VARZ", "_INBOX.end"),
     },
 ];
 
@@ -373,6 +380,11 @@ fn every_key_opens_what_is_its_own_and_nothing_else() {
         assert_eq!(all.heard.len(), subjects().len() + WIDE.len());
         assert_eq!(all.shared.len(), SHARED.len() * GROUPS.len());
         for Own { user, says, hears, shares, marks } in EVERYBODY {
+            // Each in its own account, where somebody else may do everything.
+            let spy = match user {
+                "system" => guarded.overseer().await,
+                _ => spy.clone(),
+            };
             let got = probe(&spy, &guarded.user(user).await, marks).await;
             let shares = shares.iter().map(|(s, g)| ((*s).to_owned(), (*g).to_owned())).collect();
             let hears_all = |(s, _): &&(String, String)| set(hears).contains(s);

@@ -18,7 +18,7 @@ pub fn pem(file: &str) -> PathBuf {
 }
 
 /// A port nobody has now.
-fn port() -> u16 {
+pub fn port() -> u16 {
     let held = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     held.local_addr().unwrap().port()
 }
