@@ -24,6 +24,7 @@ import nats.errors
 
 _ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
 _WORDS_MAX = 200
+_LEASE_MAX = 30 * 24 * 3600
 _VERSION = "0.1.0"
 
 
@@ -80,9 +81,7 @@ class Bus:
         self._answer = answer
         self._organism = _needed("ORGANISM_NAME")
         self._listener = _needed("ORGANISM_LISTENER")
-        self._lease = float(os.environ.get("ORGANISM_BUS_LEASE") or 5)
-        if not self._lease >= 1:
-            raise SystemExit("ORGANISM_BUS_LEASE is not a number of seconds from 1")
+        self._lease = _seconds(os.environ.get("ORGANISM_BUS_LEASE") or "5")
         self._workers = int(os.environ.get("ORGANISM_BUS_WORKERS") or 1)
         self._waiting = queue.SimpleQueue()
         self._held = []
@@ -301,6 +300,16 @@ class _Service:
                 )
             told.update(started=self._started, endpoints=[endpoint])
         return told
+
+
+def _seconds(text):
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 1 <= seconds <= _LEASE_MAX:
+        raise SystemExit(f"ORGANISM_BUS_LEASE is `{text}`, not a number of seconds from 1")
+    return seconds
 
 
 def _needed(name):

@@ -219,6 +219,42 @@ mod tests {
     }
 
     #[test]
+    fn what_the_servers_do_to_a_connection_is_in_the_log() {
+        use std::io::Write;
+        use std::sync::{Arc, Mutex};
+        #[derive(Clone, Default)]
+        struct Log(Arc<Mutex<Vec<u8>>>);
+        impl Write for Log {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap().write(bytes)
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let denied = "Permissions Violation for Publish to \"a.b\"".to_owned();
+        for (event, level, told) in [
+            (Event::SlowConsumer(7), "ERROR", "answers came faster than they were heard"),
+            (
+                Event::ServerError(async_nats::ServerError::Other(denied)),
+                "ERROR",
+                "publish to `a.b`",
+            ),
+            (Event::Disconnected, "WARN", "made anew"),
+            (Event::LameDuckMode, "INFO", "lame duck"),
+        ] {
+            let log = Log::default();
+            let kept = log.clone();
+            let logs = tracing_subscriber::fmt().with_writer(move || kept.clone()).finish();
+            tracing::subscriber::with_default(logs, || {
+                note(&event, &Denials::of(&Credentials::Nobody));
+            });
+            let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+            assert!(said.contains(level) && said.contains(told), "{event:?}: {said}");
+        }
+    }
+
+    #[test]
     fn a_password_is_never_shown() {
         let password = Password("hunter2".to_owned());
         let credentials =

@@ -239,3 +239,26 @@ fn make(api: &Api, bucket: &str, options: &Options) -> Result<(), Error> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_known_again_and_another_one_under_its_path_is_not() {
+        let above = tempfile::tempdir().unwrap();
+        let home = above.path().join("data");
+        let of = |home: &std::path::Path| {
+            std::fs::create_dir_all(home).unwrap();
+            Holder::here(home).home
+        };
+        let first = of(&home);
+        assert_eq!(of(&home), first, "whoever has its lock knows that the holder is gone");
+        // As in another container.
+        std::fs::remove_dir_all(&home).unwrap();
+        let other = of(&home);
+        assert_ne!(other, first, "two containers may call it the same");
+        std::fs::write(home.join("home"), "").unwrap();
+        assert!(of(&home) != other, "a name that was cut short is none");
+    }
+}

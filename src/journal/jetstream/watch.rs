@@ -38,7 +38,24 @@ struct Watcher {
     created: String,
     /// The last message that is known to be there.
     last: Arc<AtomicU64>,
-    odd_since: Option<Instant>,
+    doubt: Doubt,
+}
+
+/// Since when something has been wrong: between two leaders of a cluster a stream may look shorter
+/// than it is.
+#[derive(Debug, Default)]
+struct Doubt(Option<Instant>);
+
+impl Doubt {
+    /// What is wrong, once something was for a while.
+    fn lasting(&mut self, wrong: Option<String>, now: Instant) -> Option<String> {
+        let Some(detail) = wrong else {
+            self.0 = None;
+            return None;
+        };
+        let since = *self.0.get_or_insert(now);
+        (now.saturating_duration_since(since) >= limits::STREAM_GONE_AFTER).then_some(detail)
+    }
 }
 
 impl Watch {
@@ -52,7 +69,7 @@ impl Watch {
         let trouble = Arc::new(Mutex::new(None));
         let (stop, stopped) = channel();
         let (api, options) = (api.clone(), options.clone());
-        let mut watcher = Watcher { api, options, lease, created, last, odd_since: None };
+        let mut watcher = Watcher { api, options, lease, created, last, doubt: Doubt::default() };
         let found = Arc::clone(&trouble);
         let thread = std::thread::Builder::new().name("journal-watch".to_owned());
         let watch = move || {
@@ -100,22 +117,13 @@ impl Watcher {
             Beat::Unheard | Beat::Denied(_) => return None,
             Beat::Renewed => {}
         }
-        let detail = self.lasting()?;
+        let wrong = self.changed();
+        let detail = self.doubt.lasting(wrong, Instant::now())?;
         tracing::error!("{detail}");
         Some(Trouble::Lost(detail))
     }
 
-    /// What is wrong with the stream, once it was for a while: between two leaders of a cluster a
-    /// stream may look shorter than it is.
-    fn lasting(&mut self) -> Option<String> {
-        let Some(detail) = self.changed() else {
-            self.odd_since = None;
-            return None;
-        };
-        let since = *self.odd_since.get_or_insert_with(Instant::now);
-        (since.elapsed() >= limits::STREAM_GONE_AFTER).then_some(detail)
-    }
-
+    /// What is wrong with the stream now.
     fn changed(&self) -> Option<String> {
         let stream = self.options.stream();
         // Read before the stream is: what is acknowledged later is no loss.
@@ -147,5 +155,28 @@ impl Watcher {
                 differences.join("; ")
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_lost_when_it_was_for_a_while_and_not_between_two_leaders() {
+        let (begun, mut doubt) = (Instant::now(), Doubt::default());
+        let mut look = |wrong: bool, beats: u32| {
+            let wrong = wrong.then(|| "it is gone".to_owned());
+            doubt.lasting(wrong, begun + beats * limits::LEASE_BEAT).is_some()
+        };
+        assert!(!look(true, 0), "an election may go on");
+        assert!(!look(true, 1));
+        assert!(!look(false, 2), "it is there again");
+        assert!(!look(true, 3) && !look(true, 4) && !look(true, 5), "and the time runs anew");
+        assert!(look(true, 6));
+        // Well within five seconds of it.
+        assert!(
+            limits::STREAM_GONE_AFTER + 2 * limits::LEASE_BEAT < std::time::Duration::from_secs(4)
+        );
     }
 }

@@ -6,7 +6,7 @@ use organism::bus::native::InlineHost;
 use organism::bus::{Delivery, Outcome};
 use organism::contract::{Contracts, TreeLimits};
 use organism::ids::{Digest, MessageId, Position};
-use organism::journal::sqlite::{Journal, Reader};
+use organism::journal::sqlite::Reader;
 use organism::pump::core::{Core, Receipt, Target};
 use organism::pump::driver::Pump;
 use organism::pump::gate::Gate;
@@ -14,6 +14,7 @@ use organism::schema::Schemas;
 use organism::thread::Fact;
 
 use super::world::{client, listener, name, word};
+use crate::journal::substrate::Kept;
 
 /// Every message that another process would find now.
 fn on_disk(data: &std::path::Path) -> Vec<MessageId> {
@@ -43,12 +44,11 @@ fn gate() -> Gate {
 // Law 2
 #[tokio::test]
 async fn what_follows_from_a_record_is_done_when_it_is_on_disk() {
-    let home = tempfile::tempdir().unwrap();
-    let (data, state) = (home.path().join("data"), home.path().join("state"));
+    let place = Kept::new();
+    let data = place.data();
     let gate = gate();
     let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::of(b"config"));
-    let journal = Journal::open(&data, &state, &mut |_| Ok(())).unwrap();
-    let mut pump = Pump::new(core, Box::new(journal), gate);
+    let mut pump = Pump::new(core, place.open(None), gate);
     let early = Arc::new(Mutex::new(Vec::new()));
     for who in ["finder", "counter"] {
         let (early, data) = (Arc::clone(&early), data.clone());

@@ -19,7 +19,7 @@ const ASKS: &str = "system_nkey_file = \"nats/system.nk\"";
 /// Starts it with everything it has to say.
 fn run(house: &House) -> Running {
     let mut command = house.command(&["run"]);
-    command.env("RUST_LOG", "info");
+    command.env("ORGANISM_LOG", "info");
     house.run_with(command)
 }
 
