@@ -168,7 +168,7 @@ fn a_failure_that_is_left_out_is_still_told_as_one() {
 /// F14: the result of a thread says whose it is and how it ended, also where it is left out.
 #[test]
 fn the_result_of_a_thread_that_is_left_out_is_still_that_of_its_thread() {
-    for transport in [Transport::Xml, Transport::Native] {
+    for transport in [Transport::Native, Transport::XmlFinal] {
         let window = first_size(transport) + 2_500;
         let spawn =
             json!({"suggested_sub_id": "sub", "initial-payload": {"query": {"content": "q"}}});

@@ -6,15 +6,20 @@ use std::process::{Child, Stdio};
 use super::{House, Said, TALK, said, say, until};
 use crate::bus::ear::script;
 use crate::bus::remote::{Kit, Meeting, wait};
-use crate::nats::{Server, Settings};
+use crate::nats::Server;
 
 fn server() -> Server {
-    Server::start_with(Settings { jetstream: None, more: "" })
+    Server::start()
 }
 
 fn house(server: &Server) -> House {
+    // Its listeners are on this server, and so is its journal where all journals are to be.
+    let journal = match std::env::var_os("ORGANISM_TEST_NATS") {
+        None => "",
+        Some(_) => "[journal]\nstore = \"jetstream\"\ndurability = \"synced\"\n",
+    };
     House::settled(&format!(
-        r#"
+        r#"{journal}
 [organism]
 name = "talk"
 

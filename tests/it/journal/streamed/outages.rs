@@ -122,7 +122,7 @@ fn told(journal: &mut organism::journal::jetstream::Journal) -> String {
     let begun = Instant::now();
     let told = loop {
         match journal.append(&mut [script.boot(1)]) {
-            Ok(_) | Err(Error::Away { .. }) => {}
+            Ok(_) | Err(Error::Away { .. } | Error::Full { .. }) => {}
             Err(error) => break error,
         }
         assert!(begun.elapsed() < PATIENCE, "nobody notices");
