@@ -136,7 +136,7 @@ impl Declared {
                     replicas: self.replicas,
                     durability: self.durability,
                     system: match system {
-                        Some(path) => Some(Credentials::Nkey(path?)),
+                        Some(path) => Some(Box::new(Credentials::Nkey(path?))),
                         None => None,
                     },
                 };

@@ -3,6 +3,7 @@
 //! Must not know what is asked: subjects and what they mean belong to journal and bus.
 
 mod denied;
+mod drive;
 mod link;
 
 use std::fmt;
@@ -20,6 +21,7 @@ pub use async_nats::{
     Client, HeaderMap, HeaderName, Message, StatusCode, SubscribeError, Subscriber,
 };
 pub use denied::{Denials, Denied};
+pub use drive::Drive;
 pub use link::{Away, Link, Question, Reply};
 
 /// Where the servers are, and who asks.

@@ -6,7 +6,7 @@ use tokio::runtime;
 
 use super::{Error, Hosted};
 use crate::bus::Sink;
-use crate::bus::nats::{NatsHost, Options, fits};
+use crate::bus::nats::{NatsHost, Options, Wire, fits};
 use crate::config::Config;
 use crate::nats;
 use crate::pump::driver::PumpSink;
@@ -20,19 +20,17 @@ pub(super) async fn remotes(
     let (Some(servers), false) = (&config.nats, config.remotes.is_empty()) else {
         return Ok(hosts);
     };
-    let name = format!("organism {}", config.name);
-    let (client, denials) = nats::connect_told(servers, &name).await?;
-    fits(&client, config.payload_bytes)?;
+    let wire = Wire::open(servers, &format!("organism {}", config.name)).await?;
+    fits(wire.client(), config.payload_bytes)?;
     for name in &config.remotes {
         let sink: Arc<dyn Sink> = sink.clone();
-        let mut options = Options::new(config.name.clone(), name.clone());
-        options.denials = Some(denials.clone());
-        let host = NatsHost::start(client.clone(), options, sink, runtime.clone()).await?;
+        let options = Options::new(config.name.clone(), name.clone());
+        let host = NatsHost::start(Arc::clone(&wire), options, sink, runtime.clone()).await?;
         hosts.push((name.clone(), Arc::new(host)));
     }
     // Answers that can never be heard are better missed now than one delivery after another.
-    nats::settled(&client, &denials).await;
-    match denials.of_hearing(&format!("organism.{}.re.", config.name)) {
+    nats::settled(wire.client(), wire.denials()).await;
+    match wire.denials().of_hearing(&format!("organism.{}.re.", config.name)) {
         Some(denied) => Err(nats::Error::from(denied).into()),
         None => Ok(hosts),
     }

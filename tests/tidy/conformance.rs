@@ -30,14 +30,14 @@ const SIGNS: [&str; 6] =
 /// The words of a list of the script.
 fn list(name: &str) -> Vec<String> {
     let script = read(".ci/conformance");
-    let (_, rest) = script.split_once(&format!("\n{name}=(")).unwrap();
-    let (words, _) = rest.split_once(')').unwrap();
+    let (_, rest) = script.split_once(&format!("\n{name}=(")).expect("a list");
+    let (words, _) = rest.split_once(')').expect("its end");
     words.split_whitespace().map(str::to_owned).collect()
 }
 
 /// As its tests are called.
 fn module(path: &str) -> String {
-    let path = Path::new(path.strip_prefix("tests/it/").unwrap()).with_extension("");
+    let path = Path::new(path.trim_start_matches("tests/it/")).with_extension("");
     path.display().to_string().replace('/', "::")
 }
 

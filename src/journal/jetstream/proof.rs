@@ -76,7 +76,7 @@ pub fn hold_to_its_word(
         return Ok(());
     };
     let keepers = info.keepers().unwrap_or_else(|| vec![api.link.server_name()]);
-    let as_system = nats::Options { credentials: system.clone(), ..servers.clone() };
+    let as_system = nats::Options { credentials: (**system).clone(), ..servers.clone() };
     let said = ask(&as_system, &keepers)?;
     match judge(&keepers, &said) {
         Verdict::Proved => {
