@@ -5,13 +5,15 @@ use std::net::SocketAddr;
 
 use super::super::{House, Running, numbered, until, until_within};
 use super::load::Load;
-use super::{PARTITIONS, TAKEOVER, all_verified, ask_in, config, effects, host, pumped, root, run};
+use super::{PARTITIONS, TAKEOVER, all_verified, ask_in, config, effects, host, root, run};
 use crate::nats::Server;
-use crate::web::address;
+use crate::web::{address, ask};
 
-/// Which partitions the process on this host pumps.
+/// Which partitions the process that listens there says that it pumps.
 fn has(at: SocketAddr) -> Vec<u32> {
-    (0..PARTITIONS).zip(pumped(at)).filter(|(_, here)| *here == 1.0).map(|(at, _)| at).collect()
+    let page = ask(at, "/metrics").body;
+    let line = |n: &u32| format!("organism_partition_pumped{{partition=\"{n}\"}} 1\n");
+    (0..PARTITIONS).filter(|n| page.contains(&line(n))).collect()
 }
 
 /// Until these processes have so many each, and each partition is somewhere.
