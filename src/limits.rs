@@ -331,6 +331,8 @@ pub const ROLL_MAX: usize = 256;
 pub const BALANCE_CALM: Duration = Duration::from_millis(1_500);
 /// How long a process that hands over waits until the other one has it.
 pub const HANDOVER_PATIENCE: Duration = Duration::from_secs(10);
+/// How long nothing is given to whoever did not take it.
+pub const HANDOVER_AGAIN: Duration = Duration::from_secs(60);
 /// How long what is out may take to end before its partition is handed over without it.
 pub const HANDOVER_DRAIN: Duration = Duration::from_secs(30);
 /// How often a pump that answers over NATS says that it is still at it, and how long one that

@@ -78,11 +78,10 @@ pub struct Holder {
 impl Holder {
     /// This process, with the lock on `home` in its hands.
     pub fn here(home: &std::path::Path) -> Self {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
-        let (host, machine) = (host.trim(), machine.trim());
+        let (host, machine) = (host(), machine.trim());
         let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-        let holder = format!("process {} on {host}, since {}", std::process::id(), Time::now());
+        let holder = format!("{}, since {}", this_process(), Time::now());
         let home = format!("{host} {machine} {} {}", home.display(), own_name(&home));
         Self { id: Uuid::now_v7(), holder, home, beat: 0 }
     }
@@ -90,6 +89,16 @@ impl Holder {
     pub fn shown(&self) -> &str {
         &self.holder
     }
+}
+
+fn host() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    host.trim().to_owned()
+}
+
+/// For people.
+pub fn this_process() -> String {
+    format!("process {} on {}", std::process::id(), host())
 }
 
 /// What tells a directory from all others: two containers may have the same name, and keep their

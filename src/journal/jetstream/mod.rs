@@ -36,7 +36,7 @@ use publish::Publisher;
 use tail::Mark;
 use watch::Watch;
 
-pub use lease::{Bequest, Candidate};
+pub use lease::{Bequest, Candidate, this_process};
 pub use promote::{Phase, Promoted, promote};
 pub use standby::{Office, Standby};
 

@@ -9,10 +9,11 @@ use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
+use super::roll::Heir;
 use super::{Place, Table};
 use crate::clock::Time;
 use crate::config::{Config, Storage};
-use crate::journal::jetstream::{self, Bequest, Candidate, Office, Standby};
+use crate::journal::jetstream::{self, Bequest, Office, Standby};
 use crate::journal::{self, Sealed};
 use crate::limits;
 use crate::mutant::mutant;
@@ -26,7 +27,7 @@ pub(super) struct Keeper {
     partition: u32,
     table: Arc<Table>,
     /// Who is to have it instead of this process.
-    hand_over: mpsc::Receiver<Candidate>,
+    hand_over: mpsc::Receiver<Heir>,
     /// Why everything stops.
     stop: watch::Receiver<Option<String>>,
 }
@@ -34,7 +35,7 @@ pub(super) struct Keeper {
 /// Why a pump that runs is to run no longer.
 enum Told {
     Stop(String),
-    HandOver(Candidate),
+    HandOver(Heir),
 }
 
 /// A journal that is ours to write, and what decides, which has heard all of it.
@@ -45,7 +46,7 @@ impl Keeper {
         config: Arc<Config>,
         partition: u32,
         table: Arc<Table>,
-        hand_over: mpsc::Receiver<Candidate>,
+        hand_over: mpsc::Receiver<Heir>,
         stop: watch::Receiver<Option<String>>,
     ) -> Self {
         Self { config, partition, table, hand_over, stop }
@@ -128,8 +129,8 @@ impl Keeper {
             match &told {
                 Some(Told::Stop(reason)) => works.drain(reason).await,
                 Some(Told::HandOver(heir)) => {
-                    bequest.to(*heir);
-                    let reason = format!("handed over to {heir}");
+                    bequest.to(heir.id);
+                    let reason = format!("handed over to {}", heir.holder);
                     works.drain_until(&reason, self.long_enough()).await
                 }
                 None => works.bury().await,

@@ -3,7 +3,7 @@
 //!
 //! Nothing rests on it but who hands over to whom: who may write is for leases and fences to say.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,12 +11,13 @@ use futures_util::StreamExt as _;
 use tokio::sync::{mpsc, watch};
 use tokio::time::interval;
 
-use super::Table;
 use super::balance::{self, Entry, Move};
+use super::{Standing, Table};
 use crate::ids::Digest;
-use crate::journal::jetstream::Candidate;
+use crate::journal::jetstream::{Candidate, this_process};
 use crate::limits;
 use crate::organism::Error;
+use crate::organism::watcher::Watched;
 
 /// Of one process: says what it has, and has it handed over when that is due.
 pub(super) struct Roll {
@@ -25,22 +26,31 @@ pub(super) struct Roll {
     holder: String,
     config: Digest,
     /// The keepers of its partitions.
-    keepers: BTreeMap<u32, mpsc::Sender<Candidate>>,
+    keepers: BTreeMap<u32, mpsc::Sender<Heir>>,
     known: Known,
     /// What was handed over last, and to whom, until that one says that it has it.
     given: Option<(u32, Candidate, Instant)>,
-    warned: HashSet<Candidate>,
+    /// Who did not take what they were given, and when.
+    spurned: BTreeMap<Candidate, Instant>,
+    warned: BTreeSet<Candidate>,
+}
+
+/// Who is to have a partition next.
+pub(super) struct Heir {
+    pub id: Candidate,
+    /// For people.
+    pub holder: String,
 }
 
 impl Roll {
     pub fn new(
         table: Arc<Table>,
         config: Digest,
-        keepers: BTreeMap<u32, mpsc::Sender<Candidate>>,
+        keepers: BTreeMap<u32, mpsc::Sender<Heir>>,
     ) -> Self {
-        let holder = format!("process {}", std::process::id());
-        let (known, warned) = (Known::default(), HashSet::new());
-        Self { table, holder, config, keepers, known, given: None, warned }
+        let (holder, known) = (this_process(), Known::default());
+        let (spurned, warned) = (BTreeMap::new(), BTreeSet::new());
+        Self { table, holder, config, keepers, known, given: None, spurned, warned }
     }
 
     /// Until it is told to stop, which the others are told, too.
@@ -82,7 +92,8 @@ impl Roll {
 
     /// Where two run different configs, what becomes of a message depends on who has its thread.
     fn warn_of(&mut self, entry: &Entry) {
-        if entry.config == self.config || !self.warned.insert(entry.id) {
+        let is_news = entry.config != self.config && self.warned.len() < limits::ROLL_MAX;
+        if !is_news || !self.warned.insert(entry.id) {
             return;
         }
         let (theirs, ours) = (entry.config, self.config);
@@ -96,28 +107,45 @@ impl Roll {
     fn consider(&mut self) {
         let now = Instant::now();
         self.known.forget_silent(now);
-        if let Some((partition, to, since)) = self.given {
-            let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
-            if !arrived && since.elapsed() < limits::HANDOVER_PATIENCE {
-                return;
-            }
-            self.given = None;
+        if self.is_under_way(now) {
+            return;
         }
         let Some(Move { from, to, of }) = self.known.due(now) else { return };
-        if from != Candidate::here() {
+        let spurned = self.spurned.get(&to).copied();
+        let again = spurned.is_some_and(|at| now.duration_since(at) < limits::HANDOVER_AGAIN);
+        if from != Candidate::here() || again {
             return;
         }
         let busy = |partition: &u32| {
             let watched = self.table.watched();
-            watched.get(partition).map_or(0, |watched| watched.under_way())
+            watched.get(partition).map_or(0, Watched::under_way)
         };
         let Some(partition) = of.into_iter().min_by_key(busy) else { return };
-        let Some(keeper) = self.keepers.get(&partition) else { return };
-        if keeper.try_send(to).is_ok() {
-            let heir = self.known.get(to).map_or("", |entry| entry.holder.as_str());
-            tracing::info!(partition, "it is handed over to {heir}, which has fewer");
+        let (Some(keeper), Some(heir)) = (self.keepers.get(&partition), self.known.get(to)) else {
+            return;
+        };
+        let holder = heir.holder.clone();
+        tracing::info!(partition, "it is handed over to {holder}, which has fewer");
+        if keeper.try_send(Heir { id: to, holder }).is_ok() {
             self.given = Some((partition, to, now));
         }
+    }
+
+    /// Whether what was given last is on its way.
+    fn is_under_way(&mut self, now: Instant) -> bool {
+        let Some((partition, to, since)) = self.given else { return false };
+        let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
+        let is_leaving = self.table.standings().contains(&Standing::Leaving);
+        if !arrived && (is_leaving || now.duration_since(since) < limits::HANDOVER_PATIENCE) {
+            return true;
+        }
+        if !arrived {
+            tracing::warn!(partition, "whoever it was handed over to did not take it");
+            self.spurned.insert(to, now);
+            self.spurned.retain(|_, at| now.duration_since(*at) < limits::HANDOVER_AGAIN);
+        }
+        self.given = None;
+        false
     }
 }
 

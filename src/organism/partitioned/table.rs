@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::Standing;
 use crate::organism::Error;
@@ -17,6 +17,8 @@ use crate::organism::watcher::Watched;
 pub struct Table {
     places: Mutex<Vec<Place>>,
     poise: Mutex<Poise>,
+    /// Woken whenever one is somewhere else than before.
+    arrivals: Notify,
     /// Numbers of the pumps that run here, by partition.
     watched: Mutex<BTreeMap<u32, Watched>>,
     pub(super) exchange: Exchange,
@@ -65,7 +67,13 @@ impl Table {
             false => Place::Foreign,
         };
         let places = Mutex::new((0..partitions).map(place).collect());
-        Self { places, poise: Mutex::default(), watched: Mutex::default(), exchange }
+        Self {
+            places,
+            poise: Mutex::default(),
+            arrivals: Notify::new(),
+            watched: Mutex::default(),
+            exchange,
+        }
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Place>> {
@@ -116,6 +124,7 @@ impl Table {
         if let Some(found) = self.all().get_mut(partition as usize) {
             *found = place;
         }
+        self.arrivals.notify_waiters();
     }
 
     fn place(&self, partition: u32) -> Place {
@@ -145,8 +154,27 @@ impl Table {
             Place::Here(_) | Place::Leaving => self.answer_here(partition, ask, tell).await,
             // What is broken here may be whole elsewhere.
             Place::Foreign | Place::Starting | Place::Elsewhere(_) | Place::Broken(_) => {
-                self.exchange.ask(partition, &ask, &tell).await
+                tokio::select! {
+                    answered = self.exchange.ask(partition, &ask, &tell) => answered,
+                    () = self.arrival_of(partition) => {
+                        // Whoever was asked before says nothing more.
+                        let detail = "it is here now".to_owned();
+                        let gone = Gone { detail, soon: true, unsure: true };
+                        tell.send(Said::Gone(gone)).await.ok();
+                        Ok(())
+                    }
+                }
             }
+        }
+    }
+
+    async fn arrival_of(&self, partition: u32) {
+        loop {
+            let arrived = self.arrivals.notified();
+            if matches!(self.place(partition), Place::Here(_)) {
+                return;
+            }
+            arrived.await;
         }
     }
 
