@@ -1,7 +1,10 @@
 //! Putting a group into the stream: durable when this returns, put there once, and only where
 //! nobody else wrote meanwhile.
 //!
-//! Every message says after which one it stands, and has an id made from what it holds. Where the
+//! Every message says after which one it stands, and has an id made from what it holds and, of a
+//! second try, from which try it is: a leader that fell may have taken the first id to its successor
+//! without the message, which then refuses that id for the two minutes in which it looks for
+//! doubles. None of the tries is there twice, as only one can stand in that place. Where the
 //! server says that another one stands there already, or says nothing, what does stand there is
 //! read: ours, and it is as good as acknowledged; somebody else's, and this pump is fenced.
 //!
@@ -37,6 +40,8 @@ pub struct Publisher {
     pub epoch: u32,
     /// Nobody answered when it was last tried.
     silence: Cell<bool>,
+    /// How often the message that comes next was tried.
+    tries: Cell<u32>,
 }
 
 /// What stands where a message was to go.
@@ -52,7 +57,15 @@ enum There {
 impl Publisher {
     pub fn new(api: &Api, options: &Options, last: Arc<AtomicU64>) -> Self {
         let (stream, subject) = (options.stream(), options.subject());
-        Self { api: api.clone(), stream, subject, last, epoch: 0, silence: Cell::new(false) }
+        Self {
+            api: api.clone(),
+            stream,
+            subject,
+            last,
+            epoch: 0,
+            silence: Cell::default(),
+            tries: Cell::default(),
+        }
     }
 
     pub fn last(&self) -> u64 {
@@ -82,21 +95,17 @@ impl Publisher {
     fn message(&self, after: u64, digest: Digest, message: Vec<u8>) -> Result<(), Error> {
         // The same bytes may follow other messages, as the end of another group.
         let id = format!("{after}-{digest}");
-        let expected = if mutant("no-fence") { String::new() } else { after.to_string() };
-        let mut headers = vec![(ID, id.as_str()), ("Nats-Expected-Stream", &self.stream)];
-        headers.push(("Nats-Expected-Last-Sequence", &expected));
-        headers.retain(|(_, value)| !value.is_empty());
         if self.silence.get() {
             match self.look(after, &id)? {
-                There::Ours => return Ok(()),
+                There::Ours => return Ok(self.tries.set(0)),
                 There::Unknown => return Err(away("nobody answers for the stream")),
                 There::Nothing => {}
             }
         }
         let mut again = true;
         loop {
-            let failed = match self.api.publish(&self.subject, &headers, message.clone()) {
-                Ok(seq) if seq == after + 1 || mutant("no-fence") => return Ok(()),
+            let failed = match self.put_after(after, &id, message.clone()) {
+                Ok(seq) if seq == after + 1 || mutant("no-fence") => return Ok(self.tries.set(0)),
                 Ok(seq) => return Err(self.misplaced(seq, after + 1)),
                 Err(failed) if failed.is_full() => {
                     return Err(Error::Full { detail: failed.to_string() });
@@ -108,13 +117,25 @@ impl Publisher {
                 tracing::warn!(stream, after, "a group was not acknowledged: {failed}");
             }
             match self.look(after, &id)? {
-                There::Ours => return Ok(()),
+                There::Ours => return Ok(self.tries.set(0)),
                 // It may still come, and is there once all the same.
                 There::Nothing if again => again = false,
                 // Should the stream have lost what it acknowledged, the watch finds it.
                 There::Nothing | There::Unknown => return Err(away(failed)),
             }
         }
+    }
+
+    fn put_after(&self, after: u64, id: &str, message: Vec<u8>) -> Result<u64, Failed> {
+        let tried = match self.tries.replace(self.tries.get() + 1) {
+            0 => id.to_owned(),
+            tries => format!("{id}.{tries}"),
+        };
+        let expected = if mutant("no-fence") { String::new() } else { after.to_string() };
+        let mut headers = vec![(ID, tried.as_str()), ("Nats-Expected-Stream", &self.stream)];
+        headers.push(("Nats-Expected-Last-Sequence", &expected));
+        headers.retain(|(_, value)| !value.is_empty());
+        self.api.publish(&self.subject, &headers, message)
     }
 
     /// An older server's answer to an id that it knows: where the first one went.
@@ -135,7 +156,9 @@ impl Publisher {
             match self.api.message_within(limits::STREAM_PROBE, &self.stream, after + 1) {
                 Ok(found) => {
                     self.silence.set(false);
-                    if found.header(ID) != Some(id) {
+                    let theirs = found.header(ID).unwrap_or_default();
+                    let is_ours = theirs.split('.').next() == Some(id);
+                    if !is_ours {
                         return Err(self.fenced(&found));
                     }
                     tracing::info!(stream = self.stream, seq = found.seq, "it had arrived");

@@ -40,6 +40,9 @@ fn answered(house: &House, number: u32) -> Duration {
     let begun = Instant::now();
     let sent = ask_in(house, 0, number);
     assert_eq!(sent.code, Some(0), "{sent:?}\n{}", house.log());
+    if begun.elapsed() > Duration::from_secs(12) {
+        println!("SLOW {:?}\n{}", begun.elapsed(), house.log());
+    }
     begun.elapsed()
 }
 
