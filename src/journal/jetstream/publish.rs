@@ -40,8 +40,8 @@ pub struct Publisher {
     pub epoch: u32,
     /// Nobody answered when it was last tried.
     silence: Cell<bool>,
-    /// How often the message that comes next was tried.
-    tries: Cell<u32>,
+    /// After which message something was tried last, and how often before.
+    tries: Cell<(u64, u32)>,
 }
 
 /// What stands where a message was to go.
@@ -97,7 +97,7 @@ impl Publisher {
         let id = format!("{after}-{digest}");
         if self.silence.get() {
             match self.look(after, &id)? {
-                There::Ours => return Ok(self.tries.set(0)),
+                There::Ours => return Ok(()),
                 There::Unknown => return Err(away("nobody answers for the stream")),
                 There::Nothing => {}
             }
@@ -105,7 +105,7 @@ impl Publisher {
         let mut again = true;
         loop {
             let failed = match self.put_after(after, &id, message.clone()) {
-                Ok(seq) if seq == after + 1 || mutant("no-fence") => return Ok(self.tries.set(0)),
+                Ok(seq) if seq == after + 1 || mutant("no-fence") => return Ok(()),
                 Ok(seq) => return Err(self.misplaced(seq, after + 1)),
                 Err(failed) if failed.is_full() => {
                     return Err(Error::Full { detail: failed.to_string() });
@@ -117,7 +117,7 @@ impl Publisher {
                 tracing::warn!(stream, after, "a group was not acknowledged: {failed}");
             }
             match self.look(after, &id)? {
-                There::Ours => return Ok(self.tries.set(0)),
+                There::Ours => return Ok(()),
                 // It may still come, and is there once all the same.
                 There::Nothing if again => again = false,
                 // Should the stream have lost what it acknowledged, the watch finds it.
@@ -127,9 +127,14 @@ impl Publisher {
     }
 
     fn put_after(&self, after: u64, id: &str, message: Vec<u8>) -> Result<u64, Failed> {
-        let tried = match self.tries.replace(self.tries.get() + 1) {
+        let tries = match self.tries.get() {
+            (place, tries) if place == after => tries + 1,
+            _ => 0,
+        };
+        self.tries.set((after, tries));
+        let tried = match tries {
             0 => id.to_owned(),
-            tries => format!("{id}.{tries}"),
+            _ => format!("{id}.{tries}"),
         };
         let expected = if mutant("no-fence") { String::new() } else { after.to_string() };
         let mut headers = vec![(ID, tried.as_str()), ("Nats-Expected-Stream", &self.stream)];
