@@ -127,6 +127,10 @@ const GUARDS: &[(&str, &str)] = &[
         "trust-the-count",
         "organism::partitions::another_number_of_partitions_than_the_journal_has_is_refused_and_told",
     ),
+    (
+        "leave-what-is-out",
+        "organism::partitions::shares::a_partition_is_handed_over_when_what_is_out_has_ended",
+    ),
     #[cfg(target_os = "linux")]
     ("skip-the-fsync", "journal::sync::every_record_is_synced_before_it_is_acknowledged"),
 ];

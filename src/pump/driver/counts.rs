@@ -115,6 +115,11 @@ pub(super) const FAILURES: [&str; 7] =
     ["crashed", "unreachable", "refused", "cut-short", "budget-spent", "too-large", "garbage"];
 
 impl Counts {
+    /// Deliveries that are handed over at present.
+    pub fn under_way(&self) -> u64 {
+        self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
+    }
+
     pub(super) fn new(contracts: &Contracts) -> Self {
         let names = contracts.iter().filter(|contract| contract.role != Role::Client);
         let names: Vec<_> = names.map(|contract| contract.name.clone()).collect();
