@@ -20,7 +20,7 @@ use crate::bus::{Delivery, Host, Outcome};
 use crate::config::{AgentSpec, Config};
 use crate::envelope::Failure;
 use crate::ids::ListenerName;
-use crate::nats::{self, Client, Credentials};
+use crate::nats::{self, Client, Credentials, Denials};
 
 /// Why an agent cannot be hosted by itself. `names` are those that can, with commas.
 #[derive(Debug, thiserror::Error)]
@@ -99,9 +99,10 @@ impl Hosting {
         for spec in agents {
             let memory = Arc::new(Told::default());
             let agent = guests::agent(&config, spec, models.named(&spec.model)?, memory)?;
-            let client = client(&config, &spec.name, keys).await?;
+            let (client, denials) = client(&config, &spec.name, keys).await?;
             connections.push((spec.name.clone(), client.clone()));
             let post = post(&config, &spec.name, agent, client).await?;
+            refuse_without_rights(&config, &spec.name, &denials)?;
             let mut stopped = stopped.clone();
             posts.push(tokio::spawn(post.serve(async move {
                 // Without anybody who could say so it is over, too.
@@ -139,7 +140,7 @@ async fn client(
     config: &Config,
     name: &ListenerName,
     keys: Option<&Path>,
-) -> Result<Client, Error> {
+) -> Result<(Client, Denials), Error> {
     let mut servers = config.nats.clone().ok_or(NotHosted::Nobody)?;
     if let Some(keys) = keys {
         servers.credentials = Credentials::Nkey(keys.join(nats_config::seed_of(name)));
@@ -162,6 +163,19 @@ async fn post(
     let host = NativeHost::new(name.clone(), handler, Arc::new(relay.clone()), runtime);
     let host: Arc<dyn Host> = Arc::new(host);
     Ok(Outpost::open(&config.name, name.clone(), config.digest, relay, host).await?)
+}
+
+/// Without these it would wait for ever, or be taken for gone whenever it has something.
+fn refuse_without_rights(
+    config: &Config,
+    name: &ListenerName,
+    denials: &Denials,
+) -> Result<(), Error> {
+    let subjects = Subjects::new(&config.name, name);
+    let unheard = denials.of_hearing(&subjects.deliveries());
+    let unheard = unheard.or_else(|| denials.of_hearing(&subjects.inbox()));
+    let denied = unheard.or_else(|| denials.of_publishing_beneath(&subjects.answer("")));
+    denied.map_or(Ok(()), |denied| Err(nats::Error::from(denied).into()))
 }
 
 /// An agent that is told its memory anew for every turn.

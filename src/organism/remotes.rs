@@ -10,6 +10,7 @@ use crate::bus::Sink;
 use crate::bus::nats::{Far, NatsHost, Options, Wire, fits};
 use crate::config::Config;
 use crate::ids::ListenerName;
+use crate::nats;
 use crate::pump::driver::PumpSink;
 
 pub(super) async fn remotes(
@@ -33,7 +34,12 @@ pub(super) async fn remotes(
         let host = NatsHost::start(Arc::clone(&wire), options, sink, runtime.clone()).await?;
         hosts.push((name, Arc::new(host)));
     }
-    Ok(hosts)
+    // Answers that can never be heard are better missed now than one delivery after another.
+    nats::settled(wire.client(), wire.denials()).await;
+    match wire.denials().of_hearing(&format!("organism.{}.re.", config.name)) {
+        Some(denied) => Err(nats::Error::from(denied).into()),
+        None => Ok(hosts),
+    }
 }
 
 /// Agents that run elsewhere, each with what their hosts are told.

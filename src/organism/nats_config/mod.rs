@@ -31,6 +31,8 @@ fn user_of(listener: &ListenerName) -> String {
 /// The users that are no listeners.
 const PUMP: &str = "pump";
 const OPERATOR: &str = "operator";
+/// Of the servers' system account, where nobody else is.
+const SYSTEM: &str = "system";
 
 /// What is to be written.
 #[derive(Debug, Clone)]
@@ -149,6 +151,9 @@ fn users(config: &Config) -> Result<Vec<(String, Rights)>, Error> {
         (PUMP.to_owned(), Rights::of_pump(&config.name, journal, config.partitions(), far())),
         (OPERATOR.to_owned(), Rights::of_operator()),
     ];
+    if journal.is_some() {
+        users.push((SYSTEM.to_owned(), Rights::of_system()));
+    }
     let listener = |name: &ListenerName| (user_of(name), Rights::of_listener(&config.name, name));
     users.extend(config.remotes.iter().chain(far()).map(listener));
     Ok(users)

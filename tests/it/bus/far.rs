@@ -53,7 +53,7 @@ fn post(meeting: &Meeting, config: Digest) -> Post {
         ca: None,
     };
     wait(async {
-        let client = connect_with(&servers, "a host", Some(&inbox)).await.unwrap();
+        let (client, _) = connect_with(&servers, "a host", Some(&inbox)).await.unwrap();
         let runtime = RUNTIME.handle().clone();
         let relay = Relay::new(client, meeting.subjects.clone(), runtime.clone());
         let handler = Waits { relay: relay.clone() };

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use organism::ids::Position;
@@ -159,12 +160,29 @@ arguments = '{"content": "done"}'
 "#;
 
 pub fn server() -> Server {
-    Server::start_with(Settings { jetstream: None, more: "" })
+    Server::start()
+}
+
+/// Where the journal is: on the agents' own server, where all journals are to be on JetStream.
+fn journal() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    match std::env::var_os("ORGANISM_TEST_NATS") {
+        None => String::new(),
+        Some(_) => {
+            let stream = COUNT.fetch_add(1, Ordering::Relaxed);
+            let options = "store = \"jetstream\"\ndurability = \"synced\"";
+            format!("\n[journal]\n{options}\nstream = \"hosted-{stream}\"\n")
+        }
+    }
 }
 
 /// With what stands for LIMITS, MODEL and BUDGET.
 fn house_with(server: &Server, changes: &[(&str, &str)]) -> House {
-    let mut config = CONFIG.replace("ADDRESS", &server.address());
+    house_of(&format!("{CONFIG}{}", journal()), server, changes)
+}
+
+fn house_of(config: &str, server: &Server, changes: &[(&str, &str)]) -> House {
+    let mut config = config.replace("ADDRESS", &server.address());
     for (from, to) in changes {
         config = config.replace(from, to);
     }
@@ -558,10 +576,8 @@ fn a_trace_goes_on_with_a_turn_that_is_taken_elsewhere() {
 #[test]
 fn two_hosts_share_the_turns_of_two_pumps_on_jetstream() {
     let server = Server::start();
-    let house = house(&server);
-    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
-    let journal = "[journal]\nstore = \"jetstream\"\npartitions = 2\n";
-    house.write("organism.toml", format!("{config}\n{journal}"));
+    let journal = "\n[journal]\nstore = \"jetstream\"\npartitions = 2\n";
+    let house = house_of(&format!("{CONFIG}{journal}"), &server, &[]);
     let running = house.run();
     let host = |shell: &str| {
         let mut command = house.command(&["host", "--only", "writer"]);
@@ -633,7 +649,8 @@ fn a_budget_is_kept_across_the_wire() {
 #[test]
 fn a_thread_and_an_answer_larger_than_any_message_come_through() {
     let little = Server::start_with(Settings { jetstream: None, more: "max_payload: 25000" });
-    let house = house_with(&little, &[("LIMITS", "payload_bytes = 20000")]);
+    // No journal is kept on a server that takes so little.
+    let house = house_of(CONFIG, &little, &[("LIMITS", "payload_bytes = 20000")]);
     let long = "long ".repeat(3_000);
     let turns = format!(
         "recorded = \"for a test\"\n[[turn]]\nagent = \"writer\"\nturn = 1\n\

@@ -1,6 +1,7 @@
 //! An agent elsewhere on servers that `organism nats-config` made: what its key opens.
 
-use super::super::nats_config::{guarded_with, probe, set};
+use super::super::nats_config::guarded_of;
+use super::super::nats_config::probe::{Own, beyond};
 use super::super::{said, say};
 use super::{CONFIG, Hosting, TURNS};
 
@@ -9,9 +10,35 @@ fn config() -> String {
     bare.replace("url = \"ADDRESS\"", "url = \"ADDRESS\"\nNKEY")
 }
 
+const WRITER: Own = Own {
+    user: "listener-writer",
+    says: &[
+        "organism.talk.re.writer.here",
+        "organism.talk.re.writer.0123",
+        "organism.talk.re.writer.4567.89ab",
+        "_INBOX_operator.abc",
+    ],
+    hears: &[
+        "organism.talk.cancel.writer",
+        "_INBOX_writer.abc",
+        "_INBOX_writer.>",
+        "$SRV.PING",
+        "$SRV.PING.writer",
+        "$SRV.PING.writer.id",
+        "$SRV.INFO",
+        "$SRV.INFO.writer",
+        "$SRV.INFO.writer.id",
+        "$SRV.STATS",
+        "$SRV.STATS.writer",
+        "$SRV.STATS.writer.id",
+    ],
+    shares: &[("organism.talk.to.writer", "writer")],
+    marks: ("organism.talk.re.writer.end", "_INBOX_writer.end"),
+};
+
 #[test]
 fn an_agent_works_with_the_rights_it_is_given_and_has_no_others() {
-    let guarded = guarded_with(&config(), &[("turns.toml", TURNS)]);
+    let guarded = guarded_of(&config(), &[("turns.toml", TURNS)], "sync_interval: always");
     let house = &guarded.house;
     let running = house.run();
     // The pump's key is not needed there, and may be gone.
@@ -28,12 +55,12 @@ fn an_agent_works_with_the_rights_it_is_given_and_has_no_others() {
     house.verified();
 
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let (told, heard) = probe(&guarded, "listener-writer").await;
-        let answers = ["organism.talk.re.writer.0123", "organism.talk.re.writer.here"];
-        assert_eq!(told, set(&[&answers[..], &["_INBOX_operator.abc"]].concat()));
-        let asked = ["$SRV.PING", "$SRV.PING.writer"];
-        let own = ["_INBOX_writer.abc", "organism.talk.cancel.writer"];
-        assert_eq!(heard, set(&[asked, own].concat()));
-    });
+    assert_eq!(runtime.block_on(beyond(&guarded, &WRITER)), [""; 0]);
+
+    // With the key of somebody else it is not there, and says so.
+    std::fs::copy(house.path("nats/operator.nk"), own.join("listener-writer.nk")).unwrap();
+    let wrong = house.organism(&["host", "--only", "writer", "--keys", "own"]);
+    assert_eq!(wrong.code, Some(69), "{wrong:?}");
+    assert!(wrong.err.contains("NATS does not let the user of the key"), "{wrong:?}");
+    assert!(!wrong.err.contains("hosted here"), "{wrong:?}");
 }

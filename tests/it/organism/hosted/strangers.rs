@@ -60,7 +60,7 @@ struct Stranger {
 impl Stranger {
     async fn at(server: &Server) -> Self {
         let inbox = Some("_INBOX_writer");
-        let client = connect_with(&server.options(), "stranger", inbox).await.unwrap();
+        let (client, _) = connect_with(&server.options(), "stranger", inbox).await.unwrap();
         let subjects = Subjects::new("talk", &ListenerName::parse("writer").unwrap());
         let deliveries = client.queue_subscribe(subjects.deliveries(), "writer".to_owned());
         let deliveries = deliveries.await.unwrap();
