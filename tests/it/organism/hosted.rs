@@ -677,7 +677,7 @@ fn a_thread_and_an_answer_larger_than_any_message_come_through() {
 #[test]
 fn who_cannot_be_hosted_is_told_what_to_write() {
     let server = server();
-    let house = house(&server);
+    let house = house_of(CONFIG, &server, &[]);
     let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
     let nowhere = config.replace("nats = true\n", "");
     let without = nowhere.replace(&format!("[nats]\nurl = \"{}\"\n", server.address()), "");
