@@ -14,11 +14,12 @@ use super::exchange::{Exchange, changing_hands};
 use super::route::partition_of;
 use super::station::Station;
 use super::watcher::{Watched, Watcher};
-use super::{Error, open_door, refuse_without_keys, with_core_words};
+use super::{Error, exporter, farewell, open_door, refuse_without_keys, tracer, with_core_words};
 use crate::config::{Config, Storage};
 use crate::journal;
 use crate::journal::sqlite::{DATABASE, Lock, hold};
 use crate::limits;
+use crate::telemetry::Exporter;
 use keeper::Keeper;
 
 /// How a partition stands in this process.
@@ -44,6 +45,7 @@ pub struct Partitioned {
     keepers: Vec<JoinHandle<Result<(), Error>>>,
     stop: watch::Sender<Option<String>>,
     control: Option<control::Server>,
+    exporter: Option<Exporter>,
     // Last, so that the directory is let go of when everything in it is.
     _lock: Lock,
 }
@@ -62,14 +64,18 @@ impl Partitioned {
         let exchange = Exchange::open(servers, &config.name).await?;
         let table = Arc::new(Table::new(config.partitions(), partitions, exchange));
         let (stop, stopped) = watch::channel(None);
+        let exporter = exporter(&config);
+        let tracer = tracer(exporter.as_ref());
         let keeper = |partition: &u32| {
             let config = Arc::new(config.of_partition(*partition));
-            let keeper = Keeper::new(config, *partition, Arc::clone(&table), stopped.clone());
+            let (table, stopped) = (Arc::clone(&table), stopped.clone());
+            let keeper = Keeper::new(config, *partition, table, stopped, tracer.clone());
             tokio::spawn(keeper.keep())
         };
         let keepers = partitions.iter().map(keeper).collect();
         let name = config.name.as_str().into();
-        let mut organism = Self { name, table, keepers, stop, control: None, _lock: lock };
+        let control = None;
+        let mut organism = Self { name, table, keepers, stop, control, exporter, _lock: lock };
         let desk = control::Desk::of_several(Arc::clone(&organism.table), limits::CONTROL_PATIENCE);
         match open_door(&config, desk) {
             Ok(control) => organism.control = Some(control),
@@ -87,7 +93,7 @@ impl Partitioned {
 
     /// What tells how it is, for as long as anybody asks.
     pub fn watcher(&self) -> Watcher {
-        Watcher::of_several(&self.name, Arc::clone(&self.table))
+        Watcher::of_several(&self.name, Arc::clone(&self.table), &tracer(self.exporter.as_ref()))
     }
 
     /// Whether no partition is kept any more, each of them being broken.
@@ -114,6 +120,7 @@ impl Partitioned {
             let ended = keeper.await.unwrap_or(Err(Error::Stopped));
             first = first.and(ended);
         }
+        farewell(self.exporter).await;
         first
     }
 }

@@ -16,7 +16,7 @@ use super::{Error, Hosted, Native};
 use super::{guests, remotes};
 use crate::bus::process::{Options, ProcessHost};
 use crate::bus::{Host, Sink};
-use crate::config::{Config, ModelSpec, ProcessSpec, Provider, Storage};
+use crate::config::{Config, ModelSpec, ProcessSpec, Provider, Storage, Telemetry};
 use crate::ids::ListenerName;
 use crate::journal::{self, Journal};
 use crate::limits;
@@ -25,6 +25,7 @@ use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
+use crate::trace::Tracer;
 
 pub(super) struct Works {
     handle: Handle,
@@ -44,6 +45,7 @@ impl Works {
         core: Core,
         mut journal: Box<dyn Journal>,
         natives: HashMap<ListenerName, Native>,
+        tracer: &Tracer,
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
         // What a model is sent must be a function of what the journal holds.
@@ -53,9 +55,9 @@ impl Works {
         }
         let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
         let gate = gate.with_payload_bytes(config.payload_bytes);
-        let mut pump = Pump::new(core, journal, gate);
+        let mut pump = Pump::new(core, journal, gate).traced(tracer.clone());
         let watched = Watched::new(config, pump.counts());
-        let mut hosts = hosts(config, &pump.sink(), natives, &runtime, &watched.models)?;
+        let mut hosts = hosts(config, &pump.sink(), natives, &runtime, &watched.models, tracer)?;
         hosts.extend(remotes::remotes(config, &pump.sink(), &runtime).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
@@ -141,6 +143,7 @@ fn hosts(
     mut natives: HashMap<ListenerName, Native>,
     runtime: &runtime::Handle,
     models: &Arc<ModelCounts>,
+    tracer: &Tracer,
 ) -> Result<Vec<Hosted>, Error> {
     let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.processes {
@@ -151,7 +154,7 @@ fn hosts(
         };
         hosts.push((spec.name.clone(), host));
     }
-    hosts.extend(guests::agents(config, sink, runtime, models)?);
+    hosts.extend(guests::agents(config, sink, runtime, models, tracer)?);
     Ok(hosts)
 }
 
@@ -163,6 +166,7 @@ fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
     options.env = exposed.collect();
     options.withheld = config.models.iter().filter_map(key_variable).collect();
     options.withheld.extend(password_variable(&config.storage));
+    options.withheld.extend(config.telemetry.as_ref().map(|_| Telemetry::WITHHELD.to_owned()));
     options
 }
 

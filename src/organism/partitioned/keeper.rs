@@ -17,6 +17,7 @@ use crate::limits;
 use crate::organism::works::Works;
 use crate::organism::{Error, core};
 use crate::pump::core::Core;
+use crate::trace::Tracer;
 
 pub(super) struct Keeper {
     /// Of this partition.
@@ -25,6 +26,7 @@ pub(super) struct Keeper {
     table: Arc<Table>,
     /// Why everything stops.
     stop: watch::Receiver<Option<String>>,
+    tracer: Tracer,
 }
 
 /// A journal that is ours to write, and what decides, which has heard all of it.
@@ -36,8 +38,9 @@ impl Keeper {
         partition: u32,
         table: Arc<Table>,
         stop: watch::Receiver<Option<String>>,
+        tracer: Tracer,
     ) -> Self {
-        Self { config, partition, table, stop }
+        Self { config, partition, table, stop, tracer }
     }
 
     /// Until it is told to stop, or the partition must not be pumped any more.
@@ -52,7 +55,8 @@ impl Keeper {
 
     async fn in_turns(&mut self) -> Result<(), Error> {
         while let Some((core, journal)) = self.stand_by().await? {
-            let works = Works::start(&self.config, core, Box::new(journal), HashMap::new()).await?;
+            let (journal, natives) = (Box::new(journal), HashMap::new());
+            let works = Works::start(&self.config, core, journal, natives, &self.tracer).await?;
             if self.pump(works).await? {
                 return Ok(());
             }

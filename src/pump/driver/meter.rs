@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::counts::{Counts, Ending};
+use super::counts::{Counts, Ending, FAILURES};
+use super::spans::Spans;
 use crate::bus::Delivery;
 use crate::clock::Time;
+use crate::contract::Contracts;
 use crate::envelope::{Failure, Kind, Message};
 use crate::ids::{Attempt, CallId};
 use crate::pump::core::{Core, Effect};
 use crate::system::ErrorCode;
-use crate::thread::{Fact, Input, Map, Record};
+use crate::thread::{Fact, Input, Map, Record, State};
+use crate::trace::Tracer;
 
 pub(super) struct Meter {
     counts: Arc<Counts>,
@@ -19,11 +22,21 @@ pub(super) struct Meter {
     /// Something waited when it was last looked.
     waited: bool,
     now: Instant,
+    /// Where somebody keeps traces.
+    spans: Option<Box<Spans>>,
 }
 
 impl Meter {
     pub fn new(counts: Arc<Counts>) -> Self {
-        Self { counts, under_way: Map::default(), waited: false, now: Instant::now() }
+        let (under_way, now) = (Map::default(), Instant::now());
+        Self { counts, under_way, waited: false, now, spans: None }
+    }
+
+    /// From here on there are spans, if this tracer takes any.
+    pub fn trace(&mut self, tracer: &Tracer, contracts: &Arc<Contracts>, state: &State) {
+        self.spans = tracer
+            .is_on()
+            .then(|| Box::new(Spans::new(tracer.clone(), Arc::clone(contracts), state)));
     }
 
     pub fn counts(&self) -> &Arc<Counts> {
@@ -46,13 +59,16 @@ impl Meter {
     }
 
     /// These are durable.
-    pub fn committed(&mut self, records: &[Record]) {
+    pub fn committed(&mut self, records: &[Record], state: &State) {
         let took = self.lap();
         self.counts.commit.took(took);
         let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
         self.counts.group.add(count);
         self.counts.records.add(count);
         for record in records {
+            if let Some(spans) = &mut self.spans {
+                spans.committed(record, state);
+            }
             self.input(&record.input);
             record.facts.iter().for_each(|fact| self.fact(fact));
         }
@@ -92,17 +108,23 @@ impl Meter {
                 if let Some((listener, _)) = self.under_way.get(&(*call, *attempt))
                     && let Some(own) = counts.at(*listener)
                 {
-                    own.failures.one(kind(failure));
+                    own.failures.one(kind(failure).unwrap_or_default());
                 }
+                self.ends_span(*call, *attempt, Some(failure.word()));
                 self.ended(*call, *attempt, Ending::Failed);
             }
             _ => {}
         }
     }
 
-    pub fn performs(&mut self, effect: &Effect) {
+    pub fn performs(&mut self, effect: &Effect, state: &State) {
         match effect {
-            Effect::Deliver(delivery) => self.handed_over(delivery),
+            Effect::Deliver(delivery) => {
+                self.handed_over(delivery);
+                if let Some(spans) = &mut self.spans {
+                    spans.handed_over(delivery, state);
+                }
+            }
             Effect::Withdraw { call, attempt, .. } => {
                 self.ended(*call, *attempt, Ending::Withdrawn);
             }
@@ -118,8 +140,15 @@ impl Meter {
         }
     }
 
+    fn ends_span(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
+        if let Some(spans) = &mut self.spans {
+            spans.ended(call, attempt, error);
+        }
+    }
+
     /// The first end of a delivery counts.
     fn ended(&mut self, call: CallId, attempt: Attempt, how: Ending) {
+        self.ends_span(call, attempt, how.error());
         let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
         let Some(own) = self.counts.at(index) else { return };
         own.ended.one(how as usize);
@@ -156,7 +185,7 @@ impl Drop for Lifetime {
 }
 
 /// Which code the core tells in a `system-error`.
-fn error_code(message: &Message) -> Option<usize> {
+pub(super) fn error_code(message: &Message) -> Option<usize> {
     if message.kind != Kind::System || *message.name.local != *"system-error" {
         return None;
     }
@@ -165,17 +194,9 @@ fn error_code(message: &Message) -> Option<usize> {
     ErrorCode::ALL.iter().position(|known| known.code() == code)
 }
 
-/// In the order of [`super::counts::FAILURES`].
-fn kind(failure: &Failure) -> usize {
-    match failure {
-        Failure::Crashed { .. } => 0,
-        Failure::Unreachable { .. } => 1,
-        Failure::Refused { .. } => 2,
-        Failure::CutShort { .. } => 3,
-        Failure::Spent { .. } => 4,
-        Failure::TooLarge { .. } => 5,
-        Failure::Garbage { .. } => 6,
-    }
+/// In the order of [`FAILURES`].
+fn kind(failure: &Failure) -> Option<usize> {
+    FAILURES.iter().position(|word| *word == failure.word())
 }
 
 #[cfg(test)]
@@ -189,6 +210,6 @@ mod tests {
             assert_eq!(rule as usize, index, "{rule}");
         }
         let spent = Failure::Spent { detail: String::new() };
-        assert_eq!(super::super::counts::FAILURES[kind(&spent)], "budget-spent");
+        assert_eq!(FAILURES[kind(&spent).unwrap()], "budget-spent");
     }
 }

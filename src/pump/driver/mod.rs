@@ -12,6 +12,7 @@ mod handle;
 mod intake;
 mod meter;
 mod sink;
+mod spans;
 mod watch;
 
 use std::collections::HashMap;
@@ -32,6 +33,7 @@ use crate::limits;
 use crate::mutant::{self, mutant};
 use crate::pump::core::{Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
+use crate::trace::Tracer;
 use alarms::Alarms;
 use clerk::Clerk;
 use meter::{Lifetime, Meter};
@@ -80,6 +82,14 @@ impl Pump {
         let (hosts, watch, beats) = (HashMap::new(), Watch::start(), Beats::default());
         let meter = Meter::new(Arc::new(Counts::new(&gate.contracts)));
         Self { core, journal, gate, hosts, inbox, handle, alarms, clerk, watch, beats, meter }
+    }
+
+    /// Hands its spans to this tracer.
+    #[must_use]
+    pub fn traced(mut self, tracer: Tracer) -> Self {
+        self.meter.trace(&tracer, &self.gate.contracts, self.core.state());
+        self.handle.trace(tracer);
+        self
     }
 
     pub fn handle(&self) -> Handle {
@@ -220,7 +230,7 @@ impl Pump {
                 Err(error) => return Err(error),
             }
         }
-        self.meter.committed(&records);
+        self.meter.committed(&records, self.core.state());
         if let Some(since) = waiting_since {
             self.meter.counts().waits(None);
             self.core.stood_still(since.elapsed());
@@ -245,7 +255,7 @@ impl Pump {
     }
 
     fn perform(&mut self, effect: Effect) {
-        self.meter.performs(&effect);
+        self.meter.performs(&effect, self.core.state());
         match effect {
             Effect::Deliver(delivery) => {
                 failpoint("before-deliver");
