@@ -24,13 +24,15 @@ pub(super) struct Spans {
     /// Open calls of traces that are kept.
     calls: Map<CallId, Span>,
     under_way: Map<(CallId, Attempt), Span>,
+    /// Of the latest record.
+    now: Time,
 }
 
 impl Spans {
     /// Goes on with what was open when the last pump ended.
     pub fn new(tracer: Tracer, contracts: Arc<Contracts>, state: &State) -> Self {
         let (calls, under_way) = (Map::default(), Map::default());
-        let mut spans = Self { tracer, contracts, calls, under_way };
+        let mut spans = Self { tracer, contracts, calls, under_way, now: Time(0) };
         let open: Vec<&Call> = state.trees.values().flat_map(|tree| tree.calls.values()).collect();
         // Callers first: whether a caller's span is kept decides what its calls are part of.
         let mut open: Vec<_> = open.into_iter().filter_map(|c| Some((c.request()?, c))).collect();
@@ -43,6 +45,7 @@ impl Spans {
 
     /// These are durable, and `state` has heard of them.
     pub fn committed(&mut self, record: &Record, state: &State) {
+        self.now = record.time;
         for fact in &record.facts {
             match fact {
                 Fact::Accepted { message, opening: Some(opening), .. } => {
@@ -136,10 +139,11 @@ impl Spans {
         self.under_way.insert((delivery.call, *attempt), span);
     }
 
-    /// The first end of a delivery counts. `error`: unless its answer was refused.
+    /// The first end of a delivery counts; it is that of the record that tells it. `error`: unless
+    /// its answer was refused.
     pub fn ended(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
-        span.ended = Time::now();
+        span.ended = self.now;
         span.error = span.error.or(error.map(Cow::Borrowed));
         self.tracer.hand_in(span);
     }
