@@ -131,7 +131,8 @@ impl Declared {
                 false => Some(value.value.value.clone()),
             };
             let wrong = if !is_name(&name) {
-                Some((Code::BadName, "cannot be a header", "letters, digits and dashes"))
+                let help = "letters, digits and dashes; `host` and the like are written anyway";
+                Some((Code::BadName, "cannot be a header", help))
             } else if headers.iter().any(|(known, _)| *known == name) {
                 Some((Code::WrittenTwice, "is set twice", "keep one of the two"))
             } else if text.as_deref().is_some_and(|text| !is_value(text)) {

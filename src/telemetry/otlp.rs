@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use serde::Serialize;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
@@ -29,7 +30,7 @@ impl Resource {
 
 /// One request to a collector.
 pub(super) fn request(resource: &Resource, spans: &[Span]) -> String {
-    let spans: Vec<Json> = spans.iter().map(span).collect();
+    let spans: Vec<_> = spans.iter().map(Written::of).collect();
     let scope = json!({ "name": "organism", "version": env!("CARGO_PKG_VERSION") });
     json!({
         "resourceSpans": [{
@@ -41,28 +42,44 @@ pub(super) fn request(resource: &Resource, spans: &[Span]) -> String {
     .to_string()
 }
 
-fn span(span: &Span) -> Json {
-    let mut attributes: Vec<Json> =
-        span.attributes.iter().map(|(name, value)| attribute(name, value)).collect();
-    let mut json = json!({
-        "traceId": span.at.trace_id(),
-        "spanId": span.at.span().to_string(),
-        "flags": 1,
-        "name": span.name,
-        "kind": kind(span.kind),
-        "startTimeUnixNano": nanoseconds(span.began),
-        // A clock that was put back meanwhile must not make it end before it began.
-        "endTimeUnixNano": nanoseconds(span.ended.max(span.began)),
-    });
-    if let Some(parent) = span.parent {
-        json["parentSpanId"] = parent.to_string().into();
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written<'s> {
+    trace_id: String,
+    span_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_span_id: Option<String>,
+    /// Those of W3C: it is kept.
+    flags: u8,
+    name: &'s str,
+    kind: u8,
+    start_time_unix_nano: String,
+    end_time_unix_nano: String,
+    attributes: Vec<Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Json>,
+}
+
+impl<'s> Written<'s> {
+    fn of(span: &'s Span) -> Self {
+        let mut attributes: Vec<Json> =
+            span.attributes.iter().map(|(name, value)| attribute(name, value)).collect();
+        let error = span.error.as_ref();
+        attributes.extend(error.map(|error| attribute("error.type", &Value::Text(error.clone()))));
+        Self {
+            trace_id: span.at.trace_id(),
+            span_id: span.at.span().to_string(),
+            parent_span_id: span.parent.map(|parent| parent.to_string()),
+            flags: 1,
+            name: &span.name,
+            kind: kind(span.kind),
+            start_time_unix_nano: nanoseconds(span.began),
+            // A clock that was put back meanwhile must not make it end before it began.
+            end_time_unix_nano: nanoseconds(span.ended.max(span.began)),
+            attributes,
+            status: error.map(|_| json!({ "code": 2 })),
+        }
     }
-    if let Some(error) = &span.error {
-        attributes.push(attribute("error.type", &Value::Text(error.clone())));
-        json["status"] = json!({ "code": 2 });
-    }
-    json["attributes"] = attributes.into();
-    json
 }
 
 fn kind(kind: Kind) -> u8 {

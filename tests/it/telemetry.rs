@@ -1,6 +1,7 @@
 //! Spans as a collector gets them: the real command, real listeners, a real server on loopback.
 
 mod collector;
+mod hosts;
 mod outages;
 mod tree;
 

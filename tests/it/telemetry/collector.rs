@@ -168,7 +168,7 @@ fn serve(mut stream: TcpStream, mood: &Mutex<Mood>, seen: &Mutex<Seen>) {
         Mood::Says(status, header) => (status, header, String::new()),
         Mood::Hangs => {
             // Until the other side has had enough.
-            stream.read(&mut [0]).ok();
+            while matches!(stream.read(&mut [0]), Ok(1..)) {}
             return;
         }
     };
