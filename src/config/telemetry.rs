@@ -11,6 +11,7 @@ use super::program::secret;
 use super::read::Reader;
 use super::surroundings::Surroundings;
 use super::tree::{At, Text};
+use super::variables::named;
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
@@ -27,11 +28,8 @@ pub struct Telemetry {
     pub service: String,
     /// Which share of the traces that begin here is kept, from 0 to 1.
     pub sample: f64,
-}
-
-impl Telemetry {
-    /// Variables that hold keys: none of a listener's business.
-    pub const WITHHELD: &str = HEADERS;
+    /// Variables that `headers` are made of: none of a listener's business.
+    pub withheld: Vec<String>,
 }
 
 /// What was declared, before variables are looked at.
@@ -97,7 +95,9 @@ impl Declared {
             return None;
         }
         let service = self.service.as_deref().or(said(SERVICE)).unwrap_or("organism").to_owned();
-        Some(Telemetry { endpoint, headers, service, sample: self.sample })
+        let withheld = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));
+        let withheld = withheld.chain([HEADERS]).map(str::to_owned).collect();
+        Some(Telemetry { endpoint, headers, service, sample: self.sample, withheld })
     }
 
     fn own_endpoint(&self, text: &At<Text>, problems: &mut Problems) -> Option<Endpoint> {

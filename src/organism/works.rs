@@ -16,7 +16,7 @@ use super::{Error, Hosted, Native};
 use super::{guests, remotes};
 use crate::bus::process::{Options, ProcessHost};
 use crate::bus::{Host, Sink};
-use crate::config::{Config, ModelSpec, ProcessSpec, Provider, Storage, Telemetry};
+use crate::config::{Config, ModelSpec, ProcessSpec, Provider, Storage};
 use crate::ids::ListenerName;
 use crate::journal::{self, Journal};
 use crate::limits;
@@ -166,7 +166,7 @@ fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
     options.env = exposed.collect();
     options.withheld = config.models.iter().filter_map(key_variable).collect();
     options.withheld.extend(password_variable(&config.storage));
-    options.withheld.extend(config.telemetry.as_ref().map(|_| Telemetry::WITHHELD.to_owned()));
+    options.withheld.extend(config.telemetry.iter().flat_map(|told| told.withheld.clone()));
     options
 }
 

@@ -165,8 +165,9 @@ impl Sending {
                 limits::SPANS_QUEUED_MAX
             );
         }
-        let wait = after.unwrap_or(self.backoff).min(limits::COLLECTOR_BACKOFF_MAX);
-        self.backoff = (self.backoff * 2).min(limits::COLLECTOR_BACKOFF_MAX);
+        let (least, most) = (limits::COLLECTOR_BACKOFF_FIRST, limits::COLLECTOR_BACKOFF_MAX);
+        let wait = after.unwrap_or(self.backoff).clamp(least, most);
+        self.backoff = (self.backoff * 2).min(most);
         sleep(wait).await;
     }
 }

@@ -149,6 +149,16 @@ impl Spans {
     }
 }
 
+/// What is still handed over when a pump ends is handed over again by the next one.
+impl Drop for Spans {
+    fn drop(&mut self) {
+        for (_, mut span) in self.under_way.drain() {
+            (span.ended, span.error) = (Time::now(), Some("interrupted".into()));
+            self.tracer.hand_in(span);
+        }
+    }
+}
+
 /// A submission that came to nothing: what its client can see of it, in the trace that it belongs
 /// to or would have begun.
 pub(super) fn turned_away(

@@ -76,6 +76,7 @@ fn every_key_can_be_set() {
     let headers: Vec<_> = told.headers.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();
     assert_eq!(headers, [("authorization", "Bearer hello"), ("x-token", "hunter2")]);
     assert_eq!((told.service.as_str(), told.sample), ("desk-hello", 0.25));
+    assert_eq!(told.withheld, ["GREETING", "OTEL_EXPORTER_OTLP_HEADERS"]);
     assert_eq!(config.data, config.directory.join("journal"));
     assert_eq!(config.state, Path::new("/home/me/.local/state/organism/desk"));
 }

@@ -1,6 +1,16 @@
 //! A collector that is away, slow, full or choosy: the organism does not notice, and says so once.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use organism::clock::Time;
+use organism::config::Telemetry;
+use organism::ids::{CallId, MessageId};
+use organism::limits;
+use organism::model::http::Endpoint;
+use organism::telemetry::Exporter;
+use organism::trace::{Kind, Span, SpanId};
 
 use super::{Collector, Mood, house, told};
 use crate::organism::{CONFIG, House, said, say, until};
@@ -107,6 +117,45 @@ fn what_is_too_much_at_once_is_sent_in_halves() {
     assert_eq!(running.stop(), Some(0));
 }
 
+/// A queue that overflowed while nobody took anything: what found room is exported in the end, and
+/// of everything it is known what became of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_finds_no_room_is_dropped_at_once_and_counted_and_the_rest_comes() {
+    let collector = Collector::start(Mood::Says(503, ""));
+    let telemetry = Telemetry {
+        endpoint: Endpoint::parse(&collector.url(), false).unwrap(),
+        headers: Vec::new(),
+        service: "test".to_owned(),
+        sample: 1.0,
+        withheld: Vec::new(),
+    };
+    let exporter = Exporter::start(&telemetry, "talk");
+    let (tracer, id) = (exporter.tracer().clone(), MessageId(uuid::Uuid::now_v7()));
+    let first = SpanId::of_call(CallId(id));
+    let at = tracer.begin(id.0, first).unwrap();
+    let handed_in = 3 * limits::SPANS_QUEUED_MAX as u64;
+    let began = Instant::now();
+    for _ in 0..handed_in {
+        let own = at.at(tracer.another(first));
+        tracer.hand_in(Span::new(own, Kind::Internal, "x".to_owned(), Time(0)));
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let counts = Arc::clone(tracer.counts().unwrap());
+    let dropped = counts.dropped.get();
+    // What is being sent has left the queue.
+    let least = handed_in - (limits::SPANS_QUEUED_MAX + 2 * limits::SPANS_SENT_MAX) as u64;
+    assert!(dropped >= least, "{dropped}");
+    collector.feels(Mood::Takes);
+    tokio::task::block_in_place(|| {
+        let all = || (counts.exported.get() + dropped == handed_in).then_some(());
+        until("the rest is exported", all);
+    });
+    exporter.stop().await;
+    let ids: BTreeSet<_> = collector.spans().into_iter().map(|span| span.id).collect();
+    assert_eq!(ids.len() as u64, counts.exported.get());
+    assert_eq!(counts.dropped.get(), dropped);
+}
+
 #[test]
 fn an_organism_that_is_told_to_end_exports_its_last_spans() {
     let collector = Collector::start(Mood::Takes);
@@ -158,7 +207,9 @@ fn looking_at_the_record_tells_nobody() {
 #[test]
 fn the_variables_of_opentelemetry_hold_where_the_config_says_nothing() {
     let collector = Collector::start(Mood::Takes);
-    let house = House::with(CONFIG);
+    let echo = "command = [\"sh\", \"-c\", \"env > env.txt; exec ./player.py echo\"]";
+    let config = CONFIG.replace("command = [\"./player.py\", \"echo\"]", echo);
+    let house = House::with(&config);
     let mut command = house.command(&["run"]);
     command
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url())
@@ -171,4 +222,8 @@ fn the_variables_of_opentelemetry_hold_where_the_config_says_nothing() {
     let head = requests[0].split_once("\r\n\r\n").unwrap().0;
     assert!(head.contains("authorization: Basic c2VjcmV0\r\nx-tenant: 7"), "{head}");
     assert!(collector.resources()[0].to_string().contains("by-variable"));
+    // A listener may tell the same collector, but not in our name.
+    let environment = std::fs::read_to_string(house.path("env.txt")).unwrap();
+    assert!(environment.contains("OTEL_SERVICE_NAME=by-variable"), "{environment}");
+    assert!(!environment.contains("c2VjcmV0"), "{environment}");
 }
