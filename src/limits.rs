@@ -288,6 +288,10 @@ pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
 /// For how long a connection is left to those who ask over it, after the last one did.
 pub const LINK_REST: Duration = Duration::from_millis(5);
+/// For how long a listener of the kit handles what has come before it looks for more.
+pub const KIT_BUSY: Duration = Duration::from_millis(1);
+/// Answers up to this are judged on the thread that hears all listeners.
+pub const NATS_JUDGED_AT_ONCE_BYTES: usize = 64 << 10;
 /// How often a host looks for listeners that have fallen silent.
 pub const NATS_LOOK: Duration = Duration::from_millis(250);
 /// For how long replicas say that they are alive; they say so thrice as often.

@@ -174,10 +174,14 @@ class Bus:
             if task.is_named(message.headers or {}):
                 task.cancelled = True
 
+    def _may_ask(self, reply):
+        """Another organism with a listener of this name would take us for that."""
+        return reply and (not reply.startswith("organism.") or reply == self._subject("re", "here"))
+
     def _explain(self, verb):
         async def explain(message):
             # Who is leaving is not there any more, and must not be said to be.
-            if message.reply and not self._stopping.is_set():
+            if self._may_ask(message.reply) and not self._stopping.is_set():
                 text = json.dumps(self._service.answer(verb)).encode()
                 await self._publish(message.reply, self._announcement(), text)
 

@@ -95,11 +95,19 @@ pub trait Sink: Send + Sync + 'static {
 /// A hosted listener, as the pump sees it. The pump never hands over more at once than the
 /// listener's contract allows.
 pub trait Host: Send + Sync + 'static {
-    /// Takes the delivery and returns at once; the answer goes to the [`Sink`].
+    /// Takes the delivery and returns at once; the answer goes to the [`Sink`]. It may be kept
+    /// until [`Host::flush`].
     fn deliver(&self, delivery: Delivery);
+    /// Whether what a delivery follows from must be readable in the journal when it comes, and
+    /// not only durable.
+    fn reads_journal(&self) -> bool {
+        true
+    }
     /// The caller is gone: the handler may stop, and is stopped if it goes on for longer than
     /// [`crate::limits::CANCEL_GRACE`]. How it ended is reported all the same.
     fn cancel(&self, call: CallId, attempt: Attempt);
+    /// That is all for now: what was taken is on its way when this returns, or soon after.
+    fn flush(&self) {}
     /// Takes nothing more, lets what runs end within [`crate::limits::DRAIN_TIMEOUT`], stops.
     fn drain(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }

@@ -37,6 +37,14 @@ pub trait Journal: Send {
     /// Where the next record will stand.
     fn next(&self) -> Position;
 
+    /// Makes records durable, all or none, and readable: [`Journal::write`], then
+    /// [`Journal::show`].
+    fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
+        let hashes = self.write(records)?;
+        self.show(records)?;
+        Ok(hashes)
+    }
+
     /// Makes records durable, all or none. `position`, `previous` and `previous_hash` are stamped
     /// here; a position that was already set must be the right one. Returns their hashes once
     /// they are durable.
@@ -45,7 +53,14 @@ pub trait Journal: Send {
     /// records, or call nothing any more; after [`Error::Misplaced`] nothing was appended. After
     /// any other error the journal has stopped for good: whether the records are durable is not
     /// known, and only opening it again can tell.
-    fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
+    fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
+
+    /// Makes readable what was written last, should it not be yet. Comes after each
+    /// [`Journal::write`], with the same records, and fails as that one does.
+    fn show(&mut self, records: &[Record]) -> Result<(), Error> {
+        let _ = records;
+        Ok(())
+    }
 
     /// Signs and records how far the journal goes, when that is due. A pump with nothing to
     /// append calls this now and then: here it also hears of a journal that was lost meanwhile.

@@ -176,6 +176,7 @@ impl Trial {
         let delivery = delivery(request, attempt, self.patience);
         let call = delivery.call;
         self.stage.host().deliver(delivery);
+        self.stage.host().flush();
         (call, attempt)
     }
 
@@ -242,6 +243,7 @@ impl Trial {
         self.answered(request, judge).await?;
         let (call, attempt) = self.deliver(request);
         self.stage.host().cancel(call, attempt);
+        self.stage.host().flush();
         self.outcome().await.map_err(|missing| match missing {
             Missing::Nobody(why) | Missing::Failed(why) => why,
         })?;

@@ -2,6 +2,7 @@
 //!
 //! Must not know what is asked: subjects and what they mean belong to journal and bus.
 
+mod drive;
 mod link;
 
 use std::fmt;
@@ -17,6 +18,7 @@ pub use async_nats::connection::State;
 pub use async_nats::{
     Client, HeaderMap, HeaderName, Message, StatusCode, SubscribeError, Subscriber,
 };
+pub use drive::Drive;
 pub use link::{Away, Link, Question, Reply};
 
 /// Where the servers are, and who asks.

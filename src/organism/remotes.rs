@@ -6,9 +6,8 @@ use tokio::runtime;
 
 use super::{Error, Hosted};
 use crate::bus::Sink;
-use crate::bus::nats::{NatsHost, Options, fits};
+use crate::bus::nats::{NatsHost, Options, Wire, fits};
 use crate::config::Config;
-use crate::nats;
 use crate::pump::driver::PumpSink;
 
 pub(super) async fn remotes(
@@ -20,12 +19,12 @@ pub(super) async fn remotes(
     let (Some(servers), false) = (&config.nats, config.remotes.is_empty()) else {
         return Ok(hosts);
     };
-    let client = nats::connect(servers, &format!("organism {}", config.name)).await?;
-    fits(&client, config.payload_bytes)?;
+    let wire = Wire::open(servers, &format!("organism {}", config.name)).await?;
+    fits(wire.client(), config.payload_bytes)?;
     for name in &config.remotes {
         let sink: Arc<dyn Sink> = sink.clone();
         let options = Options::new(config.name.clone(), name.clone());
-        let host = NatsHost::start(client.clone(), options, sink, runtime.clone()).await?;
+        let host = NatsHost::start(Arc::clone(&wire), options, sink, runtime.clone()).await?;
         hosts.push((name.clone(), Arc::new(host)));
     }
     Ok(hosts)

@@ -23,6 +23,7 @@ mod memory;
 mod nats;
 mod plain;
 mod provider;
+mod pumps;
 mod relay;
 mod remote;
 mod render;
@@ -50,7 +51,7 @@ const SECONDS: u64 = 3;
 type Figure = (&'static str, fn(&mut Bench));
 
 /// Every figure, in the order of the table; a name on the command line picks those that hold it.
-const FIGURES: [Figure; 25] = [
+const FIGURES: [Figure; 26] = [
     ("relay_native_t64", relay::native_t64),
     ("relay_native_t1", relay::native_t1),
     ("relay_process_t64", relay::process_t64),
@@ -58,6 +59,7 @@ const FIGURES: [Figure; 25] = [
     ("relay_nats_t1_synced", remote::t1_synced),
     ("relay_nats_t64", remote::t64),
     ("relay_nats_t64_synced", remote::t64_synced),
+    ("relay_nats_pumps", pumps::two),
     ("relay_growth", growth::messages),
     ("relay_growth_threads", growth::threads),
     ("fair_p99", fair::p99),
@@ -83,6 +85,7 @@ fn main() {
         // A process listener of the relay is this program again, and so is the one at rest.
         Some("listener") => relay::listen(),
         Some("forwarder") => return bare::forward(),
+        Some("pump") => return pumps::pump(),
         Some("rest") => return memory::rest(),
         _ => {}
     }

@@ -127,7 +127,7 @@ pub struct Played {
 }
 
 /// Deliveries of one call: the request, and each round's there and back.
-const HOPS: usize = 2 * ROUNDS + 1;
+pub const HOPS: usize = 2 * ROUNDS + 1;
 
 impl Played {
     fn hops(&self) -> u64 {

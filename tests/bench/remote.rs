@@ -15,13 +15,13 @@ use super::relay::{self, Played};
 
 /// A server that syncs everything before it acknowledges, or when it likes.
 #[derive(Clone, Copy, PartialEq)]
-enum Sync {
+pub enum Sync {
     Lazy,
     Always,
 }
 
 impl Sync {
-    fn server(self) -> Server {
+    pub fn server(self) -> Server {
         let jetstream = match self {
             Self::Lazy => "",
             Self::Always => "sync_interval: always",
@@ -97,7 +97,7 @@ fn played(server: &Server, sync: Sync, threads: usize, span: Duration) -> Played
 }
 
 /// A program of its own, once it takes deliveries.
-fn listener(server: &Server, name: &str) -> Program {
+pub fn listener(server: &Server, name: &str) -> Program {
     let variables = [
         ("ORGANISM_BUS_URL", server.address()),
         ("ORGANISM_NAME", "relay".to_owned()),

@@ -13,8 +13,8 @@ use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::mutant::mutant;
 
-/// In the reply subject of an attempt: nobody else can guess it.
-pub(super) type Token = u128;
+use super::tokens::Token;
+
 pub(super) type Key = (CallId, Attempt);
 
 #[derive(Debug)]

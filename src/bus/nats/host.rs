@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use futures_util::{FutureExt as _, Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _};
 use rand_core::{OsRng, RngCore as _};
 use tokio::runtime;
 use tokio::sync::Notify;
@@ -18,18 +18,21 @@ use crate::limits;
 use crate::nats::{Client, HeaderMap, HeaderName, Message, PublishErrorKind, State, Subscriber};
 
 use super::answers::{self, Said};
-use super::desk::{Desk, Ended, Key, Token};
+use super::desk::{Desk, Ended, Key};
 use super::subjects::{About, Subjects};
+use super::tokens::{Token, Tokens};
+use super::wire::{Letter, Unsent, Wire};
 use super::{Error, Options, request, words};
 
 pub(super) struct Shared {
-    client: Client,
+    pub wire: Arc<Wire>,
     /// What tells our attempts from those of other pumps.
     name: String,
     pub options: Options,
     subjects: Subjects,
     sink: Arc<dyn Sink>,
     runtime: runtime::Handle,
+    tokens: Tokens,
     desk: Mutex<Desk>,
     /// Notified when nothing is out any more.
     idle: Notify,
@@ -42,9 +45,9 @@ pub(super) struct Shared {
 }
 
 /// An attempt, or several, between desk and sink: nothing is idle meanwhile.
-struct Ending<'s>(&'s Shared);
+struct Ending(Arc<Shared>);
 
-impl Drop for Ending<'_> {
+impl Drop for Ending {
     fn drop(&mut self) {
         self.0.ending.fetch_sub(1, Ordering::AcqRel);
         if self.0.is_idle() {
@@ -55,7 +58,7 @@ impl Drop for Ending<'_> {
 
 impl Shared {
     pub fn new(
-        client: Client,
+        wire: Arc<Wire>,
         options: Options,
         subjects: Subjects,
         sink: Arc<dyn Sink>,
@@ -67,12 +70,13 @@ impl Shared {
         let name = format!("{:016x}", OsRng.next_u64());
         let is_unasked = AtomicBool::default();
         Self {
-            client,
+            wire,
             name,
             options,
             subjects,
             sink,
             runtime,
+            tokens: Tokens::default(),
             desk,
             idle,
             is_unasked,
@@ -84,7 +88,7 @@ impl Shared {
     /// What the listener says to us, and what it says to everybody.
     pub async fn subscribe(&self) -> Result<[Subscriber; 2], Error> {
         let one = async |subject: String| {
-            let subscribed = self.client.subscribe(subject.clone()).await;
+            let subscribed = self.client().subscribe(subject.clone()).await;
             subscribed.map_err(|e| Error::Subscribe { subject, detail: e.to_string() })
         };
         Ok([one(self.subjects.answers_to(&self.name)).await?, one(self.subjects.here()).await?])
@@ -95,9 +99,13 @@ impl Shared {
     }
 
     /// Before anything is taken off the desk.
-    fn ending(&self) -> Ending<'_> {
+    fn ending(self: &Arc<Self>) -> Ending {
         self.ending.fetch_add(1, Ordering::AcqRel);
-        Ending(self)
+        Ending(Arc::clone(self))
+    }
+
+    fn client(&self) -> &Client {
+        self.wire.client()
     }
 
     fn is_idle(&self) -> bool {
@@ -106,62 +114,46 @@ impl Shared {
 
     /// The how manieth connection this is, where there is one.
     fn connection(&self) -> Option<u64> {
-        let is_connected = self.client.connection_state() == State::Connected;
-        is_connected.then(|| self.client.statistics().connects.load(Ordering::Relaxed))
+        let is_connected = self.client().connection_state() == State::Connected;
+        is_connected.then(|| self.client().statistics().connects.load(Ordering::Relaxed))
     }
 
-    /// Publishes on the calling thread, so that nobody has to be woken between pump and socket.
+    /// Writes on the calling thread what the connection's sends.
     pub fn deliver(self: &Arc<Self>, delivery: &Delivery) {
-        let mut token = [0; size_of::<Token>()];
-        OsRng.fill_bytes(&mut token);
-        let token = Token::from_le_bytes(token);
+        let token = self.tokens.next();
         let key = (delivery.call, delivery.attempt);
         // What is published without a connection goes out on the next one.
         let connection = self
             .connection()
-            .unwrap_or_else(|| self.client.statistics().connects.load(Ordering::Relaxed) + 1);
+            .unwrap_or_else(|| self.client().statistics().connects.load(Ordering::Relaxed) + 1);
         if !self.desk().take(token, key, connection, Instant::now()) {
             let detail = "the listener is shutting down".to_owned();
             return self.ended(key, Err(Failure::Unreachable { detail }));
         }
-        match self.publish(token, delivery).now_or_never() {
-            Some(published) => self.published(token, published),
-            // The connection has more to write than it takes at once.
-            None => {
-                let (shared, delivery) = (Arc::clone(self), delivery.clone());
-                self.runtime.spawn(async move {
-                    let published = shared.publish(token, &delivery).await;
-                    shared.published(token, published);
-                });
-            }
-        }
+        let request::Written { headers, body } = request::write(delivery);
+        let reply = self.subjects.answer(&format!("{}.{token:032x}", self.name));
+        let shared = Arc::clone(self);
+        self.wire.put(Letter {
+            subject: self.subjects.deliveries(),
+            reply: Some(reply),
+            headers,
+            body,
+            unsent: Box::new(move |unsent| shared.unsent(token, &unsent)),
+        });
     }
 
-    async fn publish(&self, token: Token, delivery: &Delivery) -> Result<(), Failure> {
-        let request::Written { headers, body } = request::write(delivery);
-        let bytes = body.len();
-        let reply = self.subjects.answer(&format!("{}.{token:032x}", self.name));
-        let publishing = self.client.publish_with_reply_and_headers(
-            self.subjects.deliveries(),
-            reply,
-            headers,
-            body.into(),
-        );
-        publishing.await.map_err(|error| match error.kind() {
+    fn unsent(self: &Arc<Self>, token: Token, unsent: &Unsent) {
+        let failure = match unsent.kind {
             PublishErrorKind::MaxPayloadExceeded => {
-                let max = self.client.max_payload();
+                let (bytes, max) = (unsent.bytes, self.client().max_payload());
                 let detail = format!(
                     "a delivery of {bytes} bytes, where the NATS server takes {max}: raise its \
                      max_payload"
                 );
                 Failure::TooLarge { detail }
             }
-            _ => Failure::Unreachable { detail: format!("publishing: {error}") },
-        })
-    }
-
-    fn published(&self, token: Token, published: Result<(), Failure>) {
-        let Err(failure) = published else { return };
+            _ => Failure::Unreachable { detail: format!("publishing: {}", unsent.detail) },
+        };
         let _ending = self.ending();
         let ended = self.desk().end(token);
         if let Ended::InTime(key) = ended {
@@ -176,17 +168,15 @@ impl Shared {
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_static(words::CALL), call.to_string());
         headers.insert(HeaderName::from_static(words::ATTEMPT), attempt.to_string());
-        let (client, subject) = (self.client.clone(), self.subjects.cancels());
-        let publish = async move { client.publish_with_headers(subject, headers, "".into()).await };
-        self.runtime.spawn(async {
-            if let Err(error) = publish.await {
-                tracing::warn!("a listener was not told that its caller is gone: {error}");
-            }
-        });
+        let unsent = |unsent: Unsent| {
+            tracing::warn!("a listener was not told that its caller is gone: {}", unsent.detail);
+        };
+        let (subject, unsent) = (self.subjects.cancels(), Box::new(unsent));
+        self.wire.put(Letter { subject, reply: None, headers, body: Vec::new(), unsent });
     }
 
     /// Nothing is taken any more; returns when nothing is out.
-    pub async fn drain(&self) {
+    pub async fn drain(self: &Arc<Self>) {
         self.desk().drain();
         if timeout(self.options.drain_timeout, self.idle()).await.is_err() {
             let _ending = self.ending();
@@ -242,12 +232,12 @@ impl Shared {
     /// Replicas that were there before us say what they announce.
     async fn ask_who_is_there(&self) {
         let (ping, here) = (self.subjects.ping(), self.subjects.here());
-        if let Err(error) = self.client.publish_with_reply(ping, here, "".into()).await {
+        if let Err(error) = self.client().publish_with_reply(ping, here, "".into()).await {
             tracing::warn!("nobody was asked whether {} is there: {error}", self.options.listener);
         }
     }
 
-    fn heard(&self, message: &Message) {
+    fn heard(self: &Arc<Self>, message: &Message) {
         let token = match self.subjects.about(&message.subject) {
             About::Itself if answers::is_nobody(message) => return,
             About::Itself => {
@@ -266,8 +256,8 @@ impl Shared {
         self.said(token, answers::read(message), message);
     }
 
-    fn said(&self, token: Token, said: Said, message: &Message) {
-        let _ending = self.ending();
+    fn said(self: &Arc<Self>, token: Token, said: Said, message: &Message) {
+        let ending = self.ending();
         match said {
             Said::Nobody => self.nobody(token),
             Said::Unreadable => {
@@ -294,12 +284,30 @@ impl Shared {
                     // The pump refuses it, on record.
                     Ended::InTime(key) | Ended::Late(key) => {
                         self.is_back();
-                        self.ended(key, answer);
+                        self.answered(key, answer, ending, message.payload.len());
                     }
                     Ended::Nothing => self.stray(message),
                 }
             }
         }
+    }
+
+    /// What takes long to judge keeps no other listener from being heard.
+    fn answered(
+        self: &Arc<Self>,
+        key: Key,
+        answer: Result<Outcome, Failure>,
+        ending: Ending,
+        bytes: usize,
+    ) {
+        if bytes <= limits::NATS_JUDGED_AT_ONCE_BYTES {
+            return self.ended(key, answer);
+        }
+        let shared = Arc::clone(self);
+        self.runtime.spawn_blocking(move || {
+            shared.ended(key, answer);
+            drop(ending);
+        });
     }
 
     fn nobody(&self, token: Token) {

@@ -12,6 +12,8 @@ mod desk;
 mod host;
 mod request;
 mod subjects;
+mod tokens;
+mod wire;
 pub mod words;
 
 use std::pin::Pin;
@@ -28,6 +30,7 @@ use crate::nats::Client;
 use super::{Delivery, Host, Sink};
 use host::Shared;
 pub use subjects::Subjects;
+pub use wire::Wire;
 
 /// How a listener on NATS is reached.
 #[derive(Debug, Clone)]
@@ -87,21 +90,22 @@ impl std::fmt::Debug for NatsHost {
 }
 
 impl NatsHost {
-    /// Subscribes to the listener's answers. Whether there is a listener shows in
+    /// Subscribes to the listener's answers; long ones are judged on `runtime`. Whether there is a listener shows in
     /// [`Sink::left`] and in every delivery, not here: it may come later.
     ///
     /// # Errors
     /// [`Error::Subscribe`] where the connection is closed.
     pub async fn start(
-        client: Client,
+        wire: Arc<Wire>,
         options: Options,
         sink: Arc<dyn Sink>,
         runtime: runtime::Handle,
     ) -> Result<Self, Error> {
         let subjects = Subjects::new(&options.organism, &options.listener);
-        let shared = Arc::new(Shared::new(client, options, subjects, sink, runtime.clone()));
+        let shared = Arc::new(Shared::new(wire, options, subjects, sink, runtime));
         let [answers, here] = shared.subscribe().await?;
-        let listening = runtime.spawn(Arc::clone(&shared).listen(select(answers, here)));
+        let listening = Arc::clone(&shared).listen(select(answers, here));
+        let listening = shared.wire.handle().spawn(listening);
         Ok(Self { shared, listening })
     }
 }
@@ -111,8 +115,16 @@ impl Host for NatsHost {
         self.shared.deliver(&delivery);
     }
 
+    fn reads_journal(&self) -> bool {
+        false
+    }
+
     fn cancel(&self, call: CallId, attempt: Attempt) {
         self.shared.cancel(call, attempt);
+    }
+
+    fn flush(&self) {
+        self.shared.wire.send();
     }
 
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

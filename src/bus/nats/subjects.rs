@@ -55,6 +55,12 @@ impl Subjects {
         format!("$SRV.PING.{}", self.listener)
     }
 
+    /// Whether a service may answer there: another organism that has a listener of this name asks
+    /// the same subject, and would take us for that.
+    pub fn may_ask(&self, reply: &str) -> bool {
+        !reply.starts_with("organism.") || reply == self.here()
+    }
+
     pub(super) fn about<'s>(&self, subject: &'s str) -> About<'s> {
         match subject.strip_prefix(&self.answers) {
             Some(HERE) => About::Itself,

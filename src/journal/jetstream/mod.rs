@@ -89,6 +89,14 @@ pub struct Journal {
     publisher: Publisher,
     /// A checkpoint that may be in the stream already: its answer never came.
     owed: Option<Checkpoint>,
+    unshown: Option<Unshown>,
+}
+
+/// What is in the stream and not in the projection yet.
+#[derive(Debug)]
+struct Unshown {
+    stamped: sqlite::Group,
+    mark: String,
 }
 
 impl Journal {
@@ -113,18 +121,36 @@ impl Journal {
         self.projection.set_pages_max(pages)
     }
 
+    /// See [`super::Journal::append`].
     pub fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
+        super::Journal::append(self, records)
+    }
+
+    fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
         self.usable()?;
-        self.settle()?;
-        let Some(stamped) = self.projection.stamp(records)? else { return Ok(Vec::new()) };
-        let mut group = Group::default();
-        if let Some(checkpoint) = &stamped.checkpoint {
-            group = group.checkpoint(checkpoint);
+        if self.unshown.is_none() {
+            self.settle()?;
+            let Some(stamped) = self.projection.stamp(records)? else { return Ok(Vec::new()) };
+            let mut group = Group::default();
+            if let Some(checkpoint) = &stamped.checkpoint {
+                group = group.checkpoint(checkpoint);
+            }
+            for (record, row) in records.iter().zip(stamped.rows.iter()) {
+                group = group.step(&Place::from(record), &row);
+            }
+            let mark = self.put(&group)?;
+            self.publisher.put(mark.seq);
+            self.unshown = Some(Unshown { stamped, mark: mark.to_string() });
         }
-        for (record, row) in records.iter().zip(stamped.rows.iter()) {
-            group = group.step(&Place::from(record), &row);
-        }
-        self.publish(&group, |projection, mark| projection.keep(records, stamped, mark))
+        let rows = self.unshown.iter().flat_map(|unshown| unshown.stamped.rows.iter());
+        Ok(rows.map(|row| row.hash).collect())
+    }
+
+    fn show(&mut self, records: &[Record]) -> Result<(), Error> {
+        let Some(Unshown { stamped, mark }) = &mut self.unshown else { return Ok(()) };
+        self.projection.keep(records, stamped, mark)?;
+        self.unshown = None;
+        Ok(())
     }
 
     pub fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
@@ -177,6 +203,10 @@ impl Journal {
 
     /// Puts the checkpoint that is owed where it belongs: before anything that comes after it.
     fn settle(&mut self) -> Result<(), Error> {
+        if self.unshown.is_some() {
+            let cause = "records that were written are not readable".to_owned();
+            return Err(self.projection.stop(Error::Stopped { cause }));
+        }
         let Some(checkpoint) = self.owed.clone() else { return Ok(()) };
         let group = Group::default().checkpoint(&checkpoint);
         self.publish(&group, |projection, mark| projection.keep_checkpoint(checkpoint, mark))?;
@@ -186,20 +216,24 @@ impl Journal {
 
     /// Into the stream, then into the projection. Where that has no room, the same again finds
     /// the group in the stream.
-    fn publish<T>(
+    fn publish(
         &mut self,
         group: &Group,
-        keep: impl FnOnce(&mut sqlite::Journal, &str) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let published = self.publisher.publish(group);
-        let (seq, digest) = match published {
-            Ok(last) => last,
-            Err(error @ (Error::Full { .. } | Error::Away { .. })) => return Err(error),
-            Err(error) => return Err(self.projection.stop(error)),
-        };
-        let kept = keep(&mut self.projection, &Mark { seq, digest }.to_string())?;
-        self.publisher.put(seq);
-        Ok(kept)
+        keep: impl FnOnce(&mut sqlite::Journal, &str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mark = self.put(group)?;
+        keep(&mut self.projection, &mark.to_string())?;
+        self.publisher.put(mark.seq);
+        Ok(())
+    }
+
+    /// Into the stream. Until the publisher is told that it is there, the same again finds it.
+    fn put(&mut self, group: &Group) -> Result<Mark, Error> {
+        match self.publisher.publish(group) {
+            Ok((seq, digest)) => Ok(Mark { seq, digest }),
+            Err(error @ (Error::Full { .. } | Error::Away { .. })) => Err(error),
+            Err(error) => Err(self.projection.stop(error)),
+        }
     }
 
     fn usable(&mut self) -> Result<(), Error> {
@@ -222,8 +256,12 @@ impl super::Journal for Journal {
         Self::next(self)
     }
 
-    fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
-        Self::append(self, records)
+    fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
+        Self::write(self, records)
+    }
+
+    fn show(&mut self, records: &[Record]) -> Result<(), Error> {
+        Self::show(self, records)
     }
 
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {

@@ -67,7 +67,7 @@ impl Journal {
         publisher.put(publisher.publish(&Group::epoch(publisher.epoch, &shown))?.0);
         failpoint("epoch-raised");
         let projection = warm.caught_up(publisher.epoch)?;
-        Ok(Self { projection, publisher, owed: None, watch })
+        Ok(Self { projection, publisher, owed: None, unshown: None, watch })
     }
 }
 

@@ -47,6 +47,7 @@ const SCHEMA: &str = include_str!("schema.sql");
 const STREAM: &str = "stream";
 
 /// Records with their places, ready to be written.
+#[derive(Debug)]
 pub(super) struct Group {
     pub rows: Rows,
     pub checkpoint: Option<Checkpoint>,
@@ -97,10 +98,10 @@ impl Journal {
         Position(self.heads.last().0 + 1)
     }
 
-    /// Makes records durable in one commit, see [`super::Journal::append`].
+    /// Makes records durable and readable in one commit, see [`super::Journal::write`].
     pub fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
         match self.stamp(records)? {
-            Some(group) => self.write(records, group, None),
+            Some(mut group) => self.insert(records, &mut group, None),
             None => Ok(Vec::new()),
         }
     }
@@ -118,10 +119,10 @@ impl Journal {
     }
 
     /// Commits what was stamped. `mark`: where it stands in the stream it is a projection of.
-    pub(super) fn write(
+    pub(super) fn insert(
         &mut self,
         records: &[Record],
-        group: Group,
+        group: &mut Group,
         mark: Option<&str>,
     ) -> Result<Vec<Digest>, Error> {
         let Group { rows, checkpoint } = group;
@@ -132,14 +133,14 @@ impl Journal {
         failpoint("after-commit");
         self.wal_bytes += rows.size();
         let hashes: Vec<Digest> = rows.iter().map(|row| row.hash).collect();
-        self.rows = rows;
+        self.rows = std::mem::take(rows);
         for (record, hash) in records.iter().zip(&hashes) {
             self.heads.advance(record, *hash);
         }
         self.watermark
             .set(self.heads.last(), self.heads.last_hash())
             .map_err(|error| self.stop(error))?;
-        self.after_checkpoint(checkpoint);
+        self.after_checkpoint(checkpoint.take());
         self.move_log();
         failpoint("after-append");
         Ok(hashes)
@@ -366,8 +367,8 @@ impl super::Journal for Journal {
         Self::next(self)
     }
 
-    fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
-        Self::append(self, records)
+    fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
+        self.append(records)
     }
 
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {

@@ -175,10 +175,10 @@ impl Journal {
     pub(in crate::journal) fn keep(
         &mut self,
         records: &[crate::thread::Record],
-        group: Group,
+        group: &mut Group,
         mark: &str,
-    ) -> Result<Vec<Digest>, Error> {
-        self.write(records, group, Some(mark))
+    ) -> Result<(), Error> {
+        self.insert(records, group, Some(mark)).map(drop)
     }
 
     pub(in crate::journal) fn keep_blob(

@@ -64,10 +64,10 @@ impl Stage {
     ) -> Result<Self, String> {
         // Each program in an organism of its own: none answers for another.
         let organism = format!("test-{}", Uuid::now_v7());
-        let client = nats::connect(servers, "organism listener test").await;
-        let client = client.map_err(|e| e.to_string())?;
+        let wire = bus::Wire::open(servers, "organism listener test").await;
+        let wire = wire.map_err(|e| e.to_string())?;
         let options = bus::Options::new(organism.clone(), tested());
-        let host = NatsHost::start(client, options, ear, Handle::current()).await;
+        let host = NatsHost::start(wire, options, ear, Handle::current()).await;
         let host = host.map_err(|e| e.to_string())?;
         let (program, arguments) = command.split_first().ok_or("there is no program")?;
         let child = Command::new(program)

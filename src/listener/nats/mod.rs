@@ -1,6 +1,7 @@
 //! The kit on NATS (docs/PROTOCOL.md, section 12): deliveries wait here for the handler, which
-//! takes one after another on the thread that serves; a second thread talks to the server, so
-//! that it hears that we live while the handler works.
+//! takes one after another on the thread that serves. That thread talks to the server, too, while
+//! it has nothing to handle; while the handler works a second one does, so that the server hears
+//! that we live.
 
 mod place;
 mod service;
@@ -9,17 +10,19 @@ mod task;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::payload::Reply;
 use super::request::{Request, of_message};
 use crate::bus::nats::{Subjects, words};
-use crate::nats::{Client, HeaderMap, Message, SubscribeError, Subscriber, connect};
+use crate::limits;
+use crate::nats::{Client, Drive, HeaderMap, Message, SubscribeError, Subscriber, connect};
 pub use place::Place;
 use service::Service;
 use task::{Sender, Task, Verdict};
@@ -43,23 +46,49 @@ pub(super) fn serve(
     stopped: impl Future<Output = ()> + Send + 'static,
     handle: &mut dyn FnMut(&Request) -> Result<Reply, String>,
 ) -> Result<(), String> {
-    let starting = |e: std::io::Error| format!("cannot start the thread that talks to NATS: {e}");
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("nats")
-        .enable_all()
-        .build()
-        .map_err(starting)?;
-    let (work, waiting) = mpsc::channel();
-    let post = runtime.block_on(Post::open(place, work, stopped, &runtime))?;
-    for (message, task) in waiting {
+    let starting = |e| format!("cannot start the thread that talks to NATS: {e}");
+    let drive = Drive::start().map_err(starting)?;
+    let (work, waiting) = unbounded_channel();
+    let mut line = Waits { waiting, driven: Instant::now() };
+    let opening = Post::open(place, work, stopped, drive.handle());
+    let post = drive.wait(opening).unwrap_or_else(|| Err(ENDED.to_owned()))?;
+    while let Some((message, task)) = line.next(&drive) {
         post.attend(&message, &task, handle);
     }
-    let flushed = runtime.block_on(post.sender.client.flush());
-    flushed.map_err(|e| format!("the last answers may be lost: {e}"))
+    let flushed = drive.wait(post.sender.client.flush());
+    let lost = |why: String| format!("the last answers may be lost: {why}");
+    flushed.ok_or_else(|| lost(ENDED.to_owned()))?.map_err(|e| lost(e.to_string()))
 }
 
+const ENDED: &str = "the connection's threads ended";
+
 type Waiting = (Message, Arc<Task>);
+
+/// What has come and is not begun.
+struct Waits {
+    waiting: UnboundedReceiver<Waiting>,
+    /// When the connection was last looked at.
+    driven: Instant,
+}
+
+impl Waits {
+    /// None when nothing more comes. What has come is handled before the connection is looked at
+    /// again, so that the answers go out together; but not for so long that anybody would wait
+    /// for what was said.
+    fn next(&mut self, drive: &Drive) -> Option<Waiting> {
+        if self.driven.elapsed() < limits::KIT_BUSY
+            && let Ok(next) = self.waiting.try_recv()
+        {
+            return Some(next);
+        }
+        let next = drive.wait(async {
+            tokio::task::yield_now().await;
+            self.waiting.recv().await
+        });
+        self.driven = Instant::now();
+        next?
+    }
+}
 
 /// What is held here, and who is told.
 struct Post {
@@ -76,14 +105,14 @@ impl Post {
     /// Connects, subscribes to everything, and says that it is here.
     async fn open(
         place: &Place,
-        work: mpsc::Sender<Waiting>,
+        work: UnboundedSender<Waiting>,
         stopped: impl Future<Output = ()> + Send + 'static,
-        runtime: &Runtime,
+        runtime: &Handle,
     ) -> Result<Arc<Self>, String> {
         let name = format!("listener {} of {}", place.listener, place.organism);
         let client = connect(&place.servers, &name).await.map_err(|e| e.to_string())?;
         let subjects = Subjects::new(&place.organism, &place.listener);
-        let sender = Sender { client: client.clone(), runtime: runtime.handle().clone() };
+        let sender = Sender { client: client.clone(), runtime: runtime.clone() };
         let service = Service::new(place, &subjects);
         let held = Mutex::default();
         let is_leaving = AtomicBool::default();
@@ -115,7 +144,7 @@ impl Post {
     async fn take(
         self: Arc<Self>,
         mut deliveries: Subscriber,
-        work: mpsc::Sender<Waiting>,
+        work: UnboundedSender<Waiting>,
         stopped: impl Future<Output = ()>,
     ) {
         let mut stopped = std::pin::pin!(stopped);
@@ -183,6 +212,9 @@ impl Post {
             let Some(reply) = message.reply else { continue };
             if self.is_leaving() {
                 return;
+            }
+            if !self.subjects.may_ask(&reply) {
+                continue;
             }
             let text = self.service.answer(verb).to_string();
             let told = self.sender.publish(reply.to_string(), self.lease(), text.into_bytes());

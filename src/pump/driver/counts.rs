@@ -110,18 +110,6 @@ pub(super) enum Ending {
     Withdrawn,
 }
 
-impl Ending {
-    /// What a span says that ended so.
-    pub const fn error(self) -> Option<&'static str> {
-        match self {
-            Self::Answered => None,
-            Self::Failed => Some("failed"),
-            Self::TimedOut => Some("timeout"),
-            Self::Withdrawn => Some("cancelled"),
-        }
-    }
-}
-
 const ENDINGS: [&str; 4] = ["answered", "failed", "timed-out", "withdrawn"];
 pub(super) const FAILURES: [&str; 7] = Failure::WORDS;
 

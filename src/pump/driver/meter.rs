@@ -58,17 +58,21 @@ impl Meter {
         self.counts.step.took(took);
     }
 
+    /// These are durable, and `state` has heard of them; nothing follows from them yet.
+    pub fn written(&mut self, records: &[Record], state: &State) {
+        if let Some(spans) = &mut self.spans {
+            records.iter().for_each(|record| spans.recorded(record, state));
+        }
+    }
+
     /// These are durable.
-    pub fn committed(&mut self, records: &[Record], state: &State) {
+    pub fn committed(&mut self, records: &[Record]) {
         let took = self.lap();
         self.counts.commit.took(took);
         let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
         self.counts.group.add(count);
         self.counts.records.add(count);
         for record in records {
-            if let Some(spans) = &mut self.spans {
-                spans.committed(record, state);
-            }
             self.input(&record.input);
             record.facts.iter().for_each(|fact| self.fact(fact));
         }
@@ -110,7 +114,6 @@ impl Meter {
                 {
                     own.failures.one(kind(failure).unwrap_or_default());
                 }
-                self.ends_span(*call, *attempt, Some(failure.word()));
                 self.ended(*call, *attempt, Ending::Failed);
             }
             _ => {}
@@ -118,13 +121,11 @@ impl Meter {
     }
 
     pub fn performs(&mut self, effect: &Effect, state: &State) {
+        if let Some(spans) = &mut self.spans {
+            spans.performs(effect, state);
+        }
         match effect {
-            Effect::Deliver(delivery) => {
-                self.handed_over(delivery);
-                if let Some(spans) = &mut self.spans {
-                    spans.handed_over(delivery, state);
-                }
-            }
+            Effect::Deliver(delivery) => self.handed_over(delivery),
             Effect::Withdraw { call, attempt, .. } => {
                 self.ended(*call, *attempt, Ending::Withdrawn);
             }
@@ -140,15 +141,8 @@ impl Meter {
         }
     }
 
-    fn ends_span(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
-        if let Some(spans) = &mut self.spans {
-            spans.ended(call, attempt, error);
-        }
-    }
-
     /// The first end of a delivery counts.
     fn ended(&mut self, call: CallId, attempt: Attempt, how: Ending) {
-        self.ends_span(call, attempt, how.error());
         let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
         let Some(own) = self.counts.at(index) else { return };
         own.ended.one(how as usize);

@@ -24,7 +24,7 @@ pub use counts::{Counts, Unready, WaitsFor};
 pub use handle::{Done, Handle, Refused};
 pub use sink::PumpSink;
 
-use crate::bus::Host;
+use crate::bus::{Delivery, Host};
 use crate::clock::Time;
 use crate::failpoint::failpoint;
 use crate::ids::ListenerName;
@@ -65,6 +65,8 @@ pub struct Pump {
     journal: Box<dyn Journal>,
     gate: Gate,
     hosts: HashMap<ListenerName, Arc<dyn Host>>,
+    /// Those that were given something and not yet told that it is all.
+    told: Vec<Arc<dyn Host>>,
     inbox: Receiver<Letter>,
     handle: Handle,
     alarms: Alarms,
@@ -79,9 +81,10 @@ impl Pump {
         let (outbox, inbox) = channel();
         let handle = Handle::new(outbox, gate.clone());
         let (alarms, clerk) = (Alarms::default(), Clerk::default());
-        let (hosts, watch, beats) = (HashMap::new(), Watch::start(), Beats::default());
+        let (hosts, told) = (HashMap::new(), Vec::new());
+        let (watch, beats) = (Watch::start(), Beats::default());
         let meter = Meter::new(Arc::new(Counts::new(&gate.contracts)));
-        Self { core, journal, gate, hosts, inbox, handle, alarms, clerk, watch, beats, meter }
+        Self { core, journal, gate, hosts, told, inbox, handle, alarms, clerk, watch, beats, meter }
     }
 
     /// Hands its spans to this tracer.
@@ -195,7 +198,8 @@ impl Pump {
         steps
     }
 
-    /// Durable first, then everything else, in the order in which it was decided.
+    /// Durable first, then everything else, in the order in which it was decided; only what is
+    /// for hosts that do not read the journal goes out before that can be read.
     fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
         let mut records = Vec::with_capacity(steps.len());
         let mut effects = Vec::new();
@@ -204,22 +208,45 @@ impl Pump {
             records.extend(step.into_record());
         }
         if mutant("deliver-before-durable") {
-            effects.drain(..).for_each(|effect| self.perform(effect));
+            self.perform_all(std::mem::take(&mut effects));
         }
         if !records.is_empty() {
-            self.append(records)?;
+            self.persist(|journal| journal.write(&mut records).map(drop))?;
+            self.meter.written(&records, self.core.state());
+            let early = |effect: &mut Effect| self.is_early(effect);
+            let early: Vec<_> = effects.extract_if(.., early).collect();
+            self.perform_all(early);
+            self.persist(|journal| journal.show(&records))?;
+            self.meter.committed(&records);
         }
-        effects.into_iter().for_each(|effect| self.perform(effect));
+        self.perform_all(effects);
         Ok(())
+    }
+
+    fn perform_all(&mut self, effects: Vec<Effect>) {
+        effects.into_iter().for_each(|effect| self.perform(effect));
+        self.told.drain(..).for_each(|host| host.flush());
+    }
+
+    fn is_early(&self, effect: &Effect) -> bool {
+        let (Effect::Deliver(Delivery { listener, .. }) | Effect::Withdraw { listener, .. }) =
+            effect
+        else {
+            return false;
+        };
+        self.hosts.get(listener).is_some_and(|host| !host.reads_journal())
     }
 
     /// On a full disk, or while the journal's server is away, this waits, or until the pump is
     /// told to end: nothing of what is to be written has been promised to anybody then.
-    fn append(&mut self, mut records: Vec<crate::thread::Record>) -> Result<(), Error> {
+    fn persist(
+        &mut self,
+        mut attempt: impl FnMut(&mut dyn Journal) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut waiting_since = None;
         loop {
-            match self.journal.append(&mut records) {
-                Ok(_) => break,
+            match attempt(&mut *self.journal) {
+                Ok(()) => break,
                 Err(error @ (Error::Full { .. } | Error::Away { .. }))
                     if !self.clerk.is_told_to_stop() =>
                 {
@@ -230,7 +257,6 @@ impl Pump {
                 Err(error) => return Err(error),
             }
         }
-        self.meter.committed(&records, self.core.state());
         if let Some(since) = waiting_since {
             self.meter.counts().waits(None);
             self.core.stood_still(since.elapsed());
@@ -260,7 +286,10 @@ impl Pump {
             Effect::Deliver(delivery) => {
                 failpoint("before-deliver");
                 match self.hosts.get(&delivery.listener) {
-                    Some(host) => host.deliver(delivery),
+                    Some(host) => {
+                        host.deliver(delivery);
+                        tell(&mut self.told, host);
+                    }
                     None => self.handle.unhosted(&delivery),
                 }
                 failpoint("after-deliver");
@@ -268,6 +297,7 @@ impl Pump {
             Effect::Withdraw { listener, call, attempt } => {
                 if let Some(host) = self.hosts.get(&listener) {
                     host.cancel(call, attempt);
+                    tell(&mut self.told, host);
                 }
             }
             Effect::Receipt { submission, receipt } => {
@@ -286,6 +316,12 @@ impl Pump {
             }
             Effect::Alarm { at, alarm } => self.alarms.set(at, alarm),
         }
+    }
+}
+
+fn tell(told: &mut Vec<Arc<dyn Host>>, host: &Arc<dyn Host>) {
+    if !told.iter().any(|known| Arc::ptr_eq(known, host)) {
+        told.push(Arc::clone(host));
     }
 }
 

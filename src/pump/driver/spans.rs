@@ -14,6 +14,7 @@ use crate::contract::{Contracts, Role};
 use crate::envelope::Message;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::mutant::mutant;
+use crate::pump::core::Effect;
 use crate::system::ErrorCode;
 use crate::thread::{Call, Closing, Fact, Input, Map, Opener, Opening, Record, State};
 use crate::trace::{Kind, Span, SpanId, TraceParent, Tracer, Value};
@@ -43,8 +44,8 @@ impl Spans {
         spans
     }
 
-    /// These are durable, and `state` has heard of them.
-    pub fn committed(&mut self, record: &Record, state: &State) {
+    /// This is durable, and `state` has heard of it.
+    pub fn recorded(&mut self, record: &Record, state: &State) {
         self.now = record.time;
         for fact in &record.facts {
             match fact {
@@ -62,6 +63,33 @@ impl Spans {
                 Fact::CallClosed { call, how } => self.closed(*call, *how, record),
                 _ => {}
             }
+        }
+        self.deliveries_ended(record);
+    }
+
+    /// Once it is known which of their answers was refused.
+    fn deliveries_ended(&mut self, record: &Record) {
+        if let Input::Deadline { call, attempt } = &record.input {
+            self.ended(*call, *attempt, Some("timeout"));
+        }
+        for fact in &record.facts {
+            match fact {
+                Fact::Heard { call, attempt } => self.ended(*call, *attempt, None),
+                Fact::AttemptFailed { call, attempt, failure } => {
+                    self.ended(*call, *attempt, Some(failure.word()));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub fn performs(&mut self, effect: &Effect, state: &State) {
+        match effect {
+            Effect::Deliver(delivery) => self.handed_over(delivery, state),
+            Effect::Withdraw { call, attempt, .. } => {
+                self.ended(*call, *attempt, Some("cancelled"));
+            }
+            _ => {}
         }
     }
 
@@ -118,7 +146,7 @@ impl Spans {
         self.tracer.hand_in(span);
     }
 
-    pub fn handed_over(&mut self, delivery: &Delivery, state: &State) {
+    fn handed_over(&mut self, delivery: &Delivery, state: &State) {
         let Some(at) = delivery.trace.filter(|trace| self.tracer.keeps(trace)) else { return };
         let call = self.calls.get(&delivery.call).filter(|call| call.at.is_of_trace(&at));
         // The trace may have changed while the call was open.
@@ -141,7 +169,7 @@ impl Spans {
 
     /// The first end of a delivery counts; it is that of the record that tells it. `error`: unless
     /// its answer was refused.
-    pub fn ended(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
+    fn ended(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
         span.ended = self.now;
         span.error = span.error.or(error.map(Cow::Borrowed));

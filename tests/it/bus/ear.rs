@@ -89,11 +89,13 @@ impl Ear {
             timeout: Duration::from_millis(1500),
             trace: Some(TRACEPARENT.parse().unwrap()),
         });
+        self.host.flush();
         self.sent
     }
 
     pub fn cancel(&self, number: u32) {
         self.host.cancel(call(number), attempt(number));
+        self.host.flush();
     }
 
     pub async fn next(&mut self) -> Heard {

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use organism::bus::nats::{NatsHost, Options, Subjects};
+use organism::bus::nats::{NatsHost, Options, Subjects, Wire};
 use organism::bus::{Delivery, Host, Sink};
 use organism::ids::{Attempt, CallId};
 use organism::nats::{Client, Message, Subscriber, connect};
@@ -38,7 +38,7 @@ pub fn wait<T: Send>(future: impl Future<Output = T> + Send) -> T {
 pub struct Meeting {
     pub organism: String,
     pub address: String,
-    pub client: Client,
+    pub wire: Arc<Wire>,
     pub subjects: Subjects,
 }
 
@@ -52,9 +52,9 @@ impl Meeting {
     /// Of the organism of that name.
     pub fn of(organism: &str, server: &Server) -> Self {
         let organism = organism.to_owned();
-        let client = wait(connect(&server.options(), "test")).unwrap();
+        let wire = wait(Wire::open(&server.options(), "test")).unwrap();
         let subjects = Subjects::new(&organism, &name("tested"));
-        Self { organism, address: server.address(), client, subjects }
+        Self { organism, address: server.address(), wire, subjects }
     }
 
     pub fn options(&self) -> Options {
@@ -63,7 +63,7 @@ impl Meeting {
 
     pub fn host_with(&self, options: Options, sink: Arc<dyn Sink>) -> NatsHost {
         let runtime = RUNTIME.handle().clone();
-        wait(NatsHost::start(self.client.clone(), options, sink, runtime)).unwrap()
+        wait(NatsHost::start(self.wire.clone(), options, sink, runtime)).unwrap()
     }
 
     pub fn ear(&self) -> Ear {
@@ -177,6 +177,9 @@ impl Host for Kept {
     }
     fn cancel(&self, call: CallId, attempt: Attempt) {
         self.host.cancel(call, attempt);
+    }
+    fn flush(&self) {
+        self.host.flush();
     }
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         self.host.drain()

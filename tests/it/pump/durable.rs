@@ -1,17 +1,21 @@
 //! The driver, on a real journal: what it does, and what was on disk when it did it.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use organism::bus::native::InlineHost;
-use organism::bus::{Delivery, Outcome};
+use organism::bus::{Delivery, Host, Outcome};
+use organism::clock::Time;
 use organism::contract::{Contracts, TreeLimits};
-use organism::ids::{Digest, MessageId, Position};
+use organism::ids::{Attempt, CallId, Digest, MessageId, Position};
+use organism::journal::Error;
 use organism::journal::sqlite::{Journal, Reader};
 use organism::pump::core::{Core, Receipt, Target};
 use organism::pump::driver::Pump;
 use organism::pump::gate::Gate;
 use organism::schema::Schemas;
-use organism::thread::Fact;
+use organism::thread::{Fact, Record};
+use uuid::Uuid;
 
 use super::world::{client, listener, name, word};
 
@@ -79,4 +83,102 @@ async fn what_follows_from_a_record_is_done_when_it_is_on_disk() {
     running.join().unwrap().unwrap();
     let early = early.lock().unwrap();
     assert!(early.is_empty(), "handed over and not on disk: {early:?}");
+}
+
+type Log = Arc<Mutex<Vec<&'static str>>>;
+
+/// What is written is only readable when it is shown.
+struct InTwo {
+    journal: Journal,
+    log: Log,
+}
+
+impl organism::journal::Journal for InTwo {
+    fn id(&self) -> Uuid {
+        self.journal.id()
+    }
+    fn epoch(&self) -> u32 {
+        self.journal.epoch()
+    }
+    fn next(&self) -> Position {
+        self.journal.next()
+    }
+    fn write(&mut self, _: &mut [Record]) -> Result<Vec<Digest>, Error> {
+        self.log.lock().unwrap().push("written");
+        Ok(Vec::new())
+    }
+    fn show(&mut self, records: &[Record]) -> Result<(), Error> {
+        self.log.lock().unwrap().push("readable");
+        self.journal.append(&mut records.to_vec()).map(drop)
+    }
+    fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
+        self.journal.checkpoint_if_due(now)
+    }
+    fn checked_at(&self) -> Option<Time> {
+        None
+    }
+    fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
+        self.journal.put_blob(bytes)
+    }
+    fn close(self: Box<Self>, now: Time) -> Result<(), Error> {
+        self.journal.close(now)
+    }
+}
+
+/// A host elsewhere, as the pump sees it.
+struct Elsewhere(Box<dyn Host>, Log);
+
+impl Host for Elsewhere {
+    fn deliver(&self, delivery: Delivery) {
+        self.1.lock().unwrap().push("delivered elsewhere");
+        self.0.deliver(delivery);
+    }
+    fn reads_journal(&self) -> bool {
+        false
+    }
+    fn cancel(&self, call: CallId, attempt: Attempt) {
+        self.0.cancel(call, attempt);
+    }
+    fn flush(&self) {
+        self.1.lock().unwrap().push("sent");
+    }
+    fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.0.drain()
+    }
+}
+
+#[tokio::test]
+async fn only_who_does_not_read_the_journal_is_given_what_cannot_be_read_yet() {
+    let place = crate::journal::Place::new();
+    let (gate, log) = (gate(), Log::default());
+    let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::of(b"config"));
+    let journal = InTwo { journal: place.open().unwrap(), log: Arc::clone(&log) };
+    let mut pump = Pump::new(core, Box::new(journal), gate);
+    let own = Arc::clone(&log);
+    let counter = move |_: &Delivery| {
+        own.lock().unwrap().push("delivered here");
+        Ok(Outcome { payloads: vec![word("counted", "1").into_bytes()], turn: None })
+    };
+    let finder = |delivery: &Delivery| {
+        let reply = if delivery.messages.len() > 1 { "found" } else { "count" };
+        Ok(Outcome { payloads: vec![word(reply, "1").into_bytes()], turn: None })
+    };
+    let finder = InlineHost::new(name("finder"), finder, pump.sink());
+    pump.host(name("finder"), Arc::new(Elsewhere(Box::new(finder), Arc::clone(&log))));
+    let counter = InlineHost::new(name("counter"), counter, pump.sink());
+    pump.host(name("counter"), Arc::new(counter));
+    let handle = pump.handle();
+    let pump = std::thread::spawn(move || pump.run("test"));
+    let (target, look) = (Target::New { suggested: None }, word("look", "x"));
+    let submitted = handle.submit(&name("desk"), target, None, look.as_bytes()).await;
+    submitted.unwrap().1.remove(0).await.unwrap();
+    let log: Vec<_> = std::mem::take(&mut *log.lock().unwrap());
+    let (one, other) = (
+        ["written", "delivered elsewhere", "sent", "readable"].as_slice(),
+        ["written", "readable", "delivered here"].as_slice(),
+    );
+    let expected = [&["written", "readable"], one, other, one, &["written", "readable"]].concat();
+    assert_eq!(log, expected);
+    handle.stop();
+    pump.join().unwrap().unwrap();
 }

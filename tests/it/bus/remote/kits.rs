@@ -169,6 +169,18 @@ async fn tells_of_itself(meeting: &Meeting, kit: &str) {
     assert!(counts["last_error"].as_str().unwrap().contains("two"), "{counts}");
     let (all, each) = (&counts["processing_time"], &counts["average_processing_time"]);
     assert_eq!(all.as_u64().unwrap() / 2, each.as_u64().unwrap());
+    is_nobody_elses(meeting, &format!("$SRV.PING.tested.{id}")).await;
+}
+
+/// Another organism with a listener of this name is not told that it is there.
+async fn is_nobody_elses(meeting: &Meeting, ping: &str) {
+    let stranger = meeting.stranger().await;
+    let mut theirs = stranger.hears("organism.another.re.tested.>").await;
+    let here = "organism.another.re.tested.here";
+    stranger.0.publish_with_reply(ping.to_owned(), here, "".into()).await.unwrap();
+    let after = told(meeting, ping).await;
+    stranger.say("organism.another.re.tested.end", &[], "").await;
+    assert_eq!(&*theirs.next().await.subject, "organism.another.re.tested.end", "{after}");
 }
 
 /// The answer of the one replica of this meeting to a ping that asks all.

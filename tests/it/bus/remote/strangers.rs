@@ -114,8 +114,8 @@ async fn what_a_server_does_not_take_is_refused_at_the_start_or_said_of_the_deli
     let settings = Settings { jetstream: None, more: "max_payload: 20000" };
     let server = Server::start_with(settings);
     let meeting = Meeting::at(&server);
-    assert!(fits(&meeting.client, 10_000).is_ok());
-    let said = fits(&meeting.client, 20_000).unwrap_err().to_string();
+    assert!(fits(meeting.wire.client(), 10_000).is_ok());
+    let said = fits(meeting.wire.client(), 20_000).unwrap_err().to_string();
     assert!(said.contains("20000") && said.contains("24096"), "{said}");
     let mut ear = meeting.ear();
     let number = ear.tell(&"x".repeat(20_000));

@@ -1,0 +1,28 @@
+//! What nobody can guess, fetched from the system in advance.
+
+use std::sync::{Mutex, PoisonError};
+
+use rand_core::{OsRng, RngCore as _};
+
+/// In the reply subject of an attempt: nobody else can guess it.
+pub(super) type Token = u128;
+
+/// Asked for at once.
+const STOCK: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Tokens(Mutex<Vec<Token>>);
+
+impl Tokens {
+    pub fn next(&self) -> Token {
+        let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stock.pop().unwrap_or_else(|| {
+            let mut bytes = [0; STOCK * size_of::<Token>()];
+            OsRng.fill_bytes(&mut bytes);
+            let (tokens, _) = bytes.as_chunks();
+            stock.extend(tokens.iter().map(|bytes| Token::from_le_bytes(*bytes)));
+            // There are as many as were asked for.
+            stock.pop().unwrap_or_default()
+        })
+    }
+}

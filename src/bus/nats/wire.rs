@@ -1,0 +1,100 @@
+//! The connection that the listeners of an organism share, driven by a thread of its own: what a
+//! listener says is judged where it is read.
+//!
+//! What is to go out waits until somebody says that it is all there is for now: sent one by one,
+//! each message would wake that thread, and the server, of its own.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+
+use crate::nats::{self, Client, HeaderMap, Link, PublishErrorKind};
+
+/// An open connection.
+#[derive(Debug)]
+pub struct Wire {
+    link: Link,
+    waiting: Mutex<Vec<Letter>>,
+}
+
+/// A message that waits to be sent.
+pub(super) struct Letter {
+    pub subject: String,
+    pub reply: Option<String>,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+    /// Told why it was not sent, on the connection's thread.
+    pub unsent: Box<dyn FnOnce(Unsent) + Send>,
+}
+
+/// Why a message was not sent.
+pub(super) struct Unsent {
+    pub kind: PublishErrorKind,
+    pub bytes: usize,
+    pub detail: String,
+}
+
+impl std::fmt::Debug for Letter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes to {}", self.body.len(), self.subject)
+    }
+}
+
+impl Wire {
+    /// Connects, under a name that the server shows to those who look after it.
+    ///
+    /// # Errors
+    /// Those of [`Link::open`].
+    pub async fn open(options: &nats::Options, name: &str) -> Result<Arc<Self>, nats::Error> {
+        let (options, name) = (options.clone(), name.to_owned());
+        let opened = tokio::task::spawn_blocking(move || Link::open(&options, &name)).await;
+        let ended = |error: tokio::task::JoinError| nats::Error::Threads { source: error.into() };
+        let link = opened.map_err(ended)??;
+        Ok(Arc::new(Self { link, waiting: Mutex::default() }))
+    }
+
+    pub fn client(&self) -> &Client {
+        self.link.client()
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        self.link.handle()
+    }
+
+    pub(super) fn put(&self, letter: Letter) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
+    }
+
+    /// Has everything sent that was put here.
+    pub(super) fn send(&self) {
+        let letters = {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *waiting)
+        };
+        if letters.is_empty() {
+            return;
+        }
+        let client = self.client().clone();
+        self.handle().spawn(async move {
+            for letter in letters {
+                letter.send(&client).await;
+            }
+        });
+    }
+}
+
+impl Letter {
+    async fn send(self, client: &Client) {
+        let Self { subject, reply, headers, body, unsent } = self;
+        let bytes = body.len();
+        let sent = match reply {
+            Some(reply) => {
+                client.publish_with_reply_and_headers(subject, reply, headers, body.into()).await
+            }
+            None => client.publish_with_headers(subject, headers, body.into()).await,
+        };
+        if let Err(error) = sent {
+            unsent(Unsent { kind: error.kind(), bytes, detail: error.to_string() });
+        }
+    }
+}

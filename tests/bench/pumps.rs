@@ -1,0 +1,135 @@
+//! Pumps side by side: two of them on four partitions, beside one that has all four.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use organism::config::{self, Config, Surroundings};
+use organism::organism::{Door, Parcel, Partitioned, Sent};
+
+use super::bare::Program;
+use super::cpu;
+use super::figures::{Bench, median_of};
+use super::floor::directory;
+use super::nats::Server;
+use super::relay::{self, HOPS, START};
+use super::remote::{Sync, listener};
+
+const THREADS: usize = 64;
+const PARTITIONS: [&str; 2] = ["0,1", "2,3"];
+
+pub fn two(bench: &mut Bench) {
+    let server = Sync::Lazy.server();
+    let runs = (0..bench.runs).map(|_| {
+        let one = played(&server, &[&PARTITIONS.join(",")], bench.span);
+        (played(&server, &PARTITIONS, bench.span), one)
+    });
+    let (two, one): (Vec<Played>, Vec<Played>) = runs.unzip();
+    let rate = |played: &[Played]| median_of(played.iter().map(|played| played.per_second));
+    bench.figures.add("relay_nats_pumps", rate(&two), "messages/s", Some(rate(&one)));
+    // With no core left over, no second pump can help.
+    if let Some(busy) = one.iter().map(|played| played.busy).collect::<Option<Vec<_>>>() {
+        let percent = median_of(busy.into_iter()) * 100.0;
+        bench.figures.add("relay_nats_pumps_busy", percent, "% of cores", None);
+    }
+}
+
+struct Played {
+    per_second: f64,
+    /// How much of all cores was in use, where the system says so.
+    busy: Option<f64>,
+}
+
+fn played(server: &Server, pumps: &[&str], span: Duration) -> Played {
+    static STREAMS: AtomicU64 = AtomicU64::new(0);
+    let stream = format!("pumps{}", STREAMS.fetch_add(1, Ordering::Relaxed));
+    let journal = format!(
+        "[nats]\nurl = \"{}\"\n[journal]\nstore = \"jetstream\"\nstream = \"{stream}\"\n\
+         partitions = 4\n",
+        server.address(),
+    );
+    let hosting = format!("nats = true\nconcurrency = {THREADS}");
+    let config = |name: &str| relay::config(&directory(name), &hosting, &journal);
+    let listeners = ["ping", "pong"].map(|name| listener(server, name));
+    let running = pumps.iter().map(|partitions| {
+        let name = format!("pump-{partitions}");
+        config(&name);
+        Program::start("pump", &[("BENCH_PLACE", &name), ("BENCH_PARTITIONS", partitions)])
+    });
+    let running: Vec<_> = running.collect();
+    let played = drive(config("door"), span);
+    drop((running, listeners));
+    let admin = server.admin();
+    (0..4).for_each(|partition| admin.delete(&format!("{stream}-{partition}")));
+    admin.delete(&format!("KV_{stream}-pumps"));
+    played
+}
+
+/// The process: some partitions of the relay.
+pub fn pump() {
+    let place = std::env::var("BENCH_PLACE").unwrap();
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench").join(place);
+    let partitions = std::env::var("BENCH_PARTITIONS").unwrap();
+    let partitions: Vec<u32> = partitions.split(',').map(|one| one.parse().unwrap()).collect();
+    let config = config::load(&place.join("relay.toml"), &Surroundings::of_process());
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let organism = Partitioned::start(config.unwrap(), &partitions).await.unwrap();
+        organism.join().await.unwrap();
+    });
+}
+
+fn drive(config: Config, span: Duration) -> Played {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let door = Arc::new(Door::open(config).await.unwrap());
+        // Each client's thread is there, and with it the partition's pump.
+        let opening = (0..THREADS).map(|_| tokio::spawn(call(Arc::clone(&door), None)));
+        let mut threads = Vec::new();
+        for opened in opening.collect::<Vec<_>>() {
+            threads.push(opened.await.unwrap());
+        }
+        let (began, before) = (Instant::now(), cpu::of_all());
+        let calls = threads.into_iter().map(|mut thread| {
+            let door = Arc::clone(&door);
+            tokio::spawn(async move {
+                let mut calls = 0;
+                while began.elapsed() < span {
+                    thread = call(Arc::clone(&door), Some(thread)).await;
+                    calls += 1;
+                }
+                calls
+            })
+        });
+        let mut count = 0;
+        for calls in calls.collect::<Vec<_>>() {
+            count += calls.await.unwrap();
+        }
+        let per_second = (count * HOPS) as f64 / began.elapsed().as_secs_f64();
+        Played { per_second, busy: cpu::busy_since(before) }
+    })
+}
+
+/// Calls `ping` once, in this thread or in a new one; whose id it gives.
+async fn call(door: Arc<Door>, thread: Option<String>) -> String {
+    let parcel = Parcel {
+        client: relay::listener("client"),
+        thread,
+        suggested: None,
+        key: None,
+        payload: START.as_bytes().to_vec(),
+        wait: true,
+        trace: None,
+    };
+    let mut found = None;
+    let sent = door.send(parcel, |sent| match sent {
+        Sent::Accepted { thread, .. } => found = Some(thread.to_string()),
+        Sent::Result { replies, .. } => {
+            assert!(replies.iter().any(|reply| reply.payload.contains("done")), "{replies:?}");
+        }
+        other => panic!("{other:?}"),
+    });
+    sent.await.unwrap();
+    found.unwrap()
+}
