@@ -23,6 +23,11 @@ impl Watched {
         Self { counts, models: Arc::new(ModelCounts::new(config)) }
     }
 
+    /// Deliveries that its pump has handed over at present.
+    pub fn under_way(&self) -> u64 {
+        self.counts.under_way()
+    }
+
     fn write(&self, page: &mut Page) {
         self.counts.write(page, Time::now());
         self.models.write(page);

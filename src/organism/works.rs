@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use tokio::runtime;
 use tokio::sync::watch;
@@ -93,14 +94,34 @@ impl Works {
         self.ended.clone().changed().await.ok();
     }
 
+    /// As [`Works::ended`], for longer than this is there.
+    pub fn end(&self) -> impl Future<Output = ()> + use<> {
+        let mut ended = self.ended.clone();
+        async move {
+            ended.changed().await.ok();
+        }
+    }
+
     /// Stops in this order: nothing comes in, what is handed over ends, the hosts end, the
     /// journal is closed.
     pub async fn drain(self, reason: &str) -> Result<(), Error> {
-        let drained = self.handle.drain(reason);
-        let in_time = tokio::time::timeout(limits::DRAIN_TIMEOUT, drained).await;
-        if in_time.is_err() {
-            tracing::warn!("listeners were still busy after {:?}", limits::DRAIN_TIMEOUT);
-            self.handle.stop();
+        self.drain_until(reason, tokio::time::sleep(limits::DRAIN_TIMEOUT)).await
+    }
+
+    /// As [`Works::drain`]; what is handed over has until then to end.
+    pub async fn drain_until(
+        self,
+        reason: &str,
+        enough: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        let begun = Instant::now();
+        tokio::select! {
+            // A pump that has ended takes nothing any more.
+            _ = self.handle.drain(reason) => {}
+            () = enough => {
+                tracing::warn!("listeners were still busy after {:?}", begun.elapsed());
+                self.handle.stop();
+            }
         }
         drain_all(&self.hosts).await;
         self.join().await

@@ -114,6 +114,11 @@ const ENDINGS: [&str; 4] = ["answered", "failed", "timed-out", "withdrawn"];
 pub(super) const FAILURES: [&str; 7] = Failure::WORDS;
 
 impl Counts {
+    /// Deliveries that are handed over at present.
+    pub fn under_way(&self) -> u64 {
+        self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
+    }
+
     pub(super) fn new(contracts: &Contracts) -> Self {
         let names = contracts.iter().filter(|contract| contract.role != Role::Client);
         let names: Vec<_> = names.map(|contract| contract.name.clone()).collect();
@@ -172,7 +177,7 @@ impl Counts {
     /// The journal took nothing, or takes records again.
     pub(super) fn waits(&self, error: Option<&Error>) {
         let what = error.map(|error| match error {
-            Error::Away { .. } => WaitsFor::Server,
+            Error::Away { .. } | Error::Denied(_) => WaitsFor::Server,
             _ => WaitsFor::Disk,
         });
         self.life.waits_for.store(what.map_or(0, |what| what as u8), Ordering::Relaxed);
