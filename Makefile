@@ -39,13 +39,8 @@ test: setup sdks nats ## everything, in debug
 	$(CARGO) test --locked --workspace
 	@$(MAKE) --no-print-directory conformance
 
-# What starts an organism, once more with its journal on JetStream. Left out is what brings its own
-# servers, or its own choice of journal, and so is the same test either way.
-NATS_THEMSELVES = promote cluster pumps partitions revoked nats_config
-conformance: setup sdks nats ## what an organism promises, on JetStream
-	ORGANISM_TEST_NATS=own KILLS=$(or $(KILLS),20) $(CARGO) test --locked --package organism --test it -- \
-		organism:: agent::preview abuse::restarts abuse::producers \
-		$(NATS_THEMSELVES:%=--skip organism::%::)
+conformance: setup sdks nats ## what an organism promises, on JetStream as on SQLite
+	@.ci/conformance
 
 # What there is to make larger: SEEDS of the simulations, FUZZ seconds for each target, KILLS
 # under load, ROUNDS of a cluster. What each campaign went through ends up in target/torture.txt, a line each.

@@ -277,6 +277,10 @@ pub const NATS_LOOK: Duration = Duration::from_millis(250);
 /// For how long replicas say that they are alive; they say so thrice as often.
 pub const NATS_LEASE: Duration = Duration::from_secs(5);
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
+/// What servers did not let a connection do, kept for whom it concerns.
+pub const NATS_DENIALS_MAX: usize = 64;
+/// How long the answer to a first question may take that shows what a connection may not do.
+pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
 /// Attempts of one listener that ended without an answer and may still get one.
 pub const NATS_LATE_MAX: usize = 1_000;
 

@@ -6,6 +6,8 @@
     reason = "a test that panics has failed, which is what is wanted"
 )]
 
+#[path = "tidy/conformance.rs"]
+mod conformance;
 #[path = "tidy/docs.rs"]
 mod docs;
 #[path = "tidy/floors.rs"]

@@ -24,6 +24,7 @@ import nats.errors
 
 _ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
 _WORDS_MAX = 200
+_LEASE_MAX = 30 * 24 * 3600
 _VERSION = "0.1.0"
 
 
@@ -80,12 +81,12 @@ class Bus:
         self._answer = answer
         self._organism = _needed("ORGANISM_NAME")
         self._listener = _needed("ORGANISM_LISTENER")
-        self._lease = float(os.environ.get("ORGANISM_BUS_LEASE") or 5)
-        if not self._lease >= 1:
-            raise SystemExit("ORGANISM_BUS_LEASE is not a number of seconds from 1")
+        self._lease = _seconds(os.environ.get("ORGANISM_BUS_LEASE") or "5")
         self._workers = int(os.environ.get("ORGANISM_BUS_WORKERS") or 1)
         self._waiting = queue.SimpleQueue()
         self._held = []
+        self._is_connected = False
+        self._denied = None
         self._service = _Service(self._organism, self._listener, self._subject("to"), self._lease)
 
     def _subject(self, kind, token=None):
@@ -102,6 +103,7 @@ class Bus:
             self._loop.add_signal_handler(name, stopping.set)
         self._stopping = stopping
         self._client = await nats.connect(**self._options())
+        self._is_connected = True
         deliveries = await self._client.subscribe(
             self._subject("to"), queue=self._listener, cb=self._take)
         await self._client.subscribe(self._subject("cancel"), cb=self._cancel)
@@ -118,6 +120,8 @@ class Bus:
         while self._held:
             await asyncio.sleep(0.01)
         living.cancel()
+        if self._denied:
+            raise SystemExit(self._denied)
         if self._client.is_closed:
             raise SystemExit("the connection to NATS is closed, and stays so")
         await self._client.drain()
@@ -137,7 +141,33 @@ class Bus:
             "reconnect_time_wait": 0.2,
             "reconnected_cb": self._here,
             "closed_cb": self._closed,
+            "error_cb": self._wrong,
         }
+
+    async def _wrong(self, error):
+        """What will not be right by waiting ends the program; the rest is tried again."""
+        text = f"organism_bus: {type(error).__name__}: {error}"
+        if not self._is_connected:
+            if isinstance(error, ssl.SSLError):
+                authority = os.environ.get("ORGANISM_BUS_CA") or "the system's authorities"
+                raise SystemExit(f"{text}: ORGANISM_BUS_CA trusts {authority}")
+            if "authorization violation" in str(error).lower():
+                keys = ("ORGANISM_BUS_CREDENTIALS", "ORGANISM_BUS_NKEY")
+                shown = [f"{key}={os.environ[key]}" for key in keys if os.environ.get(key)]
+                shown = ", ".join(shown) or "there are no credentials"
+                raise SystemExit(f"{text}: the servers do not take what they are shown: {shown}")
+        elif self._is_denied(str(error)):
+            self._denied = (
+                f"{text}: the right to it is missing; `organism nats-config` writes a server's "
+                "config with all that is needed")
+            self._stopping.set()
+        print(text, file=sys.stderr)
+
+    def _is_denied(self, text):
+        """Whether a server's words mean something that no listener can do without."""
+        denied = text.lower()
+        own = (f'subscription to "{self._subject("to")}"', f'publish to "{self._subject("re")}.')
+        return "permissions violation" in denied and any(what.lower() in denied for what in own)
 
     async def _closed(self):
         self._stopping.set()
@@ -274,6 +304,16 @@ class _Service:
                 )
             told.update(started=self._started, endpoints=[endpoint])
         return told
+
+
+def _seconds(text):
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 1 <= seconds <= _LEASE_MAX:
+        raise SystemExit(f"ORGANISM_BUS_LEASE is `{text}`, not a number of seconds from 1")
+    return seconds
 
 
 def _needed(name):

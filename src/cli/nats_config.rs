@@ -85,10 +85,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     if let Some((_, seed)) = written.seeds.first() {
         let path = seed.canonicalize().unwrap_or_else(|_| seed.clone());
+        let asks = written.seeds.iter().find(|(user, _)| user == "system").map(|(_, seed)| {
+            let path = seed.canonicalize().unwrap_or_else(|_| seed.clone());
+            format!("\n  system_nkey_file = \"{}\"", path.display())
+        });
         eprintln!(
             "each user gets the file of its own seed, and no other; the organism's [nats] gets\n  \
-             nkey_file = \"{}\"\nservers that run are told with `nats-server --signal reload`",
-            path.display()
+             nkey_file = \"{}\"{}\nservers that run are told with `nats-server --signal reload`",
+            path.display(),
+            asks.unwrap_or_default()
         );
     }
     Ok(Exit::Done.into())

@@ -180,6 +180,7 @@ pub(super) const NATS: Section = Section {
         ("password_env", Text),
         ("password_file", Text),
         ("ca_file", Text),
+        ("system_nkey_file", Text),
     ],
 };
 

@@ -48,6 +48,7 @@ struct Nats {
     password_env: Option<At<Text>>,
     password_file: Option<At<Text>>,
     ca_file: Option<At<Text>>,
+    system_nkey_file: Option<At<Text>>,
 }
 
 pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Declared {
@@ -92,6 +93,7 @@ fn read_nats(read: &mut Reader<'_>) -> Nats {
         password_env: read.text("password_env"),
         password_file: read.text("password_file"),
         ca_file: read.text("ca_file"),
+        system_nkey_file: read.text("system_nkey_file"),
     }
 }
 
@@ -123,6 +125,8 @@ impl Declared {
                 None
             }
             (Store::JetStream, Some(servers)) => {
+                let system = self.nats.as_ref().and_then(|nats| nats.system_nkey_file.as_ref());
+                let system = system.map(|named| found(named, directory, problems));
                 let stream = self.stream.clone().unwrap_or_else(|| format!("ORGANISM-{organism}"));
                 let journal = jetstream::Options {
                     organism: organism.to_owned(),
@@ -131,6 +135,10 @@ impl Declared {
                     partitions: self.partitions,
                     replicas: self.replicas,
                     durability: self.durability,
+                    system: match system {
+                        Some(path) => Some(Box::new(Credentials::Nkey(path?))),
+                        None => None,
+                    },
                 };
                 Some(Storage::JetStream { servers: servers?, journal })
             }

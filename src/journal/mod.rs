@@ -49,7 +49,7 @@ pub trait Journal: Send {
     /// here; a position that was already set must be the right one. Returns their hashes once
     /// they are durable.
     ///
-    /// After [`Error::Full`] and [`Error::Away`] whoever calls must try again with the same
+    /// After [`Error::Full`], [`Error::Away`] and [`Error::Denied`] whoever calls must try again with the same
     /// records, or call nothing any more; after [`Error::Misplaced`] nothing was appended. After
     /// any other error the journal has stopped for good: whether the records are durable is not
     /// known, and only opening it again can tell.
@@ -96,6 +96,9 @@ pub enum Error {
     /// Whether the records are durable is not known yet; the same ones are to be tried again.
     #[error("the journal's server is away: {detail}")]
     Away { detail: String },
+    /// As [`Error::Away`], and nobody comes back by themselves: a right is missing.
+    #[error(transparent)]
+    Denied(nats::Denied),
     /// What is there belongs to another kind of journal, or to another journal.
     #[error("{path} {detail}")]
     Strange { path: String, detail: String },
@@ -129,6 +132,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same may be tried again: nothing else is wrong with the journal.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Away { .. } | Self::Denied(_))
+    }
+
     fn broken(position: u64, detail: impl Into<String>) -> Self {
         Self::Broken { position, detail: detail.into() }
     }

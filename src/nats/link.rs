@@ -2,16 +2,19 @@
 //! or not.
 
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::{Client, HeaderMap, Request};
+use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
 
-use super::{Drive, Error, Options, connect};
+use super::{Denials, Denied, Drive, Error, Options, connect_told};
+use crate::limits;
 
 /// An open connection.
 pub struct Link {
     client: Client,
+    denials: Denials,
     drive: Drive,
 }
 
@@ -35,6 +38,9 @@ pub enum Away {
     Nobody(String),
     #[error("no answer came: {0}")]
     Silent(String),
+    /// It did not arrive, or its answer cannot.
+    #[error(transparent)]
+    Denied(Denied),
 }
 
 impl Link {
@@ -45,16 +51,21 @@ impl Link {
         let (tell, told) = mpsc::sync_channel(1);
         drive.spawn(async move {
             // Whoever asked waits: it is there to be told.
-            tell.send(connect(&options, &name).await).ok();
+            tell.send(connect_told(&options, &name).await).ok();
         });
         let detail = || Error::Threads { source: std::io::Error::other("they ended") };
-        let client = told.recv().map_err(|_| detail()).flatten()?;
-        Ok(Self { client, drive })
+        let (client, denials) = told.recv().map_err(|_| detail()).flatten()?;
+        Ok(Self { client, denials, drive })
     }
 
     /// What else there is to say over it.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// What it is not allowed.
+    pub fn denials(&self) -> &Denials {
+        &self.denials
     }
 
     /// What is spawned on it, the connection's thread runs.
@@ -72,6 +83,11 @@ impl Link {
         self.client.server_info().max_payload
     }
 
+    /// As its config calls it.
+    pub fn server_name(&self) -> String {
+        self.client.server_info().server_name
+    }
+
     pub fn server(&self) -> String {
         let info = self.client.server_info();
         format!("{}:{}", info.host, info.port)
@@ -87,16 +103,48 @@ impl Link {
             let mut replies = self.ask_all(vec![question]);
             return replies.pop().unwrap_or_else(|| Err(ended()));
         }
-        self.drive.wait(ask(&self.client, question)).unwrap_or_else(|| Err(ended()))
+        let asked = self.drive.wait(ask(&self.client, &self.denials, question));
+        asked.unwrap_or_else(|| Err(ended()))
+    }
+
+    /// What of `subject` is denied, as far as it is known.
+    pub fn denied(&self, subject: &str) -> Option<Denied> {
+        let since = Instant::now().checked_sub(limits::NATS_CONNECT_TIMEOUT)?;
+        self.denials.of_asking(subject, since)
+    }
+
+    /// Asks whoever is there, and hands over answers as they come, for as long as somebody takes
+    /// them.
+    pub fn ask_everybody(&self, question: Question) -> mpsc::Receiver<Reply> {
+        let (tell, told) = mpsc::channel();
+        let client = self.client.clone();
+        self.drive.spawn(async move {
+            let Question { subject, body, patience, .. } = question;
+            let inbox = client.new_inbox();
+            let Ok(mut answers) = client.subscribe(inbox.clone()).await else { return };
+            if client.publish_with_reply(subject, inbox, body.into()).await.is_err() {
+                return;
+            }
+            let gather = async {
+                while let Some(answer) = answers.next().await {
+                    if tell.send(answer.payload.into()).is_err() {
+                        return;
+                    }
+                }
+            };
+            // Who has not answered by then does not.
+            tokio::time::timeout(patience, gather).await.ok();
+        });
+        told
     }
 
     /// Asks everything at once and waits for every answer; they come in the order of asking.
     pub fn ask_all(&self, questions: Vec<Question>) -> Vec<Result<Reply, Away>> {
         let asked = questions.into_iter().map(|question| {
             let (tell, told) = mpsc::sync_channel(1);
-            let client = self.client.clone();
+            let (client, denials) = (self.client.clone(), self.denials.clone());
             self.drive.spawn(async move {
-                tell.send(ask(&client, question).await).ok();
+                tell.send(ask(&client, &denials, question).await).ok();
             });
             told
         });
@@ -109,7 +157,8 @@ fn ended() -> Away {
     Away::Silent("the connection's threads ended".to_owned())
 }
 
-async fn ask(client: &Client, question: Question) -> Result<Reply, Away> {
+async fn ask(client: &Client, denials: &Denials, question: Question) -> Result<Reply, Away> {
+    let patience = question.patience;
     let mut request = Request::new().payload(question.body.into()).timeout(Some(question.patience));
     if let Some(headers) = question.headers {
         request = request.headers(headers);
@@ -120,7 +169,12 @@ async fn ask(client: &Client, question: Question) -> Result<Reply, Away> {
         Err(error) if error.kind() == async_nats::RequestErrorKind::NoResponders => {
             Err(Away::Nobody(subject))
         }
-        Err(error) => Err(Away::Silent(error.to_string())),
+        Err(error) => {
+            // Told since it was asked, with some room for how long it took to give up.
+            let since = Instant::now().checked_sub(2 * patience);
+            let denied = since.and_then(|since| denials.of_asking(&subject, since));
+            Err(denied.map_or_else(|| Away::Silent(error.to_string()), Away::Denied))
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Must not know what is asked: subjects and what they mean belong to journal and bus.
 
+mod denied;
 mod drive;
 mod link;
 
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_nats::{ConnectOptions, Event, ServerAddr};
+use futures_util::StreamExt as _;
 
 use crate::limits;
 
@@ -18,6 +20,7 @@ pub use async_nats::connection::State;
 pub use async_nats::{
     Client, HeaderMap, HeaderName, Message, StatusCode, SubscribeError, Subscriber,
 };
+pub use denied::{Denials, Denied};
 pub use drive::Drive;
 pub use link::{Away, Link, Question, Reply};
 
@@ -67,31 +70,89 @@ pub enum Error {
     Credentials { path: PathBuf, source: std::io::Error },
     #[error("connecting to NATS at {servers}: {detail}")]
     Connect { servers: String, detail: String },
+    #[error(transparent)]
+    Denied(#[from] Denied),
     #[error("starting the threads that talk to NATS: {source}")]
     Threads { source: std::io::Error },
 }
 
 /// Connects; later, a broken connection is made anew for as long as the client lives.
 pub async fn connect(options: &Options, name: &str) -> Result<Client, Error> {
+    Ok(connect_told(options, name).await?.0)
+}
+
+/// As [`connect`], for whoever wants to know what the connection is not allowed.
+pub async fn connect_told(options: &Options, name: &str) -> Result<(Client, Denials), Error> {
     let parse = |address: &String| {
         let parsed = address.parse::<ServerAddr>();
         parsed.map_err(|_| Error::Address { address: address.clone() })
     };
     let servers = options.servers.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let denials = Denials::of(&options.credentials);
+    let noting = denials.clone();
     let mut connecting = as_whom(&options.credentials)?
         .name(name)
         .connection_timeout(limits::NATS_CONNECT_TIMEOUT)
         .ping_interval(limits::NATS_PING_INTERVAL)
         .reconnect_delay_callback(backoff)
-        .event_callback(|event| async move { note(&event) });
+        .event_callback(move |event| {
+            note(&event, &noting);
+            std::future::ready(())
+        });
     if let Some(ca) = &options.ca {
         connecting = connecting.add_root_certificates(ca.clone()).require_tls(true);
     }
     let connected = connecting.connect(servers).await;
-    connected.map_err(|error| Error::Connect {
+    let client = connected.map_err(|error| Error::Connect {
         servers: options.servers.join(", "),
-        detail: error.to_string(),
-    })
+        detail: explained(&error.to_string(), options),
+    })?;
+    Ok((client, denials))
+}
+
+/// With what to look at, where it is known.
+fn explained(detail: &str, options: &Options) -> String {
+    let ca = match &options.ca {
+        Some(ca) => format!("`ca_file` trusts {}", ca.display()),
+        None => "without `ca_file`, the system's authorities are trusted".to_owned(),
+    };
+    let whom = match &options.credentials {
+        Credentials::Nobody => "there are no credentials".to_owned(),
+        Credentials::File(path) | Credentials::Nkey(path) => {
+            format!("they do not take those in {}", path.display())
+        }
+        Credentials::Password { user, .. } => format!("they do not take `{user}` by that password"),
+    };
+    let lower = detail.to_lowercase();
+    if lower.contains("certificate") {
+        format!("{detail}: {ca}")
+    } else if lower.contains("authorization") || lower.contains("authentication") {
+        format!("{detail}: {whom}")
+    } else {
+        detail.to_owned()
+    }
+}
+
+/// Returns when the servers have seen everything that was said before, and with it have told what
+/// is denied; or when they are too slow for that.
+pub async fn settled(client: &Client, denials: &Denials) {
+    let token = client.new_inbox();
+    let round_trip = async {
+        let mut heard = client.subscribe(token.clone()).await.ok()?;
+        client.publish(token.clone(), "".into()).await.ok()?;
+        let mut seen = 0;
+        loop {
+            tokio::select! {
+                message = heard.next() => return message,
+                () = denials.changed(&mut seen) => {
+                    denials.of_hearing(&token).is_none().then_some(())?;
+                    denials.of_publishing_beneath(&token).is_none().then_some(())?;
+                }
+            }
+        }
+    };
+    // What they say later is in the log.
+    tokio::time::timeout(limits::NATS_ROUND_TRIP, round_trip).await.ok();
 }
 
 /// Whether a server can be reached under this at all.
@@ -129,11 +190,17 @@ fn backoff(attempts: usize) -> Duration {
     }
 }
 
-fn note(event: &Event) {
+fn note(event: &Event, denials: &Denials) {
     match event {
-        Event::Connected => tracing::info!("connected to NATS"),
+        Event::Connected => {
+            denials.forget_subscriptions();
+            tracing::info!("connected to NATS");
+        }
         Event::Disconnected => tracing::warn!("the connection to NATS broke; it is made anew"),
-        Event::ServerError(error) => tracing::error!("NATS refuses something: {error}"),
+        Event::ServerError(error) => match denials.note(&error.to_string()) {
+            Some(denied) => tracing::error!("{denied}"),
+            None => tracing::error!("NATS refuses something: {error}"),
+        },
         Event::ClientError(error) => tracing::warn!("NATS: {error}"),
         // What was dropped is delivered again when its time is up.
         Event::SlowConsumer(_) => tracing::error!("NATS: answers came faster than they were heard"),
@@ -151,6 +218,42 @@ mod tests {
         assert_eq!(delays[0], Duration::ZERO);
         assert!(delays.is_sorted());
         assert_eq!(delays[39], limits::NATS_BACKOFF_MAX);
+    }
+
+    #[test]
+    fn what_the_servers_do_to_a_connection_is_in_the_log() {
+        use std::io::Write;
+        use std::sync::{Arc, Mutex};
+        #[derive(Clone, Default)]
+        struct Log(Arc<Mutex<Vec<u8>>>);
+        impl Write for Log {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().unwrap().write(bytes)
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let denied = "Permissions Violation for Publish to \"a.b\"".to_owned();
+        for (event, level, told) in [
+            (Event::SlowConsumer(7), "ERROR", "answers came faster than they were heard"),
+            (
+                Event::ServerError(async_nats::ServerError::Other(denied)),
+                "ERROR",
+                "publish to `a.b`",
+            ),
+            (Event::Disconnected, "WARN", "made anew"),
+            (Event::LameDuckMode, "INFO", "lame duck"),
+        ] {
+            let log = Log::default();
+            let kept = log.clone();
+            let logs = tracing_subscriber::fmt().with_writer(move || kept.clone()).finish();
+            tracing::subscriber::with_default(logs, || {
+                note(&event, &Denials::of(&Credentials::Nobody));
+            });
+            let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+            assert!(said.contains(level) && said.contains(told), "{event:?}: {said}");
+        }
     }
 
     #[test]

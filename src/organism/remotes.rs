@@ -8,6 +8,7 @@ use super::{Error, Hosted};
 use crate::bus::Sink;
 use crate::bus::nats::{NatsHost, Options, Wire, fits};
 use crate::config::Config;
+use crate::nats;
 use crate::pump::driver::PumpSink;
 
 pub(super) async fn remotes(
@@ -27,5 +28,10 @@ pub(super) async fn remotes(
         let host = NatsHost::start(Arc::clone(&wire), options, sink, runtime.clone()).await?;
         hosts.push((name.clone(), Arc::new(host)));
     }
-    Ok(hosts)
+    // Answers that can never be heard are better missed now than one delivery after another.
+    nats::settled(wire.client(), wire.denials()).await;
+    match wire.denials().of_hearing(&format!("organism.{}.re.", config.name)) {
+        Some(denied) => Err(nats::Error::from(denied).into()),
+        None => Ok(hosts),
+    }
 }

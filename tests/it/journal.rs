@@ -6,6 +6,7 @@ mod log;
 pub mod script;
 mod sql;
 mod streamed;
+pub mod substrate;
 mod suite;
 #[cfg(target_os = "linux")]
 mod sync;

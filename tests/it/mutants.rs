@@ -23,6 +23,10 @@ const GUARDS: &[(&str, &str)] = &[
         "journal::suite::sqlite::a_second_pump_is_refused_at_once_and_told_who_holds_the_journal",
     ),
     ("no-fence", "journal::damage::a_pump_that_lost_its_journal_to_another_is_fenced_and_stops"),
+    (
+        "no-fence",
+        "journal::streamed::fences::what_another_wrote_into_the_stream_fences_whatever_the_lease_says",
+    ),
     ("trust-the-tail", "journal::damage::a_tail_cut_at_any_byte_is_never_taken_for_the_end"),
     ("trust-the-hash", "journal::damage::every_flipped_bit_in_a_record_is_found_at_its_position"),
     (
@@ -44,7 +48,7 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     (
         "grant-too-much",
-        "organism::nats_config::a_listeners_key_opens_what_is_its_own_and_nothing_else",
+        "organism::nats_config::probe::every_key_opens_what_is_its_own_and_nothing_else",
     ),
     ("reuse-the-attempt", SIMULATION),
     ("forget-a-disposition", SIMULATION),

@@ -53,6 +53,8 @@ pub struct Settings {
 pub struct Server {
     home: TempDir,
     settings: Settings,
+    /// What its settings include says where it listens.
+    is_written: bool,
     /// 0 until it has chosen one; the same one ever after.
     port: AtomicU16,
     keeper: Mutex<Option<(Child, ChildStdin)>>,
@@ -64,8 +66,19 @@ impl Server {
     }
 
     pub fn start_with(settings: Settings) -> Self {
+        Self::begin(settings, false)
+    }
+
+    /// As somebody else's config has it, all of it.
+    pub fn written(config: &Path) -> Self {
+        let more = format!("include \"{}\"\n", included(config));
+        Self::begin(Settings { jetstream: None, more: more.leak() }, true)
+    }
+
+    fn begin(settings: Settings, is_written: bool) -> Self {
         let home = TempDir::new().unwrap();
-        let server = Self { home, settings, port: AtomicU16::new(0), keeper: Mutex::new(None) };
+        let (port, keeper) = (AtomicU16::new(0), Mutex::new(None));
+        let server = Self { home, settings, is_written, port, keeper };
         server.run();
         server
     }
@@ -79,9 +92,12 @@ impl Server {
         let jetstream = self.settings.jetstream.map_or_else(String::new, |within| {
             format!("jetstream {{ store_dir: \"{home}/store\"\n {within} }}")
         });
+        let listens = match self.is_written {
+            true => String::new(),
+            false => format!("server_name: test\nhost: 127.0.0.1\nport: {port}\n"),
+        };
         let text = format!(
-            "server_name: test\nhost: 127.0.0.1\nport: {port}\npid_file: \"{home}/pid\"\n\
-             ports_file_dir: \"{home}\"\n{jetstream}\n{}\n",
+            "{listens}pid_file: \"{home}/pid\"\nports_file_dir: \"{home}\"\n{jetstream}\n{}\n",
             self.settings.more
         );
         std::fs::write(self.home.path().join("server.conf"), text).unwrap();
@@ -178,6 +194,14 @@ impl Server {
     }
 }
 
+/// A file as the server's own config names it: includes are looked for from where that stands.
+pub fn included(path: &Path) -> String {
+    let temporary = std::env::temp_dir();
+    let below =
+        path.strip_prefix(temporary.canonicalize().unwrap()).or(path.strip_prefix(temporary));
+    format!("../{}", below.unwrap().display())
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         if self.keeper.lock().unwrap().is_some() {
@@ -262,6 +286,8 @@ pub fn substrate(directory: &Path) -> Vec<(&'static str, String)> {
         ("ORGANISM_JOURNAL__STREAM", stream),
         ("ORGANISM_JOURNAL__DURABILITY", "synced".to_owned()),
         ("ORGANISM_NATS__URL", address),
+        // That nothing proves it is told at each start, and is not what these tests are about.
+        ("ORGANISM_LOG", "warn,organism::journal::jetstream::proof=error".to_owned()),
     ]
 }
 

@@ -221,11 +221,27 @@ impl Shared {
                         self.is_unasked.store(false, Ordering::Release);
                         self.ask_who_is_there().await;
                     }
+                    self.give_up_what_is_denied(connection);
                     let _ending = self.ending();
                     let overdue = self.desk().overdue(connection, Instant::now());
                     overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
                 }
             }
+        }
+    }
+
+    /// What the servers do not let us publish reaches nobody, and nothing else would tell.
+    fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {
+        let since = Instant::now().checked_sub(2 * limits::NATS_LOOK);
+        let (Some(since), Some(_)) = (since, connection) else { return };
+        let denials = self.wire.denials();
+        let Some(denied) = denials.of_publishing(&self.subjects.deliveries(), since) else {
+            return;
+        };
+        let _ending = self.ending();
+        let left = self.desk().give_up();
+        for key in left {
+            self.ended(key, Err(Failure::Unreachable { detail: denied.to_string() }));
         }
     }
 

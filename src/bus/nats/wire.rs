@@ -57,6 +57,11 @@ impl Wire {
         self.link.client()
     }
 
+    /// What it is not allowed.
+    pub fn denials(&self) -> &nats::Denials {
+        self.link.denials()
+    }
+
     pub(super) fn handle(&self) -> &Handle {
         self.link.handle()
     }

@@ -81,6 +81,30 @@ pub struct Info {
     pub config: Value,
     pub created: String,
     pub state: State,
+    cluster: Option<Cluster>,
+}
+
+/// Which servers keep it; a server alone does not say.
+#[derive(Debug, Clone, Deserialize)]
+struct Cluster {
+    leader: Option<String>,
+    #[serde(default)]
+    replicas: Vec<Replica>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Replica {
+    name: String,
+}
+
+impl Info {
+    /// The names of the servers that keep it; None where there is one server and no cluster.
+    pub fn keepers(&self) -> Option<Vec<String>> {
+        let Cluster { leader, replicas } = self.cluster.as_ref()?;
+        let others = replicas.iter().map(|replica| replica.name.clone());
+        let all: Vec<_> = leader.iter().cloned().chain(others).collect();
+        (!all.is_empty()).then_some(all)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]

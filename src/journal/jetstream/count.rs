@@ -7,7 +7,7 @@ use crate::journal::Error;
 use crate::mutant::mutant;
 
 use super::api::{Api, Failed, code};
-use super::{Options, refused, tail};
+use super::{Options, away, refused, tail};
 
 /// What stands in the bucket.
 #[derive(Debug, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ struct Count {
 
 /// Refuses another number than the journal has; of a new one, says the number for good.
 pub fn agree(api: &Api, options: &Options, bucket: &str) -> Result<(), Error> {
-    let subject = format!("$KV.{}.partitions", options.bucket());
+    let subject = options.count();
     if let Some(count) = said(api, bucket, &subject)? {
         return compare(options, count);
     }
@@ -51,7 +51,7 @@ fn said(api: &Api, bucket: &str, subject: &str) -> Result<Option<u32>, Error> {
 }
 
 fn unsaid(bucket: &str, failed: &Failed) -> Error {
-    Error::Away { detail: format!("the number of partitions in {bucket}: {failed}") }
+    away(&format!("the number of partitions in {bucket}"), failed)
 }
 
 fn of_first_stream(api: &Api, options: &Options) -> Result<Option<u32>, Error> {

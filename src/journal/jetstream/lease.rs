@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::journal::Error;
 use crate::limits;
+use crate::nats::{Away, Denied};
 
 use super::Options;
 use super::api::{Api, Failed, Stored, code};
@@ -135,6 +136,8 @@ pub enum Beat {
     Taken,
     /// Nobody answered.
     Unheard,
+    /// The servers do not let it be written.
+    Denied(Denied),
 }
 
 /// Whether the lease can be had.
@@ -158,7 +161,7 @@ impl Lease {
     /// Nobody's yet.
     pub fn of(api: &Api, options: &Options, mine: Holder) -> Result<Self, Error> {
         let bucket = format!("KV_{}", options.bucket());
-        let subject = format!("$KV.{}.{}", options.bucket(), options.partition);
+        let subject = options.lease();
         make(api, &bucket, options)?;
         super::count::agree(api, options, &bucket)?;
         let (revision, heir) = (AtomicU64::default(), OnceLock::new());
@@ -183,6 +186,7 @@ impl Lease {
         match self.renew() {
             Beat::Renewed => Ok(()),
             Beat::Taken => Err(self.held(options)),
+            Beat::Denied(denied) => Err(Error::Denied(denied)),
             Beat::Unheard => Err(Error::Away { detail: "the lease was not confirmed".to_owned() }),
         }
     }
@@ -224,7 +228,7 @@ impl Lease {
     }
 
     fn failed(&self, failed: &Failed) -> Error {
-        Error::Away { detail: format!("the lease in {}: {failed}", self.bucket) }
+        super::away(&format!("the lease in {}", self.bucket), failed)
     }
 
     /// Says that this pump lives.
@@ -238,6 +242,7 @@ impl Lease {
                 Beat::Renewed
             }
             Err(failed) if failed.is(code::WRONG_LAST_SEQUENCE) => self.whose(),
+            Err(Failed::Away(Away::Denied(denied))) => Beat::Denied(denied),
             Err(_) => Beat::Unheard,
         }
     }
@@ -313,5 +318,28 @@ fn make(api: &Api, bucket: &str, options: &Options) -> Result<(), Error> {
             Err(super::unfit(api.link.server(), &format!("the bucket {bucket}"), failed))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_known_again_and_another_one_under_its_path_is_not() {
+        let above = tempfile::tempdir().unwrap();
+        let home = above.path().join("data");
+        let of = |home: &std::path::Path| {
+            std::fs::create_dir_all(home).unwrap();
+            Holder::here(home).home
+        };
+        let first = of(&home);
+        assert_eq!(of(&home), first, "whoever has its lock knows that the holder is gone");
+        // As in another container.
+        std::fs::remove_dir_all(&home).unwrap();
+        let other = of(&home);
+        assert_ne!(other, first, "two containers may call it the same");
+        std::fs::write(home.join("home"), "").unwrap();
+        assert!(of(&home) != other, "a name that was cut short is none");
     }
 }

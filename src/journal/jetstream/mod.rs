@@ -13,6 +13,7 @@ mod group;
 mod lease;
 mod open;
 mod promote;
+mod proof;
 mod publish;
 mod settings;
 mod standby;
@@ -26,7 +27,7 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::limits;
-use crate::nats::Away;
+use crate::nats::{self, Away};
 use crate::thread::Record;
 
 use super::{Checkpoint, Error, Place, sqlite};
@@ -53,9 +54,12 @@ pub struct Options {
     /// Copies of the stream, on as many servers.
     pub replicas: u32,
     pub durability: Durability,
+    /// Who may ask the servers how they sync.
+    pub system: Option<Box<nats::Credentials>>,
 }
 
-/// What the servers do before they acknowledge, as the config has it: they do not say.
+/// What the servers do before they acknowledge, as the config has it: they say it to their system
+/// account alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
@@ -78,6 +82,16 @@ impl Options {
     /// Of the leases on all partitions.
     pub fn bucket(&self) -> String {
         format!("{}-pumps", self.stream)
+    }
+
+    /// Where the lease on this partition stands.
+    pub fn lease(&self) -> String {
+        format!("$KV.{}.{}", self.bucket(), self.partition)
+    }
+
+    /// Where it stands how many partitions there are.
+    pub fn count(&self) -> String {
+        format!("$KV.{}.partitions", self.bucket())
     }
 }
 
@@ -190,7 +204,7 @@ impl Journal {
     fn checkpoint(&mut self, now: Time, last: bool) -> Result<bool, Error> {
         let put_off = |error: &Error| tracing::warn!("a checkpoint is put off: {error}");
         match self.settle() {
-            Err(error @ (Error::Full { .. } | Error::Away { .. })) => {
+            Err(error) if error.is_passing() => {
                 put_off(&error);
                 return Ok(false);
             }
@@ -199,7 +213,7 @@ impl Journal {
         self.owed = self.projection.due(now, last);
         let due = self.owed.is_some();
         match self.settle() {
-            Err(error @ (Error::Full { .. } | Error::Away { .. })) => {
+            Err(error) if error.is_passing() => {
                 put_off(&error);
                 Ok(false)
             }
@@ -237,7 +251,7 @@ impl Journal {
     fn put(&mut self, group: &Group) -> Result<Mark, Error> {
         match self.publisher.publish(group) {
             Ok((seq, digest)) => Ok(Mark { seq, digest }),
-            Err(error @ (Error::Full { .. } | Error::Away { .. })) => Err(error),
+            Err(error) if error.is_passing() => Err(error),
             Err(error) => Err(self.projection.stop(error)),
         }
     }
@@ -298,6 +312,7 @@ fn unfit(server: String, what: &str, failed: Failed) -> Error {
             let detail = format!("{what}: JetStream does not answer; is it enabled here?");
             Error::Away { detail }
         }
+        Failed::Away(Away::Denied(denied)) => Error::Denied(denied),
         Failed::Refused { .. } if !failed.is_full() => {
             Error::Unfit { server, detail: format!("{what}: {failed}") }
         }
@@ -305,9 +320,18 @@ fn unfit(server: String, what: &str, failed: Failed) -> Error {
     }
 }
 
+/// What it means that something was neither read nor written, whatever the reason: it may be, later.
+fn away(what: &str, failed: &Failed) -> Error {
+    match failed {
+        Failed::Away(Away::Denied(denied)) => Error::Denied(denied.clone()),
+        other => Error::Away { detail: format!("{what}: {other}") },
+    }
+}
+
 /// What it means that something of a stream could not be read.
 fn refused(what: &str, failed: Failed) -> Error {
     match failed {
+        Failed::Away(Away::Denied(denied)) => Error::Denied(denied),
         Failed::Away(away) => Error::Away { detail: format!("{what}: {away}") },
         full if full.is_full() => Error::Full { detail: format!("{what}: {full}") },
         other => Error::broken(0, format!("{what}: {other}")),

@@ -17,6 +17,7 @@ use crate::nats::{self, Link};
 use super::api::{Api, Info, code};
 use super::group::{About, Group};
 use super::lease::Lease;
+use super::proof;
 use super::publish::{Publisher, lost};
 use super::standby::{Followed, Standby};
 use super::tail::{self, Mark};
@@ -41,6 +42,7 @@ impl Journal {
 
     /// Goes on where whoever wrote before ended; the lease is ours.
     pub(super) fn lead(
+        servers: &nats::Options,
         api: &Api,
         options: &Options,
         lease: Arc<Lease>,
@@ -50,6 +52,7 @@ impl Journal {
         let shown = lease.holder().to_owned();
         let before = followed.found()?;
         let info = stream(api, options, before.as_ref())?;
+        proof::hold_to_its_word(servers, options, api, &info)?;
         let last = Arc::new(AtomicU64::new(info.state.last_seq));
         let created = info.created.clone();
         // Held by this from here on: whatever goes wrong lets go of it.

@@ -110,6 +110,7 @@ impl Publisher {
                 Err(failed) if failed.is_full() => {
                     return Err(Error::Full { detail: failed.to_string() });
                 }
+                Err(Failed::Away(Away::Denied(denied))) => return Err(Error::Denied(denied)),
                 Err(failed) => failed,
             };
             if !failed.is(code::WRONG_LAST_SEQUENCE) {
@@ -173,6 +174,7 @@ impl Publisher {
                     self.silence.set(false);
                     return Ok(There::Nothing);
                 }
+                Err(Failed::Away(Away::Denied(denied))) => return Err(Error::Denied(denied)),
                 Err(Failed::Away(Away::Silent(_))) => {}
                 Err(_) => std::thread::sleep(limits::LEASE_LOOK),
             }

@@ -156,6 +156,7 @@ mod tests {
             partitions: 1,
             replicas: 1,
             durability: Durability::Synced,
+            system: None,
         }
     }
 

@@ -18,6 +18,7 @@ use super::{Journal, Options, refused};
 
 /// Waits for its turn.
 pub struct Standby {
+    servers: nats::Options,
     api: Api,
     options: Options,
     lease: Lease,
@@ -39,6 +40,7 @@ pub enum Office {
 
 /// Has the lease, and has not begun to pump.
 pub struct Elect {
+    servers: nats::Options,
     api: Api,
     options: Options,
     lease: Arc<Lease>,
@@ -57,7 +59,8 @@ impl Standby {
         let api = connect(servers, options)?;
         let lease = Lease::of(&api, options, Holder::here(data))?;
         let followed = Followed::Cold(Box::new(opening));
-        Ok(Self { api, options: options.clone(), lease, seen: Seen::default(), followed })
+        let (servers, options, seen) = (servers.clone(), options.clone(), Seen::default());
+        Ok(Self { servers, api, options, lease, seen, followed })
     }
 
     /// Waits for the lease until whoever has it is seen to live.
@@ -84,15 +87,15 @@ impl Standby {
 
     fn elect(self, free: u64) -> Result<Elect, Error> {
         self.lease.take(free, &self.options)?;
-        let Self { api, options, lease, followed, .. } = self;
-        Ok(Elect { api, options, lease: Arc::new(lease), followed })
+        let Self { servers, api, options, lease, followed, .. } = self;
+        Ok(Elect { servers, api, options, lease: Arc::new(lease), followed })
     }
 
     /// Hears what was written since the last time, as far as the server is there to tell, and
     /// hands every new record to `visit`. The first time, the projection is proved and all of it
     /// handed over.
     pub fn follow(self, visit: &mut dyn FnMut(Sealed) -> Result<(), Error>) -> Result<Self, Error> {
-        let Self { api, options, lease, seen, followed } = self;
+        let Self { servers, api, options, lease, seen, followed } = self;
         let name = options.stream();
         let last = match api.info(&name) {
             Ok(info) => info.state.last_seq,
@@ -103,7 +106,7 @@ impl Standby {
             Err(failed) => return Err(refused(&format!("the stream {name}"), failed)),
         };
         if last == 0 {
-            return Ok(Self { api, options, lease, seen, followed });
+            return Ok(Self { servers, api, options, lease, seen, followed });
         }
         let before = followed.found()?;
         let mut warm = followed.warm(&api, &options, before.as_ref(), visit)?;
@@ -111,7 +114,8 @@ impl Standby {
             Ok(()) | Err(Error::Away { .. }) => {}
             Err(error) => return Err(error),
         }
-        Ok(Self { api, options, lease, seen, followed: Followed::Warm(Box::new(warm)) })
+        let followed = Followed::Warm(Box::new(warm));
+        Ok(Self { servers, api, options, lease, seen, followed })
     }
 }
 
@@ -122,7 +126,7 @@ impl Elect {
         self,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Journal, Error> {
-        Journal::lead(&self.api, &self.options, self.lease, self.followed, visit)
+        Journal::lead(&self.servers, &self.api, &self.options, self.lease, self.followed, visit)
     }
 }
 

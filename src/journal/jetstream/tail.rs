@@ -113,8 +113,12 @@ pub struct Heard {
 /// So many messages may be asked for at once: in bytes no more than a connection holds, however
 /// large they may be.
 pub fn ahead(api: &Api) -> u64 {
-    let largest = u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX).max(1);
-    (limits::STREAM_READ_BYTES / largest).clamp(1, limits::STREAM_READ_AHEAD)
+    ahead_of(u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX))
+}
+
+/// Of messages of at most so many bytes.
+fn ahead_of(largest: u64) -> u64 {
+    (limits::STREAM_READ_BYTES / largest.max(1)).clamp(1, limits::STREAM_READ_AHEAD)
 }
 
 /// Has `following` hear everything after what was `heard`, up to message `last`. Where the server
@@ -173,4 +177,19 @@ pub fn how_many(api: &Api, options: &Options, lost: Error, state: State) -> Erro
     });
     let last = last.unwrap_or_default();
     Error::broken(last.0 + 1, format!("{detail}; the last record it still has is {last}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_at_once_is_bounded_in_bytes_too() {
+        for (largest, messages) in
+            [(0, 32), (1 << 10, 32), (1 << 20, 16), (8 << 20, 2), (64 << 20, 1)]
+        {
+            assert_eq!(ahead_of(largest), messages, "{largest}");
+            assert!(messages == 1 || messages * largest <= limits::STREAM_READ_BYTES);
+        }
+    }
 }

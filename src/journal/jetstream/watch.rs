@@ -57,7 +57,24 @@ struct Watcher {
     created: String,
     /// The last message that is known to be there.
     last: Arc<AtomicU64>,
-    odd_since: Option<Instant>,
+    doubt: Doubt,
+}
+
+/// Since when something has been wrong: between two leaders of a cluster a stream may look shorter
+/// than it is.
+#[derive(Debug, Default)]
+struct Doubt(Option<Instant>);
+
+impl Doubt {
+    /// What is wrong, once something was for a while.
+    fn lasting(&mut self, wrong: Option<String>, now: Instant) -> Option<String> {
+        let Some(detail) = wrong else {
+            self.0 = None;
+            return None;
+        };
+        let since = *self.0.get_or_insert(now);
+        (now.saturating_duration_since(since) >= limits::STREAM_GONE_AFTER).then_some(detail)
+    }
 }
 
 impl Watch {
@@ -83,15 +100,14 @@ impl Watch {
             let_go.let_go();
         })?;
         let (api, options) = (api.clone(), options.clone());
-        let mut watcher = Watcher { api, options, created, last, odd_since: None };
+        let mut watcher = Watcher { api, options, created, last, doubt: Doubt::default() };
         let lost = found.clone();
-        let look = move || match watcher.lasting() {
-            None => true,
-            Some(detail) => {
-                tracing::error!("{detail}");
-                lost.trouble().get_or_insert(Trouble::Lost(detail));
-                false
-            }
+        let look = move || {
+            let wrong = watcher.changed();
+            let Some(detail) = watcher.doubt.lasting(wrong, Instant::now()) else { return true };
+            tracing::error!("{detail}");
+            lost.trouble().get_or_insert(Trouble::Lost(detail));
+            false
         };
         let looking = Round::start("journal-watch", limits::STREAM_LOOK, look, || {})?;
         Ok(Self { found, lease, _looking: looking, _renewing: renewing })
@@ -147,17 +163,7 @@ impl Drop for Round {
 }
 
 impl Watcher {
-    /// What is wrong with the stream, once it was for a while: between two leaders of a cluster a
-    /// stream may look shorter than it is.
-    fn lasting(&mut self) -> Option<String> {
-        let Some(detail) = self.changed() else {
-            self.odd_since = None;
-            return None;
-        };
-        let since = *self.odd_since.get_or_insert_with(Instant::now);
-        (since.elapsed() >= limits::STREAM_GONE_AFTER).then_some(detail)
-    }
-
+    /// What is wrong with the stream now.
     fn changed(&self) -> Option<String> {
         let stream = self.options.stream();
         // Read before the stream is: what is acknowledged later is no loss.
@@ -189,5 +195,28 @@ impl Watcher {
                 differences.join("; ")
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_lost_when_it_was_for_a_while_and_not_between_two_leaders() {
+        let (begun, mut doubt) = (Instant::now(), Doubt::default());
+        let mut look = |wrong: bool, beats: u32| {
+            let wrong = wrong.then(|| "it is gone".to_owned());
+            doubt.lasting(wrong, begun + beats * limits::LEASE_BEAT).is_some()
+        };
+        assert!(!look(true, 0), "an election may go on");
+        assert!(!look(true, 1));
+        assert!(!look(false, 2), "it is there again");
+        assert!(!look(true, 3) && !look(true, 4) && !look(true, 5), "and the time runs anew");
+        assert!(look(true, 6));
+        // Well within five seconds of it.
+        assert!(
+            limits::STREAM_GONE_AFTER + 2 * limits::LEASE_BEAT < std::time::Duration::from_secs(4)
+        );
     }
 }

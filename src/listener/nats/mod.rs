@@ -22,7 +22,9 @@ use super::payload::Reply;
 use super::request::{Request, of_message};
 use crate::bus::nats::{Subjects, words};
 use crate::limits;
-use crate::nats::{Client, Drive, HeaderMap, Message, SubscribeError, Subscriber, connect};
+use crate::nats::{
+    Client, Denials, Denied, Drive, HeaderMap, Message, SubscribeError, Subscriber, connect_told,
+};
 pub use place::Place;
 use service::Service;
 use task::{Sender, Task, Verdict};
@@ -54,6 +56,9 @@ pub(super) fn serve(
     let post = drive.wait(opening).unwrap_or_else(|| Err(ENDED.to_owned()))?;
     while let Some((message, task)) = line.next(&drive) {
         post.attend(&message, &task, handle);
+    }
+    if let Some(denied) = post.denied() {
+        return Err(denied.to_string());
     }
     let flushed = drive.wait(post.sender.client.flush());
     let lost = |why: String| format!("the last answers may be lost: {why}");
@@ -99,6 +104,7 @@ struct Post {
     service: Service,
     /// Who is leaving is not there any more, and must not be said to be.
     is_leaving: AtomicBool,
+    denials: Denials,
 }
 
 impl Post {
@@ -110,14 +116,15 @@ impl Post {
         runtime: &Handle,
     ) -> Result<Arc<Self>, String> {
         let name = format!("listener {} of {}", place.listener, place.organism);
-        let client = connect(&place.servers, &name).await.map_err(|e| e.to_string())?;
+        let connected = connect_told(&place.servers, &name).await;
+        let (client, denials) = connected.map_err(|e| e.to_string())?;
         let subjects = Subjects::new(&place.organism, &place.listener);
         let sender = Sender { client: client.clone(), runtime: runtime.clone() };
         let service = Service::new(place, &subjects);
         let held = Mutex::default();
         let is_leaving = AtomicBool::default();
         let (place, group) = (place.clone(), place.listener.to_string());
-        let post = Arc::new(Self { place, subjects, sender, held, service, is_leaving });
+        let post = Arc::new(Self { place, subjects, sender, held, service, is_leaving, denials });
         let failed = |e: SubscribeError| format!("cannot subscribe: {e}");
         let deliveries =
             client.queue_subscribe(post.subjects.deliveries(), group).await.map_err(failed)?;
@@ -130,6 +137,12 @@ impl Post {
         tokio::spawn(Arc::clone(&post).hear_cancels(cancels));
         tokio::spawn(Arc::clone(&post).live());
         Ok(post)
+    }
+
+    /// What it may not do, where it cannot do its work without.
+    fn denied(&self) -> Option<Denied> {
+        let unheard = self.denials.of_hearing(&self.subjects.deliveries());
+        unheard.or_else(|| self.denials.of_publishing_beneath(&self.subjects.answer("")))
     }
 
     fn is_leaving(&self) -> bool {
@@ -148,7 +161,7 @@ impl Post {
         stopped: impl Future<Output = ()>,
     ) {
         let mut stopped = std::pin::pin!(stopped);
-        let mut is_stopping = false;
+        let (mut is_stopping, mut denials) = (false, 0);
         loop {
             tokio::select! {
                 message = deliveries.next() => {
@@ -157,6 +170,11 @@ impl Post {
                     let task = Arc::new(task);
                     self.held().push(Arc::clone(&task));
                     if work.send((message, task)).is_err() {
+                        return;
+                    }
+                }
+                () = self.denials.changed(&mut denials) => {
+                    if self.denied().is_some() {
                         return;
                     }
                 }

@@ -22,6 +22,8 @@ use rights::Rights;
 /// The users that are no listeners.
 const PUMP: &str = "pump";
 const OPERATOR: &str = "operator";
+/// Of the servers' system account, where nobody else is.
+const SYSTEM: &str = "system";
 
 /// What is to be written.
 #[derive(Debug, Clone)]
@@ -137,6 +139,9 @@ fn users(config: &Config) -> Result<Vec<(String, Rights)>, Error> {
         (PUMP.to_owned(), Rights::of_pump(&config.name, journal, config.partitions())),
         (OPERATOR.to_owned(), Rights::of_operator()),
     ];
+    if journal.is_some() {
+        users.push((SYSTEM.to_owned(), Rights::of_system()));
+    }
     let listener =
         |name: &ListenerName| (format!("listener-{name}"), Rights::of_listener(&config.name, name));
     users.extend(config.remotes.iter().map(listener));

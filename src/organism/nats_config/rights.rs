@@ -47,11 +47,20 @@ impl Rights {
                 let api = ["STREAM.INFO", "STREAM.CREATE", "STREAM.MSG.GET"];
                 publish.extend(api.map(|verb| format!("$JS.API.{verb}.{stream}")));
             }
-            publish.push(format!("organism.journal.{}.*", journal.stream));
-            publish.push(format!("$KV.{}.*", journal.bucket()));
+            for partition in 0..partitions {
+                let of = jetstream::Options { partition, ..journal.clone() };
+                publish.extend([of.subject(), of.lease()]);
+            }
+            publish.push(journal.count());
         }
         let subscribe = vec![own("re.>"), own("pump.>"), "_INBOX.>".to_owned()];
         Self { publish, subscribe }
+    }
+
+    /// Somebody who asks servers how they sync, and hears it.
+    pub fn of_system() -> Self {
+        let publish = vec!["$SYS.REQ.SERVER.PING.VARZ".to_owned()];
+        Self { publish, subscribe: vec!["_INBOX.>".to_owned()] }
     }
 
     /// Somebody who asks services what they are. Nothing of JetStream: where a server's own answer

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::Options;
 use super::rights::Rights;
+use super::{Options, SYSTEM};
 use crate::limits;
 
 /// A server.
@@ -48,7 +48,19 @@ pub fn accounts(organism: &str, users: &[(String, Vec<String>, Rights)]) -> Stri
         "# Written by `organism nats-config`, which writes it anew: change the organism's config.\n\
          accounts {\n",
     );
-    let _ = writeln!(out, "  {} {{\n    jetstream: enabled\n    users: [", quoted(organism));
+    let (system, own): (Vec<_>, Vec<_>) = users.iter().partition(|(user, ..)| user == SYSTEM);
+    let _ = writeln!(out, "  {} {{\n    jetstream: enabled", quoted(organism));
+    account(&mut out, &own);
+    if !system.is_empty() {
+        out.push_str("  $SYS {\n");
+        account(&mut out, &system);
+    }
+    out.push_str("}\n");
+    out
+}
+
+fn account(out: &mut String, users: &[&(String, Vec<String>, Rights)]) {
+    out.push_str("    users: [\n");
     for (user, keys, rights) in users {
         for key in keys {
             let _ = writeln!(out, "      # {user}\n      {{ nkey: {key}, permissions: {{");
@@ -57,8 +69,7 @@ pub fn accounts(organism: &str, users: &[(String, Vec<String>, Rights)]) -> Stri
             out.push_str("      } }\n");
         }
     }
-    out.push_str("    ]\n  }\n}\n");
-    out
+    out.push_str("    ]\n  }\n");
 }
 
 /// Of one server.

@@ -179,6 +179,7 @@ fn is_passing(error: &journal::Error) -> bool {
         Error::Held { .. }
             | Error::Fenced { .. }
             | Error::Away { .. }
+            | Error::Denied(_)
             | Error::Full { .. }
             | Error::Nats(_)
     )

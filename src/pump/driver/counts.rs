@@ -178,7 +178,7 @@ impl Counts {
     /// The journal took nothing, or takes records again.
     pub(super) fn waits(&self, error: Option<&Error>) {
         let what = error.map(|error| match error {
-            Error::Away { .. } => WaitsFor::Server,
+            Error::Away { .. } | Error::Denied(_) => WaitsFor::Server,
             _ => WaitsFor::Disk,
         });
         self.life.waits_for.store(what.map_or(0, |what| what as u8), Ordering::Relaxed);

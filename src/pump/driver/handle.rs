@@ -62,6 +62,9 @@ impl Submit {
         };
         let (rule, message) = match error {
             Error::Away { .. } => (Rule::Busy, "the journal's server is away; send it again later"),
+            Error::Denied(_) => {
+                (Rule::Busy, "the journal's server lets nothing be written; send it again later")
+            }
             _ => (Rule::StorageFull, "the disk is full; send it again when there is room"),
         };
         let refusal = Refusal::new(rule, message, text);

@@ -236,9 +236,7 @@ impl Pump {
         loop {
             match attempt(&mut *self.journal) {
                 Ok(()) => break,
-                Err(error @ (Error::Full { .. } | Error::Away { .. }))
-                    if !self.clerk.is_told_to_stop() =>
-                {
+                Err(error) if error.is_passing() && !self.clerk.is_told_to_stop() => {
                     waiting_since.get_or_insert_with(Instant::now);
                     self.meter.counts().waits(Some(&error));
                     self.wait_out(&error);

@@ -165,6 +165,32 @@ fn a_failure_that_is_left_out_is_still_told_as_one() {
     }
 }
 
+/// F14: the result of a thread says whose it is and how it ended, also where it is left out.
+#[test]
+fn the_result_of_a_thread_that_is_left_out_is_still_that_of_its_thread() {
+    for transport in [Transport::Native, Transport::XmlFinal] {
+        let window = first_size(transport) + 2_500;
+        let spawn =
+            json!({"suggested_sub_id": "sub", "initial-payload": {"query": {"content": "q"}}});
+        let turns = vec![
+            Says::Acts(vec![("spawn-thread", spawn)]),
+            Says::Ends("begun"),
+            Says::Ends("seen"),
+        ];
+        let (stage, model) = staged(transport, window, turns);
+        let mut stage =
+            stage.answering(finds("found", vec![("query", "lorem ipsum ".repeat(5_000))]));
+        stage.ask();
+        stage.ask_again();
+        let heard = model.heard();
+        let text = said(heard.last().unwrap());
+        assert!(!text.contains("lorem ipsum"), "{transport:?}");
+        let stub =
+            "<thread-result thread_id=\"sess-stage0001.sub\" status=\"completed\">[left out: ";
+        assert_eq!(text.matches(stub).count(), 1, "{transport:?}: {text}");
+    }
+}
+
 /// F14: an answer that nothing bounds is bounded to what was set aside for it.
 #[test]
 fn where_the_window_has_to_hold_it_an_answer_is_bounded() {

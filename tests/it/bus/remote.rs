@@ -1,5 +1,6 @@
 //! Listeners on NATS: where they meet their host in tests, and what only they can do wrong.
 
+mod drain;
 mod kits;
 mod outages;
 mod replicas;

@@ -19,6 +19,8 @@ use crate::nats::Cluster;
 
 const STREAM: &str = "ORGANISM-talk-0";
 const LEASES: &str = "KV_ORGANISM-talk-pumps";
+/// Answers on record of a pump that took over: there is no more work than what was in flight.
+const TAKEN_OVER: u64 = 5;
 /// With one cluster and one journal; a longer campaign begins again.
 const ROUNDS_A_JOURNAL: u64 = 20;
 /// Answers on record after a blow that say that it is over.
@@ -35,9 +37,12 @@ enum Blow {
     FreezePump,
     KillProcess,
     KillReplica,
+    /// A second pump takes over from one that was killed, or frozen and wakes up later.
+    SucceedKilled,
+    SucceedFrozen,
 }
 
-const BLOWS: [Blow; 8] = [
+const BLOWS: [Blow; 10] = [
     Blow::KillLeader,
     Blow::KillPump,
     Blow::KillReplica,
@@ -46,6 +51,8 @@ const BLOWS: [Blow; 8] = [
     Blow::KillNode,
     Blow::FreezePump,
     Blow::FreezeLeader,
+    Blow::SucceedKilled,
+    Blow::SucceedFrozen,
 ];
 
 /// How long it took until work went on.
@@ -85,6 +92,10 @@ fn on(cluster: &Cluster) -> String {
 struct Stage {
     house: House,
     running: Running,
+    /// Another host, whose pump takes over now and then.
+    second: House,
+    /// What a pump that had been replaced still handed over of what it had recorded before.
+    late: usize,
     replicas: Vec<Kit>,
     tail: Tail,
     // Last, so that it outlives everybody who is connected.
@@ -94,10 +105,10 @@ struct Stage {
 impl Stage {
     fn set() -> Self {
         let cluster = Cluster::start();
-        let house = house(&cluster);
+        let (house, second) = (house(&cluster), self::house(&cluster));
         let replicas = (0..2).map(|at| replica(&cluster, &house, at)).collect();
         let running = start(&house, None);
-        Self { house, running, replicas, tail: Tail::default(), cluster }
+        Self { house, running, second, late: 0, replicas, tail: Tail::default(), cluster }
     }
 
     /// Until so many more answers are on record; how long that took.
@@ -161,7 +172,63 @@ impl Stage {
                 self.replicas[at] = replica(&self.cluster, &self.house, at);
                 outage
             }
+            Blow::SucceedKilled => {
+                self.running.child.kill().unwrap();
+                self.running.child.wait().unwrap();
+                let outage = self.succeed(&what, |_| {});
+                self.works(&what);
+                outage
+            }
+            Blow::SucceedFrozen => {
+                self.running.signal("-STOP");
+                let epoch = self.house.reader().about().unwrap().epoch;
+                self.tail.in_flight(&self.house);
+                let outage = self.succeed(&what, |stage| stage.wake_the_replaced(epoch));
+                self.works(&what);
+                outage
+            }
         }
+    }
+
+    /// Has the second host take over, and once it is at work `meanwhile`; then it stops, and the
+    /// first one goes on. How long nobody was at work.
+    fn succeed(&mut self, what: &str, meanwhile: impl FnOnce(&mut Self)) -> Duration {
+        let begun = Instant::now();
+        self.tail.in_flight(&self.house);
+        let (mut tail, enough) = (Tail::default(), self.tail.answers + TAKEN_OVER);
+        let mut command = self.second.command(&["run"]);
+        let log = std::fs::File::create(self.second.path("log")).unwrap();
+        command.env("EFFECTS", self.house.path("effects")).stderr(log);
+        let second = Running { child: command.spawn().unwrap() };
+        until_within(2 * PATIENCE, "another pump is at work", || {
+            let told = || format!("{what}\n{}", self.second.log());
+            assert!(begun.elapsed() < PATIENCE, "{}", told());
+            tail.in_flight(&self.second);
+            (tail.answers >= enough).then_some(())
+        });
+        let outage = begun.elapsed();
+        meanwhile(self);
+        assert_eq!(second.stop(), Some(0), "{}", self.second.log());
+        self.running = start(&self.house, None);
+        outage
+    }
+
+    /// The one that was replaced wakes up: what it writes is refused, and it ends. What it hands
+    /// over meanwhile it had recorded before.
+    fn wake_the_replaced(&mut self, epoch: u32) {
+        let done = |house: &House| {
+            let effects = std::fs::read_to_string(house.path("effects")).unwrap();
+            effects.lines().filter(|line| line.contains(&format!(" {epoch}."))).count()
+        };
+        let before = done(&self.house);
+        self.running.signal("-CONT");
+        let child = &mut self.running.child;
+        let ended = until("the replaced pump ends", || child.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(69), "{}", self.house.log());
+        assert!(self.house.log().contains("another pump took over"), "{}", self.house.log());
+        self.late += done(&self.house) - before;
+        let last = self.house.reader().about().unwrap().epoch;
+        assert_eq!(last, epoch, "it wrote nothing with an epoch that is not its own");
     }
 }
 
@@ -202,7 +269,7 @@ fn a_cluster_whose_parts_die_and_freeze_under_load_loses_nothing_and_does_nothin
     let mut choices = choices();
     let (mut outages, mut blows) = (Outages::default(), Vec::new());
     let all = environment("ROUNDS").unwrap_or(if torture() { 100 } else { 10 });
-    let (mut left, mut messages) = (all, 0);
+    let (mut left, mut messages, mut late) = (all, 0, 0);
     while left > 0 {
         let mut stage = Stage::set();
         let clients = Clients::start(&stage.house);
@@ -214,14 +281,18 @@ fn a_cluster_whose_parts_die_and_freeze_under_load_loses_nothing_and_does_nothin
             stage.cluster.wait_until_whole(&[STREAM, LEASES]);
         }
         left = left.saturating_sub(ROUNDS_A_JOURNAL);
+        late += stage.late;
         messages += end(stage, clients);
     }
-    report.note(format!("{all} rounds, {messages} messages; lost 0, done twice 0; {outages}"));
+    report.note(format!(
+        "{all} rounds, {messages} messages; lost 0, done twice 0; deliveries of a replaced pump, \
+         of what it had recorded before: {late}; {outages}"
+    ));
 }
 
 /// Everything comes to its end, is judged, and is the same for whoever reads the stream alone.
 fn end(stage: Stage, clients: Clients) -> u64 {
-    let Stage { house, mut running, replicas, tail: _, cluster } = stage;
+    let Stage { house, mut running, replicas, cluster, .. } = stage;
     running.child.kill().unwrap();
     running.child.wait().unwrap();
     println!("{}", settle(&house, clients));

@@ -1,18 +1,18 @@
-//! `organism nats-config`: servers on which everybody can do what is theirs and nothing else, tried
-//! with every key against everything.
+//! `organism nats-config`: servers on which everybody can do what is theirs and nothing else.
 
-use std::collections::BTreeSet;
+mod durable;
+mod lacking;
+mod probe;
+mod tls;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use futures_util::{FutureExt as _, StreamExt as _};
-use organism::listener::{Listener, Place, Reply};
-use organism::nats::{Client, Credentials, Options, Subscriber, connect};
+use futures_util::StreamExt as _;
+use organism::nats::{Client, Credentials, Options, connect};
 
 use super::{House, said, say, until};
-use crate::nats::{Server, Settings};
+use crate::nats::{Server, Settings, included};
 
 const CONFIG: &str = r#"
 [organism]
@@ -49,34 +49,45 @@ pub struct Guarded {
 }
 
 const SPY: &str = "      { user: spy, password: spy }\n";
+/// Who may do everything in the servers' own account.
+const OVERSEER: &str = "      { user: overseer, password: overseer }\n";
+/// Another account of the same server, with one who may do everything there.
+const NEIGHBOURS: &str = "  neighbours { users: [{ user: neighbour, password: neighbour }] }\n";
 
 pub fn guarded() -> Guarded {
+    guarded_with("sync_interval: always")
+}
+
+/// With these settings of JetStream's.
+fn guarded_with(jetstream: &'static str) -> Guarded {
     let first = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
     let house = House::with(&first);
     let made = house.organism(&["nats-config"]);
     assert_eq!(made.code, Some(0), "{made:?}");
     let_a_spy_in(&house);
-    let accounts = relative(&house.path("nats/accounts.conf"));
+    let accounts = included(&house.path("nats/accounts.conf"));
     let more = format!("include \"{accounts}\"\n");
-    let settings = Settings { jetstream: Some("sync_interval: always"), more: more.leak() };
+    let settings = Settings { jetstream: Some(jetstream), more: more.leak() };
     let server = Server::start_with(settings);
     let config = CONFIG.replace("ADDRESS", &server.address());
     house.write("organism.toml", config.replace("NKEY", "nkey_file = \"nats/pump.nk\""));
     Guarded { house, server }
 }
 
-/// Includes are looked for from where the server's own config stands.
-fn relative(path: &Path) -> String {
-    let temporary = std::env::temp_dir();
-    let below =
-        path.strip_prefix(temporary.canonicalize().unwrap()).or(path.strip_prefix(temporary));
-    format!("../{}", below.unwrap().display())
-}
-
 fn let_a_spy_in(house: &House) {
     let path = house.path("nats/accounts.conf");
     let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replacen("users: [\n", &format!("users: [\n{SPY}"), 1)).unwrap();
+    let text = text.replacen("users: [\n", &format!("users: [\n{SPY}"), 1);
+    let system = "$SYS {\n    users: [\n";
+    let text = text.replacen(system, &format!("{system}{OVERSEER}"), 1);
+    let text = text.replacen("accounts {\n", &format!("accounts {{\n{NEIGHBOURS}"), 1);
+    std::fs::write(&path, text).unwrap();
+}
+
+/// Somebody whose password is their name.
+fn named(user: &str) -> Credentials {
+    let password = organism::nats::Password(user.to_owned());
+    Credentials::Password { user: user.to_owned(), password, variable: None }
 }
 
 impl Guarded {
@@ -94,11 +105,30 @@ impl Guarded {
         self.connect(Credentials::Nkey(self.seed(user))).await.unwrap()
     }
 
+    /// Who may do everything in the organism's account.
     async fn spy(&self) -> Client {
-        let password = organism::nats::Password("spy".to_owned());
-        let credentials =
-            Credentials::Password { user: "spy".to_owned(), password, variable: None };
-        self.connect(credentials).await.unwrap()
+        self.connect(named("spy")).await.unwrap()
+    }
+
+    async fn overseer(&self) -> Client {
+        self.connect(named("overseer")).await.unwrap()
+    }
+
+    async fn neighbour(&self) -> Client {
+        self.connect(named("neighbour")).await.unwrap()
+    }
+
+    /// The accounts as `change` leaves them, taken up by the server.
+    fn with(&self, change: impl FnOnce(String) -> String) {
+        let path = self.house.path("nats/accounts.conf");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let changed = change(text.clone());
+        assert_ne!(changed, text, "nothing was changed");
+        std::fs::write(&path, changed).unwrap();
+        let reloaded = || self.server.log().matches("Reloaded server configuration").count();
+        let before = reloaded();
+        self.server.signal("-HUP");
+        until("it is taken up", || (reloaded() > before).then_some(()));
     }
 
     pub fn again(&self, arguments: &[&str]) {
@@ -145,213 +175,6 @@ fn an_organism_and_its_listeners_work_with_the_rights_they_are_given() {
         assert_eq!(found & 0o777, mode, "{file}");
     }
     drop(echo.0);
-}
-
-/// Everything that might be of use to somebody who has got a listener's key.
-fn subjects() -> Vec<String> {
-    let mut all: Vec<String> = [
-        "organism.talk.to.echo",
-        "organism.talk.to.solo",
-        "organism.talk.cancel.echo",
-        "organism.talk.cancel.solo",
-        "organism.talk.re.echo.here",
-        "organism.talk.re.echo.0123",
-        "organism.talk.re.solo.here",
-        "organism.talk.re.solo.0123",
-        "organism.talk.pump.0",
-        "organism.other.to.echo",
-        "organism.journal.ORGANISM-talk.0",
-        "$KV.ORGANISM-talk-pumps.0",
-        "_INBOX.abc.def",
-        "_INBOX_echo.abc",
-        "_INBOX_solo.abc",
-        "_INBOX_operator.abc",
-        "$SRV.PING",
-        "$SRV.PING.echo",
-        "$SRV.PING.solo",
-        "$SRV.STATS.solo",
-        "$SYS.REQ.SERVER.PING",
-        "anything",
-    ]
-    .map(str::to_owned)
-    .into();
-    for stream in ["ORGANISM-talk-0", "KV_ORGANISM-talk-pumps"] {
-        for verb in [
-            "STREAM.INFO",
-            "STREAM.CREATE",
-            "STREAM.UPDATE",
-            "STREAM.DELETE",
-            "STREAM.PURGE",
-            "STREAM.MSG.GET",
-            "STREAM.MSG.DELETE",
-            "STREAM.RESTORE",
-            "CONSUMER.CREATE",
-            "CONSUMER.DURABLE.CREATE",
-            "CONSUMER.LIST",
-            "DIRECT.GET",
-        ] {
-            all.push(format!("$JS.API.{verb}.{stream}"));
-        }
-    }
-    all.extend(["$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.ACK.a.b.c"].map(str::to_owned));
-    all
-}
-
-/// A subscription that the server has: what is published from here on is heard.
-async fn everything(spy: &Client) -> Subscriber {
-    let mut all = spy.subscribe(">").await.unwrap();
-    spy.publish("ready", "".into()).await.unwrap();
-    all.next().await.unwrap();
-    all
-}
-
-/// What of all this somebody with `user`'s key gets through to others, and what of it they get to
-/// hear.
-async fn probe(guarded: &Guarded, user: &str) -> (BTreeSet<String>, BTreeSet<String>) {
-    let (spy, key) = (guarded.spy().await, guarded.user(user).await);
-    let said: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-    let mut all = everything(&spy).await;
-    for subject in subjects() {
-        // With a reply subject that is another's: whoever answers would write in their name.
-        let reply = "organism.journal.ORGANISM-talk.0";
-        key.publish_with_reply(subject, reply, "probe".into()).await.unwrap();
-    }
-    let last = match user.strip_prefix("listener-") {
-        Some(listener) => format!("organism.talk.re.{listener}.done"),
-        None => "$SRV.PING.done".to_owned(),
-    };
-    key.publish(last, "".into()).await.unwrap();
-    key.flush().await.unwrap();
-    // Nothing overtakes on one connection: when this one is seen, so is everything before it.
-    spy.publish("done", "".into()).await.unwrap();
-    let through = Arc::clone(&said);
-    tokio::time::timeout(Duration::from_secs(20), async move {
-        let mut ends = 0;
-        while let Some(message) = all.next().await {
-            if &*message.payload == b"probe" {
-                through.lock().unwrap().insert(message.subject.to_string());
-            }
-            ends += usize::from(message.subject.as_str().ends_with("done"));
-            if ends == 2 {
-                return;
-            }
-        }
-    })
-    .await
-    .expect("the probe does not end");
-
-    // Who may not hear a subject is told so and goes on.
-    let mut listening = Vec::new();
-    for subject in subjects().into_iter().chain([">".to_owned(), "organism.>".to_owned()]) {
-        listening.push(key.subscribe(subject).await.unwrap());
-    }
-    let own = format!("_INBOX_{}.end", user.trim_start_matches("listener-"));
-    let mut end = key.subscribe(own.clone()).await.unwrap();
-    key.flush().await.unwrap();
-    let mut heard = BTreeSet::new();
-    // Until the subscription is there, an end that comes too early is not heard.
-    while end.next().now_or_never().is_none() {
-        for subject in subjects().into_iter().filter(|subject| !subject.starts_with("$JS.API")) {
-            spy.publish(subject, "word".into()).await.unwrap();
-        }
-        spy.publish(own.clone(), "".into()).await.unwrap();
-        spy.flush().await.unwrap();
-        let ended = tokio::time::timeout(Duration::from_secs(1), end.next()).await;
-        for subscriber in &mut listening {
-            while let Some(Some(message)) = subscriber.next().now_or_never() {
-                if &*message.payload == b"word" {
-                    heard.insert(message.subject.to_string());
-                }
-            }
-        }
-        if ended.is_ok() {
-            break;
-        }
-    }
-    let said = said.lock().unwrap().clone();
-    (said, heard)
-}
-
-fn set(subjects: &[&str]) -> BTreeSet<String> {
-    subjects.iter().map(|subject| (*subject).to_owned()).collect()
-}
-
-#[test]
-fn a_listeners_key_opens_what_is_its_own_and_nothing_else() {
-    let guarded = guarded();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let (said, heard) = probe(&guarded, "listener-echo").await;
-        let answers = ["organism.talk.re.echo.0123", "organism.talk.re.echo.here"];
-        assert_eq!(said, set(&[&answers[..], &["_INBOX_operator.abc"]].concat()));
-        let asked = ["$SRV.PING", "$SRV.PING.echo"];
-        let own = ["_INBOX_echo.abc", "organism.talk.cancel.echo"];
-        assert_eq!(heard, set(&[asked, own].concat()), "deliveries only as one of its queue group");
-    });
-}
-
-/// Who asks chooses where the answer goes, and no server checks that.
-#[test]
-fn nobody_is_made_to_write_where_they_are_told_to() {
-    let guarded = guarded();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let servers = Options {
-        servers: vec![guarded.server.address()],
-        credentials: Credentials::Nkey(guarded.seed("listener-echo")),
-        ca: None,
-    };
-    let place = Place::new(servers, "talk", organism::ids::ListenerName::parse("echo").unwrap());
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let stopped = async { stopped.await.unwrap_or_default() };
-    let kit = std::thread::spawn(move || {
-        Listener::new().otherwise(|_| Ok::<_, String>(Reply::ack())).serve_at(&place, stopped)
-    });
-    runtime.block_on(async {
-        let spy = guarded.spy().await;
-        let mut all = everything(&spy).await;
-        let operator = guarded.user("operator").await;
-        let own = "_INBOX_operator.told";
-        let mut told = operator.subscribe(own).await.unwrap();
-        let bad = [
-            "organism.journal.ORGANISM-talk.0",
-            "$KV.ORGANISM-talk-pumps.0",
-            "organism.talk.to.solo",
-            "organism.talk.re.solo.0123",
-            "_INBOX.of.the.pump",
-        ];
-        let asking = async {
-            loop {
-                for reply in bad {
-                    let asked =
-                        ["$SRV.PING.echo", "$SRV.INFO", "$JS.API.STREAM.INFO.ORGANISM-talk-0"];
-                    for asked in asked {
-                        operator.publish_with_reply(asked, reply, "".into()).await.unwrap();
-                    }
-                }
-                operator.publish_with_reply("$SRV.PING.echo", own, "".into()).await.unwrap();
-                let answer = tokio::time::timeout(Duration::from_millis(200), told.next()).await;
-                if let Ok(Some(answer)) = answer {
-                    return String::from_utf8(answer.payload.to_vec()).unwrap();
-                }
-            }
-        };
-        // One that is asked for on the operator's own inbox is answered, after all the others.
-        let answer = tokio::time::timeout(Duration::from_secs(20), asking).await.unwrap();
-        assert!(answer.contains("ping_response"), "{answer}");
-        spy.publish("end", "".into()).await.unwrap();
-        while let Some(message) = all.next().await {
-            let subject = message.subject.to_string();
-            assert!(!bad.contains(&subject.as_str()), "{subject}: {message:?}");
-            if subject == "end" {
-                break;
-            }
-        }
-        let (said, _) = probe(&guarded, "operator").await;
-        let asked = ["$SRV.PING", "$SRV.PING.echo", "$SRV.PING.solo", "$SRV.STATS.solo"];
-        assert_eq!(said, set(&asked));
-    });
-    stop.send(()).unwrap();
-    kit.join().unwrap().unwrap();
 }
 
 #[test]
@@ -406,7 +229,11 @@ fn what_is_wrong_is_said_before_anything_is_written() {
         (&["--node", "10.0.0.1"], 2, "write --node a=10.0.0.1"),
         (&["--node", "a=127.0.0.1:4222"], 2, "write --node a=10.0.0.1"),
         (&["--node", "a=127.0.0.1", "--node", "a=127.0.0.2"], 2, "a=127.0.0.2 has the name"),
-        (&["--revoke", "echo"], 2, "there are pump, operator, listener-echo, listener-solo"),
+        (
+            &["--revoke", "echo"],
+            2,
+            "there are pump, operator, system, listener-echo, listener-solo",
+        ),
     ] {
         let told_here = house.organism(&[&["nats-config"], arguments].concat());
         assert_eq!(told_here.code, Some(code), "{told_here:?}");

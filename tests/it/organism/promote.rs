@@ -140,6 +140,24 @@ fn a_move_that_is_killed_as_it_comes_goes_on() {
 }
 
 #[test]
+fn a_file_is_not_moved_into_several_partitions() {
+    let (house, server) = (embedded(), Server::start());
+    let before = exported(&house);
+    let config = moved(&server).replace("[nats]", "partitions = 4\n\n[nats]");
+    house.write("organism.toml", config);
+    let refused = house.organism(&["promote"]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    for word in ["has 1 partitions and the config says 4", "write `partitions = 1`"] {
+        assert!(refused.err.contains(word), "{word}: {refused:?}");
+    }
+    let stream = server.admin().ask("STREAM.NAMES", &serde_json::json!({}));
+    assert_eq!(stream["total"], 0, "nothing was sent: {stream}");
+    house.write("organism.toml", CONFIG);
+    assert_eq!(exported(&house), before);
+    house.verified();
+}
+
+#[test]
 fn what_is_not_this_journal_is_left_alone() {
     let (house, server) = (embedded(), Server::start());
     let other = House::settled(&moved(&server));

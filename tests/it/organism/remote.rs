@@ -9,12 +9,17 @@ use crate::bus::remote::{Kit, Meeting, wait};
 use crate::nats::{Server, Settings};
 
 fn server() -> Server {
-    Server::start_with(Settings { jetstream: None, more: "" })
+    Server::start()
 }
 
 fn house(server: &Server) -> House {
+    // Its listeners are on this server, and so is its journal where all journals are to be.
+    let journal = match std::env::var_os("ORGANISM_TEST_NATS") {
+        None => "",
+        Some(_) => "[journal]\nstore = \"jetstream\"\ndurability = \"synced\"\n",
+    };
     House::settled(&format!(
-        r#"
+        r#"{journal}
 [organism]
 name = "talk"
 
@@ -126,10 +131,12 @@ fn an_answer_to_an_attempt_that_was_given_up_is_refused_on_record() {
 
 #[test]
 fn an_organism_whose_server_takes_too_little_or_is_not_there_does_not_start() {
-    let little = Server::start_with(Settings { jetstream: None, more: "max_payload: 500000" });
+    let more = "max_payload: 500000";
+    let little = Server::start_with(Settings { jetstream: Some(""), more });
     let refused = house(&little).organism(&["run"]);
     assert_eq!(refused.code, Some(69), "{refused:?}");
-    assert!(refused.err.contains("raise its max_payload"), "{refused:?}");
+    let told = refused.err.contains("max_payload") && refused.err.contains("raise it");
+    assert!(told, "{refused:?}");
     let absent = server();
     let house = house(&absent);
     absent.kill();

@@ -19,14 +19,14 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
 use super::world::{World, agent, client, listener, name, word};
-use crate::journal::Place;
+use crate::journal::substrate::Kept;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Running {
     handle: Handle,
     pump: JoinHandle<Result<(), Error>>,
-    place: Place,
+    place: Kept,
 }
 
 fn contracts() -> Vec<Contract> {
@@ -42,12 +42,11 @@ fn start(
     pages: Option<u32>,
     handle: impl Fn(&Delivery) -> Result<Outcome, Failure> + Send + Sync + Clone + 'static,
 ) -> Running {
-    let place = Place::new();
-    let journal = place.open().unwrap();
-    journal.set_pages_max(pages).unwrap();
+    let place = Kept::new();
+    let journal = place.open(pages);
     let gate = World::new(contracts()).gate.clone();
     let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
-    let mut pump = Pump::new(core, Box::new(journal), gate);
+    let mut pump = Pump::new(core, journal, gate);
     for who in ["thinker", "finder"] {
         let host = InlineHost::new(name(who), handle.clone(), pump.sink());
         pump.host(name(who), Arc::new(host));

@@ -18,6 +18,7 @@ use organism::thread::{Fact, Record};
 use uuid::Uuid;
 
 use super::world::{client, listener, name, word};
+use crate::journal::substrate::Kept;
 
 /// Every message that another process would find now.
 fn on_disk(data: &std::path::Path) -> Vec<MessageId> {
@@ -47,12 +48,11 @@ fn gate() -> Gate {
 // Law 2
 #[tokio::test]
 async fn what_follows_from_a_record_is_done_when_it_is_on_disk() {
-    let home = tempfile::tempdir().unwrap();
-    let (data, state) = (home.path().join("data"), home.path().join("state"));
+    let place = Kept::new();
+    let data = place.data();
     let gate = gate();
     let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::of(b"config"));
-    let journal = Journal::open(&data, &state, &mut |_| Ok(())).unwrap();
-    let mut pump = Pump::new(core, Box::new(journal), gate);
+    let mut pump = Pump::new(core, place.open(None), gate);
     let early = Arc::new(Mutex::new(Vec::new()));
     for who in ["finder", "counter"] {
         let (early, data) = (Arc::clone(&early), data.clone());

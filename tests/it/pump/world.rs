@@ -520,6 +520,7 @@ impl Drop for World {
         if !std::thread::panicking() {
             assert_eq!(self.shadow.state(), self.core.state(), "rebuilt state is live state");
             self.check_replay();
+            crate::journal::substrate::comes_back(&self.records);
         }
     }
 }

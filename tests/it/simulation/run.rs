@@ -114,6 +114,7 @@ pub fn run(seed: u64) -> Run {
     let Simulation { machine, judge, dice, starts, .. } = simulation;
     let (records, effects) = (machine.records.len(), judge.effects());
     let totals = Totals { records, effects, starts, turned_away: judge.turned_away_so_far() };
+    crate::journal::substrate::comes_back(&machine.records);
     let records = serde_json::to_string(&machine.records).unwrap();
     Run { records, tally: dice.tally, totals }
 }

@@ -97,6 +97,25 @@ async fn a_listener_of_the_rust_kit_needs_no_change_to_be_on_nats() {
     assert!(matches!(left, Heard::Left(_)), "{left:?}");
 }
 
+#[test]
+fn a_lease_that_is_no_number_of_seconds_from_one_is_refused_by_the_python_kit() {
+    for lease in ["0.9", "0", "-5", "nan", "inf", "soon", "1e99"] {
+        let mut command = super::python();
+        command
+            .arg(crate::bus::ear::script("obedient.py"))
+            .env("PYTHONPATH", crate::bus::ear::repository().join("listeners/python"))
+            .env("ORGANISM_BUS_URL", "nats://127.0.0.1:1")
+            .env("ORGANISM_NAME", "talk")
+            .env("ORGANISM_LISTENER", "tested")
+            .env("ORGANISM_BUS_LEASE", lease);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{lease}: {said}");
+        let told = format!("ORGANISM_BUS_LEASE is `{lease}`, not a number of seconds from 1\n");
+        assert_eq!(said, told);
+    }
+}
+
 #[tokio::test]
 async fn a_panic_in_the_rust_kit_is_a_crashed_attempt_and_the_programs_end() {
     let meeting = Meeting::at(shared());

@@ -47,6 +47,20 @@ fn a_pump_that_was_frozen_while_another_took_over_appends_nothing_more() {
 }
 
 #[test]
+fn what_another_wrote_into_the_stream_fences_whatever_the_lease_says() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    journal.append(&mut [Script::default().boot(1)]).unwrap();
+    let theirs = "{\"organism\":1,\"epoch\":2,\"part\":1,\"parts\":1}\n{\"epoch\":{\"epoch\":2,\"holder\":\"another\"}}\n\n";
+    place.admin().publish(&place.options.subject(), theirs);
+    let fenced = journal.append(&mut [Script::default().boot(1)]).unwrap_err();
+    assert!(matches!(fenced, Error::Fenced { ours: 1, theirs: 2 }), "{fenced}");
+    let info = place.admin().info(&place.options.stream());
+    // Whose journal it is, the epoch, a record, and theirs.
+    assert_eq!(info["state"]["messages"], 4, "nothing of ours stands behind it");
+}
+
+#[test]
 fn a_pump_whose_lease_was_taken_hears_of_it_though_it_writes_nothing() {
     let first = Place::new();
     let mut idle = first.open().unwrap();

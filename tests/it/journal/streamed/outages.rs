@@ -117,13 +117,13 @@ fn a_stream_at_its_limit_is_a_full_disk_and_does_not_stop_the_journal() {
     assert!(small.is_ok() || matches!(small, Err(Error::Full { .. })));
 }
 
-/// What the pump is told of a journal that is gone, and how soon.
-fn hears(place: &Place, journal: &mut organism::journal::jetstream::Journal) -> String {
+/// What a pump under load is told of a journal that it must not go on with, soon enough.
+fn told(journal: &mut organism::journal::jetstream::Journal) -> String {
     let mut script = Script::default();
     let begun = Instant::now();
     let told = loop {
         match journal.append(&mut [script.boot(1)]) {
-            Ok(_) | Err(Error::Away { .. }) => {}
+            Ok(_) | Err(Error::Away { .. } | Error::Full { .. }) => {}
             Err(error) => break error,
         }
         assert!(begun.elapsed() < PATIENCE, "nobody notices");
@@ -131,10 +131,16 @@ fn hears(place: &Place, journal: &mut organism::journal::jetstream::Journal) -> 
     // Five seconds, and some room for a busy machine.
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     assert!(matches!(told, Error::Broken { .. }), "{told}");
+    told.to_string()
+}
+
+/// As [`told`], of a stream that is gone and stays so.
+fn hears(place: &Place, journal: &mut organism::journal::jetstream::Journal) -> String {
+    let told = told(journal);
     let stream = format!("STREAM.INFO.{}", place.options.stream());
     let answer = place.admin().ask(&stream, &serde_json::json!({}));
-    assert!(answer.get("error").is_some() || told.to_string().contains("another one"));
-    told.to_string()
+    assert!(answer.get("error").is_some() || told.contains("another one"));
+    told
 }
 
 #[test]
@@ -145,6 +151,25 @@ fn a_stream_deleted_under_load_is_noticed_and_not_made_again() {
     place.admin().delete(&place.options.stream());
     let told = hears(&place, &mut journal);
     assert!(told.contains("is gone"), "{told}");
+}
+
+#[test]
+fn a_stream_whose_settings_are_changed_under_load_is_noticed_by_the_setting() {
+    for (key, value) in [
+        ("max_age", serde_json::json!(3_600_000_000_000_u64)),
+        ("max_msgs", serde_json::json!(9)),
+        ("discard", serde_json::json!("old")),
+    ] {
+        let place = Place::new();
+        let mut journal = place.open().unwrap();
+        journal.append(&mut [Script::default().boot(1)]).unwrap();
+        let (admin, stream) = (place.admin(), place.options.stream());
+        let mut config = admin.info(&stream)["config"].clone();
+        config[key] = value;
+        admin.must(&format!("STREAM.UPDATE.{stream}"), &config);
+        let told = told(&mut journal);
+        assert!(told.contains(&format!("`{key}` is ")), "{key}: {told}");
+    }
 }
 
 #[test]
@@ -172,6 +197,11 @@ fn the_server_lets_nobody_purge_a_journal() {
     drop(place.open().unwrap());
     let stream = place.options.stream();
     let refused = place.admin().ask(&format!("STREAM.PURGE.{stream}"), &serde_json::json!({}));
+    assert!(refused.get("error").is_some(), "{refused}");
+    // Nor to be let.
+    let mut config = place.admin().info(&stream)["config"].clone();
+    config["deny_purge"] = false.into();
+    let refused = place.admin().ask(&format!("STREAM.UPDATE.{stream}"), &config);
     assert!(refused.get("error").is_some(), "{refused}");
     let delete = serde_json::json!({ "seq": 1 });
     let refused = place.admin().ask(&format!("STREAM.MSG.DELETE.{stream}"), &delete);

@@ -110,5 +110,6 @@ pub fn options(name: &str) -> Options {
         partitions: 1,
         replicas: 1,
         durability: Durability::Synced,
+        system: None,
     }
 }

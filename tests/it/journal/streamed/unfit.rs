@@ -20,6 +20,13 @@ fn refused_with(key: &str, value: Value) -> Option<String> {
         "deny_delete": true,
         "deny_purge": true,
     });
+    if key == "mirror" {
+        // What a mirror has is the other stream's choice.
+        config
+            .as_object_mut()
+            .unwrap()
+            .retain(|key, _| ["name", "storage"].contains(&key.as_str()));
+    }
     config[key] = value;
     let create = format!("STREAM.CREATE.{}", place.options.stream());
     let made = place.admin().must(&create, &config);
@@ -46,6 +53,9 @@ fn a_stream_that_loses_something_is_refused_by_the_setting() {
         ("no_ack", json!(true)),
         ("subjects", json!(["organism.journal.somebody-else.>"])),
         ("allow_msg_ttl", json!(true)),
+        ("mirror", json!({ "name": "elsewhere" })),
+        ("sources", json!([{ "name": "elsewhere" }])),
+        ("republish", json!({ "src": ">", "dest": "copy.>" })),
     ];
     for (key, value) in lossy {
         let (key, value) = match key {
@@ -54,12 +64,93 @@ fn a_stream_that_loses_something_is_refused_by_the_setting() {
             "subjects" => ("subjects", json!([format!("other.{}", std::process::id())])),
             _ => (key, value),
         };
-        let newer = key == "allow_msg_ttl";
+        let newer = ["allow_msg_ttl"].contains(&key);
         let Some(said) = refused_with(key, value) else {
             assert!(newer, "{key} is not known");
             continue;
         };
         assert!(said.contains(&format!("`{key}`")), "{key}: {said}");
+    }
+}
+
+#[test]
+fn a_stream_with_fewer_copies_than_were_asked_for_is_refused() {
+    let mut place = Place::new();
+    drop(place.open().unwrap());
+    place.options.replicas = 3;
+    let refused = place.open().unwrap_err();
+    assert!(matches!(refused, Error::Unfit { .. }), "{refused}");
+    assert!(refused.to_string().contains("`num_replicas` is 1, not 3"), "{refused}");
+}
+
+#[test]
+fn a_stream_that_differs_in_what_loses_nothing_is_taken() {
+    for (key, value) in [
+        ("allow_direct", json!(true)),
+        ("description", json!("somebody else's words")),
+        ("duplicate_window", json!(60_000_000_000_u64)),
+        ("max_consumers", json!(5)),
+    ] {
+        let place = Place::new();
+        let mut config = json!({
+            "name": place.options.stream(),
+            "subjects": [place.options.subject()],
+            "storage": "file",
+            "discard": "new",
+            "deny_delete": true,
+            "deny_purge": true,
+        });
+        config[key] = value.clone();
+        let made =
+            place.admin().must(&format!("STREAM.CREATE.{}", place.options.stream()), &config);
+        assert_eq!(made["config"][key], value, "{key}");
+        let mut journal = place.open().unwrap_or_else(|error| panic!("{key}: {error}"));
+        journal.append(&mut [Script::default().boot(1)]).unwrap();
+    }
+}
+
+/// A server that says it is of this version, and says nothing more.
+fn of_version(version: &'static str) -> String {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = format!("nats://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let info = json!({
+                "server_id": "N", "server_name": "old", "version": version, "proto": 1,
+                "host": "127.0.0.1", "port": 4222, "headers": true, "max_payload": 8 << 20,
+            });
+            write!(stream, "INFO {info}\r\n").ok();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            for line in lines.map_while(Result::ok) {
+                if line == "PING" {
+                    write!(stream, "PONG\r\n").ok();
+                }
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_server_that_is_too_old_is_refused_and_one_that_may_lose_records_is_told_of() {
+    use crate::organism::{CONFIG, House};
+    for (version, told) in [
+        ("2.8.4", "its version is 2.8.4; 2.9 or later is needed"),
+        ("2.9.10", "older than 2.10.23"),
+        ("2.10.22", "older than 2.10.23"),
+        ("2.10.23", "the journal's server is away"),
+    ] {
+        let address = of_version(version);
+        let jetstream = "[journal]\nstore = \"jetstream\"\ndurability = \"synced\"";
+        let config = format!("{CONFIG}\n{jetstream}\n\n[nats]\nurl = \"{address}\"\n");
+        let refused = House::settled(&config).organism(&["run"]);
+        let code = if version == "2.8.4" { 69 } else { 75 };
+        assert_eq!(refused.code, Some(code), "{version}: {refused:?}");
+        assert!(refused.err.contains(told), "{version}: {refused:?}");
+        let is_old = !["2.10.23", "2.8.4"].contains(&version);
+        assert_eq!(refused.err.contains("older than"), is_old, "{version}: {refused:?}");
     }
 }
 
@@ -109,13 +200,7 @@ fn a_stream_that_ends_before_what_it_acknowledged_is_broken_and_says_what_it_has
     // A stream restored from an older copy: its first messages, and then no more.
     let admin = old.admin();
     let stream = place.options.stream();
-    let message = |seq: u64| {
-        let got = admin.must(&format!("STREAM.MSG.GET.{stream}"), &json!({ "seq": seq }));
-        let data = got["message"]["data"].as_str().unwrap().to_owned();
-        use base64::Engine as _;
-        String::from_utf8(base64::engine::general_purpose::STANDARD.decode(data).unwrap()).unwrap()
-    };
-    let kept: Vec<_> = (1..=4).map(message).collect();
+    let kept: Vec<_> = (1..=4).map(|seq| body(&admin, &stream, seq)).collect();
     let config = admin.info(&stream)["config"].clone();
     admin.delete(&stream);
     admin.must(&format!("STREAM.CREATE.{stream}"), &config);
@@ -124,6 +209,41 @@ fn a_stream_that_ends_before_what_it_acknowledged_is_broken_and_says_what_it_has
     assert!(matches!(broken, Error::Broken { position: 3, .. }), "{broken:?}");
     assert!(broken.to_string().contains("the server lost 3"), "{broken}");
     assert!(broken.to_string().contains("the last record it still has is 2"), "{broken}");
+}
+
+#[test]
+fn a_stream_that_looks_shorter_for_a_moment_is_waited_for() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    let mut script = Script::default();
+    journal.append(&mut [script.boot(1)]).unwrap();
+    journal.append(&mut [script.boot(1)]).unwrap();
+    drop(journal);
+    let (admin, stream, subject) = (place.admin(), place.options.stream(), place.options.subject());
+    let bodies: Vec<_> = (1..=4).map(|seq| body(&admin, &stream, seq)).collect();
+    let config = admin.info(&stream)["config"].clone();
+    admin.delete(&stream);
+    admin.must(&format!("STREAM.CREATE.{stream}"), &config);
+    bodies[..3].iter().for_each(|body| drop(admin.publish(&subject, body)));
+    // As a follower that becomes the leader, and catches up when somebody has begun to look.
+    let leases = format!("KV_{}", place.options.bucket());
+    let beats = || admin.info(&leases)["state"]["last_seq"].as_u64().unwrap();
+    let before = beats();
+    let journal = std::thread::scope(|scope| {
+        let opened = scope.spawn(|| place.open());
+        while beats() == before && !opened.is_finished() {}
+        admin.publish(&subject, &bodies[3]);
+        opened.join().unwrap()
+    });
+    assert_eq!(journal.unwrap().next(), organism::ids::Position(3));
+}
+
+/// What a message of a stream says.
+fn body(admin: &crate::nats::Admin, stream: &str, seq: u64) -> String {
+    use base64::Engine as _;
+    let got = admin.must(&format!("STREAM.MSG.GET.{stream}"), &json!({ "seq": seq }));
+    let data = got["message"]["data"].as_str().unwrap().to_owned();
+    String::from_utf8(base64::engine::general_purpose::STANDARD.decode(data).unwrap()).unwrap()
 }
 
 #[test]

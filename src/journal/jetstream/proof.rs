@@ -1,0 +1,172 @@
+//! Whether the servers that keep a stream sync before they acknowledge, as they say themselves.
+//! They say it to their system account and to nobody else.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::Deserialize;
+
+use crate::journal::Error;
+use crate::limits;
+use crate::nats::{self, Link, Question};
+
+use super::api::{Api, Info};
+use super::{Durability, Options};
+
+/// What every server of a cluster answers, each by itself.
+const ASKED: &str = "$SYS.REQ.SERVER.PING.VARZ";
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    server: Server,
+    data: Data,
+}
+
+#[derive(Debug, Deserialize)]
+struct Server {
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Data {
+    #[serde(default)]
+    jetstream: JetStream,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct JetStream {
+    #[serde(default)]
+    config: Config,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Config {
+    /// Left out where it is false, or the server does not know it.
+    #[serde(default)]
+    sync_always: bool,
+}
+
+/// What is known of the servers that keep the stream.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Proved,
+    /// These said nothing.
+    Open(Vec<String>),
+    /// These sync later.
+    Refuted(Vec<String>),
+}
+
+/// Refuses a stream that a server keeps which syncs later than the config says, and says where
+/// nothing proves what it says.
+pub fn hold_to_its_word(
+    servers: &nats::Options,
+    options: &Options,
+    api: &Api,
+    info: &Info,
+) -> Result<(), Error> {
+    if options.durability != Durability::Synced {
+        return Ok(());
+    }
+    let Some(system) = &options.system else {
+        tracing::warn!(
+            "`durability` says that the servers sync before they acknowledge, and nothing proves \
+             it: with `system_nkey_file` under [nats] each start asks them; `organism nats-config` \
+             writes that key"
+        );
+        return Ok(());
+    };
+    let keepers = info.keepers().unwrap_or_else(|| vec![api.link.server_name()]);
+    let as_system = nats::Options { credentials: (**system).clone(), ..servers.clone() };
+    let said = ask(&as_system, &keepers)?;
+    match judge(&keepers, &said) {
+        Verdict::Proved => {
+            let names = keepers.join(", ");
+            tracing::info!("proved: {names} sync the journal before they acknowledge");
+            Ok(())
+        }
+        Verdict::Open(silent) => {
+            tracing::warn!(
+                "`durability` says that the servers sync before they acknowledge; that is not \
+                 proved of {}, which did not say",
+                silent.join(", ")
+            );
+            Ok(())
+        }
+        Verdict::Refuted(later) => Err(Error::Unfit {
+            server: later.join(", "),
+            detail: "`durability` is \"synced\", and it syncs after it acknowledged: write \
+                     sync_interval: always into the `jetstream` section of its config and restart \
+                     it, or durability = \"lazy\" under [journal]"
+                .to_owned(),
+        }),
+    }
+}
+
+/// Asks every server, until all of these have answered, or for as long as a question may take.
+fn ask(servers: &nats::Options, keepers: &[String]) -> Result<BTreeMap<String, bool>, Error> {
+    let link = Link::open(servers, "organism pump, about durability")?;
+    let patience = limits::STREAM_PATIENCE;
+    let question =
+        Question { subject: ASKED.to_owned(), headers: None, body: Vec::new(), patience };
+    let answers = link.ask_everybody(question);
+    let (begun, mut said) = (Instant::now(), BTreeMap::new());
+    while !keepers.iter().all(|keeper| said.contains_key(keeper)) {
+        let left = patience.saturating_sub(begun.elapsed());
+        let Ok(answer) = answers.recv_timeout(left) else { break };
+        if let Ok(Answer { server, data }) = serde_json::from_slice(&answer) {
+            said.insert(server.name, data.jetstream.config.sync_always);
+        }
+    }
+    match link.denied(ASKED) {
+        Some(denied) if said.is_empty() => Err(Error::Denied(denied)),
+        _ => Ok(said),
+    }
+}
+
+fn judge(keepers: &[String], said: &BTreeMap<String, bool>) -> Verdict {
+    let of = |wanted: Option<bool>| -> Vec<String> {
+        let fits = |keeper: &&String| said.get(*keeper).copied() == wanted;
+        keepers.iter().filter(fits).cloned().collect()
+    };
+    let (later, silent) = (of(Some(false)), of(None));
+    if !later.is_empty() {
+        Verdict::Refuted(later)
+    } else if !silent.is_empty() {
+        Verdict::Open(silent)
+    } else {
+        Verdict::Proved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_proved_when_every_server_that_keeps_the_stream_says_so() {
+        let names = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let keepers = names(&["a", "b"]);
+        let judged = |said: &[(&str, bool)]| {
+            let said = said.iter().map(|(name, synced)| ((*name).to_owned(), *synced)).collect();
+            judge(&keepers, &said)
+        };
+        assert_eq!(judged(&[("a", true), ("b", true), ("c", false)]), Verdict::Proved);
+        assert_eq!(judged(&[("a", true), ("c", true)]), Verdict::Open(names(&["b"])));
+        assert_eq!(judged(&[("a", true), ("b", false)]), Verdict::Refuted(names(&["b"])));
+        assert_eq!(judged(&[("a", false)]), Verdict::Refuted(names(&["a"])));
+    }
+
+    #[test]
+    fn a_server_that_does_not_say_it_syncs_does_not() {
+        let read = |text: &str| serde_json::from_str::<Answer>(text).unwrap();
+        for (config, synced) in
+            [(r#"{"sync_always":true}"#, true), (r#"{"sync_interval":1}"#, false)]
+        {
+            let text = format!(
+                r#"{{"server":{{"name":"a"}},"data":{{"jetstream":{{"config":{config}}}}}}}"#
+            );
+            assert_eq!(read(&text).data.jetstream.config.sync_always, synced);
+        }
+        assert!(!read(r#"{"server":{"name":"a"},"data":{}}"#).data.jetstream.config.sync_always);
+    }
+}

@@ -1,0 +1,64 @@
+//! What a drained host has still to say.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use futures_util::FutureExt as _;
+use organism::bus::{Host as _, Outcome, Sink};
+use organism::envelope::Failure;
+use organism::ids::{Attempt, CallId, ListenerName};
+
+use super::Meeting;
+use crate::bus::ear::{Ear, Heard};
+use crate::nats::shared;
+
+/// A sink that is told of an answer and takes its time.
+struct Slow {
+    told: Sender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Sink for Slow {
+    fn ended(&self, _: &ListenerName, _: CallId, _: Attempt, _: Result<Outcome, Failure>) {
+        self.told.send(()).unwrap();
+        self.go_on.lock().unwrap().recv().unwrap();
+    }
+    fn heartbeat(&self, _: &ListenerName, _: CallId, _: Attempt) {}
+    fn joined(&self, _: &ListenerName, _: &str) {}
+    fn left(&self, _: &ListenerName, _: &str) {}
+}
+
+#[tokio::test]
+async fn a_host_is_drained_when_its_last_answer_is_with_the_pump_and_not_before() {
+    let meeting = Meeting::at(shared());
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let ((told, is_told), (go, go_on)) = (channel(), channel());
+    let slow = Arc::new(Slow { told, go_on: Mutex::new(go_on) });
+    let host = Arc::new(meeting.host_with(meeting.options(), slow));
+    let mut ear = Ear::hosting(|_| host.clone());
+    ear.tell("anything");
+    let reply = deliveries.next().await.reply.unwrap();
+    stranger.say(&reply, &[], "<a/>").await;
+    tokio::task::spawn_blocking(move || is_told.recv().unwrap()).await.unwrap();
+    // It is off the desk, and nobody has it yet.
+    assert!(host.drain().now_or_never().is_none(), "drained before its answer was told");
+    go.send(()).unwrap();
+    host.drain().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_while_the_host_is_drained_is_told() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let number = ear.tell("anything");
+    let reply = deliveries.next().await.reply.unwrap();
+    let host = ear.host.clone();
+    let drained = tokio::spawn(async move { host.drain().await });
+    stranger.say(&reply, &[], "<a/>").await;
+    drained.await.unwrap();
+    ear.expect(Heard::Answer(number, vec!["<a/>".to_owned()])).await;
+}

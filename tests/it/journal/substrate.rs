@@ -1,0 +1,100 @@
+//! Where the tests of the spine keep their records: in an embedded journal, or on JetStream where
+//! `ORGANISM_TEST_NATS` says so.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+
+use organism::clock::Time;
+use organism::ids::{Digest, Position};
+use organism::journal::{Error, Journal, Sealed};
+use organism::thread::Record;
+
+use super::{Place, streamed};
+
+/// So many worlds of one test are written down, and of one world so many records: what a test
+/// plays by the thousand is the same in kind.
+const WORLDS_MAX: u32 = 3;
+const RECORDS_MAX: usize = 3_000;
+
+/// The place of a journal of the kind that is asked for.
+pub enum Kept {
+    Embedded(Place),
+    Streamed(streamed::Place),
+}
+
+impl Kept {
+    pub fn new() -> Self {
+        match std::env::var_os("ORGANISM_TEST_NATS") {
+            None => Self::Embedded(Place::new()),
+            Some(_) => Self::Streamed(streamed::Place::new()),
+        }
+    }
+
+    pub fn data(&self) -> PathBuf {
+        match self {
+            Self::Embedded(place) => place.data(),
+            Self::Streamed(place) => place.data(),
+        }
+    }
+
+    /// `pages`: the most its file may have.
+    pub fn open(&self, pages: Option<u32>) -> Box<dyn Journal> {
+        match self {
+            Self::Embedded(place) => {
+                let journal = place.open().unwrap();
+                journal.set_pages_max(pages).unwrap();
+                Box::new(journal)
+            }
+            Self::Streamed(place) => {
+                let journal = place.open().unwrap();
+                journal.set_pages_max(pages).unwrap();
+                Box::new(journal)
+            }
+        }
+    }
+
+    /// Everything that somebody finds who has nothing but what is durable.
+    fn read_back(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        let mut visit = |sealed: Sealed| -> Result<(), Error> {
+            records.push(sealed.record);
+            Ok(())
+        };
+        match self {
+            Self::Embedded(place) => drop(place.open_with(&mut visit).unwrap()),
+            Self::Streamed(place) => drop(place.elsewhere().open_with(&mut visit).unwrap()),
+        }
+        records
+    }
+}
+
+/// Writes records of a pump as a driver does, in groups, and reads them where they were not written:
+/// they are the same ones.
+#[track_caller]
+pub fn comes_back(records: &[Record]) {
+    thread_local!(static WORLDS: Cell<u32> = const { Cell::new(0) });
+    if WORLDS.replace(WORLDS.get() + 1) >= WORLDS_MAX || records.is_empty() {
+        return;
+    }
+    let mut written: Vec<_> = records.iter().take(RECORDS_MAX).cloned().collect();
+    let kept = Kept::new();
+    let mut journal = kept.open(None);
+    let (mut rest, mut size) = (&mut written[..], 1);
+    while !rest.is_empty() {
+        let (group, after) = rest.split_at_mut(size.min(rest.len()));
+        journal.append(group).unwrap();
+        (rest, size) = (after, size % 7 + 1);
+    }
+    journal.close(written.last().map_or(Time(0), |record| record.time)).unwrap();
+    let read = kept.read_back();
+    assert_eq!(read.len(), written.len());
+    // Where each stands in its chain is the journal's own business.
+    let plain = |record: &Record| Record {
+        previous: Position(0),
+        previous_hash: Digest::ZERO,
+        ..record.clone()
+    };
+    for (read, meant) in read.iter().zip(records) {
+        assert_eq!(plain(read), plain(meant), "what came back is something else");
+    }
+}

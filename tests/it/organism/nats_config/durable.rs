@@ -1,0 +1,108 @@
+//! `durability = "synced"`: what the servers say of themselves, and what is said of it.
+
+use super::super::{House, Running, numbered, said, say, until};
+use super::tls::{Echo, Solo, Way, ask, port};
+use super::{CONFIG, Guarded, guarded, guarded_with};
+use crate::nats::Server;
+use organism::nats::Credentials;
+
+/// That config says that its servers sync, and may say who asks them.
+fn synced(guarded: &Guarded, asks: &str) {
+    let config = CONFIG.replace("ADDRESS", &guarded.server.address());
+    let nats = format!("nkey_file = \"nats/pump.nk\"\n{asks}");
+    let config = config.replace("NKEY", &nats) + "durability = \"synced\"\n";
+    guarded.house.write("organism.toml", config);
+}
+
+const ASKS: &str = "system_nkey_file = \"nats/system.nk\"";
+
+/// Starts it with everything it has to say.
+fn run(house: &House) -> Running {
+    let mut command = house.command(&["run"]);
+    command.env("ORGANISM_LOG", "info");
+    house.run_with(command)
+}
+
+#[test]
+fn servers_that_sync_are_taken_by_their_own_word_and_without_it_nothing_is_claimed() {
+    let guarded = guarded();
+    let house = &guarded.house;
+    for (asks, told) in [
+        (ASKS, "proved: test sync the journal before they acknowledge"),
+        ("", "nothing proves it: with `system_nkey_file`"),
+    ] {
+        synced(&guarded, asks);
+        let running = run(house);
+        assert_eq!(running.stop(), Some(0));
+        let log = house.log();
+        assert!(log.contains(told), "{log}");
+        assert_eq!(log.contains("nothing proves"), asks.is_empty(), "{log}");
+        assert!(!log.contains("not proved"), "{log}");
+    }
+    // A key that may not ask, and one that nobody knows.
+    std::fs::copy(guarded.seed("operator"), guarded.seed("system")).unwrap();
+    synced(&guarded, ASKS);
+    let refused = house.organism(&["run"]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    assert!(refused.err.contains("nats/system.nk"), "{}", refused.err);
+}
+
+#[test]
+fn servers_that_sync_later_than_the_config_says_are_refused_by_name() {
+    let guarded = guarded_with("sync_interval: 10s");
+    synced(&guarded, ASKS);
+    let refused = guarded.house.organism(&["run"]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    let (_, last) = refused.err.rsplit_once("organism: ").unwrap();
+    assert!(last.starts_with("no journal can be kept on test: "), "{last}");
+    assert!(last.contains("sync_interval: always") && last.contains("\"lazy\""), "{last}");
+}
+
+#[test]
+fn a_cluster_as_it_is_written_works_and_each_of_its_servers_is_asked() {
+    let (port, routes) = (port().to_string(), port().to_string());
+    let hosts = ["a=127.0.0.1", "b=127.0.0.2", "c=127.0.0.3"];
+    let address = format!("nats://127.0.0.1:{port}");
+    let first = CONFIG.replace("ADDRESS", &address).replace("NKEY", "");
+    let house = House::settled(&first);
+    let nodes: Vec<_> = hosts.iter().flat_map(|node| ["--node", node]).collect();
+    let ports = ["--port", &port, "--cluster-port", &routes, "--store", "STORE"];
+    let made = house.organism(&[&["nats-config"], &nodes[..], &ports].concat());
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let server = |name: &str| {
+        let path = house.path(&format!("nats/server-{name}.conf"));
+        // Each on a machine of its own, as far as its files are concerned.
+        let store = house.path(&format!("store-{name}")).display().to_string();
+        let text = std::fs::read_to_string(&path).unwrap().replace("STORE", &store);
+        std::fs::write(&path, text).unwrap();
+        Server::written(&path)
+    };
+    let _servers = ["a", "b", "c"].map(server);
+    let nats = format!("nkey_file = \"nats/pump.nk\"\n{ASKS}");
+    let config = CONFIG.replace("ADDRESS", &address).replace("NKEY", &nats);
+    let config = config.replace("replicas = 1", "replicas = 3\ndurability = \"synced\"");
+    house.write("organism.toml", config);
+    // A cluster that begins needs a moment to agree on a leader.
+    until("it has a leader", || {
+        let told = house.send_text(&say("first"), &["--no-wait", "--key", "first"]);
+        assert!(matches!(told.code, Some(0 | 69 | 75)), "{told:?}");
+        (told.code == Some(0)).then_some(())
+    });
+    let way = |listener: &str| Way {
+        address: address.clone(),
+        credentials: Credentials::Nkey(house.path(&format!("nats/listener-{listener}.nk"))),
+        ca: None,
+    };
+    let (_echo, _solo) = (Echo::start(&way("echo")), Solo::start(&house, &way("solo")));
+    let running = run(&house);
+    let log = house.log();
+    let (_, proved) = log.split_once("proved: ").unwrap_or_else(|| panic!("{log}"));
+    let (names, _) = proved.split_once(" sync the journal").unwrap();
+    let mut names: Vec<_> = names.split(", ").collect();
+    names.sort_unstable();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert_eq!(ask(&house, &say("hello"), "1"), said("hello"));
+    assert_eq!(ask(&house, &numbered("ping", "7"), "2"), numbered("pong", "7") + "\n");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}

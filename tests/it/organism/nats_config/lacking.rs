@@ -1,0 +1,157 @@
+//! Credentials that lack a right: what is lacking is named, to whoever can do something about it.
+
+use organism::nats::Credentials;
+
+use super::super::{House, said, say, until};
+use super::tls::{Echo, Solo, Way, ask};
+use super::{Guarded, guarded};
+
+/// A right of a user.
+#[derive(Debug)]
+struct Right<'r> {
+    user: &'r str,
+    /// `publish` or `subscribe`.
+    to: &'r str,
+    subject: &'r str,
+}
+
+/// While that user has no such right.
+fn without<T>(guarded: &Guarded, right: &Right<'_>, look: impl FnOnce() -> T) -> T {
+    let path = guarded.house.path("nats/accounts.conf");
+    let before = std::fs::read_to_string(&path).unwrap();
+    guarded.with(|text| {
+        let (head, own) = text.split_once(&format!("# {}\n", right.user)).unwrap();
+        let (between, list) = own.split_once(&format!("{}: ", right.to)).unwrap();
+        // In its place one that is of no use, so that a list never ends up empty.
+        let list = list.replacen(&format!("\"{}\"", right.subject), "\"of.no.use\"", 1);
+        format!("{head}# {}\n{between}{}: {list}", right.user, right.to)
+    });
+    let seen = look();
+    guarded.with(|_| before);
+    seen
+}
+
+/// An organism that does not get ready: its exit code and what it says.
+fn refused(house: &House) -> (Option<i32>, String) {
+    let log = std::fs::File::create(house.path("log")).unwrap();
+    let mut child = house.command(&["run"]).stderr(log).spawn().unwrap();
+    let ended = until("it ends", || {
+        assert!(!house.log().contains("is ready"), "{}", house.log());
+        child.try_wait().unwrap()
+    });
+    (ended.code(), house.log())
+}
+
+#[test]
+fn a_pump_that_lacks_a_right_it_cannot_do_without_says_which_and_does_not_start() {
+    let guarded = guarded();
+    let house = &guarded.house;
+    let [stream, leases] = ["ORGANISM-talk-0", "KV_ORGANISM-talk-pumps"];
+    let api = |verb: &str, stream: &str| format!("$JS.API.{verb}.{stream}");
+    // In the order in which a first start needs them.
+    let needed = [
+        ("subscribe", "_INBOX.>".to_owned()),
+        ("publish", api("STREAM.INFO", leases)),
+        ("publish", api("STREAM.CREATE", leases)),
+        ("publish", api("STREAM.MSG.GET", leases)),
+        ("publish", "$KV.ORGANISM-talk-pumps.partitions".to_owned()),
+        ("publish", "$KV.ORGANISM-talk-pumps.0".to_owned()),
+        ("publish", api("STREAM.INFO", stream)),
+        ("publish", api("STREAM.CREATE", stream)),
+        ("publish", "organism.journal.ORGANISM-talk.0".to_owned()),
+        ("publish", api("STREAM.MSG.GET", stream)),
+        ("subscribe", "organism.talk.re.>".to_owned()),
+    ];
+    for (to, subject) in &needed {
+        let right = Right { user: "pump", to, subject };
+        let (code, told) = without(&guarded, &right, || refused(house));
+        assert_eq!(code, Some(69), "{right:?}: {told}");
+        let (_, last) = told.trim_end().rsplit_once("organism: ").unwrap();
+        for word in ["pump.nk", to, subject.trim_end_matches('>'), "nats-config"] {
+            assert!(last.contains(word), "{right:?}, {word}: {told}");
+        }
+    }
+    // With all of them, there is nothing in the way.
+    assert_eq!(house.run().stop(), Some(0));
+}
+
+#[test]
+fn a_delivery_that_may_not_be_published_fails_by_what_is_lacking() {
+    let guarded = guarded();
+    let house = &guarded.house;
+    let right = Right { user: "pump", to: "publish", subject: "organism.talk.to.*" };
+    without(&guarded, &right, || {
+        let running = house.run();
+        let told = house.send_text(&say("hello"), &[]);
+        assert_eq!(told.code, Some(1), "{told:?}");
+        assert_eq!(running.stop(), Some(0));
+    });
+    for word in ["pump.nk", "publish to `organism.talk.to.echo`", "nats-config"] {
+        assert!(house.log().contains(word), "{word}: {}", house.log());
+    }
+    let record = rusqlite::Connection::open(house.data().join("journal.db")).unwrap();
+    let asked = "SELECT count(*) FROM fact WHERE value LIKE '%publish to%'";
+    let failures: u32 = record.query_row(asked, [], |row| row.get(0)).unwrap();
+    assert_eq!(failures, 3, "each attempt is on record with its reason");
+}
+
+#[test]
+fn a_pump_that_loses_a_right_while_it_runs_says_which_and_goes_on_when_it_has_it_again() {
+    let guarded = guarded();
+    let house = &guarded.house;
+    let _echo = Echo::start(&way(&guarded, "echo"));
+    let running = house.run();
+    assert_eq!(ask(house, &say("before"), "1"), said("before"));
+    let subject = "organism.journal.ORGANISM-talk.0";
+    let right = Right { user: "pump", to: "publish", subject };
+    let waiting = without(&guarded, &right, || {
+        let mut command = house.command(&["send", "-", "--as", "desk", "--key", "late"]);
+        let piped = std::process::Stdio::piped;
+        let mut child = command.stdin(piped()).stdout(piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut input, say("late").as_bytes()).unwrap();
+        drop(input);
+        until("it says so", || {
+            house.log().contains(&format!("publish to `{subject}`")).then_some(())
+        });
+        child
+    });
+    let told = waiting.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(told.stdout).unwrap(), said("late"));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+fn way(guarded: &Guarded, listener: &str) -> Way {
+    let credentials = Credentials::Nkey(guarded.seed(&format!("listener-{listener}")));
+    Way { address: guarded.server.address(), credentials, ca: None }
+}
+
+#[test]
+fn a_listener_that_cannot_be_asked_or_cannot_answer_says_so_and_ends_with_both_kits() {
+    let guarded = guarded();
+    for listener in ["echo", "solo"] {
+        let user = format!("listener-{listener}");
+        let (to, re) =
+            (format!("organism.talk.to.{listener}"), format!("organism.talk.re.{listener}"));
+        let shared = format!("{to} {listener}");
+        for (what, subject, told) in
+            [("subscribe", &shared, &to), ("publish", &format!("{re}.>"), &re)]
+        {
+            let right = Right { user: &user, to: what, subject };
+            let said = without(&guarded, &right, || match listener {
+                "echo" => Echo::start(&way(&guarded, listener)).refused(),
+                _ => {
+                    let solo = Solo::start(&guarded.house, &way(&guarded, listener));
+                    let (code, said) = solo.refused(&guarded.house);
+                    assert_eq!(code, Some(1), "{said}");
+                    assert!(!said.contains("Traceback"), "{said}");
+                    said
+                }
+            });
+            for word in [told, "nats-config"] {
+                assert!(said.contains(word), "{right:?}, {word}: {said}");
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Servers that can be reached from elsewhere: with TLS, as `nats-config` writes it, and with
+//! credentials that somebody else issued.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use organism::listener::{Listener, Place, Reply, Request};
+use organism::nats::{Credentials, Options};
+
+use super::super::{House, numbered, said, say, until};
+use super::CONFIG;
+use crate::bus::ear::{name, repository, script};
+use crate::bus::remote::python;
+use crate::nats::{Server, Settings};
+
+pub fn pem(file: &str) -> PathBuf {
+    repository().join("tests/data/nats/tls").join(file)
+}
+
+/// A port nobody has now.
+pub fn port() -> u16 {
+    let held = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    held.local_addr().unwrap().port()
+}
+
+/// How a listener reaches the servers, and as whom.
+#[derive(Clone)]
+pub struct Way {
+    pub address: String,
+    pub credentials: Credentials,
+    pub ca: Option<PathBuf>,
+}
+
+/// `echo` of the Rust kit; ends when this is dropped.
+pub struct Echo {
+    _stop: tokio::sync::oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<Result<(), String>>,
+}
+
+impl Echo {
+    pub fn start(way: &Way) -> Self {
+        let Way { address, credentials, ca } = way.clone();
+        let place =
+            Place::new(Options { servers: vec![address], credentials, ca }, "talk", name("echo"));
+        let (_stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let stopped = async { stopped.await.unwrap_or_default() };
+        let thread = std::thread::spawn(move || {
+            let answer = |request: &Request| {
+                let text = request.payload();
+                let text = text.replace("<say ", "<said ").replace("</say>", "</said>");
+                Ok::<_, String>(Reply::raw(text))
+            };
+            Listener::new().otherwise(answer).serve_at(&place, stopped)
+        });
+        Self { _stop, thread }
+    }
+
+    /// Of one that cannot serve: why.
+    pub fn refused(self) -> String {
+        self.thread.join().unwrap().unwrap_err()
+    }
+}
+
+/// `solo` of the Python kit, killed when this is dropped.
+pub struct Solo(Child);
+
+impl Solo {
+    pub fn start(house: &House, way: &Way) -> Self {
+        let mut command = python();
+        command
+            .arg(script("solo.py"))
+            .env("PYTHONPATH", repository().join("listeners/python"))
+            .env("EFFECTS", house.path("effects"))
+            .env("ORGANISM_BUS_URL", &way.address)
+            .env("ORGANISM_NAME", "talk")
+            .env("ORGANISM_LISTENER", "solo")
+            .stderr(std::fs::File::create(house.path("solo.log")).unwrap())
+            .stdout(Stdio::null());
+        if let Some(ca) = &way.ca {
+            command.env("ORGANISM_BUS_CA", ca);
+        }
+        match &way.credentials {
+            Credentials::Nkey(path) => command.env("ORGANISM_BUS_NKEY", path),
+            Credentials::File(path) => command.env("ORGANISM_BUS_CREDENTIALS", path),
+            other => panic!("{other:?}"),
+        };
+        Self(command.spawn().unwrap())
+    }
+
+    /// Of one that cannot serve: how it ended, and what it said.
+    pub fn refused(mut self, house: &House) -> (Option<i32>, String) {
+        let status = until("the listener ends", || self.0.try_wait().unwrap());
+        (status.code(), std::fs::read_to_string(house.path("solo.log")).unwrap())
+    }
+}
+
+impl Drop for Solo {
+    fn drop(&mut self) {
+        // One that has ended cannot be killed.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Until somebody answers: listeners come when they come.
+pub fn ask(house: &House, text: &str, number: &str) -> String {
+    let mut tries = 0;
+    until("it is answered", || {
+        tries += 1;
+        let told = house.send_text(text, &["--key", &format!("{number}-{tries}")]);
+        assert!(matches!(told.code, Some(0 | 1)), "{told:?}\n{}", house.log());
+        (told.code == Some(0)).then_some(told.out)
+    })
+}
+
+/// A house whose server is the one that `nats-config` wrote, with TLS.
+struct Encrypted {
+    house: House,
+    _server: Server,
+    address: String,
+}
+
+impl Encrypted {
+    fn start() -> Self {
+        let port = port();
+        let address = format!("nats://127.0.0.1:{port}");
+        let first = CONFIG.replace("ADDRESS", &address).replace("NKEY", "");
+        let house = House::settled(&first);
+        let [certificate, key] =
+            ["server.pem", "server-key.pem"].map(|file| pem(file).display().to_string());
+        let (port, store) = (port.to_string(), house.path("store").display().to_string());
+        let made = house.organism(&[
+            "nats-config",
+            "--port",
+            &port,
+            "--store",
+            &store,
+            "--tls-cert",
+            &certificate,
+            "--tls-key",
+            &key,
+        ]);
+        assert_eq!(made.code, Some(0), "{made:?}");
+        let server = Server::written(&house.path("nats/server.conf"));
+        assert_eq!(server.address(), address);
+        let encrypted = Self { house, _server: server, address };
+        encrypted.trusts(Some(&pem("ca.pem")));
+        encrypted
+    }
+
+    /// What the organism takes for the authority.
+    fn trusts(&self, ca: Option<&Path>) {
+        let mut nats = "nkey_file = \"nats/pump.nk\"".to_owned();
+        if let Some(ca) = ca {
+            nats += &format!("\nca_file = \"{}\"", ca.display());
+        }
+        let config = CONFIG.replace("ADDRESS", &self.address).replace("NKEY", &nats);
+        self.house.write("organism.toml", config);
+    }
+
+    fn way(&self, listener: &str, ca: &str) -> Way {
+        let credentials =
+            Credentials::Nkey(self.house.path(&format!("nats/listener-{listener}.nk")));
+        Way { address: self.address.clone(), credentials, ca: Some(pem(ca)) }
+    }
+}
+
+#[test]
+fn the_written_servers_with_tls_serve_the_pump_and_both_kits() {
+    let encrypted = Encrypted::start();
+    let house = &encrypted.house;
+    let _echo = Echo::start(&encrypted.way("echo", "ca.pem"));
+    let _solo = Solo::start(house, &encrypted.way("solo", "ca.pem"));
+    let running = house.run();
+    assert_eq!(ask(house, &say("encrypted"), "1"), said("encrypted"));
+    assert_eq!(ask(house, &numbered("ping", "7"), "2"), numbered("pong", "7") + "\n");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_server_that_another_authority_signed_is_refused_by_pump_and_kits() {
+    let encrypted = Encrypted::start();
+    let house = &encrypted.house;
+    for ca in [Some(pem("other-ca.pem")), None] {
+        encrypted.trusts(ca.as_deref());
+        let refused = house.organism(&["run"]);
+        assert_eq!(refused.code, Some(69), "{refused:?}");
+        assert!(
+            refused.err.contains("certificate") && refused.err.contains("ca_file"),
+            "{}",
+            refused.err
+        );
+    }
+    let refused = Echo::start(&encrypted.way("echo", "other-ca.pem")).refused();
+    assert!(refused.contains("certificate"), "{refused}");
+    let (code, refused) = Solo::start(house, &encrypted.way("solo", "other-ca.pem")).refused(house);
+    assert_eq!(code, Some(1), "{refused}");
+    assert!(refused.contains("certificate") && !refused.contains("Traceback"), "{refused}");
+}
+
+#[test]
+fn a_key_nobody_knows_is_refused_by_pump_and_kits_who_name_it() {
+    let encrypted = Encrypted::start();
+    let house = &encrypted.house;
+    for user in ["pump", "listener-echo", "listener-solo"] {
+        let seed = nkeys::KeyPair::new_user().seed().unwrap();
+        house.write(&format!("nats/{user}.nk"), seed);
+    }
+    let refused = house.organism(&["run"]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    assert!(refused.err.contains("pump.nk"), "{}", refused.err);
+    let refused = Echo::start(&encrypted.way("echo", "ca.pem")).refused();
+    assert!(refused.contains("listener-echo.nk"), "{refused}");
+    let (code, refused) = Solo::start(house, &encrypted.way("solo", "ca.pem")).refused(house);
+    assert_eq!(code, Some(1), "{refused}");
+    assert!(refused.contains("listener-solo.nk") && !refused.contains("Traceback"), "{refused}");
+}
+
+/// A token of NATS's, signed by `by`.
+fn token(by: &nkeys::KeyPair, of: &nkeys::KeyPair, name: &str, nats: &serde_json::Value) -> String {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+    let header = BASE64.encode(r#"{"typ":"JWT","alg":"ed25519-nkey"}"#);
+    let claims = serde_json::json!({
+        "jti": of.public_key(), "iat": 1_700_000_000, "iss": by.public_key(),
+        "sub": of.public_key(), "name": name, "nats": nats,
+    });
+    let body = format!("{header}.{}", BASE64.encode(claims.to_string()));
+    let signature = BASE64.encode(by.sign(body.as_bytes()).unwrap());
+    format!("{body}.{signature}")
+}
+
+/// A `.creds` file for everything in the account.
+fn credentials(house: &House, file: &str, account: &nkeys::KeyPair) {
+    let user = nkeys::KeyPair::new_user();
+    let nats =
+        serde_json::json!({ "type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1 });
+    let (token, seed) = (token(account, &user, file, &nats), user.seed().unwrap());
+    let text = format!(
+        "-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n\
+         -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    );
+    house.write(file, text);
+}
+
+#[test]
+fn creds_files_of_servers_with_an_operator_serve_the_pump_and_both_kits() {
+    use nkeys::KeyPair;
+    use serde_json::json;
+    let (operator, account, system) =
+        (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account());
+    let limits = json!({
+        "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true,
+        "conn": -1, "leaf": -1, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
+    });
+    let of_account = json!({ "type": "account", "version": 2, "limits": limits });
+    let of_system = json!({ "type": "account", "version": 2, "limits": { "subs": -1, "conn": -1, "data": -1, "payload": -1 } });
+    let of_operator =
+        json!({ "type": "operator", "version": 2, "system_account": system.public_key() });
+    let more = format!(
+        "operator: {}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload: {{\n  {}: {}\n  {}: {}\n}}\n",
+        token(&operator, &operator, "operator", &of_operator),
+        system.public_key(),
+        account.public_key(),
+        token(&operator, &account, "talk", &of_account),
+        system.public_key(),
+        token(&operator, &system, "SYS", &of_system),
+    );
+    let server = Server::start_with(Settings { jetstream: Some(""), more: more.leak() });
+    let config = CONFIG.replace("ADDRESS", &server.address());
+    let house = House::settled(&config.replace("NKEY", "credentials_file = \"pump.creds\""));
+    let way = |file: &str| {
+        credentials(&house, file, &account);
+        let credentials = Credentials::File(house.path(file));
+        Way { address: server.address(), credentials, ca: None }
+    };
+    way("pump.creds");
+    let _echo = Echo::start(&way("echo.creds"));
+    let _solo = Solo::start(&house, &way("solo.creds"));
+    let running = house.run();
+    assert_eq!(ask(&house, &say("by token"), "1"), said("by token"));
+    assert_eq!(ask(&house, &numbered("ping", "7"), "2"), numbered("pong", "7") + "\n");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+    // A token that another account signed is none of this server's.
+    credentials(&house, "pump.creds", &KeyPair::new_account());
+    let refused = house.organism(&["run"]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    assert!(refused.err.contains("pump.creds"), "{}", refused.err);
+}

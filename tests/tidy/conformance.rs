@@ -1,0 +1,71 @@
+//! What starts an organism or plays its pump runs on both kinds of journal: no test is left out by
+//! nobody's decision.
+
+use std::path::Path;
+
+use crate::nothing;
+use crate::tree::{read, rust};
+
+/// What is left out of `.ci/conformance` that touches a journal, each for its reason.
+const ONE_KIND: [(&str, &str); 13] = [
+    ("journal", "its own suite runs on both kinds"),
+    ("deploy", "starts what the examples say"),
+    ("faults::places", "lists the failpoints"),
+    ("faults::power", "cuts the power to an embedded journal's disk"),
+    ("faults::rot", "flips bits of an embedded journal's file"),
+    ("agent::stage", "keeps its records in memory"),
+    ("bus::remote", "has no journal"),
+    ("organism::cluster", "brings its own servers"),
+    ("organism::nats_config", "brings its own servers"),
+    ("organism::partitions", "brings its own servers"),
+    ("organism::promote", "moves from one kind to the other"),
+    ("organism::pumps", "is about JetStream"),
+    ("organism::revoked", "brings its own servers"),
+];
+
+/// What says that a file has to do with a journal.
+const SIGNS: [&str; 6] =
+    ["House::", "Stage::start(", "World::", "Kept::", "Place::new()", "house()"];
+
+/// The words of a list of the script.
+fn list(name: &str) -> Vec<String> {
+    let script = read(".ci/conformance");
+    let (_, rest) = script.split_once(&format!("\n{name}=(")).expect("a list");
+    let (words, _) = rest.split_once(')').expect("its end");
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+/// As its tests are called.
+fn module(path: &str) -> String {
+    let path = Path::new(path.trim_start_matches("tests/it/")).with_extension("");
+    path.display().to_string().replace('/', "::")
+}
+
+#[test]
+fn whatever_keeps_a_journal_is_tried_on_both_kinds() {
+    let (areas, own) = (list("AREAS"), list("OWN"));
+    let begins = |name: &str, with: &str| {
+        format!("{name}::").starts_with(with)
+            || format!("{name}::").starts_with(&format!("{with}::"))
+    };
+    let has_own = |name: &str| ONE_KIND.iter().any(|(known, _)| begins(name, known));
+    let mut left_out = Vec::new();
+    for file in rust().filter(|file| file.path.starts_with("tests/it/")) {
+        let name = module(&file.path);
+        let is_run =
+            areas.iter().any(|area| begins(&name, area)) && !own.iter().any(|o| begins(&name, o));
+        let keeps =
+            SIGNS.iter().any(|sign| file.code.contains(sign)) && file.code.contains("#[test]");
+        if keeps && !is_run && !has_own(&name) {
+            left_out
+                .push(format!("{} is not in .ci/conformance, nor here with a reason", file.path));
+        }
+    }
+    nothing(left_out, "what starts an organism runs on JetStream too");
+    let known: Vec<_> = rust().map(|file| file.path.as_str()).collect();
+    let gone = ONE_KIND.iter().filter(|(name, _)| {
+        let path = format!("tests/it/{}", name.replace("::", "/"));
+        !known.iter().any(|known| known.starts_with(&path))
+    });
+    nothing(gone.map(|(name, _)| (*name).to_owned()).collect(), "exceptions for what there is not");
+}
