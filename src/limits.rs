@@ -257,6 +257,26 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 /// How long a request's head may take to come, and an idle connection is kept.
 pub const HTTP_HEAD_PATIENCE: Duration = Duration::from_secs(10);
 
+// Telemetry.
+/// Spans that wait to be exported; more are dropped and counted.
+pub const SPANS_QUEUED_MAX: usize = 8_192;
+/// Spans in one request to the collector.
+pub const SPANS_SENT_MAX: usize = 512;
+/// How long the first of them waits for others.
+pub const SPANS_WAIT: Duration = Duration::from_secs(1);
+/// Name, TCP and TLS of the way to the collector, and one request altogether.
+pub const COLLECTOR_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a collector that takes nothing is left alone.
+pub const COLLECTOR_BACKOFF_FIRST: Duration = Duration::from_millis(250);
+pub const COLLECTOR_BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Of what it answers, and of what is shown of that.
+pub const COLLECTOR_ANSWER_BYTES_MAX: usize = 16 << 10;
+/// How long the last spans may take to be exported when the organism ends.
+pub const SPANS_FAREWELL: Duration = Duration::from_secs(3);
+/// Of a model's name, as its provider says it.
+pub const MODEL_NAME_CHARS_MAX: usize = 128;
+
 // NATS.
 /// Of one message, as the servers that we configure are told.
 pub const NATS_PAYLOAD_BYTES: usize = 8 << 20;

@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 45] = [
+pub const MUTANTS: [(&str, &str); 46] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -38,6 +38,7 @@ pub const MUTANTS: [(&str, &str); 45] = [
     ("mix-two-answers", "what was heard of a broken answer is void before the next begins"),
     ("show-the-key", "a key is hidden wherever a server echoes it"),
     ("leave-memory-open", "no other process of the user looks into one that may hold keys"),
+    ("export-what-was-said", "a span has names, ids and numbers, and nothing that was said"),
     ("accept-a-wrong-hash", "an approval holds for the bytes that were looked at"),
     ("hand-over-the-held", "what has to be approved reaches nobody before"),
     ("approve-twice", "an approval is used once"),

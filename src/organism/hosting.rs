@@ -10,8 +10,9 @@ use tokio::task::JoinHandle;
 
 use super::metered::ModelCounts;
 use super::models::Models;
+use super::traced::TracedAgent;
 use super::watcher::{Hosted, Watcher};
-use super::{Error, guests, nats_config, with_core_words};
+use super::{Error, exporter, farewell, guests, nats_config, tracer, with_core_words};
 use crate::agent::Agent;
 use crate::agent::history::told::Told;
 use crate::bus::native::{Context, Handler, NativeHost};
@@ -21,6 +22,7 @@ use crate::config::{AgentSpec, Config};
 use crate::envelope::Failure;
 use crate::ids::ListenerName;
 use crate::nats::{self, Client, Credentials, Denials};
+use crate::telemetry::Exporter;
 
 /// Why an agent cannot be hosted by itself. `names` are those that can, with commas.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +77,7 @@ pub struct Hosting {
     stop: watch::Sender<bool>,
     posts: Vec<JoinHandle<()>>,
     watcher: Watcher,
+    exporter: Option<Exporter>,
 }
 
 impl Hosting {
@@ -93,15 +96,22 @@ impl Hosting {
         }
         let config = with_core_words(config)?;
         let counts = Arc::new(ModelCounts::new(&config, agents.iter()));
-        let models = Models::counted(&config, &counts)?;
+        let exporter = exporter(&config);
+        let tracer = tracer(exporter.as_ref());
+        let models = Models::watched(&config, &counts, &tracer)?;
         let (stop, stopped) = watch::channel(false);
         let (mut posts, mut connections) = (Vec::new(), Vec::new());
         for spec in agents {
             let memory = Arc::new(Told::default());
-            let agent = guests::agent(&config, spec, models.named(&spec.model)?, memory)?;
+            let made = models.named(&spec.model)?;
+            let (route, tracer) = (made.model.route(), tracer.clone());
+            let agent = guests::agent(&config, spec, made, memory)?;
             let (client, denials) = client(&config, &spec.name, keys).await?;
             connections.push((spec.name.clone(), client.clone()));
-            let post = post(&config, &spec.name, agent, client).await?;
+            let relay = relay(&config, &spec.name, client);
+            let agent = Guest { agent, relay: relay.clone() };
+            let agent = TracedAgent { agent, name: spec.name.clone(), route, tracer };
+            let post = post(&config, &spec.name, agent, relay).await?;
             refuse_without_rights(&config, &spec.name, &denials)?;
             let mut stopped = stopped.clone();
             posts.push(tokio::spawn(post.serve(async move {
@@ -110,8 +120,8 @@ impl Hosting {
             })));
         }
         let hosted = Hosted { models: counts, connections, stopped };
-        let watcher = Watcher::of_hosted(&config.name, hosted);
-        Ok(Self { stop, posts, watcher })
+        let watcher = Watcher::of_hosted(&config.name, hosted, &tracer);
+        Ok(Self { stop, posts, watcher, exporter })
     }
 
     /// What tells how it is, for as long as anybody asks.
@@ -129,6 +139,7 @@ impl Hosting {
                 tracing::error!("a host did not end as it should: {error}");
             }
         }
+        farewell(self.exporter).await;
     }
 
     pub fn has_ended(&self) -> bool {
@@ -150,17 +161,18 @@ async fn client(
     Ok(nats::connect_with(&servers, &called, Some(&inbox)).await?)
 }
 
+fn relay(config: &Config, name: &ListenerName, client: Client) -> Relay {
+    Relay::new(client, Subjects::new(&config.name, name), runtime::Handle::current())
+}
+
 async fn post(
     config: &Config,
     name: &ListenerName,
-    agent: Agent,
-    client: Client,
+    agent: TracedAgent<Guest>,
+    relay: Relay,
 ) -> Result<Outpost, Error> {
-    let subjects = Subjects::new(&config.name, name);
-    let runtime = runtime::Handle::current();
-    let relay = Relay::new(client, subjects, runtime.clone());
-    let handler = Guest { agent, relay: relay.clone() };
-    let host = NativeHost::new(name.clone(), handler, Arc::new(relay.clone()), runtime);
+    let (sink, runtime) = (Arc::new(relay.clone()), runtime::Handle::current());
+    let host = NativeHost::new(name.clone(), agent, sink, runtime);
     let host: Arc<dyn Host> = Arc::new(host);
     Ok(Outpost::open(&config.name, name.clone(), config.digest, relay, host).await?)
 }

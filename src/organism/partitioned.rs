@@ -15,11 +15,12 @@ use tokio::task::JoinHandle;
 use super::control;
 use super::exchange::Exchange;
 use super::watcher::Watcher;
-use super::{Error, open_door, refuse_without_keys, with_core_words};
+use super::{Error, exporter, farewell, open_door, refuse_without_keys, tracer, with_core_words};
 use crate::config::{Config, Storage};
 use crate::journal;
 use crate::journal::sqlite::{DATABASE, Lock, hold};
 use crate::limits;
+use crate::telemetry::Exporter;
 use keeper::Keeper;
 use roll::Roll;
 use table::Place;
@@ -49,6 +50,7 @@ pub struct Partitioned {
     keepers: Vec<JoinHandle<Result<(), Error>>>,
     stop: watch::Sender<Option<String>>,
     control: Option<control::Server>,
+    exporter: Option<Exporter>,
     // Last, so that the directory is let go of when everything in it is.
     _lock: Lock,
 }
@@ -67,12 +69,15 @@ impl Partitioned {
         let exchange = Exchange::open(servers, &config.name).await?;
         let table = Arc::new(Table::new(config.partitions(), partitions, exchange));
         let (stop, stopped) = watch::channel(None);
+        let exporter = exporter(&config);
+        let tracer = tracer(exporter.as_ref());
         let (mut keepers, mut hands) = (Vec::new(), BTreeMap::new());
         for &partition in partitions {
             let (hand, hand_over) = mpsc::channel(1);
             hands.insert(partition, hand);
             let (config, table) = (Arc::new(config.of_partition(partition)), Arc::clone(&table));
-            let keeper = Keeper::new(config, partition, table, hand_over, stopped.clone());
+            let (stop, tracer) = (stopped.clone(), tracer.clone());
+            let keeper = Keeper::new(config, partition, table, hand_over, stop, tracer);
             keepers.push(tokio::spawn(keeper.keep()));
         }
         let roll = Roll::new(Arc::clone(&table), config.digest, hands);
@@ -82,7 +87,8 @@ impl Partitioned {
             }
         }));
         let name = config.name.as_str().into();
-        let mut organism = Self { name, table, keepers, stop, control: None, _lock: lock };
+        let control = None;
+        let mut organism = Self { name, table, keepers, stop, control, exporter, _lock: lock };
         let desk = control::Desk::of_several(Arc::clone(&organism.table), limits::CONTROL_PATIENCE);
         match open_door(&config, desk) {
             Ok(control) => organism.control = Some(control),
@@ -100,7 +106,7 @@ impl Partitioned {
 
     /// What tells how it is, for as long as anybody asks.
     pub fn watcher(&self) -> Watcher {
-        Watcher::of_several(&self.name, Arc::clone(&self.table))
+        Watcher::of_several(&self.name, Arc::clone(&self.table), &tracer(self.exporter.as_ref()))
     }
 
     /// Whether no partition is kept any more, each of them being broken.
@@ -127,6 +133,7 @@ impl Partitioned {
             let ended = keeper.await.unwrap_or(Err(Error::Stopped));
             first = first.and(ended);
         }
+        farewell(self.exporter).await;
         first
     }
 }

@@ -13,6 +13,7 @@ use crate::ids::ListenerName;
 use crate::metrics::Page;
 use crate::nats::{Client, State};
 use crate::pump::driver::{Counts, Unready, WaitsFor};
+use crate::trace::Tracer;
 
 /// Numbers of one pump and of what it asks models.
 #[derive(Debug, Clone)]
@@ -43,6 +44,8 @@ impl Watched {
 pub struct Watcher {
     name: Arc<str>,
     pumps: Pumps,
+    /// Where spans are handed in, if anybody keeps them.
+    tracer: Tracer,
 }
 
 #[derive(Clone)]
@@ -88,16 +91,18 @@ pub struct Lack {
 }
 
 impl Watcher {
-    pub(super) fn of_one(name: &str, watched: Watched) -> Self {
-        Self { name: name.into(), pumps: Pumps::One(watched) }
+    pub(super) fn of_one(name: &str, watched: Watched, tracer: &Tracer) -> Self {
+        Self { name: name.into(), pumps: Pumps::One(watched), tracer: tracer.clone() }
     }
 
-    pub(super) fn of_hosted(name: &str, hosted: Hosted) -> Self {
-        Self { name: name.into(), pumps: Pumps::Elsewhere(Arc::new(hosted)) }
+    pub(super) fn of_hosted(name: &str, hosted: Hosted, tracer: &Tracer) -> Self {
+        let pumps = Pumps::Elsewhere(Arc::new(hosted));
+        Self { name: name.into(), pumps, tracer: tracer.clone() }
     }
 
-    pub(super) fn of_several(name: &Arc<str>, table: Arc<Table>) -> Self {
-        Self { name: Arc::clone(name), pumps: Pumps::Several(table) }
+    pub(super) fn of_several(name: &Arc<str>, table: Arc<Table>, tracer: &Tracer) -> Self {
+        let (name, tracer) = (Arc::clone(name), tracer.clone());
+        Self { name, pumps: Pumps::Several(table), tracer }
     }
 
     /// Whether nothing is pumped or stood by for any more, which happens by itself only when it
@@ -130,6 +135,15 @@ impl Watcher {
         let version = env!("CARGO_PKG_VERSION");
         page.gauges("organism_info", "Which organism this is, of which version.")
             .sample(&[("organism", &self.name), ("version", version)], 1);
+        if let Some(counts) = self.tracer.counts() {
+            page.counters(
+                "organism_spans_total",
+                "Spans for the collector, by what became of them.",
+            )
+            .counter(&[("outcome", "exported")], &counts.exported)
+            .counter(&[("outcome", "dropped")], &counts.dropped)
+            .counter(&[("outcome", "rejected")], &counts.rejected);
+        }
         match &self.pumps {
             Pumps::One(watched) => watched.write(&mut page),
             Pumps::Elsewhere(hosted) => hosted.models.write(&mut page),

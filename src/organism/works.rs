@@ -26,6 +26,7 @@ use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
+use crate::trace::Tracer;
 
 pub(super) struct Works {
     handle: Handle,
@@ -45,6 +46,7 @@ impl Works {
         core: Core,
         mut journal: Box<dyn Journal>,
         natives: HashMap<ListenerName, Native>,
+        tracer: &Tracer,
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
         // What a model is sent must be a function of what the journal holds.
@@ -54,9 +56,9 @@ impl Works {
         }
         let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
         let gate = gate.with_payload_bytes(config.payload_bytes);
-        let mut pump = Pump::new(core, journal, gate);
+        let mut pump = Pump::new(core, journal, gate).traced(tracer.clone());
         let watched = Watched::new(config, pump.counts());
-        let mut hosts = hosts(config, &pump.sink(), natives, &runtime, &watched.models)?;
+        let mut hosts = hosts(config, &pump.sink(), natives, &runtime, &watched.models, tracer)?;
         hosts.extend(remotes::remotes(config, &pump.sink(), &runtime).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
@@ -162,6 +164,7 @@ fn hosts(
     mut natives: HashMap<ListenerName, Native>,
     runtime: &runtime::Handle,
     models: &Arc<ModelCounts>,
+    tracer: &Tracer,
 ) -> Result<Vec<Hosted>, Error> {
     let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.processes {
@@ -172,7 +175,7 @@ fn hosts(
         };
         hosts.push((spec.name.clone(), host));
     }
-    hosts.extend(guests::agents(config, sink, runtime, models)?);
+    hosts.extend(guests::agents(config, sink, runtime, models, tracer)?);
     Ok(hosts)
 }
 
@@ -184,6 +187,7 @@ fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
     options.env = exposed.collect();
     options.withheld = config.models.iter().filter_map(key_variable).collect();
     options.withheld.extend(password_variable(&config.storage));
+    options.withheld.extend(config.telemetry.iter().flat_map(|told| told.withheld.clone()));
     options
 }
 

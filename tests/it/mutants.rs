@@ -34,6 +34,10 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::durable::what_follows_from_a_record_is_done_when_it_is_on_disk",
     ),
     (
+        "export-what-was-said",
+        "telemetry::tree::a_whole_tree_is_one_trace_of_calls_deliveries_turns_and_model_calls",
+    ),
+    (
         "take-while-full",
         "pump::full_disk::a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_order",
     ),

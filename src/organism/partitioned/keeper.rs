@@ -20,6 +20,7 @@ use crate::mutant::mutant;
 use crate::organism::works::Works;
 use crate::organism::{Error, core};
 use crate::pump::core::Core;
+use crate::trace::Tracer;
 
 pub(super) struct Keeper {
     /// Of this partition.
@@ -30,6 +31,7 @@ pub(super) struct Keeper {
     hand_over: mpsc::Receiver<Heir>,
     /// Why everything stops.
     stop: watch::Receiver<Option<String>>,
+    tracer: Tracer,
 }
 
 /// Why a pump that runs is to run no longer.
@@ -48,8 +50,9 @@ impl Keeper {
         table: Arc<Table>,
         hand_over: mpsc::Receiver<Heir>,
         stop: watch::Receiver<Option<String>>,
+        tracer: Tracer,
     ) -> Self {
-        Self { config, partition, table, hand_over, stop }
+        Self { config, partition, table, hand_over, stop, tracer }
     }
 
     /// Until it is told to stop, or the partition must not be pumped any more.
@@ -65,7 +68,8 @@ impl Keeper {
     async fn in_turns(&mut self) -> Result<(), Error> {
         while let Some((core, journal)) = self.stand_by().await? {
             let bequest = journal.bequest();
-            let works = Works::start(&self.config, core, Box::new(journal), HashMap::new()).await;
+            let (journal, natives) = (Box::new(journal), HashMap::new());
+            let works = Works::start(&self.config, core, journal, natives, &self.tracer).await;
             let is_over = match works {
                 Err(Error::Journal(error)) if is_passing(&error) => {
                     tracing::warn!(partition = self.partition, "it is not pumped here: {error}");
