@@ -36,6 +36,7 @@ pub mod listener;
 pub mod audit;
 pub mod config;
 pub mod organism;
+pub mod telemetry;
 // Roof.
 pub mod cli;
 pub mod web;

@@ -257,13 +257,33 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 /// How long a request's head may take to come, and an idle connection is kept.
 pub const HTTP_HEAD_PATIENCE: Duration = Duration::from_secs(10);
 
+// Telemetry.
+/// Spans that wait to be exported; more are dropped and counted.
+pub const SPANS_QUEUED_MAX: usize = 8_192;
+/// Spans in one request to the collector.
+pub const SPANS_SENT_MAX: usize = 512;
+/// How long the first of them waits for others.
+pub const SPANS_WAIT: Duration = Duration::from_secs(1);
+/// Name, TCP and TLS of the way to the collector, and one request altogether.
+pub const COLLECTOR_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a collector that takes nothing is left alone.
+pub const COLLECTOR_BACKOFF_FIRST: Duration = Duration::from_millis(250);
+pub const COLLECTOR_BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Of what it answers, and of what is shown of that.
+pub const COLLECTOR_ANSWER_BYTES_MAX: usize = 16 << 10;
+/// How long the last spans may take to be exported when the organism ends.
+pub const SPANS_FAREWELL: Duration = Duration::from_secs(3);
+/// Of a model's name, as its provider says it.
+pub const MODEL_NAME_CHARS_MAX: usize = 128;
+
 // NATS.
 /// Of one message, as the servers that we configure are told.
 pub const NATS_PAYLOAD_BYTES: usize = 8 << 20;
-pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A server that answers none of two of these is taken for gone, and another one tried: one that is
 /// frozen keeps its connections open.
-pub const NATS_PING_INTERVAL: Duration = Duration::from_millis(1_500);
+pub const NATS_PING_INTERVAL: Duration = Duration::from_millis(700);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
 /// For how long a connection is left to those who ask over it, after the last one did.
@@ -287,19 +307,25 @@ pub const NATS_LATE_MAX: usize = 1_000;
 // The journal on JetStream.
 /// How long a question to JetStream may take to be answered.
 pub const STREAM_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a small question may take while somebody is looked for who answers at all.
+pub const STREAM_PROBE: Duration = Duration::from_millis(300);
 /// Of a message's size, what its headers may take up.
 pub const STREAM_HEADER_BYTES: usize = 1 << 10;
 /// Messages of the tail that are asked for at once.
 pub const STREAM_READ_AHEAD: u64 = 32;
 /// And in bytes, however large the messages may be: a connection holds no more.
 pub const STREAM_READ_BYTES: u64 = 16 << 20;
-/// How often a pump says that it lives and looks whether its stream does.
-pub const LEASE_BEAT: Duration = Duration::from_millis(700);
+/// How often a pump says that it lives.
+pub const LEASE_BEAT: Duration = Duration::from_millis(400);
 /// For the answer to a beat: one that is lost is no reason to lose the lease.
 pub const LEASE_PATIENCE: Duration = Duration::from_secs(1);
 /// A lease that did not change for so long belongs to nobody any more.
-pub const LEASE_LAPSE: Duration = Duration::from_secs(3);
+pub const LEASE_LAPSE: Duration = Duration::from_secs(2);
 pub const LEASE_LOOK: Duration = Duration::from_millis(50);
+/// How long a lease that was let go of for somebody is left to them.
+pub const LEASE_BEQUEST: Duration = Duration::from_secs(2);
+/// How often a pump looks whether its stream is still there, and the one it was.
+pub const STREAM_LOOK: Duration = Duration::from_millis(700);
 /// How long a stream must be gone to be called lost: while a cluster starts, its servers may not
 /// know it yet.
 pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
@@ -322,10 +348,27 @@ pub const STANDBY_RETRY: Duration = Duration::from_millis(500);
 /// How long somebody is waited for who pumps a partition: a little longer than a takeover takes.
 pub const PARTITION_PATIENCE: Duration = Duration::from_secs(10);
 pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
+/// How often a process says which partitions it has, and how long one is believed to live that
+/// says nothing.
+pub const ROLL_BEAT: Duration = Duration::from_millis(500);
+pub const ROLL_LAPSE: Duration = Duration::from_secs(2);
+/// Processes that are known at the same time.
+pub const ROLL_MAX: usize = 256;
+/// How long nobody's partitions must have changed before one is handed over: what everybody knows
+/// of each other is old news otherwise.
+pub const BALANCE_CALM: Duration = Duration::from_millis(1_500);
+/// How long a process that hands over waits until the other one has it.
+pub const HANDOVER_PATIENCE: Duration = Duration::from_secs(10);
+/// How long nothing is given to whoever did not take it.
+pub const HANDOVER_AGAIN: Duration = Duration::from_secs(60);
+/// How long what is out may take to end before its partition is handed over without it.
+pub const HANDOVER_DRAIN: Duration = Duration::from_secs(30);
 /// How often a pump that answers over NATS says that it is still at it, and how long one that
 /// says nothing is believed to be.
 pub const EXCHANGE_BEAT: Duration = Duration::from_secs(1);
 pub const EXCHANGE_SILENCE: Duration = Duration::from_secs(3);
+/// How long the first word of an answer may take: it is said at once.
+pub const EXCHANGE_GREETING: Duration = Duration::from_secs(1);
 /// How long one question over NATS is answered; who waits longer asks again, so that nobody is
 /// answered for long who is not there any more.
 pub const EXCHANGE_TURN: Duration = Duration::from_secs(30);

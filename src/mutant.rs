@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 42] = [
+pub const MUTANTS: [(&str, &str); 44] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -34,6 +34,7 @@ pub const MUTANTS: [(&str, &str); 42] = [
     ("mix-two-answers", "what was heard of a broken answer is void before the next begins"),
     ("show-the-key", "a key is hidden wherever a server echoes it"),
     ("leave-memory-open", "no other process of the user looks into one that may hold keys"),
+    ("export-what-was-said", "a span has names, ids and numbers, and nothing that was said"),
     ("accept-a-wrong-hash", "an approval holds for the bytes that were looked at"),
     ("hand-over-the-held", "what has to be approved reaches nobody before"),
     ("approve-twice", "an approval is used once"),
@@ -48,6 +49,7 @@ pub const MUTANTS: [(&str, &str); 42] = [
     ),
     ("trust-the-config", "full durability is taken from what the servers say, not from a config"),
     ("drain-too-early", "a host is drained when its last answer is with the pump"),
+    ("leave-what-is-out", "a partition is handed over when what is out has ended"),
     ("trust-the-count", "a journal is never opened as one of another number of partitions"),
     ("guess-the-format", "a final report is taken in its one format and in no other"),
 ];

@@ -4,12 +4,18 @@
 //! No span is drawn by chance: each follows from the ids of the call and the attempt it stands
 //! for, so that a replay, or another reader of the record, comes to the same ones.
 
+mod span;
+mod tracer;
+
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Attempt, CallId};
+
+pub use span::{Kind, Span, Value};
+pub use tracer::{SpanCounts, Spans, Tracer};
 
 /// A trace and the span in it that what comes next belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +50,15 @@ impl TraceParent {
         self.span
     }
 
+    /// Whether somebody keeps it.
+    pub fn is_sampled(&self) -> bool {
+        self.flags & SAMPLED != 0
+    }
+
+    pub fn is_of_trace(&self, other: &Self) -> bool {
+        self.trace == other.trace
+    }
+
     /// The same trace, further on.
     #[must_use]
     pub fn at(self, span: SpanId) -> Self {
@@ -61,6 +76,11 @@ impl SpanId {
     /// One delivery.
     pub fn of_attempt(call: CallId, attempt: Attempt) -> Self {
         Self::of_call(call).mixed(u64::from(attempt.epoch) << 32 | u64::from(attempt.n))
+    }
+
+    /// What a listener does within one delivery; `nth`: what tells it from the rest of that.
+    pub fn within(self, nth: u64) -> Self {
+        self.mixed(!nth)
     }
 
     /// Neighbours end up far from each other: every bit of `with` reaches every other.

@@ -58,6 +58,8 @@ class Task:
             "call": header("Call"), "attempt": header("Attempt"), "thread": header("Thread"),
             "listener": listener, "timeout": f"PT{header('Timeout')}S",
         })
+        if "traceparent" in self.headers:
+            delivery.set("traceparent", self.headers["traceparent"])
         message = ET.SubElement(delivery, _ENVELOPE + "message", {
             "id": header("Message"), "kind": "call", "seq": header("Seq"), "new": "true",
         })

@@ -95,6 +95,8 @@ class Request(Message):
         self.thread = delivery.get("thread")
         self.listener = delivery.get("listener")
         self.timeout = delivery.get("timeout")
+        # What this attempt is in a trace, or None: the parent of what the handler does.
+        self.traceparent = delivery.get("traceparent")
         self._connection = connection
 
     def heartbeat(self):

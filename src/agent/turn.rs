@@ -311,7 +311,8 @@ impl Agent {
             return Err(failure(&broken.error, broken.usage.map(cost)));
         };
         let (stop, usage) = (StopReason::Unknown, broken.usage.unwrap_or_default());
-        let end = End { stop, usage, calls: Vec::new(), own: Vec::new(), route };
+        let (calls, own, model) = (Vec::new(), Vec::new(), None);
+        let end = End { stop, usage, calls, own, route, model };
         let finding = feedback::rejected(message);
         let (findings, told) = (vec![finding.clone()], vec![finding]);
         Ok((String::new(), Reading { findings, told, ..Reading::default() }, end))

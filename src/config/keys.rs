@@ -186,8 +186,22 @@ pub(super) const NATS: Section = Section {
 
 pub(super) const HTTP: Section = Section { name: "http", member: None, keys: &[("listen", Text)] };
 
-pub(super) const SECTIONS: [&Section; 10] =
-    [&ORGANISM, &JOURNAL, &NATS, &HTTP, &LIMITS, &CLIENTS, &LISTENERS, &HUMANS, &AGENTS, &MODELS];
+pub(super) const TELEMETRY: Section = Section {
+    name: "telemetry",
+    member: None,
+    keys: &[
+        ("endpoint", Text),
+        ("insecure", Flag),
+        ("headers", Free),
+        ("service", Text),
+        ("sample", Number),
+    ],
+};
+
+pub(super) const SECTIONS: [&Section; 11] = [
+    &ORGANISM, &JOURNAL, &NATS, &HTTP, &TELEMETRY, &LIMITS, &CLIENTS, &LISTENERS, &HUMANS, &AGENTS,
+    &MODELS,
+];
 
 impl Section {
     pub fn kind(&self, key: &str) -> Option<Kind> {
@@ -207,8 +221,10 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
     }
     let secret = ["key", "secret", "token", "password"].iter().any(|end| key.ends_with(end));
     // A key, or a password in an address, written where neither belongs is not repeated.
-    let misplaced = ["api_key_env", "password_env", "base_url", "url"].contains(&key.as_str());
-    (secret || misplaced || key == "env" || key == "prompt").then_some(true)
+    let misplaced =
+        ["api_key_env", "password_env", "base_url", "url", "endpoint"].contains(&key.as_str());
+    let table = ["env", "prompt", "headers"].contains(&key.as_str());
+    (secret || misplaced || table).then_some(true)
 }
 
 /// The name that was probably meant.

@@ -25,6 +25,7 @@ mod source;
 mod storage;
 mod surroundings;
 mod syntax;
+mod telemetry;
 mod transports;
 mod tree;
 mod variables;
@@ -53,6 +54,7 @@ pub use models::shown as shown_model;
 pub use problem::{Code, Problem, Problems};
 pub use source::{Place, Source};
 pub use surroundings::{Surroundings, locate};
+pub use telemetry::Telemetry;
 
 /// A good config.
 #[derive(Clone)]
@@ -70,6 +72,8 @@ pub struct Config {
     pub storage: Storage,
     /// Where health and metrics are told, on this machine alone.
     pub http: Option<SocketAddr>,
+    /// Who is told of spans, if anybody.
+    pub telemetry: Option<Telemetry>,
     pub contracts: Contracts,
     pub schemas: Schemas,
     pub processes: Vec<ProcessSpec>,
@@ -273,6 +277,8 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         .name
         .as_deref()
         .and_then(|name| sections.storage.storage(name, &directory, around, &mut problems));
+    let mut said = Vec::new();
+    let telemetry = sections.telemetry.telemetry(&directory, around, &mut said, &mut problems);
     let notes = contracts.as_ref().map(|contracts| {
         transports::check(&sections.members, contracts, &payloads.schemas, &mut problems)
     });
@@ -305,6 +311,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         state,
         storage,
         http: sections.http,
+        telemetry,
         directory,
         contracts,
         schemas: payloads.schemas,
@@ -314,7 +321,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         agents,
         models,
         limits: sections.limits,
-        notes: notes.unwrap_or_default(),
+        notes: notes.into_iter().flatten().chain(said).collect(),
         payload_bytes: sections.payload_bytes,
         keys_missing: Arc::new(keys_missing),
         recorder: None,

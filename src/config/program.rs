@@ -140,7 +140,7 @@ fn is_variable(name: &str) -> bool {
 }
 
 /// What a secret's file holds, without the line end editors add.
-fn secret(path: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<String> {
+pub(super) fn secret(path: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<String> {
     match file::text(&directory.join(&path.value.value)) {
         Ok(text) => Some(text.trim_end_matches(['\r', '\n']).to_owned()),
         Err(reason) => {

@@ -18,6 +18,7 @@ use super::read::Reader;
 use super::source::{Place, Source};
 use super::storage;
 use super::surroundings::Surroundings;
+use super::telemetry;
 use super::tree::{At, Table, Text, Value};
 
 /// Everything that was declared.
@@ -29,6 +30,7 @@ pub(super) struct Sections {
     pub places_unread: bool,
     pub storage: storage::Declared,
     pub http: Option<SocketAddr>,
+    pub telemetry: telemetry::Declared,
     pub limits: TreeLimits,
     /// Where `money` of the limits stands.
     pub money: Option<Place>,
@@ -59,6 +61,7 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     let storage = storage::read(root, source, problems);
     let http = root.get(keys::HTTP.name).is_some();
     let http = http.then(|| in_section(root, &keys::HTTP, source, problems, http::read)).flatten();
+    let telemetry = in_section(root, &keys::TELEMETRY, source, problems, telemetry::read);
     let Limits { tree, money, payload_bytes } = limits_of(root, source, problems);
     let mut declared = Vec::new();
     each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
@@ -75,6 +78,7 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
         places_unread,
         storage,
         http,
+        telemetry,
         limits: tree,
         money,
         payload_bytes,

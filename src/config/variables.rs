@@ -49,6 +49,12 @@ pub(super) fn fill(
     Text { value, written: text.to_owned(), failed }
 }
 
+/// The variables that a string names, as it is written.
+pub(super) fn named(written: &str) -> impl Iterator<Item = &str> {
+    let inner = written.split("${").skip(1).filter_map(|inner| Some(inner.split_once('}')?.0));
+    inner.map(|inner| inner.split_once(":-").map_or(inner, |(name, _)| name))
+}
+
 fn one(variable: &str, here: &Place, around: &Surroundings) -> Result<String, Problem> {
     let (name, default) = match variable.split_once(":-") {
         Some((name, default)) => (name, Some(default)),

@@ -86,6 +86,24 @@ impl Failure {
         }
     }
 
+    /// Which kind of failure, in the order of the variants.
+    pub const WORDS: [&str; 7] =
+        ["crashed", "unreachable", "refused", "cut-short", "budget-spent", "too-large", "garbage"];
+
+    /// In one word, of [`Failure::WORDS`].
+    pub const fn word(&self) -> &'static str {
+        let [crashed, unreachable, refused, cut_short, spent, too_large, garbage] = Self::WORDS;
+        match self {
+            Self::Crashed { .. } => crashed,
+            Self::Unreachable { .. } => unreachable,
+            Self::Refused { .. } => refused,
+            Self::CutShort { .. } => cut_short,
+            Self::Spent { .. } => spent,
+            Self::TooLarge { .. } => too_large,
+            Self::Garbage { .. } => garbage,
+        }
+    }
+
     /// What the attempt took, as far as that is known.
     pub fn spent(&self) -> Option<Spending> {
         match self {

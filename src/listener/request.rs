@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, ThreadId};
+use crate::trace::TraceParent;
 
 use super::line::{Beat, Line};
 use super::payload::Payload;
@@ -25,6 +26,8 @@ pub struct Request {
     pub attempt: Attempt,
     /// What is left for this attempt, from hand-over; a heartbeat moves it.
     pub timeout: Duration,
+    /// What this attempt is in a trace, if it is in any: what the handler does is part of it.
+    pub trace: Option<TraceParent>,
     /// Oldest first; the first is the request itself, the others came since.
     pub messages: Vec<Received>,
     line: Rc<dyn Line>,

@@ -95,6 +95,8 @@ pub struct End {
     pub own: Vec<OwnBlock>,
     /// Who answered.
     pub route: Route,
+    /// The model that answered, as its provider says it.
+    pub model: Option<String>,
 }
 
 /// A provider and one of its models.

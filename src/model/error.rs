@@ -167,6 +167,46 @@ impl Error {
         }
     }
 
+    /// In one word of a closed list.
+    pub fn word(&self) -> &'static str {
+        match self.cause() {
+            Self::NotRecorded { .. } => "not-recorded",
+            Self::Connect { .. } => "connect",
+            Self::Timeout { .. } => "timeout",
+            Self::RateLimited { .. } => "rate-limited",
+            Self::Overloaded { .. } => "overloaded",
+            Self::Denied { .. } => "denied",
+            Self::NoCredit { .. } => "no-credit",
+            Self::UnknownModel { .. } => "unknown-model",
+            Self::Rejected { .. } => "rejected",
+            Self::Status { .. } => "status",
+            Self::Redirected { .. } => "redirected",
+            Self::Html { .. } => "html",
+            Self::Empty { .. } => "empty",
+            Self::InvalidEvent { .. } => "invalid-event",
+            Self::Stream { .. } => "stream",
+            Self::Cut { .. } => "cut",
+            Self::TooLong { .. } => "too-long",
+            // Never a cause.
+            Self::GaveUp { .. } => "gave-up",
+        }
+    }
+
+    /// What the server answered, where it was an answer.
+    pub fn status(&self) -> Option<u16> {
+        match self.cause() {
+            Self::Overloaded { status, .. }
+            | Self::Denied { status, .. }
+            | Self::NoCredit { status, .. }
+            | Self::Rejected { status, .. }
+            | Self::Status { status, .. }
+            | Self::Redirected { status, .. }
+            | Self::Html { status, .. }
+            | Self::Empty { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
     /// The error of the last try.
     pub fn cause(&self) -> &Self {
         match self {

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::Error;
 use crate::limits;
-use crate::nats::{self, Client};
+use crate::nats::{self, Client, Subscriber};
 
 pub(super) use serve::changing_hands;
 
@@ -32,6 +32,24 @@ impl Exchange {
     pub async fn open(servers: &nats::Options, name: &str) -> Result<Self, Error> {
         let client = nats::connect(servers, &format!("organism {name}")).await?;
         Ok(Self { client, name: name.to_owned() })
+    }
+
+    /// What all processes of this organism say of themselves.
+    pub async fn hear_roll(&self) -> Result<Subscriber, Error> {
+        let subscribed = self.client.subscribe(self.roll()).await;
+        subscribed.map_err(|error| Error::Control { detail: error.to_string() })
+    }
+
+    /// Says something of this one to all of them.
+    pub async fn call_roll(&self, entry: &impl Serialize) -> Result<(), Error> {
+        let strange = |detail: String| Error::Control { detail };
+        let entry = serde_json::to_vec(entry).map_err(|error| strange(error.to_string()))?;
+        let called = self.client.publish(self.roll(), entry.into()).await;
+        called.map_err(|error| strange(error.to_string()))
+    }
+
+    fn roll(&self) -> String {
+        format!("organism.{}.pump.roll", self.name)
     }
 
     fn subject(&self, partition: u32) -> String {

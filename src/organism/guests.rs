@@ -7,6 +7,7 @@ use tokio::runtime;
 
 use super::metered::ModelCounts;
 use super::models::{Made, Models};
+use super::traced::TracedAgent;
 use super::{Error, Hosted};
 use crate::agent::{Agent, AgentOptions, Environment, History};
 use crate::bus::Sink;
@@ -17,18 +18,23 @@ use crate::journal;
 use crate::journal::sqlite::Reader;
 use crate::pump::driver::PumpSink;
 use crate::thread::Record;
+use crate::trace::Tracer;
 
 pub(super) fn agents(
     config: &Arc<Config>,
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
     counts: &Arc<ModelCounts>,
+    tracer: &Tracer,
 ) -> Result<Vec<Hosted>, Error> {
     let history = history(config);
-    let models = Models::counted(config, counts)?;
+    let models = Models::watched(config, counts, tracer)?;
     let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.agents {
-        let agent = agent(config, spec, models.named(&spec.model)?, Arc::clone(&history))?;
+        let made = models.named(&spec.model)?;
+        let (name, route) = (spec.name.clone(), made.model.route());
+        let agent = agent(config, spec, made, Arc::clone(&history))?;
+        let agent = TracedAgent { agent, name, route, tracer: tracer.clone() };
         let sink: Arc<dyn Sink> = sink.clone();
         let host = NativeHost::new(spec.name.clone(), agent, sink, runtime.clone());
         hosts.push((spec.name.clone(), Arc::new(host)));

@@ -17,6 +17,7 @@ pub mod promote;
 mod remotes;
 mod route;
 mod station;
+mod traced;
 mod watcher;
 mod works;
 
@@ -34,6 +35,8 @@ use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::Handle;
 use crate::pump::gate::Gate;
+use crate::telemetry::Exporter;
+use crate::trace::Tracer;
 use works::Works;
 
 pub use door::{Answered, Door, Parcel, Sent};
@@ -111,6 +114,7 @@ pub struct Organism {
     works: Works,
     control: Option<control::Server>,
     watcher: Watcher,
+    exporter: Option<Exporter>,
 }
 
 impl Organism {
@@ -132,9 +136,11 @@ impl Organism {
         let config = Arc::new(with_core_words(config)?);
         let mut core = core(&config);
         let journal = open_journal(&config, &mut core)?;
-        let works = Works::start(&config, core, journal, natives).await?;
-        let watcher = Watcher::of_one(&config.name, works.watched());
-        let mut organism = Self { config, works, control: None, watcher };
+        let exporter = exporter(&config);
+        let tracer = tracer(exporter.as_ref());
+        let works = Works::start(&config, core, journal, natives, &tracer).await?;
+        let watcher = Watcher::of_one(&config.name, works.watched(), &tracer);
+        let mut organism = Self { config, works, control: None, watcher, exporter };
         match organism.open_door() {
             Ok(()) => Ok(organism),
             // Half an organism would hold the journal and answer nobody.
@@ -167,12 +173,15 @@ impl Organism {
     }
 
     /// Stops in this order: nothing comes in, what is handed over ends, the hosts end, the
-    /// journal is closed. What waits is on record and goes on at the next start.
+    /// journal is closed, the last spans are exported. What waits is on record and goes on at the
+    /// next start.
     pub async fn stop(mut self, reason: &str) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
             control.close();
         }
-        self.works.drain(reason).await
+        let ended = self.works.drain(reason).await;
+        farewell(self.exporter).await;
+        ended
     }
 
     /// As [`Organism::stop`], once everybody who is connected has been told what they wait for.
@@ -180,12 +189,33 @@ impl Organism {
         if let Some(control) = self.control.take() {
             control.close().all().await;
         }
-        self.works.drain(reason).await
+        let ended = self.works.drain(reason).await;
+        farewell(self.exporter).await;
+        ended
     }
 
     /// Waits for the pump's end and says how it was.
     pub async fn join(self) -> Result<(), Error> {
-        self.works.join().await
+        let ended = self.works.join().await;
+        farewell(self.exporter).await;
+        ended
+    }
+}
+
+/// Who exports spans, where the config names a collector.
+fn exporter(config: &Config) -> Option<Exporter> {
+    let telemetry = config.telemetry.as_ref()?;
+    Some(Exporter::start(telemetry, &config.name))
+}
+
+fn tracer(exporter: Option<&Exporter>) -> Tracer {
+    exporter.map(Exporter::tracer).cloned().unwrap_or_default()
+}
+
+/// The last spans are exported when nothing makes any more.
+async fn farewell(exporter: Option<Exporter>) {
+    if let Some(exporter) = exporter {
+        exporter.stop().await;
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Error;
 use super::metered::ModelCounts;
+use super::traced::TracedModel;
 use crate::config::{Config, ModelSpec, Provider};
 use crate::ids::{ListenerName, ThreadId};
 use crate::model::http::Client;
@@ -13,6 +14,7 @@ use crate::model::{
     self, End, Model, Origin, Playback, Provider as _, Remote, Request, Role, Router, Said, Term,
     Terms,
 };
+use crate::trace::Tracer;
 
 /// Every model of a config, by name.
 #[derive(Debug, Default)]
@@ -27,23 +29,32 @@ pub struct Made {
 
 impl Models {
     pub fn of(config: &Config) -> Result<Self, Error> {
-        Self::made(config, None)
+        Self::made(config, &|model, _, _| model)
     }
 
-    /// As [`Models::of`], with every call counted.
-    pub fn counted(config: &Config, counts: &Arc<ModelCounts>) -> Result<Self, Error> {
-        Self::made(config, Some(counts))
+    /// As [`Models::of`], with every call counted, and a span where its trace is kept.
+    pub fn watched(
+        config: &Config,
+        counts: &Arc<ModelCounts>,
+        tracer: &Tracer,
+    ) -> Result<Self, Error> {
+        let watched = |model: Model, spec: &ModelSpec, term: &Term| match tracer.is_on() {
+            true => counts.around(Arc::new(TracedModel::new(model, spec, tracer)), spec, term),
+            false => counts.around(model, spec, term),
+        };
+        Self::made(config, &watched)
     }
 
-    fn made(config: &Config, counts: Option<&Arc<ModelCounts>>) -> Result<Self, Error> {
+    fn made(
+        config: &Config,
+        around: &dyn Fn(Model, &ModelSpec, &Term) -> Model,
+    ) -> Result<Self, Error> {
         let client = Client::of_system();
         let mut routes: HashMap<&str, (Routed, Term)> = HashMap::new();
         for spec in &config.models {
             if let Some(mut route) = route(spec, &client)? {
                 let term = term(spec, &route);
-                if let Some(counts) = counts {
-                    route.model = counts.around(route.model, spec, &term);
-                }
+                route.model = around(route.model, spec, &term);
                 routes.insert(&spec.name, (route, term));
             }
         }

@@ -38,7 +38,7 @@ pub(super) fn partition_of(parcel: &Parcel, partitions: u32) -> u32 {
 
 /// Gives a parcel what it needs to find its way, also a second time: a thread and a key. The same
 /// key of the same client leads to the same partition.
-fn address(parcel: &mut Parcel) {
+pub(super) fn address(parcel: &mut Parcel) {
     if parcel.thread.is_none() && parcel.suggested.is_none() {
         let digest = match &parcel.key {
             Some(key) => {

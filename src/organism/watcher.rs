@@ -9,6 +9,7 @@ use crate::clock::Time;
 use crate::config::Config;
 use crate::metrics::Page;
 use crate::pump::driver::{Counts, Unready, WaitsFor};
+use crate::trace::Tracer;
 
 /// Numbers of one pump and of what it asks models.
 #[derive(Debug, Clone)]
@@ -22,6 +23,11 @@ impl Watched {
         Self { counts, models: Arc::new(ModelCounts::new(config)) }
     }
 
+    /// Deliveries that its pump has handed over at present.
+    pub fn under_way(&self) -> u64 {
+        self.counts.under_way()
+    }
+
     fn write(&self, page: &mut Page) {
         self.counts.write(page, Time::now());
         self.models.write(page);
@@ -33,6 +39,8 @@ impl Watched {
 pub struct Watcher {
     name: Arc<str>,
     pumps: Pumps,
+    /// Where spans are handed in, if anybody keeps them.
+    tracer: Tracer,
 }
 
 #[derive(Clone)]
@@ -54,12 +62,13 @@ pub struct Lack {
 }
 
 impl Watcher {
-    pub(super) fn of_one(name: &str, watched: Watched) -> Self {
-        Self { name: name.into(), pumps: Pumps::One(watched) }
+    pub(super) fn of_one(name: &str, watched: Watched, tracer: &Tracer) -> Self {
+        Self { name: name.into(), pumps: Pumps::One(watched), tracer: tracer.clone() }
     }
 
-    pub(super) fn of_several(name: &Arc<str>, table: Arc<Table>) -> Self {
-        Self { name: Arc::clone(name), pumps: Pumps::Several(table) }
+    pub(super) fn of_several(name: &Arc<str>, table: Arc<Table>, tracer: &Tracer) -> Self {
+        let (name, tracer) = (Arc::clone(name), tracer.clone());
+        Self { name, pumps: Pumps::Several(table), tracer }
     }
 
     /// Whether nothing is pumped or stood by for any more, which happens by itself only when it
@@ -90,6 +99,15 @@ impl Watcher {
         let version = env!("CARGO_PKG_VERSION");
         page.gauges("organism_info", "Which organism this is, of which version.")
             .sample(&[("organism", &self.name), ("version", version)], 1);
+        if let Some(counts) = self.tracer.counts() {
+            page.counters(
+                "organism_spans_total",
+                "Spans for the collector, by what became of them.",
+            )
+            .counter(&[("outcome", "exported")], &counts.exported)
+            .counter(&[("outcome", "dropped")], &counts.dropped)
+            .counter(&[("outcome", "rejected")], &counts.rejected);
+        }
         match &self.pumps {
             Pumps::One(watched) => watched.write(&mut page),
             Pumps::Several(table) => {

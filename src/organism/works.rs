@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use tokio::runtime;
 use tokio::sync::watch;
@@ -25,6 +26,7 @@ use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
+use crate::trace::Tracer;
 
 pub(super) struct Works {
     handle: Handle,
@@ -44,6 +46,7 @@ impl Works {
         core: Core,
         mut journal: Box<dyn Journal>,
         natives: HashMap<ListenerName, Native>,
+        tracer: &Tracer,
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
         // What a model is sent must be a function of what the journal holds.
@@ -53,9 +56,9 @@ impl Works {
         }
         let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
         let gate = gate.with_payload_bytes(config.payload_bytes);
-        let mut pump = Pump::new(core, journal, gate);
+        let mut pump = Pump::new(core, journal, gate).traced(tracer.clone());
         let watched = Watched::new(config, pump.counts());
-        let mut hosts = hosts(config, &pump.sink(), natives, &runtime, &watched.models)?;
+        let mut hosts = hosts(config, &pump.sink(), natives, &runtime, &watched.models, tracer)?;
         hosts.extend(remotes::remotes(config, &pump.sink(), &runtime).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
@@ -91,14 +94,34 @@ impl Works {
         self.ended.clone().changed().await.ok();
     }
 
+    /// As [`Works::ended`], for longer than this is there.
+    pub fn end(&self) -> impl Future<Output = ()> + use<> {
+        let mut ended = self.ended.clone();
+        async move {
+            ended.changed().await.ok();
+        }
+    }
+
     /// Stops in this order: nothing comes in, what is handed over ends, the hosts end, the
     /// journal is closed.
     pub async fn drain(self, reason: &str) -> Result<(), Error> {
-        let drained = self.handle.drain(reason);
-        let in_time = tokio::time::timeout(limits::DRAIN_TIMEOUT, drained).await;
-        if in_time.is_err() {
-            tracing::warn!("listeners were still busy after {:?}", limits::DRAIN_TIMEOUT);
-            self.handle.stop();
+        self.drain_until(reason, tokio::time::sleep(limits::DRAIN_TIMEOUT)).await
+    }
+
+    /// As [`Works::drain`]; what is handed over has until then to end.
+    pub async fn drain_until(
+        self,
+        reason: &str,
+        enough: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        let begun = Instant::now();
+        tokio::select! {
+            // A pump that has ended takes nothing any more.
+            _ = self.handle.drain(reason) => {}
+            () = enough => {
+                tracing::warn!("listeners were still busy after {:?}", begun.elapsed());
+                self.handle.stop();
+            }
         }
         drain_all(&self.hosts).await;
         self.join().await
@@ -141,6 +164,7 @@ fn hosts(
     mut natives: HashMap<ListenerName, Native>,
     runtime: &runtime::Handle,
     models: &Arc<ModelCounts>,
+    tracer: &Tracer,
 ) -> Result<Vec<Hosted>, Error> {
     let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.processes {
@@ -151,7 +175,7 @@ fn hosts(
         };
         hosts.push((spec.name.clone(), host));
     }
-    hosts.extend(guests::agents(config, sink, runtime, models)?);
+    hosts.extend(guests::agents(config, sink, runtime, models, tracer)?);
     Ok(hosts)
 }
 
@@ -163,6 +187,7 @@ fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
     options.env = exposed.collect();
     options.withheld = config.models.iter().filter_map(key_variable).collect();
     options.withheld.extend(password_variable(&config.storage));
+    options.withheld.extend(config.telemetry.iter().flat_map(|told| told.withheld.clone()));
     options
 }
 

@@ -238,6 +238,7 @@ impl Relay {
             key: None,
             payload: Ok(self.start.clone()),
             trace: None,
+            begun: None,
         }));
     }
 

@@ -25,4 +25,5 @@ mod organism;
 mod pump;
 mod schema;
 mod simulation;
+mod telemetry;
 mod web;

@@ -10,5 +10,5 @@ pub mod server;
 mod sse;
 mod suite;
 mod traces;
-mod wires;
+pub mod wires;
 mod written;

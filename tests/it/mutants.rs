@@ -34,6 +34,10 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::durable::what_follows_from_a_record_is_done_when_it_is_on_disk",
     ),
     (
+        "export-what-was-said",
+        "telemetry::tree::a_whole_tree_is_one_trace_of_calls_deliveries_turns_and_model_calls",
+    ),
+    (
         "take-while-full",
         "pump::full_disk::a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_order",
     ),
@@ -134,6 +138,10 @@ const GUARDS: &[(&str, &str)] = &[
     (
         "trust-the-count",
         "organism::partitions::another_number_of_partitions_than_the_journal_has_is_refused_and_told",
+    ),
+    (
+        "leave-what-is-out",
+        "organism::partitions::shares::a_partition_is_handed_over_when_what_is_out_has_ended",
     ),
     #[cfg(target_os = "linux")]
     ("skip-the-fsync", "journal::sync::every_record_is_synced_before_it_is_acknowledged"),

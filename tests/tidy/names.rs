@@ -40,6 +40,7 @@ const HOSTS: &[&str] = &[
     "docs.oasis-open.org",
     "www.rfc-editor.org",
     "www.unicode.org",
+    "opentelemetry.io",
     "api.openai.com",
     "api.anthropic.com",
     "openrouter.ai",

@@ -162,7 +162,17 @@ impl Api {
     }
 
     pub fn message(&self, stream: &str, seq: u64) -> Result<Stored, Failed> {
-        stored(self.link.ask(get(stream, &json!({ "seq": seq }))))
+        self.message_within(limits::STREAM_PATIENCE, stream, seq)
+    }
+
+    pub fn message_within(
+        &self,
+        patience: Duration,
+        stream: &str,
+        seq: u64,
+    ) -> Result<Stored, Failed> {
+        let question = get(stream, &json!({ "seq": seq }));
+        stored(self.link.ask(Question { patience, ..question }))
     }
 
     /// The last message of a subject; None where there is none.

@@ -1,7 +1,9 @@
 //! Who pumps a partition: a key in a bucket, renewed as long as its pump lives. It saves effort
 //! and tells people; what keeps two pumps apart is the expected sequence of every message.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +17,52 @@ use crate::nats::{Away, Denied};
 
 use super::Options;
 use super::api::{Api, Failed, Stored, code};
+
+/// A process that may pump, as others know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Candidate(Uuid);
+
+impl Candidate {
+    /// This process.
+    pub fn here() -> Self {
+        static HERE: OnceLock<Candidate> = OnceLock::new();
+        *HERE.get_or_init(Self::new)
+    }
+
+    /// One that nobody else is.
+    #[expect(clippy::new_without_default, reason = "no two of them are the same")]
+    pub fn new() -> Self {
+        Self(Uuid::now_v7())
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What stands in the bucket where the lease was let go of for somebody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Left {
+    heir: Candidate,
+}
+
+/// Who gets a lease that is let go of, where that was said before.
+#[derive(Debug, Clone)]
+pub struct Bequest(Arc<Lease>);
+
+impl Bequest {
+    pub(super) fn of(lease: &Arc<Lease>) -> Self {
+        Self(Arc::clone(lease))
+    }
+
+    /// The first one that is named stays.
+    pub fn to(&self, heir: Candidate) {
+        self.0.heir.set(heir).ok();
+    }
+}
 
 /// What stands in the bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,11 +79,10 @@ pub struct Holder {
 impl Holder {
     /// This process, with the lock on `home` in its hands.
     pub fn here(home: &std::path::Path) -> Self {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
-        let (host, machine) = (host.trim(), machine.trim());
+        let (host, machine) = (host(), machine.trim());
         let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-        let holder = format!("process {} on {host}, since {}", std::process::id(), Time::now());
+        let holder = format!("{}, since {}", this_process(), Time::now());
         let home = format!("{host} {machine} {} {}", home.display(), own_name(&home));
         Self { id: Uuid::now_v7(), holder, home, beat: 0 }
     }
@@ -43,6 +90,16 @@ impl Holder {
     pub fn shown(&self) -> &str {
         &self.holder
     }
+}
+
+fn host() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    host.trim().to_owned()
+}
+
+/// For people.
+pub fn this_process() -> String {
+    format!("process {} on {}", std::process::id(), host())
 }
 
 /// What tells a directory from all others: two containers may have the same name, and keep their
@@ -68,6 +125,7 @@ pub struct Lease {
     mine: Holder,
     /// The key's revision, as it was last written here.
     revision: AtomicU64,
+    heir: OnceLock<Candidate>,
 }
 
 /// What a renewal came to.
@@ -91,6 +149,8 @@ pub enum Vacancy {
     Held(String),
     /// This one has it and was seen to live.
     Lives(String),
+    /// It was let go of, for somebody else.
+    Left,
 }
 
 /// How the lease looked when it was last looked at, and since when.
@@ -104,7 +164,8 @@ impl Lease {
         let subject = options.lease();
         make(api, &bucket, options)?;
         super::count::agree(api, options, &bucket)?;
-        Ok(Self { api: api.clone(), bucket, subject, mine, revision: AtomicU64::default() })
+        let (revision, heir) = (AtomicU64::default(), OnceLock::new());
+        Ok(Self { api: api.clone(), bucket, subject, mine, revision, heir })
     }
 
     /// Waits until the lease is free, or names who has it: at once where that one is seen to live.
@@ -114,7 +175,7 @@ impl Lease {
             match self.look(&mut seen)? {
                 Vacancy::Free(revision) => return Ok(revision),
                 Vacancy::Lives(_) => return Err(self.held(options)),
-                Vacancy::Held(_) => std::thread::sleep(limits::LEASE_LOOK),
+                Vacancy::Held(_) | Vacancy::Left => std::thread::sleep(limits::LEASE_LOOK),
             }
         }
     }
@@ -132,10 +193,11 @@ impl Lease {
 
     /// Whether it is free now: let go of, or not renewed for as long as it was looked at.
     pub fn look(&self, seen: &mut Seen) -> Result<Vacancy, Error> {
-        let Some(found) = self.found()? else { return Ok(Vacancy::Free(0)) };
+        // Where nobody can look, nobody can say that they live, either: that time does not count.
+        let found = self.found().inspect_err(|_| seen.0 = None)?;
+        let Some(found) = found else { return Ok(Vacancy::Free(0)) };
         let Ok(theirs) = serde_json::from_slice::<Holder>(&found.body) else {
-            // Let go of, by whoever had it last.
-            return Ok(Vacancy::Free(found.seq));
+            return Ok(left(&found, seen));
         };
         let (first, since) = *seen.0.get_or_insert((found.seq, Instant::now()));
         if found.seq != first {
@@ -201,7 +263,9 @@ impl Lease {
     pub fn let_go(&self) {
         let revision = self.revision.load(Ordering::Acquire);
         let headers = [("KV-Operation", "DEL")];
-        if let Err(failed) = self.write(revision, &headers, Vec::new()) {
+        let left = self.heir.get().map(|heir| Left { heir: *heir });
+        let value = left.map(|left| serde_json::to_vec(&left).expect("plain data is JSON"));
+        if let Err(failed) = self.write(revision, &headers, value.unwrap_or_default()) {
             tracing::debug!("the lease is left to lapse: {failed}");
         }
     }
@@ -212,6 +276,23 @@ impl Lease {
         all.extend_from_slice(headers);
         self.api.publish_within(limits::LEASE_PATIENCE, &self.subject, &all, value)
     }
+}
+
+/// A lease that was let go of by whoever had it last is free, at once for its heir where it has
+/// one. Should that one not come, it is anybody's.
+fn left(found: &Stored, seen: &mut Seen) -> Vacancy {
+    let heir = serde_json::from_slice::<Left>(&found.body).map(|left| left.heir);
+    let Ok(heir) = heir else { return Vacancy::Free(found.seq) };
+    if heir == Candidate::here() {
+        return Vacancy::Free(found.seq);
+    }
+    let (first, since) = *seen.0.get_or_insert((found.seq, Instant::now()));
+    if found.seq != first {
+        seen.0 = Some((found.seq, Instant::now()));
+    } else if since.elapsed() >= limits::LEASE_BEQUEST {
+        return Vacancy::Free(found.seq);
+    }
+    Vacancy::Left
 }
 
 /// A bucket as the `nats` command knows them, made by hand: what clients send to make one, older

@@ -37,6 +37,7 @@ use publish::Publisher;
 use tail::Mark;
 use watch::Watch;
 
+pub use lease::{Bequest, Candidate, this_process};
 pub use promote::{Phase, Promoted, promote};
 pub use standby::{Office, Standby};
 
@@ -128,6 +129,11 @@ impl Journal {
 
     pub fn heads(&self) -> &super::Heads {
         self.projection.heads()
+    }
+
+    /// Says who is to have the lease next, also when the journal is in other hands.
+    pub fn bequest(&self) -> Bequest {
+        self.watch.bequest()
     }
 
     /// The most pages the projection may have; None lifts it. Beyond it, the disk counts as full.

@@ -1,12 +1,21 @@
 //! Putting a group into the stream: durable when this returns, put there once, and only where
 //! nobody else wrote meanwhile.
 //!
-//! Every message says after which one it stands, and has an id made from what it holds. Where the
+//! Every message says after which one it stands, and has an id made from what it holds and, of a
+//! second try, from which try it is: a leader that fell may have taken the first id to its successor
+//! without the message, which then refuses that id for the two minutes in which it looks for
+//! doubles. None of the tries is there twice, as only one can stand in that place. Where the
 //! server says that another one stands there already, or says nothing, what does stand there is
 //! read: ours, and it is as good as acknowledged; somebody else's, and this pump is fenced.
+//!
+//! While a cluster chooses a stream's leader, nobody answers, and what is published is lost. So
+//! after a silence small questions are asked until somebody answers them, and only then is a group
+//! published again.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use crate::failpoint::failpoint;
 use crate::ids::Digest;
@@ -29,12 +38,34 @@ pub struct Publisher {
     /// The last message of the stream that is known to be there.
     last: Arc<AtomicU64>,
     pub epoch: u32,
+    /// Nobody answered when it was last tried.
+    silence: Cell<bool>,
+    /// After which message something was tried last, and how often before.
+    tries: Cell<(u64, u32)>,
+}
+
+/// What stands where a message was to go.
+enum There {
+    /// That very message.
+    Ours,
+    /// Nothing yet.
+    Nothing,
+    /// Nobody says.
+    Unknown,
 }
 
 impl Publisher {
     pub fn new(api: &Api, options: &Options, last: Arc<AtomicU64>) -> Self {
         let (stream, subject) = (options.stream(), options.subject());
-        Self { api: api.clone(), stream, subject, last, epoch: 0 }
+        Self {
+            api: api.clone(),
+            stream,
+            subject,
+            last,
+            epoch: 0,
+            silence: Cell::default(),
+            tries: Cell::default(),
+        }
     }
 
     pub fn last(&self) -> u64 {
@@ -64,48 +95,91 @@ impl Publisher {
     fn message(&self, after: u64, digest: Digest, message: Vec<u8>) -> Result<(), Error> {
         // The same bytes may follow other messages, as the end of another group.
         let id = format!("{after}-{digest}");
-        let expected = if mutant("no-fence") { String::new() } else { after.to_string() };
-        let mut headers = vec![(ID, id.as_str()), ("Nats-Expected-Stream", &self.stream)];
-        headers.push(("Nats-Expected-Last-Sequence", &expected));
-        headers.retain(|(_, value)| !value.is_empty());
-        match self.api.publish(&self.subject, &headers, message) {
-            Ok(seq) if seq == after + 1 || mutant("no-fence") => Ok(()),
-            // An older server's answer to an id that it knows: where the first one went.
-            Ok(seq) => Err(Error::broken(
-                0,
-                format!(
-                    "the server says that message {} of stream {} is what was meant for {}",
-                    seq,
-                    self.stream,
-                    after + 1
-                ),
-            )),
-            Err(failed) if failed.is_full() => Err(Error::Full { detail: failed.to_string() }),
-            Err(failed) => self.look(after, &id, &failed),
+        if self.silence.get() {
+            match self.look(after, &id)? {
+                There::Ours => return Ok(()),
+                There::Unknown => return Err(away("nobody answers for the stream")),
+                There::Nothing => {}
+            }
+        }
+        let mut again = true;
+        loop {
+            let failed = match self.put_after(after, &id, message.clone()) {
+                Ok(seq) if seq == after + 1 || mutant("no-fence") => return Ok(()),
+                Ok(seq) => return Err(self.misplaced(seq, after + 1)),
+                Err(failed) if failed.is_full() => {
+                    return Err(Error::Full { detail: failed.to_string() });
+                }
+                Err(Failed::Away(Away::Denied(denied))) => return Err(Error::Denied(denied)),
+                Err(failed) => failed,
+            };
+            if !failed.is(code::WRONG_LAST_SEQUENCE) {
+                let stream = &self.stream;
+                tracing::warn!(stream, after, "a group was not acknowledged: {failed}");
+            }
+            match self.look(after, &id)? {
+                There::Ours => return Ok(()),
+                // It may still come, and is there once all the same.
+                There::Nothing if again => again = false,
+                // Should the stream have lost what it acknowledged, the watch finds it.
+                There::Nothing | There::Unknown => return Err(away(failed)),
+            }
         }
     }
 
-    /// Nothing was acknowledged: what stands where the message was to go?
-    fn look(&self, after: u64, id: &str, failed: &Failed) -> Result<(), Error> {
-        if let Failed::Away(Away::Denied(denied)) = failed {
-            return Err(Error::Denied(denied.clone()));
-        }
-        if !failed.is(code::WRONG_LAST_SEQUENCE) {
-            tracing::warn!(stream = self.stream, after, "a group was not acknowledged: {failed}");
-        }
-        if !self.api.link.is_connected() {
-            // Whoever waits for the pump need not wait for another silence.
-            return Err(Error::Away { detail: failed.to_string() });
-        }
-        match self.api.message(&self.stream, after + 1) {
-            Ok(found) if found.header(ID) == Some(id) => {
-                tracing::info!(stream = self.stream, seq = found.seq, "it had arrived");
-                Ok(())
+    fn put_after(&self, after: u64, id: &str, message: Vec<u8>) -> Result<u64, Failed> {
+        let tries = match self.tries.get() {
+            (place, tries) if place == after => tries + 1,
+            _ => 0,
+        };
+        self.tries.set((after, tries));
+        let tried = match tries {
+            0 => id.to_owned(),
+            _ => format!("{id}.{tries}"),
+        };
+        let expected = if mutant("no-fence") { String::new() } else { after.to_string() };
+        let mut headers = vec![(ID, tried.as_str()), ("Nats-Expected-Stream", &self.stream)];
+        headers.push(("Nats-Expected-Last-Sequence", &expected));
+        headers.retain(|(_, value)| !value.is_empty());
+        self.api.publish(&self.subject, &headers, message)
+    }
+
+    /// An older server's answer to an id that it knows: where the first one went.
+    fn misplaced(&self, at: u64, meant: u64) -> Error {
+        let stream = &self.stream;
+        let detail = format!(
+            "the server says that message {at} of stream {stream} is what was meant for {meant}"
+        );
+        Error::broken(0, detail)
+    }
+
+    /// What stands there, asked until somebody answers: for a while, and only where there is
+    /// anybody to ask, as whoever waits for the pump need not wait for another silence.
+    fn look(&self, after: u64, id: &str) -> Result<There, Error> {
+        let until = Instant::now() + limits::STREAM_PATIENCE;
+        self.silence.set(true);
+        while self.api.link.is_connected() && Instant::now() < until {
+            match self.api.message_within(limits::STREAM_PROBE, &self.stream, after + 1) {
+                Ok(found) => {
+                    self.silence.set(false);
+                    let theirs = found.header(ID).unwrap_or_default();
+                    let is_ours = theirs.split('.').next() == Some(id);
+                    if !is_ours {
+                        return Err(self.fenced(&found));
+                    }
+                    tracing::info!(stream = self.stream, seq = found.seq, "it had arrived");
+                    return Ok(There::Ours);
+                }
+                Err(failed) if failed.is(code::NO_MESSAGE) => {
+                    self.silence.set(false);
+                    return Ok(There::Nothing);
+                }
+                Err(Failed::Away(Away::Denied(denied))) => return Err(Error::Denied(denied)),
+                Err(Failed::Away(Away::Silent(_))) => {}
+                Err(_) => std::thread::sleep(limits::LEASE_LOOK),
             }
-            Ok(found) => Err(self.fenced(&found)),
-            // It may still come; should the stream have lost what it acknowledged, the watch finds it.
-            Err(_) => Err(Error::Away { detail: failed.to_string() }),
         }
+        Ok(There::Unknown)
     }
 
     fn fenced(&self, found: &Stored) -> Error {
@@ -117,6 +191,10 @@ impl Publisher {
             theirs => Error::Fenced { ours: self.epoch, theirs },
         }
     }
+}
+
+fn away(why: impl ToString) -> Error {
+    Error::Away { detail: why.to_string() }
 }
 
 /// A stream that ends before what it acknowledged.

@@ -10,10 +10,10 @@ use crate::journal::sqlite::{self, Following, Opening};
 use crate::journal::{Error, Sealed};
 use crate::nats;
 
-use super::api::{Api, code};
+use super::api::{Api, Failed, code};
 use super::lease::{Holder, Lease, Seen, Vacancy};
 use super::open::{connect, found, strange};
-use super::tail::{self, Mark};
+use super::tail::{self, Heard, Mark};
 use super::{Journal, Options, refused};
 
 /// Waits for its turn.
@@ -30,6 +30,10 @@ pub struct Standby {
 pub enum Office {
     /// Somebody else pumps, who is named.
     Held(Standby, String),
+    /// Somebody else is about to have it.
+    Left(Standby),
+    /// Nobody says who has it.
+    Unheard(Standby, Error),
     /// The lease is ours now.
     Ours(Elect),
 }
@@ -67,10 +71,18 @@ impl Standby {
 
     /// Takes the lease if it is free.
     pub fn look(mut self) -> Result<Office, Error> {
-        match self.lease.look(&mut self.seen)? {
-            Vacancy::Free(revision) => Ok(Office::Ours(self.elect(revision)?)),
-            Vacancy::Held(holder) | Vacancy::Lives(holder) => Ok(Office::Held(self, holder)),
+        match self.lease.look(&mut self.seen) {
+            Ok(Vacancy::Free(revision)) => Ok(Office::Ours(self.elect(revision)?)),
+            Ok(Vacancy::Held(holder) | Vacancy::Lives(holder)) => Ok(Office::Held(self, holder)),
+            Ok(Vacancy::Left) => Ok(Office::Left(self)),
+            Err(error @ Error::Away { .. }) => Ok(Office::Unheard(self, error)),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Whether it has heard what there was to hear when it last followed.
+    pub fn is_ready(&self) -> bool {
+        matches!(self.followed, Followed::Warm(_))
     }
 
     fn elect(self, free: u64) -> Result<Elect, Error> {
@@ -79,8 +91,9 @@ impl Standby {
         Ok(Elect { servers, api, options, lease: Arc::new(lease), followed })
     }
 
-    /// Hears what was written since the last time, and hands every new record to `visit`. The
-    /// first time, the projection is proved and all of it handed over.
+    /// Hears what was written since the last time, as far as the server is there to tell, and
+    /// hands every new record to `visit`. The first time, the projection is proved and all of it
+    /// handed over.
     pub fn follow(self, visit: &mut dyn FnMut(Sealed) -> Result<(), Error>) -> Result<Self, Error> {
         let Self { servers, api, options, lease, seen, followed } = self;
         let name = options.stream();
@@ -88,6 +101,8 @@ impl Standby {
             Ok(info) => info.state.last_seq,
             // It is for whoever pumps to make it, or to miss it.
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => 0,
+            // What was heard so far need not be heard again.
+            Err(Failed::Away(_)) => 0,
             Err(failed) => return Err(refused(&format!("the stream {name}"), failed)),
         };
         if last == 0 {
@@ -95,7 +110,10 @@ impl Standby {
         }
         let before = followed.found()?;
         let mut warm = followed.warm(&api, &options, before.as_ref(), visit)?;
-        warm.hear(&api, &options, last, visit)?;
+        match warm.hear(&api, &options, last, visit) {
+            Ok(()) | Err(Error::Away { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let followed = Followed::Warm(Box::new(warm));
         Ok(Self { servers, api, options, lease, seen, followed })
     }
@@ -121,8 +139,7 @@ pub(super) enum Followed {
 
 pub(super) struct Warm {
     journal: Uuid,
-    mark: Mark,
-    epoch: u32,
+    heard: Heard,
     following: Following,
 }
 
@@ -131,7 +148,7 @@ impl Followed {
     pub fn found(&self) -> Result<Option<(Uuid, Mark)>, Error> {
         match self {
             Self::Cold(opening) => found(opening),
-            Self::Warm(warm) => Ok(Some((warm.journal, warm.mark))),
+            Self::Warm(warm) => Ok(Some((warm.journal, warm.heard.mark))),
         }
     }
 
@@ -147,7 +164,7 @@ impl Followed {
         let opening = match self {
             Self::Cold(opening) => *opening,
             Self::Warm(warm) => {
-                tail::check(api, options, &warm.mark)?;
+                tail::check(api, options, &warm.heard.mark)?;
                 return Ok(*warm);
             }
         };
@@ -163,7 +180,8 @@ impl Followed {
         let mark = before.map(|(_, mark)| *mark).unwrap_or_default();
         tail::check(api, options, &mark)?;
         let following = opening.follow(visit)?;
-        Ok(Warm { journal, mark, epoch: following.epoch(), following })
+        let heard = Heard { mark, epoch: following.epoch() };
+        Ok(Warm { journal, heard, following })
     }
 }
 
@@ -176,15 +194,12 @@ impl Warm {
         last: u64,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let heard = tail::read(api, options, &self.mark, last, &mut self.following, visit)?;
-        self.mark = heard.mark;
-        self.epoch = self.epoch.max(heard.epoch);
-        Ok(())
+        tail::read(api, options, &mut self.heard, last, &mut self.following, visit)
     }
 
     /// Of whoever wrote last.
     pub fn epoch(&self) -> u32 {
-        self.epoch
+        self.heard.epoch
     }
 
     pub fn caught_up(self, epoch: u32) -> Result<sqlite::Journal, Error> {

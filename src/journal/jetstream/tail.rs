@@ -103,8 +103,8 @@ pub fn check(api: &Api, options: &Options, mark: &Mark) -> Result<(), Error> {
     }
 }
 
-/// What was heard beside what a projection keeps, and how far.
-#[derive(Debug)]
+/// How far a stream was heard, and the last epoch in it.
+#[derive(Debug, Clone, Copy)]
 pub struct Heard {
     pub epoch: u32,
     pub mark: Mark,
@@ -121,29 +121,29 @@ fn ahead_of(largest: u64) -> u64 {
     (limits::STREAM_READ_BYTES / largest.max(1)).clamp(1, limits::STREAM_READ_AHEAD)
 }
 
-/// Has `following` hear everything after `mark`, up to message `last`.
+/// Has `following` hear everything after what was `heard`, up to message `last`. Where the server
+/// goes away meanwhile, `heard` says how far that came.
 pub fn read(
     api: &Api,
     options: &Options,
-    mark: &Mark,
+    heard: &mut Heard,
     last: u64,
     following: &mut Following,
     visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
-) -> Result<Heard, Error> {
-    let mut heard = Heard { epoch: 0, mark: *mark };
+) -> Result<(), Error> {
     let mut assembly = Assembly::default();
     let ahead = ahead(api);
-    let mut next = mark.seq + 1;
+    let mut next = heard.mark.seq + 1;
     while next <= last {
         let end = last.min(next + ahead - 1);
         let stored = api.messages(&options.stream(), next..=end);
         let stored = stored.map_err(|f| refused(&format!("the stream {}", options.stream()), f))?;
         failpoint("during-recovery");
-        let mut wholes = Vec::new();
+        let (mut now, mut wholes) = (*heard, Vec::new());
         for stored in stored {
             let whole = assembly.take(&stored.body);
             if let Some(whole) = whole.map_err(|detail| damaged(options, stored.seq, &detail))? {
-                heard.mark = Mark { seq: stored.seq, digest: Digest::of(&stored.body) };
+                now.mark = Mark { seq: stored.seq, digest: Digest::of(&stored.body) };
                 wholes.push((stored.seq, whole));
             }
         }
@@ -151,15 +151,16 @@ pub fn read(
         for (seq, whole) in &wholes {
             let contents = Contents::read(whole);
             let contents = contents.map_err(|detail| damaged(options, *seq, &detail))?;
-            heard.epoch = heard.epoch.max(contents.epoch.unwrap_or_default());
+            now.epoch = now.epoch.max(contents.epoch.unwrap_or_default());
             taken.extend(contents.taken);
         }
         if !wholes.is_empty() {
-            following.take_in(&taken, &heard.mark.to_string(), heard.epoch, visit)?;
+            following.take_in(&taken, &now.mark.to_string(), now.epoch, visit)?;
+            *heard = now;
         }
         next = end + 1;
     }
-    Ok(heard)
+    Ok(())
 }
 
 /// The error of a stream that lost messages, with the number of records where it can be told.

@@ -1,18 +1,20 @@
-//! Beside the pump, a thread that renews its lease and looks whether the stream is still the one
-//! it was: nobody writes to a journal that is gone without hearing of it.
+//! Beside the pump, a thread that renews its lease, and one that looks whether the stream is still
+//! the one it was: nobody writes to a journal that is gone without hearing of it.
+//!
+//! They are two, so that no look that takes its time keeps the lease from being renewed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::journal::Error;
 use crate::limits;
 
 use super::Options;
 use super::api::{Api, code};
-use super::lease::{Beat, Lease};
+use super::lease::{Beat, Bequest, Lease};
 use super::publish::lost;
 use super::settings::differences;
 
@@ -23,10 +25,28 @@ enum Trouble {
     Lost(String),
 }
 
-/// Stops with a last look when it is dropped, and lets go of the lease.
+#[derive(Debug, Clone, Default)]
+struct Found(Arc<Mutex<Option<Trouble>>>);
+
+impl Found {
+    fn trouble(&self) -> MutexGuard<'_, Option<Trouble>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets go of the lease when it is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    trouble: Arc<Mutex<Option<Trouble>>>,
+    found: Found,
+    lease: Arc<Lease>,
+    // In this order: the lease goes last.
+    _looking: Round,
+    _renewing: Round,
+}
+
+/// Something that is done again and again by a thread of its own.
+#[derive(Debug)]
+struct Round {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -34,7 +54,6 @@ pub struct Watch {
 struct Watcher {
     api: Api,
     options: Options,
-    lease: Arc<Lease>,
     created: String,
     /// The last message that is known to be there.
     last: Arc<AtomicU64>,
@@ -66,28 +85,42 @@ impl Watch {
         created: String,
         last: Arc<AtomicU64>,
     ) -> Result<Self, Error> {
-        let trouble = Arc::new(Mutex::new(None));
-        let (stop, stopped) = channel();
-        let (api, options) = (api.clone(), options.clone());
-        let mut watcher = Watcher { api, options, lease, created, last, doubt: Doubt::default() };
-        let found = Arc::clone(&trouble);
-        let thread = std::thread::Builder::new().name("journal-watch".to_owned());
-        let watch = move || {
-            while stopped.recv_timeout(limits::LEASE_BEAT) == Err(RecvTimeoutError::Timeout) {
-                if let Some(trouble) = watcher.look() {
-                    *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
-                    return;
-                }
+        let (found, stream) = (Found::default(), options.stream());
+        let (renewed, taken) = (Arc::clone(&lease), found.clone());
+        let renew = move || {
+            let is_taken = renewed.renew() == Beat::Taken;
+            if is_taken {
+                tracing::error!(stream, "another pump took the lease");
+                *taken.trouble() = Some(Trouble::Taken);
             }
-            watcher.lease.let_go();
+            !is_taken
         };
-        let thread = thread.spawn(watch).map_err(Error::io("starting the journal's watch"))?;
-        Ok(Self { trouble, stop: Some(stop), thread: Some(thread) })
+        let let_go = Arc::clone(&lease);
+        let renewing = Round::start("journal-lease", limits::LEASE_BEAT, renew, move || {
+            let_go.let_go();
+        })?;
+        let (api, options) = (api.clone(), options.clone());
+        let mut watcher = Watcher { api, options, created, last, doubt: Doubt::default() };
+        let lost = found.clone();
+        let look = move || {
+            let wrong = watcher.changed();
+            let Some(detail) = watcher.doubt.lasting(wrong, Instant::now()) else { return true };
+            tracing::error!("{detail}");
+            lost.trouble().get_or_insert(Trouble::Lost(detail));
+            false
+        };
+        let looking = Round::start("journal-watch", limits::STREAM_LOOK, look, || {})?;
+        Ok(Self { found, lease, _looking: looking, _renewing: renewing })
+    }
+
+    /// Who gets the lease when it is let go of.
+    pub fn bequest(&self) -> Bequest {
+        Bequest::of(&self.lease)
     }
 
     /// What keeps the pump from going on; `ours` is its epoch.
     pub fn check(&self, ours: u32) -> Result<(), Error> {
-        match self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+        match self.found.trouble().clone() {
             None => Ok(()),
             // Whoever has the lease now writes, or will, with the next epoch.
             Some(Trouble::Taken) => Err(Error::Fenced { ours, theirs: ours + 1 }),
@@ -96,7 +129,30 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Round {
+    /// Until `again` says that it was the last time, or this is dropped: then `last` is done.
+    fn start(
+        name: &str,
+        every: Duration,
+        mut again: impl FnMut() -> bool + Send + 'static,
+        last: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, Error> {
+        let (stop, stopped) = channel();
+        let go_round = move || {
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                if !again() {
+                    return;
+                }
+            }
+            last();
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(go_round);
+        let thread = thread.map_err(Error::io(format!("starting the thread {name}")))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Round {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
@@ -107,22 +163,6 @@ impl Drop for Watch {
 }
 
 impl Watcher {
-    fn look(&mut self) -> Option<Trouble> {
-        match self.lease.renew() {
-            Beat::Taken => {
-                tracing::error!(stream = self.options.stream(), "another pump took the lease");
-                return Some(Trouble::Taken);
-            }
-            // The next beat is what matters now.
-            Beat::Unheard | Beat::Denied(_) => return None,
-            Beat::Renewed => {}
-        }
-        let wrong = self.changed();
-        let detail = self.doubt.lasting(wrong, Instant::now())?;
-        tracing::error!("{detail}");
-        Some(Trouble::Lost(detail))
-    }
-
     /// What is wrong with the stream now.
     fn changed(&self) -> Option<String> {
         let stream = self.options.stream();

@@ -47,6 +47,7 @@ pub(in crate::listener) fn of_message(
         call: CallId(head.parsed(words::CALL)?),
         attempt: head.parsed(words::ATTEMPT)?,
         timeout: Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
+        trace: headers.get(words::TRACE).and_then(|trace| trace.as_str().parse().ok()),
         messages: vec![message],
         line,
     })
@@ -86,6 +87,7 @@ pub(super) fn request(frame: &[u8], line: Rc<dyn Line>) -> Result<Request, Strin
         call: CallId(parsed(&delivery, "call")?),
         attempt: parsed(&delivery, "attempt")?,
         timeout: clock::parse_duration(&timeout).ok_or("a timeout that is no duration")?,
+        trace: attribute(&delivery, "traceparent").ok().and_then(|trace| trace.parse().ok()),
         messages,
         line,
     })

@@ -79,6 +79,8 @@ pub(super) struct Stream {
     own: Vec<String>,
     stop: Option<String>,
     counted: Counted,
+    /// Who it says it is.
+    model: Option<String>,
 }
 
 impl Stream {
@@ -210,6 +212,7 @@ impl Reader for Stream {
                     .and_then(|m| serde_json::from_str(m.get()).ok())
                     .unwrap_or_default();
                 self.count(message.get("usage").unwrap_or(&Json::Null));
+                self.model = message.get("model").and_then(Json::as_str).map(str::to_owned);
             }
             "message_delta" => {
                 if let Some(reason) = read.delta.as_ref().and_then(|delta| delta.stop_reason) {
@@ -232,7 +235,7 @@ impl Reader for Stream {
     fn finish(&mut self) -> Told {
         let calls = std::mem::take(&mut self.calls);
         let own = std::mem::take(&mut self.own);
-        Told { stop: self.stop(), counted: self.counted, calls, own }
+        Told { stop: self.stop(), counted: self.counted, calls, own, model: self.model.take() }
     }
 }
 

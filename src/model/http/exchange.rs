@@ -22,7 +22,7 @@ use crate::model::error::Phase;
 pub(super) fn request(
     endpoint: &Endpoint,
     path: &str,
-    headers: &[(&'static str, String)],
+    headers: &[(&str, String)],
     body: &str,
     way: &Way,
 ) -> Result<Vec<u8>, Failed> {

@@ -88,7 +88,7 @@ impl Client {
         &self,
         endpoint: &Endpoint,
         path: &str,
-        headers: &[(&'static str, String)],
+        headers: &[(&str, String)],
         body: String,
         timeouts: Timeouts,
     ) -> Result<Answer, Failed> {

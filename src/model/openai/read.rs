@@ -25,6 +25,8 @@ struct Chunk<'a> {
     error: Option<&'a RawValue>,
     #[serde(borrow, default)]
     object: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    model: Option<&'a RawValue>,
 }
 
 #[derive(serde::Deserialize)]
@@ -80,6 +82,8 @@ pub(super) struct Stream {
     finish: Option<String>,
     has_refused: bool,
     counted: Counted,
+    /// Who it says it is.
+    model: Option<String>,
     /// Kept where the provider wants it back.
     reasoning: String,
     /// As JSON texts.
@@ -94,6 +98,7 @@ impl Stream {
             finish: None,
             has_refused: false,
             counted: Counted::default(),
+            model: None,
             reasoning: String::new(),
             details: Vec::new(),
         }
@@ -203,6 +208,9 @@ impl Reader for Stream {
             let error = String::from_utf8_lossy(event.data).into_owned();
             return Err(Fault::Told { error });
         }
+        if self.model.is_none() {
+            self.model = chunk.model.and_then(|model| serde_json::from_str(model.get()).ok());
+        }
         for choice in chunk.choices.iter().flatten() {
             self.choice(choice, out)?;
         }
@@ -220,7 +228,7 @@ impl Reader for Stream {
             stop => stop,
         };
         let own = self.own(!calls.is_empty());
-        Told { stop, counted: self.counted, calls, own }
+        Told { stop, counted: self.counted, calls, own, model: self.model.take() }
     }
 }
 

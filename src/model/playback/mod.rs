@@ -113,7 +113,7 @@ impl Playback {
         let usage = counted.or_estimate(request, text.len());
         let calls = turn.calls.iter().map(Into::into).collect();
         let own = turn.own.iter().map(Into::into).collect();
-        Ok(End { stop, usage, calls, own, route: self.route() })
+        Ok(End { stop, usage, calls, own, route: self.route(), model: None })
     }
 
     fn find(&self, request: &Request) -> Result<&RecordedTurn, Error> {

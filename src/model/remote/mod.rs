@@ -87,6 +87,8 @@ pub(super) struct Told {
     pub calls: Vec<ToolCall>,
     /// As JSON texts.
     pub own: Vec<String>,
+    /// Who it says it is.
+    pub model: Option<String>,
 }
 
 /// A model behind a network.
@@ -196,6 +198,7 @@ impl Remote {
             calls: calls.collect(),
             own: own.collect(),
             route: self.route(),
+            model: told.model.map(hidden),
         }
     }
 

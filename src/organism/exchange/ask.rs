@@ -32,7 +32,11 @@ impl Exchange {
         let mut hearer = Hearer::default();
         let mut silent = true;
         loop {
-            let Ok(Some(message)) = timeout(limits::EXCHANGE_SILENCE, replies.next()).await else {
+            let patience = match silent {
+                true => limits::EXCHANGE_GREETING,
+                false => limits::EXCHANGE_SILENCE,
+            };
+            let Ok(Some(message)) = timeout(patience, replies.next()).await else {
                 say(gone("whoever has it is silent", !silent, true)).await;
                 return Ok(());
             };

@@ -55,6 +55,11 @@ impl Exchange {
 }
 
 impl Serving {
+    /// Takes nothing more; who was heard is told everything.
+    pub fn hush(&mut self) {
+        self.listening.abort();
+    }
+
     /// Takes nothing more, and hands over what is said to those who asked.
     pub async fn farewell(mut self) {
         self.listening.abort();

@@ -6,25 +6,38 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::sleep;
 
+use super::roll::Heir;
 use super::{Place, Table};
 use crate::clock::Time;
 use crate::config::{Config, Storage};
-use crate::journal::jetstream::{self, Office, Standby};
+use crate::journal::jetstream::{self, Bequest, Office, Standby};
 use crate::journal::{self, Sealed};
 use crate::limits;
+use crate::mutant::mutant;
 use crate::organism::works::Works;
 use crate::organism::{Error, core};
 use crate::pump::core::Core;
+use crate::trace::Tracer;
 
 pub(super) struct Keeper {
     /// Of this partition.
     config: Arc<Config>,
     partition: u32,
     table: Arc<Table>,
+    /// Who is to have it instead of this process.
+    hand_over: mpsc::Receiver<Heir>,
     /// Why everything stops.
     stop: watch::Receiver<Option<String>>,
+    tracer: Tracer,
+}
+
+/// Why a pump that runs is to run no longer.
+enum Told {
+    Stop(String),
+    HandOver(Heir),
 }
 
 /// A journal that is ours to write, and what decides, which has heard all of it.
@@ -35,9 +48,11 @@ impl Keeper {
         config: Arc<Config>,
         partition: u32,
         table: Arc<Table>,
+        hand_over: mpsc::Receiver<Heir>,
         stop: watch::Receiver<Option<String>>,
+        tracer: Tracer,
     ) -> Self {
-        Self { config, partition, table, stop }
+        Self { config, partition, table, hand_over, stop, tracer }
     }
 
     /// Until it is told to stop, or the partition must not be pumped any more.
@@ -52,8 +67,18 @@ impl Keeper {
 
     async fn in_turns(&mut self) -> Result<(), Error> {
         while let Some((core, journal)) = self.stand_by().await? {
-            let works = Works::start(&self.config, core, Box::new(journal), HashMap::new()).await?;
-            if self.pump(works).await? {
+            let bequest = journal.bequest();
+            let (journal, natives) = (Box::new(journal), HashMap::new());
+            let works = Works::start(&self.config, core, journal, natives, &self.tracer).await;
+            let is_over = match works {
+                Err(Error::Journal(error)) if is_passing(&error) => {
+                    tracing::warn!(partition = self.partition, "it is not pumped here: {error}");
+                    self.table.put(self.partition, Place::Elsewhere(error.to_string()));
+                    false
+                }
+                works => self.pump(works?, &bequest).await?,
+            };
+            if is_over {
                 return Ok(());
             }
         }
@@ -67,8 +92,9 @@ impl Keeper {
         let (config, table, partition) =
             (Arc::clone(&self.config), Arc::clone(&self.table), self.partition);
         let wait = move || {
-            let report = |place: Place| table.put(partition, place);
-            tell.send(wait_for_turn(&config, &released, &report)).ok();
+            let waiting =
+                Waiting { config: &config, released: &released, table: &table, partition };
+            tell.send(waiting.wait_for_turn()).ok();
         };
         let name = format!("standby-{partition}");
         let thread = std::thread::Builder::new().name(name).spawn(wait);
@@ -87,31 +113,64 @@ impl Keeper {
         Ok(None)
     }
 
-    /// Whether it was told to stop; false where another pump took over.
-    async fn pump(&mut self, works: Works) -> Result<bool, Error> {
-        let serving = self.table.exchange.serve(&self.table, self.partition).await?;
+    /// Whether it was told to stop; false where another pump took over, or is to.
+    async fn pump(&mut self, works: Works, bequest: &Bequest) -> Result<bool, Error> {
+        let mut serving = self.table.exchange.serve(&self.table, self.partition).await?;
         self.table.watched().insert(self.partition, works.watched());
+        // Meant for the time before this one.
+        while self.hand_over.try_recv().is_ok() {}
         self.table.put(self.partition, Place::Here(works.station()));
         let told = tokio::select! {
             () = works.ended() => None,
             told = self.stop.wait_for(Option::is_some) => {
-                Some(told.ok().and_then(|why| why.clone()).unwrap_or_default())
+                Some(Told::Stop(told.ok().and_then(|why| why.clone()).unwrap_or_default()))
             }
+            Some(heir) = self.hand_over.recv() => Some(Told::HandOver(heir)),
         };
         self.table.put(self.partition, Place::Leaving);
-        let ended = match &told {
-            Some(reason) => works.drain(reason).await,
-            None => works.bury().await,
+        let over = works.end();
+        let ending = async {
+            match &told {
+                Some(Told::Stop(reason)) => works.drain(reason).await,
+                Some(Told::HandOver(heir)) => {
+                    bequest.to(heir.id);
+                    let reason = format!("handed over to {}", heir.holder);
+                    works.drain_until(&reason, self.long_enough()).await
+                }
+                None => works.bury().await,
+            }
         };
+        // The next pump answers as soon as it can: it and this one would say different things.
+        let (ended, ()) = tokio::join!(ending, async {
+            over.await;
+            serving.hush();
+        });
         self.table.watched().remove(&self.partition);
         serving.farewell().await;
+        let is_stop = matches!(told, Some(Told::Stop(_)));
         match ended {
-            Ok(()) => Ok(true),
+            Ok(()) => Ok(!matches!(told, Some(Told::HandOver(_)))),
             Err(Error::Journal(error)) if is_passing(&error) => {
                 tracing::warn!(partition = self.partition, "it is pumped elsewhere now: {error}");
-                Ok(told.is_some())
+                Ok(is_stop)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// How long what is out may take to end when it is not handed over in a hurry.
+    async fn long_enough(&self) {
+        if mutant("leave-what-is-out") {
+            return;
+        }
+        let mut stop = self.stop.clone();
+        let stopping = async {
+            drop(stop.wait_for(Option::is_some).await);
+            sleep(limits::DRAIN_TIMEOUT).await;
+        };
+        tokio::select! {
+            () = sleep(limits::HANDOVER_DRAIN) => {}
+            () = stopping => {}
         }
     }
 }
@@ -130,60 +189,79 @@ fn is_passing(error: &journal::Error) -> bool {
     )
 }
 
-fn wait_for_turn(
-    config: &Config,
-    released: &Receiver<()>,
-    report: &dyn Fn(Place),
-) -> Result<Option<Won>, Error> {
-    let mut warned = String::new();
-    loop {
-        let error = match follow(config, released, report) {
-            Err(Error::Journal(error)) if is_passing(&error) => error.to_string(),
-            other => return other,
-        };
-        report(Place::Elsewhere(error.clone()));
-        if error != warned {
-            tracing::warn!("standing by, and trying again: {error}");
-            warned = error;
-        }
-        if released.recv_timeout(limits::STANDBY_RETRY) != Err(RecvTimeoutError::Timeout) {
-            return Ok(None);
-        }
-    }
+/// On a thread of its own, until the lease is there or `released` closes.
+struct Waiting<'a> {
+    config: &'a Config,
+    released: &'a Receiver<()>,
+    table: &'a Table,
+    partition: u32,
 }
 
-/// Follows the stream until the lease is free, then takes it.
-fn follow(
-    config: &Config,
-    released: &Receiver<()>,
-    report: &dyn Fn(Place),
-) -> Result<Option<Won>, Error> {
-    let Config { data, state, storage, .. } = config;
-    let Storage::JetStream { servers, journal } = storage else { return Ok(None) };
-    let mut core = core(config);
-    let mut replay = |sealed: Sealed| {
-        core.replay(&sealed.record);
-        Ok(())
-    };
-    let mut standby = Standby::begin(servers, journal, data, state)?;
-    let mut followed: Option<Instant> = None;
-    loop {
-        standby = match standby.look()? {
-            Office::Ours(elect) => {
-                let journal = elect.lead(&mut replay)?;
-                return Ok(Some((core, journal)));
+impl Waiting<'_> {
+    fn wait_for_turn(&self) -> Result<Option<Won>, Error> {
+        let mut warned = String::new();
+        loop {
+            let error = match self.follow() {
+                Err(Error::Journal(error)) if is_passing(&error) => error,
+                other => return other,
+            };
+            self.passing(&error, &mut warned);
+            if self.is_released_within(limits::STANDBY_RETRY) {
+                return Ok(None);
             }
-            Office::Held(standby, holder) => {
-                report(Place::Elsewhere(holder));
-                standby
-            }
+        }
+    }
+
+    /// Follows the stream until the lease is free, then takes it.
+    fn follow(&self) -> Result<Option<Won>, Error> {
+        let Config { data, state, storage, .. } = self.config;
+        let Storage::JetStream { servers, journal } = storage else { return Ok(None) };
+        let mut core = core(self.config);
+        let mut replay = |sealed: Sealed| {
+            core.replay(&sealed.record);
+            Ok(())
         };
-        if followed.is_none_or(|at| at.elapsed() >= limits::STANDBY_FOLLOW) {
-            standby = standby.follow(&mut replay)?;
-            followed = Some(Instant::now());
+        self.table.is_ready(self.partition, false);
+        let mut standby = Standby::begin(servers, journal, data, state)?;
+        let (mut followed, mut warned) = (None::<Instant>, String::new());
+        loop {
+            standby = match standby.look()? {
+                Office::Ours(elect) => {
+                    self.table.arrives(self.partition);
+                    let journal = elect.lead(&mut replay)?;
+                    return Ok(Some((core, journal)));
+                }
+                Office::Held(standby, holder) => {
+                    self.table.put(self.partition, Place::Elsewhere(holder));
+                    standby
+                }
+                Office::Left(standby) => standby,
+                Office::Unheard(standby, error) => {
+                    self.passing(&error, &mut warned);
+                    standby
+                }
+            };
+            if followed.is_none_or(|at| at.elapsed() >= limits::STANDBY_FOLLOW) {
+                standby = standby.follow(&mut replay)?;
+                self.table.is_ready(self.partition, standby.is_ready());
+                followed = Some(Instant::now());
+            }
+            if self.is_released_within(limits::STANDBY_LOOK) {
+                return Ok(None);
+            }
         }
-        if released.recv_timeout(limits::STANDBY_LOOK) != Err(RecvTimeoutError::Timeout) {
-            return Ok(None);
+    }
+
+    fn passing(&self, error: &journal::Error, warned: &mut String) {
+        let error = error.to_string();
+        self.table.put(self.partition, Place::Elsewhere(error.clone()));
+        if error != *warned {
+            tracing::warn!("standing by, and trying again: {error}");
+            *warned = error;
         }
+    }
+
+    fn is_released_within(&self, patience: std::time::Duration) -> bool {
+        self.released.recv_timeout(patience) != Err(RecvTimeoutError::Timeout)
     }
 }

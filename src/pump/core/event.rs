@@ -36,6 +36,8 @@ pub struct Submission {
     pub payload: Result<Checked, Refusal>,
     /// What the client says its work belongs to.
     pub trace: Option<TraceParent>,
+    /// The trace that begins with it, where what it goes on with belongs to none.
+    pub begun: Option<TraceParent>,
 }
 
 /// What a person decides about a held call.

@@ -26,7 +26,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
                 Fact::Traced { trace } => Some(*trace),
                 _ => None,
             });
-            Event::Submit(Submission { id, client, target, key, payload, trace })
+            Event::Submit(Submission { id, client, target, key, payload, trace, begun: None })
         }
         Input::Outcome { listener, call, attempt, verdicts, turn } => {
             let mut reader = Reader::new(record, gate);

@@ -181,7 +181,9 @@ impl Core {
         if self.state.thread(&thread).is_none() {
             self.fact(step, Fact::ThreadOpened { thread: thread.clone(), by: by.clone() });
         }
-        if let Some(trace) = submission.trace {
+        let belongs = self.state.tree(&thread).is_some_and(|tree| tree.trace.is_some());
+        let begun = submission.begun.filter(|_| !belongs);
+        if let Some(trace) = submission.trace.or(begun) {
             self.fact(step, Fact::Traced { trace });
         }
         let mut calls = Vec::new();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::clock::Time;
 use crate::contract::{Contracts, Role};
-use crate::envelope::{Disposition, Kind, Rule};
+use crate::envelope::{Disposition, Failure, Kind, Rule};
 use crate::ids::ListenerName;
 use crate::journal::Error;
 use crate::metrics::{Counter, Each, Family, GROUPS, Gauge, Histogram, Page, Unit};
@@ -111,10 +111,14 @@ pub(super) enum Ending {
 }
 
 const ENDINGS: [&str; 4] = ["answered", "failed", "timed-out", "withdrawn"];
-pub(super) const FAILURES: [&str; 7] =
-    ["crashed", "unreachable", "refused", "cut-short", "budget-spent", "too-large", "garbage"];
+pub(super) const FAILURES: [&str; 7] = Failure::WORDS;
 
 impl Counts {
+    /// Deliveries that are handed over at present.
+    pub fn under_way(&self) -> u64 {
+        self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
+    }
+
     pub(super) fn new(contracts: &Contracts) -> Self {
         let names = contracts.iter().filter(|contract| contract.role != Role::Client);
         let names: Vec<_> = names.map(|contract| contract.name.clone()).collect();

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::Letter;
 use super::intake::Intake;
+use super::spans;
 use crate::bus::Delivery;
 use crate::envelope::{Failure, Message, Refusal, Reservation, Rule};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
@@ -16,7 +17,7 @@ use crate::limits;
 use crate::pump::core::{Decision, Event, Receipt, Submission, Target, Verb};
 use crate::pump::gate::Gate;
 use crate::thread::Closing;
-use crate::trace::TraceParent;
+use crate::trace::{SpanId, TraceParent, Tracer};
 
 /// The result of a call that a client opened.
 #[derive(Debug, Clone)]
@@ -84,6 +85,16 @@ pub struct Handle {
     outbox: Sender<Letter>,
     gate: Gate,
     intake: Intake,
+    tracer: Tracer,
+}
+
+/// Why a submission came to nothing.
+fn refused(receipt: &Receipt) -> Option<&'static str> {
+    match receipt {
+        Receipt::Accepted { .. } => None,
+        Receipt::Refused { refusal, .. } => Some(refusal.rule.code()),
+        Receipt::NoThread { .. } => Some(Rule::UnknownThread.code()),
+    }
 }
 
 /// Calls that one submission may open and wait for.
@@ -91,7 +102,11 @@ const LEGS_MAX: usize = 64;
 
 impl Handle {
     pub(super) fn new(outbox: Sender<Letter>, gate: Gate) -> Self {
-        Self { outbox, gate, intake: Intake::default() }
+        Self { outbox, gate, intake: Intake::default(), tracer: Tracer::default() }
+    }
+
+    pub(super) fn trace(&mut self, tracer: Tracer) {
+        self.tracer = tracer;
     }
 
     pub(super) fn outbox(&self) -> Sender<Letter> {
@@ -130,13 +145,18 @@ impl Handle {
             Target::New { .. } => None,
         };
         let id = MessageId(Uuid::now_v7());
-        let submission = Submission { id, client: client.clone(), target, key, payload, trace };
+        let begun = self.tracer.begin(id.0, SpanId::of_call(CallId(id)));
+        let by = client.clone();
+        let submission = Submission { id, client: by, target, key, payload, trace, begun };
         let (receipt, answer) = oneshot::channel();
         let (results, done) = (0..LEGS_MAX).map(|_| oneshot::channel()).unzip();
         let submit = Box::new(Submit { submission, receipt, results });
         self.outbox.send(Letter::Submit(submit)).map_err(|_| Refused)?;
         let receipt = answer.await.map_err(|_| Refused)?;
         drop(turn);
+        if let Some(error) = refused(&receipt) {
+            spans::turned_away(&self.tracer, (trace, begun), client, CallId(id), error);
+        }
         let mut done: Vec<_> = done;
         let calls = match &receipt {
             Receipt::Accepted { calls, again: false, .. } => calls.len(),

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::counts::{Counts, Ending};
+use super::counts::{Counts, Ending, FAILURES};
+use super::spans::Spans;
 use crate::bus::Delivery;
 use crate::clock::Time;
+use crate::contract::Contracts;
 use crate::envelope::{Failure, Kind, Message};
 use crate::ids::{Attempt, CallId};
 use crate::pump::core::{Core, Effect};
 use crate::system::ErrorCode;
-use crate::thread::{Fact, Input, Map, Record};
+use crate::thread::{Fact, Input, Map, Record, State};
+use crate::trace::Tracer;
 
 pub(super) struct Meter {
     counts: Arc<Counts>,
@@ -19,11 +22,21 @@ pub(super) struct Meter {
     /// Something waited when it was last looked.
     waited: bool,
     now: Instant,
+    /// Where somebody keeps traces.
+    spans: Option<Box<Spans>>,
 }
 
 impl Meter {
     pub fn new(counts: Arc<Counts>) -> Self {
-        Self { counts, under_way: Map::default(), waited: false, now: Instant::now() }
+        let (under_way, now) = (Map::default(), Instant::now());
+        Self { counts, under_way, waited: false, now, spans: None }
+    }
+
+    /// From here on there are spans, if this tracer takes any.
+    pub fn trace(&mut self, tracer: &Tracer, contracts: &Arc<Contracts>, state: &State) {
+        self.spans = tracer
+            .is_on()
+            .then(|| Box::new(Spans::new(tracer.clone(), Arc::clone(contracts), state)));
     }
 
     pub fn counts(&self) -> &Arc<Counts> {
@@ -43,6 +56,13 @@ impl Meter {
     pub fn stepped(&mut self) {
         let took = self.lap();
         self.counts.step.took(took);
+    }
+
+    /// These are durable, and `state` has heard of them; nothing follows from them yet.
+    pub fn written(&mut self, records: &[Record], state: &State) {
+        if let Some(spans) = &mut self.spans {
+            records.iter().for_each(|record| spans.recorded(record, state));
+        }
     }
 
     /// These are durable.
@@ -92,7 +112,7 @@ impl Meter {
                 if let Some((listener, _)) = self.under_way.get(&(*call, *attempt))
                     && let Some(own) = counts.at(*listener)
                 {
-                    own.failures.one(kind(failure));
+                    own.failures.one(kind(failure).unwrap_or_default());
                 }
                 self.ended(*call, *attempt, Ending::Failed);
             }
@@ -100,7 +120,10 @@ impl Meter {
         }
     }
 
-    pub fn performs(&mut self, effect: &Effect) {
+    pub fn performs(&mut self, effect: &Effect, state: &State) {
+        if let Some(spans) = &mut self.spans {
+            spans.performs(effect, state);
+        }
         match effect {
             Effect::Deliver(delivery) => self.handed_over(delivery),
             Effect::Withdraw { call, attempt, .. } => {
@@ -156,7 +179,7 @@ impl Drop for Lifetime {
 }
 
 /// Which code the core tells in a `system-error`.
-fn error_code(message: &Message) -> Option<usize> {
+pub(super) fn error_code(message: &Message) -> Option<usize> {
     if message.kind != Kind::System || *message.name.local != *"system-error" {
         return None;
     }
@@ -165,17 +188,9 @@ fn error_code(message: &Message) -> Option<usize> {
     ErrorCode::ALL.iter().position(|known| known.code() == code)
 }
 
-/// In the order of [`super::counts::FAILURES`].
-fn kind(failure: &Failure) -> usize {
-    match failure {
-        Failure::Crashed { .. } => 0,
-        Failure::Unreachable { .. } => 1,
-        Failure::Refused { .. } => 2,
-        Failure::CutShort { .. } => 3,
-        Failure::Spent { .. } => 4,
-        Failure::TooLarge { .. } => 5,
-        Failure::Garbage { .. } => 6,
-    }
+/// In the order of [`FAILURES`].
+fn kind(failure: &Failure) -> Option<usize> {
+    FAILURES.iter().position(|word| *word == failure.word())
 }
 
 #[cfg(test)]
@@ -189,6 +204,6 @@ mod tests {
             assert_eq!(rule as usize, index, "{rule}");
         }
         let spent = Failure::Spent { detail: String::new() };
-        assert_eq!(super::super::counts::FAILURES[kind(&spent)], "budget-spent");
+        assert_eq!(FAILURES[kind(&spent).unwrap()], "budget-spent");
     }
 }

@@ -12,6 +12,7 @@ mod handle;
 mod intake;
 mod meter;
 mod sink;
+mod spans;
 mod watch;
 
 use std::collections::HashMap;
@@ -32,6 +33,7 @@ use crate::limits;
 use crate::mutant::{self, mutant};
 use crate::pump::core::{Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
+use crate::trace::Tracer;
 use alarms::Alarms;
 use clerk::Clerk;
 use meter::{Lifetime, Meter};
@@ -83,6 +85,14 @@ impl Pump {
         let (watch, beats) = (Watch::start(), Beats::default());
         let meter = Meter::new(Arc::new(Counts::new(&gate.contracts)));
         Self { core, journal, gate, hosts, told, inbox, handle, alarms, clerk, watch, beats, meter }
+    }
+
+    /// Hands its spans to this tracer.
+    #[must_use]
+    pub fn traced(mut self, tracer: Tracer) -> Self {
+        self.meter.trace(&tracer, &self.gate.contracts, self.core.state());
+        self.handle.trace(tracer);
+        self
     }
 
     pub fn handle(&self) -> Handle {
@@ -202,6 +212,7 @@ impl Pump {
         }
         if !records.is_empty() {
             self.persist(|journal| journal.write(&mut records).map(drop))?;
+            self.meter.written(&records, self.core.state());
             let early = |effect: &mut Effect| self.is_early(effect);
             let early: Vec<_> = effects.extract_if(.., early).collect();
             self.perform_all(early);
@@ -268,7 +279,7 @@ impl Pump {
     }
 
     fn perform(&mut self, effect: Effect) {
-        self.meter.performs(&effect);
+        self.meter.performs(&effect, self.core.state());
         match effect {
             Effect::Deliver(delivery) => {
                 failpoint("before-deliver");

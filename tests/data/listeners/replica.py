@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Says what it is told and who it is; where HOLD names a file, notes there that it holds a
-delivery, and never answers."""
+delivery, and never answers; where TRACES names one, adds there what it is part of."""
 import os
 import threading
 
@@ -15,6 +15,9 @@ def say(request):
         with open(os.environ["HOLD"], "w") as file:
             file.write(request.attempt)
         threading.Event().wait()
+    if "TRACES" in os.environ:
+        with open(os.environ["TRACES"], "a") as file:
+            print(request.traceparent, file=file)
     return listener.element(NS + "said", f"{request.payload.text}, {os.environ['REPLICA']}")
 
 

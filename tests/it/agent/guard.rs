@@ -245,7 +245,14 @@ impl Provider for Faltering {
             on_chunk(Chunk::Text("<attempt_completion><result>done</result></attempt_completion>"));
             let usage = Usage { tokens_in: 100, tokens_out: 10, ..Usage::default() };
             let (calls, own) = (Vec::new(), Vec::new());
-            Ok(End { stop: StopReason::Normal, usage, calls, own, route: self.route() })
+            Ok(End {
+                stop: StopReason::Normal,
+                usage,
+                calls,
+                own,
+                route: self.route(),
+                model: None,
+            })
         })
     }
 

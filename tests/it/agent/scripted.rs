@@ -177,7 +177,7 @@ impl Provider for Scripted {
             }
             let (calls, own, stop) = (reply.calls, reply.own, reply.stop);
             let usage = Usage { tokens_in: 10, tokens_out: 5, ..Usage::default() };
-            Ok::<End, Error>(End { stop, usage, calls, own, route: self.route() })
+            Ok::<End, Error>(End { stop, usage, calls, own, route: self.route(), model: None })
         })
     }
 

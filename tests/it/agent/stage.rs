@@ -182,6 +182,7 @@ impl Stage {
             key: None,
             payload,
             trace: None,
+            begun: None,
         }));
         while let Some(delivery) = self.deliveries.pop_front() {
             self.work(&delivery);

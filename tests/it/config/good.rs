@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use organism::config::{FinalFormat, Memory, Provider, Storage, load};
+use organism::config::{FinalFormat, Memory, Provider, Storage, Telemetry, load};
 use organism::contract::{Approval, Role, TreeLimits};
 use organism::ids::{ListenerName, PayloadName};
 use organism::journal::jetstream::Durability;
@@ -71,6 +71,12 @@ fn every_key_can_be_set() {
     assert_eq!(config.limits.wall_time, Duration::from_secs(5400));
     assert_eq!(config.payload_bytes, 65536);
     assert_eq!(config.http, Some(([127, 0, 0, 1], 9464).into()));
+    let told = config.telemetry.unwrap();
+    assert_eq!(told.endpoint.to_string(), "http://collector.example:4318/otlp");
+    let headers: Vec<_> = told.headers.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();
+    assert_eq!(headers, [("authorization", "Bearer hello"), ("x-token", "hunter2")]);
+    assert_eq!((told.service.as_str(), told.sample), ("desk-hello", 0.25));
+    assert_eq!(told.withheld, ["GREETING", "OTEL_EXPORTER_OTLP_HEADERS"]);
     assert_eq!(config.data, config.directory.join("journal"));
     assert_eq!(config.state, Path::new("/home/me/.local/state/organism/desk"));
 }
@@ -100,6 +106,55 @@ fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
     let embedded = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
     assert_eq!((&embedded.storage, embedded.partitions()), (&Storage::Embedded, 1));
     assert_eq!(embedded.digest, config.digest, "where a record is kept changes nothing in it");
+}
+
+/// What a config that says nothing of it comes to under these variables: who is told, and what is
+/// noted.
+fn told(variables: &[(&str, &str)]) -> (Option<Telemetry>, String) {
+    let config = load(Path::new("good.toml"), &surroundings(&data(), variables)).unwrap();
+    let plain = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
+    assert_eq!(config.digest, plain.digest, "who is told changes nothing in the record");
+    (config.telemetry, config.notes.join("\n"))
+}
+
+#[test]
+fn who_is_told_of_spans_is_said_by_the_config_or_by_opentelemetrys_variables() {
+    const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+    assert_eq!(told(&[]), (None, String::new()));
+    let (by_variable, notes) = told(&[
+        (ENDPOINT, "https://collector.example:4318/"),
+        (HEADERS, "api-key=k%3D1"),
+        ("OTEL_SERVICE_NAME", "desks"),
+    ]);
+    let by_variable = by_variable.unwrap();
+    assert_eq!(by_variable.endpoint.to_string(), "https://collector.example:4318");
+    assert_eq!((by_variable.headers[0].1.expose(), by_variable.sample), ("k=1", 1.0));
+    assert_eq!((by_variable.service.as_str(), notes.as_str()), ("desks", ""));
+    assert!(!format!("{by_variable:?}").contains("k=1"));
+    // A name of a network of one's own is good enough where there is no key.
+    assert!(told(&[(ENDPOINT, "http://collector:4318")]).0.is_some());
+    for (variables, noted) in [
+        (&[(ENDPOINT, "http://collector:4318"), (HEADERS, "k=hunter2")][..], "plain http"),
+        (&[(ENDPOINT, "collector:4318")], "is no address"),
+        (&[(ENDPOINT, "https://h"), ("OTEL_SDK_DISABLED", "TRUE")], "OTEL_SDK_DISABLED is true"),
+        (&[("ORGANISM_TELEMETRY__SERVICE", "desks")], "has no `endpoint`"),
+    ] {
+        let (nobody, notes) = told(variables);
+        assert!(nobody.is_none() && notes.contains(noted), "{variables:?}: {notes}");
+        assert!(!notes.contains("hunter2"));
+    }
+    let (bad, notes) = told(&[(ENDPOINT, "https://h"), (HEADERS, "hunter2")]);
+    assert_eq!(bad.unwrap().headers, []);
+    assert!(notes.contains("is ignored") && !notes.contains("hunter2"), "{notes}");
+    let own = [
+        ("ORGANISM_TELEMETRY__ENDPOINT", "http://localhost:4318"),
+        ("OTEL_SERVICE_NAME", "of-the-host"),
+        (ENDPOINT, "https://elsewhere.example"),
+    ];
+    let own = told(&own).0.unwrap();
+    assert_eq!(own.endpoint.to_string(), "http://localhost:4318");
+    assert_eq!(own.service, "of-the-host");
 }
 
 #[test]

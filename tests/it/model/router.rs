@@ -92,7 +92,7 @@ impl Provider for Actor {
 
 fn end(route: Route) -> End {
     let usage = Usage { tokens_in: 10, tokens_out: 5, ..Usage::default() };
-    End { stop: StopReason::Normal, usage, calls: Vec::new(), own: Vec::new(), route }
+    End { stop: StopReason::Normal, usage, calls: Vec::new(), own: Vec::new(), route, model: None }
 }
 
 fn cut(route: Route) -> Error {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use organism::bus::Delivery;
 use organism::pump::core::Target;
+use organism::thread::Fact;
 use organism::trace::TraceParent;
 
 use super::world::{World, agent, client, core, listener, word};
@@ -80,6 +81,36 @@ fn a_conversation_that_goes_on_in_another_trace_goes_on_in_that_one() {
     let other = world.trace.unwrap().trace_id();
     assert_eq!(go_on(&mut world), other);
     world.check_replay();
+}
+
+#[test]
+fn a_trace_begins_only_where_the_tree_belongs_to_none() {
+    let begun: TraceParent = OTHER.parse().unwrap();
+    let traces = |world: &World| {
+        let facts = world.records.iter().flat_map(|record| &record.facts);
+        let traced = facts.filter_map(|fact| match fact {
+            Fact::Traced { trace } => Some(trace.to_string()),
+            _ => None,
+        });
+        traced.collect::<Vec<_>>()
+    };
+    for (given, recorded) in [(Some(GIVEN), GIVEN), (None, OTHER)] {
+        let mut world = World::new(vec![
+            client("desk", &["thinker"]),
+            agent("thinker", &["plan"], &["answer"], &[]),
+        ]);
+        world.trace = given.map(|given| given.parse().unwrap());
+        world.begun = Some(begun);
+        world.open("desk", &word("plan", "p"));
+        let first = world.delivery("thinker");
+        world.answer(&first, &[word("answer", "a")]);
+        world.trace = None;
+        let target = Target::Thread { id: first.thread.to_string() };
+        world.submit_to("desk", target, None, &word("plan", "more"));
+        assert_eq!(traced(&world.delivery("thinker")).0, traced(&first).0);
+        assert_eq!(traces(&world), [recorded], "one for the whole tree");
+        world.check_replay();
+    }
 }
 
 #[test]

@@ -87,6 +87,8 @@ pub struct World {
     submissions: u32,
     /// What submissions say they belong to.
     pub trace: Option<TraceParent>,
+    /// What they begin where they belong to nothing.
+    pub begun: Option<TraceParent>,
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
     reserved: Option<Result<(), String>>,
@@ -140,6 +142,7 @@ impl World {
             limits,
             submissions: 0,
             trace: None,
+            begun: None,
             receipt: None,
             ruling: None,
             reserved: None,
@@ -324,6 +327,7 @@ impl World {
             key,
             payload,
             trace: self.trace,
+            begun: self.begun,
         }));
         self.receipt.take().unwrap()
     }

@@ -289,7 +289,9 @@ impl Simulation {
         let payload = self.machine.gate.check(&client, text.as_bytes());
         self.under_way.push((id, key.clone()));
         let target = Target::New { suggested: None };
-        let submission = Submission { id, client, target, key: Some(key), payload, trace: None };
+        let (trace, begun) = (None, None);
+        let key = Some(key);
+        let submission = Submission { id, client, target, key, payload, trace, begun };
         self.inbox.push(Event::Submit(submission));
     }
 

@@ -24,7 +24,8 @@ fn append(
     let mut at_once = true;
     loop {
         match journal.append(&mut record) {
-            Ok(_) => return at_once,
+            // A short outage is waited out in there.
+            Ok(_) => return at_once && begun.elapsed() < Duration::from_millis(100),
             Err(Error::Away { .. }) if begun.elapsed() < PATIENCE => at_once = false,
             Err(error) => panic!("{error}"),
         }

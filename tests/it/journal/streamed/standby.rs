@@ -1,9 +1,12 @@
 //! A pump that stands by knows everything when its turn comes.
 
+use std::time::Instant;
+
 use organism::clock::Time;
 use organism::ids::Position;
-use organism::journal::jetstream::{Office, Standby};
+use organism::journal::jetstream::{Candidate, Office, Standby};
 use organism::journal::{Error, Sealed};
+use organism::limits;
 
 use super::Place;
 use crate::journal::script::Script;
@@ -19,6 +22,8 @@ fn held(standby: Standby) -> Standby {
             assert!(holder.contains("process"), "{holder}");
             standby
         }
+        Office::Unheard(_, error) => panic!("{error}"),
+        Office::Left(_) => panic!("it was left to nobody"),
         Office::Ours(_) => panic!("somebody has it"),
     }
 }
@@ -79,4 +84,30 @@ fn where_nothing_was_ever_written_a_standby_waits_and_then_begins() {
     other.options.partitions = 2;
     let refused = self::standby(&other).err().expect("it has one partition");
     assert!(matches!(refused, Error::Partitions { ours: 2, theirs: 1, .. }), "{refused}");
+}
+
+#[test]
+fn a_lease_that_is_left_to_somebody_is_taken_by_them_at_once_and_by_others_only_when_they_do_not_come()
+ {
+    for (heir, at_once) in [(Candidate::here(), true), (Candidate::new(), false)] {
+        let first = Place::new();
+        let mut journal = first.open().unwrap();
+        journal.append(&mut [Script::default().boot(1)]).unwrap();
+        let second = first.elsewhere();
+        let mut standby = held(standby(&second).unwrap().follow(&mut |_| Ok(())).unwrap());
+        assert!(standby.is_ready());
+        journal.bequest().to(heir);
+        journal.close(Time(0)).unwrap();
+        let left = Instant::now();
+        let elect = loop {
+            match standby.look().unwrap() {
+                Office::Ours(elect) => break elect,
+                Office::Left(again) => standby = again,
+                Office::Held(..) | Office::Unheard(..) => panic!("nobody has it"),
+            }
+        };
+        let waited = left.elapsed() >= limits::LEASE_BEQUEST;
+        assert_eq!(waited, !at_once, "{:?}", left.elapsed());
+        assert_eq!(elect.lead(&mut |_| Ok(())).unwrap().next(), Position(2));
+    }
 }

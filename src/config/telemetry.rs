@@ -1,0 +1,210 @@
+//! `[telemetry]`: who is told of spans. What it does not say, the variables say that OpenTelemetry
+//! has for it; what is wrong with those is only noted, as they may be meant for others.
+
+use std::path::Path;
+
+use crate::model::http::{BadAddress, Endpoint};
+
+use super::Secret;
+use super::problem::{Code, Problem, Problems};
+use super::program::secret;
+use super::read::Reader;
+use super::surroundings::Surroundings;
+use super::tree::{At, Text};
+use super::variables::named;
+
+const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+const SERVICE: &str = "OTEL_SERVICE_NAME";
+const DISABLED: &str = "OTEL_SDK_DISABLED";
+
+/// Who is told of spans, and how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Telemetry {
+    /// What `/v1/traces` follows.
+    pub endpoint: Endpoint,
+    /// Sent with every request.
+    pub headers: Vec<(String, Secret)>,
+    pub service: String,
+    /// Which share of the traces that begin here is kept, from 0 to 1.
+    pub sample: f64,
+    /// Variables that `headers` are made of: none of a listener's business.
+    pub withheld: Vec<String>,
+}
+
+/// What was declared, before variables are looked at.
+pub(super) struct Declared {
+    endpoint: Option<At<Text>>,
+    insecure: bool,
+    headers: Vec<(At<String>, At<Text>)>,
+    service: Option<String>,
+    sample: f64,
+    /// It says something and no endpoint.
+    wants_endpoint: bool,
+}
+
+pub(super) fn read(read: &mut Reader<'_>) -> Declared {
+    let endpoint = read.text("endpoint");
+    let others = ["insecure", "headers", "service", "sample"];
+    Declared {
+        wants_endpoint: !read.has("endpoint") && others.iter().any(|key| read.has(key)),
+        endpoint,
+        insecure: read.flag("insecure").unwrap_or(false),
+        headers: read.free("headers"),
+        service: read.text("service").map(|text| text.value.value),
+        sample: read.number("sample", 0.0, 1.0).unwrap_or(1.0),
+    }
+}
+
+type Headers = Vec<(String, Secret)>;
+
+impl Declared {
+    /// What it comes to; `None` where nobody is told.
+    pub fn telemetry(
+        &self,
+        directory: &Path,
+        around: &Surroundings,
+        notes: &mut Vec<String>,
+        problems: &mut Problems,
+    ) -> Option<Telemetry> {
+        let said = |name| around.variable(name).map(str::trim).filter(|value| !value.is_empty());
+        let mut headers = self.own_headers(directory, problems);
+        if self.headers.is_empty()
+            && let Some(text) = said(HEADERS)
+        {
+            headers = listed(text).unwrap_or_else(|| {
+                notes.push(format!("{HEADERS} is not name=value,name=value: it is ignored"));
+                Vec::new()
+            });
+        }
+        let endpoint = match (&self.endpoint, said(ENDPOINT)) {
+            (Some(text), _) => self.own_endpoint(text, problems),
+            // Who set it meant that server; only a key must not be readable on the way to it.
+            (None, Some(text)) => Endpoint::parse(text, headers.is_empty())
+                .map_err(|bad| notes.push(format!("{ENDPOINT} {bad}: it is ignored")))
+                .ok(),
+            (None, None) => {
+                if self.wants_endpoint {
+                    notes.push(format!("[telemetry] has no `endpoint`, nor is {ENDPOINT} set"));
+                }
+                None
+            }
+        }?;
+        if said(DISABLED).is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+            notes.push(format!("{DISABLED} is true: nothing is exported"));
+            return None;
+        }
+        let service = self.service.as_deref().or(said(SERVICE)).unwrap_or("organism").to_owned();
+        let withheld = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));
+        let withheld = withheld.chain([HEADERS]).map(str::to_owned).collect();
+        Some(Telemetry { endpoint, headers, service, sample: self.sample, withheld })
+    }
+
+    fn own_endpoint(&self, text: &At<Text>, problems: &mut Problems) -> Option<Endpoint> {
+        let parsed = Endpoint::parse(&text.value.value, self.insecure).map_err(|bad| {
+            let (message, help) = match bad {
+                BadAddress::Form => (bad.to_string(), "write \"http://localhost:4318\""),
+                BadAddress::Credentials => (bad.to_string(), "keys belong in `headers`"),
+                BadAddress::Query => {
+                    (bad.to_string(), "write the address without what follows `?` or `#`")
+                }
+                BadAddress::Plain => (
+                    "is plain http to another machine, where everybody on the way can read it"
+                        .to_owned(),
+                    "write https, or insecure = true if the network is your own",
+                ),
+            };
+            let problem =
+                Problem::new(Code::BadAddress, &text.place, format!("`endpoint` {message}"));
+            problems.push(problem.help(help));
+        });
+        parsed.ok()
+    }
+
+    /// `NAME = "value"`, or `NAME_file = "path"` for what a file holds.
+    fn own_headers(&self, directory: &Path, problems: &mut Problems) -> Headers {
+        let mut headers = Headers::new();
+        for (key, value) in &self.headers {
+            let name = key.value.strip_suffix("_file").unwrap_or(&key.value).to_ascii_lowercase();
+            let text = match key.value.ends_with("_file") {
+                true => secret(value, directory, problems),
+                false => Some(value.value.value.clone()),
+            };
+            let wrong = if !is_name(&name) {
+                let help = "letters, digits and dashes; `host` and the like are written anyway";
+                Some((Code::BadName, "cannot be a header", help))
+            } else if headers.iter().any(|(known, _)| *known == name) {
+                Some((Code::WrittenTwice, "is set twice", "keep one of the two"))
+            } else if text.as_deref().is_some_and(|text| !is_value(text)) {
+                let help = "a header holds visible ASCII and spaces, on one line";
+                Some((Code::BadKey, "has a value that no header can hold", help))
+            } else {
+                None
+            };
+            if let Some((code, message, help)) = wrong {
+                let message = format!("`{name}` of the section `telemetry` {message}");
+                problems.push(Problem::new(code, &key.place, message).help(help));
+            } else if let Some(text) = text {
+                headers.push((name, Secret(text)));
+            }
+        }
+        headers
+    }
+}
+
+/// Letters that RFC 9110 has for names, and none of the headers that the exporter writes itself.
+fn is_name(name: &str) -> bool {
+    const OWN: [&str; 5] =
+        ["host", "content-length", "content-type", "transfer-encoding", "connection"];
+    let letter = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !name.is_empty() && name.bytes().all(letter) && !OWN.contains(&name)
+}
+
+fn is_value(text: &str) -> bool {
+    text.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
+}
+
+/// As the variable has them: `name=value,name=value`, values in percent encoding.
+fn listed(text: &str) -> Option<Headers> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let headers = pairs.map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        let (name, value) = (name.trim().to_ascii_lowercase(), decoded(value.trim())?);
+        (is_name(&name) && is_value(&value)).then_some((name, Secret(value)))
+    });
+    headers.collect()
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut out = Vec::new();
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let byte = match byte {
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                u8::try_from(digit()? << 4 | digit()?).ok()?
+            }
+            byte => byte,
+        };
+        out.push(byte);
+    }
+    String::from_utf8(out).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_the_variable_are_taken_whole_or_not_at_all() {
+        let read = |text| {
+            let all = listed(text)?.into_iter();
+            Some(all.map(|(name, value)| format!("{name}:{}", value.expose())).collect::<Vec<_>>())
+        };
+        let two = vec!["authorization:Basic a=b".to_owned(), "x:1".to_owned()];
+        assert_eq!(read("Authorization=Basic%20a=b, x = 1,"), Some(two));
+        for wrong in ["x", "=1", "x=%zz", "x=%0d%0a", "x=%", "a b=1", "host=elsewhere"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

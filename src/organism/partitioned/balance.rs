@@ -1,0 +1,138 @@
+//! Who is to hand a partition over to whom: worked out by every process for itself, from what all
+//! of them say of themselves.
+//!
+//! A process that has at least two more than another, which stands by for one of them, hands one
+//! over. Each such step makes the difference smaller, so they come to an end, and nothing is ever
+//! handed back.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Digest;
+use crate::journal::jetstream::Candidate;
+
+/// What a process says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    pub id: Candidate,
+    /// For people.
+    pub holder: String,
+    /// Of the config that it runs.
+    pub config: Digest,
+    /// Partitions that it pumps.
+    pub has: BTreeSet<u32>,
+    /// Those that it stands by for and has heard all of.
+    pub ready: BTreeSet<u32>,
+    /// One of them is coming or going.
+    pub is_moving: bool,
+    /// It ends.
+    pub is_leaving: bool,
+}
+
+/// One of these partitions is to change hands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Move {
+    pub from: Candidate,
+    pub to: Candidate,
+    pub of: BTreeSet<u32>,
+}
+
+/// What is due; everybody who knows the same comes to the same.
+pub fn due<'a>(roll: impl Iterator<Item = &'a Entry> + Clone) -> Option<Move> {
+    let pairs = roll.clone().flat_map(|from| roll.clone().map(move |to| (from, to)));
+    let fitting = pairs.filter(|(from, to)| {
+        let calm = !from.is_moving && !to.is_moving;
+        let uneven = from.has.len() >= to.has.len() + 2;
+        // A partition goes on by other rules only where it must.
+        calm && uneven && from.config == to.config && !from.has.is_disjoint(&to.ready)
+    });
+    let (from, to) =
+        fitting.max_by_key(|(from, to)| (from.has.len() - to.has.len(), from.id, to.id))?;
+    let of = from.has.intersection(&to.ready).copied().collect();
+    Some(Move { from: from.id, to: to.id, of })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that may pump `may`, and has none of them.
+    fn entry(may: &[u32]) -> Entry {
+        Entry {
+            id: Candidate::new(),
+            holder: String::new(),
+            config: Digest::ZERO,
+            has: BTreeSet::new(),
+            ready: may.iter().copied().collect(),
+            is_moving: false,
+            is_leaving: false,
+        }
+    }
+
+    /// Everybody hands over what is due, until nothing is: how often, and who has how many then.
+    fn settle(mut roll: Vec<Entry>) -> (usize, Vec<usize>) {
+        let mut moves = 0;
+        while let Some(Move { from, to, of }) = due(roll.iter()) {
+            let partition = *of.first().unwrap();
+            for entry in &mut roll {
+                if entry.id == from {
+                    assert!(entry.has.remove(&partition) && entry.ready.insert(partition));
+                } else if entry.id == to {
+                    assert!(entry.ready.remove(&partition) && entry.has.insert(partition));
+                }
+            }
+            moves += 1;
+            assert!(moves < 1_000, "it goes on for ever");
+        }
+        (moves, roll.iter().map(|entry| entry.has.len()).collect())
+    }
+
+    /// The first one has all that it may, the others nothing.
+    fn settled(may: &[&[u32]]) -> (usize, Vec<usize>) {
+        let mut roll: Vec<_> = may.iter().map(|may| entry(may)).collect();
+        let first = &mut roll[0];
+        first.has = std::mem::take(&mut first.ready);
+        settle(roll)
+    }
+
+    #[test]
+    fn whoever_has_all_hands_over_until_everybody_has_a_share_and_no_further() {
+        let all: Vec<u32> = (0..64).collect();
+        let (four, all) = (&all[..4], &all[..]);
+        assert_eq!(settled(&[four]), (0, vec![4]));
+        assert_eq!(settled(&[four, four]), (2, vec![2, 2]));
+        let (moves, mut shares) = settled(&[four, four, four]);
+        shares.sort_unstable();
+        assert_eq!((moves, shares), (2, vec![1, 1, 2]));
+        let (moves, mut shares) = settled(&[four; 6]);
+        shares.sort_unstable();
+        assert_eq!((moves, shares), (3, vec![0, 0, 1, 1, 1, 1]));
+        let (moves, mut shares) = settled(&[all, all, all]);
+        shares.sort_unstable();
+        assert_eq!((moves, shares), (42, vec![21, 21, 22]));
+    }
+
+    #[test]
+    fn nobody_is_given_what_they_do_not_stand_by_for() {
+        assert_eq!(settled(&[&[0, 1, 2, 3], &[0]]), (1, vec![3, 1]));
+        assert_eq!(settled(&[&[0, 1, 2, 3], &[4, 5]]), (0, vec![4, 0]));
+        assert_eq!(settled(&[&[0, 1, 2, 3], &[1, 2, 3, 4], &[0]]), (2, vec![2, 1, 1]));
+    }
+
+    #[test]
+    fn nothing_is_handed_over_while_something_moves_or_to_another_config() {
+        let (mut first, mut second) = (entry(&[0, 1]), entry(&[0, 1]));
+        first.has = std::mem::take(&mut first.ready);
+        let due = |first: &Entry, second: &Entry| super::due([first, second].into_iter());
+        assert_eq!(due(&first, &second).unwrap().of, BTreeSet::from([0, 1]));
+        second.is_moving = true;
+        assert_eq!(due(&first, &second), None);
+        second.is_moving = false;
+        first.is_moving = true;
+        assert_eq!(due(&first, &second), None);
+        first.is_moving = false;
+        second.config = Digest::of(b"other");
+        assert_eq!(due(&first, &second), None);
+    }
+}

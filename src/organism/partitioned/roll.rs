@@ -1,0 +1,248 @@
+//! The processes that share an organism, as they hear of each other: each says twice a second what
+//! it has, over NATS, and one that says nothing for a while is not there any more.
+//!
+//! Nothing rests on it but who hands over to whom: who may write is for leases and fences to say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::StreamExt as _;
+use tokio::sync::{mpsc, watch};
+use tokio::time::interval;
+
+use super::balance::{self, Entry, Move};
+use super::{Standing, Table};
+use crate::ids::Digest;
+use crate::journal::jetstream::{Candidate, this_process};
+use crate::limits;
+use crate::organism::Error;
+use crate::organism::watcher::Watched;
+
+/// Of one process: says what it has, and has it handed over when that is due.
+pub(super) struct Roll {
+    table: Arc<Table>,
+    /// For people.
+    holder: String,
+    config: Digest,
+    /// The keepers of its partitions.
+    keepers: BTreeMap<u32, mpsc::Sender<Heir>>,
+    known: Known,
+    /// What was handed over last, and to whom, until that one says that it has it.
+    given: Option<(u32, Candidate, Instant)>,
+    /// Who did not take what they were given, and when.
+    spurned: BTreeMap<Candidate, Instant>,
+    warned: BTreeSet<Candidate>,
+}
+
+/// Who is to have a partition next.
+pub(super) struct Heir {
+    pub id: Candidate,
+    /// For people.
+    pub holder: String,
+}
+
+impl Roll {
+    pub fn new(
+        table: Arc<Table>,
+        config: Digest,
+        keepers: BTreeMap<u32, mpsc::Sender<Heir>>,
+    ) -> Self {
+        let (holder, known) = (this_process(), Known::default());
+        let (spurned, warned) = (BTreeMap::new(), BTreeSet::new());
+        Self { table, holder, config, keepers, known, given: None, spurned, warned }
+    }
+
+    /// Until it is told to stop, which the others are told, too.
+    pub async fn call(mut self, mut stop: watch::Receiver<Option<String>>) -> Result<(), Error> {
+        let exchange = self.table.exchange.clone();
+        let mut heard = exchange.hear_roll().await?;
+        let mut beat = interval(limits::ROLL_BEAT);
+        let stopping = async move { drop(stop.wait_for(Option::is_some).await) };
+        tokio::pin!(stopping);
+        loop {
+            tokio::select! {
+                Some(message) = heard.next() => self.hear(&message.payload),
+                _ = beat.tick() => {
+                    exchange.call_roll(&self.entry(false)).await?;
+                    self.consider();
+                }
+                () = &mut stopping => break,
+            }
+        }
+        exchange.call_roll(&self.entry(true)).await
+    }
+
+    fn entry(&self, is_leaving: bool) -> Entry {
+        let (id, holder) = (Candidate::here(), self.holder.clone());
+        let config = self.config;
+        let (has, ready, is_moving) = self.table.posture();
+        Entry { id, holder, config, has, ready, is_moving, is_leaving }
+    }
+
+    fn hear(&mut self, said: &[u8]) {
+        match serde_json::from_slice::<Entry>(said) {
+            Ok(entry) => {
+                self.warn_of(&entry);
+                self.known.hear(entry, Instant::now());
+            }
+            Err(error) => tracing::debug!("an entry of the roll that is none: {error}"),
+        }
+    }
+
+    /// Where two run different configs, what becomes of a message depends on who has its thread.
+    fn warn_of(&mut self, entry: &Entry) {
+        let is_news = entry.config != self.config && self.warned.len() < limits::ROLL_MAX;
+        if !is_news || !self.warned.insert(entry.id) {
+            return;
+        }
+        let (theirs, ours) = (entry.config, self.config);
+        tracing::warn!(
+            "{} runs another config ({theirs}) than this process ({ours}): nothing is handed over \
+             between them; give all processes the same one, and start them again one by one",
+            entry.holder
+        );
+    }
+
+    fn consider(&mut self) {
+        let now = Instant::now();
+        self.known.forget_silent(now);
+        if self.is_under_way(now) {
+            return;
+        }
+        let Some(Move { from, to, of }) = self.known.due(now) else { return };
+        let spurned = self.spurned.get(&to).copied();
+        let again = spurned.is_some_and(|at| now.duration_since(at) < limits::HANDOVER_AGAIN);
+        if from != Candidate::here() || again {
+            return;
+        }
+        let busy = |partition: &u32| {
+            let watched = self.table.watched();
+            watched.get(partition).map_or(0, Watched::under_way)
+        };
+        let Some(partition) = of.into_iter().min_by_key(busy) else { return };
+        let (Some(keeper), Some(heir)) = (self.keepers.get(&partition), self.known.get(to)) else {
+            return;
+        };
+        let holder = heir.holder.clone();
+        tracing::info!(partition, "it is handed over to {holder}, which has fewer");
+        if keeper.try_send(Heir { id: to, holder }).is_ok() {
+            self.given = Some((partition, to, now));
+        }
+    }
+
+    /// Whether what was given last is on its way.
+    fn is_under_way(&mut self, now: Instant) -> bool {
+        let Some((partition, to, since)) = self.given else { return false };
+        let arrived = self.known.get(to).is_none_or(|entry| entry.has.contains(&partition));
+        let is_leaving = self.table.standings().contains(&Standing::Leaving);
+        if !arrived && (is_leaving || now.duration_since(since) < limits::HANDOVER_PATIENCE) {
+            return true;
+        }
+        if !arrived {
+            tracing::warn!(partition, "whoever it was handed over to did not take it");
+            self.spurned.insert(to, now);
+            self.spurned.retain(|_, at| now.duration_since(*at) < limits::HANDOVER_AGAIN);
+        }
+        self.given = None;
+        false
+    }
+}
+
+/// Everybody who was heard of lately.
+#[derive(Default)]
+struct Known {
+    entries: BTreeMap<Candidate, (Entry, Instant)>,
+    /// When something changed last.
+    changed: Option<Instant>,
+}
+
+impl Known {
+    fn get(&self, id: Candidate) -> Option<&Entry> {
+        self.entries.get(&id).map(|(entry, _)| entry)
+    }
+
+    fn hear(&mut self, entry: Entry, now: Instant) {
+        let before = match entry.is_leaving {
+            true => self.entries.remove(&entry.id),
+            false if self.entries.len() >= limits::ROLL_MAX => None,
+            false => self.entries.insert(entry.id, (entry.clone(), now)),
+        };
+        let moved = |(before, _): &(Entry, Instant)| {
+            before.has != entry.has || before.is_moving != entry.is_moving
+        };
+        if before.as_ref().is_none_or(moved) || entry.is_leaving {
+            self.changed = Some(now);
+        }
+    }
+
+    fn forget_silent(&mut self, now: Instant) {
+        let before = self.entries.len();
+        self.entries
+            .retain(|_, (_, heard)| now.saturating_duration_since(*heard) < limits::ROLL_LAPSE);
+        if self.entries.len() != before {
+            self.changed = Some(now);
+        }
+    }
+
+    /// What is due, once everybody has had the time to hear of everybody.
+    fn due(&self, now: Instant) -> Option<Move> {
+        let calm = now.saturating_duration_since(self.changed?) >= limits::BALANCE_CALM;
+        calm.then(|| balance::due(self.entries.values().map(|(entry, _)| entry)))?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn entry(has: &[u32], ready: &[u32]) -> Entry {
+        Entry {
+            id: Candidate::new(),
+            holder: String::new(),
+            config: Digest::ZERO,
+            has: has.iter().copied().collect(),
+            ready: ready.iter().copied().collect(),
+            is_moving: false,
+            is_leaving: false,
+        }
+    }
+
+    #[test]
+    fn nothing_is_due_before_nothing_has_changed_for_a_while() {
+        let (mut known, begun) = (Known::default(), Instant::now());
+        let (first, second) = (entry(&[0, 1, 2], &[]), entry(&[], &[0, 1, 2]));
+        known.hear(first.clone(), begun);
+        let later = begun + limits::BALANCE_CALM;
+        known.hear(second.clone(), later);
+        assert_eq!(known.due(later), None, "one has just come");
+        known.hear(first.clone(), later);
+        let calm = later + limits::BALANCE_CALM;
+        assert_eq!(known.due(calm).unwrap().from, first.id);
+        known.hear(Entry { has: BTreeSet::from([0]), ..second }, calm);
+        assert_eq!(known.due(calm), None, "it has one more now");
+    }
+
+    #[test]
+    fn whoever_falls_silent_or_says_farewell_is_given_nothing() {
+        let (mut known, begun) = (Known::default(), Instant::now());
+        let (first, second) = (entry(&[0, 1, 2], &[]), entry(&[], &[0, 1, 2]));
+        let all = |known: &mut Known, now| {
+            known.hear(first.clone(), now);
+            known.hear(second.clone(), now);
+        };
+        all(&mut known, begun);
+        let silent = begun + limits::ROLL_LAPSE;
+        known.hear(first.clone(), silent);
+        known.forget_silent(silent);
+        assert!(known.get(second.id).is_none() && known.get(first.id).is_some());
+        all(&mut known, silent);
+        known.hear(Entry { is_leaving: true, ..second.clone() }, silent);
+        assert_eq!(known.due(silent + Duration::from_secs(60)), None);
+        all(&mut known, silent);
+        assert!(known.due(silent + limits::BALANCE_CALM).is_some());
+    }
+}

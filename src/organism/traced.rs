@@ -1,0 +1,192 @@
+//! Spans of agents' turns and of the model calls in them, as OpenTelemetry's conventions for
+//! generative AI name their parts. Nothing of what is said is in them.
+
+use std::borrow::Cow;
+
+use crate::agent::Agent;
+use crate::bus::native::{Context, Handler};
+use crate::bus::{Delivery, Outcome};
+use crate::clock::Time;
+use crate::config::{ModelSpec, Provider};
+use crate::envelope::Failure;
+use crate::ids::ListenerName;
+use crate::limits;
+use crate::model::{self, Calling, End, Model, OnChunk, Request, Route, StopReason, Usage};
+use crate::trace::{Kind, Span, Tracer, Value};
+
+/// An agent whose turns are spans.
+pub(super) struct TracedAgent {
+    pub agent: Agent,
+    pub name: ListenerName,
+    /// Who is asked first.
+    pub route: Route,
+    pub tracer: Tracer,
+}
+
+impl Handler for TracedAgent {
+    async fn handle(&self, mut delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
+        let Some(at) = delivery.trace.filter(|trace| self.tracer.keeps(trace)) else {
+            return self.agent.handle(delivery, context).await;
+        };
+        let own = at.at(self.tracer.another(at.span()));
+        delivery.trace = Some(own);
+        let name = format!("invoke_agent {}", self.name);
+        let span = Span::new(own, Kind::Internal, name, Time::now())
+            .of(Some(at.span()))
+            .with("gen_ai.operation.name", "invoke_agent")
+            .with("gen_ai.agent.name", self.name.to_string())
+            .with("gen_ai.conversation.id", delivery.thread.to_string());
+        let mut open = Open::new(&self.tracer, of_route(span, &self.route));
+        let answered = self.agent.handle(delivery, context).await;
+        match &answered {
+            Ok(outcome) => open.ends(None, |span| match &outcome.turn {
+                Some(turn) => span
+                    .with("gen_ai.usage.input_tokens", turn.tokens_in)
+                    .with("gen_ai.usage.output_tokens", turn.tokens_out),
+                None => span,
+            }),
+            Err(failure) => open.ends(Some(failure.word().into()), |span| span),
+        }
+        answered
+    }
+}
+
+/// A model whose calls are spans.
+#[derive(Debug)]
+pub(super) struct TracedModel {
+    model: Model,
+    tracer: Tracer,
+    /// Where it is, where that is behind a network.
+    server: Option<(String, u16)>,
+}
+
+impl TracedModel {
+    pub fn new(model: Model, spec: &ModelSpec, tracer: &Tracer) -> Self {
+        let server = match &spec.provider {
+            Provider::Remote { options, .. } => {
+                Some((options.endpoint.host().to_owned(), options.endpoint.port()))
+            }
+            Provider::Playback { .. } | Provider::Routed { .. } => None,
+        };
+        Self { model, tracer: tracer.clone(), server }
+    }
+
+    fn span(&self, request: &Request, span: Span) -> Span {
+        let span = span
+            .with("gen_ai.operation.name", "chat")
+            .with("gen_ai.agent.name", request.origin.agent.to_string())
+            .with("gen_ai.conversation.id", request.origin.thread.to_string())
+            .with_some("gen_ai.request.max_tokens", request.max_tokens.map(u64::from));
+        let span = of_route(span, &self.model.route());
+        match &self.server {
+            Some((host, port)) => {
+                span.with("server.address", host.clone()).with("server.port", u64::from(*port))
+            }
+            None => span,
+        }
+    }
+
+    async fn call(&self, request: &Request, on_chunk: OnChunk<'_>) -> Result<End, model::Error> {
+        let Some(at) = request.origin.trace.filter(|trace| self.tracer.keeps(trace)) else {
+            return self.model.call(request, on_chunk).await;
+        };
+        // The provider is told of the span of this very call.
+        let own = at.at(self.tracer.another(at.span()));
+        let mut told = request.clone();
+        told.origin.trace = Some(own);
+        let name = format!("chat {}", self.model.route().model);
+        let span = Span::new(own, Kind::Client, name, Time::now()).of(Some(at.span()));
+        let mut open = Open::new(&self.tracer, self.span(request, span));
+        let answered = self.model.call(&told, on_chunk).await;
+        match &answered {
+            Ok(end) => open.ends(None, |span| of_end(span, end)),
+            Err(error) => open.ends(Some(error.word().into()), |span| {
+                let status = error.status().map(u64::from);
+                span.with_some("http.response.status_code", status)
+            }),
+        }
+        answered
+    }
+}
+
+impl model::Provider for TracedModel {
+    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+        Box::pin(self.call(request, on_chunk))
+    }
+
+    fn route(&self) -> Route {
+        self.model.route()
+    }
+}
+
+fn of_route(span: Span, route: &Route) -> Span {
+    span.with("gen_ai.provider.name", provider(&route.provider))
+        .with("gen_ai.request.model", route.model.clone())
+}
+
+/// As the conventions name it, where they do.
+fn provider(name: &str) -> String {
+    match name {
+        "xai" => "x_ai",
+        "mistral" => "mistral_ai",
+        other => other,
+    }
+    .to_owned()
+}
+
+fn of_end(span: Span, end: &End) -> Span {
+    let Usage { tokens_in, tokens_out, cached, cache_written, estimated } = end.usage;
+    let some = |tokens: u64| (tokens > 0).then_some(tokens);
+    let finish = Value::Texts(vec![Cow::Borrowed(finish(end.stop))]);
+    let model = end.model.as_deref().map(|name| {
+        let visible = name.chars().filter(|c| !c.is_control());
+        visible.take(limits::MODEL_NAME_CHARS_MAX).collect::<String>()
+    });
+    let mut span = span
+        .with_some("gen_ai.response.model", model)
+        .with("gen_ai.usage.input_tokens", tokens_in)
+        .with("gen_ai.usage.output_tokens", tokens_out)
+        .with_some("gen_ai.usage.cache_read.input_tokens", some(cached))
+        .with_some("gen_ai.usage.cache_creation.input_tokens", some(cache_written));
+    span.attributes.push(("gen_ai.response.finish_reasons", finish));
+    if estimated {
+        span.attributes.push(("organism.usage.estimated", Value::Flag(true)));
+    }
+    span
+}
+
+const fn finish(stop: StopReason) -> &'static str {
+    match stop {
+        StopReason::Normal => "stop",
+        StopReason::Calls => "tool_calls",
+        StopReason::Length => "length",
+        StopReason::Refused => "content_filter",
+        StopReason::Unknown => "unknown",
+    }
+}
+
+/// A span that ends in any case: whoever is dropped in the middle of it was cancelled.
+struct Open<'a> {
+    tracer: &'a Tracer,
+    span: Option<Span>,
+}
+
+impl<'a> Open<'a> {
+    fn new(tracer: &'a Tracer, span: Span) -> Self {
+        Self { tracer, span: Some(span) }
+    }
+
+    fn ends(&mut self, error: Option<Cow<'static, str>>, with: impl FnOnce(Span) -> Span) {
+        if let Some(span) = self.span.take() {
+            let mut span = with(span);
+            (span.ended, span.error) = (Time::now(), error);
+            self.tracer.hand_in(span);
+        }
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.ends(Some("cancelled".into()), |span| span);
+    }
+}

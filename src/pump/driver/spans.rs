@@ -1,0 +1,232 @@
+//! The spans of a pump: one for each call, from its request to its result, and one for each
+//! delivery in it. There is none of this where nobody keeps traces.
+//!
+//! What is below follows OpenTelemetry's conventions for messaging and, for what agents call, for
+//! generative AI; `docs/OPERATIONS.md` tells which attributes there are.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::meter::error_code;
+use crate::bus::Delivery;
+use crate::clock::Time;
+use crate::contract::{Contracts, Role};
+use crate::envelope::Message;
+use crate::ids::{Attempt, CallId, ListenerName};
+use crate::mutant::mutant;
+use crate::pump::core::Effect;
+use crate::system::ErrorCode;
+use crate::thread::{Call, Closing, Fact, Input, Map, Opener, Opening, Record, State};
+use crate::trace::{Kind, Span, SpanId, TraceParent, Tracer, Value};
+
+pub(super) struct Spans {
+    tracer: Tracer,
+    contracts: Arc<Contracts>,
+    /// Open calls of traces that are kept.
+    calls: Map<CallId, Span>,
+    under_way: Map<(CallId, Attempt), Span>,
+    /// Of the latest record.
+    now: Time,
+}
+
+impl Spans {
+    /// Goes on with what was open when the last pump ended.
+    pub fn new(tracer: Tracer, contracts: Arc<Contracts>, state: &State) -> Self {
+        let (calls, under_way) = (Map::default(), Map::default());
+        let mut spans = Self { tracer, contracts, calls, under_way, now: Time(0) };
+        let open: Vec<&Call> = state.trees.values().flat_map(|tree| tree.calls.values()).collect();
+        // Callers first: whether a caller's span is kept decides what its calls are part of.
+        let mut open: Vec<_> = open.into_iter().filter_map(|c| Some((c.request()?, c))).collect();
+        open.sort_by_key(|(request, _)| (request.time, request.id));
+        for (request, call) in open {
+            spans.opened(request, &call.opening, state);
+        }
+        spans
+    }
+
+    /// This is durable, and `state` has heard of it.
+    pub fn recorded(&mut self, record: &Record, state: &State) {
+        self.now = record.time;
+        for fact in &record.facts {
+            match fact {
+                Fact::Accepted { message, opening: Some(opening), .. } => {
+                    self.opened(message, opening, state);
+                }
+                Fact::Refused { call: Some(call), refusal, .. } => {
+                    if let Input::Outcome { call: own, attempt, .. } = &record.input
+                        && own == call
+                        && let Some(span) = self.under_way.get_mut(&(*call, *attempt))
+                    {
+                        span.error.get_or_insert(Cow::Borrowed(refusal.rule.code()));
+                    }
+                }
+                Fact::CallClosed { call, how } => self.closed(*call, *how, record),
+                _ => {}
+            }
+        }
+        self.deliveries_ended(record);
+    }
+
+    /// Once it is known which of their answers was refused.
+    fn deliveries_ended(&mut self, record: &Record) {
+        if let Input::Deadline { call, attempt } = &record.input {
+            self.ended(*call, *attempt, Some("timeout"));
+        }
+        for fact in &record.facts {
+            match fact {
+                Fact::Heard { call, attempt } => self.ended(*call, *attempt, None),
+                Fact::AttemptFailed { call, attempt, failure } => {
+                    self.ended(*call, *attempt, Some(failure.word()));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub fn performs(&mut self, effect: &Effect, state: &State) {
+        match effect {
+            Effect::Deliver(delivery) => self.handed_over(delivery, state),
+            Effect::Withdraw { call, attempt, .. } => {
+                self.ended(*call, *attempt, Some("cancelled"));
+            }
+            _ => {}
+        }
+    }
+
+    fn opened(&mut self, message: &Arc<Message>, opening: &Opening, state: &State) {
+        let given = state.tree(&message.thread).and_then(|tree| tree.trace.as_deref());
+        let Some(given) = given.filter(|trace| self.tracer.keeps(trace)) else { return };
+        let call = CallId(message.id);
+        let own = SpanId::of_call(call);
+        let caller = match &opening.opener {
+            Opener::Client { .. } => None,
+            Opener::Call { call, .. } => self.calls.get(call),
+        };
+        let caller = caller.filter(|caller| caller.at.is_of_trace(given));
+        let parent = caller.map_or(given.span(), |caller| caller.at.span());
+        let by_agent = self.is_agent(opening.opener.name()) && !self.is_agent(&message.to);
+        let (kind, name) = match by_agent {
+            true => (Kind::Internal, format!("execute_tool {}", message.name.local)),
+            false => (Kind::Producer, format!("send {}", message.to)),
+        };
+        let span = Span::new(given.at(own), kind, name, message.time);
+        // The first span of a trace that began here is part of nothing.
+        let span = messaging(span.of((parent != own).then_some(parent)), "send", &message.to)
+            .with("messaging.message.id", message.id.to_string())
+            .with("messaging.message.conversation_id", message.thread.to_string())
+            .with("organism.sender", message.from.to_string())
+            .with("organism.payload.name", message.name.to_string());
+        let span = match by_agent {
+            true => span
+                .with("gen_ai.operation.name", "execute_tool")
+                .with("gen_ai.tool.name", message.name.local.to_string())
+                .with("gen_ai.tool.type", "function")
+                .with("gen_ai.conversation.id", message.thread.to_string()),
+            false => span,
+        };
+        let span = match mutant("export-what-was-said") {
+            true => span.with("organism.payload", message.payload.as_str().to_owned()),
+            false => span,
+        };
+        self.calls.insert(call, span);
+    }
+
+    fn is_agent(&self, name: &ListenerName) -> bool {
+        self.contracts.get(name).is_some_and(|contract| contract.role == Role::Agent)
+    }
+
+    fn closed(&mut self, call: CallId, how: Closing, record: &Record) {
+        let Some(mut span) = self.calls.remove(&call) else { return };
+        span.ended = record.time;
+        span.error = match how {
+            Closing::Completed => None,
+            Closing::Cancelled => Some("cancelled".into()),
+            Closing::Failed => Some(told(call, record).unwrap_or("failed").into()),
+        };
+        self.tracer.hand_in(span);
+    }
+
+    fn handed_over(&mut self, delivery: &Delivery, state: &State) {
+        let Some(at) = delivery.trace.filter(|trace| self.tracer.keeps(trace)) else { return };
+        let call = self.calls.get(&delivery.call).filter(|call| call.at.is_of_trace(&at));
+        // The trace may have changed while the call was open.
+        let parent = call
+            .map(|call| call.at.span())
+            .or_else(|| state.tree(&delivery.thread)?.trace.as_deref().map(TraceParent::span));
+        let Delivery { listener, messages, fresh, thread, attempt, .. } = delivery;
+        let span = Span::new(at, Kind::Consumer, format!("process {listener}"), Time::now());
+        let span = messaging(span.of(parent), "process", listener);
+        let span = match (fresh, messages.last()) {
+            (1, Some(message)) => span.with("messaging.message.id", message.id.to_string()),
+            _ => span.with("messaging.batch.message_count", count(*fresh)),
+        };
+        let span = span
+            .with("messaging.message.conversation_id", thread.to_string())
+            .with("organism.call.id", delivery.call.to_string())
+            .with("organism.attempt", attempt.to_string());
+        self.under_way.insert((delivery.call, *attempt), span);
+    }
+
+    /// The first end of a delivery counts; it is that of the record that tells it. `error`: unless
+    /// its answer was refused.
+    fn ended(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
+        let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
+        span.ended = self.now;
+        span.error = span.error.or(error.map(Cow::Borrowed));
+        self.tracer.hand_in(span);
+    }
+}
+
+/// What is still handed over when a pump ends is handed over again by the next one.
+impl Drop for Spans {
+    fn drop(&mut self) {
+        for (_, mut span) in self.under_way.drain() {
+            (span.ended, span.error) = (Time::now(), Some("interrupted".into()));
+            self.tracer.hand_in(span);
+        }
+    }
+}
+
+/// A submission that came to nothing: what its client can see of it, in the trace that it belongs
+/// to or would have begun.
+pub(super) fn turned_away(
+    tracer: &Tracer,
+    (given, begun): (Option<TraceParent>, Option<TraceParent>),
+    client: &ListenerName,
+    id: CallId,
+    error: &'static str,
+) {
+    let Some(at) = given.or(begun).filter(|trace| tracer.keeps(trace)) else { return };
+    let span =
+        Span::new(at.at(SpanId::of_call(id)), Kind::Producer, "send".to_owned(), Time::now());
+    let mut span = span
+        .of(given.map(|given| given.span()))
+        .with("messaging.system", "organism")
+        .with("messaging.operation.name", "send")
+        .with("messaging.operation.type", "send")
+        .with("messaging.message.id", id.to_string())
+        .with("organism.sender", client.to_string());
+    span.error = Some(error.into());
+    tracer.hand_in(span);
+}
+
+fn messaging(span: Span, operation: &'static str, destination: &ListenerName) -> Span {
+    span.with("messaging.system", "organism")
+        .with("messaging.operation.name", operation)
+        .with("messaging.operation.type", operation)
+        .with("messaging.destination.name", destination.to_string())
+}
+
+/// Which code its caller was told.
+fn told(call: CallId, record: &Record) -> Option<&'static str> {
+    let mut answers = record.facts.iter().filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } if message.cause == Some(call.0) => Some(message),
+        _ => None,
+    });
+    let code = answers.find_map(|message| error_code(message))?;
+    ErrorCode::ALL.get(code).map(|code| code.code())
+}
+
+fn count(count: usize) -> Value {
+    Value::Number(u64::try_from(count).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,155 @@
+//! One request to the collector, and what its answer means.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::config::Telemetry;
+use crate::limits;
+use crate::model::http::{Answer, Client, Endpoint, Failed, Timeouts};
+
+/// Who takes spans.
+#[derive(Debug)]
+pub(super) struct Collector {
+    client: Client,
+    endpoint: Endpoint,
+    headers: Vec<(String, String)>,
+}
+
+/// What became of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Taken, but for so many spans.
+    Taken { rejected: u64, why: String },
+    /// The same request may be taken later.
+    Later { why: String, after: Option<Duration> },
+    /// It is too much at once.
+    TooLarge,
+    /// It will never be taken.
+    Never { why: String },
+}
+
+const TIMEOUTS: Timeouts = Timeouts {
+    connect: limits::COLLECTOR_CONNECT_TIMEOUT,
+    first_byte: limits::COLLECTOR_TIMEOUT,
+    stall: limits::COLLECTOR_TIMEOUT,
+    total: limits::COLLECTOR_TIMEOUT,
+};
+
+impl Collector {
+    pub fn new(telemetry: &Telemetry) -> Self {
+        let headers = telemetry.headers.iter();
+        let headers = headers.map(|(name, value)| (name.clone(), value.expose().to_owned()));
+        let (client, endpoint) = (Client::of_system(), telemetry.endpoint.clone());
+        Self { client, endpoint, headers: headers.collect() }
+    }
+
+    pub fn address(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    pub async fn post(&self, body: String) -> Verdict {
+        let headers: Vec<(&str, String)> =
+            self.headers.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        let posted = self.client.post(&self.endpoint, "/v1/traces", &headers, body, TIMEOUTS);
+        match posted.await {
+            Ok(answer) => judged(answer).await,
+            Err(failed) => Verdict::Later { why: told(failed), after: None },
+        }
+    }
+}
+
+fn told(failed: Failed) -> String {
+    match failed {
+        Failed::Connect { host, detail } => format!("no connection to {host}: {detail}"),
+        Failed::Timeout { phase, after } => format!("{phase} within {after:?}"),
+        Failed::Broken => "what answers there does not speak HTTP/1.1; OTLP over HTTP usually has \
+                           port 4318"
+            .to_owned(),
+    }
+}
+
+async fn judged(mut answer: Answer) -> Verdict {
+    let after = answer.header("retry-after").and_then(|after| after.trim().parse().ok());
+    let after = after.map(Duration::from_secs);
+    match answer.status() {
+        200..=299 => taken(&body(&mut answer).await),
+        413 => Verdict::TooLarge,
+        status @ (408 | 429 | 502 | 503 | 504) => {
+            Verdict::Later { why: format!("it answers HTTP {status}"), after }
+        }
+        status => Verdict::Never { why: format!("it answers HTTP {status}") },
+    }
+}
+
+/// What can be had of the answer's body. It is only read for what was taken: if it breaks off,
+/// the status has said what matters.
+async fn body(answer: &mut Answer) -> Vec<u8> {
+    let mut body = Vec::new();
+    while let Ok(Some(piece)) = answer.chunk().await {
+        body.extend_from_slice(piece);
+        if body.len() > limits::COLLECTOR_ANSWER_BYTES_MAX {
+            return Vec::new();
+        }
+    }
+    body
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Partly {
+    partial_success: Success,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Success {
+    rejected_spans: Count,
+    error_message: String,
+}
+
+/// A number, or one in a string.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Count {
+    Number(u64),
+    Text(String),
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        Self::Number(0)
+    }
+}
+
+fn taken(body: &[u8]) -> Verdict {
+    let Success { rejected_spans, error_message } =
+        serde_json::from_slice::<Partly>(body).unwrap_or_default().partial_success;
+    let rejected = match rejected_spans {
+        Count::Number(count) => count,
+        Count::Text(text) => text.parse().unwrap_or(0),
+    };
+    let visible = error_message.chars().filter(|c| !c.is_control());
+    let why = visible.take(limits::ERROR_MESSAGE_CHARS_MAX).collect();
+    Verdict::Taken { rejected, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_collector_would_not_have_is_read_from_its_answer() {
+        let of = |body: &str| match taken(body.as_bytes()) {
+            Verdict::Taken { rejected, why } => (rejected, why),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(of(""), (0, String::new()));
+        assert_eq!(of("{}"), (0, String::new()));
+        assert_eq!(of(r#"{"partialSuccess":{}}"#), (0, String::new()));
+        let some = r#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too\nold"}}"#;
+        assert_eq!(of(some), (3, "tooold".to_owned()));
+        assert_eq!(of(r#"{"partialSuccess":{"rejectedSpans":2}}"#).0, 2);
+        assert_eq!(of("<html>").0, 0);
+    }
+}

@@ -1,0 +1,57 @@
+//! Spans on their way to a collector, as OTLP over HTTP.
+//!
+//! Must not know what the spans are of. Nobody ever waits for what happens here: a collector that
+//! is slow or away costs the organism nothing but the spans that find no room meanwhile, and those
+//! are counted.
+
+mod collector;
+mod otlp;
+mod sending;
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::config::Telemetry;
+use crate::limits;
+use crate::trace::Tracer;
+use collector::Collector;
+use sending::Sending;
+
+/// Exports what its tracer is handed, until it is stopped.
+#[derive(Debug)]
+pub struct Exporter {
+    tracer: Tracer,
+    stop: watch::Sender<bool>,
+    sending: JoinHandle<()>,
+}
+
+impl Exporter {
+    /// `organism`: its name, told beside the service's. Connects to nobody before there is a span.
+    pub fn start(telemetry: &Telemetry, organism: &str) -> Self {
+        let (tracer, spans) = Tracer::new(telemetry.sample);
+        let (stop, stopped) = watch::channel(false);
+        let counts = tracer.counts().map(Arc::clone).unwrap_or_default();
+        let resource = otlp::Resource::new(&telemetry.service, organism);
+        let collector = Collector::new(telemetry);
+        let sending = Sending::new(collector, resource, spans, counts);
+        Self { tracer, stop, sending: tokio::spawn(sending.run(stopped)) }
+    }
+
+    /// Where spans are handed in.
+    pub fn tracer(&self) -> &Tracer {
+        &self.tracer
+    }
+
+    /// Exports what waits, as far as that goes within [`limits::SPANS_FAREWELL`].
+    pub async fn stop(self) {
+        // It is there until it was told so.
+        self.stop.send(true).ok();
+        let patience = limits::SPANS_FAREWELL + limits::SPANS_WAIT;
+        // It keeps its own time; this is for a machine that stands still.
+        if tokio::time::timeout(patience, self.sending).await.is_err() {
+            tracing::warn!("the last spans were not exported in time");
+        }
+    }
+}

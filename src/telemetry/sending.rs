@@ -1,0 +1,177 @@
+//! The task that takes spans from the queue to the collector: in batches, again where that may
+//! help, and never for longer than it may take.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::collector::{Collector, Verdict};
+use super::otlp::{self, Resource};
+use crate::limits;
+use crate::trace::{Span, SpanCounts, Spans};
+
+pub(super) struct Sending {
+    collector: Collector,
+    resource: Resource,
+    queue: Spans,
+    counts: Arc<SpanCounts>,
+    /// Taken from the queue and not yet by the collector, oldest first.
+    batch: Vec<Span>,
+    /// Spans in one request; fewer where the collector found that too many.
+    at_once: usize,
+    backoff: Duration,
+    /// It was told that the collector takes nothing, and not yet that it does again.
+    warned: bool,
+    /// It was told that the collector would not have some spans.
+    told_rejected: bool,
+}
+
+impl Sending {
+    pub fn new(
+        collector: Collector,
+        resource: Resource,
+        queue: Spans,
+        counts: Arc<SpanCounts>,
+    ) -> Self {
+        Self {
+            collector,
+            resource,
+            queue,
+            counts,
+            batch: Vec::new(),
+            at_once: limits::SPANS_SENT_MAX,
+            backoff: limits::COLLECTOR_BACKOFF_FIRST,
+            warned: false,
+            told_rejected: false,
+        }
+    }
+
+    /// Until it is told to stop, and then until everything is exported or its time is up.
+    pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        tokio::select! {
+            () = self.go_on() => {}
+            // Whoever would say so is gone: that says it, too.
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+        // From here on nothing is taken in.
+        self.queue.close();
+        let farewell = timeout(limits::SPANS_FAREWELL, self.finish());
+        if farewell.await.is_err() {
+            let mut left = self.batch.len();
+            while self.queue.try_recv().is_ok() {
+                left += 1;
+            }
+            self.counts.dropped.add(count(left));
+            let address = self.collector.address();
+            tracing::warn!("the last {left} spans were not exported to {address} in time");
+        }
+    }
+
+    async fn go_on(&mut self) {
+        loop {
+            if self.gather().await {
+                self.send().await;
+            } else {
+                return;
+            }
+        }
+    }
+
+    async fn finish(&mut self) {
+        loop {
+            while self.batch.len() < self.at_once {
+                let Ok(span) = self.queue.try_recv() else { break };
+                self.batch.push(span);
+            }
+            if self.batch.is_empty() {
+                return;
+            }
+            self.send().await;
+        }
+    }
+
+    /// Waits for a span, and for those that come soon after it. False where none will come.
+    async fn gather(&mut self) -> bool {
+        let room = |batch: &Vec<Span>, at_once: usize| at_once.saturating_sub(batch.len());
+        if self.batch.is_empty() && self.queue.recv_many(&mut self.batch, self.at_once).await == 0 {
+            return false;
+        }
+        let until = Instant::now() + limits::SPANS_WAIT;
+        while let more @ 1.. = room(&self.batch, self.at_once) {
+            let came = timeout_at(until, self.queue.recv_many(&mut self.batch, more)).await;
+            if !matches!(came, Ok(1..)) {
+                break;
+            }
+        }
+        true
+    }
+
+    /// One request with the oldest of the batch, and the wait that its answer asks for.
+    async fn send(&mut self) {
+        let sent = self.batch.len().min(self.at_once);
+        let body = otlp::request(&self.resource, self.batch.get(..sent).unwrap_or_default());
+        match self.collector.post(body).await {
+            Verdict::Taken { rejected, why } => {
+                let rejected = rejected.min(count(sent));
+                self.counts.exported.add(count(sent).saturating_sub(rejected));
+                if rejected > 0 {
+                    self.rejected(rejected, &why);
+                }
+                self.done(sent);
+            }
+            Verdict::TooLarge if sent > 1 => self.at_once = sent / 2,
+            Verdict::TooLarge => {
+                self.rejected(1, "it answers HTTP 413");
+                self.done(sent);
+            }
+            Verdict::Never { why } => {
+                self.rejected(count(sent), &why);
+                self.done(sent);
+            }
+            Verdict::Later { why, after } => self.wait(&why, after).await,
+        }
+    }
+
+    /// The oldest of the batch are dealt with.
+    fn done(&mut self, sent: usize) {
+        self.batch.drain(..sent.min(self.batch.len()));
+        self.backoff = limits::COLLECTOR_BACKOFF_FIRST;
+        if std::mem::take(&mut self.warned) {
+            let address = self.collector.address();
+            let dropped = self.counts.dropped.get();
+            tracing::warn!("the collector at {address} is back; {dropped} spans were dropped");
+        }
+    }
+
+    fn rejected(&mut self, spans: u64, why: &str) {
+        self.counts.rejected.add(spans);
+        if !std::mem::replace(&mut self.told_rejected, true) {
+            let address = self.collector.address();
+            tracing::warn!(
+                "the collector at {address} would not have {spans} spans: {why}; from here on \
+                 such spans are only counted, as organism_spans_total{{outcome=\"rejected\"}}"
+            );
+        }
+    }
+
+    async fn wait(&mut self, why: &str, after: Option<Duration>) {
+        if !std::mem::replace(&mut self.warned, true) {
+            let address = self.collector.address();
+            tracing::warn!(
+                "the collector at {address} takes no spans: {why}; up to {} are kept for it, more \
+                 are dropped, and nothing else suffers",
+                limits::SPANS_QUEUED_MAX
+            );
+        }
+        let (least, most) = (limits::COLLECTOR_BACKOFF_FIRST, limits::COLLECTOR_BACKOFF_MAX);
+        let wait = after.unwrap_or(self.backoff).clamp(least, most);
+        self.backoff = (self.backoff * 2).min(most);
+        sleep(wait).await;
+    }
+}
+
+fn count(spans: usize) -> u64 {
+    u64::try_from(spans).unwrap_or(u64::MAX)
+}

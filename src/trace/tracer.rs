@@ -1,0 +1,133 @@
+//! Where spans are handed in, and where they come out again: a queue with a bound, which nobody
+//! ever waits for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::{Span, SpanId, TraceParent};
+use crate::limits;
+use crate::metrics::Counter;
+
+/// Takes spans from any thread. Cheap to clone. Switched off, which is the default, it is nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Tracer(Option<Arc<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    queue: mpsc::Sender<Span>,
+    counts: Arc<SpanCounts>,
+    /// Of the traces begun here, those whose id ends with less than this are not kept.
+    from: u64,
+    serial: AtomicU64,
+}
+
+/// What became of spans.
+#[derive(Debug, Default)]
+pub struct SpanCounts {
+    pub exported: Counter,
+    /// The queue was full, or the end came first.
+    pub dropped: Counter,
+    /// The collector would not have them.
+    pub rejected: Counter,
+}
+
+/// Where spans come out.
+pub type Spans = mpsc::Receiver<Span>;
+
+/// Bits of a trace's id that are drawn by chance, whoever drew them.
+const CHANCE_BITS: u32 = 56;
+
+impl Tracer {
+    /// `sample`: which share of the traces that begin here are kept, from 0 to 1.
+    pub fn new(sample: f64) -> (Self, Spans) {
+        let (queue, spans) = mpsc::channel(limits::SPANS_QUEUED_MAX);
+        let all = (1u64 << CHANCE_BITS) as f64;
+        // A cast of a float saturates.
+        let from = ((1.0 - sample) * all) as u64;
+        let (counts, serial) = (Arc::default(), AtomicU64::new(0));
+        (Self(Some(Arc::new(Shared { queue, counts, from, serial }))), spans)
+    }
+
+    pub fn counts(&self) -> Option<&Arc<SpanCounts>> {
+        self.0.as_ref().map(|shared| &shared.counts)
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether spans of this trace are to be handed in.
+    pub fn keeps(&self, trace: &TraceParent) -> bool {
+        self.is_on() && trace.is_sampled()
+    }
+
+    /// A trace for work that belongs to none, of which `first` is to be the first span.
+    pub fn begin(&self, id: Uuid, first: SpanId) -> Option<TraceParent> {
+        let shared = self.0.as_ref()?;
+        let chance = id.as_u64_pair().1 & ((1 << CHANCE_BITS) - 1);
+        let flags = if chance >= shared.from { super::SAMPLED } else { 0 };
+        Some(TraceParent { trace: id.as_u128().max(1), span: first, flags })
+    }
+
+    /// A span of its own for something that is done within another one, perhaps again and again.
+    pub fn another(&self, within: SpanId) -> SpanId {
+        let serial =
+            self.0.as_ref().map_or(0, |shared| shared.serial.fetch_add(1, Ordering::Relaxed));
+        within.within(serial.saturating_add(1))
+    }
+
+    /// Hands a span in, or drops it where there is no room.
+    pub fn hand_in(&self, span: Span) {
+        let Some(shared) = &self.0 else { return };
+        if shared.queue.try_send(span).is_err() {
+            shared.counts.dropped.one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+    use crate::ids::{CallId, MessageId};
+    use crate::trace::Kind;
+
+    fn begun(tracer: &Tracer, id: Uuid) -> Option<TraceParent> {
+        tracer.begin(id, SpanId::of_call(CallId(MessageId(id))))
+    }
+
+    #[test]
+    fn the_share_of_traces_that_was_asked_for_is_kept() {
+        for (sample, least, most) in [(0.0, 0, 0), (0.25, 200, 300), (1.0, 1000, 1000)] {
+            let (tracer, _spans) = Tracer::new(sample);
+            let ids = (0..1000).map(|_| Uuid::now_v7());
+            let kept = ids.filter(|id| begun(&tracer, *id).unwrap().is_sampled()).count();
+            assert!((least..=most).contains(&kept), "{sample}: {kept}");
+        }
+        assert_eq!(begun(&Tracer::default(), Uuid::now_v7()), None);
+    }
+
+    #[test]
+    fn what_does_not_fit_the_queue_is_dropped_and_counted_and_nobody_waits() {
+        let (tracer, mut spans) = Tracer::new(1.0);
+        let at = begun(&tracer, Uuid::now_v7()).unwrap();
+        for _ in 0..limits::SPANS_QUEUED_MAX + 7 {
+            tracer.hand_in(Span::new(at, Kind::Internal, String::new(), Time(0)));
+        }
+        let counts = tracer.counts().unwrap();
+        assert_eq!(counts.dropped.get(), 7);
+        let waiting = std::iter::from_fn(|| spans.try_recv().ok()).count();
+        assert_eq!(waiting, limits::SPANS_QUEUED_MAX);
+    }
+
+    #[test]
+    fn spans_within_one_differ_from_it_and_from_each_other() {
+        let (tracer, _spans) = Tracer::new(1.0);
+        let one = begun(&tracer, Uuid::now_v7()).unwrap().span();
+        let all = [one, tracer.another(one), tracer.another(one), one.within(0)];
+        assert_eq!(std::collections::HashSet::from(all).len(), all.len());
+    }
+}

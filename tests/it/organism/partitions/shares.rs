@@ -1,0 +1,146 @@
+//! Processes that may pump the same partitions end up with a share each, whatever comes and goes,
+//! and nobody who sends something notices.
+
+use std::net::SocketAddr;
+
+use super::super::{House, Running, numbered, until, until_within};
+use super::load::Load;
+use super::{PARTITIONS, TAKEOVER, all_verified, ask_in, config, effects, host, root, run};
+use crate::nats::Server;
+use crate::web::{address, ask};
+
+/// Which partitions the process that listens there says that it pumps.
+fn has(at: SocketAddr) -> Vec<u32> {
+    let page = ask(at, "/metrics").body;
+    let line = |n: &u32| format!("organism_partition_pumped{{partition=\"{n}\"}} 1\n");
+    (0..PARTITIONS).filter(|n| page.contains(&line(n))).collect()
+}
+
+/// Until these processes have so many each, and each partition is somewhere.
+fn share(houses: &[&House], shares: &[usize]) {
+    let at: Vec<_> = houses.iter().map(|house| address(house)).collect();
+    let mut seen = Vec::new();
+    until_within(2 * TAKEOVER, "everybody has their share", || {
+        seen = at.iter().map(|at| has(*at)).collect();
+        let mut all = seen.concat();
+        all.sort_unstable();
+        let counts: Vec<_> = seen.iter().map(Vec::len).collect();
+        let whole = all == (0..PARTITIONS).collect::<Vec<_>>();
+        (whole && counts == shares).then_some(())
+    });
+}
+
+/// Whatever was sent was taken once, as whoever has the most on record proves.
+fn judge(houses: [&House; 2], count: usize) {
+    let house = houses.into_iter().max_by_key(|house| house.recorded("pong")).unwrap();
+    assert_eq!((house.recorded("ping"), house.recorded("pong")), (count, count));
+    let done: usize = houses.iter().map(|house| effects(house).len()).sum();
+    assert!(done >= count, "{done} of {count}");
+    all_verified(house);
+}
+
+#[test]
+fn processes_that_come_and_die_under_load_have_half_each_and_nothing_is_lost_or_doubled() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let mut first = run(&one, "0,1,2,3");
+    let load = Load::start(&[&other], 4);
+    load.has_done(10);
+    let second = run(&other, "0,1,2,3");
+    share(&[&one, &other], &[2, 2]);
+    load.has_done(10);
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    share(&[&other], &[4]);
+    load.has_done(10);
+    let first = run(&one, "0,1,2,3");
+    share(&[&one, &other], &[2, 2]);
+    load.has_done(10);
+    let count = load.stop();
+    assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));
+    run(&other, "0,1,2,3").stop();
+    judge([&one, &other], count);
+}
+
+#[test]
+fn a_rolling_restart_under_load_ends_with_half_each_and_fails_no_message() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let mut running: [Option<Running>; 2] = [&one, &other].map(|at| Some(run(at, "0,1,2,3")));
+    share(&[&one, &other], &[2, 2]);
+    let load = Load::start(&[&one, &other], 3);
+    load.has_done(10);
+    for (at, house) in [&one, &other].into_iter().enumerate() {
+        assert_eq!(running[at].take().unwrap().stop(), Some(0));
+        share(&[[&other, &one][at]], &[4]);
+        load.has_done(10);
+        running[at] = Some(run(house, "0,1,2,3"));
+        share(&[&one, &other], &[2, 2]);
+        load.has_done(10);
+    }
+    let count = load.stop();
+    for running in running.into_iter().flatten() {
+        assert_eq!(running.stop(), Some(0));
+    }
+    run(&other, "0,1,2,3").stop();
+    judge([&one, &other], count);
+    // Nobody was handed anything twice: every process ended, or handed over, when it was done.
+    assert_eq!(effects(&one).len() + effects(&other).len(), count);
+}
+
+#[test]
+fn a_process_is_given_what_it_may_pump_and_nothing_else() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let first = run(&one, "0,1,2,3");
+    let second = run(&other, "3");
+    share(&[&one, &other], &[3, 1]);
+    assert_eq!(has(address(&other)), [3]);
+    assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));
+}
+
+/// What is handed over to a listener ends there, and the other process never hears of it.
+#[test]
+fn a_partition_is_handed_over_when_what_is_out_has_ended() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let first = run(&one, "0,1,2,3");
+    let held: Vec<_> = (0..PARTITIONS).map(|partition| root(partition, 0)).collect();
+    for root in &held {
+        let hold = ["--new", root, "--key", root, "--no-wait"];
+        assert_eq!(one.send_text(&numbered("hold", "1"), &hold).code, Some(0));
+    }
+    until("all are handed over", || (effects(&one).len() == held.len()).then_some(()));
+    let second = run(&other, "0,1,2,3");
+    let at = address(&one);
+    until_within(TAKEOVER, "one is to be handed over", || (has(at).len() == 3).then_some(()));
+    one.write("let-go", "");
+    other.write("let-go", "");
+    share(&[&one, &other], &[2, 2]);
+    for root in &held {
+        let told = other.send_text(&numbered("hold", "1"), &["--new", root, "--key", root]);
+        assert_eq!((told.code, told.out), (Some(0), numbered("held", "1") + "\n"), "{}", told.err);
+    }
+    assert_eq!((effects(&one).len(), effects(&other).len()), (held.len(), 0));
+    assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));
+}
+
+#[test]
+fn between_two_configs_nothing_is_handed_over_and_each_is_told_of_the_other() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let more = format!("{}\n[limits]\ndepth = 3\n", config(&server, PARTITIONS));
+    other.write("organism.toml", more);
+    let mut first = run(&one, "0,1,2,3");
+    let second = run(&other, "0,1,2,3");
+    for house in [&one, &other] {
+        until("it is told", || house.log().contains("runs another config").then_some(()));
+    }
+    assert_eq!(has(address(&one)).len(), PARTITIONS as usize);
+    // Where it must, the other one goes on.
+    first.child.kill().unwrap();
+    first.child.wait().unwrap();
+    share(&[&other], &[4]);
+    assert_eq!(ask_in(&other, 0, 0).code, Some(0));
+    assert_eq!(second.stop(), Some(0));
+}

@@ -1,0 +1,232 @@
+//! A collector that is away, slow, full or choosy: the organism does not notice, and says so once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use organism::clock::Time;
+use organism::config::Telemetry;
+use organism::ids::{CallId, MessageId};
+use organism::limits;
+use organism::model::http::Endpoint;
+use organism::telemetry::Exporter;
+use organism::trace::{Kind, Span, SpanId};
+
+use super::{Collector, Mood, house, told};
+use crate::organism::{CONFIG, House, said, say, until};
+use crate::web;
+
+/// Counted, by what became of them: exported, dropped, rejected.
+fn counted(house: &House) -> [u64; 3] {
+    let page = web::ask(web::address(house), "/metrics").body;
+    ["exported", "dropped", "rejected"].map(|outcome| {
+        let name = format!("organism_spans_total{{outcome=\"{outcome}\"}} ");
+        let line = page.lines().find_map(|line| line.strip_prefix(name.as_str()));
+        line.unwrap_or_else(|| panic!("{name}: {page}")).parse().unwrap()
+    })
+}
+
+fn observed(collector: &Collector) -> House {
+    House::with(&told(&web::listening(CONFIG), collector, ""))
+}
+
+/// Says something and hears the answer: how long that took.
+fn exchange(house: &House, text: &str) -> Duration {
+    let began = Instant::now();
+    let sent = house.send_text(&say(text), &[]);
+    assert_eq!((sent.code, sent.out), (Some(0), said(text)), "{}", sent.err);
+    began.elapsed()
+}
+
+#[test]
+fn a_collector_that_is_away_is_told_of_once_and_again_when_it_is_back() {
+    let collector = Collector::start(Mood::Takes);
+    let (port, house) = (collector.port, observed(&collector));
+    drop(collector);
+    let running = house.run();
+    (0..3).for_each(|_| _ = exchange(&house, "hello"));
+    until("it is told", || house.log().contains("takes no spans").then_some(()));
+    assert_eq!(counted(&house), [0, 0, 0], "all of them wait");
+    let collector = Collector::at(port, Mood::Takes);
+    collector.wait_for(6, |_| true);
+    until("it is told, too", || house.log().contains("is back").then_some(()));
+    exchange(&house, "again");
+    collector.wait_for(8, |_| true);
+    until("all are counted", || (counted(&house) == [8, 0, 0]).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    for once in ["takes no spans", "is back"] {
+        assert_eq!(house.log().matches(once).count(), 1, "{}", house.log());
+    }
+    house.verified();
+}
+
+#[test]
+fn a_collector_that_never_answers_slows_nobody_and_holds_no_end_up_for_long() {
+    let collector = Collector::start(Mood::Hangs);
+    let house = house(&collector);
+    let running = house.run();
+    let slowest = (0..5).map(|_| exchange(&house, "hello")).max().unwrap();
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    until("it is asked", || (collector.connections() > 0).then_some(()));
+    let began = Instant::now();
+    assert_eq!(running.stop(), Some(0));
+    let ending = began.elapsed();
+    assert!(ending < Duration::from_secs(9), "{ending:?}");
+    assert!(house.log().contains("spans were not exported"), "{}", house.log());
+}
+
+#[test]
+fn what_a_collector_takes_later_is_sent_again_and_what_it_never_takes_is_not() {
+    let collector = Collector::start(Mood::Says(503, "Retry-After: 0\r\n"));
+    let house = observed(&collector);
+    let running = house.run();
+    exchange(&house, "hello");
+    until("it was asked again", || (collector.requests().len() >= 3).then_some(()));
+    collector.feels(Mood::Takes);
+    collector.wait_for(2, |_| true);
+    collector.feels(Mood::Says(400, ""));
+    let asked = collector.requests().len();
+    exchange(&house, "hello");
+    until("they are given up", || (counted(&house) == [2, 0, 2]).then_some(()));
+    assert!(collector.requests().len() <= asked + 2);
+    collector.feels(Mood::TakesBut(1));
+    exchange(&house, "hello");
+    until("one of them is not taken", || (counted(&house)[2] >= 3).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    // However often it was asked in vain.
+    for once in ["takes no spans", "is back", "would not have"] {
+        assert_eq!(house.log().matches(once).count(), 1, "{once}: {}", house.log());
+    }
+}
+
+#[test]
+fn what_is_too_much_at_once_is_sent_in_halves() {
+    let collector = Collector::start(Mood::Says(503, "Retry-After: 0\r\n"));
+    let house = observed(&collector);
+    let running = house.run();
+    (0..8).for_each(|_| _ = exchange(&house, "hello"));
+    until("all of it is sent at once", || {
+        let largest = collector.requests().iter().map(|r| r.matches("\"spanId\"").count()).max();
+        (largest == Some(16)).then_some(())
+    });
+    collector.feels(Mood::TakesUpTo(4_000));
+    collector.wait_for(16, |_| true);
+    until("all are counted", || (counted(&house) == [16, 0, 0]).then_some(()));
+    collector.feels(Mood::TakesUpTo(10));
+    exchange(&house, "hello");
+    until("what is too much by itself is given up", || {
+        (counted(&house) == [16, 0, 2]).then_some(())
+    });
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// A queue that overflowed while nobody took anything: what found room is exported in the end, and
+/// of everything it is known what became of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_finds_no_room_is_dropped_at_once_and_counted_and_the_rest_comes() {
+    let collector = Collector::start(Mood::Says(503, ""));
+    let telemetry = Telemetry {
+        endpoint: Endpoint::parse(&collector.url(), false).unwrap(),
+        headers: Vec::new(),
+        service: "test".to_owned(),
+        sample: 1.0,
+        withheld: Vec::new(),
+    };
+    let exporter = Exporter::start(&telemetry, "talk");
+    let (tracer, id) = (exporter.tracer().clone(), MessageId(uuid::Uuid::now_v7()));
+    let first = SpanId::of_call(CallId(id));
+    let at = tracer.begin(id.0, first).unwrap();
+    let handed_in = 3 * limits::SPANS_QUEUED_MAX as u64;
+    let began = Instant::now();
+    for _ in 0..handed_in {
+        let own = at.at(tracer.another(first));
+        tracer.hand_in(Span::new(own, Kind::Internal, "x".to_owned(), Time(0)));
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let counts = Arc::clone(tracer.counts().unwrap());
+    let dropped = counts.dropped.get();
+    // What is being sent has left the queue.
+    let least = handed_in - (limits::SPANS_QUEUED_MAX + 2 * limits::SPANS_SENT_MAX) as u64;
+    assert!(dropped >= least, "{dropped}");
+    collector.feels(Mood::Takes);
+    tokio::task::block_in_place(|| {
+        let all = || (counts.exported.get() + dropped == handed_in).then_some(());
+        until("the rest is exported", all);
+    });
+    exporter.stop().await;
+    let ids: BTreeSet<_> = collector.spans().into_iter().map(|span| span.id).collect();
+    assert_eq!(ids.len() as u64, counts.exported.get());
+    assert_eq!(counts.dropped.get(), dropped);
+}
+
+#[test]
+fn an_organism_that_is_told_to_end_exports_its_last_spans() {
+    let collector = Collector::start(Mood::Takes);
+    let house = house(&collector);
+    let running = house.run();
+    exchange(&house, "hello");
+    let began = Instant::now();
+    assert_eq!(running.stop(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(3));
+    assert_eq!(collector.spans().len(), 2, "{}", house.log());
+}
+
+#[test]
+fn without_a_collector_nobody_is_connected_to_and_no_trace_begins() {
+    let collector = Collector::start(Mood::Takes);
+    let off =
+        [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()), ("OTEL_SDK_DISABLED", "true".into())];
+    for (config, variables) in [
+        (CONFIG.to_owned(), &off[1..]),
+        (CONFIG.to_owned(), &off[..]),
+        (told(CONFIG, &collector, ""), &off[1..]),
+    ] {
+        let house = House::with(&config);
+        let mut command = house.command(&["run"]);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        let running = house.run_with(command);
+        exchange(&house, "hello");
+        assert_eq!(running.stop(), Some(0));
+        let exported = house.organism(&["export", "--format", "jsonl"]).out;
+        assert!(!exported.contains("traced"), "{exported}");
+    }
+    assert_eq!(collector.connections(), 0);
+}
+
+#[test]
+fn looking_at_the_record_tells_nobody() {
+    let collector = Collector::start(Mood::Takes);
+    let house = house(&collector);
+    exchange(&house, "hello");
+    let before = (collector.connections(), collector.spans().len());
+    assert_eq!(before.1, 2);
+    for command in [&["threads"][..], &["verify"], &["export"], &["search", "hello"], &["check"]] {
+        let looked = house.organism(command);
+        assert_eq!(looked.code, Some(0), "{looked:?}");
+    }
+    assert_eq!((collector.connections(), collector.spans().len()), before);
+}
+
+#[test]
+fn the_variables_of_opentelemetry_hold_where_the_config_says_nothing() {
+    let collector = Collector::start(Mood::Takes);
+    let echo = "command = [\"sh\", \"-c\", \"env > env.txt; exec ./player.py echo\"]";
+    let config = CONFIG.replace("command = [\"./player.py\", \"echo\"]", echo);
+    let house = House::with(&config);
+    let mut command = house.command(&["run"]);
+    command
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url())
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Basic%20c2VjcmV0,x-tenant=7")
+        .env("OTEL_SERVICE_NAME", "by-variable");
+    let running = house.run_with(command);
+    exchange(&house, "hello");
+    assert_eq!(running.stop(), Some(0));
+    let requests = collector.requests();
+    let head = requests[0].split_once("\r\n\r\n").unwrap().0;
+    assert!(head.contains("authorization: Basic c2VjcmV0\r\nx-tenant: 7"), "{head}");
+    assert!(collector.resources()[0].to_string().contains("by-variable"));
+    // A listener may tell the same collector, but not in our name.
+    let environment = std::fs::read_to_string(house.path("env.txt")).unwrap();
+    assert!(environment.contains("OTEL_SERVICE_NAME=by-variable"), "{environment}");
+    assert!(!environment.contains("c2VjcmV0"), "{environment}");
+}
