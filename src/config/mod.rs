@@ -320,13 +320,24 @@ fn processes(
     processes
 }
 
-fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, Problems> {
-    let mut problems = Problems::default();
-    let (mut sections, source) = read(path, around, &mut problems)?;
-    let directory = file::directory(path, around);
+/// As [`read`], without what is not needed with these keys.
+fn read_as(
+    path: &Path,
+    around: &Surroundings,
+    keys: Keys,
+    problems: &mut Problems,
+) -> Result<(sections::Sections, Arc<Source>), Problems> {
+    let (mut sections, source) = read(path, around, problems)?;
     if keys == Keys::Own {
         sections.storage.forget_whom();
     }
+    Ok((sections, source))
+}
+
+fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, Problems> {
+    let mut problems = Problems::default();
+    let (sections, source) = read_as(path, around, keys, &mut problems)?;
+    let directory = file::directory(path, around);
     names::check(&sections, &source, &mut problems);
     budgets::check(&sections, &mut problems);
     let mut payloads = payloads::Payloads::new(&directory);

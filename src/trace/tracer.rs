@@ -37,8 +37,9 @@ pub struct SpanCounts {
 /// Where spans come out.
 pub type Spans = mpsc::Receiver<Span>;
 
-/// Bits of a trace's id that are drawn by chance, whoever drew them.
-const CHANCE_BITS: u32 = 56;
+/// Last bits of a trace's id that are drawn by chance, whoever drew them: those before them may count
+/// what was made within the same millisecond.
+const CHANCE_BITS: u32 = 32;
 
 impl Tracer {
     /// `sample`: which share of the traces that begin here are kept, from 0 to 1.

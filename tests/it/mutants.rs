@@ -144,6 +144,14 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::partitions::an_answer_goes_to_the_askers_inbox_and_to_no_other_subject",
     ),
     (
+        "trust-the-config",
+        "organism::nats_config::durable::servers_that_sync_later_than_the_config_says_are_refused_by_name",
+    ),
+    (
+        "drain-too-early",
+        "bus::remote::drain::a_host_is_drained_when_its_last_answer_is_with_the_pump_and_not_before",
+    ),
+    (
         "trust-the-count",
         "organism::partitions::another_number_of_partitions_than_the_journal_has_is_refused_and_told",
     ),

@@ -286,8 +286,8 @@ pub fn substrate(directory: &Path) -> Vec<(&'static str, String)> {
         ("ORGANISM_JOURNAL__STREAM", stream),
         ("ORGANISM_JOURNAL__DURABILITY", "synced".to_owned()),
         ("ORGANISM_NATS__URL", address),
-        // That nothing proves it is told at each start, and is not what these tests are about.
-        ("ORGANISM_LOG", "warn,organism::journal::jetstream::proof=error".to_owned()),
+        // What such servers may lose is told at each start, and is not what these tests are about.
+        ("ORGANISM_LOG", "warn,organism::journal::jetstream=error".to_owned()),
     ]
 }
 

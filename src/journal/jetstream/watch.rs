@@ -205,9 +205,9 @@ mod tests {
     #[test]
     fn a_stream_is_lost_when_it_was_for_a_while_and_not_between_two_leaders() {
         let (begun, mut doubt) = (Instant::now(), Doubt::default());
-        let mut look = |wrong: bool, beats: u32| {
+        let mut look = |wrong: bool, looks: u32| {
             let wrong = wrong.then(|| "it is gone".to_owned());
-            doubt.lasting(wrong, begun + beats * limits::LEASE_BEAT).is_some()
+            doubt.lasting(wrong, begun + looks * limits::STREAM_LOOK).is_some()
         };
         assert!(!look(true, 0), "an election may go on");
         assert!(!look(true, 1));
@@ -216,7 +216,7 @@ mod tests {
         assert!(look(true, 6));
         // Well within five seconds of it.
         assert!(
-            limits::STREAM_GONE_AFTER + 2 * limits::LEASE_BEAT < std::time::Duration::from_secs(4)
+            limits::STREAM_GONE_AFTER + 2 * limits::STREAM_LOOK < std::time::Duration::from_secs(4)
         );
     }
 }

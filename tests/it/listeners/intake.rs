@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{listeners, python, schemas};
-use crate::organism::until;
+use crate::organism::{PATIENCE, until, until_within};
 
 const UBL: &str = "urn:oasis:names:specification:ubl:schema:xsd:Invoice-2";
 
@@ -100,7 +100,7 @@ fn a_kill_in_the_middle_and_the_folder_again_books_each_invoice_once() {
     until("the organism is ready", || socket.exists().then_some(()));
     let sender = send(folder.path()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let ledger = folder.path().join("books/ledger.jsonl");
-    until("half of them are booked", || {
+    until_within(4 * PATIENCE, "half of them are booked", || {
         let booked = std::fs::read_to_string(&ledger).unwrap_or_default().lines().count();
         (booked > 400).then_some(())
     });

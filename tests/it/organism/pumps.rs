@@ -109,6 +109,38 @@ fn while_the_server_is_away_senders_are_turned_away_and_afterwards_it_goes_on_by
     assert!(exported.contains(TALK));
 }
 
+#[test]
+fn a_stream_deleted_under_load_stops_its_organism_within_seconds_and_is_not_made_again() {
+    let (server, stream) = (Server::start(), stream("deleted"));
+    let house = host(&server, &stream);
+    let mut running = house.run();
+    ask(&house, "1");
+    let (begun, ended) = std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let send = |n: u32| house.send_text(&numbered("ping", &n.to_string()), &[]);
+            (2..).map(send).find(|sent| sent.code != Some(0)).unwrap()
+        });
+        until_within(PATIENCE, "there is load", || (house.recorded("pong") > 3).then_some(()));
+        server.admin().delete(&format!("{stream}-0"));
+        let begun = Instant::now();
+        let ended = until_within(PATIENCE, "it ends", || running.child.try_wait().unwrap());
+        let ended = (begun.elapsed(), ended);
+        load.join().unwrap();
+        ended
+    });
+    println!("the organism stopped {begun:?} after its stream was deleted");
+    // Five seconds, and some room for a busy machine.
+    assert!(begun < Duration::from_secs(8), "{begun:?}");
+    assert_eq!(ended.code(), Some(4), "{}", house.log());
+    assert!(house.log().contains(&format!("the stream {stream}-0 is gone")), "{}", house.log());
+    let again = house.organism(&["send", "organism.toml", "--as", "desk"]);
+    assert_eq!(again.code, Some(4), "{again:?}");
+    assert!(again.err.contains("is gone, but messages up to"), "{again:?}");
+    let left = server.admin().ask(&format!("STREAM.INFO.{stream}-0"), &serde_json::json!({}));
+    assert!(left.get("error").is_some(), "it was made again: {left}");
+    house.verified();
+}
+
 /// What a command says that is killed when it waits for long.
 fn briefly(mut command: std::process::Command, text: &str) -> Option<String> {
     use std::io::{Read as _, Write as _};

@@ -108,9 +108,20 @@ fn a_lease_that_is_no_number_of_seconds_from_one_is_refused_by_the_python_kit() 
             .env("ORGANISM_NAME", "talk")
             .env("ORGANISM_LISTENER", "tested")
             .env("ORGANISM_BUS_LEASE", lease);
-        let output = command.output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{lease}: {said}");
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let mut child = command.stderr(log.reopen().unwrap()).spawn().unwrap();
+        let begun = std::time::Instant::now();
+        let ended = loop {
+            match child.try_wait().unwrap() {
+                None if begun.elapsed() < PATIENCE => std::thread::yield_now(),
+                ended => break ended.and_then(|status| status.code()),
+            }
+        };
+        // One that goes on is not to go on for ever.
+        child.kill().ok();
+        child.wait().unwrap();
+        let said = std::fs::read_to_string(log.path()).unwrap();
+        assert_eq!(ended, Some(1), "{lease}: {said}");
         let told = format!("ORGANISM_BUS_LEASE is `{lease}`, not a number of seconds from 1\n");
         assert_eq!(said, told);
     }

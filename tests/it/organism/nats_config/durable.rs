@@ -1,6 +1,7 @@
 //! `durability = "synced"`: what the servers say of themselves, and what is said of it.
 
 use super::super::{House, Running, numbered, said, say, until};
+use super::lacking::refused;
 use super::tls::{Echo, Solo, Way, ask, port};
 use super::{CONFIG, Guarded, guarded, guarded_with};
 use crate::nats::Server;
@@ -42,18 +43,18 @@ fn servers_that_sync_are_taken_by_their_own_word_and_without_it_nothing_is_claim
     // A key that may not ask, and one that nobody knows.
     std::fs::copy(guarded.seed("operator"), guarded.seed("system")).unwrap();
     synced(&guarded, ASKS);
-    let refused = house.organism(&["run"]);
-    assert_eq!(refused.code, Some(69), "{refused:?}");
-    assert!(refused.err.contains("nats/system.nk"), "{}", refused.err);
+    let (code, told) = refused(house);
+    assert_eq!(code, Some(69), "{told}");
+    assert!(told.contains("nats/system.nk"), "{told}");
 }
 
 #[test]
 fn servers_that_sync_later_than_the_config_says_are_refused_by_name() {
     let guarded = guarded_with("sync_interval: 10s");
     synced(&guarded, ASKS);
-    let refused = guarded.house.organism(&["run"]);
-    assert_eq!(refused.code, Some(69), "{refused:?}");
-    let (_, last) = refused.err.rsplit_once("organism: ").unwrap();
+    let (code, told) = refused(&guarded.house);
+    assert_eq!(code, Some(69), "{told}");
+    let (_, last) = told.rsplit_once("organism: ").unwrap();
     assert!(last.starts_with("no journal can be kept on test: "), "{last}");
     assert!(last.contains("sync_interval: always") && last.contains("\"lazy\""), "{last}");
 }

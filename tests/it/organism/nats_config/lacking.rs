@@ -2,7 +2,7 @@
 
 use organism::nats::Credentials;
 
-use super::super::{House, said, say, until};
+use super::super::{House, Running, said, say, until};
 use super::tls::{Echo, Solo, Way, ask};
 use super::{Guarded, guarded};
 
@@ -32,12 +32,13 @@ fn without<T>(guarded: &Guarded, right: &Right<'_>, look: impl FnOnce() -> T) ->
 }
 
 /// An organism that does not get ready: its exit code and what it says.
-fn refused(house: &House) -> (Option<i32>, String) {
+pub fn refused(house: &House) -> (Option<i32>, String) {
     let log = std::fs::File::create(house.path("log")).unwrap();
-    let mut child = house.command(&["run"]).stderr(log).spawn().unwrap();
+    let child = house.command(&["run"]).stderr(log).spawn().unwrap();
+    let mut running = Running { child };
     let ended = until("it ends", || {
         assert!(!house.log().contains("is ready"), "{}", house.log());
-        child.try_wait().unwrap()
+        running.child.try_wait().unwrap()
     });
     (ended.code(), house.log())
 }

@@ -9,6 +9,7 @@ use organism::nats::{Credentials, Options};
 
 use super::super::{House, numbered, said, say, until};
 use super::CONFIG;
+use super::lacking::refused;
 use crate::bus::ear::{name, repository, script};
 use crate::bus::remote::python;
 use crate::nats::{Server, Settings};
@@ -184,13 +185,9 @@ fn a_server_that_another_authority_signed_is_refused_by_pump_and_kits() {
     let house = &encrypted.house;
     for ca in [Some(pem("other-ca.pem")), None] {
         encrypted.trusts(ca.as_deref());
-        let refused = house.organism(&["run"]);
-        assert_eq!(refused.code, Some(69), "{refused:?}");
-        assert!(
-            refused.err.contains("certificate") && refused.err.contains("ca_file"),
-            "{}",
-            refused.err
-        );
+        let (code, told) = refused(house);
+        assert_eq!(code, Some(69), "{told}");
+        assert!(told.contains("certificate") && told.contains("ca_file"), "{told}");
     }
     let refused = Echo::start(&encrypted.way("echo", "other-ca.pem")).refused();
     assert!(refused.contains("certificate"), "{refused}");
@@ -207,9 +204,9 @@ fn a_key_nobody_knows_is_refused_by_pump_and_kits_who_name_it() {
         let seed = nkeys::KeyPair::new_user().seed().unwrap();
         house.write(&format!("nats/{user}.nk"), seed);
     }
-    let refused = house.organism(&["run"]);
-    assert_eq!(refused.code, Some(69), "{refused:?}");
-    assert!(refused.err.contains("pump.nk"), "{}", refused.err);
+    let (code, told) = refused(house);
+    assert_eq!(code, Some(69), "{told}");
+    assert!(told.contains("pump.nk"), "{told}");
     let refused = Echo::start(&encrypted.way("echo", "ca.pem")).refused();
     assert!(refused.contains("listener-echo.nk"), "{refused}");
     let (code, refused) = Solo::start(house, &encrypted.way("solo", "ca.pem")).refused(house);
@@ -285,7 +282,7 @@ fn creds_files_of_servers_with_an_operator_serve_the_pump_and_both_kits() {
     house.verified();
     // A token that another account signed is none of this server's.
     credentials(&house, "pump.creds", &KeyPair::new_account());
-    let refused = house.organism(&["run"]);
-    assert_eq!(refused.code, Some(69), "{refused:?}");
-    assert!(refused.err.contains("pump.creds"), "{}", refused.err);
+    let (code, told) = refused(&house);
+    assert_eq!(code, Some(69), "{told}");
+    assert!(told.contains("pump.creds"), "{told}");
 }
