@@ -330,6 +330,8 @@ pub const NATS_ARRIVAL_PATIENCE: Duration = Duration::from_secs(2);
 // The journal on JetStream.
 /// How long a question to JetStream may take to be answered.
 pub const STREAM_PATIENCE: Duration = Duration::from_secs(2);
+/// How long JetStream is waited for by who opens a journal.
+pub const STREAM_START_PATIENCE: Duration = Duration::from_secs(6);
 /// How long a small question may take while somebody is looked for who answers at all.
 pub const STREAM_PROBE: Duration = Duration::from_millis(300);
 /// Of a message's size, what its headers may take up.

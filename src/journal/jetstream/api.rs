@@ -21,6 +21,8 @@ pub mod code {
     pub const STREAM_NOT_FOUND: u32 = 10_059;
     pub const STREAM_NAME_IN_USE: u32 = 10_058;
     pub const WRONG_LAST_SEQUENCE: u32 = 10_071;
+    /// A cluster that is about to choose who leads it, and a server that does not lead it any more.
+    pub const BETWEEN_LEADERS: [u32; 2] = [10_008, 10_009];
     /// Accounts, servers and streams that hold all they may.
     pub const FULL: [u32; 4] = [10_002, 10_023, 10_047, 10_077];
 }
@@ -71,6 +73,9 @@ impl From<Refusal> for Failed {
     fn from(Refusal { code, err_code, description }: Refusal) -> Self {
         // Some errors have no number of their own.
         let err_code = if err_code == 0 { code } else { err_code };
+        if code::BETWEEN_LEADERS.contains(&err_code) {
+            return Self::Away(Away::Silent(format!("{description} ({err_code})")));
+        }
         Self::Refused { err_code, description }
     }
 }

@@ -28,8 +28,9 @@ impl Journal {
     /// Opens the journal of `options`, or makes one, and hands every record to `visit`, in order.
     /// `data` holds its projection, `state` the signing key and the checkpoints outside.
     ///
-    /// A stream that ends before what it acknowledged, or is gone, is [`Error::Broken`]; one that
-    /// would lose records is [`Error::Unfit`].
+    /// Servers that do not answer, as between two leaders, are waited for a while. A stream that
+    /// ends before what it acknowledged, or is gone, is [`Error::Broken`]; one that would lose
+    /// records is [`Error::Unfit`].
     pub fn open(
         servers: &nats::Options,
         options: &Options,
@@ -37,7 +38,23 @@ impl Journal {
         state: &Path,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        Standby::begin(servers, options, data, state)?.wait()?.lead(visit)
+        let until = Instant::now() + limits::STREAM_START_PATIENCE;
+        loop {
+            let mut is_begun = false;
+            let mut visit = |sealed| {
+                is_begun = true;
+                visit(sealed)
+            };
+            let standby = Standby::begin(servers, options, data, state);
+            let opened = standby.and_then(Standby::wait).and_then(|elect| elect.lead(&mut visit));
+            match opened {
+                Err(Error::Away { detail }) if !is_begun && Instant::now() < until => {
+                    tracing::warn!("JetStream is waited for: {detail}");
+                    std::thread::sleep(limits::STANDBY_RETRY);
+                }
+                other => return other,
+            }
+        }
     }
 
     /// Goes on where whoever wrote before ended; the lease is ours.
