@@ -77,6 +77,8 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Who is told of spans, if anybody.
     pub telemetry: Option<Telemetry>,
+    /// Variables with keys of its collector, also where nobody is told: none of a listener's business.
+    pub collector_keys: Vec<String>,
     pub contracts: Contracts,
     pub schemas: Schemas,
     pub processes: Vec<ProcessSpec>,
@@ -358,8 +360,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         transports::check(&sections.members, contracts, &payloads.schemas, &mut problems)
     });
     if keys == Keys::Needed {
-        let needed = keys_missing.of_pump(&agents, &models);
-        needed.into_iter().for_each(|problem| problems.push(problem));
+        problems.also(keys_missing.of_pump(&agents, &models));
     }
     problems.sort();
     let (Some(contracts), Some(name), Some(storage), true) =
@@ -387,6 +388,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         storage,
         http: sections.http,
         telemetry,
+        collector_keys: sections.telemetry.withheld(around),
         directory,
         contracts,
         schemas: payloads.schemas,

@@ -67,7 +67,7 @@ fn set(root: &mut Table, variable: &str, path: &str, value: &str) -> Option<()> 
 
 /// The value of a variable is shown only where it is surely nothing private.
 fn source_of(variable: &str, value: &str) -> std::sync::Arc<Source> {
-    let private = ["__ENV__", "__PROMPT__", "__API_KEY_ENV", "__BASE_URL"];
+    let private = ["__ENV__", "__HEADERS__", "__PROMPT__", "__API_KEY_ENV", "__BASE_URL"];
     let public = !private.iter().any(|part| variable.contains(part));
     if public { Source::new(variable, value) } else { Source::hidden(variable, value) }
 }

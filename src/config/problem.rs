@@ -155,6 +155,10 @@ impl Problems {
         self.0.push(problem);
     }
 
+    pub fn also(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter()
     }

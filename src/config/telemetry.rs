@@ -28,9 +28,10 @@ pub struct Telemetry {
     pub service: String,
     /// Which share of the traces that begin here is kept, from 0 to 1.
     pub sample: f64,
-    /// Variables that `headers` are made of: none of a listener's business.
-    pub withheld: Vec<String>,
 }
+
+/// How variables begin that say a header in the config's place.
+const HEADER_OVERRIDES: &str = "ORGANISM_TELEMETRY__HEADERS__";
 
 /// What was declared, before variables are looked at.
 pub(super) struct Declared {
@@ -95,9 +96,16 @@ impl Declared {
             return None;
         }
         let service = self.service.as_deref().or(said(SERVICE)).unwrap_or("organism").to_owned();
-        let withheld = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));
-        let withheld = withheld.chain([HEADERS]).map(str::to_owned).collect();
-        Some(Telemetry { endpoint, headers, service, sample: self.sample, withheld })
+        Some(Telemetry { endpoint, headers, service, sample: self.sample })
+    }
+
+    /// The variables with a collector's keys, also where nothing is exported: no listener gets them
+    /// but one whose config hands them on.
+    pub fn withheld(&self, around: &Surroundings) -> Vec<String> {
+        let named = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));
+        let overrides = around.variables.keys().map(String::as_str);
+        let overrides = overrides.filter(|name| name.starts_with(HEADER_OVERRIDES));
+        named.chain([HEADERS]).chain(overrides).map(str::to_owned).collect()
     }
 
     fn own_endpoint(&self, text: &At<Text>, problems: &mut Problems) -> Option<Endpoint> {

@@ -17,7 +17,7 @@ use super::{Error, Hosted, Native};
 use super::{guests, remotes};
 use crate::bus::process::{Options, ProcessHost};
 use crate::bus::{Host, Sink};
-use crate::config::{Config, ModelSpec, ProcessSpec, Provider, Storage};
+use crate::config::{Config, ModelSpec, ProcessSpec, Provider};
 use crate::ids::ListenerName;
 use crate::journal::{self, Journal};
 use crate::limits;
@@ -186,8 +186,8 @@ fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
     let exposed = spec.env.iter().map(|(key, value)| (key.clone(), value.expose().to_owned()));
     options.env = exposed.collect();
     options.withheld = config.models.iter().filter_map(key_variable).collect();
-    options.withheld.extend(password_variable(&config.storage));
-    options.withheld.extend(config.telemetry.iter().flat_map(|told| told.withheld.clone()));
+    options.withheld.extend(config.nats.as_ref().and_then(password_variable));
+    options.withheld.extend(config.collector_keys.iter().cloned());
     options
 }
 
@@ -201,8 +201,7 @@ fn key_variable(model: &ModelSpec) -> Option<String> {
 }
 
 /// The variable the servers' password is in.
-fn password_variable(storage: &Storage) -> Option<String> {
-    let Storage::JetStream { servers, .. } = storage else { return None };
+fn password_variable(servers: &nats::Options) -> Option<String> {
     match &servers.credentials {
         nats::Credentials::Password { variable, .. } => variable.clone(),
         _ => None,

@@ -22,7 +22,8 @@ struct Line {
 }
 
 /// What `agent` is told of `thread`: its messages, and of the agent's own turns whatever came of
-/// them. Neither what other agents' models said beside that, nor anything of other threads.
+/// them. Neither what other agents' models said beside that, nor of the tree's other threads anything
+/// but what the agent said there itself and how that was refused.
 pub fn tell(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 
 use crate::bus::Delivery;
 use crate::envelope::Reservation;
@@ -59,7 +59,7 @@ pub(super) struct Agency {
 struct Open {
     about: Option<(ThreadId, Position)>,
     /// The thread, once somebody asked for it.
-    told: Option<Arc<Vec<u8>>>,
+    told: Arc<OnceCell<Arc<Vec<u8>>>>,
     /// What came of its answer.
     answer: Vec<u8>,
 }
@@ -221,18 +221,15 @@ impl Shared {
             Some((Some(about), told)) => (about, told),
             _ => return Err(Refused::gone()),
         };
-        if let Some(told) = told {
-            return Ok(told);
-        }
-        let memory = Arc::clone(&agency.far.memory);
-        let read = tokio::task::spawn_blocking(move || memory.thread(&thread, up_to)).await;
-        let read = read.unwrap_or_else(|error| Err(error.to_string()));
-        let failed = |detail| Refused::new(Refused::LATER, format!("the thread: {detail}"));
-        let whole = Arc::new(read.map_err(failed)?);
-        if let Some(open) = agency.open().get_mut(&token) {
-            open.told = Some(Arc::clone(&whole));
-        }
-        Ok(whole)
+        // However often it is asked for meanwhile, it is read once.
+        let read = async || {
+            let memory = Arc::clone(&agency.far.memory);
+            let read = tokio::task::spawn_blocking(move || memory.thread(&thread, up_to)).await;
+            let read = read.unwrap_or_else(|error| Err(error.to_string()));
+            let failed = |detail| Refused::new(Refused::LATER, format!("the thread: {detail}"));
+            read.map(Arc::new).map_err(failed)
+        };
+        told.get_or_try_init(read).await.cloned()
     }
 
     async fn set_aside(&self, token: Token, asked: Reservation) -> Result<Told, Refused> {

@@ -159,6 +159,10 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
         Ok(Written::Outcome { turn, .. }) if !is_bounded(&turn) => {
             unusable("what was wrong with its turn is more than a turn can hold")
         }
+        // Without it, neither what was said nor what it took would be on record.
+        Ok(Written::Outcome { turn, .. }) if turn.note.is_empty() => {
+            unusable("its turn has no note")
+        }
         Ok(Written::Outcome { payloads, turn }) => {
             let payloads = payloads.into_iter().map(String::into_bytes).collect();
             Ok(Outcome { payloads, turn: Some(*turn) })
@@ -260,6 +264,17 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_without_a_note_is_none() {
+        let of = |note: &str| Outcome {
+            payloads: Vec::new(),
+            turn: Some(Turn { note: note.to_owned(), ..Turn::default() }),
+        };
+        assert!(answer(&write(Ok(of("<n/>")))).is_ok());
+        let unusable = answer(&write(Ok(of(""))));
+        assert!(matches!(unusable, Err(Failure::Garbage { .. })), "{unusable:?}");
+    }
+
+    #[test]
     fn a_turn_with_more_wrong_than_it_can_hold_is_none() {
         let broken = |index, attempt: &str| Broken {
             index,
@@ -273,7 +288,7 @@ mod tests {
             (vec![broken(0, &large)], false),
             (vec![broken(0, ""); limits::TURN_FINDINGS_MAX + 1], false),
         ] {
-            let turn = Turn { broken, ..Turn::default() };
+            let turn = Turn { note: "<n/>".to_owned(), broken, ..Turn::default() };
             let written = write(Ok(Outcome { payloads: Vec::new(), turn: Some(turn) }));
             assert_eq!(answer(&written).is_ok(), good);
         }

@@ -4,7 +4,7 @@
 //! What is to go out waits until somebody says that it is all there is for now: sent one by one,
 //! each message would wake that thread, and the server, of its own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 
@@ -14,7 +14,14 @@ use crate::nats::{self, Client, HeaderMap, Link, PublishErrorKind};
 #[derive(Debug)]
 pub struct Wire {
     link: Link,
-    waiting: Mutex<Vec<Letter>>,
+    outbox: Mutex<Outbox>,
+}
+
+#[derive(Debug, Default)]
+struct Outbox {
+    letters: Vec<Letter>,
+    /// Somebody is at it, and takes what comes meanwhile.
+    is_sending: bool,
 }
 
 /// A message that waits to be sent.
@@ -50,7 +57,7 @@ impl Wire {
         let opened = tokio::task::spawn_blocking(move || Link::open(&options, &name)).await;
         let ended = |error: tokio::task::JoinError| nats::Error::Threads { source: error.into() };
         let link = opened.map_err(ended)??;
-        Ok(Arc::new(Self { link, waiting: Mutex::default() }))
+        Ok(Arc::new(Self { link, outbox: Mutex::default() }))
     }
 
     pub fn client(&self) -> &Client {
@@ -67,24 +74,35 @@ impl Wire {
     }
 
     pub(super) fn put(&self, letter: Letter) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(letter);
+        self.outbox().letters.push(letter);
     }
 
-    /// Has everything sent that was put here.
-    pub(super) fn send(&self) {
-        let letters = {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *waiting)
-        };
-        if letters.is_empty() {
+    /// Has everything sent that was put here, in that order.
+    pub(super) fn send(self: &Arc<Self>) {
+        let mut outbox = self.outbox();
+        if outbox.letters.is_empty() || outbox.is_sending {
             return;
         }
-        let client = self.client().clone();
+        outbox.is_sending = true;
+        drop(outbox);
+        let wire = Arc::clone(self);
         self.handle().spawn(async move {
-            for letter in letters {
-                letter.send(&client).await;
+            while let Some(letters) = wire.next() {
+                for letter in letters {
+                    letter.send(wire.client()).await;
+                }
             }
         });
+    }
+
+    fn next(&self) -> Option<Vec<Letter>> {
+        let mut outbox = self.outbox();
+        outbox.is_sending = !outbox.letters.is_empty();
+        outbox.is_sending.then(|| std::mem::take(&mut outbox.letters))
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -100,13 +100,25 @@ struct Cluster {
 #[derive(Debug, Clone, Deserialize)]
 struct Replica {
     name: String,
+    #[serde(default)]
+    offline: bool,
 }
 
 impl Info {
     /// The names of the servers that keep it; None where there is one server and no cluster.
     pub fn keepers(&self) -> Option<Vec<String>> {
+        self.those_who_keep(|_| true)
+    }
+
+    /// Of those, the ones that are there.
+    pub fn keepers_present(&self) -> Option<Vec<String>> {
+        self.those_who_keep(|replica| !replica.offline)
+    }
+
+    fn those_who_keep(&self, counts: impl Fn(&Replica) -> bool) -> Option<Vec<String>> {
         let Cluster { leader, replicas } = self.cluster.as_ref()?;
-        let others = replicas.iter().map(|replica| replica.name.clone());
+        let counted = replicas.iter().filter(|replica| counts(replica));
+        let others = counted.map(|replica| replica.name.clone());
         let all: Vec<_> = leader.iter().cloned().chain(others).collect();
         (!all.is_empty()).then_some(all)
     }

@@ -21,7 +21,7 @@ use super::proof;
 use super::publish::{Publisher, lost};
 use super::standby::{Followed, Standby};
 use super::tail::{self, Mark};
-use super::watch::Watch;
+use super::watch::{Renewal, Watch};
 use super::{Journal, Options, settings, unfit};
 
 impl Journal {
@@ -67,13 +67,14 @@ impl Journal {
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let shown = lease.holder().to_owned();
+        // Held by this from here on: whatever goes wrong lets go of it.
+        let renewal = Renewal::start(options, lease)?;
         let before = followed.found()?;
         let info = stream(api, options, before.as_ref())?;
         proof::hold_to_its_word(servers, options, api, &info)?;
         let last = Arc::new(AtomicU64::new(info.state.last_seq));
         let created = info.created.clone();
-        // Held by this from here on: whatever goes wrong lets go of it.
-        let watch = Watch::start(api, options, lease, created, Arc::clone(&last))?;
+        let watch = Watch::start(api, options, renewal, created, Arc::clone(&last))?;
         let mut publisher = Publisher::new(api, options, last);
         if info.state.last_seq == 0 {
             publisher.put(publisher.publish(&Group::about(about(options)))?.0);

@@ -28,7 +28,7 @@ use super::group::{About, Group};
 use super::lease::{Holder, Lease};
 use super::open::{connect, stream};
 use super::publish::Publisher;
-use super::watch::Watch;
+use super::watch::{Renewal, Watch};
 
 mod compare;
 
@@ -102,7 +102,8 @@ pub fn promote(
     lease.take(lease.wait_until_free(options)?, options)?;
     let info = stream(&api, options, None)?;
     let last = Arc::new(AtomicU64::new(info.state.last_seq));
-    let watch = Watch::start(&api, options, Arc::new(lease), info.created, Arc::clone(&last))?;
+    let renewal = Renewal::start(options, Arc::new(lease))?;
+    let watch = Watch::start(&api, options, renewal, info.created, Arc::clone(&last))?;
     let mut publisher = Publisher::new(&api, options, last);
     publisher.epoch = source.epoch;
 

@@ -37,10 +37,16 @@ impl Found {
 /// Lets go of the lease when it is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    found: Found,
-    lease: Arc<Lease>,
     // In this order: the lease goes last.
     _looking: Round,
+    renewal: Renewal,
+}
+
+/// Keeps the lease, and lets go of it when it is dropped.
+#[derive(Debug)]
+pub struct Renewal {
+    found: Found,
+    lease: Arc<Lease>,
     _renewing: Round,
 }
 
@@ -77,14 +83,10 @@ impl Doubt {
     }
 }
 
-impl Watch {
-    pub fn start(
-        api: &Api,
-        options: &Options,
-        lease: Arc<Lease>,
-        created: String,
-        last: Arc<AtomicU64>,
-    ) -> Result<Self, Error> {
+impl Renewal {
+    /// From the moment on in which the lease is ours: what is done before the first record is written
+    /// may take its time.
+    pub fn start(options: &Options, lease: Arc<Lease>) -> Result<Self, Error> {
         let (found, stream) = (Found::default(), options.stream());
         let (renewed, taken) = (Arc::clone(&lease), found.clone());
         let renew = move || {
@@ -99,9 +101,21 @@ impl Watch {
         let renewing = Round::start("journal-lease", limits::LEASE_BEAT, renew, move || {
             let_go.let_go();
         })?;
+        Ok(Self { found, lease, _renewing: renewing })
+    }
+}
+
+impl Watch {
+    pub fn start(
+        api: &Api,
+        options: &Options,
+        renewal: Renewal,
+        created: String,
+        last: Arc<AtomicU64>,
+    ) -> Result<Self, Error> {
         let (api, options) = (api.clone(), options.clone());
         let mut watcher = Watcher { api, options, created, last, doubt: Doubt::default() };
-        let lost = found.clone();
+        let lost = renewal.found.clone();
         let look = move || {
             let wrong = watcher.changed();
             let Some(detail) = watcher.doubt.lasting(wrong, Instant::now()) else { return true };
@@ -110,17 +124,17 @@ impl Watch {
             false
         };
         let looking = Round::start("journal-watch", limits::STREAM_LOOK, look, || {})?;
-        Ok(Self { found, lease, _looking: looking, _renewing: renewing })
+        Ok(Self { _looking: looking, renewal })
     }
 
     /// Who gets the lease when it is let go of.
     pub fn bequest(&self) -> Bequest {
-        Bequest::of(&self.lease)
+        Bequest::of(&self.renewal.lease)
     }
 
     /// What keeps the pump from going on; `ours` is its epoch.
     pub fn check(&self, ours: u32) -> Result<(), Error> {
-        match self.found.trouble().clone() {
+        match self.renewal.found.trouble().clone() {
             None => Ok(()),
             // Whoever has the lease now writes, or will, with the next epoch.
             Some(Trouble::Taken) => Err(Error::Fenced { ours, theirs: ours + 1 }),

@@ -115,7 +115,14 @@ impl Keeper {
 
     /// Whether it was told to stop; false where another pump took over, or is to.
     async fn pump(&mut self, works: Works, bequest: &Bequest) -> Result<bool, Error> {
-        let mut serving = self.table.exchange.serve(&self.table, self.partition).await?;
+        let mut serving = match self.table.exchange.serve(&self.table, self.partition).await {
+            Ok(serving) => serving,
+            Err(error) => {
+                // Whoever comes next serves it better.
+                works.drain("nobody can be answered over NATS").await?;
+                return Err(error);
+            }
+        };
         self.table.watched().insert(self.partition, works.watched());
         // Meant for the time before this one.
         while self.hand_over.try_recv().is_ok() {}

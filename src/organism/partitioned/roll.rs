@@ -165,7 +165,7 @@ impl Known {
     fn hear(&mut self, entry: Entry, now: Instant) {
         let before = match entry.is_leaving {
             true => self.entries.remove(&entry.id),
-            false if self.entries.len() >= limits::ROLL_MAX => None,
+            false if !self.has_room_for(entry.id) => return,
             false => self.entries.insert(entry.id, (entry.clone(), now)),
         };
         let moved = |(before, _): &(Entry, Instant)| {
@@ -174,6 +174,10 @@ impl Known {
         if before.as_ref().is_none_or(moved) || entry.is_leaving {
             self.changed = Some(now);
         }
+    }
+
+    fn has_room_for(&self, id: Candidate) -> bool {
+        self.entries.len() < limits::ROLL_MAX || self.entries.contains_key(&id)
     }
 
     fn forget_silent(&mut self, now: Instant) {
@@ -198,6 +202,19 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    /// More than fit are turned away; who is known stays known.
+    #[test]
+    fn a_full_roll_still_hears_those_who_are_on_it() {
+        let (mut known, begun) = (Known::default(), Instant::now());
+        let entries: Vec<_> = (0..=limits::ROLL_MAX).map(|_| entry(&[], &[])).collect();
+        entries.iter().for_each(|entry| known.hear(entry.clone(), begun));
+        let later = begun + limits::ROLL_LAPSE / 2;
+        entries.iter().for_each(|entry| known.hear(entry.clone(), later));
+        assert_eq!(known.changed, Some(begun), "nothing is news");
+        known.forget_silent(begun + limits::ROLL_LAPSE);
+        assert_eq!(known.entries.len(), limits::ROLL_MAX);
+    }
 
     fn entry(has: &[u32], ready: &[u32]) -> Entry {
         Entry {

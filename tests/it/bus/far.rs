@@ -35,7 +35,7 @@ impl Handler for Waits {
         let told = String::from_utf8(self.relay.thread(&delivery).await?).unwrap();
         context.heartbeat();
         context.cancelled().await;
-        let turn = Some(Turn::default());
+        let turn = Some(Turn { note: "<noted/>".to_owned(), ..Turn::default() });
         Ok(Outcome { payloads: vec![format!("<told>{told}</told>").into()], turn })
     }
 }

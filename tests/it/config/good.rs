@@ -76,9 +76,26 @@ fn every_key_can_be_set() {
     let headers: Vec<_> = told.headers.iter().map(|(k, v)| (k.as_str(), v.expose())).collect();
     assert_eq!(headers, [("authorization", "Bearer hello"), ("x-token", "hunter2")]);
     assert_eq!((told.service.as_str(), told.sample), ("desk-hello", 0.25));
-    assert_eq!(told.withheld, ["GREETING", "OTEL_EXPORTER_OTLP_HEADERS"]);
+    assert_eq!(config.collector_keys, ["GREETING", "OTEL_EXPORTER_OTLP_HEADERS"]);
     assert_eq!(config.data, config.directory.join("journal"));
     assert_eq!(config.state, Path::new("/home/me/.local/state/organism/desk"));
+}
+
+/// Who exports nothing for now has keys all the same, wherever they are said.
+#[test]
+fn keys_of_a_collector_stay_here_also_where_nobody_is_told() {
+    let full = include_str!("../../data/config/good-full.toml");
+    let variables = [
+        ("GREETING", "hello"),
+        ("HOME", "/home/me"),
+        ("OTEL_SDK_DISABLED", "true"),
+        ("ORGANISM_TELEMETRY__HEADERS__X_OTHER", "secret"),
+    ];
+    let config = load_text(full, &variables).map_err(|p| p.to_string()).unwrap();
+    assert_eq!(config.telemetry, None);
+    let expected =
+        ["GREETING", "OTEL_EXPORTER_OTLP_HEADERS", "ORGANISM_TELEMETRY__HEADERS__X_OTHER"];
+    assert_eq!(config.collector_keys, expected);
 }
 
 #[test]

@@ -130,7 +130,6 @@ async fn what_finds_no_room_is_dropped_at_once_and_counted_and_the_rest_comes() 
         headers: Vec::new(),
         service: "test".to_owned(),
         sample: 1.0,
-        withheld: Vec::new(),
     };
     let exporter = Exporter::start(&telemetry, "talk");
     let (tracer, id) = (exporter.tracer().clone(), MessageId(uuid::Uuid::now_v7()));
