@@ -31,6 +31,7 @@ mod transports;
 mod tree;
 mod variables;
 mod vocabulary;
+mod withheld;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

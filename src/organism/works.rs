@@ -17,12 +17,10 @@ use super::{Error, Hosted, Native};
 use super::{guests, remotes};
 use crate::bus::process::{Options, ProcessHost};
 use crate::bus::{Host, Sink};
-use crate::config::{Config, ModelSpec, ProcessSpec, Provider};
+use crate::config::{Config, ProcessSpec};
 use crate::ids::ListenerName;
 use crate::journal::{self, Journal};
 use crate::limits;
-use crate::model::KeySource;
-use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
@@ -185,27 +183,8 @@ fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
     options.working_dir = Some(config.directory.clone());
     let exposed = spec.env.iter().map(|(key, value)| (key.clone(), value.expose().to_owned()));
     options.env = exposed.collect();
-    options.withheld = config.models.iter().filter_map(key_variable).collect();
-    options.withheld.extend(config.nats.as_ref().and_then(password_variable));
-    options.withheld.extend(config.collector_keys.iter().cloned());
+    options.withheld = config.withheld();
     options
-}
-
-/// The variable a model's key is in: no listener gets it but one whose config hands it on.
-fn key_variable(model: &ModelSpec) -> Option<String> {
-    let Provider::Remote { options, .. } = &model.provider else { return None };
-    match options.key.as_ref()?.source() {
-        KeySource::Variable(name) => Some(name.clone()),
-        KeySource::File(_) => None,
-    }
-}
-
-/// The variable the servers' password is in.
-fn password_variable(servers: &nats::Options) -> Option<String> {
-    match &servers.credentials {
-        nats::Credentials::Password { variable, .. } => variable.clone(),
-        _ => None,
-    }
 }
 
 /// The pump has a thread of its own: every step waits for the disk.

@@ -81,6 +81,8 @@ const TOLD: &str = "<told>sess-k3v9t2m8 up to 1</told>";
 async fn a_heartbeat_and_a_cancel_reach_the_other_end() {
     let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
     let (mut ear, post) = (ear(&meeting, config), post(&meeting, config));
+    // Its thread is read for it: what it is given has to be readable.
+    assert!(ear.host.reads_journal() && !meeting.ear().host.reads_journal());
     let number = ear.tell("anything");
     ear.expect(Heard::Beat(number)).await;
     ear.cancel(number);

@@ -98,6 +98,28 @@ fn keys_of_a_collector_stay_here_also_where_nobody_is_told() {
     assert_eq!(config.collector_keys, expected);
 }
 
+/// Whoever connects with it is the pump, also where the journal is embedded.
+#[test]
+fn the_password_of_nats_stays_here_wherever_the_journal_is() {
+    let text = std::fs::read_to_string(data().join("good.toml")).unwrap();
+    let nats = "[nats]\nurl = \"nats://h\"\nuser = \"pump\"\npassword_env = \"WORD\"\n";
+    let config = load_text(format!("{text}\n{nats}"), &[("WORD", "hunter2")]).unwrap();
+    assert_eq!(config.storage, Storage::Embedded);
+    assert!(config.withheld().contains(&"WORD".to_owned()), "{:?}", config.withheld());
+}
+
+#[test]
+fn a_header_from_the_environment_is_not_shown_when_it_cannot_be_one() {
+    let full = include_str!("../../data/config/good-full.toml");
+    let variables = [
+        ("GREETING", "hello"),
+        ("HOME", "/home/me"),
+        ("ORGANISM_TELEMETRY__HEADERS__X_OTHER", "hunter3\nhunter4"),
+    ];
+    let problems = load_text(full, &variables).map(drop).unwrap_err().to_string();
+    assert!(problems.contains("X_OTHER") && !problems.contains("hunter3"), "{problems}");
+}
+
 #[test]
 fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
     let config = load(Path::new("good-jetstream.toml"), &surroundings(&data(), &[])).unwrap();

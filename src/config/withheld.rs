@@ -1,0 +1,30 @@
+//! Variables that are none of a listener's business, whatever else is in the environment.
+
+use super::{Config, ModelSpec, Provider};
+use crate::model::KeySource;
+use crate::nats;
+
+impl Config {
+    /// Those with keys of models and of a collector, and with the password of NATS, also where none
+    /// of them is used at present: no listener gets one but where its own section hands it on.
+    pub fn withheld(&self) -> Vec<String> {
+        let keys = self.models.iter().filter_map(key_variable);
+        let password = self.nats.as_ref().and_then(password_variable);
+        keys.chain(password).chain(self.collector_keys.iter().cloned()).collect()
+    }
+}
+
+fn key_variable(model: &ModelSpec) -> Option<String> {
+    let Provider::Remote { options, .. } = &model.provider else { return None };
+    match options.key.as_ref()?.source() {
+        KeySource::Variable(name) => Some(name.clone()),
+        KeySource::File(_) => None,
+    }
+}
+
+fn password_variable(servers: &nats::Options) -> Option<String> {
+    match &servers.credentials {
+        nats::Credentials::Password { variable, .. } => variable.clone(),
+        _ => None,
+    }
+}
