@@ -10,6 +10,8 @@ import json, os, pty, select, signal, sys, time
 steps, command = json.loads(sys.argv[1]), sys.argv[2:]
 child, terminal = pty.fork()
 if child == 0:
+    # Whatever started us may ignore it; what a shell starts on a terminal does not.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execv(command[0], command)
 
 shown, seen, until = b"", 0, time.monotonic() + 60
