@@ -2,6 +2,7 @@
 
 mod drain;
 mod kits;
+mod order;
 mod outages;
 mod replicas;
 mod strangers;
