@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::ear::{Ear, Heard, name};
+use super::remote::leaving::{Ending, is_silent_on_a_new_connection, is_silent_when_asked, server};
 use super::remote::{Meeting, RUNTIME, wait};
 use crate::nats::shared;
 
@@ -105,6 +106,13 @@ fn post<H: Handler>(meeting: &Meeting, config: Digest, handler: fn(Relay) -> H) 
     })
 }
 
+impl Post {
+    fn ask_to_end(self) -> Ending {
+        self.stop.send(()).unwrap();
+        Box::new(move || wait(self.served).unwrap())
+    }
+}
+
 fn ear(meeting: &Meeting, config: Digest, memory: Arc<dyn Memory>) -> Ear {
     let far = Some(Far { memory, config });
     let options = organism::bus::nats::Options { far, ..meeting.options() };
@@ -147,4 +155,21 @@ async fn a_thread_is_read_once_for_a_turn_however_often_it_is_asked_for() {
     post.served.await.unwrap();
     ear.host.drain().await;
     assert!(ear.is_quiet());
+}
+
+#[tokio::test]
+async fn a_host_that_leaves_is_silent_when_it_is_asked_and_answers_what_it_has() {
+    let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
+    let ear = ear(&meeting, config, Arc::new(Told));
+    let post = post(&meeting, config, |relay| Waits { relay });
+    is_silent_when_asked(&meeting, ear, TOLD, || post.ask_to_end()).await;
+}
+
+#[tokio::test]
+async fn a_host_that_leaves_announces_no_new_connection_and_answers_what_it_has() {
+    let server = server();
+    let (meeting, config) = (Meeting::at(&server), Digest::of(b"one config"));
+    let ear = ear(&meeting, config, Arc::new(Told));
+    let post = post(&meeting, config, |relay| Waits { relay });
+    is_silent_on_a_new_connection(&server, &meeting, ear, TOLD, || post.ask_to_end()).await;
 }

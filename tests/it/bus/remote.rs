@@ -2,7 +2,7 @@
 
 mod drain;
 mod kits;
-mod leaving;
+pub mod leaving;
 mod order;
 mod outages;
 mod replicas;

@@ -10,26 +10,17 @@ use super::{Kit, Meeting, PATIENCE, Stranger};
 use crate::bus::ear::{Ear, Heard, done};
 use crate::nats::{Server, Settings, shared};
 
-/// A listener of either kit.
-enum Program {
-    Rust(Rust),
-    Python(Kit),
+/// Waits until a program that was asked to end has.
+pub type Ending = Box<dyn FnOnce() + Send>;
+
+fn rust_ends(rust: Rust) -> Ending {
+    let thread = rust.ask_to_end();
+    Box::new(move || assert_eq!(thread.join().unwrap(), Ok(())))
 }
 
-impl Program {
-    /// Asks it to end; what this gives waits until it has.
-    fn ask_to_end(self) -> Box<dyn FnOnce() + Send> {
-        match self {
-            Self::Rust(rust) => {
-                let thread = rust.ask_to_end();
-                Box::new(move || assert_eq!(thread.join().unwrap(), Ok(())))
-            }
-            Self::Python(mut kit) => {
-                kit.ask_to_end();
-                Box::new(move || assert!(kit.ended().success()))
-            }
-        }
-    }
+fn python_ends(mut kit: Kit) -> Ending {
+    kit.ask_to_end();
+    Box::new(move || assert!(kit.ended().success()))
 }
 
 /// Nobody takes deliveries any more.
@@ -53,12 +44,17 @@ async fn waits(ear: &mut Ear) -> u32 {
     number
 }
 
-async fn is_silent_when_asked(meeting: &Meeting, program: Program) {
-    let mut ear = meeting.ear();
+/// `answer` is what it says of a delivery that is cancelled.
+pub async fn is_silent_when_asked(
+    meeting: &Meeting,
+    mut ear: Ear,
+    answer: &str,
+    ask_to_end: impl FnOnce() -> Ending,
+) {
     let number = waits(&mut ear).await;
     let id = told_here(meeting).await["id"].as_str().unwrap().to_owned();
     let stranger = meeting.stranger().await;
-    let has_ended = program.ask_to_end();
+    let has_ended = ask_to_end();
     is_leaving(meeting, &stranger).await;
     let inbox = stranger.0.new_inbox();
     let (mut said, here) = (stranger.hears(&inbox).await, meeting.subjects.here());
@@ -71,7 +67,7 @@ async fn is_silent_when_asked(meeting: &Meeting, program: Program) {
     }
     stranger.0.flush().await.unwrap();
     ear.cancel(number);
-    ear.expect(Heard::Answer(number, vec![done("gone")])).await;
+    ear.expect(Heard::Answer(number, vec![answer.to_owned()])).await;
     tokio::task::spawn_blocking(has_ended).await.unwrap();
     // Whatever it said has arrived by now; what comes next is ours.
     for (heard, subject) in [(&mut said, &inbox), (&mut announced, &here)] {
@@ -91,22 +87,27 @@ async fn is_silent_when_asked(meeting: &Meeting, program: Program) {
 async fn a_rust_kit_that_leaves_is_silent_when_it_is_asked() {
     let meeting = Meeting::at(shared());
     let rust = Rust::start(&meeting);
-    is_silent_when_asked(&meeting, Program::Rust(rust)).await;
+    is_silent_when_asked(&meeting, meeting.ear(), &done("gone"), || rust_ends(rust)).await;
 }
 
 #[tokio::test]
 async fn a_python_kit_that_leaves_is_silent_when_it_is_asked() {
     let meeting = Meeting::at(shared());
     let kit = Kit::start(&meeting, &[]);
-    is_silent_when_asked(&meeting, Program::Python(kit)).await;
+    is_silent_when_asked(&meeting, meeting.ear(), &done("gone"), || python_ends(kit)).await;
 }
 
 /// Every new connection is announced, but by those who leave.
-async fn is_silent_on_a_new_connection(server: &Server, meeting: &Meeting, program: Program) {
-    let mut ear = meeting.ear();
+pub async fn is_silent_on_a_new_connection(
+    server: &Server,
+    meeting: &Meeting,
+    mut ear: Ear,
+    answer: &str,
+    ask_to_end: impl FnOnce() -> Ending,
+) {
     let number = waits(&mut ear).await;
     let stranger = meeting.stranger().await;
-    let has_ended = program.ask_to_end();
+    let has_ended = ask_to_end();
     is_leaving(meeting, &stranger).await;
     let mut answers = stranger.hears(&meeting.subjects.answers()).await;
     server.kill();
@@ -122,11 +123,11 @@ async fn is_silent_on_a_new_connection(server: &Server, meeting: &Meeting, progr
     }
     is_leaving(meeting, &stranger).await;
     ear.cancel(number);
-    ear.expect(Heard::Answer(number, vec![done("gone")])).await;
+    ear.expect(Heard::Answer(number, vec![answer.to_owned()])).await;
     tokio::task::spawn_blocking(has_ended).await.unwrap();
 }
 
-fn server() -> Server {
+pub fn server() -> Server {
     Server::start_with(Settings { jetstream: None, more: "" })
 }
 
@@ -135,7 +136,8 @@ async fn a_rust_kit_that_leaves_announces_no_new_connection() {
     let server = server();
     let meeting = Meeting::at(&server);
     let rust = Rust::start(&meeting);
-    is_silent_on_a_new_connection(&server, &meeting, Program::Rust(rust)).await;
+    let ear = meeting.ear();
+    is_silent_on_a_new_connection(&server, &meeting, ear, &done("gone"), || rust_ends(rust)).await;
 }
 
 #[tokio::test]
@@ -143,5 +145,6 @@ async fn a_python_kit_that_leaves_announces_no_new_connection() {
     let server = server();
     let meeting = Meeting::at(&server);
     let kit = Kit::start(&meeting, &[("ORGANISM_BUS_LEASE", "1")]);
-    is_silent_on_a_new_connection(&server, &meeting, Program::Python(kit)).await;
+    let ear = meeting.ear();
+    is_silent_on_a_new_connection(&server, &meeting, ear, &done("gone"), || python_ends(kit)).await;
 }
