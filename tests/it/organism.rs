@@ -8,7 +8,7 @@ mod cluster;
 mod demo;
 mod gate;
 mod hidden;
-mod hosted;
+pub mod hosted;
 mod keys;
 pub mod kill;
 mod leaves;

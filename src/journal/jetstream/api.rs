@@ -263,3 +263,29 @@ fn stored(reply: Result<Vec<u8>, Away>) -> Result<Stored, Failed> {
     let headers = String::from_utf8_lossy(&decode(&message.hdrs)?).into_owned();
     Ok(Stored { seq: message.seq, headers, body: decode(&message.data)? })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Error;
+    use crate::journal::jetstream::{refused, unfit};
+
+    #[test]
+    fn a_server_between_two_leaders_is_away_and_its_stream_not_called_broken() {
+        let told = |code: u32, err_code: u32| {
+            let error = json!({ "code": code, "err_code": err_code, "description": "why" });
+            let answer = json!({ "type": "io.nats.jetstream.api.v1", "error": error });
+            read::<Info>(answer.to_string().as_bytes()).unwrap_err()
+        };
+        for code in [10_008, 10_009] {
+            let failed = told(503, code);
+            assert!(failed.to_string().contains(&format!("why ({code})")), "{failed}");
+            for error in [refused("it", failed.clone()), unfit(String::new(), "it", failed)] {
+                assert!(matches!(error, Error::Away { .. }), "{error}");
+            }
+        }
+        let failed = told(400, 10_052);
+        assert!(matches!(refused("it", failed.clone()), Error::Broken { .. }));
+        assert!(matches!(unfit(String::new(), "it", failed), Error::Unfit { .. }));
+    }
+}

@@ -77,6 +77,13 @@ impl Ear {
     }
 
     pub fn deliver(&mut self, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
+        let number = self.put(messages, fresh);
+        self.host.flush();
+        number
+    }
+
+    /// As [`Ear::deliver`], with more to come before the host is told that this is all.
+    pub fn put(&mut self, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
         self.sent += 1;
         self.host.deliver(Delivery {
             listener: name("tested"),
@@ -89,7 +96,6 @@ impl Ear {
             timeout: Duration::from_millis(1500),
             trace: Some(TRACEPARENT.parse().unwrap()),
         });
-        self.host.flush();
         self.sent
     }
 

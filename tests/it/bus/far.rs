@@ -1,7 +1,9 @@
 //! An agent's host far from its pump, on the wire: what is said between deliveries and answers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::future::try_join_all;
 use organism::bus::native::{Context, Handler, NativeHost};
 use organism::bus::nats::{Far, Memory, Outpost, Relay};
 use organism::bus::{Delivery, Host, Outcome};
@@ -12,8 +14,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::ear::{Ear, Heard, name};
+use super::remote::leaving::{Ending, is_silent_on_a_new_connection, is_silent_when_asked, server};
 use super::remote::{Meeting, RUNTIME, wait};
 use crate::nats::shared;
+
+fn noted() -> Option<Turn> {
+    Some(Turn { note: "<noted/>".to_owned(), ..Turn::default() })
+}
 
 /// A thread of its own for every position.
 struct Told;
@@ -21,6 +28,37 @@ struct Told;
 impl Memory for Told {
     fn thread(&self, thread: &ThreadId, up_to: Position) -> Result<Vec<u8>, String> {
         Ok(format!("{thread} up to {up_to}").into_bytes())
+    }
+}
+
+/// A long thread that cannot be read the first time; how often it was tried.
+#[derive(Default)]
+struct Counted(AtomicUsize);
+
+/// Of the thread: more than goes into one message.
+const LONG_BYTES: usize = 3 << 20;
+
+impl Memory for Counted {
+    fn thread(&self, _: &ThreadId, _: Position) -> Result<Vec<u8>, String> {
+        match self.0.fetch_add(1, Ordering::Relaxed) {
+            0 => Err("not now".to_owned()),
+            _ => Ok(vec![b'x'; LONG_BYTES]),
+        }
+    }
+}
+
+/// Has its thread told twice at once, and once more.
+struct Asks {
+    relay: Relay,
+}
+
+impl Handler for Asks {
+    async fn handle(&self, delivery: Delivery, _: Context) -> Result<Outcome, Failure> {
+        let ask = || self.relay.thread(&delivery);
+        let mut told = try_join_all([ask(), ask()]).await?;
+        told.push(ask().await?);
+        assert!(told.iter().all(|told| told.len() == LONG_BYTES));
+        Ok(Outcome { payloads: vec![b"<told/>".to_vec()], turn: noted() })
     }
 }
 
@@ -35,8 +73,7 @@ impl Handler for Waits {
         let told = String::from_utf8(self.relay.thread(&delivery).await?).unwrap();
         context.heartbeat();
         context.cancelled().await;
-        let turn = Some(Turn { note: "<noted/>".to_owned(), ..Turn::default() });
-        Ok(Outcome { payloads: vec![format!("<told>{told}</told>").into()], turn })
+        Ok(Outcome { payloads: vec![format!("<told>{told}</told>").into()], turn: noted() })
     }
 }
 
@@ -45,7 +82,7 @@ struct Post {
     served: JoinHandle<()>,
 }
 
-fn post(meeting: &Meeting, config: Digest) -> Post {
+fn post<H: Handler>(meeting: &Meeting, config: Digest, handler: fn(Relay) -> H) -> Post {
     let inbox = meeting.subjects.inbox();
     let servers = organism::nats::Options {
         servers: vec![meeting.address.clone()],
@@ -56,7 +93,7 @@ fn post(meeting: &Meeting, config: Digest) -> Post {
         let (client, _) = connect_with(&servers, "a host", Some(&inbox)).await.unwrap();
         let runtime = RUNTIME.handle().clone();
         let relay = Relay::new(client, meeting.subjects.clone(), runtime.clone());
-        let handler = Waits { relay: relay.clone() };
+        let handler = handler(relay.clone());
         let host = NativeHost::new(name("tested"), handler, Arc::new(relay.clone()), runtime);
         let host: Arc<dyn Host> = Arc::new(host);
         let post = Outpost::open(&meeting.organism, name("tested"), config, relay, host);
@@ -69,8 +106,15 @@ fn post(meeting: &Meeting, config: Digest) -> Post {
     })
 }
 
-fn ear(meeting: &Meeting, config: Digest) -> Ear {
-    let far = Some(Far { memory: Arc::new(Told), config });
+impl Post {
+    fn ask_to_end(self) -> Ending {
+        self.stop.send(()).unwrap();
+        Box::new(move || wait(self.served).unwrap())
+    }
+}
+
+fn ear(meeting: &Meeting, config: Digest, memory: Arc<dyn Memory>) -> Ear {
+    let far = Some(Far { memory, config });
     let options = organism::bus::nats::Options { far, ..meeting.options() };
     Ear::hosting(|sink| Arc::new(meeting.host_with(options, sink)))
 }
@@ -80,7 +124,8 @@ const TOLD: &str = "<told>sess-k3v9t2m8 up to 1</told>";
 #[tokio::test]
 async fn a_heartbeat_and_a_cancel_reach_the_other_end() {
     let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
-    let (mut ear, post) = (ear(&meeting, config), post(&meeting, config));
+    let mut ear = ear(&meeting, config, Arc::new(Told));
+    let post = post(&meeting, config, |relay| Waits { relay });
     // Its thread is read for it: what it is given has to be readable.
     assert!(ear.host.reads_journal() && !meeting.ear().host.reads_journal());
     let number = ear.tell("anything");
@@ -91,4 +136,40 @@ async fn a_heartbeat_and_a_cancel_reach_the_other_end() {
     post.served.await.unwrap();
     ear.host.drain().await;
     assert!(ear.is_quiet());
+}
+
+/// A journal is read on the pump's machine: what that costs is not for a host to choose.
+#[tokio::test]
+async fn a_thread_is_read_once_for_a_turn_however_often_it_is_asked_for() {
+    let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
+    let memory = Arc::new(Counted::default());
+    let mut ear = ear(&meeting, config, memory.clone());
+    let post = post(&meeting, config, |relay| Asks { relay });
+    // Each of its parts is a question, and what could not be read is read again.
+    for reads in [2, 3] {
+        let number = ear.tell("anything");
+        ear.expect(Heard::Answer(number, vec!["<told/>".to_owned()])).await;
+        assert_eq!(memory.0.load(Ordering::Relaxed), reads);
+    }
+    post.stop.send(()).unwrap();
+    post.served.await.unwrap();
+    ear.host.drain().await;
+    assert!(ear.is_quiet());
+}
+
+#[tokio::test]
+async fn a_host_that_leaves_is_silent_when_it_is_asked_and_answers_what_it_has() {
+    let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
+    let ear = ear(&meeting, config, Arc::new(Told));
+    let post = post(&meeting, config, |relay| Waits { relay });
+    is_silent_when_asked(&meeting, ear, TOLD, || post.ask_to_end()).await;
+}
+
+#[tokio::test]
+async fn a_host_that_leaves_announces_no_new_connection_and_answers_what_it_has() {
+    let server = server();
+    let (meeting, config) = (Meeting::at(&server), Digest::of(b"one config"));
+    let ear = ear(&meeting, config, Arc::new(Told));
+    let post = post(&meeting, config, |relay| Waits { relay });
+    is_silent_on_a_new_connection(&server, &meeting, ear, TOLD, || post.ask_to_end()).await;
 }

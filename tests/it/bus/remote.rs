@@ -2,6 +2,8 @@
 
 mod drain;
 mod kits;
+pub mod leaving;
+mod order;
 mod outages;
 mod replicas;
 mod strangers;
@@ -148,8 +150,16 @@ impl Kit {
 
     /// Asks it to end; how it did.
     pub fn terminate(&mut self) -> std::process::ExitStatus {
+        self.ask_to_end();
+        self.ended()
+    }
+
+    pub fn ask_to_end(&self) {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+
+    pub fn ended(&mut self) -> std::process::ExitStatus {
         self.0.wait().unwrap()
     }
 

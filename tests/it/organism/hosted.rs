@@ -122,7 +122,7 @@ impl Hosting {
         Self::of(house.command(&[&["host"], arguments].concat()), house, log)
     }
 
-    fn of(mut command: Command, house: &House, log: &str) -> Self {
+    pub fn of(mut command: Command, house: &House, log: &str) -> Self {
         let path = house.path(log);
         let file = std::fs::File::create(&path).unwrap();
         let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
@@ -134,16 +134,16 @@ impl Hosting {
         hosting
     }
 
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    fn terminate(&self) {
+    pub fn terminate(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     }
 
-    fn ended(&mut self) -> Option<i32> {
+    pub fn ended(&mut self) -> Option<i32> {
         until("the host ends", || self.child.try_wait().unwrap()).code()
     }
 

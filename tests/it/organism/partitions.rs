@@ -4,6 +4,7 @@
 mod load;
 mod shares;
 mod takeover;
+mod unserved;
 
 use std::process::{Command, Stdio};
 use std::time::Instant;

@@ -109,6 +109,48 @@ fn while_the_server_is_away_senders_are_turned_away_and_afterwards_it_goes_on_by
     assert!(exported.contains(TALK));
 }
 
+/// Hears what is asked of JetStream there, until it hears of that subject.
+fn is_asked(server: &Server, subject: String) -> std::thread::JoinHandle<()> {
+    use futures_util::StreamExt as _;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let options = server.options();
+    let mut asked = runtime.block_on(async {
+        let client = organism::nats::connect(&options, "spy").await.unwrap();
+        let asked = client.subscribe(subject).await.unwrap();
+        client.flush().await.unwrap();
+        asked
+    });
+    std::thread::spawn(move || drop(runtime.block_on(asked.next())))
+}
+
+/// As between two leaders: whoever is asked says nothing for a while.
+#[test]
+fn a_journal_whose_server_says_nothing_at_the_start_is_waited_for_and_not_called_broken() {
+    let (server, stream) = (Server::start(), stream("silent"));
+    let (one, other) = (host(&server, &stream), host(&server, &stream));
+    let frozen = one.run();
+    ask(&one, "1");
+    // Its lease is looked at for a while before it is anybody's.
+    frozen.signal("-STOP");
+    let looks = is_asked(&server, format!("$JS.API.STREAM.MSG.GET.KV_{stream}-pumps"));
+    let running = std::thread::scope(|scope| {
+        let run = scope.spawn(|| other.run());
+        looks.join().unwrap();
+        server.signal("-STOP");
+        until_within(PATIENCE, "it waits", || {
+            let waits = other.log().contains("JetStream is waited for");
+            (waits || run.is_finished()).then_some(())
+        });
+        server.signal("-CONT");
+        run.join().unwrap()
+    });
+    assert!(other.log().contains("JetStream is waited for"), "{}", other.log());
+    ask(&other, "2");
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(other.recorded("pong"), 2);
+    other.verified();
+}
+
 #[test]
 fn a_stream_deleted_under_load_stops_its_organism_within_seconds_and_is_not_made_again() {
     let (server, stream) = (Server::start(), stream("deleted"));

@@ -27,6 +27,8 @@ pub enum Mood {
 /// A span as it came.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
+    /// Which process it comes from.
+    pub instance: String,
     pub trace: String,
     pub id: String,
     pub parent: Option<String>,
@@ -207,7 +209,11 @@ fn decoded(head: &str, body: &str) -> (Vec<Span>, Json) {
     assert_eq!(scopes[0]["scope"]["name"], "organism");
     let spans = scopes[0]["spans"].as_array().unwrap();
     assert!(!spans.is_empty(), "a request with nothing in it");
-    (spans.iter().map(span).collect(), resources[0]["resource"].clone())
+    let resource = &resources[0]["resource"];
+    let mut attributes = resource["attributes"].as_array().unwrap().iter();
+    let instance = attributes.find(|pair| pair["key"] == "service.instance.id").unwrap();
+    let instance = instance["value"]["stringValue"].as_str().unwrap();
+    (spans.iter().map(|json| span(instance, json)).collect(), resource.clone())
 }
 
 fn hexadecimal(json: &Json, digits: usize) -> String {
@@ -217,7 +223,7 @@ fn hexadecimal(json: &Json, digits: usize) -> String {
     text.to_owned()
 }
 
-fn span(json: &Json) -> Span {
+fn span(instance: &str, json: &Json) -> Span {
     let nanoseconds = |key: &str| json[key].as_str().unwrap().parse::<u64>().unwrap();
     let attributes = json["attributes"].as_array().unwrap().iter();
     let pairs: Vec<_> = attributes
@@ -230,6 +236,7 @@ fn span(json: &Json) -> Span {
         code => code == 2,
     };
     let span = Span {
+        instance: instance.to_owned(),
         trace: hexadecimal(&json["traceId"], 32),
         id: hexadecimal(&json["spanId"], 16),
         parent: json.get("parentSpanId").map(|id| hexadecimal(id, 16)),

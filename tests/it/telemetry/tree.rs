@@ -11,6 +11,7 @@ use crate::bus::remote::{Kit, Meeting};
 use crate::model::server::{KEY, Script, Server};
 use crate::model::wires::{OPENAI, Scene};
 use crate::nats::{self, Settings};
+use crate::organism::hosted::Hosting;
 use crate::organism::{CONFIG, House, Said, numbered, say};
 
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -20,8 +21,9 @@ const PLAN: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
   <xs:element name="plan" type="xs:string"/>
 </xs:schema>"#;
 
-/// An agent that asks a process, which asks another one, and a listener on NATS.
-fn agency(nats: &nats::Server, model: &Server, collector: &Collector) -> House {
+/// An agent that asks a process, which asks another one, and a listener on NATS; `place` says where
+/// its turns are taken.
+fn agency(nats: &nats::Server, model: &Server, collector: &Collector, place: &str) -> House {
     let (_, processes) = CONFIG.split_once("[listeners.front]").unwrap();
     let config = format!(
         r#"
@@ -37,6 +39,7 @@ schema = "plan.xsd"
 accepts = ["plan"]
 peers = ["front", "tested"]
 prompt = {{ capabilities = "secret-of-the-prompt" }}
+{place}
 [models.live]
 provider = "openai"
 model = "m-1"
@@ -75,8 +78,15 @@ fn model() -> (Runtime, Server) {
     (runtime, server)
 }
 
-fn with_keys(mut command: Command) -> Command {
-    command.env("LIVE_KEY", KEY).env("COLLECTOR_KEY", "secret-of-the-collector");
+/// The collector's key, and the model's.
+fn with_keys(command: Command) -> Command {
+    let mut command = with_the_collectors(command);
+    command.env("LIVE_KEY", KEY);
+    command
+}
+
+fn with_the_collectors(mut command: Command) -> Command {
+    command.env("COLLECTOR_KEY", "secret-of-the-collector");
     command
 }
 
@@ -87,25 +97,43 @@ fn one<'s>(spans: &'s [Span], name: &str) -> &'s Span {
     span
 }
 
-#[test]
-fn a_whole_tree_is_one_trace_of_calls_deliveries_turns_and_model_calls() {
+/// The spans of a whole tree, whose agent takes its turns beside the pump or in a host of its own.
+fn played(is_hosted: bool) -> Vec<Span> {
     let collector = Collector::start(Mood::Takes);
     let nats = nats::Server::start_with(Settings { jetstream: None, more: "" });
     let (_runtime, model) = model();
-    let house = agency(&nats, &model, &collector);
+    let place = if is_hosted { "nats = true" } else { "" };
+    let house = agency(&nats, &model, &collector, place);
     let meeting = Meeting::of("talk", &nats);
-    let mut run = with_keys(house.command(&["run"]));
+    // Where its turns are taken elsewhere, the model is nobody's here.
+    let keys = if is_hosted { with_the_collectors } else { with_keys };
+    let mut run = keys(house.command(&["run"]));
     run.env("ORGANISM_LOG", "info");
     let (running, traces) = (house.run_with(run), house.path("traces"));
     let variables =
         [("REPLICA", "r"), ("ORGANISM_BUS_LEASE", "1"), ("TRACES", traces.to_str().unwrap())];
     let _kit = Kit::running(&script("replica.py"), &meeting, &variables);
-    let mut sending = with_keys(house.command(&["send", "plan.xml", "--as", "desk"]));
+    let host = || with_keys(house.command(&["host", "--only", "writer"]));
+    let hosting = is_hosted.then(|| Hosting::of(host(), &house, "host"));
+    let mut sending = keys(house.command(&["send", "plan.xml", "--as", "desk"]));
     let sent: Said = sending.args(["--traceparent", GIVEN]).output().unwrap().into();
     assert_eq!(sent.code, Some(0), "{sent:?} {}", house.log());
     assert!(sent.out.contains("secret-answer"), "{sent:?}");
+    if let Some(mut hosting) = hosting {
+        hosting.terminate();
+        assert_eq!(hosting.ended(), Some(0), "{}", hosting.log());
+        assert!(!hosting.log().contains("secret"), "{}", hosting.log());
+    }
     assert_eq!(running.stop(), Some(0));
     let spans = collector.spans();
+    is_the_whole_tree(&spans, &house);
+    hops_are_told(&house, &model, &spans);
+    holds_nothing_that_was_said(&collector, &house);
+    house.verified();
+    spans
+}
+
+fn is_the_whole_tree(spans: &[Span], house: &House) {
     let agent = "(given) > send writer";
     let turn = format!("{agent} > process writer > invoke_agent writer");
     let expected = [
@@ -128,14 +156,32 @@ fn a_whole_tree_is_one_trace_of_calls_deliveries_turns_and_model_calls() {
         format!("{turn} > chat m-1"),
         format!("{turn} > chat m-1"),
     ];
-    assert_eq!(paths(&spans), expected, "{}", house.log());
+    assert_eq!(paths(spans), expected, "{}", house.log());
     let traces: BTreeSet<_> = spans.iter().map(|span| span.trace.as_str()).collect();
     assert_eq!(traces, BTreeSet::from(["4bf92f3577b34da6a3ce929d0e0e4736"]));
-    assert_eq!(one(&spans, "send writer").parent.as_deref(), Some("00f067aa0ba902b7"));
+    assert_eq!(one(spans, "send writer").parent.as_deref(), Some("00f067aa0ba902b7"));
+}
+
+#[test]
+fn a_whole_tree_is_one_trace_of_calls_deliveries_turns_and_model_calls() {
+    let spans = played(false);
     says_what_it_is(&spans);
-    hops_are_told(&house, &model, &spans);
-    holds_nothing_that_was_said(&collector, &house);
-    house.verified();
+    assert_eq!(instances(&spans, |_| true).len(), 1);
+}
+
+#[test]
+fn turns_and_model_calls_in_a_host_of_their_own_are_part_of_their_pumps_trace() {
+    let spans = played(true);
+    says_what_it_is(&spans);
+    let is_hosts = |span: &Span| ["invoke_agent writer", "chat m-1"].contains(&&*span.name);
+    let (host, pump) = (instances(&spans, is_hosts), instances(&spans, |span| !is_hosts(span)));
+    assert_eq!((host.len(), pump.len()), (1, 1), "{spans:#?}");
+    assert_ne!(host, pump);
+}
+
+/// Who exported those of the spans that `which` is true of.
+fn instances(spans: &[Span], which: impl Fn(&Span) -> bool) -> BTreeSet<&str> {
+    spans.iter().filter(|span| which(span)).map(|span| span.instance.as_str()).collect()
 }
 
 fn says_what_it_is(spans: &[Span]) {

@@ -14,13 +14,13 @@ use crate::bus::ear::{Heard, done, message, name};
 use crate::nats::shared;
 
 /// A listener of the Rust kit on a thread.
-struct Rust {
+pub struct Rust {
     stop: oneshot::Sender<()>,
     thread: JoinHandle<Result<(), String>>,
 }
 
 impl Rust {
-    fn start(meeting: &Meeting) -> Self {
+    pub fn start(meeting: &Meeting) -> Self {
         let mut here =
             wait(async { meeting.stranger().await.hears(&meeting.subjects.here()).await });
         let servers = organism::nats::Options {
@@ -38,8 +38,12 @@ impl Rust {
     }
 
     fn end(self) -> Result<(), String> {
+        self.ask_to_end().join().unwrap()
+    }
+
+    pub fn ask_to_end(self) -> JoinHandle<Result<(), String>> {
         self.stop.send(()).unwrap();
-        self.thread.join().unwrap()
+        self.thread
     }
 }
 
@@ -214,7 +218,7 @@ async fn is_nobody_elses(meeting: &Meeting, ping: &str) {
 }
 
 /// The answer of the one replica of this meeting to a ping that asks all.
-async fn told_here(meeting: &Meeting) -> Value {
+pub async fn told_here(meeting: &Meeting) -> Value {
     let stranger = meeting.stranger().await;
     let inbox = stranger.0.new_inbox();
     let mut answers = stranger.hears(&inbox).await;

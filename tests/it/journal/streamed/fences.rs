@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 use organism::ids::Position;
 use organism::journal::Error;
 use organism::limits;
+use organism::nats::Credentials;
+use serde_json::json;
 
 use super::Place;
 use crate::journal::script::Script;
+use crate::nats::Admin;
 
 #[test]
 fn a_second_pump_elsewhere_is_refused_within_a_second_and_told_who_holds_it() {
@@ -75,4 +78,37 @@ fn a_pump_whose_lease_was_taken_hears_of_it_though_it_writes_nothing() {
         std::thread::yield_now();
     };
     assert!(matches!(fenced, Error::Fenced { .. }), "{fenced}");
+}
+
+/// Messages of a stream; None where there is no such stream.
+fn messages(admin: &Admin, stream: &str) -> Option<u64> {
+    admin.ask(&format!("STREAM.INFO.{stream}"), &json!({}))["state"]["messages"].as_u64()
+}
+
+/// Nobody answers who is asked how they sync, and that is found out by waiting: nobody else takes the
+/// lease meanwhile.
+#[test]
+fn a_lease_is_renewed_while_the_servers_are_asked_how_they_sync() {
+    let mut place = Place::new();
+    place.options.system = Some(Box::new(Credentials::Nobody));
+    let (admin, stream) = (place.admin(), place.options.stream());
+    let leases = format!("KV_{}", place.options.bucket());
+    let beats = || admin.info(&leases)["state"]["last_seq"].as_u64().unwrap();
+    let opened = std::thread::scope(|scope| {
+        let opened = scope.spawn(|| place.open());
+        // It is made by whoever has the lease, and nothing is written before the proof is over.
+        while messages(&admin, &stream).is_none() && !opened.is_finished() {}
+        let first = beats();
+        let mut last = first;
+        loop {
+            let now = beats();
+            match messages(&admin, &stream) {
+                Some(0) if !opened.is_finished() => last = now,
+                _ => break,
+            }
+        }
+        assert!(last - first >= 2, "{} beats", last - first);
+        opened.join().unwrap()
+    });
+    assert_eq!(opened.unwrap().epoch(), 1);
 }

@@ -1,8 +1,10 @@
 //! Streams and servers on which a journal would lose something are refused, each by what is wrong.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use organism::journal::{Error, sqlite};
+use organism::limits;
 use serde_json::{Value, json};
 
 use super::Place;
@@ -172,6 +174,18 @@ fn a_server_without_jetstream_and_no_server_are_told_apart() {
     server.kill();
     let nobody = Place::on(&Arc::new(server)).open().unwrap_err();
     assert!(matches!(nobody, Error::Nats(_)), "{nobody}");
+}
+
+#[test]
+fn a_cluster_that_nobody_leads_is_away_and_neither_broken_nor_unfit() {
+    // One of three, which knows the others and meets none of them.
+    let more = "server_name: n0\ncluster { name: test, host: 127.0.0.1, port: -1, routes: [\
+                \"nats://127.0.0.1:1\", \"nats://127.0.0.1:2\"] }";
+    let server = Arc::new(Server::start_with(Settings { jetstream: Some(""), more }));
+    let begun = Instant::now();
+    let away = Place::on(&server).open().unwrap_err();
+    assert!(matches!(away, Error::Away { .. }), "{away}");
+    assert!(begun.elapsed() >= limits::STREAM_START_PATIENCE, "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub struct Load {
     clients: Vec<JoinHandle<()>>,
 }
 
-fn config_of(house: &House) -> Config {
+pub fn loaded(house: &House) -> Config {
     let mut around = Surroundings::of_process();
     for (variable, directory) in [("XDG_DATA_HOME", "data"), ("XDG_STATE_HOME", "state")] {
         around.variables.insert(variable.to_owned(), house.path(directory).display().to_string());
@@ -33,7 +33,7 @@ impl Load {
         let mut all = Vec::new();
         for (host, house) in houses.iter().enumerate() {
             for client in 0..clients {
-                let config = config_of(house);
+                let config = loaded(house);
                 let (done, stop) = (Arc::clone(&done), Arc::clone(&stop));
                 let name = format!("{host}-{client}");
                 all.push(std::thread::spawn(move || {

@@ -1,0 +1,55 @@
+//! What is put first is sent first, however much there is of it.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use organism::envelope::Kind;
+
+use super::{Meeting, PATIENCE};
+use crate::bus::ear::message;
+use crate::nats::{Server, Settings};
+
+/// More than a connection takes before it has to write: async-nats queues 2048 commands.
+const DELIVERIES: u32 = 5000;
+/// All of them together are more than sockets hold.
+const EACH_BYTES: usize = 4000;
+
+#[tokio::test]
+async fn a_cancel_never_overtakes_its_delivery() {
+    let server = Server::start_with(Settings { jetstream: None, more: "" });
+    let meeting = Meeting::at(&server);
+    let stranger = meeting.stranger().await;
+    let mut all = stranger.hears(&format!("organism.{}.>", meeting.organism)).await;
+    let mut pinged = stranger.hears(&meeting.subjects.ping()).await;
+    let mut ear = meeting.ear();
+    // What it asks at its start is not to be taken for a delivery.
+    pinged.next().await;
+    let sent = || meeting.wire.client().statistics().out_messages.load(Ordering::Relaxed);
+    let text = "x".repeat(EACH_BYTES);
+    let before = sent();
+    // It reads nothing: whoever sends has to wait in the middle of it.
+    server.signal("-STOP");
+    let put = |_| ear.put(vec![message(1, Kind::Call, &text)], 1);
+    let last = (0..DELIVERIES).map(put).last().unwrap();
+    ear.host.flush();
+    let until = Instant::now() + PATIENCE;
+    while sent() == before {
+        assert!(Instant::now() < until, "nothing is sent");
+        std::thread::yield_now();
+    }
+    ear.cancel(last);
+    server.signal("-CONT");
+    let mut came = Vec::new();
+    for _ in 0..=DELIVERIES {
+        let message = all.next().await;
+        let headers = message.headers.unwrap();
+        let attempt = headers.get("Organism-Attempt").unwrap().to_string();
+        came.push((message.subject.to_string(), attempt));
+    }
+    let (deliveries, cancels) = (meeting.subjects.deliveries(), meeting.subjects.cancels());
+    let mut put: Vec<_> = (1..=last).map(|n| (deliveries.clone(), format!("1.{n}"))).collect();
+    put.push((cancels, format!("1.{last}")));
+    let wrong = came.iter().zip(&put).position(|(came, put)| came != put);
+    let wrong = wrong.map(|at| (at, &came[at], &put[at]));
+    assert_eq!(wrong, None, "the first that is not where it was put");
+}

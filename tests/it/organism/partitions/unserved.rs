@@ -1,0 +1,46 @@
+//! A partition that is won and cannot be answered for is let go of.
+
+use organism::organism::{Partitioned, Standing};
+use serde_json::json;
+
+use super::load::loaded;
+use super::{ask_in, host, run, until};
+use crate::nats::Server;
+
+/// What the bucket holds of the lease on partition 0: nothing, where it was let go of.
+fn lease(server: &Server) -> String {
+    use base64::Engine as _;
+    let last = json!({"last_by_subj": "$KV.ORGANISM-talk-pumps.0"});
+    let found = server.admin().must("STREAM.MSG.GET.KV_ORGANISM-talk-pumps", &last);
+    let held = found["message"]["data"].as_str().unwrap_or_default();
+    let held = base64::engine::general_purpose::STANDARD.decode(held).unwrap();
+    String::from_utf8(held).unwrap()
+}
+
+#[test]
+fn a_partition_that_nobody_can_be_answered_for_is_drained_and_its_lease_goes_back() {
+    let server = Server::start();
+    let (one, other) = (host(&server), host(&server));
+    let mut config = loaded(&one);
+    // There is no subject of this name, and everything else is called as ever.
+    config.name = "no subject".to_owned();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let partitioned = runtime.block_on(Partitioned::start(config, &[0])).unwrap();
+    until("it is given up", || {
+        assert_ne!(partitioned.standings()[0], Standing::Here);
+        partitioned.has_ended().then_some(())
+    });
+    let Standing::Broken(why) = partitioned.standings().swap_remove(0) else {
+        panic!("{:?}", partitioned.standings());
+    };
+    assert!(why.contains("subject"), "{why}");
+    // By its keeper, and not when the process ends.
+    assert_eq!(lease(&server), "");
+    assert_eq!(runtime.block_on(partitioned.join()).unwrap_err().to_string(), why);
+    drop(runtime);
+    let running = run(&other, "0,1,2,3");
+    assert_eq!(ask_in(&other, 0, 0).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+    let left = other.organism(&["export", "--format", "jsonl"]).out;
+    assert!(left.contains("nobody can be answered over NATS"), "{left}");
+}
