@@ -228,6 +228,9 @@ pub const CONTROL_LINES_MAX: usize = 64;
 pub const LOCK_PATIENCE: Duration = Duration::from_millis(400);
 pub const LOCK_RETRY: Duration = Duration::from_millis(10);
 pub const GROUP_COMMIT_MAX: usize = 256;
+/// From here on, time in which a pump did not run is nobody's: a process that was stopped, a machine
+/// that slept, a clock that was set forward.
+pub const PAUSE_MIN: Duration = Duration::from_secs(1);
 pub const IN_FLIGHT_MAX: usize = 100_000;
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);

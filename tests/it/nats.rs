@@ -305,3 +305,21 @@ fn a_server_is_gone_with_whoever_started_it() {
     stream.read_exact(&mut greeting).unwrap();
     assert_eq!(&greeting, b"INFO");
 }
+
+#[test]
+fn who_asks_while_the_servers_are_away_for_long_hears_so_and_does_not_wait_for_ever() {
+    let server = Server::start();
+    let link = Link::open(&server.options(), "test").unwrap();
+    server.kill();
+    let question = |patience| Question {
+        subject: "nobody".to_owned(),
+        headers: None,
+        body: Vec::new(),
+        patience,
+    };
+    // More than a connection keeps for later.
+    link.ask_all(vec![question(Duration::from_millis(1)); 3_000]);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(link.ask(question(Duration::from_millis(100))).is_err()));
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true));
+}

@@ -2,6 +2,7 @@
 
 mod answers;
 mod approvals;
+mod asleep;
 mod budgets;
 mod cancel;
 mod cluster;

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::{OnceCell, Semaphore};
 
@@ -18,6 +19,7 @@ use crate::nats::{HeaderMap, HeaderName, Message};
 
 use super::answers::Said;
 use super::asks::{self, Ask, Refused};
+use super::desk::Standing;
 use super::host::Shared;
 use super::request::{self, Written};
 use super::tokens::Token;
@@ -60,8 +62,10 @@ struct Open {
     about: Option<(ThreadId, Position)>,
     /// The thread, once somebody asked for it.
     told: Arc<OnceCell<Arc<Vec<u8>>>>,
-    /// What came of its answer.
+    /// What came of its answer,
     answer: Vec<u8>,
+    /// and when that was.
+    came: Option<Instant>,
 }
 
 /// What is told.
@@ -93,9 +97,19 @@ impl Agency {
         Written { headers, body: Vec::new() }
     }
 
-    /// Forgets attempts of which nothing can be said any more.
-    pub fn keep(&self, is_known: impl Fn(Token) -> bool) {
-        self.open().retain(|token, _| is_known(*token));
+    /// Forgets attempts of which nothing can be said any more; of one that was given up, the thread
+    /// that it is not told again, and parts of an answer whose rest does not come.
+    pub fn keep(&self, standing: impl Fn(Token) -> Standing) {
+        self.open().retain(|token, open| {
+            let standing = standing(*token);
+            if standing == Standing::GivenUp {
+                open.told = Arc::default();
+                if open.came.is_none_or(|at| at.elapsed() >= limits::NATS_ASK_PATIENCE) {
+                    open.answer = Vec::new();
+                }
+            }
+            standing != Standing::Unknown
+        });
     }
 }
 
@@ -114,7 +128,9 @@ impl Agency {
             return Err(Refused::new(Refused::TOO_LARGE, detail));
         }
         let mut open = self.open();
-        let kept = &mut open.entry(token).or_default().answer;
+        let open = open.entry(token).or_default();
+        open.came = Some(Instant::now());
+        let kept = &mut open.answer;
         if offset == 0 {
             kept.clear();
         }
@@ -250,5 +266,43 @@ impl Shared {
             shared.tell(inbox, Ok(Told::default()));
         });
         if is_short { end() } else { drop(self.runtime().spawn_blocking(end)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Memory for Nothing {
+        fn thread(&self, _: &ThreadId, _: Position) -> Result<Vec<u8>, String> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn of_a_turn_that_was_given_up_only_an_answer_is_kept_that_still_comes() {
+        let config = Digest::of(b"config");
+        let agency = Agency::new(Far { memory: Arc::new(Nothing), config });
+        for token in [1, 2, 3] {
+            assert!(agency.part(token, 0, 9, b"part").is_ok_and(|whole| whole.is_none()));
+            let mut open = agency.open();
+            open.get_mut(&token).unwrap().told.set(Arc::new(vec![0; 9])).unwrap();
+        }
+        let long_ago = Instant::now().checked_sub(limits::NATS_ASK_PATIENCE);
+        agency.open().get_mut(&2).unwrap().came = long_ago;
+        agency.keep(|token| match token {
+            3 => Standing::Out,
+            _ => Standing::GivenUp,
+        });
+        let kept = |token| {
+            let open = agency.open();
+            let open = open.get(&token).unwrap();
+            (open.told.initialized(), open.answer.len())
+        };
+        assert_eq!([kept(1), kept(2), kept(3)], [(false, 4), (false, 0), (true, 4)]);
+        agency.keep(|_| Standing::Unknown);
+        assert!(agency.open().is_empty());
     }
 }

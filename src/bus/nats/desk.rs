@@ -36,6 +36,8 @@ struct Out {
     /// The how manieth connection it was published on.
     connection: u64,
     lives_until: Option<Instant>,
+    /// What it was last given.
+    lease: Duration,
     /// Its caller is gone: when it has to have ended.
     patience: Option<Instant>,
 }
@@ -48,6 +50,15 @@ pub(super) enum Ended {
     Late(Key),
     /// Nothing that was asked of this listener.
     Nothing,
+}
+
+/// Whether an attempt is still waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    Out,
+    /// An answer may still come.
+    GivenUp,
+    Unknown,
 }
 
 impl Desk {
@@ -67,7 +78,8 @@ impl Desk {
     pub fn take(&mut self, token: Token, key: Key, connection: u64, now: Instant) -> bool {
         if !self.is_draining {
             let lives_until = self.lease.map(|lease| now + lease);
-            self.out.insert(token, Out { key, connection, lives_until, patience: None });
+            let lease = self.lease.unwrap_or_default();
+            self.out.insert(token, Out { key, connection, lives_until, lease, patience: None });
         }
         !self.is_draining
     }
@@ -90,7 +102,9 @@ impl Desk {
     /// Who has it says that it works: whose attempt that is. It is a sign of life, too.
     pub fn works(&mut self, token: Token, now: Instant) -> Option<Key> {
         let out = self.out.get_mut(&token)?;
-        out.lives_until = out.lives_until.max(self.lease.map(|lease| now + lease));
+        if let Some(lease) = self.lease {
+            out.lives(lease, now);
+        }
         Some(out.key)
     }
 
@@ -98,7 +112,8 @@ impl Desk {
     pub fn lives(&mut self, token: Token, lease: Duration, now: Instant) {
         self.leases(Some(lease), now);
         if let Some(out) = self.out.get_mut(&token) {
-            out.lives_until = Some(now + lease);
+            out.lives_until = None;
+            out.lives(lease, now);
         }
     }
 
@@ -106,9 +121,8 @@ impl Desk {
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
         self.lease = lease.or(self.lease);
         let Some(lease) = lease else { return };
-        for out in self.out.values_mut() {
-            out.lives_until.get_or_insert(now + lease);
-        }
+        let unleased = self.out.values_mut().filter(|out| out.lives_until.is_none());
+        unleased.for_each(|out| out.lives(lease, now));
     }
 
     /// Whose attempt is out under it.
@@ -116,11 +130,20 @@ impl Desk {
         self.out.get(&token).map(|out| out.key)
     }
 
+    pub fn standing(&self, token: Token) -> Standing {
+        let is_any = mutant("take-any-token") && !self.out.is_empty();
+        if self.out.contains_key(&token) || is_any {
+            Standing::Out
+        } else if self.given_up.iter().any(|(known, _)| *known == token) {
+            Standing::GivenUp
+        } else {
+            Standing::Unknown
+        }
+    }
+
     /// Whether it is out, or was and an answer may still come.
     pub fn knows(&self, token: Token) -> bool {
-        self.out.contains_key(&token)
-            || self.given_up.iter().any(|(known, _)| *known == token)
-            || (mutant("take-any-token") && !self.out.is_empty())
+        self.standing(token) != Standing::Unknown
     }
 
     /// True where it is news.
@@ -166,10 +189,9 @@ impl Desk {
             return Vec::new();
         }
         let mut overdue = Vec::new();
-        let lease = self.lease;
         let given_up = &mut self.given_up;
         self.out.retain(|token, out| {
-            let Some(failure) = out.failure(connection, lease, now) else { return true };
+            let Some(failure) = out.failure(connection, now) else { return true };
             overdue.push((out.key, failure));
             given_up.push_back((*token, out.key));
             false
@@ -182,22 +204,21 @@ impl Desk {
 }
 
 impl Out {
-    fn failure(
-        &self,
-        connection: Option<u64>,
-        lease: Option<Duration>,
-        now: Instant,
-    ) -> Option<Failure> {
+    fn lives(&mut self, lease: Duration, now: Instant) {
+        self.lives_until = self.lives_until.max(Some(now + lease));
+        self.lease = lease;
+    }
+
+    fn failure(&self, connection: Option<u64>, now: Instant) -> Option<Failure> {
         if self.patience.is_some_and(|until| until <= now) {
             let detail = "did not answer in time after its caller was gone".to_owned();
             return Some(Failure::Crashed { detail });
         }
         match self.lives_until {
             Some(until) if until <= now => {
-                let lease = lease.unwrap_or_default();
                 let detail = format!(
                     "the replica that had it is gone: it was not heard of for {} s",
-                    lease.as_secs_f64()
+                    self.lease.as_secs_f64()
                 );
                 Some(Failure::Crashed { detail })
             }
@@ -278,6 +299,18 @@ mod tests {
         desk.leases(Some(LEASE), now);
         desk.take(1, key(1), 1, now);
         assert_eq!(overdue(&mut desk, 2, now, LEASE / 2), []);
+    }
+
+    #[test]
+    fn how_long_it_was_silent_is_told_also_when_nobody_is_there_any_more() {
+        let (mut desk, now) = desk();
+        desk.leases(Some(LEASE), now);
+        desk.take(1, key(1), 1, now);
+        desk.is_gone();
+        desk.looked = now + LEASE;
+        let overdue = desk.overdue(Some(1), now + LEASE);
+        let [(_, Failure::Crashed { detail })] = &*overdue else { panic!("{overdue:?}") };
+        assert!(detail.ends_with("for 5 s"), "{detail}");
     }
 
     #[test]

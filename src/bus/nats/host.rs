@@ -265,7 +265,7 @@ impl Shared {
                     let overdue = self.desk().overdue(connection, Instant::now());
                     overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
                     if let Some(agency) = &self.agency {
-                        agency.keep(|token| self.knows(token));
+                        agency.keep(|token| self.desk().standing(token));
                     }
                 }
             }

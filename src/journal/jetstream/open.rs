@@ -77,7 +77,8 @@ impl Journal {
         let watch = Watch::start(api, options, renewal, created, Arc::clone(&last))?;
         let mut publisher = Publisher::new(api, options, last);
         if info.state.last_seq == 0 {
-            publisher.put(publisher.publish(&Group::about(about(options)))?.0);
+            let put = publisher.publish(&Group::about(about(options)));
+            publisher.put(put.map_err(|error| begun(error, 0))?.0);
         }
         let mut warm = followed.warm(api, options, before.as_ref(), visit)?;
         warm.hear(api, options, publisher.last(), visit)?;
@@ -85,10 +86,20 @@ impl Journal {
             return Err(half_moved(options));
         }
         publisher.epoch = warm.epoch() + 1;
-        publisher.put(publisher.publish(&Group::epoch(publisher.epoch, &shown))?.0);
+        let put = publisher.publish(&Group::epoch(publisher.epoch, &shown));
+        publisher.put(put.map_err(|error| begun(error, publisher.epoch))?.0);
         failpoint("epoch-raised");
         let projection = warm.caught_up(publisher.epoch)?;
         Ok(Self { projection, publisher, owed: None, unshown: None, watch })
+    }
+}
+
+/// Of what a pump begins with, no other can be its own: somebody began at the same moment, or this
+/// process did before and was told too late. Either way it stands by again.
+fn begun(error: Error, ours: u32) -> Error {
+    match error {
+        Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },
+        other => other,
     }
 }
 

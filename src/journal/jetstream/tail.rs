@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Instant;
 
 use uuid::Uuid;
 
@@ -12,7 +13,7 @@ use crate::journal::{Error, Sealed};
 use crate::limits;
 
 use super::Options;
-use super::api::{Api, State, Stored};
+use super::api::{Api, Failed, State, Stored, code};
 use super::group::{Assembly, Contents};
 use super::refused;
 
@@ -60,8 +61,22 @@ fn whole(options: &Options, stored: &Stored) -> Result<Vec<u8>, Error> {
 }
 
 fn message(api: &Api, options: &Options, seq: u64) -> Result<Stored, Error> {
-    let stored = api.message(&options.stream(), seq);
+    let stored = patiently(|| api.message(&options.stream(), seq));
     stored.map_err(|f| refused(&format!("message {seq} of the stream {}", options.stream()), f))
+}
+
+/// Between two leaders of a cluster a stream may look shorter than it is, or not be known.
+fn patiently<T>(mut ask: impl FnMut() -> Result<T, Failed>) -> Result<T, Failed> {
+    let begun = Instant::now();
+    loop {
+        match ask() {
+            Err(failed)
+                if (failed.is(code::NO_MESSAGE) || failed.is(code::STREAM_NOT_FOUND))
+                    && begun.elapsed() < limits::STREAM_GONE_AFTER => {}
+            other => return other,
+        }
+        std::thread::sleep(limits::LEASE_LOOK);
+    }
 }
 
 /// What the first message of a stream says.
@@ -136,7 +151,7 @@ pub fn read(
     let mut next = heard.mark.seq + 1;
     while next <= last {
         let end = last.min(next + ahead - 1);
-        let stored = api.messages(&options.stream(), next..=end);
+        let stored = patiently(|| api.messages(&options.stream(), next..=end));
         let stored = stored.map_err(|f| refused(&format!("the stream {}", options.stream()), f))?;
         failpoint("during-recovery");
         let (mut now, mut wholes) = (*heard, Vec::new());

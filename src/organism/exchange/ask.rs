@@ -25,8 +25,10 @@ impl Exchange {
         };
         // Whoever asked may have gone.
         let say = async |said: Said| tell.send(said).await.ok();
-        let Some(mut replies) = self.put(partition, ask).await? else {
-            say(gone("the connection to NATS is closed", false, false)).await;
+        // Away for long, a connection takes nothing more.
+        let put = timeout(limits::EXCHANGE_SILENCE, self.put(partition, ask)).await;
+        let Some(mut replies) = put.unwrap_or(Ok(None))? else {
+            say(gone("the servers of NATS are away", false, false)).await;
             return Ok(());
         };
         let mut hearer = Hearer::default();

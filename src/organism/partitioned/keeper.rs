@@ -71,9 +71,11 @@ impl Keeper {
             let (journal, natives) = (Box::new(journal), HashMap::new());
             let works = Works::start(&self.config, core, journal, natives, &self.tracer).await;
             let is_over = match works {
-                Err(Error::Journal(error)) if is_passing(&error) => {
+                Err(error) if is_passing_at_start(&error) => {
                     tracing::warn!(partition = self.partition, "it is not pumped here: {error}");
                     self.table.put(self.partition, Place::Elsewhere(error.to_string()));
+                    // Another process may have more luck, and this one later.
+                    sleep(limits::STANDBY_RETRY).await;
                     false
                 }
                 works => self.pump(works?, &bequest).await?,
@@ -179,6 +181,15 @@ impl Keeper {
             () = sleep(limits::HANDOVER_DRAIN) => {}
             () = stopping => {}
         }
+    }
+}
+
+/// The same of what starts once the lease is ours; the listeners' connection is made there.
+fn is_passing_at_start(error: &Error) -> bool {
+    match error {
+        Error::Journal(error) => is_passing(error),
+        Error::Nats(_) => true,
+        _ => false,
     }
 }
 

@@ -155,6 +155,7 @@ impl Pump {
         let rest = self.journal.rest();
         let patience = next.map_or(rest, |at| at.since(now)).min(rest);
         let next_up = self.clerk.take_put_off().map_or_else(|| self.inbox.try_recv(), Ok);
+        let waits_from = Instant::now();
         let first = match next_up {
             Ok(letter) => Ok(letter),
             Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
@@ -171,6 +172,11 @@ impl Pump {
             batch.push(letter);
         }
         let now = self.watch.now();
+        let still = waits_from.elapsed().saturating_sub(patience) + self.watch.jumped();
+        if still >= limits::PAUSE_MIN {
+            // Frozen, asleep, or the clock was set: what was answered meanwhile has yet to come in.
+            self.core.stood_still(still + limits::PAUSE_MIN);
+        }
         let due = self.alarms.due(now);
         batch.extend(due.into_iter().map(|alarm| Letter::Event(Event::Alarm(alarm))));
         if let Some((at, alarm)) = self.core.next_deadline()

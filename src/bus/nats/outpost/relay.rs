@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tokio::runtime;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::bus::nats::Subjects;
 use crate::bus::nats::asks::{self, Ask, Refused};
@@ -124,7 +124,12 @@ impl Relay {
                 .headers(ask.headers())
                 .payload(body.clone().into())
                 .timeout(Some(limits::NATS_ASK_TIMEOUT));
-            let silent = match self.0.client.send_request(reply.to_owned(), request).await {
+            let asked = self.0.client.send_request(reply.to_owned(), request);
+            // Away for long, a connection takes no more questions: to hand one over may last, too.
+            let Ok(answer) = timeout(2 * limits::NATS_ASK_TIMEOUT, asked).await else {
+                return Err(Refused::new(Refused::LATER, "the connection takes no more questions"));
+            };
+            let silent = match answer {
                 Ok(told) => match Refused::of(&told) {
                     None => return Ok(told),
                     Some(refused) if refused.code != Refused::LATER => return Err(refused),

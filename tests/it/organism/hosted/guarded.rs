@@ -38,7 +38,7 @@ const WRITER: Own = Own {
 
 #[test]
 fn an_agent_works_with_the_rights_it_is_given_and_has_no_others() {
-    let guarded = guarded_of(&config(), &[("turns.toml", TURNS)], "sync_interval: always");
+    let guarded = guarded_of(&config(), &[("turns.toml", TURNS)], "");
     let house = &guarded.house;
     let running = house.run();
     // The pump's key is not needed there, and may be gone.
