@@ -373,6 +373,8 @@ pub const STANDBY_LOOK: Duration = Duration::from_millis(100);
 pub const STANDBY_FOLLOW: Duration = Duration::from_millis(500);
 /// How long it leaves a server alone that is away.
 pub const STANDBY_RETRY: Duration = Duration::from_millis(500);
+/// How long it waits for room on its own disk before it looks again.
+pub const STANDBY_RETRY_FULL: Duration = Duration::from_secs(10);
 /// How long somebody is waited for who pumps a partition: a little longer than a takeover takes.
 pub const PARTITION_PATIENCE: Duration = Duration::from_secs(10);
 pub const PARTITION_RETRY: Duration = Duration::from_millis(50);

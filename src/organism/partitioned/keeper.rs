@@ -224,7 +224,12 @@ impl Waiting<'_> {
                 other => return other,
             };
             self.passing(&error, &mut warned);
-            if self.is_released_within(limits::STANDBY_RETRY) {
+            // All of the projection is read again each time.
+            let pause = match error {
+                journal::Error::Full { .. } => limits::STANDBY_RETRY_FULL,
+                _ => limits::STANDBY_RETRY,
+            };
+            if self.is_released_within(pause) {
                 return Ok(None);
             }
         }
