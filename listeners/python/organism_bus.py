@@ -19,8 +19,13 @@ import traceback
 import xml.etree.ElementTree as ET
 from datetime import datetime, timezone
 
-import nats
-import nats.errors
+try:
+    import nats
+    import nats.errors
+except ImportError as error:
+    raise SystemExit(
+        f"ORGANISM_BUS_URL is set, and nats-py is not there ({error}): "
+        "pip install 'nats-py[nkeys]'") from None
 
 _ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
 _WORDS_MAX = 200
@@ -89,6 +94,7 @@ class Bus:
         self._held = []
         self._is_connected = False
         self._denied = None
+        self._said = None
         self._service = _Service(self._organism, self._listener, self._subject("to"), self._lease)
 
     def _subject(self, kind, token=None):
@@ -100,11 +106,9 @@ class Bus:
 
     async def _serve(self):
         self._loop = asyncio.get_running_loop()
-        stopping = asyncio.Event()
-        for name in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(name, stopping.set)
-        self._stopping = stopping
-        self._client = await nats.connect(**self._options())
+        self._stopping = stopping = asyncio.Event()
+        if not await self._connect(stopping):
+            return
         self._is_connected = True
         deliveries = await self._client.subscribe(
             self._subject("to"), queue=self._listener, cb=self._take)
@@ -128,16 +132,44 @@ class Bus:
             raise SystemExit("the connection to NATS is closed, and stays so")
         await self._client.drain()
 
+    async def _connect(self, stopping):
+        """Waits for a server, for as long as nobody wants the program to end."""
+        connecting = asyncio.current_task()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for name in signals:
+            self._loop.add_signal_handler(name, connecting.cancel)
+        try:
+            self._client = await nats.connect(**self._options())
+        except asyncio.CancelledError:
+            return False
+        except Exception as error:  # of a file that holds something else nkeys says anything
+            raise SystemExit(
+                f"connecting to NATS: {type(error).__name__}: {error}: with {_shown()}") from None
+        for name in signals:
+            self._loop.add_signal_handler(name, stopping.set)
+        return True
+
     def _options(self):
+        def readable(name):
+            """Looked at before anything is connected: nats-py has no words for it."""
+            path = variable(name)
+            try:
+                if path:
+                    with open(path, "rb"):
+                        pass
+            except OSError as error:
+                raise SystemExit(f"{name} is `{path}`: {error.strerror}") from None
+            return path
+
         def variable(name):
             return os.environ.get(name) or None
 
-        authority = variable("ORGANISM_BUS_CA")
+        authority = readable("ORGANISM_BUS_CA")
         return {
             "servers": [url.strip() for url in _needed("ORGANISM_BUS_URL").split(",")],
             "name": f"listener {self._listener} of {self._organism}",
-            "user_credentials": variable("ORGANISM_BUS_CREDENTIALS"),
-            "nkeys_seed": variable("ORGANISM_BUS_NKEY"),
+            "user_credentials": readable("ORGANISM_BUS_CREDENTIALS"),
+            "nkeys_seed": readable("ORGANISM_BUS_NKEY"),
             "tls": ssl.create_default_context(cafile=authority) if authority else None,
             "max_reconnect_attempts": -1,
             "reconnect_time_wait": 0.2,
@@ -154,16 +186,18 @@ class Bus:
                 authority = os.environ.get("ORGANISM_BUS_CA") or "the system's authorities"
                 raise SystemExit(f"{text}: ORGANISM_BUS_CA trusts {authority}")
             if "authorization violation" in str(error).lower():
-                keys = ("ORGANISM_BUS_CREDENTIALS", "ORGANISM_BUS_NKEY")
-                shown = [f"{key}={os.environ[key]}" for key in keys if os.environ.get(key)]
-                shown = ", ".join(shown) or "there are no credentials"
-                raise SystemExit(f"{text}: the servers do not take what they are shown: {shown}")
+                raise SystemExit(
+                    f"{text}: the servers do not take what they are shown: {_shown()}")
         elif self._is_denied(str(error)):
             self._denied = (
-                f"{text}: the right to it is missing; `organism nats-config` writes a server's "
+                f"{text}: the right to it is missing: look whether this is the key of "
+                f"{self._listener} of {self._organism}; `organism nats-config` writes a server's "
                 "config with all that is needed")
             self._stopping.set()
-        print(text, file=sys.stderr)
+        # It is tried five times a second, for hours if need be.
+        if text != self._said:
+            self._said = text
+            print(text, file=sys.stderr, flush=True)
 
     def _is_denied(self, text):
         """Whether a server's words mean something that no listener can do without."""
@@ -175,6 +209,7 @@ class Bus:
         self._stopping.set()
 
     async def _here(self):
+        self._said = None
         if self._stopping.is_set():
             return
         await self._publish(self._subject("re", "here"), self._announcement(), b"")
@@ -306,6 +341,13 @@ class _Service:
                 )
             told.update(started=self._started, endpoints=[endpoint])
         return told
+
+
+def _shown():
+    """Who we say that we are."""
+    keys = ("ORGANISM_BUS_CREDENTIALS", "ORGANISM_BUS_NKEY")
+    shown = [f"{key}={os.environ[key]}" for key in keys if os.environ.get(key)]
+    return ", ".join(shown) or "there are no credentials"
 
 
 def _seconds(text):

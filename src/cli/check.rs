@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::config::{self, Config, Problems, Provider, Surroundings};
+use crate::config::{self, Config, Problems, Provider, Storage, Surroundings};
 use crate::contract::{Approval, Contract, Role};
 
 use super::render::{Paper, wrap};
@@ -97,10 +97,24 @@ fn screen(config: &Config) -> String {
     };
     out.push('\n');
     row(&mut out, &format!("{:<12}", "limits"), &of_tree);
+    if let Some(stream) = stream(config) {
+        row(&mut out, &format!("{:<12}", "record"), &stream);
+    }
     // Paths are whole in one line, to be copied.
     out.push_str(&format!("{:<12}  {}\n", "journal", config.data.display()));
     out.push_str(&format!("{:<12}  {}\n", "checkpoints", config.state.display()));
     out
+}
+
+/// Where the record is, if it is not in the journal's directory alone.
+fn stream(config: &Config) -> Option<String> {
+    let Storage::JetStream { servers, journal } = &config.storage else { return None };
+    let names = match journal.partitions {
+        1 => format!("the stream {}-0", journal.stream),
+        several => format!("the streams {0}-0 to {0}-{1}", journal.stream, several - 1),
+    };
+    let at = servers.servers.join(", ");
+    Some(format!("{names} at {at}; the journal is a copy, and made anew where it is not there"))
 }
 
 fn section(out: &mut String, title: &str, rows: impl Iterator<Item = (String, String)>) {

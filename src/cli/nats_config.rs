@@ -52,7 +52,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.config.load_without_keys()?;
+    let config = args.config.load_for_servers()?;
     let nodes = args.nodes.iter().map(|text| node(text)).collect::<anyhow::Result<_>>()?;
     let changes = |users: &[String], rotation: Rotation| {
         users.iter().map(move |user| (user.clone(), rotation)).collect::<Vec<_>>()

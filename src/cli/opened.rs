@@ -177,4 +177,9 @@ impl ConfigArg {
     pub fn load_without_keys(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_without_keys)
     }
+
+    /// For who writes the keys that it may name.
+    pub fn load_for_servers(&self) -> anyhow::Result<Config> {
+        loaded(self.config.as_deref(), config::load_for_servers)
+    }
 }

@@ -297,6 +297,12 @@ pub fn load_without_keys(path: &Path, around: &Surroundings) -> Result<Config, P
     load_with(path, around, Keys::Optional)
 }
 
+/// As [`load_without_keys`], for who writes the servers' config and the keys that this one may
+/// name already. Programs of listeners need not be there either.
+pub fn load_for_servers(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
+    load_with(path, around, Keys::Unwritten)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keys {
     Needed,
@@ -305,6 +311,8 @@ enum Keys {
     Host,
     /// As `Host`, and nobody connects with what the config says.
     Own,
+    /// As `Own`, and nobody asks how servers sync.
+    Unwritten,
 }
 
 /// The programs of listeners; what is wrong with them concerns nobody who starts none.
@@ -331,8 +339,11 @@ fn read_as(
     problems: &mut Problems,
 ) -> Result<(sections::Sections, Arc<Source>), Problems> {
     let (mut sections, source) = read(path, around, problems)?;
-    if keys == Keys::Own {
+    if matches!(keys, Keys::Own | Keys::Unwritten) {
         sections.storage.forget_whom();
+    }
+    if keys == Keys::Unwritten {
+        sections.storage.forget_who_asks();
     }
     Ok((sections, source))
 }

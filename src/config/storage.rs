@@ -111,6 +111,13 @@ impl Declared {
         }
     }
 
+    /// Nothing of who asks the servers how they sync.
+    pub fn forget_who_asks(&mut self) {
+        if let Some(nats) = &mut self.nats {
+            nats.system_nkey_file = None;
+        }
+    }
+
     pub fn names_servers(&self) -> bool {
         self.nats.is_some()
     }

@@ -14,8 +14,8 @@ use crate::limits;
 /// Something that whoever has our credentials may not do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "NATS does not let {who} {what}; the right to it is missing: `organism nats-config` writes \
-     a server's config with all that is needed"
+    "NATS does not let {who} {what}; the right to it is missing: look whether that is its own key; \
+     `organism nats-config` writes a server's config with all that is needed"
 )]
 pub struct Denied {
     who: Arc<str>,

@@ -8,6 +8,7 @@ mod link;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::{ConnectOptions, Event, ServerAddr};
@@ -99,14 +100,14 @@ pub async fn connect_with(
     };
     let servers = options.servers.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     let denials = Denials::of(&options.credentials);
-    let noting = denials.clone();
+    let noted = Noted::new(&denials, options);
     let mut connecting = as_whom(&options.credentials)?
         .name(name)
         .connection_timeout(limits::NATS_CONNECT_TIMEOUT)
         .ping_interval(limits::NATS_PING_INTERVAL)
         .reconnect_delay_callback(backoff)
         .event_callback(move |event| {
-            note(&event, &noting);
+            noted.note(&event);
             std::future::ready(())
         });
     if let Some(inbox) = inbox {
@@ -130,7 +131,11 @@ fn explained(detail: &str, options: &Options) -> String {
         None => "without `ca_file`, the system's authorities are trusted".to_owned(),
     };
     let whom = match &options.credentials {
-        Credentials::Nobody => "there are no credentials".to_owned(),
+        Credentials::Nobody => {
+            "there are no credentials: name them with `nkey_file` or another key of [nats]; a \
+             listener's with ORGANISM_BUS_NKEY"
+                .to_owned()
+        }
         Credentials::File(path) | Credentials::Nkey(path) => {
             format!("they do not take those in {}", path.display())
         }
@@ -141,6 +146,10 @@ fn explained(detail: &str, options: &Options) -> String {
         format!("{detail}: {ca}")
     } else if lower.contains("authorization") || lower.contains("authentication") {
         format!("{detail}: {whom}")
+    } else if lower.contains("connection refused") {
+        format!("{detail}: nothing listens there: start the server, or name another address")
+    } else if lower.contains("invalidcontenttype") {
+        format!("{detail}: the server there speaks no TLS: give it a certificate, or ask for none")
     } else {
         detail.to_owned()
     }
@@ -185,7 +194,15 @@ fn as_whom(credentials: &Credentials) -> Result<ConnectOptions, Error> {
             let failed = |source| Error::Credentials { path: path.clone(), source };
             nobody.credentials(&read(path)?).map_err(failed)?
         }
-        Credentials::Nkey(path) => nobody.nkey(read(path)?.trim().to_owned()),
+        Credentials::Nkey(path) => {
+            let seed = read(path)?.trim().to_owned();
+            // The client would say so without the file's name, and only while it connects.
+            nkeys::KeyPair::from_seed(&seed).map_err(|error| Error::Credentials {
+                path: path.clone(),
+                source: std::io::Error::other(format!("this is no seed of an nkey: {error}")),
+            })?;
+            nobody.nkey(seed)
+        }
         Credentials::Password { user, password, .. } => {
             nobody.user_and_password(user.clone(), password.0.clone())
         }
@@ -203,21 +220,55 @@ fn backoff(attempts: usize) -> Duration {
     }
 }
 
-fn note(event: &Event, denials: &Denials) {
-    match event {
-        Event::Connected => {
-            denials.forget_subscriptions();
-            tracing::info!("connected to NATS");
+/// What a connection's events come to in the log.
+struct Noted {
+    denials: Denials,
+    servers: String,
+    /// While there is no connection: what was said of that last.
+    outage: Mutex<Option<String>>,
+}
+
+impl Noted {
+    fn new(denials: &Denials, options: &Options) -> Self {
+        let servers = options.servers.join(", ");
+        Self { denials: denials.clone(), servers, outage: Mutex::default() }
+    }
+
+    fn note(&self, event: &Event) {
+        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Connected => {
+                self.denials.forget_subscriptions();
+                match outage.take() {
+                    Some(_) => tracing::warn!("connected to NATS again"),
+                    None => tracing::info!("connected to NATS"),
+                }
+            }
+            Event::Disconnected => {
+                *outage = Some(String::new());
+                tracing::warn!("the connection to NATS broke; it is made anew");
+            }
+            Event::ServerError(error) => match self.denials.note(&error.to_string()) {
+                Some(denied) => tracing::error!("{denied}"),
+                None => tracing::error!("NATS refuses something: {error}"),
+            },
+            Event::ClientError(error) => {
+                let said = error.to_string();
+                match &mut *outage {
+                    // It is tried twice a second, for hours if need be.
+                    Some(last) if *last == said => tracing::debug!("NATS: {said}"),
+                    last => {
+                        tracing::warn!("NATS at {}: {said}", self.servers);
+                        last.iter_mut().for_each(|last| last.clone_from(&said));
+                    }
+                }
+            }
+            // What was dropped is delivered again when its time is up.
+            Event::SlowConsumer(_) => {
+                tracing::error!("NATS: answers came faster than they were heard");
+            }
+            other => tracing::info!("NATS: {other}"),
         }
-        Event::Disconnected => tracing::warn!("the connection to NATS broke; it is made anew"),
-        Event::ServerError(error) => match denials.note(&error.to_string()) {
-            Some(denied) => tracing::error!("{denied}"),
-            None => tracing::error!("NATS refuses something: {error}"),
-        },
-        Event::ClientError(error) => tracing::warn!("NATS: {error}"),
-        // What was dropped is delivered again when its time is up.
-        Event::SlowConsumer(_) => tracing::error!("NATS: answers came faster than they were heard"),
-        other => tracing::info!("NATS: {other}"),
     }
 }
 
@@ -233,10 +284,10 @@ mod tests {
         assert_eq!(delays[39], limits::NATS_BACKOFF_MAX);
     }
 
-    #[test]
-    fn what_the_servers_do_to_a_connection_is_in_the_log() {
+    /// What is in the log of a connection after these.
+    fn log_of(events: &[Event]) -> String {
         use std::io::Write;
-        use std::sync::{Arc, Mutex};
+        use std::sync::Arc;
         #[derive(Clone, Default)]
         struct Log(Arc<Mutex<Vec<u8>>>);
         impl Write for Log {
@@ -247,6 +298,21 @@ mod tests {
                 Ok(())
             }
         }
+        let log = Log::default();
+        let kept = log.clone();
+        let logs = tracing_subscriber::fmt().with_writer(move || kept.clone()).finish();
+        let noted = Noted::new(&Denials::of(&Credentials::Nobody), &nobody_at("nats://there"));
+        tracing::subscriber::with_default(logs, || events.iter().for_each(|e| noted.note(e)));
+        String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn nobody_at(server: &str) -> Options {
+        let servers = vec![server.to_owned()];
+        Options { servers, credentials: Credentials::Nobody, ca: None }
+    }
+
+    #[test]
+    fn what_the_servers_do_to_a_connection_is_in_the_log() {
         let denied = "Permissions Violation for Publish to \"a.b\"".to_owned();
         for (event, level, told) in [
             (Event::SlowConsumer(7), "ERROR", "answers came faster than they were heard"),
@@ -258,15 +324,46 @@ mod tests {
             (Event::Disconnected, "WARN", "made anew"),
             (Event::LameDuckMode, "INFO", "lame duck"),
         ] {
-            let log = Log::default();
-            let kept = log.clone();
-            let logs = tracing_subscriber::fmt().with_writer(move || kept.clone()).finish();
-            tracing::subscriber::with_default(logs, || {
-                note(&event, &Denials::of(&Credentials::Nobody));
-            });
-            let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+            let said = log_of(std::slice::from_ref(&event));
             assert!(said.contains(level) && said.contains(told), "{event:?}: {said}");
         }
+    }
+
+    #[test]
+    fn an_outage_is_told_once_for_each_reason_and_so_is_its_end() {
+        let failed = |why: &str| Event::ClientError(async_nats::ClientError::Other(why.to_owned()));
+        let tries = vec![failed("refused"); 50];
+        let one = [vec![Event::Disconnected], tries.clone(), vec![failed("no such host")]].concat();
+        let said = log_of(&[one.clone(), vec![Event::Connected], one].concat());
+        let lines = |word: &str| said.lines().filter(|line| line.contains(word)).count();
+        let counts = ["made anew", "NATS at nats://there: nats: refused", "no such host", "again"];
+        assert_eq!(counts.map(lines), [2, 2, 2, 1], "{said}");
+        // While there is a connection, nothing is left out.
+        let said = log_of(&tries);
+        assert_eq!(said.lines().count(), 50, "{said}");
+    }
+
+    #[test]
+    fn why_there_is_no_connection_is_told_with_what_to_look_at() {
+        let options = nobody_at("nats://127.0.0.1:4222");
+        for (detail, told) in [
+            ("IO error: Connection refused (os error 111)", "start the server"),
+            ("received corrupt message of type InvalidContentType", "speaks no TLS"),
+            ("authorization violation", "nkey_file"),
+            ("invalid peer certificate: UnknownIssuer", "ca_file"),
+        ] {
+            let said = explained(detail, &options);
+            assert!(said.starts_with(detail) && said.contains(told), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_holds_no_seed_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "server_name: \"organism\"\n").unwrap();
+        let told = as_whom(&Credentials::Nkey(file.path().to_owned())).unwrap_err().to_string();
+        assert!(told.contains(&*file.path().to_string_lossy()), "{told}");
+        assert!(told.contains("no seed of an nkey"), "{told}");
     }
 
     #[test]

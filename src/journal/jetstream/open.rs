@@ -161,7 +161,7 @@ pub(super) fn stream(
             if known > 0 {
                 let detail = format!(
                     "the stream {name} is gone, but messages up to {known} were acknowledged; \
-                     restore it, or remove the projection to begin anew"
+                     restore it, or keep the projection elsewhere and begin anew"
                 );
                 return Err(Error::broken(0, detail));
             }

@@ -253,6 +253,24 @@ fn what_is_wrong_is_said_before_anything_is_written() {
 }
 
 #[test]
+fn keys_may_be_named_in_the_config_before_they_are_written() {
+    let named = "nkey_file = \"nats/pump.nk\"\nsystem_nkey_file = \"nats/system.nk\"";
+    let config = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", named);
+    let house = House::with(&config);
+    let told = house.organism(&["check"]);
+    assert_eq!(told.code, Some(78), "{told:?}");
+    for told in ["`nats/pump.nk` cannot be read", "`nats/system.nk` cannot be read"] {
+        assert!(house.organism(&["check"]).err.contains(told), "{told}");
+    }
+    let made = house.organism(&["nats-config"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let told = house.organism(&["check"]);
+    assert_eq!(told.code, Some(0), "{told:?}");
+    let record = "the stream ORGANISM-talk-0 at nats://127.0.0.1:4222";
+    assert!(told.out.split_whitespace().collect::<Vec<_>>().join(" ").contains(record), "{told:?}");
+}
+
+#[test]
 fn a_cluster_is_three_files_that_name_each_other() {
     let first = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");
     let house = House::with(&first);

@@ -1,9 +1,12 @@
 //! The server goes away, and comes back.
 
+use std::io::Read as _;
+use std::process::{Child, Command, Stdio};
+
 use organism::envelope::Failure;
 
-use super::{Kit, Meeting};
-use crate::bus::ear::{Heard, done};
+use super::{Kit, Meeting, python};
+use crate::bus::ear::{Heard, done, repository};
 use crate::nats::{Server, Settings};
 
 fn server() -> Server {
@@ -69,5 +72,67 @@ async fn what_is_delivered_during_an_outage_is_answered_after_it() {
             Heard::Left(_) | Heard::Joined => {}
             other => panic!("expected an answer, heard {other:?}"),
         }
+    }
+}
+
+/// A listener of the Python kit, as it is started by whoever starts programs.
+fn listener(address: &str) -> Command {
+    let mut command = python();
+    command
+        .args(["-c", "import organism_listener; organism_listener.serve()"])
+        .env("PYTHONPATH", repository().join("listeners/python"))
+        .env("ORGANISM_BUS_URL", address)
+        .env("ORGANISM_NAME", "talk")
+        .env("ORGANISM_LISTENER", "echo")
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Killed when this is dropped, if it has not ended.
+struct Waiting(Child);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // One that has ended cannot be killed.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[test]
+fn a_python_listener_that_finds_no_server_says_so_once_and_ends_when_it_is_told() {
+    // Somebody who hangs up is no server.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("nats://{}", nobody.local_addr().unwrap());
+    let mut waiting = Waiting(listener(&address).spawn().unwrap());
+    for _ in 0..5 {
+        drop(nobody.accept().unwrap());
+    }
+    let pid = rustix::process::Pid::from_child(&waiting.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let ended = crate::organism::until("it ends", || waiting.0.try_wait().unwrap());
+    let mut said = String::new();
+    waiting.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((ended.code(), said.lines().count()), (Some(0), 1), "{said}");
+}
+
+#[test]
+fn a_python_listener_whose_files_are_wrong_names_them_without_a_traceback() {
+    let server = server();
+    let other = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(other.path(), "nothing of the kind").unwrap();
+    let other = other.path().to_str().unwrap();
+    for (variable, file) in [
+        ("ORGANISM_BUS_NKEY", "/nowhere/echo.nk"),
+        ("ORGANISM_BUS_CA", "/nowhere/ca.pem"),
+        ("ORGANISM_BUS_CREDENTIALS", "/nowhere/echo.creds"),
+        ("ORGANISM_BUS_NKEY", other),
+    ] {
+        let told = listener(&server.address()).env(variable, file).output().unwrap();
+        let said = String::from_utf8(told.stderr).unwrap();
+        assert_eq!(told.status.code(), Some(1), "{said}");
+        assert!(said.contains(variable) && said.contains(file), "{said}");
+        assert!(!said.contains("Traceback"), "{said}");
     }
 }
