@@ -31,6 +31,9 @@ _ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
 _WORDS_MAX = 200
 _LEASE_MAX = 30 * 24 * 3600
 _VERSION = "0.1.0"
+# Seconds for which one that leaves waits for a server that is away.
+_GRACE = 5
+_GONE = (499, "its caller was gone before it was begun")
 
 
 class Task:
@@ -92,6 +95,7 @@ class Bus:
         self._workers = int(os.environ.get("ORGANISM_BUS_WORKERS") or 1)
         self._waiting = queue.SimpleQueue()
         self._held = []
+        self._settled = 0.0
         self._is_connected = False
         self._denied = None
         self._said = None
@@ -106,8 +110,11 @@ class Bus:
 
     async def _serve(self):
         self._loop = asyncio.get_running_loop()
-        self._stopping = stopping = asyncio.Event()
-        if not await self._connect(stopping):
+        self._stopping = asyncio.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(name, self._stopping.set)
+        if not await self._connect():
+            print("organism_bus: asked to end before NATS was reached", file=sys.stderr)
             return
         self._is_connected = True
         deliveries = await self._client.subscribe(
@@ -120,9 +127,40 @@ class Bus:
         for thread in threads:
             thread.start()
         living = asyncio.create_task(self._live())
-        await stopping.wait()
+        await self._stopping.wait()
+        await self._leave(deliveries, living)
+
+    async def _connect(self):
+        """Tries for as long as it takes; whether it is connected, and not to end before."""
+
+        async def connect():
+            try:
+                self._client = await nats.connect(**self._options())
+            except SystemExit as refused:
+                # Out of a task it would end the loop, and be printed with a traceback.
+                return refused
+            except Exception as error:  # of a file that holds something else nkeys says anything
+                return SystemExit(
+                    f"connecting to NATS: {type(error).__name__}: {error}: with {_shown()}")
+            return None
+
+        connecting = asyncio.create_task(connect())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((connecting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not connecting.done():
+            connecting.cancel()
+            return False
+        refused = connecting.result()
+        if refused:
+            raise refused
+        return True
+
+    async def _leave(self, deliveries, living):
+        """Takes nothing more, and ends what it has."""
+        until = self._loop.time() + _GRACE
         if not self._client.is_closed:
-            await deliveries.drain()
+            await self._try(until, deliveries.drain())
         while self._held:
             await asyncio.sleep(0.01)
         living.cancel()
@@ -130,24 +168,24 @@ class Bus:
             raise SystemExit(self._denied)
         if self._client.is_closed:
             raise SystemExit("the connection to NATS is closed, and stays so")
-        await self._client.drain()
+        if not await self._try(max(until, self._settled + _GRACE), self._part()):
+            # Their leases end, and they are delivered again.
+            print("organism_bus: NATS is away: answers it has not got are lost", file=sys.stderr)
 
-    async def _connect(self, stopping):
-        """Waits for a server, for as long as nobody wants the program to end."""
-        connecting = asyncio.current_task()
-        signals = (signal.SIGTERM, signal.SIGINT)
-        for name in signals:
-            self._loop.add_signal_handler(name, connecting.cancel)
+    async def _part(self):
+        """Hands over the last answers, to a server that is away when it is back."""
+        while not self._client.is_connected:
+            await asyncio.sleep(0.01)
+        await self._client.flush()
+        await self._client.close()
+
+    async def _try(self, until, parting):
         try:
-            self._client = await nats.connect(**self._options())
-        except asyncio.CancelledError:
+            await asyncio.wait_for(parting, max(until - self._loop.time(), 0))
+            return True
+        except (nats.errors.Error, asyncio.TimeoutError, OSError) as error:
+            print(f"organism_bus: {type(error).__name__}: {error}", file=sys.stderr)
             return False
-        except Exception as error:  # of a file that holds something else nkeys says anything
-            raise SystemExit(
-                f"connecting to NATS: {type(error).__name__}: {error}: with {_shown()}") from None
-        for name in signals:
-            self._loop.add_signal_handler(name, stopping.set)
-        return True
 
     def _options(self):
         def readable(name):
@@ -265,7 +303,7 @@ class Bus:
             task = self._waiting.get()
             begun = time.perf_counter_ns()
             try:
-                body, failed = self._attend(task), None
+                body, failed = (b"", _GONE) if task.cancelled else (self._attend(task), None)
             except BaseException as error:  # whatever it is, the caller waits
                 traceback.print_exc()
                 body, failed = b"", (500, f"{type(error).__name__}: {error}")
@@ -278,6 +316,7 @@ class Bus:
     async def _settle(self, task, body, failed):
         # Nothing is said about it after its answer.
         self._held.remove(task)
+        self._settled = self._loop.time()
         try:
             await self._say_how_it_ended(task, body, failed)
         except nats.errors.Error as error:

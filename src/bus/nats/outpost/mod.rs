@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::future::OptionFuture;
 use futures_util::stream::{SelectAll, select_all};
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
+use tokio::task::unconstrained;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::bus::{Delivery, Host, Sink as _};
@@ -96,22 +97,35 @@ impl Outpost {
                 }
             };
             tokio::select! {
+                // Deliveries come first, so that a cancel finds what it is about. They keep nothing
+                // else waiting for long: the pump has no more of them out than the agent's
+                // concurrency.
+                biased;
                 message = self.deliveries.next(), if !is_ending => match message {
                     Some(message) => self.take(&message),
                     None => (is_ending, ending) = (true, self.end()),
                 },
                 () = patience, if !is_ending => (is_ending, ending) = (true, self.end()),
-                Some(cancel) = self.cancels.next() => self.cancel(&cancel),
+                Some(()) = &mut ending, if is_ending => return,
+                _ = beat.tick() => {
+                    // A connection that is gone takes no more at some time; we go on.
+                    let living = self.live(leave_by.is_some());
+                    timeout(limits::NATS_LEASE / 3, living).await.ok();
+                }
+                Some(cancel) = self.cancels.next() => {
+                    if !is_ending {
+                        self.take_waiting();
+                    }
+                    self.cancel(&cancel);
+                }
                 Some((verb, message)) = self.questions.next(), if leave_by.is_none() => {
                     self.explain(verb, message).await;
                 }
-                _ = beat.tick() => self.live(leave_by.is_some()).await,
                 () = &mut stopped, if leave_by.is_none() => {
                     leave_by = Some(Instant::now() + limits::CANCEL_GRACE);
                     // Without a connection nothing is drained, and nothing more comes either.
                     timeout(limits::CANCEL_GRACE, self.deliveries.drain()).await.ok();
                 }
-                Some(()) = &mut ending, if is_ending => return,
             }
         }
     }
@@ -125,6 +139,14 @@ impl Outpost {
             timeout(limits::CANCEL_GRACE, relay.client().flush()).await.map(drop).ok();
         });
         Some(ending).into()
+    }
+
+    /// Takes what came since it was last looked for: it may be what a cancel is about that came
+    /// right after it.
+    fn take_waiting(&mut self) {
+        while let Some(Some(message)) = unconstrained(self.deliveries.next()).now_or_never() {
+            self.take(&message);
+        }
     }
 
     fn take(&self, message: &Message) {
@@ -163,12 +185,15 @@ impl Outpost {
     async fn live(&mut self, is_leaving: bool) {
         let connection = self.relay.client().statistics().connects.load(Ordering::Relaxed);
         let mut subjects = self.relay.replies();
-        if self.told != connection && !is_leaving {
-            self.told = connection;
+        let is_new = self.told != connection && !is_leaving;
+        if is_new {
             subjects.push(self.relay.subjects().here());
         }
         for subject in subjects {
             self.relay.say(subject, lease()).await;
+        }
+        if is_new {
+            self.told = connection;
         }
     }
 
