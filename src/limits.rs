@@ -290,6 +290,8 @@ pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
 pub const LINK_REST: Duration = Duration::from_millis(5);
 /// For how long a listener of the kit handles what has come before it looks for more.
 pub const KIT_BUSY: Duration = Duration::from_millis(1);
+/// How often one whose connection takes no more looks whether it is to leave.
+pub const KIT_LOOK: Duration = Duration::from_millis(250);
 /// Answers up to this are judged on the thread that hears all listeners.
 pub const NATS_JUDGED_AT_ONCE_BYTES: usize = 64 << 10;
 /// How often a host looks for listeners that have fallen silent.

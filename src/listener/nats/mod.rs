@@ -8,14 +8,15 @@ mod task;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{sleep_until, timeout, timeout_at};
 
 use super::payload::Reply;
 use super::request::{Request, of_message};
@@ -53,15 +54,15 @@ pub(super) fn serve(
     let mut line = Waits { waiting, driven: Instant::now() };
     let opening = Post::open(place, work, stopped, drive.handle());
     let post = drive.wait(opening).unwrap_or_else(|| Err(ENDED.to_owned()))?;
+    let mut answered = None;
     while let Some((message, task)) = line.next(&drive) {
         post.attend(&message, &task, handle);
+        answered = Some(Instant::now());
     }
     if let Some(denied) = post.denied() {
         return Err(denied.to_string());
     }
-    let flushed = drive.wait(post.sender.client.flush());
-    let lost = |why: String| format!("the last answers may be lost: {why}");
-    flushed.ok_or_else(|| lost(ENDED.to_owned()))?.map_err(|e| lost(e.to_string()))
+    post.part(&drive, answered)
 }
 
 const ENDED: &str = "the connection's threads ended";
@@ -101,8 +102,9 @@ struct Post {
     sender: Sender,
     held: Mutex<Vec<Arc<Task>>>,
     service: Service,
-    /// Who is leaving is not there any more, and must not be said to be.
-    is_leaving: AtomicBool,
+    /// Set when it is told to stop: until when it waits for a server that is away. Who is leaving
+    /// is not there any more, and must not be said to be.
+    leave_by: Arc<OnceLock<Instant>>,
     denials: Denials,
 }
 
@@ -118,12 +120,13 @@ impl Post {
         let connected = connect_told(&place.servers, &name).await;
         let (client, denials) = connected.map_err(|e| e.to_string())?;
         let subjects = Subjects::new(&place.organism, &place.listener);
-        let sender = Sender { client: client.clone(), runtime: runtime.clone() };
+        let leave_by = Arc::new(OnceLock::new());
+        let (runtime, by) = (runtime.clone(), Arc::clone(&leave_by));
+        let sender = Sender { client: client.clone(), runtime, leave_by: by };
         let service = Service::new(&place.organism, &place.listener, place.lease, "rust");
         let held = Mutex::default();
-        let is_leaving = AtomicBool::default();
         let (place, group) = (place.clone(), place.listener.to_string());
-        let post = Arc::new(Self { place, subjects, sender, held, service, is_leaving, denials });
+        let post = Arc::new(Self { place, subjects, sender, held, service, leave_by, denials });
         let failed = |e: SubscribeError| format!("cannot subscribe: {e}");
         let deliveries =
             client.queue_subscribe(post.subjects.deliveries(), group).await.map_err(failed)?;
@@ -145,7 +148,15 @@ impl Post {
     }
 
     fn is_leaving(&self) -> bool {
-        self.is_leaving.load(Ordering::Acquire)
+        self.leave_by.get().is_some()
+    }
+
+    /// Returns when it has waited long enough for a server to say that no more comes.
+    async fn patience(&self) {
+        match self.leave_by.get() {
+            Some(by) => sleep_until((*by).into()).await,
+            None => std::future::pending().await,
+        }
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<Arc<Task>>> {
@@ -160,7 +171,7 @@ impl Post {
         stopped: impl Future<Output = ()>,
     ) {
         let mut stopped = std::pin::pin!(stopped);
-        let (mut is_stopping, mut denials) = (false, 0);
+        let mut denials = 0;
         loop {
             tokio::select! {
                 message = deliveries.next() => {
@@ -177,13 +188,15 @@ impl Post {
                         return;
                     }
                 }
-                () = &mut stopped, if !is_stopping => {
-                    is_stopping = true;
-                    self.is_leaving.store(true, Ordering::Release);
-                    if deliveries.drain().await.is_err() {
+                () = &mut stopped, if !self.is_leaving() => {
+                    self.leave_by.get_or_init(|| Instant::now() + limits::CANCEL_GRACE);
+                    // Without a connection nothing is drained, and nothing more comes either.
+                    let drained = timeout(limits::CANCEL_GRACE, deliveries.drain()).await;
+                    if let Ok(Err(_)) = drained {
                         return;
                     }
                 }
+                () = self.patience() => return,
             }
         }
     }
@@ -270,6 +283,23 @@ impl Post {
             // Nobody knows what state the handler is in.
             self.sender.flush();
             resume_unwind(panic);
+        }
+    }
+
+    /// Hands over the last answers. Where the server is away they do not wait for it for ever:
+    /// their leases end, and the calls are delivered again.
+    fn part(&self, drive: &Drive, answered: Option<Instant>) -> Result<(), String> {
+        let kept = answered.map(|at| at + limits::CANCEL_GRACE);
+        let by = self.leave_by.get().copied().max(kept);
+        let by = by.unwrap_or_else(|| Instant::now() + limits::CANCEL_GRACE);
+        let flushed = drive.wait(async { timeout_at(by.into(), self.sender.client.flush()).await });
+        let lost = |why: String| format!("the last answers may be lost: {why}");
+        match flushed.ok_or_else(|| lost(ENDED.to_owned()))? {
+            Ok(flushed) => flushed.map_err(|e| lost(e.to_string())),
+            Err(_) => {
+                tracing::warn!("the server is away: answers that it has not got are lost");
+                Ok(())
+            }
         }
     }
 

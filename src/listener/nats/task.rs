@@ -1,11 +1,13 @@
 //! One delivery in the kit's hands, and how something is said about it.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use super::super::line::{Beat, Line};
 use super::TOO_LARGE;
@@ -22,6 +24,8 @@ pub(super) type Verdict = Result<String, (u16, String)>;
 pub(super) struct Sender {
     pub client: Client,
     pub runtime: Handle,
+    /// Set when the program leaves: until when it waits for a server that is away.
+    pub leave_by: Arc<OnceLock<Instant>>,
 }
 
 impl Sender {
@@ -51,13 +55,28 @@ impl Sender {
         match publish().now_or_never() {
             Some(published) => published,
             // The connection has more to write than it takes at once.
-            None => self.runtime.block_on(publish()),
+            None => self.publish_when_there_is_room(publish),
         }
+    }
+
+    /// Where the server is away there is none, and who leaves does not wait for it for ever.
+    fn publish_when_there_is_room<P>(&self, publish: impl Fn() -> P) -> Result<(), PublishErrorKind>
+    where
+        P: Future<Output = Result<(), PublishErrorKind>>,
+    {
+        while self.leave_by.get().is_none_or(|by| Instant::now() < *by) {
+            let waited = async { timeout(limits::KIT_LOOK, publish()).await };
+            if let Ok(published) = self.runtime.block_on(waited) {
+                return published;
+            }
+        }
+        Err(PublishErrorKind::Send)
     }
 
     pub fn flush(&self) {
         // Where the connection is gone there is nothing to flush.
-        self.runtime.block_on(self.client.flush()).ok();
+        let flushed = async { timeout(limits::CANCEL_GRACE, self.client.flush()).await };
+        self.runtime.block_on(flushed).map(drop).ok();
     }
 }
 

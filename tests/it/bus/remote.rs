@@ -126,20 +126,22 @@ impl Kit {
             stranger.hears(&meeting.subjects.here()).await
         };
         let mut here = wait(here);
-        let child = python()
-            .arg(program)
-            .env("PYTHONPATH", repository().join("listeners/python"))
-            .env("ORGANISM_BUS_URL", &meeting.address)
-            .env("ORGANISM_NAME", &meeting.organism)
-            .env("ORGANISM_LISTENER", "tested")
-            .envs(variables.iter().copied())
-            // A handler that crashes prints where.
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let kit = Self(child);
+        let place = [
+            ("ORGANISM_BUS_URL", &*meeting.address),
+            ("ORGANISM_NAME", &meeting.organism),
+            ("ORGANISM_LISTENER", "tested"),
+        ];
+        // A handler that crashes prints where.
+        let kit = Self::spawn(program, &[&place, variables].concat(), Stdio::null());
         wait(here.next());
         kit
+    }
+
+    /// Waits for nothing.
+    pub fn spawn(program: &str, variables: &[(&str, &str)], log: Stdio) -> Self {
+        let mut command = python();
+        command.arg(program).env("PYTHONPATH", repository().join("listeners/python"));
+        Self(command.envs(variables.iter().copied()).stderr(log).spawn().unwrap())
     }
 
     /// As `kill -9` does.

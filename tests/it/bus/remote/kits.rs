@@ -60,6 +60,12 @@ fn listener() -> Listener {
                 }
                 Ok(Reply::raw(done("gone")))
             }
+            ("beat", times) => {
+                for _ in 0..times.parse().unwrap() {
+                    request.heartbeat().map_err(|e| e.to_string())?;
+                }
+                Ok(Reply::raw(done("beaten")))
+            }
             ("count", _) => {
                 let new = request.messages.iter().filter(|message| message.new).count();
                 Ok(Reply::raw(done(&format!("{} {new}", request.messages.len()))))

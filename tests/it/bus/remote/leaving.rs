@@ -1,13 +1,16 @@
 //! Who is leaving is not there any more, and says so by silence; what it holds it still answers.
 
+use std::io::Read as _;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use organism::envelope::Failure;
 use organism::nats::RequestErrorKind;
 use tokio::time::timeout;
 
 use super::kits::{Rust, told_here};
 use super::{Kit, Meeting, PATIENCE, Stranger};
-use crate::bus::ear::{Ear, Heard, done};
+use crate::bus::ear::{Ear, Heard, done, script};
 use crate::nats::{Server, Settings, shared};
 
 /// Waits until a program that was asked to end has.
@@ -147,4 +150,132 @@ async fn a_python_kit_that_leaves_announces_no_new_connection() {
     let kit = Kit::start(&meeting, &[("ORGANISM_BUS_LEASE", "1")]);
     let ear = meeting.ear();
     is_silent_on_a_new_connection(&server, &meeting, ear, &done("gone"), || python_ends(kit)).await;
+}
+
+/// The server goes away, and is not back when the program is asked to end.
+fn ends_without_a_server(server: &Server, ask_to_end: impl FnOnce() -> Ending) {
+    server.kill();
+    ends_soon(ask_to_end());
+}
+
+fn ends_soon(ending: Ending) {
+    let (tell, told) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        ending();
+        tell.send(())
+    });
+    let told = told.recv_timeout(PATIENCE);
+    assert_ne!(told, Err(RecvTimeoutError::Timeout), "it waits for a server that is away");
+    // One that ended in another way than it should has said how.
+    thread.join().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_rust_kit_ends_when_it_is_asked_to_while_its_server_is_away() {
+    let server = server();
+    let rust = Rust::start(&Meeting::at(&server));
+    ends_without_a_server(&server, || rust_ends(rust));
+}
+
+#[tokio::test]
+async fn a_python_kit_ends_when_it_is_asked_to_while_its_server_is_away() {
+    let server = server();
+    let kit = Kit::start(&Meeting::at(&server), &[]);
+    ends_without_a_server(&server, || python_ends(kit));
+}
+
+#[tokio::test]
+async fn a_rust_kit_ends_that_has_more_to_say_than_its_connection_takes() {
+    let server = server();
+    let meeting = Meeting::at(&server);
+    let mut ear = meeting.ear();
+    let rust = Rust::start(&meeting);
+    let number = ear.tell("beat 1000000");
+    ear.expect(Heard::Beat(number)).await;
+    ends_without_a_server(&server, || rust_ends(rust));
+}
+
+/// Asked to end while the server is away, it has an answer to hand over when that is back.
+async fn answers_when_its_server_is_back(
+    server: &Server,
+    meeting: &Meeting,
+    mut ear: Ear,
+    ask_to_end: impl FnOnce() -> Ending,
+) {
+    let number = waits(&mut ear).await;
+    server.kill();
+    let has_ended = ask_to_end();
+    server.restart();
+    let stranger = meeting.stranger().await;
+    is_leaving(meeting, &stranger).await;
+    // A sign of life on the new connection: it hears of the cancel.
+    let mut answers = stranger.hears(&meeting.subjects.answers()).await;
+    while answers.next().await.status.is_some() {}
+    ear.cancel(number);
+    ear.expect(Heard::Answer(number, vec![done("gone")])).await;
+    tokio::task::spawn_blocking(has_ended).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_rust_kit_that_leaves_in_an_outage_answers_what_it_has_after_it() {
+    let server = server();
+    let meeting = Meeting::at(&server);
+    let rust = Rust::start(&meeting);
+    let ear = meeting.ear();
+    answers_when_its_server_is_back(&server, &meeting, ear, || rust_ends(rust)).await;
+}
+
+#[tokio::test]
+async fn a_python_kit_that_leaves_in_an_outage_answers_what_it_has_after_it() {
+    let server = server();
+    let meeting = Meeting::at(&server);
+    let kit = Kit::start(&meeting, &[("ORGANISM_BUS_LEASE", "1")]);
+    let ear = meeting.ear();
+    answers_when_its_server_is_back(&server, &meeting, ear, || python_ends(kit)).await;
+}
+
+#[test]
+fn a_python_kit_whose_server_was_never_there_ends_when_it_is_asked_to() {
+    let (mut reading, writing) = std::io::pipe().unwrap();
+    let kit = Kit::spawn(
+        &script("obedient.py"),
+        &[
+            ("ORGANISM_BUS_URL", "nats://127.0.0.1:1"),
+            ("ORGANISM_NAME", "talk"),
+            ("ORGANISM_LISTENER", "tested"),
+        ],
+        writing.into(),
+    );
+    // What it says of its first attempt: it hears signals by now.
+    let mut said = vec![0];
+    reading.read_exact(&mut said).unwrap();
+    ends_soon(python_ends(kit));
+    reading.read_to_end(&mut said).unwrap();
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.ends_with("organism_bus: asked to end before NATS was reached\n"), "{said}");
+    assert!(!said.contains("Traceback"), "{said}");
+}
+
+async fn is_not_begun(mut ear: Ear) {
+    let begun = waits(&mut ear).await;
+    let waiting = ear.tell("echo to nobody");
+    ear.cancel(waiting);
+    ear.cancel(begun);
+    ear.expect(Heard::Answer(begun, vec![done("gone")])).await;
+    let detail = "its caller was gone before it was begun".to_owned();
+    ear.expect(Heard::Failed(waiting, Failure::Refused { detail })).await;
+}
+
+#[tokio::test]
+async fn what_was_cancelled_while_it_waited_in_line_is_not_begun_by_a_rust_kit() {
+    let meeting = Meeting::at(shared());
+    let _rust = Rust::start(&meeting);
+    is_not_begun(meeting.ear()).await;
+}
+
+#[tokio::test]
+async fn what_was_cancelled_while_it_waited_in_line_is_not_begun_by_a_python_kit() {
+    let meeting = Meeting::at(shared());
+    let _kit = Kit::start(&meeting, &[]);
+    is_not_begun(meeting.ear()).await;
 }
