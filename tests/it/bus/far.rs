@@ -1,21 +1,27 @@
 //! An agent's host far from its pump, on the wire: what is said between deliveries and answers.
 
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use organism::bus::native::{Context, Handler, NativeHost};
 use organism::bus::nats::{Far, Memory, Outpost, Relay};
 use organism::bus::{Delivery, Host, Outcome};
 use organism::envelope::{Failure, Turn};
-use organism::ids::{Digest, Position, ThreadId};
-use organism::nats::connect_with;
+use organism::ids::{Attempt, CallId, Digest, MessageId, Position, ThreadId};
+use organism::nats::{Client, HeaderMap, connect_with};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::ear::{Ear, Heard, name};
 use super::remote::leaving::{Ending, is_silent_on_a_new_connection, is_silent_when_asked, server};
-use super::remote::{Meeting, RUNTIME, wait};
+use super::remote::{Meeting, RUNTIME, Stranger, wait};
 use crate::nats::shared;
 
 fn noted() -> Option<Turn> {
@@ -172,4 +178,98 @@ async fn a_host_that_leaves_announces_no_new_connection_and_answers_what_it_has(
     let ear = ear(&meeting, config, Arc::new(Told));
     let post = post(&meeting, config, |relay| Waits { relay });
     is_silent_on_a_new_connection(&server, &meeting, ear, TOLD, || post.ask_to_end()).await;
+}
+
+/// Notes which calls come and go, and gets stuck with each that comes until it is let go.
+struct Stuck {
+    go: Mutex<mpsc::Receiver<()>>,
+    noted: mpsc::Sender<(&'static str, CallId)>,
+}
+
+impl Host for Stuck {
+    fn deliver(&self, delivery: Delivery) {
+        self.noted.send(("delivered", delivery.call)).unwrap();
+        self.go.lock().unwrap().recv().unwrap();
+    }
+    fn cancel(&self, call: CallId, _: Attempt) {
+        self.noted.send(("cancelled", call)).unwrap();
+    }
+    fn flush(&self) {}
+    fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// The outpost of a host that gets stuck, on a thread of its own.
+fn stuck(
+    meeting: &Meeting,
+    client: Client,
+    host: Stuck,
+    stopped: oneshot::Receiver<()>,
+) -> thread::JoinHandle<()> {
+    let (subjects, runtime) = (meeting.subjects.clone(), RUNTIME.handle().clone());
+    let (relay, config) = (Relay::new(client, subjects, runtime), Digest::of(b"one config"));
+    let host = Arc::new(host);
+    let post = Outpost::open(&meeting.organism, name("tested"), config, relay, host);
+    let post = wait(post).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    thread::spawn(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                () = post.serve(std::future::pending()) => {}
+                _ = stopped => {}
+            }
+        });
+    })
+}
+
+fn headers(call: CallId) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in [
+        ("Organism-Call", &*call.to_string()),
+        ("Organism-Attempt", "1.2"),
+        ("Organism-Thread", "sess-k3v9t2m8"),
+        ("Organism-Timeout", "1.5"),
+        ("Organism-Position", "1"),
+        ("Organism-Config", &Digest::of(b"one config").to_string()),
+    ] {
+        headers.insert(name, value);
+    }
+    headers
+}
+
+#[tokio::test]
+async fn a_cancel_that_comes_together_with_its_delivery_does_not_overtake_it() {
+    let meeting = Meeting::at(shared());
+    let Stranger(client) = wait(meeting.stranger());
+    let ((go, is_let_go), (noted, notes)) = (mpsc::channel(), mpsc::channel());
+    let (stop, stopped) = oneshot::channel();
+    let host = Stuck { go: Mutex::new(is_let_go), noted };
+    let thread = stuck(&meeting, client.clone(), host, stopped);
+    let probe = client.new_inbox();
+    let mut probed = client.subscribe(probe.clone()).await.unwrap();
+    let deliver = async |call| {
+        let (to, reply) = (meeting.subjects.deliveries(), meeting.subjects.answer("token"));
+        let delivery = headers(call);
+        client.publish_with_reply_and_headers(to, reply, delivery, "".into()).await.unwrap();
+    };
+    let patience = Duration::from_secs(30);
+    let next = || notes.recv_timeout(patience).unwrap();
+    // Were it left to chance, one of so many would be the wrong way round.
+    for n in 0..40 {
+        let [other, call] = [2 * n, 2 * n + 1].map(|n| CallId(MessageId(Uuid::from_u128(n))));
+        deliver(other).await;
+        assert_eq!(next(), ("delivered", other));
+        deliver(call).await;
+        let (to, cancel) = (meeting.subjects.cancels(), headers(call));
+        client.publish_with_headers(to, cancel, "".into()).await.unwrap();
+        // What is said over one connection comes in order: with this, both are there.
+        client.publish(probe.clone(), "".into()).await.unwrap();
+        timeout(patience, probed.next()).await.unwrap().unwrap();
+        go.send(()).unwrap();
+        go.send(()).unwrap();
+        assert_eq!([next(), next()], [("delivered", call), ("cancelled", call)], "round {n}");
+    }
+    stop.send(()).unwrap();
+    thread.join().unwrap();
 }
