@@ -68,7 +68,7 @@ fn model() -> (Runtime, Server) {
         let named = |event: String| event.replace("\"m-1\"", "\"m-1-2026\"");
         Script::stream(&events.into_iter().map(named).collect::<Vec<_>>())
     };
-    let order = "<order xmlns=\"urn:example:talk\"><n>7777</n></order>";
+    let order = "<order xmlns=\"urn:example:talk\"><n>1618033988</n></order>";
     let say = "<say xmlns=\"urn:example:talk\">secret-question</say>";
     let done = "<attempt_completion><result>secret-answer</result></attempt_completion>";
     let busy = Script::whole("503 Busy", "Retry-After: 0\r\n", "{}");
@@ -294,7 +294,7 @@ fn holds_nothing_that_was_said(collector: &Collector, house: &House) {
     for request in &requests {
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
         assert!(head.contains("authorization: Bearer secret-of-the-collector"), "{head}");
-        for said in ["secret", "7777", KEY, "<"] {
+        for said in ["secret", "1618033988", KEY, "<"] {
             assert!(!body.contains(said), "{said}: {body}");
         }
     }

@@ -1,6 +1,7 @@
 //! Who is leaving is not there any more, and says so by silence; what it holds it still answers.
 
 use std::io::Read as _;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use organism::envelope::Failure;
@@ -158,13 +159,15 @@ fn ends_without_a_server(server: &Server, ask_to_end: impl FnOnce() -> Ending) {
 }
 
 fn ends_soon(ending: Ending) {
-    let thread = std::thread::spawn(ending);
-    let until = Instant::now() + PATIENCE;
-    while !thread.is_finished() {
-        assert!(Instant::now() < until, "it waits for a server that is away");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    thread.join().unwrap();
+    let (tell, told) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        ending();
+        tell.send(())
+    });
+    let told = told.recv_timeout(PATIENCE);
+    assert_ne!(told, Err(RecvTimeoutError::Timeout), "it waits for a server that is away");
+    // One that ended in another way than it should has said how.
+    thread.join().unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -200,6 +203,11 @@ async fn answers_when_its_server_is_back(
     ask_to_end: impl FnOnce() -> Ending,
 ) {
     let number = waits(&mut ear).await;
+    // Leases, without which it would not be waited for.
+    let mut leases = meeting.stranger().await.hears(&meeting.subjects.answers()).await;
+    for _ in 0..2 {
+        leases.next().await;
+    }
     server.kill();
     let has_ended = ask_to_end();
     server.restart();
