@@ -1,6 +1,6 @@
 //! Time in which the pump did not run: a process that was stopped, a machine that slept.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{CONFIG, House, numbered, until};
 
@@ -15,7 +15,8 @@ fn time_in_which_the_pump_stood_still_is_not_its_listeners() {
     until("it is on record", || (house.recorded("hold") == 1).then_some(()));
     running.signal("-STOP");
     house.write("let-go", "");
-    std::thread::sleep(Duration::from_secs(4));
+    let due = Instant::now() + Duration::from_secs(4);
+    until("its time was over long ago", || (Instant::now() >= due).then_some(()));
     running.signal("-CONT");
     until("it is answered", || (house.recorded("held") == 1).then_some(()));
     let shown = house.organism(&["thread", "sess-hold0000"]);
