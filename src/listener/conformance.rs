@@ -143,6 +143,8 @@ struct Trial {
 enum Missing {
     /// Nobody is there.
     Nobody(String),
+    /// It answered that it does not do this.
+    Refused(String),
     Failed(String),
 }
 
@@ -191,6 +193,9 @@ impl Trial {
                 Ok(Some(Heard::Ended(Err(Failure::Unreachable { detail })))) => {
                     return Err(Missing::Nobody(detail));
                 }
+                Ok(Some(Heard::Ended(Err(refused @ Failure::Refused { .. })))) => {
+                    return Err(Missing::Refused(refused.to_string()));
+                }
                 Ok(Some(Heard::Ended(ended))) => {
                     return ended.map_err(|e| Missing::Failed(e.to_string()));
                 }
@@ -213,7 +218,9 @@ impl Trial {
                     self.stage.is_there()?;
                     sleep(ASK_AGAIN).await;
                 }
-                Err(Missing::Nobody(why) | Missing::Failed(why)) => return Err(why),
+                Err(Missing::Nobody(why) | Missing::Refused(why) | Missing::Failed(why)) => {
+                    return Err(why);
+                }
             }
         }
     }
@@ -244,9 +251,11 @@ impl Trial {
         let (call, attempt) = self.deliver(request);
         self.stage.host().cancel(call, attempt);
         self.stage.host().flush();
-        self.outcome().await.map_err(|missing| match missing {
-            Missing::Nobody(why) | Missing::Failed(why) => why,
-        })?;
+        match self.outcome().await {
+            // It may not have begun, and say so.
+            Ok(_) | Err(Missing::Refused(_)) => {}
+            Err(Missing::Nobody(why) | Missing::Failed(why)) => return Err(why),
+        }
         self.answered(request, judge).await.map_err(|why| format!("the next request: {why}"))
     }
 
