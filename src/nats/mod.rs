@@ -155,6 +155,8 @@ fn explained(detail: &str, options: &Options) -> String {
     }
 }
 
+const ROUNDS_TO_SETTLE: u32 = 3;
+
 /// Returns when the servers have seen everything that was said before, and with it have told what
 /// is denied; or when they are too slow for that.
 pub async fn settled(client: &Client, denials: &Denials) {
@@ -162,10 +164,17 @@ pub async fn settled(client: &Client, denials: &Denials) {
     let round_trip = async {
         let mut heard = client.subscribe(token.clone()).await.ok()?;
         client.publish(token.clone(), "".into()).await.ok()?;
-        let mut seen = 0;
+        let (mut seen, mut round) = (0, 1);
         loop {
             tokio::select! {
-                message = heard.next() => return message,
+                // What is denied is noted by another task, which may be a little behind.
+                message = heard.next() => match round {
+                    ROUNDS_TO_SETTLE => return message,
+                    _ => {
+                        round += 1;
+                        client.publish(token.clone(), "".into()).await.ok()?;
+                    }
+                },
                 () = denials.changed(&mut seen) => {
                     denials.of_hearing(&token).is_none().then_some(())?;
                     denials.of_publishing_beneath(&token).is_none().then_some(())?;
