@@ -202,7 +202,9 @@ fn each_broken_rule_turns_its_guard_red_and_only_then() {
                 loop {
                     let Some((guard, mutant)) = queue.lock().unwrap().pop() else { break };
                     let begun = std::time::Instant::now();
-                    let green = is_green(guard, mutant);
+                    // A campaign whose course depends on who is quicker may miss one once.
+                    let looks = if mutant.is_some() { 3 } else { 1 };
+                    let green = (0..looks).all(|_| is_green(guard, mutant));
                     let colour = if green { "green" } else { "red" };
                     let took = begun.elapsed().as_secs_f64();
                     let line =
