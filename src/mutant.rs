@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 48] = [
+pub const MUTANTS: [(&str, &str); 49] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -55,6 +55,7 @@ pub const MUTANTS: [(&str, &str); 48] = [
     ("drain-too-early", "a host is drained when its last answer is with the pump"),
     ("leave-what-is-out", "a partition is handed over when what is out has ended"),
     ("trust-the-count", "a journal is never opened as one of another number of partitions"),
+    ("watch-only-the-pipe", "the end of a listener's process is noticed at once"),
     ("guess-the-format", "a final report is taken in its one format and in no other"),
 ];
 

@@ -2,6 +2,7 @@
 
 mod conformance;
 pub mod ear;
+mod exits;
 mod far;
 mod faults;
 mod kit;

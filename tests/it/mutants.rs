@@ -159,6 +159,10 @@ const GUARDS: &[(&str, &str)] = &[
         "leave-what-is-out",
         "organism::partitions::shares::a_partition_is_handed_over_when_what_is_out_has_ended",
     ),
+    (
+        "watch-only-the-pipe",
+        "bus::exits::a_process_that_ends_has_crashed_although_its_child_holds_its_output",
+    ),
     #[cfg(target_os = "linux")]
     ("skip-the-fsync", "journal::sync::every_record_is_synced_before_it_is_acknowledged"),
 ];

@@ -99,6 +99,12 @@ impl Child {
         self.words.lock().unwrap_or_else(PoisonError::into_inner).about = trace;
     }
 
+    /// Returns when the process has ended, whatever still holds its pipes.
+    pub async fn exited(&mut self) {
+        // An exit that cannot be waited for is described by `gone`.
+        let _ = self.process.wait().await;
+    }
+
     /// Lets a child whose input is closed end by itself, then asks, then kills. What had to be
     /// asked, and what it left running, is told.
     pub async fn end(&mut self) -> String {

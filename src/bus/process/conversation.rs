@@ -11,6 +11,7 @@ use crate::bus::{Delivery, Outcome};
 use crate::envelope::Failure;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
+use crate::mutant::mutant;
 
 use super::Options;
 use super::child::{Child, Pipes};
@@ -39,6 +40,7 @@ pub(super) struct Conversation<'a> {
     /// Of the delivery served last.
     log_span: tracing::Span,
     draining: bool,
+    has_exited: bool,
     /// When the call being served has to be answered at the latest, once it was cancelled or
     /// the host drains.
     patience: Option<Instant>,
@@ -47,6 +49,8 @@ pub(super) struct Conversation<'a> {
 enum Event {
     Said(Said),
     Stopped(Stopped),
+    /// The process ended; another process may still hold its standard output.
+    Exited,
     Wrote(std::io::Result<usize>),
     Ordered(Option<Order>),
     OutOfPatience,
@@ -70,6 +74,7 @@ impl<'a> Conversation<'a> {
             serving: None,
             log_span: tracing::Span::none(),
             draining: false,
+            has_exited: false,
             patience: None,
         }
     }
@@ -87,6 +92,7 @@ impl<'a> Conversation<'a> {
             let ended = match self.event().await {
                 Event::Said(said) => self.said(said).await,
                 Event::Stopped(stopped) => Some(self.stopped(stopped).await),
+                Event::Exited => Some(self.exited().await),
                 Event::Wrote(wrote) => self.wrote(wrote).await,
                 Event::Ordered(order) => self.ordered(order).await,
                 Event::OutOfPatience => Some(self.out_of_patience().await),
@@ -120,6 +126,7 @@ impl<'a> Conversation<'a> {
                 Ok(frame) => Event::Said(frame::read(frame)),
                 Err(stopped) => Event::Stopped(stopped),
             },
+            () = self.child.exited(), if !mutant("watch-only-the-pipe") => Event::Exited,
             wrote = writing => Event::Wrote(wrote),
             order = self.desk.orders.recv() => Event::Ordered(order),
             () = patience => Event::OutOfPatience,
@@ -151,6 +158,7 @@ impl<'a> Conversation<'a> {
             return Some(self.unasked().await);
         }
         if !self.draining
+            && !self.has_exited
             && let Some(delivery) = self.desk.ready()
         {
             self.hand_over(&delivery);
@@ -161,6 +169,25 @@ impl<'a> Conversation<'a> {
     async fn unasked(&mut self) -> Ended {
         self.child.kill().await;
         Ended::Fault("wrote to its standard output unasked".to_owned())
+    }
+
+    /// The process has ended. All that it wrote is in the pipe by now, and counts.
+    async fn exited(&mut self) -> Ended {
+        self.has_exited = true;
+        self.frames.read_available();
+
+        while let Some(frame) = self.frames.next_buffered() {
+            let ended = match frame.map(frame::read) {
+                Ok(said) => self.said(said).await,
+                Err(stopped) => Some(self.stopped(stopped).await),
+            };
+            if let Some(ended) = ended {
+                return ended;
+            }
+        }
+
+        let unfinished = self.frames.unfinished();
+        self.stopped(Stopped::Closed { unfinished }).await
     }
 
     /// The child's output is at its end, or beyond reading.

@@ -1,7 +1,10 @@
 //! The frames between a host and its child (docs/PROTOCOL.md, sections 2 to 6).
 
 use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
 
+use rustix::buffer::spare_capacity;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::bus::Delivery;
@@ -90,28 +93,49 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     /// The next frame, without its end mark. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<&[u8], Stopped> {
         let range = loop {
-            let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
-            if let Some(found) = memchr::memchr(END, unseen) {
-                let end = self.scanned + found;
-                let begin = std::mem::replace(&mut self.start, end + 1);
-                self.scanned = self.start;
-                break begin..end;
+            match self.buffered_range() {
+                Some(range) => break range,
+                None => self.fill().await?,
             }
-            self.scanned = self.buffer.len();
-            self.fill().await?;
         };
+        self.checked(range)
+    }
+
+    /// The next frame, if it has been read as a whole.
+    pub fn next_buffered(&mut self) -> Option<Result<&[u8], Stopped>> {
+        let range = self.buffered_range()?;
+        Some(self.checked(range))
+    }
+
+    fn buffered_range(&mut self) -> Option<Range<usize>> {
+        let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
+        let Some(found) = memchr::memchr(END, unseen) else {
+            self.scanned = self.buffer.len();
+            return None;
+        };
+        let end = self.scanned + found;
+        let begin = std::mem::replace(&mut self.start, end + 1);
+        self.scanned = self.start;
+        Some(begin..end)
+    }
+
+    fn checked(&self, range: Range<usize>) -> Result<&[u8], Stopped> {
         if range.len() > limits::FRAME_BYTES_MAX {
             return Err(Stopped::TooLong);
         }
         Ok(self.buffer.get(range).unwrap_or_default())
     }
 
-    async fn fill(&mut self) -> Result<(), Stopped> {
+    fn discard_used(&mut self) {
         if self.start > 0 {
             self.buffer.drain(..self.start);
             self.scanned -= self.start;
             self.start = 0;
         }
+    }
+
+    async fn fill(&mut self) -> Result<(), Stopped> {
+        self.discard_used();
         if self.buffer.len() > limits::FRAME_BYTES_MAX {
             return Err(Stopped::TooLong);
         }
@@ -125,6 +149,26 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 
     /// Whether bytes have come behind the last frame given out.
     pub fn has_more(&self) -> bool {
-        self.start < self.buffer.len()
+        self.unfinished() > 0
+    }
+
+    /// Bytes that have come behind the last frame given out.
+    pub fn unfinished(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+}
+
+impl<R: AsFd> Frames<R> {
+    /// Reads what the pipe holds at this moment, without waiting. The pipe is non-blocking.
+    pub fn read_available(&mut self) {
+        while self.buffer.len() <= self.start + limits::FRAME_BYTES_MAX {
+            self.buffer.reserve(READ_BYTES);
+            match rustix::io::read(&self.from, spare_capacity(&mut self.buffer)) {
+                Err(rustix::io::Errno::INTR) => {}
+                // The next asynchronous read meets the end, or the error, again.
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
     }
 }
