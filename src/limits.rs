@@ -77,6 +77,11 @@ pub const HASH_CHARS_MIN: usize = 8;
 pub const HASH_CHARS_MAX: usize = 64;
 /// Of what an operator gives as a reason.
 pub const REASON_CHARS_MAX: usize = 1_000;
+/// Details of one recorded operator action.
+pub const ACTION_DETAILS_MAX: usize = 64;
+pub const ACTION_NAME_CHARS_MAX: usize = 64;
+/// A path fits.
+pub const ACTION_VALUE_CHARS_MAX: usize = 4_096;
 
 // Trees; the config may lower these defaults or raise them to the ceilings.
 pub const THREAD_DEPTH_CEILING: usize = 64;

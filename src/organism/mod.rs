@@ -12,6 +12,7 @@ mod matter;
 mod metered;
 mod models;
 pub mod nats_config;
+pub mod operator;
 mod partitioned;
 mod preview;
 pub mod promote;
@@ -106,6 +107,9 @@ impl Error {
         move |source| Self::Io { context, source }
     }
 }
+
+/// What boots record of this program.
+const VERSION: &str = concat!("organism ", env!("CARGO_PKG_VERSION"));
 
 /// Makes the host of a native listener, which reports to the given sink.
 pub type Native = Box<dyn FnOnce(Arc<dyn Sink>, &runtime::Handle) -> Arc<dyn Host> + Send>;

@@ -192,10 +192,9 @@ fn run_pump(
     pump: Pump,
     running: watch::Sender<()>,
 ) -> Result<JoinHandle<Result<(), journal::Error>>, Error> {
-    let detail = concat!("organism ", env!("CARGO_PKG_VERSION"));
     let run = move || {
         let _running = running;
-        let ended = pump.run(detail);
+        let ended = pump.run(super::VERSION);
         if let Err(error) = &ended {
             tracing::error!("the pump stopped: {error}");
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ErrorCode, NAMESPACE, WaitFor};
+use super::{ActionReport, ErrorCode, NAMESPACE, WaitFor};
 use crate::clock::Time;
 use crate::envelope::{Payload, Refusal, Rule};
 use crate::ids::{Digest, ListenerName, MessageId, PayloadName, ThreadId, TimerId};
@@ -137,12 +137,7 @@ pub enum Answer {
         name: ListenerName,
         detail: String,
     },
-    OperatorAction {
-        action: String,
-        by: ListenerName,
-        thread: ThreadId,
-        reason: String,
-    },
+    OperatorAction(ActionReport),
     /// A call is held until an operator has approved these very bytes.
     ApprovalRequested {
         message: MessageId,
@@ -204,7 +199,7 @@ impl Answer {
             Self::ShutdownSignal { .. } => "shutdown-signal",
             Self::ListenerJoined { .. } => "listener-joined",
             Self::ListenerLeft { .. } => "listener-left",
-            Self::OperatorAction { .. } => "operator-action",
+            Self::OperatorAction(_) => "operator-action",
             Self::ApprovalRequested { .. } => "approval-requested",
             Self::ApprovalGranted(_) => "approval-granted",
             Self::ApprovalRefused(_) => "approval-refused",
@@ -270,10 +265,7 @@ impl Answer {
             Self::ListenerJoined { name, detail } | Self::ListenerLeft { name, detail } => {
                 Tag::new(self.word()).with("name", name).with("detail", detail).empty()
             }
-            Self::OperatorAction { action, by, thread, reason } => {
-                let tag = Tag::new(self.word()).with("action", action).with("by", by);
-                tag.with("thread_id", thread).with("reason", reason).empty()
-            }
+            Self::OperatorAction(report) => report.payload(Tag::new(self.word())),
             Self::ApprovalRequested { message, listener, digest, why, until } => {
                 let tag = Tag::new(self.word()).with("message_id", message);
                 let tag = tag.with("call_id", message).with("listener", listener);
@@ -330,46 +322,46 @@ fn write_huh(huh: &Huh) -> Payload {
 }
 
 /// A start tag in the making.
-struct Tag {
+pub(super) struct Tag {
     word: &'static str,
     out: String,
 }
 
 impl Tag {
     /// In the core's namespace, bound here.
-    fn new(word: &'static str) -> Self {
+    pub fn new(word: &'static str) -> Self {
         Self { word, out: format!("<{word} xmlns=\"{NAMESPACE}\"") }
     }
 
     /// Inside an element that has bound the namespace.
-    fn child(word: &'static str) -> Self {
+    pub fn child(word: &'static str) -> Self {
         Self { word, out: format!("<{word}") }
     }
 
-    fn with(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+    pub fn with(mut self, name: &str, value: impl std::fmt::Display) -> Self {
         let value = value.to_string();
         let _ = write!(self.out, " {name}=\"{}\"", escape_attribute(&legal(&value)));
         self
     }
 
-    fn maybe(self, name: &str, value: Option<impl std::fmt::Display>) -> Self {
+    pub fn maybe(self, name: &str, value: Option<impl std::fmt::Display>) -> Self {
         match value {
             Some(value) => self.with(name, value),
             None => self,
         }
     }
 
-    fn empty(mut self) -> Payload {
+    pub fn empty(mut self) -> Payload {
         self.out.push_str("/>");
         Payload::new(self.out)
     }
 
-    fn text(self, text: &str) -> Payload {
+    pub fn text(self, text: &str) -> Payload {
         let text = legal(text);
         self.raw(&escape_text(&text))
     }
 
-    fn raw(mut self, inner: &str) -> Payload {
+    pub fn raw(mut self, inner: &str) -> Payload {
         let _ = write!(self.out, ">{inner}</{}>", self.word);
         Payload::new(self.out)
     }

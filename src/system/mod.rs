@@ -2,10 +2,12 @@
 //!
 //! Every word is in `schemas/core.xsd`; a test holds this table and that file together.
 
+mod action;
 mod answers;
 mod errors;
 mod primitive;
 
+pub use action::ActionReport;
 pub use answers::{Answer, Huh, Ruling, ThreadStatus};
 pub use errors::ErrorCode;
 pub use primitive::{Primitive, WaitFor, When};

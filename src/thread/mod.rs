@@ -5,11 +5,13 @@
 
 mod apply;
 mod fact;
+mod operator;
 mod record;
 mod state;
 pub mod text;
 
 pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};
+pub use operator::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
 pub use record::{Decided, Input, Record, Verdict};
 pub use state::{
     Awaited, ByListener, Call, Held, KeyUse, Map, Pending, Slot, State, Thread, Timer, Tree, Usage,

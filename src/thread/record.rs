@@ -8,7 +8,7 @@ use crate::clock::Time;
 use crate::envelope::{Failure, Turn};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
 
-use super::Fact;
+use super::{Fact, OperatorAction};
 
 /// What became of one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +111,8 @@ pub enum Input {
     Shutdown {
         detail: String,
     },
+    /// What an operator did to the organism itself.
+    Operator(OperatorAction),
 }
 
 /// One atomic step. The chain hashes its [`super::text`]; payload bytes stand beside that and

@@ -10,7 +10,7 @@ use crate::clock::Time;
 use crate::envelope::{Failure, Message, Refusal, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
-use crate::thread::Closing;
+use crate::thread::{Closing, OperatorAction};
 use crate::trace::TraceParent;
 
 /// Where a client wants its payload to go.
@@ -117,6 +117,12 @@ pub enum Event {
     Shutdown {
         reason: String,
     },
+    /// An operator acts on the organism itself.
+    Operator {
+        /// Names the caller that waits until the action is durable; not recorded.
+        ticket: Uuid,
+        action: OperatorAction,
+    },
 }
 
 /// Something to be reminded of. An alarm that is out of date does nothing.
@@ -177,7 +183,7 @@ pub enum Effect {
         submission: MessageId,
         receipt: Receipt,
     },
-    /// What became of a decision: done, or why not.
+    /// What became of a decision: done, or why not. Also confirms a recorded operator action.
     Ruled {
         ticket: Uuid,
         ruling: Result<(), Refusal>,

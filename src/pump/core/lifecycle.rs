@@ -8,8 +8,8 @@ use super::{Core, Step};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::system::Answer;
-use crate::thread::{Fact, Input, Opener};
+use crate::system::{ActionReport, Answer};
+use crate::thread::{Fact, Input, Opener, OperatorAction};
 
 impl Core {
     pub(super) fn boot(&mut self, step: &mut Step, journal: Uuid, epoch: u32, detail: String) {
@@ -79,6 +79,19 @@ impl Core {
         self.organism_note(step, &Answer::ShutdownSignal { reason });
     }
 
+    /// Records what an operator did to the organism itself; nothing else follows from it.
+    pub(super) fn operator_action(
+        &mut self,
+        step: &mut Step,
+        ticket: Uuid,
+        action: OperatorAction,
+    ) {
+        let action = action.shortened();
+        step.records(ThreadId::organism(), Input::Operator(action.clone()));
+        self.organism_note(step, &Answer::OperatorAction(action.report()));
+        step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
+    }
+
     fn organism_note(&mut self, step: &mut Step, answer: &Answer) {
         self.system_note(step, &ThreadId::organism(), &ListenerName::core(), answer);
     }
@@ -98,9 +111,8 @@ impl Core {
         let input =
             Input::Cancel { thread: thread.clone(), by: by.clone(), reason: reason.clone() };
         step.records(thread.root(), input);
-        let action = "cancel".to_owned();
-        let answer =
-            Answer::OperatorAction { action, by, thread: thread.clone(), reason: reason.clone() };
+        let report = ActionReport::cancel(by, thread.clone(), reason.clone());
+        let answer = Answer::OperatorAction(report);
         self.system_note(step, &thread, &ListenerName::core(), &answer);
         let text = match reason.is_empty() {
             true => "cancelled by the operator".to_owned(),

@@ -104,6 +104,7 @@ impl Core {
             Event::Joined { listener, detail } => self.joined(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),
             Event::Shutdown { reason } => self.shutdown(&mut step, reason),
+            Event::Operator { ticket, action } => self.operator_action(&mut step, ticket, action),
         }
         if let Some((tree, _)) = &step.record {
             self.state.reached(tree, position);

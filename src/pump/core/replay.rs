@@ -58,6 +58,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         Input::Joined { listener, detail } => Event::Joined { listener, detail },
         Input::Left { listener, detail } => Event::Left { listener, detail },
         Input::Shutdown { detail } => Event::Shutdown { reason: detail },
+        Input::Operator(action) => Event::Operator { ticket: Uuid::nil(), action },
     };
     Some(event)
 }

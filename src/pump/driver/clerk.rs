@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::Letter;
-use super::handle::{Done, Reserve};
+use super::handle::{Act, Done, Reserve};
 use crate::envelope::{Message, Refusal};
 use crate::ids::{Attempt, CallId, MessageId};
 use crate::pump::core::{Event, Receipt};
@@ -47,6 +47,11 @@ impl Clerk {
                 let Reserve { call, attempt, asked, answer } = *reserve;
                 self.reservations.insert((call, attempt), answer);
                 Some(Event::Reserve { call, attempt, asked })
+            }
+            Letter::Act(act) => {
+                let Act { ticket, action, done } = *act;
+                self.rulings.insert(ticket, done);
+                Some(Event::Operator { ticket, action })
             }
             Letter::Drain { reason, done } => {
                 self.drained = Some(done);

@@ -16,7 +16,7 @@ use crate::journal::Error;
 use crate::limits;
 use crate::pump::core::{Decision, Event, Receipt, Submission, Target, Verb};
 use crate::pump::gate::Gate;
-use crate::thread::Closing;
+use crate::thread::{Closing, OperatorAction};
 use crate::trace::{SpanId, TraceParent, Tracer};
 
 /// The result of a call that a client opened.
@@ -36,6 +36,13 @@ pub struct Refused;
 pub(in crate::pump) struct Decide {
     pub decision: Decision,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
+}
+
+/// An operator's action, with the caller that waits until it is durable.
+pub(in crate::pump) struct Act {
+    pub ticket: Uuid,
+    pub action: OperatorAction,
+    pub done: oneshot::Sender<Result<(), Refusal>>,
 }
 
 /// A model call to be made, with whoever waits to hear whether it may.
@@ -194,6 +201,14 @@ impl Handle {
     pub fn gated(&self, listener: ListenerName, text: &[u8]) -> Verb {
         let payload = self.gate.check(&listener, text);
         Verb::Answer { listener, payload }
+    }
+
+    /// Records an operator's action on the organism itself. Returns once it is durable.
+    pub async fn record_action(&self, action: OperatorAction) -> Result<(), Refused> {
+        let (done, recorded) = oneshot::channel();
+        let act = Box::new(Act { ticket: Uuid::now_v7(), action, done });
+        self.outbox.send(Letter::Act(act)).map_err(|_| Refused)?;
+        recorded.await.map(drop).map_err(|_| Refused)
     }
 
     /// Stops taking submissions, lets what is handed over end, closes the journal.

@@ -50,6 +50,7 @@ pub(super) enum Letter {
     Submit(Box<handle::Submit>),
     Decide(Box<handle::Decide>),
     Reserve(Box<handle::Reserve>),
+    Act(Box<handle::Act>),
     /// Take nothing more; answer when nothing is handed over any more.
     Drain {
         reason: String,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use organism::clock::Time;
 use organism::ids::{Digest, Position};
+use organism::journal::sqlite::Reader;
 use organism::journal::{Error, Journal, Sealed};
 use organism::thread::Record;
 
@@ -51,6 +52,13 @@ impl Kept {
                 Box::new(journal)
             }
         }
+    }
+
+    /// Everything that a reader of its directory finds at present.
+    pub fn records(&self) -> Vec<Record> {
+        let reader = Reader::open(&self.data()).unwrap();
+        let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
+        records.into_iter().map(|sealed| sealed.record).collect()
     }
 
     /// Everything that somebody finds who has nothing but what is durable.

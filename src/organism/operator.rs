@@ -1,0 +1,79 @@
+//! Operator actions on the organism itself: who acts, and how the action gets on record.
+
+use std::path::Path;
+
+use super::{Error, core, open_journal};
+use crate::clock::Time;
+use crate::config::Config;
+use crate::ids::ListenerName;
+use crate::journal::Journal;
+use crate::pump::core::{Core, Event};
+use crate::thread::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
+
+/// Name under which operators stand in the record.
+const OPERATOR: &str = "operator";
+
+/// An action of the user of this process.
+pub fn action(
+    verb: OperatorVerb,
+    note: &str,
+    details: Vec<ActionDetail>,
+) -> Result<OperatorAction, Error> {
+    let by = ListenerName::parse(OPERATOR);
+    let by = by.map_err(|error| Error::Control { detail: error.to_string() })?;
+    let uid = rustix::process::geteuid().as_raw();
+    let who = identity(uid);
+    Ok(OperatorAction { verb, by, who, note: note.to_owned(), details })
+}
+
+/// The user `uid` on this host.
+pub fn identity(uid: u32) -> OperatorIdentity {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    OperatorIdentity {
+        uid: Some(uid),
+        login: login(Path::new("/etc/passwd"), uid),
+        host: Some(host),
+    }
+}
+
+/// The login name of a user in a file of the form of `/etc/passwd`.
+fn login(passwd: &Path, uid: u32) -> Option<String> {
+    let text = std::fs::read_to_string(passwd).ok()?;
+    text.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let login = fields.next()?;
+        let found: u32 = fields.nth(1)?.parse().ok()?;
+        (found == uid).then(|| login.to_owned())
+    })
+}
+
+/// Records an action where no pump runs: takes the journal's lock, opens the journal, appends the
+/// one step, and closes the journal with a checkpoint.
+pub fn record_offline(config: &Config, action: OperatorAction) -> Result<(), Error> {
+    let mut core = core(config);
+    let mut journal = open_journal(config, &mut core)?;
+    append_action(&mut core, &mut *journal, action)?;
+    Ok(journal.close(Time::now())?)
+}
+
+/// Appends an action to a journal that `core` has replayed and that has no pump.
+pub fn append_action(
+    core: &mut Core,
+    journal: &mut dyn Journal,
+    action: OperatorAction,
+) -> Result<(), Error> {
+    // Ids are derived from the journal's own, which the first boot records.
+    if core.state().journal.is_nil() {
+        let (id, epoch) = (journal.id(), journal.epoch());
+        let detail = super::VERSION.to_owned();
+        append(core, journal, Event::Boot { journal: id, epoch, detail })?;
+    }
+    append(core, journal, Event::Operator { ticket: uuid::Uuid::nil(), action })
+}
+
+fn append(core: &mut Core, journal: &mut dyn Journal, event: Event) -> Result<(), Error> {
+    let step = core.step(journal.next(), Time::now(), event);
+    let mut records: Vec<_> = step.into_record().into_iter().collect();
+    journal.append(&mut records)?;
+    Ok(())
+}
