@@ -65,16 +65,30 @@ impl Opening {
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
     }
 
-    /// Reads and proves everything that is there, then opens it to write, in the epoch of whoever
-    /// wrote last.
+    /// Reads and proves everything that is there, and opens it to write.
+    ///
+    /// The connection that writes later takes the write lock first and keeps it until everything
+    /// is proved: the end of the write-ahead log that it found is the end that was proved. Without
+    /// that, a commit that reached the log of a killed pump, but not its index, would appear
+    /// behind what was proved as soon as the last reader let go of the index.
     pub(super) fn prove(
         self,
-        whole: bool,
+        purpose: Purpose,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<(Journal, Known, About), Error> {
-        let Proved { about, known, heads, unwritten, checked, refreshed } =
-            prove(&self.data, &self.state, whole, visit)?;
+        Reader::open(&self.data)?.check_tables()?;
         let db = connect(&self.data).map_err(Error::sqlite("opening the journal"))?;
+        write::begin(&db)?;
+        let mut proved = prove(&self.data, &self.state, purpose, visit)?;
+        proved.take_rest(&db, visit)?;
+        if purpose == Purpose::Write {
+            let key = self.key.public();
+            proved.about = About { epoch: proved.about.epoch + 1, key, ..proved.about };
+            write::about(&db, &proved.about).map_err(write::failed)?;
+        }
+        write::commit(&db)?;
+        let Proved { about, known, heads, unwritten, checked, refreshed } = proved;
+
         let journal = Journal {
             db,
             id: about.journal,
@@ -97,6 +111,17 @@ impl Opening {
     }
 }
 
+/// What a journal is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To append to it, in a new epoch.
+    Write,
+    /// To move it elsewhere: everything is in the file.
+    Move,
+    /// To follow a stream, which may hold more than the file.
+    Follow,
+}
+
 impl Journal {
     /// Opens the journal in directory `data`, or makes one, and hands every record to `visit`,
     /// in order. `state` keeps the signing key and the checkpoints outside.
@@ -117,8 +142,7 @@ impl Journal {
                           with `store = \"jetstream\"`, or name another directory";
             return Err(Error::Strange { path: data.display().to_string(), detail: detail.into() });
         }
-        let (mut journal, _, about) = opening.prove(true, visit)?;
-        journal.raise_epoch(&about, about.epoch + 1)?;
+        let (mut journal, ..) = opening.prove(Purpose::Write, visit)?;
         failpoint("epoch-raised");
         journal.settle()?;
         Ok(journal)
@@ -225,22 +249,20 @@ impl Known {
 }
 
 /// Reads everything, holding it against what is known from outside the file. Read-only, so
-/// that a damaged journal stays as it is for whoever looks into it. `whole`: nothing follows that
-/// is not in the file.
+/// that a damaged journal stays as it is for whoever looks into it.
 fn prove(
     data: &Path,
     state: &Path,
-    whole: bool,
+    purpose: Purpose,
     visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
 ) -> Result<Proved, Error> {
     let reader = Reader::open(data)?;
     let about = reader.about()?;
-    reader.check_tables()?;
     let last = reader.last()?;
     let mark = Watermark::read(data)?.unwrap_or_default();
     let latest = Outside::new(state, about.journal).read()?.pop();
     let known = Known { mark, latest };
-    if whole {
+    if purpose != Purpose::Follow {
         known.check_end(last)?;
     }
     let mut heads = Heads::default();
@@ -253,6 +275,21 @@ fn prove(
     unwritten.retain(|checkpoint| checkpoint.position > known.latest_position());
     let refreshed = if reader.agrees_with(&heads)? { heads.last() } else { Position(0) };
     Ok(Proved { about, known, heads, unwritten, checked, refreshed })
+}
+
+impl Proved {
+    /// Proves what the connection that holds the write lock sees behind what was proved.
+    fn take_rest(
+        &mut self,
+        db: &Connection,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Self { known, heads, .. } = self;
+        super::scan::rest(db, heads, &mut |sealed, heads| {
+            known.check(&sealed, heads)?;
+            visit(sealed)
+        })
+    }
 }
 
 fn refuse_cut_tail(last: Position, known: Position, how: &str) -> Result<(), Error> {

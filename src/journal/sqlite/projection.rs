@@ -7,7 +7,7 @@ use crate::journal::row::Row;
 use crate::journal::{Checkpoint, Error, Sealed};
 use crate::thread::text::Names;
 
-use super::open::{Known, agree};
+use super::open::{Known, Purpose, agree};
 use super::{About, Group, Journal, STREAM, write};
 
 pub use super::open::Opening;
@@ -34,7 +34,7 @@ impl Opening {
         self,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Following, Error> {
-        let (journal, known, about) = self.prove(false, visit)?;
+        let (journal, known, about) = self.prove(Purpose::Follow, visit)?;
         // The journal of record is elsewhere: whatever a power cut takes from the end of this one
         // is read there again.
         let relaxed = journal.db.execute_batch("PRAGMA synchronous = NORMAL");
@@ -50,7 +50,7 @@ impl Opening {
         self,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Journal, Error> {
-        let (mut journal, ..) = self.prove(true, visit)?;
+        let (mut journal, ..) = self.prove(Purpose::Move, visit)?;
         journal.settle()?;
         if journal.checked < journal.heads.last() {
             journal.checkpoint(crate::clock::Time::now())?;

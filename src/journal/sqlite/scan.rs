@@ -4,12 +4,16 @@
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use rusqlite::Connection;
+
 use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::{Error, Heads, Sealed};
 use crate::limits;
+use crate::thread::text::Names;
 
 use super::reader::Reader;
+use super::row;
 
 type Chunk = Result<Vec<Sealed>, Error>;
 
@@ -59,6 +63,25 @@ pub fn scan(
             take(chunk.expect("a worker sends every one of its chunks, or an error"))
         })
     })
+}
+
+/// As [`scan`], for whatever `db` sees after the last of `heads`.
+pub(super) fn rest(
+    db: &Connection,
+    heads: &mut Heads,
+    visit: &mut dyn FnMut(Sealed, &mut Heads) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let failed = |error| Error::sqlite("reading the journal's last records")(error);
+    let select = format!("SELECT {} FROM step WHERE position > ?1 ORDER BY position", row::COLUMNS);
+    let mut query = db.prepare(&select).map_err(failed)?;
+    let mut rows = query.query([heads.last().0]).map_err(failed)?;
+    let mut names = Names::default();
+    while let Some(next) = rows.next().map_err(failed)? {
+        let sealed = row::decode(Position(heads.last().0 + 1), next, &mut names)?;
+        heads.follow(&sealed)?;
+        visit(sealed, heads)?;
+    }
+    Ok(())
 }
 
 fn send_all(

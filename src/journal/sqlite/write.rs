@@ -32,12 +32,21 @@ fn attempt(
     ours: u32,
     fill: impl FnOnce(&Connection) -> rusqlite::Result<()>,
 ) -> Result<(), Error> {
-    run(db, "BEGIN IMMEDIATE").map_err(failed)?;
+    begin(db)?;
     let theirs = epoch(db).map_err(failed)?;
     if theirs != ours && !mutant("no-fence") {
         return Err(Error::Fenced { ours, theirs });
     }
     fill(db).map_err(failed)?;
+    commit(db)
+}
+
+/// Takes the write lock. What is readable now is all there is until [`commit`].
+pub fn begin(db: &Connection) -> Result<(), Error> {
+    run(db, "BEGIN IMMEDIATE").map_err(failed)
+}
+
+pub fn commit(db: &Connection) -> Result<(), Error> {
     failpoint("before-commit");
     run(db, "COMMIT").map_err(failed)
 }
@@ -46,7 +55,7 @@ fn run(db: &Connection, sql: &str) -> rusqlite::Result<()> {
     db.prepare_cached(sql)?.execute([]).map(drop)
 }
 
-fn failed(error: rusqlite::Error) -> Error {
+pub fn failed(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => Error::Full { detail: error.to_string() },
         _ => Error::sqlite("writing to the journal")(error),

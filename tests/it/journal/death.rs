@@ -17,6 +17,7 @@ use super::Place;
 use super::script::Script;
 use crate::campaign::Campaign;
 use crate::organism::kill::torture;
+use crate::organism::until;
 
 const HOME: &str = "JOURNAL_TEST_HOME";
 const RECORDS: u64 = 8;
@@ -41,6 +42,89 @@ fn writer() {
         writeln!(ledger, "{}", journal.heads().last()).unwrap();
     }
     journal.close(Time::now()).unwrap();
+}
+
+const BEFORE_LAST: u64 = 3;
+
+#[test]
+#[ignore = "the process that is killed between the sync of the log and the return of the commit"]
+fn paused_writer() {
+    let home = std::env::var_os(HOME).expect("started by a test");
+    let home = Path::new(&home);
+    let mut journal =
+        Journal::open(&home.join("data"), &home.join("state"), &mut |_| Ok(())).unwrap();
+    let mut script = Script::default();
+    for _ in 0..BEFORE_LAST {
+        journal.append(&mut [script.boot(journal.epoch())]).unwrap();
+    }
+    std::fs::write(home.join("paused"), "").unwrap();
+    until("the test lets it go on", || home.join("go-on").exists().then_some(()));
+    journal.append(&mut [script.boot(journal.epoch())]).unwrap();
+}
+
+/// The header of the write-ahead log's index, in its two copies.
+const INDEX_HEADER_BYTES: usize = 96;
+
+fn read_index(place: &Place) -> Vec<u8> {
+    let shared = place.data().join("journal.db-shm");
+    let mut copy = Command::new("head");
+    copy.arg("-c").arg(INDEX_HEADER_BYTES.to_string()).arg(shared);
+    copy.output().unwrap().stdout
+}
+
+/// From another process: this one has the file open, and would let go of its locks.
+fn write_index(place: &Place, header: &[u8]) {
+    let mut target = std::ffi::OsString::from("of=");
+    target.push(place.data().join("journal.db-shm"));
+    let mut copy = Command::new("dd");
+    copy.args(["bs=96", "conv=notrunc", "status=none"]).arg(target).stdin(Stdio::piped());
+    let mut child = copy.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(header).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+/// A journal whose pump was killed when its last commit was in the log, and not in the log's
+/// index; the reader keeps that index alive.
+fn killed_within_a_commit() -> (Place, organism::journal::sqlite::Reader) {
+    let place = Place { home: TempDir::new().unwrap() };
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "journal::death::paused_writer", "--ignored", "--quiet"])
+        .env(HOME, place.home.path())
+        .env("ORGANISM_FAILPOINT", format!("after-commit:{}", BEFORE_LAST + 1))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("it is paused", || place.home.path().join("paused").exists().then_some(()));
+    let before = read_index(&place);
+    assert_eq!(before.len(), INDEX_HEADER_BYTES);
+
+    let reader = place.reader();
+    std::fs::write(place.home.path().join("go-on"), "").unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(6));
+    write_index(&place, &before);
+    assert_eq!(reader.last().unwrap(), Position(BEFORE_LAST));
+    (place, reader)
+}
+
+#[test]
+fn a_start_writes_behind_what_it_proved_when_a_killed_pump_left_a_commit_in_the_log_alone() {
+    let (place, reader) = killed_within_a_commit();
+    let mut reader = Some(reader);
+    let mut proved = Position(0);
+    let mut journal = place
+        .open_with(&mut |sealed| {
+            proved = sealed.record.position;
+            reader.take();
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(journal.heads().last(), proved);
+    journal.append(&mut [Script::default().boot(journal.epoch())]).unwrap();
+    journal.close(Time::now()).unwrap();
+    let report = audit::verify(&place.data(), Some(&place.state()), &mut |_, _| {}).unwrap();
+    assert_eq!(report.broken, None);
+    assert_eq!(report.records, proved.0 + 1);
 }
 
 /// Runs the writer; true where it died at its failpoint, false where it came to its end.

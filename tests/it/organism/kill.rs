@@ -13,6 +13,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -214,13 +215,50 @@ fn campaign(kills: u64, choices: &mut Choices, total: &mut Total) {
     let house = house();
     let clients = Clients::start(&house);
     let mut tail = Tail::default();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| read_beside(&house, &stop));
+        let _readers = StopReaders(&stop);
+        kill_again_and_again(&house, kills, choices, &mut tail, total);
+    });
+    settle(&house, clients);
+    tail.in_flight(&house);
+    total.messages += tail.messages;
+}
+
+/// Stops the commands that read beside the pump, however the campaign ends.
+struct StopReaders<'s>(&'s AtomicBool);
+
+impl Drop for StopReaders<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Commands of other processes, which hold the journal open now and then while a pump dies and
+/// the next one starts.
+fn read_beside(house: &House, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        let read = house.command(&["threads", "--json"]).output().unwrap();
+        let code = read.status.code();
+        assert!(!matches!(code, Some(4 | 70) | None), "{}", String::from_utf8_lossy(&read.stderr));
+    }
+}
+
+fn kill_again_and_again(
+    house: &House,
+    kills: u64,
+    choices: &mut Choices,
+    tail: &mut Tail,
+    total: &mut Total,
+) {
     let begun = Instant::now();
     let mut number = 0;
     let mut aimed = 0;
     while number < kills {
         let is_aimed = aimed < number / AIMED_EVERY;
         let death = if is_aimed { Death::aimed(choices) } else { Death::random(choices) };
-        let in_flight = die(&house, &mut tail, &death, &mut total.at_work);
+        let in_flight = die(house, tail, &death, &mut total.at_work);
         // One with too little in flight was no test; it is done again, later.
         let counts = in_flight >= IN_FLIGHT_MIN;
         println!("{number}: {death:?}, {in_flight} in flight, {} messages so far", tail.messages);
@@ -232,13 +270,10 @@ fn campaign(kills: u64, choices: &mut Choices, total: &mut Total) {
             total.kills += u64::from(counts);
         }
         if counts && choices.below(8) == 0 {
-            total.recovering += die_while_recovering(&house, choices);
+            total.recovering += die_while_recovering(house, choices);
         }
         assert!(begun.elapsed() < Duration::from_secs(20 * kills + 60), "no progress");
     }
-    settle(&house, clients);
-    tail.in_flight(&house);
-    total.messages += tail.messages;
 }
 
 /// Starts it once more, lets everything come to its end, and judges; says what was judged.
@@ -267,6 +302,9 @@ fn die(house: &House, tail: &mut Tail, death: &Death, work: &mut Work) -> usize 
             let (started, mut begun) = (Instant::now(), None);
             until_within(3 * PATIENCE, "enough has happened", || {
                 let in_flight = tail.in_flight(house);
+                // A start that stops itself is no restart: nothing would start it again.
+                let ended = running.child.try_wait().unwrap();
+                assert_eq!(ended, None, "the start stopped itself\n{}", house.log());
                 let told = || format!("{in_flight} in flight, {} of {enough}", tail.messages);
                 assert!(started.elapsed() < 2 * PATIENCE, "{}\n{}", told(), house.log());
                 if tail.answers > answers {
