@@ -73,6 +73,9 @@ pub struct Contract {
     /// Agents: what one may spend in a tree, within what the tree may.
     #[serde(default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
+    /// Listeners: the one client that its processes may send as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ListenerName>,
 }
 
 impl Contract {
@@ -96,6 +99,7 @@ impl Contract {
             approval: Approval::Never,
             patience: None,
             budget: Budget::default(),
+            client: None,
         }
     }
 

@@ -4,6 +4,7 @@
 //! map, and `tests/tidy.rs` holds the code to it.
 
 // Ground.
+pub mod children;
 pub mod clock;
 pub mod failpoint;
 pub mod ids;

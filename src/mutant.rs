@@ -4,7 +4,7 @@
 //! have the switch: in a release the answer is a constant. Knows nothing of ours.
 
 /// Every mutant, with the rule it breaks.
-pub const MUTANTS: [(&str, &str); 49] = [
+pub const MUTANTS: [(&str, &str); 51] = [
     ("skip-the-fsync", "a record is on disk before anything follows from it"),
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
@@ -38,6 +38,8 @@ pub const MUTANTS: [(&str, &str); 49] = [
     ("mix-two-answers", "what was heard of a broken answer is void before the next begins"),
     ("show-the-key", "a key is hidden wherever a server echoes it"),
     ("leave-memory-open", "no other process of the user looks into one that may hold keys"),
+    ("trust-the-process", "a process that the organism hosts sends and decides nothing"),
+    ("leave-orphans", "a process that detaches from its listener is hosted all the same"),
     ("export-what-was-said", "a span has names, ids and numbers, and nothing that was said"),
     ("accept-a-wrong-hash", "an approval holds for the bytes that were looked at"),
     ("hand-over-the-held", "what has to be approved reaches nobody before"),

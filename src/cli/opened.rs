@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::audit::{self, HeldCall};
+use crate::children;
 use crate::config::{self, Config, Directories, Problems, Surroundings};
 use crate::ids::{ListenerName, MessageId};
 use crate::journal::sqlite::Reader;
@@ -29,6 +30,7 @@ fn loaded(given: Option<&Path>, load: Load) -> anyhow::Result<Config> {
     let path = config::locate(given, &around);
     let loaded = path.and_then(|path| load(&path, &around));
     hide_memory();
+    adopt_orphans();
     loaded.map_err(|found| {
         problems::report(&found);
         Failed::silent(Exit::Config).into()
@@ -47,6 +49,16 @@ fn hide_memory() {
         if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
             tracing::warn!("this process can be looked into by others of the same user: {error}");
         }
+    }
+}
+
+/// From here on a process that detaches itself from a listener is still known to stem from here.
+fn adopt_orphans() {
+    if mutant("leave-orphans") {
+        return;
+    }
+    if let Err(error) = children::become_subreaper() {
+        tracing::warn!("a process that detaches from its listener is not recognised: {error}");
     }
 }
 

@@ -77,6 +77,7 @@ pub(super) const LISTENERS: Section = Section {
         ("backlog", Integer),
         ("approval", Text),
         ("approval_timeout", Duration),
+        ("client", Text),
         ("env", Free),
     ],
 };

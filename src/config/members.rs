@@ -39,6 +39,8 @@ pub(super) struct Declared {
     /// Where its `money` stands.
     pub money_place: Option<Place>,
     pub process: Option<Process>,
+    /// The client that its processes may send as.
+    pub client: Option<At<Text>>,
     /// Where it says that it is on NATS, if it does.
     pub nats: Option<Place>,
     pub agent: Option<Agent>,
@@ -102,7 +104,8 @@ fn tokenized(text: &str) -> Option<String> {
 }
 
 fn member_name(name: &At<String>, reader: &mut Reader<'_>) -> Option<At<ListenerName>> {
-    if [ListenerName::CORE, "organism", "operator"].contains(&name.value.as_str()) {
+    if [ListenerName::CORE, "organism", "operator", "hosted-process"].contains(&name.value.as_str())
+    {
         let message = format!("`{}` is a name of the core", name.value);
         let problem = Problem::new(Code::ReservedName, &name.place, message);
         reader.problem(problem.help("choose another name"));
@@ -164,6 +167,7 @@ fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> 
         budget: Budget::default(),
         money_place: None,
         process: None,
+        client: None,
         nats: None,
         agent: None,
     })
@@ -182,6 +186,7 @@ pub(super) fn listener(name: &At<String>, read: &mut Reader<'_>) -> Option<Decla
     let forward = read.flag("forward").unwrap_or_default();
     let serial_per_thread = read.flag("serial_per_thread").unwrap_or_default();
     let (approval, patience) = approval(read);
+    let client = read.text("client");
     let common = common(Role::Listener, name, read)?;
     let (concurrency, process, nats) = match hosted {
         Hosted::Here(process) => (process.instances, Some(process), None),
@@ -194,6 +199,7 @@ pub(super) fn listener(name: &At<String>, read: &mut Reader<'_>) -> Option<Decla
         approval,
         patience,
         process,
+        client,
         nats,
         ..common
     })
@@ -210,7 +216,7 @@ enum Hosted {
 fn hosted(read: &mut Reader<'_>) -> Hosted {
     let concurrency = read.count32("concurrency", limits::CONCURRENCY_CEILING);
     if read.flag("nats").unwrap_or_default() {
-        for key in ["command", "instances", "env"] {
+        for key in ["command", "instances", "env", "client"] {
             if !read.has(key) {
                 continue;
             }

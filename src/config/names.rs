@@ -21,6 +21,7 @@ pub(super) fn check(sections: &Sections, source: &Arc<Source>, problems: &mut Pr
         models(member, sections, problems);
         entries_once(&member.peers, problems);
     }
+    own_clients(sections, problems);
 }
 
 const fn role(role: Role) -> &'static str {
@@ -95,6 +96,32 @@ fn peers(member: &Declared, sections: &Sections, problems: &mut Problems) {
             }
         };
         problems.push(problem);
+    }
+}
+
+/// The client of a listener is one of the config's, and no other listener's.
+fn own_clients(sections: &Sections, problems: &mut Problems) {
+    let mut taken: HashMap<&str, &str> = HashMap::new();
+    for member in &sections.members {
+        let Some(client) = &member.client else { continue };
+        let (name, written) = (client.value.value.as_str(), &client.value.written);
+
+        let clients = sections.members.iter().filter(|m| m.role == Role::Client);
+        let names: Vec<_> = clients.map(|m| m.name.value.as_str()).collect();
+        if !names.contains(&name) && !sections.unread.contains(name) {
+            let help = match nearest(name, names.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("add [clients.{written}] with the peers it may send to"),
+            };
+            let message = format!("there is no client `{written}`");
+            problems.push(Problem::new(Code::UnknownClient, &client.place, message).help(help));
+        }
+
+        if let Some(other) = taken.insert(name, member.name.value.as_str()) {
+            let message = format!("`{written}` is already the client of the listener `{other}`");
+            let help = "each listener that sends has a client of its own; add another client";
+            problems.push(Problem::new(Code::DuplicateEntry, &client.place, message).help(help));
+        }
     }
 }
 

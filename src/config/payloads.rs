@@ -228,6 +228,7 @@ fn contract(
         approval: member.approval,
         patience: member.patience,
         budget: member.budget,
+        client: member.client.as_ref().and_then(|c| ListenerName::parse(&c.value.value).ok()),
         ..Contract::new(member.name.value.clone(), member.role)
     }
 }

@@ -50,6 +50,7 @@ codes! {
     DuplicateEntry = "duplicate-entry",
     UnknownPeer = "unknown-peer",
     ClientAsPeer = "client-as-peer",
+    UnknownClient = "unknown-client",
     SelfAsPeer = "self-as-peer",
     UnknownModel = "unknown-model",
     NoClient = "no-client",

@@ -56,11 +56,13 @@ pub enum Rule {
     NotWaiting,
     /// The hash given with an approval is not that of the payload.
     WrongHash,
+    /// A process that the organism hosts asked for what only others may ask for.
+    HostedProcess,
 }
 
 impl Rule {
     /// In the order of the gate.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::TooLarge,
         Self::NotUtf8,
         Self::Forbidden,
@@ -85,6 +87,7 @@ impl Rule {
         Self::CallClosed,
         Self::NotWaiting,
         Self::WrongHash,
+        Self::HostedProcess,
     ];
 
     /// The code in records, feedback and docs.
@@ -114,6 +117,7 @@ impl Rule {
             Self::CallClosed => "call-closed",
             Self::NotWaiting => "not-waiting",
             Self::WrongHash => "wrong-hash",
+            Self::HostedProcess => "hosted-process",
         }
     }
 }

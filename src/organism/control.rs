@@ -15,15 +15,18 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::Error;
+use super::access::{AccessRules, Caller, Denied};
 use super::door::{Parcel, Sent};
-use super::matter::{self, Matter};
+use super::matter::Matter;
 use super::partitioned::Table;
 use super::station::Station;
-use super::{Error, kin};
+use crate::children;
 use crate::envelope::Refusal;
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
@@ -107,6 +110,7 @@ impl Address {
 #[derive(Clone)]
 pub struct Desk {
     pumps: Pumps,
+    rules: Arc<AccessRules>,
     /// How long a command may take to ask, and to read a line of the answer.
     patience: Duration,
 }
@@ -122,15 +126,28 @@ enum Pumps {
 impl Desk {
     /// The pump behind `handle`, whose journal is in `data`.
     pub fn new(handle: Handle, data: PathBuf, patience: Duration) -> Self {
-        Self::of(Station::new(handle, data), patience)
+        Self::of(Station::new(handle, data), AccessRules::default(), patience)
     }
 
-    pub(super) fn of(station: Station, patience: Duration) -> Self {
-        Self { pumps: Pumps::One(station), patience }
+    pub(super) fn of(station: Station, rules: AccessRules, patience: Duration) -> Self {
+        Self { pumps: Pumps::One(station), rules: Arc::new(rules), patience }
     }
 
-    pub(super) fn of_several(table: Arc<Table>, patience: Duration) -> Self {
-        Self { pumps: Pumps::Several(table), patience }
+    pub(super) fn of_several(table: Arc<Table>, rules: AccessRules, patience: Duration) -> Self {
+        Self { pumps: Pumps::Several(table), rules: Arc::new(rules), patience }
+    }
+
+    /// Has a refusal recorded, where a pump is here to record it.
+    async fn record_denied(&self, denied: &Denied) {
+        let Denied { sender, refusal } = denied;
+        tracing::warn!(%sender, "refused at the control socket: {refusal}");
+        let station = match &self.pumps {
+            Pumps::One(station) => Some(station.clone()),
+            Pumps::Several(table) => table.any_station(),
+        };
+        if let Some(station) = station {
+            station.record_refusal(sender, refusal).await;
+        }
     }
 
     async fn answer(&self, ask: Ask, tell: mpsc::Sender<Said>) -> Result<(), Error> {
@@ -144,6 +161,7 @@ impl Desk {
 pub struct Server {
     path: PathBuf,
     accepting: JoinHandle<()>,
+    reaping: Option<JoinHandle<()>>,
     served: mpsc::Receiver<()>,
 }
 
@@ -175,16 +193,31 @@ impl Server {
                 }
             }
         });
-        Ok(Self { path: path.to_owned(), accepting, served })
+        let reaping = children::is_subreaper().then(|| tokio::spawn(reap_orphans()));
+        Ok(Self { path: path.to_owned(), accepting, reaping, served })
     }
 
     /// Takes no more connections, and hands over what tells when those it has are done.
     pub fn close(self) -> Served {
         self.accepting.abort();
+        if let Some(reaping) = &self.reaping {
+            reaping.abort();
+        }
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!("the control socket {} stays behind: {error}", self.path.display());
         }
         Served(self.served)
+    }
+}
+
+/// Takes the exit codes of processes that detached themselves from a listener, as they end.
+async fn reap_orphans() {
+    let mut ended = match signal(SignalKind::child()) {
+        Ok(ended) => ended,
+        Err(error) => return tracing::warn!("ended orphans stay zombies: {error}"),
+    };
+    while ended.recv().await.is_some() {
+        tokio::task::spawn_blocking(children::reap_orphans).await.ok();
     }
 }
 
@@ -200,22 +233,20 @@ impl Served {
 
 async fn serve(stream: UnixStream, desk: Desk, _serving: mpsc::Sender<()>) {
     // Looked at now: whoever asks is still there.
-    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-    let hosted = pid.is_some_and(kin::is_hosted);
+    let caller = desk.rules.caller(&stream);
     let (read, write) = stream.into_split();
     let mut write = Teller { write, patience: desk.patience };
     // A client that went away has nobody to tell; what it asked for is done all the same.
-    if let Err(error) = answer(read, &mut write, &desk, hosted).await {
+    if let Err(error) = answer(read, &mut write, &desk, &caller).await {
         tracing::debug!("a control connection ended early: {error}");
     }
 }
 
-/// `hosted`: one of the listeners asks, or something it started.
 async fn answer(
     read: OwnedReadHalf,
     write: &mut Teller,
     desk: &Desk,
-    hosted: bool,
+    caller: &Caller,
 ) -> io::Result<()> {
     let mut line = String::new();
     let mut read =
@@ -225,12 +256,25 @@ async fn answer(
         return write.say(&Said::Failed("no request came in time".to_owned())).await;
     };
     asked?;
-    match serde_json::from_str(&line) {
-        Err(error) => write.say(&Said::Failed(format!("not a request: {error}"))).await,
-        Ok(Ask::Decide(_)) if hosted => {
-            write.say(&Said::Failed(matter::NOT_YOURS.to_owned())).await
+    let ask: Ask = match serde_json::from_str(&line) {
+        Ok(ask) => ask,
+        Err(error) => return write.say(&Said::Failed(format!("not a request: {error}"))).await,
+    };
+    if let Err(denied) = desk.rules.judge(caller, &ask) {
+        desk.record_denied(&denied).await;
+        return write.say(&refused(&ask, denied.refusal)).await;
+    }
+    pass_on(ask, write, desk).await
+}
+
+/// A refusal in the words that answer this request.
+fn refused(ask: &Ask, refusal: Refusal) -> Said {
+    match ask {
+        Ask::Send(_) => Said::Sent(Sent::Refused { refusal, retry_after_ms: None }),
+        Ask::Decide(_) => Said::Ruled(Some(Box::new(refusal))),
+        Ask::Cancel { .. } | Ask::Results { .. } | Ask::Where { .. } => {
+            Said::Failed(refusal.to_string())
         }
-        Ok(ask) => pass_on(ask, write, desk).await,
     }
 }
 

@@ -9,9 +9,6 @@ use crate::ids::{ListenerName, MessageId};
 use crate::pump::core::Verb;
 use crate::pump::driver::Handle;
 
-/// What a process is told that listeners started.
-pub(super) const NOT_YOURS: &str = "a listener cannot decide in an operator's place";
-
 /// A held call, and what is to become of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Matter {

@@ -2,12 +2,12 @@
 //!
 //! Must not know terminals or browsers.
 
+mod access;
 pub mod control;
 mod door;
 mod exchange;
 mod guests;
 mod hosting;
-mod kin;
 mod matter;
 mod metered;
 mod models;
@@ -39,6 +39,7 @@ use crate::pump::driver::Handle;
 use crate::pump::gate::Gate;
 use crate::telemetry::Exporter;
 use crate::trace::Tracer;
+use access::AccessRules;
 use works::Works;
 
 pub use door::{Answered, Door, Parcel, Sent};
@@ -93,6 +94,12 @@ pub enum Error {
     /// Nobody can be hosted, or not whom was asked for.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),
+    /// A process that an organism hosts is not to run that organism itself.
+    #[error(
+        "this process runs in the listener `{listener}` of this very organism, and a hosted \
+         process starts no pump; start `organism run` outside of it"
+    )]
+    HostedProcess { listener: ListenerName },
     /// There is no such thread.
     #[error("no thread {thread} is on record")]
     NoThread { thread: ThreadId },
@@ -141,6 +148,7 @@ impl Organism {
         if config.partitions() > 1 {
             return Err(Error::Divided { partitions: config.partitions() });
         }
+        access::refuse_hosted_start(&config.contracts)?;
         refuse_without_keys(&config)?;
         let config = Arc::new(with_core_words(config)?);
         let mut core = core(&config);
@@ -158,7 +166,11 @@ impl Organism {
     }
 
     fn open_door(&mut self) -> Result<(), Error> {
-        let desk = control::Desk::of(self.works.station(), limits::CONTROL_PATIENCE);
+        let desk = control::Desk::of(
+            self.works.station(),
+            AccessRules::of(&self.config.contracts),
+            limits::CONTROL_PATIENCE,
+        );
         self.control = Some(open_door(&self.config, desk)?);
         Ok(())
     }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::access::{self, AccessRules};
 use super::control;
 use super::exchange::Exchange;
 use super::watcher::Watcher;
@@ -60,6 +61,7 @@ impl Partitioned {
     /// partitions gets a keeper (its journal is proved and followed; once its lease is free its
     /// hosts are made, its pump runs, its subject is listened to), and last the door is opened.
     pub async fn start(config: Config, partitions: &[u32]) -> Result<Self, Error> {
+        access::refuse_hosted_start(&config.contracts)?;
         refuse_without_keys(&config)?;
         let config = Arc::new(with_core_words(config)?);
         let lock = lock(&config)?;
@@ -89,7 +91,9 @@ impl Partitioned {
         let name = config.name.as_str().into();
         let control = None;
         let mut organism = Self { name, table, keepers, stop, control, exporter, _lock: lock };
-        let desk = control::Desk::of_several(Arc::clone(&organism.table), limits::CONTROL_PATIENCE);
+        let rules = AccessRules::of(&config.contracts);
+        let table = Arc::clone(&organism.table);
+        let desk = control::Desk::of_several(table, rules, limits::CONTROL_PATIENCE);
         match open_door(&config, desk) {
             Ok(control) => organism.control = Some(control),
             Err(error) => {

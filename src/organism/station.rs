@@ -9,8 +9,8 @@ use super::Error;
 use super::control::{Ask, Said};
 use super::door::{Answered, Parcel, Sent};
 use crate::audit;
-use crate::envelope::Disposition;
-use crate::ids::{CallId, MessageId, Position, ThreadId};
+use crate::envelope::{Disposition, Refusal};
+use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
 use crate::limits;
@@ -115,6 +115,12 @@ impl Station {
             tell.send(Said::Sent(sent)).await.ok();
         }
         Ok(())
+    }
+
+    /// Has a refusal recorded that was decided at the entry point.
+    pub(super) async fn record_refusal(&self, sender: &ListenerName, refusal: &Refusal) {
+        // A pump that stopped records nothing; the log has it.
+        self.handle.record_refusal(sender, refusal.clone()).await.ok();
     }
 
     fn has_ended(&self) -> bool {

@@ -17,6 +17,7 @@ use super::libxml2::Grammar;
 use super::load::Bundle;
 use super::messages;
 use super::problem::SchemaProblem;
+use crate::children::{self, OwnedChild};
 use crate::limits;
 
 /// Says where the command is, for programs that are not it.
@@ -52,6 +53,8 @@ struct Worker {
     child: Child,
     stdin: ChildStdin,
     answers: Receiver<String>,
+    /// Behind the child, so that it is dropped after it.
+    _owned: OwnedChild,
 }
 
 impl Drop for Worker {
@@ -163,14 +166,16 @@ fn start(program: &Path) -> std::io::Result<Worker> {
         limits::SCHEMA_COMPILE_MEMORY_KIB,
         limits::SCHEMA_COMPILE_CPU_SECONDS
     );
-    let mut child = Command::new("sh")
+    let mut command = Command::new("sh");
+    command
         .args(["-c", &limit])
         .arg(program)
         .args(CHILD_ARGUMENTS)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
+        .stderr(Stdio::null());
+    let (mut child, owned) =
+        children::spawn(None, || command.spawn(), |child| Some(std::process::Child::id(child)))?;
     let gone = || std::io::Error::other("the compiling child has no pipes");
     let stdin = child.stdin.take().ok_or_else(gone)?;
     let stdout = child.stdout.take().ok_or_else(gone)?;
@@ -182,7 +187,7 @@ fn start(program: &Path) -> std::io::Result<Worker> {
             }
         }
     });
-    Ok(Worker { child, stdin, answers })
+    Ok(Worker { child, stdin, answers, _owned: owned })
 }
 
 /// The child's side: answers until its input ends.

@@ -100,6 +100,12 @@ const GUARDS: &[(&str, &str)] = &[
         "leave-memory-open",
         "organism::hidden::no_other_process_of_the_user_looks_into_one_that_may_hold_keys",
     ),
+    ("trust-the-process", "organism::access::a_hosted_process_uses_no_verb_of_the_control_socket"),
+    #[cfg(target_os = "linux")]
+    (
+        "leave-orphans",
+        "organism::access::a_process_that_detached_from_its_listener_is_still_refused",
+    ),
     ("accept-a-wrong-hash", SIMULATION),
     (
         "accept-a-wrong-hash",

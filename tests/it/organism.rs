@@ -1,5 +1,6 @@
 //! The whole product: the real command, real child processes, real files.
 
+mod access;
 mod answers;
 mod approvals;
 mod asleep;
@@ -170,6 +171,12 @@ impl House {
 
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         std::fs::write(self.path(name), content).unwrap();
+    }
+
+    /// Adds one of the tests' own files.
+    pub fn copy(&self, file: &str) {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/organism");
+        std::fs::copy(data.join(file), self.path(file)).unwrap();
     }
 
     pub fn data(&self) -> PathBuf {

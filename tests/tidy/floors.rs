@@ -11,7 +11,7 @@ use crate::tree::{File, product, root};
 const FLOORS: &[(&str, &[&str], Neighbours)] = &[
     (
         "ground",
-        &["limits", "clock", "failpoint", "mutant", "ids", "metrics", "trace"],
+        &["limits", "clock", "failpoint", "mutant", "ids", "metrics", "trace", "children"],
         Neighbours::Earlier,
     ),
     ("language", &["xml"], Neighbours::None),

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::bus::nats::words::URL_VARIABLE;
+use crate::children::{self, OwnedChild};
 use crate::ids::ListenerName;
 use crate::limits;
 use crate::trace::TraceParent;
@@ -26,6 +27,8 @@ const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
+    /// Behind the process, so that it is dropped after it.
+    _owned: OwnedChild,
     /// Its process group; nothing once that has been killed.
     group: Option<Pid>,
     listener: ListenerName,
@@ -79,7 +82,9 @@ impl Child {
             command.current_dir(directory);
         }
         let failed = |source| SpawnError::Failed { program: program.to_owned(), source };
-        let mut process = command.spawn().map_err(failed)?;
+        let started =
+            children::spawn(Some(&options.listener), || command.spawn(), tokio::process::Child::id);
+        let (mut process, owned) = started.map_err(failed)?;
         let (stdin, stdout, stderr) =
             (process.stdin.take(), process.stdout.take(), process.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
@@ -90,7 +95,7 @@ impl Child {
         let group = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let listener = options.listener.clone();
         let stderr = Some(tokio::spawn(listened));
-        let child = Self { process, group, listener, instance, stderr, words };
+        let child = Self { process, _owned: owned, group, listener, instance, stderr, words };
         Ok((child, (stdin, stdout)))
     }
 

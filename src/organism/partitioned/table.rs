@@ -131,6 +131,14 @@ impl Table {
         self.all().get(partition as usize).cloned().unwrap_or(Place::Foreign)
     }
 
+    /// A pump that runs here, if any does.
+    pub(in crate::organism) fn any_station(&self) -> Option<Station> {
+        self.all().iter().find_map(|place| match place {
+            Place::Here(station) => Some(station.clone()),
+            _ => None,
+        })
+    }
+
     /// Answers, here or by asking whoever pumps the partition that it is about.
     pub(in crate::organism) async fn answer(
         &self,

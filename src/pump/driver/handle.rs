@@ -173,6 +173,27 @@ impl Handle {
         Ok((receipt, done))
     }
 
+    /// Has a refusal recorded that was decided at an entry point, in the name of its true sender.
+    pub async fn record_refusal(
+        &self,
+        sender: &ListenerName,
+        refusal: Refusal,
+    ) -> Result<(), Refused> {
+        let submission = Submission {
+            id: MessageId(Uuid::now_v7()),
+            client: sender.clone(),
+            target: Target::New { suggested: None },
+            key: None,
+            payload: Err(refusal),
+            trace: None,
+            begun: None,
+        };
+        let (receipt, recorded) = oneshot::channel();
+        let submit = Box::new(Submit { submission, receipt, results: Vec::new() });
+        self.outbox.send(Letter::Submit(submit)).map_err(|_| Refused)?;
+        recorded.await.map(drop).map_err(|_| Refused)
+    }
+
     pub fn cancel(
         &self,
         thread: ThreadId,

@@ -1,0 +1,145 @@
+//! The child processes of this program: which of them it started itself and for which listener,
+//! and what the system says of any process.
+//!
+//! Every child is started through [`spawn`]. As a subreaper this program also becomes the parent
+//! of processes that detached themselves from a listener; [`reap_orphans`] takes their exit codes,
+//! and never that of a child that was started here. Knows nothing of what children are for.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::ids::ListenerName;
+
+/// Children that were started here and not yet waited for, with the listener that each one runs.
+///
+/// A start holds the lock from before the fork until the id is noted, so that a child that ends
+/// at once is never taken for an orphan.
+static OWNED: Mutex<BTreeMap<u32, Option<ListenerName>>> = Mutex::new(BTreeMap::new());
+
+fn owned() -> MutexGuard<'static, BTreeMap<u32, Option<ListenerName>>> {
+    OWNED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A child that was started here, until somebody has waited for it. Drop it after that.
+#[derive(Debug)]
+pub struct OwnedChild {
+    id: Option<u32>,
+}
+
+impl Drop for OwnedChild {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            owned().remove(&id);
+        }
+    }
+}
+
+/// Starts a child and notes that it is ours. `listener`: the one that it runs, if any.
+pub fn spawn<C>(
+    listener: Option<&ListenerName>,
+    start: impl FnOnce() -> io::Result<C>,
+    id: impl FnOnce(&C) -> Option<u32>,
+) -> io::Result<(C, OwnedChild)> {
+    let mut owned = owned();
+    let child = start()?;
+    let id = id(&child);
+    if let Some(id) = id {
+        owned.insert(id, listener.cloned());
+    }
+    Ok((child, OwnedChild { id }))
+}
+
+/// The listener that a child of ours runs.
+pub fn listener_of(pid: u32) -> Option<ListenerName> {
+    owned().get(&pid).cloned().flatten()
+}
+
+/// What the system says of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessStatus {
+    pub parent: i64,
+    /// Ticks of the system's clock at its start: the same number, used again, starts later.
+    pub started: u64,
+    pub is_zombie: bool,
+}
+
+/// None where there is no such process, or where it cannot be looked at.
+#[cfg(target_os = "linux")]
+pub fn status(pid: i64) -> Option<ProcessStatus> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field, a name in parentheses, may hold anything.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace();
+    let is_zombie = fields.next()? == "Z";
+    let parent = fields.next()?.parse().ok()?;
+    // The twenty-second field of all.
+    let started = fields.nth(17)?.parse().ok()?;
+    Some(ProcessStatus { parent, started, is_zombie })
+}
+
+/// None where there is no such process, or where it cannot be looked at.
+#[cfg(not(target_os = "linux"))]
+pub fn status(pid: i64) -> Option<ProcessStatus> {
+    let asked = std::process::Command::new("ps").args(["-o", "ppid=", "-p"]).arg(pid.to_string());
+    let output = asked.output().ok()?;
+    let parent = String::from_utf8(output.stdout).ok()?.trim().parse().ok()?;
+    Some(ProcessStatus { parent, started: 0, is_zombie: false })
+}
+
+#[cfg(target_os = "linux")]
+mod subreaper {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
+
+    use super::{io, owned, status};
+
+    static IS_SUBREAPER: AtomicBool = AtomicBool::new(false);
+
+    /// Makes this program the parent of every process that detaches itself from a child. For
+    /// programs all of whose children are started through [`super::spawn`].
+    pub fn become_subreaper() -> io::Result<()> {
+        set_child_subreaper(Some(getpid()))?;
+        IS_SUBREAPER.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub fn is_subreaper() -> bool {
+        IS_SUBREAPER.load(Ordering::Relaxed)
+    }
+
+    /// Takes the exit codes of processes that became our children and have ended.
+    pub fn reap_orphans() {
+        // Held throughout: nothing is started that could be taken for an orphan.
+        let owned = owned();
+        let own = i64::from(std::process::id());
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        for pid in pids {
+            let is_ours = u32::try_from(pid).is_ok_and(|pid| owned.contains_key(&pid));
+            let ended = status(i64::from(pid)).filter(|s| s.is_zombie && s.parent == own);
+            if is_ours || ended.is_none() {
+                continue;
+            }
+            // Gone meanwhile is as good.
+            waitpid(Pid::from_raw(pid), WaitOptions::NOHANG).ok();
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod subreaper {
+    /// Only Linux knows subreapers: elsewhere a detached process belongs to the system's first.
+    pub fn become_subreaper() -> super::io::Result<()> {
+        Ok(())
+    }
+
+    pub fn is_subreaper() -> bool {
+        false
+    }
+
+    pub fn reap_orphans() {}
+}
+
+pub use subreaper::{become_subreaper, is_subreaper, reap_orphans};

@@ -1,0 +1,150 @@
+//! From which listener a process stems, by the parents that the system knows.
+//!
+//! What detached itself from its parents has the pump as its parent (see [`crate::children`]); it
+//! is known to be hosted, and no more. Environment and process groups are no evidence of which
+//! listener it is: a process chooses them.
+
+use super::LISTENER_VARIABLE;
+use crate::children::{self, ProcessStatus};
+use crate::ids::ListenerName;
+
+/// Parents followed before giving up.
+const GENERATIONS_MAX: usize = 64;
+
+/// How often a process is looked at whose parents change meanwhile.
+const LOOKS_MAX: usize = 8;
+
+/// What is known of where a process comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ancestry {
+    /// Something else started it.
+    Foreign,
+    /// This program started it, however indirectly: for this listener, where that is certain.
+    Hosted(Option<ListenerName>),
+    /// Nothing tells: it is in another PID namespace, or processes cannot be looked at.
+    Unknown,
+}
+
+/// How a walk up the parents ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum End {
+    /// At this program; the last before it was this one.
+    Here(u32),
+    /// At the first process, or outside of the namespace.
+    Elsewhere,
+    /// At a process that is gone: nobody can tell any more.
+    Gone,
+    Hidden,
+}
+
+/// `pid`: as the socket knows its peer; 0 is a process of a namespace that is not seen from here.
+/// `is_listener`: whether this organism hosts one of that name.
+pub fn of(pid: Option<i32>, is_listener: impl Fn(&str) -> bool) -> Ancestry {
+    let Some(pid) = pid.filter(|pid| *pid > 0) else { return Ancestry::Unknown };
+    let own = std::process::id();
+    let mut seen = walk(pid, own);
+    for _ in 0..LOOKS_MAX {
+        let again = walk(pid, own);
+        if again == seen {
+            return match seen.1 {
+                End::Here(child) => Ancestry::Hosted(children::listener_of(child)),
+                End::Gone => Ancestry::Hosted(None),
+                End::Hidden => Ancestry::Unknown,
+                End::Elsewhere if is_marked(pid, is_listener) => Ancestry::Hosted(None),
+                End::Elsewhere => Ancestry::Foreign,
+            };
+        }
+        // A parent ended meanwhile, and its number may be somebody else's by now.
+        seen = again;
+    }
+    Ancestry::Hosted(None)
+}
+
+/// The parents of a process with the time each one started, and where they end.
+fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, End) {
+    let mut passed = Vec::new();
+    let mut next = i64::from(pid);
+    for _ in 0..GENERATIONS_MAX {
+        let Some(status) = children::status(next) else {
+            let end = if exists(next) { End::Hidden } else { End::Gone };
+            return (passed, end);
+        };
+        let child = passed.last().map(|(_, child): &(i64, ProcessStatus)| child.started);
+        if child.is_some_and(|started| started < status.started) {
+            // Younger than its child: another process has the number.
+            return (passed, End::Gone);
+        }
+        passed.push((next, status));
+        let parent = status.parent;
+        if parent == i64::from(own) {
+            let child = u32::try_from(next).unwrap_or_default();
+            return (passed, End::Here(child));
+        }
+        if parent <= 1 {
+            return (passed, End::Elsewhere);
+        }
+        next = parent;
+    }
+    (passed, End::Gone)
+}
+
+/// Whether there is such a process, be it one that may not be looked at.
+fn exists(pid: i64) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let tried = pid.map(rustix::process::test_kill_process);
+    matches!(tried, Some(Ok(()) | Err(rustix::io::Errno::PERM)))
+}
+
+/// Whether it has the environment of a listener: one that an earlier pump started is told by it.
+fn is_marked(pid: i32, is_listener: impl Fn(&str) -> bool) -> bool {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|entry| {
+        let name = entry.strip_prefix(LISTENER_VARIABLE.as_bytes());
+        let name = name.and_then(|name| name.strip_prefix(b"="));
+        let name = name.and_then(|name| std::str::from_utf8(name).ok());
+        name.is_some_and(&is_listener)
+    })
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::os::unix::process::CommandExt as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn ancestry(pid: i32) -> Ancestry {
+        of(Some(pid), |_| false)
+    }
+
+    #[test]
+    fn children_and_their_children_are_hosted_and_others_are_foreign() {
+        let listener = ListenerName::parse("echo").unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & echo $!; wait"]).stdout(Stdio::piped()).process_group(0);
+        let start = || command.spawn();
+        let (mut child, owned) =
+            children::spawn(Some(&listener), start, |child| Some(child.id())).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let grandchild: i32 = line.trim().parse().unwrap();
+
+        let hosted = Ancestry::Hosted(Some(listener));
+        assert_eq!(ancestry(i32::try_from(child.id()).unwrap()), hosted);
+        assert_eq!(ancestry(grandchild), hosted);
+
+        Command::new("kill").arg(grandchild.to_string()).status().unwrap();
+        child.wait().unwrap();
+        drop(owned);
+        assert_eq!(ancestry(grandchild), Ancestry::Hosted(None), "gone: nobody can tell any more");
+        let parent = children::status(i64::from(std::process::id())).unwrap().parent;
+        assert_eq!(ancestry(i32::try_from(parent).unwrap()), Ancestry::Foreign);
+    }
+
+    #[test]
+    fn a_process_of_another_namespace_is_unknown() {
+        assert_eq!(ancestry(0), Ancestry::Unknown);
+        assert_eq!(of(None, |_| false), Ancestry::Unknown);
+    }
+}

@@ -1,0 +1,134 @@
+//! Who may do what at the control socket (law 5): decided by what the system says of the caller,
+//! never by what the request claims.
+//!
+//! A process that this organism hosts is refused, with everything that it started. The one
+//! exception is a listener with a client of its own, which may send as this client.
+
+mod ancestry;
+
+use std::collections::HashMap;
+
+use tokio::net::UnixStream;
+
+use super::Error;
+use super::control::Ask;
+use super::matter::What;
+use crate::contract::{Contracts, Role};
+use crate::envelope::{Refusal, Rule};
+use crate::ids::ListenerName;
+use crate::mutant::mutant;
+use ancestry::Ancestry;
+
+/// The variable that every hosted process is given, with its listener's name.
+const LISTENER_VARIABLE: &str = "ORGANISM_LISTENER";
+
+/// The sender on record where it is not certain which listener a hosted process stems from.
+const UNKNOWN_LISTENER: &str = "hosted-process";
+
+/// Who connected, by what the system says.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    ancestry: Ancestry,
+}
+
+/// What was refused, and who is on record as its sender.
+#[derive(Debug)]
+pub struct Denied {
+    pub sender: ListenerName,
+    pub refusal: Refusal,
+}
+
+/// The rules of one config.
+#[derive(Debug, Clone, Default)]
+pub struct AccessRules {
+    /// Every hosted listener, with the client of its own where it has one.
+    listeners: HashMap<ListenerName, Option<ListenerName>>,
+}
+
+impl AccessRules {
+    pub fn of(contracts: &Contracts) -> Self {
+        let listeners = contracts.iter().filter(|contract| contract.role == Role::Listener);
+        let listeners = listeners.map(|c| (c.name.clone(), c.client.clone())).collect();
+        Self { listeners }
+    }
+
+    /// Looks at the process at the other end of a connection that was just accepted, while that
+    /// process is still there.
+    pub fn caller(&self, stream: &UnixStream) -> Caller {
+        let peer = stream.peer_cred().ok();
+        let pid = peer.as_ref().and_then(tokio::net::unix::UCred::pid);
+        let is_listener = |name: &str| {
+            ListenerName::parse(name).is_ok_and(|name| self.listeners.contains_key(&name))
+        };
+        Caller { ancestry: ancestry::of(pid, is_listener) }
+    }
+
+    /// Whether this caller may ask for this.
+    pub fn judge(&self, caller: &Caller, ask: &Ask) -> Result<(), Box<Denied>> {
+        if mutant("trust-the-process") {
+            return Ok(());
+        }
+        let listener = match &caller.ancestry {
+            Ancestry::Foreign | Ancestry::Unknown => return Ok(()),
+            Ancestry::Hosted(listener) => listener.as_ref(),
+        };
+        let client = listener.and_then(|listener| self.listeners.get(listener)?.as_ref());
+        if let (Some(client), Ask::Send(parcel)) = (client, ask)
+            && parcel.client == *client
+        {
+            return Ok(());
+        }
+        Err(Box::new(denied(listener, client, ask)))
+    }
+}
+
+/// A process of one of these listeners does not start the pump that the control socket would have
+/// refused it. Its environment tells; what hides it could as well write to the journal's files.
+pub(super) fn refuse_hosted_start(contracts: &Contracts) -> Result<(), Error> {
+    let marked = std::env::var(LISTENER_VARIABLE).ok();
+    let listener = marked.and_then(|name| ListenerName::parse(&name).ok());
+    let hosted = listener
+        .filter(|name| contracts.get(name).is_some_and(|contract| contract.role == Role::Listener));
+    match hosted.filter(|_| !mutant("trust-the-process")) {
+        Some(listener) => Err(Error::HostedProcess { listener }),
+        None => Ok(()),
+    }
+}
+
+fn denied(listener: Option<&ListenerName>, client: Option<&ListenerName>, ask: &Ask) -> Denied {
+    let message = match (listener, client) {
+        (Some(listener), Some(client)) => format!(
+            "this process runs in the listener `{listener}`, which sends as the client \
+             `{client}` and does nothing else here"
+        ),
+        (Some(listener), None) => format!(
+            "this process runs in the listener `{listener}`, and a hosted process sends and \
+             decides nothing; to let it send, give it a client of its own: \
+             [listeners.{listener}] client = \"NAME\""
+        ),
+        (None, _) => "a listener of this organism started this process, and a hosted process that \
+                      detached itself sends and decides nothing"
+            .to_owned(),
+    };
+    let unknown = || ListenerName::parse(UNKNOWN_LISTENER).unwrap_or_else(|_| ListenerName::core());
+    Denied {
+        sender: listener.cloned().unwrap_or_else(unknown),
+        refusal: Refusal::new(Rule::HostedProcess, message, &attempt(ask)),
+    }
+}
+
+/// What was tried, as it stands on record.
+fn attempt(ask: &Ask) -> Vec<u8> {
+    let text = match ask {
+        Ask::Send(parcel) => return parcel.payload.clone(),
+        Ask::Cancel { thread, .. } => format!("cancel {thread}"),
+        Ask::Decide(matter) => match &matter.what {
+            What::Approve { .. } => format!("approve {}", matter.message),
+            What::Refuse { .. } => format!("refuse {}", matter.message),
+            What::Answer { .. } => format!("answer {}", matter.message),
+        },
+        Ask::Results { thread, .. } => format!("results of {thread}"),
+        Ask::Where { message, .. } => format!("where {message}"),
+    };
+    text.into_bytes()
+}

@@ -1,0 +1,180 @@
+//! Who may do what at the control socket: a process that the organism hosts acts as nobody but its
+//! listener's own client.
+
+use serde_json::Value as Json;
+
+use super::{House, TALK, numbered, say, until};
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["commander", "sender", "echo"]
+
+[clients.errands]
+peers = ["echo"]
+
+[listeners.echo]
+command = ["./player.py", "echo"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+approval = "always"
+
+[listeners.commander]
+command = ["./commander.py"]
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+
+[listeners.sender]
+command = ["./commander.py"]
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+client = "errands"
+"#;
+
+/// Addressed by name: two listeners accept the same payload.
+fn config(commander: &str) -> String {
+    let other = if commander == "sender" { "commander" } else { "sender" };
+    let peers = CONFIG.replace(&format!("\"{other}\", "), "");
+    peers.replace(&format!(", \"{other}\""), "")
+}
+
+struct Hosted {
+    house: House,
+    running: super::Running,
+}
+
+/// An organism whose listener `commander` runs what it is sent.
+fn hosted(commander: &str) -> Hosted {
+    let house = House::with(&config(commander));
+    house.copy("commander.py");
+    house.write("payload.xml", numbered("ping", "forged"));
+    let mut command = house.command(&["run"]);
+    command.env("ORGANISM_UNDER_TEST", env!("CARGO_BIN_EXE_organism"));
+    let running = house.run_with(command);
+    Hosted { house, running }
+}
+
+impl Hosted {
+    /// What came of a command that a listener ran: its exit code and its last line.
+    fn runs(&self, command: &str) -> String {
+        let said = self.house.send_text(&say(command), &[]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let text = said.out.trim_end().strip_prefix(&format!("<said xmlns=\"{TALK}\">"));
+        let text = text.and_then(|text| text.strip_suffix("</said>"));
+        text.unwrap_or_else(|| panic!("{said:?}")).to_owned()
+    }
+
+    /// The held call of a ping that the client sent, by its id and its hash.
+    fn hold(&self, number: &str) -> (String, String) {
+        let sent = self.house.send_text(&numbered("ping", number), &["--no-wait"]);
+        assert_eq!(sent.code, Some(3), "{sent:?}");
+        let held = self.held().pop().unwrap();
+        let text = |key: &str| held[key].as_str().unwrap().to_owned();
+        (text("message"), text("sha256"))
+    }
+
+    fn held(&self) -> Vec<Json> {
+        self.house.organism(&["approvals", "--json"]).json()
+    }
+
+    /// Senders on record of what was refused as a hosted process's.
+    fn refused_senders(&self) -> Vec<String> {
+        let exported = self.house.organism(&["export", "--format", "jsonl"]).json();
+        let refused = exported.iter().filter(|line| line["rule"] == "hosted-process");
+        refused.map(|line| line["sender"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[test]
+fn a_hosted_process_uses_no_verb_of_the_control_socket() {
+    let hosted = hosted("commander");
+    let (message, hash) = hosted.hold("1");
+    let thread = hosted.held()[0]["thread"].as_str().unwrap().to_owned();
+    let decisions = [
+        format!("approve {message} --hash {hash}"),
+        format!("refuse {message}"),
+        format!("cancel {thread}"),
+        "send --as desk --no-wait -".to_owned(),
+        "send --as errands --no-wait -".to_owned(),
+    ];
+
+    for mode in ["plain", "unmarked"] {
+        for command in &decisions {
+            let told = hosted.runs(&format!("{mode} {command}"));
+            assert!(told.starts_with("65 ") || told.starts_with("69 "), "{command}: {told}");
+            assert!(told.contains("hosted-process: this process runs in the listener"), "{told}");
+        }
+    }
+
+    assert_eq!(hosted.house.recorded("ping"), 1, "nothing was forged");
+    assert_eq!(hosted.held()[0]["message"], *message, "it waits on");
+    assert_eq!(hosted.refused_senders(), ["commander"; 10]);
+    assert_eq!(hosted.running.stop(), Some(0));
+    hosted.house.verified();
+}
+
+#[test]
+fn a_listener_with_a_client_of_its_own_sends_as_this_client_alone() {
+    let hosted = hosted("sender");
+    let told = hosted.runs("plain send --as errands --no-wait -");
+    assert!(told.starts_with("3 "), "{told}");
+    assert_eq!(hosted.held().len(), 1);
+    assert_eq!(hosted.held()[0]["from"], "errands");
+    let message = hosted.held()[0]["message"].as_str().unwrap().to_owned();
+    let hash = hosted.held()[0]["sha256"].as_str().unwrap().to_owned();
+
+    for command in
+        ["send --as desk --no-wait -".to_owned(), format!("approve {message} --hash {hash}")]
+    {
+        let told = hosted.runs(&format!("plain {command}"));
+        let expected = "which sends as the client `errands` and does nothing else here";
+        assert!(told.starts_with("65 ") && told.contains(expected), "{command}: {told}");
+    }
+
+    assert_eq!(hosted.house.recorded("ping"), 1);
+    assert_eq!(hosted.running.stop(), Some(0));
+    hosted.house.verified();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_process_that_detached_from_its_listener_is_still_refused() {
+    let hosted = hosted("sender");
+    for command in ["send --as desk --no-wait -", "send --as errands --no-wait -"] {
+        let told = hosted.runs(&format!("detached {command}"));
+        let expected = "a hosted process that detached itself sends and decides nothing";
+        assert!(told.starts_with("65 ") && told.contains(expected), "{command}: {told}");
+    }
+    assert_eq!(hosted.house.recorded("ping"), 0);
+    assert_eq!(hosted.refused_senders(), ["hosted-process"; 2]);
+
+    until("no ended orphan is left", || {
+        let own = i64::from(hosted.running.child.id());
+        let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let status = organism::children::status;
+        let is_left = |pid: i64| status(pid).is_some_and(|one| one.parent == own && one.is_zombie);
+        (!pids.any(is_left)).then_some(())
+    });
+    assert_eq!(hosted.running.stop(), Some(0));
+    hosted.house.verified();
+}
+
+#[test]
+fn a_hosted_process_starts_no_pump_of_its_own() {
+    let house = House::with(&config("commander"));
+    house.copy("commander.py");
+    for arguments in [["run"].as_slice(), &["send", "--as", "desk", "organism.toml"]] {
+        let mut command = house.command(arguments);
+        command.env("ORGANISM_LISTENER", "commander");
+        let told = super::Said::from(command.output().unwrap());
+        assert_eq!(told.code, Some(69), "{told:?}");
+        assert!(told.err.contains("a hosted process starts no pump"), "{told:?}");
+    }
+    assert!(!house.data().join("journal.db").exists());
+}
