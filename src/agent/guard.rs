@@ -8,6 +8,7 @@ use crate::limits;
 use crate::model::tokens;
 use crate::model::{Request, Terms};
 
+use super::RendererVersion;
 use super::history::Item;
 use super::protocol::show;
 
@@ -28,6 +29,7 @@ pub(super) fn fit(
     items: &mut [Item],
     agent: &ListenerName,
     terms: &Terms,
+    version: RendererVersion,
     render: impl Fn(&[Item], bool) -> Request,
 ) -> Result<Fitted, Failure> {
     let mut left_out = Vec::new();
@@ -44,7 +46,8 @@ pub(super) fn fit(
         }
         let mut excess = size - room;
         let before = left_out.len();
-        let candidates = found.get_or_insert_with(|| candidates(items, agent, terms).into_iter());
+        let candidates =
+            found.get_or_insert_with(|| candidates(items, agent, terms, version).into_iter());
         for Candidate { at, saves, .. } in candidates {
             if let Some(Item::Seen(seen)) = items.get_mut(at) {
                 seen.left_out = true;
@@ -69,7 +72,12 @@ struct Candidate {
     saves: u64,
 }
 
-fn candidates(items: &[Item], agent: &ListenerName, terms: &Terms) -> Vec<Candidate> {
+fn candidates(
+    items: &[Item],
+    agent: &ListenerName,
+    terms: &Terms,
+    version: RendererVersion,
+) -> Vec<Candidate> {
     let last_turn = items.iter().rposition(|item| matches!(item, Item::Spoken(_)));
     let mut candidates = Vec::new();
     for (at, item) in items.iter().enumerate() {
@@ -78,7 +86,7 @@ fn candidates(items: &[Item], agent: &ListenerName, terms: &Terms) -> Vec<Candid
         if is_request || seen.left_out {
             continue;
         }
-        let saves = terms.count(&show::text_of(seen)).saturating_sub(limits::STUB_TOKENS);
+        let saves = terms.count(&show::text_of(seen, version)).saturating_sub(limits::STUB_TOKENS);
         if saves > 0 {
             candidates.push(Candidate {
                 at,

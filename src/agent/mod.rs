@@ -12,12 +12,14 @@ pub mod prompt;
 pub mod protocol;
 mod report;
 mod turn;
+mod version;
 
 pub use history::History;
 pub use note::PastTurn;
 pub use prompt::Environment;
 pub use report::{FinalFormat, ReportSchema, ReportSchemaError};
 pub use turn::{Agent, AgentOptions};
+pub use version::RendererVersion;
 
 use serde::{Deserialize, Serialize};
 

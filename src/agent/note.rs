@@ -50,6 +50,8 @@ pub struct TurnNote<'a> {
     /// Of the turn's slots.
     pub nonce: Option<&'a str>,
     pub findings: &'a [Finding],
+    /// What was accepted although something was wrong with it.
+    pub warnings: &'a [Finding],
     /// What a stub stood for, for the first time.
     pub left_out: &'a [MessageId],
     /// What the call cost, and in what.
@@ -100,15 +102,17 @@ impl TurnNote<'_> {
         for own in self.own {
             verbatim(&mut out, "block", &[("provider", &own.provider)], &own.json);
         }
-        for finding in self.findings {
-            let _ = write!(
-                out,
-                "<finding code=\"{}\" line=\"{}\" column=\"{}\">{}</finding>",
-                escape_attribute(&finding.code),
-                finding.place.line,
-                finding.place.column,
-                escape_text(&finding.message),
-            );
+        for (findings, accepted) in [(self.findings, ""), (self.warnings, " accepted=\"true\"")] {
+            for finding in findings {
+                let _ = write!(
+                    out,
+                    "<finding code=\"{}\" line=\"{}\" column=\"{}\"{accepted}>{}</finding>",
+                    escape_attribute(&finding.code),
+                    finding.place.line,
+                    finding.place.column,
+                    escape_text(&finding.message),
+                );
+            }
         }
         for message in self.left_out {
             let _ = write!(out, "<left-out message=\"{message}\"/>");
@@ -150,6 +154,8 @@ pub struct PastTurn {
     pub turn: u32,
     /// Who answered.
     pub provider: String,
+    /// The version that rendered its prompt; empty where the note does not say.
+    pub renderer: String,
     /// What stood around the agent, as its prompt told it.
     pub environment: Option<String>,
     /// Of everything that was sent.
@@ -184,6 +190,7 @@ impl PastTurn {
             position: Position(note.attribute("position")?.parse().ok()?),
             turn: note.attribute("turn").and_then(|turn| turn.parse().ok()).unwrap_or_default(),
             provider: note.attribute("provider").unwrap_or_default().to_owned(),
+            renderer: note.attribute("renderer").unwrap_or_default().to_owned(),
             environment: note.child("environment").map(Element::text),
             prompt: note.attribute("prompt").and_then(|digest| Digest::parse(digest).ok()),
             raw: read_verbatim(note.child("raw")?)?,

@@ -3,9 +3,6 @@
 
 use super::protocol::{Protocol, teach};
 
-/// Raised whenever the same input would be rendered to other bytes.
-pub const RENDERER: &str = "3";
-
 /// What stands around an agent, as its prompt tells it. Set by the config, recorded with every
 /// turn.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -88,6 +85,7 @@ pub fn system(protocol: &Protocol, sections: &[(String, String)], environment: &
 
 fn joined(generated: &str, given: Option<&str>) -> String {
     match given {
+        Some(given) if generated.trim().is_empty() => given.to_owned(),
         Some(given) => format!("{}\n\n{given}", generated.trim_end()),
         None => generated.trim_end().to_owned(),
     }

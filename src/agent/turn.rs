@@ -23,7 +23,7 @@ use super::note::TurnNote;
 use super::prompt::{self, Environment};
 use super::protocol::xml_final::Slots;
 use super::protocol::{Action, Finals, Lexicon, Protocol, Reading, Taught, feedback, notice, show};
-use super::{FinalFormat, Memory, Transport};
+use super::{FinalFormat, Memory, RendererVersion, Transport};
 
 /// Everything an agent is, but for its model and its journal.
 #[derive(Clone)]
@@ -48,6 +48,8 @@ pub struct AgentOptions {
     /// Sections of the prompt, in the config's order.
     pub sections: Vec<(String, String)>,
     pub environment: Environment,
+    /// In which its prompts are written; turns on record are rendered in their own.
+    pub version: RendererVersion,
 }
 
 impl AgentOptions {
@@ -66,6 +68,7 @@ impl AgentOptions {
             terms: Terms::default(),
             sections: Vec::new(),
             environment: Environment::default(),
+            version: RendererVersion::CURRENT,
         }
     }
 }
@@ -87,6 +90,7 @@ impl Agent {
             name: options.contract.name.to_string(),
             description: options.contract.description.clone(),
             lexicon,
+            version: options.version,
             actions_per_turn: options.contract.actions_per_turn,
             max_iterations: options.max_iterations,
             transport: options.transport,
@@ -107,6 +111,13 @@ impl Agent {
     pub fn within(&self, environment: Environment) -> Self {
         let options = AgentOptions { environment, ..(*self.options).clone() };
         Self { options: Arc::new(options), ..self.clone() }
+    }
+
+    /// The same agent as a program of that version renders it.
+    #[must_use]
+    pub fn in_version(&self, version: RendererVersion) -> Self {
+        let options = AgentOptions { version, ..(*self.options).clone() };
+        Self::new(options, Arc::clone(&self.model), Arc::clone(&self.history))
     }
 
     /// Takes the turn a delivery asks for, once `reserve` has set aside what the model call may
@@ -133,6 +144,7 @@ impl Agent {
             spent: self.spent(&rendered, &reading),
             findings: reading.told,
             broken: reading.broken,
+            written: reading.written,
             tokens_in: end.usage.tokens_in,
             tokens_out: end.usage.tokens_out,
             money: self.options.terms.cost(&end.route, &end.usage),
@@ -183,7 +195,7 @@ impl Agent {
             transport: self.options.transport,
             provider: &end.route.provider,
             model: &end.route.model,
-            renderer: prompt::RENDERER,
+            renderer: self.options.version.as_str(),
             environment: &rendered.environment,
             stop: end.stop,
             usage: end.usage,
@@ -195,6 +207,7 @@ impl Agent {
             notice: rendered.notice.as_deref(),
             nonce: slotted.then(|| rendered.slots.nonce()),
             findings: &reading.findings,
+            warnings: &reading.warnings,
             left_out: &rendered.left_out,
             cost,
         };
@@ -243,7 +256,7 @@ impl Agent {
             let plain = window_full && tools.is_empty();
             let native = self.options.transport.is_native() && !plain;
             let provider = native.then(|| self.model.route().provider);
-            let mut messages = show::conversation(items, provider.as_deref());
+            let mut messages = show::conversation(items, provider.as_deref(), self.options.version);
             if let Some(notice) = notice(window_full) {
                 say_last(&mut messages, notice);
             }
@@ -257,7 +270,8 @@ impl Agent {
                 max_tokens: self.options.max_tokens.or_else(|| self.options.terms.bound()),
             }
         };
-        let fitted = guard::fit(&mut remembered.items, name, &self.options.terms, render)?;
+        let (terms, version) = (&self.options.terms, self.options.version);
+        let fitted = guard::fit(&mut remembered.items, name, terms, version, render)?;
         let Fitted { request, left_out } = fitted;
         let notice = notice(!left_out.is_empty());
         Ok(Rendered { request, remembered, environment, notice, slots, left_out })
@@ -274,6 +288,7 @@ impl Agent {
             call: delivery.call,
             position: delivery.position,
             memory: self.options.memory,
+            version: self.options.version,
         };
         Ok(history::of(&records, &view))
     }

@@ -9,7 +9,7 @@ mod spending;
 pub mod text;
 
 pub use message::{Disposition, Kind, Message, Payload};
-pub use outcome::{Broken, Failure, Spent, Turn};
+pub use outcome::{Broken, Failure, Spent, Turn, WrittenPayload};
 pub use refusal::{Refusal, Rule};
 pub use spending::{Money, Reservation, Spending};
 

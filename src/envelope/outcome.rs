@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Money, Spending};
-use crate::xml::findings::Finding;
+use crate::ids::Digest;
+use crate::xml::findings::{Finding, Place};
 
 /// The record of one model call, carried in an agent's outcome and written down by the core.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,22 @@ pub struct Turn {
     pub money: Money,
     /// Set when this was the last turn the agent may take in this call and it did not end it.
     pub spent: Option<Spent>,
+    /// Where its payloads stand in what the model wrote. Not recorded with the turn: refusals
+    /// carry their own place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub written: Vec<WrittenPayload>,
+}
+
+/// A payload of a turn, as the model wrote it: its refusal names this place, not one in the
+/// payload, which the model never saw.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WrittenPayload {
+    pub payload: Digest,
+    /// Without a line where the model wrote no XML.
+    pub place: Place,
+    /// How the model would write it right, where that is not the payload's own form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
 }
 
 /// A recognised action of a model's text that is not complete or not well-formed.

@@ -90,6 +90,17 @@ impl Rule {
         Self::HostedProcess,
     ];
 
+    /// The rule that a finding in a model's text breaks: what is wrong with a payload's content
+    /// has the same rule whichever way the payload was written.
+    pub fn of_finding(code: &str) -> Self {
+        match code {
+            "json-type" | "json-missing" | "json-unknown" | "json-duplicate" | "json-markup"
+            | "unknown-param" | "final-format" | "final-status" | "final-empty"
+            | "final-invalid" => Self::SchemaInvalid,
+            _ => Self::MalformedAction,
+        }
+    }
+
     /// The code in records, feedback and docs.
     pub const fn code(self) -> &'static str {
         match self {

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::models::Models;
 use super::{Error, guests, with_core_words};
-use crate::agent::{Agent, Environment, History, PastTurn};
+use crate::agent::{Agent, Environment, History, PastTurn, RendererVersion};
 use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::config::{AgentSpec, Config};
@@ -97,7 +97,22 @@ pub fn due(config: Config, agent: &ListenerName, moment: &Moment) -> Result<Due,
     let around = past.as_ref().and_then(|past| past.environment.as_deref());
     // It may have been taken on another machine.
     let agent = around.map_or(agent.clone(), |around| agent.within(Environment::read(around)));
+    let agent = match &past {
+        Some(past) => agent.in_version(version_of(past)?),
+        None => agent,
+    };
     Ok(Due { agent, delivery, recorded: past.and_then(|past| past.prompt) })
+}
+
+/// The version that a turn on record was rendered in.
+fn version_of(past: &PastTurn) -> Result<RendererVersion, Error> {
+    let known = RendererVersion::parse(&past.renderer);
+    known.ok_or_else(|| {
+        nothing(format!(
+            "turn {} of {} was rendered by version `{}`, which this program does not have",
+            past.turn, past.agent, past.renderer
+        ))
+    })
 }
 
 fn nothing(detail: impl Into<String>) -> Error {

@@ -103,7 +103,7 @@ impl Gate {
         not_reserved(&element, &submission)?;
         // The rule on the thread stands here; only the pump knows which threads there are.
         let meaning = self.meaning(sender, &element, &submission)?;
-        self.valid(&element, &submission)?;
+        self.valid(sender, &element, &submission)?;
         let (primitive, inner) = match meaning {
             Meaning::Primitive => self.asked(sender, &element, &submission)?,
             _ => (None, None),
@@ -123,7 +123,7 @@ impl Gate {
             let message = "the core writes words of its own namespace only";
             return Err(submission.refuse(Rule::ReservedName, message));
         }
-        self.valid(&element, &submission)?;
+        self.valid(&ListenerName::core(), &element, &submission)?;
         Ok((element.name, Payload::new(element.text)))
     }
 
@@ -142,15 +142,35 @@ impl Gate {
         }
     }
 
-    fn valid(&self, element: &Element<'_>, submission: &Submission<'_>) -> Result<(), Refusal> {
+    fn valid(
+        &self,
+        sender: &ListenerName,
+        element: &Element<'_>,
+        submission: &Submission<'_>,
+    ) -> Result<(), Refusal> {
         match self.schemas.validate(&element.name, element.text.as_bytes()) {
             Ok(()) => Ok(()),
             Err(_) if mutant("skip-the-xsd") => Ok(()),
             Err(findings) => {
                 let refusal = submission.refuse_findings(&findings);
-                Err(Refusal { expected: self.example(&element.name), ..refusal })
+                Err(Refusal { expected: self.expected(sender, &element.name), ..refusal })
             }
         }
+    }
+
+    /// What `sender` might have written instead, and would have been taken.
+    fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
+        if &*name.namespace != system::NAMESPACE {
+            return self.example(name);
+        }
+        let inner = || {
+            let mut words = self.contracts.vocabulary(sender)?.iter();
+            let opens_call =
+                |meaning: &Meaning| matches!(meaning, Meaning::Own | Meaning::Call { .. });
+            let (word, _) = words.find(|(_, meaning)| opens_call(meaning))?;
+            self.example(word)
+        };
+        system::example(&name.local, inner)
     }
 
     /// Making one up costs far more than a refusal may.
@@ -172,7 +192,10 @@ impl Gate {
         element: &Element<'_>,
         submission: &Submission<'_>,
     ) -> Result<(Option<Primitive>, Option<Box<Checked>>), Refusal> {
-        let invalid = |message: String| submission.refuse(Rule::SchemaInvalid, message);
+        let invalid = |message: String| Refusal {
+            expected: self.expected(sender, &element.name),
+            ..submission.refuse(Rule::SchemaInvalid, message)
+        };
         let primitive = asked::read(&element.name.local, element.text).map_err(invalid)?;
         let inner = asked::inner(&primitive, element.text).map_err(invalid)?;
         let inner = match inner {
@@ -222,7 +245,7 @@ impl Gate {
                            write one that a peer or you yourself accept";
             return Err(submission.refuse(Rule::SchemaInvalid, message));
         }
-        self.valid(&element, submission)?;
+        self.valid(sender, &element, submission)?;
         let payload = Payload::new(element.text);
         Ok(Checked { name: element.name, meaning, payload, primitive: None, inner: None })
     }

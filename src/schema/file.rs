@@ -17,7 +17,7 @@ use super::messages;
 use super::model::{Model, Name};
 use super::problem::SchemaProblem;
 use super::source::Source;
-use super::{example, read, shape};
+use super::{example, read, required, shape};
 use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::{Finding, Place};
 use crate::xml::shape::{ShapeId, Shapes};
@@ -142,7 +142,11 @@ impl SchemaFile {
         match result {
             Ok(()) => Verdict::Valid,
             Err(diagnostics) => {
-                Verdict::Invalid(messages::invalid(text, &diagnostics, &self.namespaces))
+                let mut findings = messages::invalid(text, &diagnostics, &self.namespaces);
+                if let Some(name) = name {
+                    required::name_required(&mut findings, || self.describe(name));
+                }
+                Verdict::Invalid(findings)
             }
         }
     }

@@ -21,6 +21,7 @@ mod pattern;
 mod pattern_cost;
 mod problem;
 mod read;
+mod required;
 mod sample;
 mod shape;
 mod source;

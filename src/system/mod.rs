@@ -5,11 +5,13 @@
 mod action;
 mod answers;
 mod errors;
+mod examples;
 mod primitive;
 
 pub use action::ActionReport;
 pub use answers::{Answer, Huh, Ruling, ThreadStatus};
 pub use errors::ErrorCode;
+pub use examples::{EXAMPLES, example};
 pub use primitive::{Primitive, WaitFor, When};
 
 use crate::ids::PayloadName;

@@ -2,12 +2,14 @@
 
 mod demo;
 mod desk;
+mod feedback;
 mod guard;
 mod injections;
 mod native;
 mod plays;
 mod preview;
 mod remembers;
+mod renderers;
 mod scripted;
 mod stage;
 mod story;

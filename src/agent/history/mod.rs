@@ -5,6 +5,7 @@
 //! before ended, although messages may be recorded while a model is still speaking.
 
 mod native;
+mod places;
 pub mod told;
 
 use std::collections::{HashMap, HashSet};
@@ -16,10 +17,11 @@ use crate::journal;
 use crate::system;
 use crate::thread::{Fact, Record};
 
-use super::Memory;
 use super::note::{self, PastTurn};
+use super::{Memory, RendererVersion};
 use crate::model::{OwnBlock, ToolCall};
 use native::Outcomes;
+use places::ActionPlaces;
 
 /// Where an agent's memory comes from: the journal, read up to a position.
 pub trait History: Send + Sync {
@@ -37,6 +39,7 @@ pub struct Viewpoint<'a> {
     /// The position of the delivery.
     pub position: Position,
     pub memory: Memory,
+    pub version: RendererVersion,
 }
 
 /// One thing an agent remembers.
@@ -45,6 +48,8 @@ pub enum Item {
     /// A turn of its own.
     Spoken(Box<Spoken>),
     Seen(Box<Seen>),
+    /// Something was here that the agent's window no longer holds.
+    Cleared,
 }
 
 /// What the model said in a turn, verbatim.
@@ -78,6 +83,9 @@ pub struct Seen {
     /// The native call that this is the result of, by its turn and its place among the turn's
     /// calls, while that turn is in the window.
     pub native: Option<(u64, usize)>,
+    /// The action that this is the result of, by its turn and its place among the turn's actions,
+    /// accepted and refused, while that turn is in the window.
+    pub action: Option<(u64, usize)>,
 }
 
 /// The agent's own call that a message answers.
@@ -119,10 +127,19 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> Remembered {
     };
     let windows = std::mem::take(&mut gathered.windows);
     let mut places = gathered.in_order(view);
+    let before_clearing = places.len();
+    let stays = match view.version {
+        RendererVersion::V3 => None,
+        RendererVersion::V4 => Some(view.call),
+    };
     for (before, kept) in windows {
-        clear(&mut places, before, kept);
+        clear(&mut places, before, kept, stays);
     }
+    let has_gap = stays.is_some() && places.len() < before_clearing;
     remembered.items = shown(places, &gathered);
+    if has_gap {
+        mark_gap(&mut remembered.items, view.call);
+    }
     remembered
 }
 
@@ -139,6 +156,8 @@ struct Gathered {
     calls: HashMap<MessageId, OwnCall>,
     /// Native calls, each by its turn and place, by the message that is its result at once.
     results: HashMap<MessageId, (u64, usize)>,
+    /// Refused actions, each by its turn and place, by the message that reports the refusal.
+    refusals: HashMap<MessageId, (u64, usize)>,
     /// What stubs stood for in earlier turns.
     left_out: HashSet<MessageId>,
     /// `(before, kept)`, oldest first.
@@ -151,6 +170,7 @@ struct OwnTurn {
     past: PastTurn,
     seq: u64,
     outcomes: Outcomes,
+    places: ActionPlaces,
 }
 
 struct OwnCall {
@@ -160,6 +180,8 @@ struct OwnCall {
     turn: u64,
     /// The place of the native call it was.
     native: Option<usize>,
+    /// Its place among the turn's actions.
+    place: Option<usize>,
 }
 
 impl Gathered {
@@ -208,7 +230,8 @@ impl Gathered {
             if let (Some(native), Kind::Own) = (native, message.kind) {
                 self.results.insert(message.id, (turn.seq, native));
             }
-            self.calls.insert(message.id, OwnCall { name, group, turn: turn.seq, native });
+            let place = turn.places.of_action(message.id);
+            self.calls.insert(message.id, OwnCall { name, group, turn: turn.seq, native, place });
             // The turn's raw text says it already.
             if message.kind != Kind::Own {
                 return;
@@ -218,6 +241,11 @@ impl Gathered {
             && let Some(native) = turn.outcomes.refusal_of(message.id)
         {
             self.results.insert(message.id, (turn.seq, native));
+        }
+        if let Some(turn) = turn
+            && let Some(place) = turn.places.of_refusal(message.id)
+        {
+            self.refusals.insert(message.id, (turn.seq, place));
         }
         if own || message.to == *view.agent || view.memory == Memory::Thread {
             self.seen.push((position, Arc::clone(message)));
@@ -245,7 +273,7 @@ impl Gathered {
             let item = PlaceItem::Seen(message);
             places.push(Place { at, spoken: false, seq, counts, item });
         }
-        for OwnTurn { past, seq, outcomes } in self.turns.drain(..) {
+        for OwnTurn { past, seq, outcomes, .. } in self.turns.drain(..) {
             let PastTurn { position: at, provider, raw, calls, own, .. } = past;
             let calls = outcomes.with_payloads(calls);
             let item = PlaceItem::Spoken(Box::new(Spoken { turn: seq, raw, provider, calls, own }));
@@ -266,7 +294,8 @@ fn own_turn(fact: &Fact, record: &Record, view: &Viewpoint<'_>) -> Option<OwnTur
         return None;
     }
     let outcomes = Outcomes::of(&past.calls, &record.facts, view.agent);
-    Some(OwnTurn { past, seq: message.seq, outcomes })
+    let places = ActionPlaces::of(&record.facts, view.agent);
+    Some(OwnTurn { past, seq: message.seq, outcomes, places })
 }
 
 pub(super) fn is_core(name: &PayloadName, local: &str) -> bool {
@@ -283,13 +312,23 @@ struct Place {
     item: PlaceItem,
 }
 
+impl Place {
+    fn is_request_of(&self, call: Option<CallId>) -> bool {
+        match &self.item {
+            PlaceItem::Seen(message) => call == Some(CallId(message.id)),
+            PlaceItem::Spoken(_) => false,
+        }
+    }
+}
+
 enum PlaceItem {
     Spoken(Box<Spoken>),
     Seen(Arc<Message>),
 }
 
-/// Forgets all but the last `kept` counted things before `before`.
-fn clear(places: &mut Vec<Place>, before: u64, kept: u32) {
+/// Forgets all but the last `kept` counted things before `before`. The request of the call
+/// `stays` is never forgotten.
+fn clear(places: &mut Vec<Place>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();
     for (index, place) in places.iter().enumerate().rev() {
@@ -305,14 +344,25 @@ fn clear(places: &mut Vec<Place>, before: u64, kept: u32) {
     }
     let mut index = 0;
     places.retain(|place| {
-        let stays = index >= cut || place.seq >= before;
+        let is_kept = index >= cut || place.seq >= before || place.is_request_of(stays);
         index += 1;
-        stays
+        is_kept
     });
 }
 
+/// Shows that something is missing: behind the open request where the window begins with it, at
+/// the beginning otherwise.
+fn mark_gap(items: &mut Vec<Item>, call: CallId) {
+    let is_request = |item: &Item| match item {
+        Item::Seen(seen) => CallId(seen.message.id) == call,
+        Item::Spoken(_) | Item::Cleared => false,
+    };
+    let at = usize::from(items.first().is_some_and(is_request));
+    items.insert(at, Item::Cleared);
+}
+
 fn shown(places: Vec<Place>, gathered: &Gathered) -> Vec<Item> {
-    let Gathered { calls, results, left_out, .. } = gathered;
+    let Gathered { calls, results, refusals, left_out, .. } = gathered;
     let spoken: HashSet<u64> = places.iter().filter(|p| p.spoken).map(|p| p.seq).collect();
     let answered = |message: &Message| {
         let call = calls.get(&message.cause?)?;
@@ -330,12 +380,25 @@ fn shown(places: Vec<Place>, gathered: &Gathered) -> Vec<Item> {
         };
         spoken.contains(&turn).then_some((turn, call))
     };
+    // An own word is its own result: `recorded`.
+    let action = |message: &Message| {
+        let (turn, place) = match refusals.get(&message.id) {
+            Some(known) => *known,
+            None => {
+                let own = calls.get(&message.id).filter(|_| message.kind == Kind::Own);
+                let call = own.or_else(|| calls.get(&message.cause?))?;
+                (call.turn, call.place?)
+            }
+        };
+        spoken.contains(&turn).then_some((turn, place))
+    };
     let show = |place: Place| match place.item {
         PlaceItem::Spoken(spoken) => Item::Spoken(spoken),
         PlaceItem::Seen(message) => {
             let (answers, native) = (answered(&message), native(&message));
             let left_out = left_out.contains(&message.id);
-            Item::Seen(Box::new(Seen { message, answers, left_out, native }))
+            let action = action(&message);
+            Item::Seen(Box::new(Seen { message, answers, left_out, native, action }))
         }
     };
     places.into_iter().map(show).collect()

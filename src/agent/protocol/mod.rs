@@ -5,6 +5,7 @@
 pub mod feedback;
 mod finals;
 mod grammar;
+mod locate;
 pub mod native;
 pub mod notice;
 pub mod read;
@@ -22,13 +23,15 @@ pub use vocabulary::{Lexicon, Word};
 use std::sync::Arc;
 
 use crate::agent::Transport;
+use crate::envelope::WrittenPayload;
+use crate::ids::Digest;
 use crate::model::{End, StopReason, Tool};
 use crate::schema::Schemas;
-use crate::xml::extract::{Extractor, Grammar};
-use crate::xml::findings::Finding;
+use crate::xml::extract::{Extraction, Extractor, Grammar};
+use crate::xml::findings::{Finding, Place};
 use feedback::Choices;
 use native::Toolbox;
-use read::Sorted;
+use read::{Sorted, payload_name};
 use xml_final::Slots;
 
 /// One agent's protocol.
@@ -159,12 +162,57 @@ impl Started<'_> {
         let silent = sorted.reading.notes.len() == thoughts;
         protocol.judge_turn(&mut sorted, raw, silent, end.stop, &extraction.unknown_roots);
         let mut reading = sorted.finish(&extraction);
-        reading.findings.extend(warnings);
+        reading.warnings = warnings;
+        reading.written = match protocol.taught.transport {
+            Transport::Xml => protocol.written_as_xml(raw, &extraction),
+            _ => protocol.called(&reading),
+        };
+        if protocol.taught.transport == Transport::XmlFinal {
+            forget_nonce(&mut reading, &slots);
+        }
         reading
     }
 }
 
+/// What a turn is told is read in the next one, where its nonce counts no more.
+fn forget_nonce(reading: &mut Reading, slots: &Slots) {
+    let broken = reading.broken.iter_mut().map(|broken| &mut broken.finding);
+    for finding in reading.told.iter_mut().chain(broken) {
+        finding.message = slots.without_nonce(&finding.message);
+    }
+}
+
 impl Protocol {
+    /// Where the payloads of a text stand in it: what the schema refuses at the place of its first
+    /// mistake, anything else where it begins.
+    fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
+        let written = extraction.actions().map(|action| {
+            let (name, payload) = (payload_name(action.name()), action.payload());
+            let mistake = self.schemas.validate(&name, payload.as_bytes()).err();
+            let offset = mistake.and_then(|found| Some(found.first()?.place.offset));
+            let place = locate::in_text(raw, action, &payload, offset.unwrap_or_default());
+            WrittenPayload { payload: Digest::of(payload.as_bytes()), place, expected: None }
+        });
+        written.collect()
+    }
+
+    /// A native call has no place in the text, and is expected as a call.
+    fn called(&self, reading: &Reading) -> Vec<WrittenPayload> {
+        let actions = reading.actions.iter().filter(|action| {
+            reading.calls.iter().any(|made| made.digest == Digest::of(&action.payload))
+        });
+        let called = actions.map(|action| {
+            let is_valid = self.schemas.validate(&action.name, &action.payload).is_ok();
+            let expected = || self.tools.example(&action.name);
+            WrittenPayload {
+                payload: Digest::of(&action.payload),
+                place: Place::default(),
+                expected: if is_valid { None } else { expected() },
+            }
+        });
+        called.collect()
+    }
+
     /// Whether a native call that was cut off may be missing: unlike XML in a text, nothing of it
     /// is left to be told of.
     fn may_lack_a_call(&self, sorted: &Sorted) -> bool {
@@ -186,6 +234,8 @@ impl Protocol {
         let mut told: Vec<Finding> = Vec::new();
         let idle = sorted.reading.actions.is_empty();
         match stop {
+            // A broken end says by itself that it was cut.
+            StopReason::Length if sorted.is_cut_off(raw) => {}
             StopReason::Length if idle || self.may_lack_a_call(sorted) => {
                 told.push(feedback::truncated(raw));
             }

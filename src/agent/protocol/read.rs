@@ -1,7 +1,8 @@
 //! Reading a turn: which payloads it holds, which notes, and what is wrong with it. What is the
 //! same in every protocol; what an action is, each protocol says.
 
-use crate::envelope::Broken;
+use super::feedback::FINAL_UNCLOSED;
+use crate::envelope::{Broken, WrittenPayload};
 use crate::ids::{Digest, PayloadName};
 use crate::model::ToolCall;
 use crate::system::{self, NOTES};
@@ -16,6 +17,9 @@ pub struct Action {
     pub name: PayloadName,
     pub payload: Vec<u8>,
 }
+
+/// Added to what is wrong with an action that the provider cut.
+const CUT: &str = "; the response reached its maximum length and was cut, write less before it";
 
 /// A native call of a turn, and what was made of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +43,10 @@ pub struct Reading {
     pub findings: Vec<Finding>,
     /// The part of it the agent is told; what concerns a broken action is told with that.
     pub told: Vec<Finding>,
+    /// For the record alone: what was accepted although something was wrong with it.
+    pub warnings: Vec<Finding>,
+    /// Where payloads stand in the model's text.
+    pub written: Vec<WrittenPayload>,
 }
 
 /// What becomes of something the extractor took for an action.
@@ -140,6 +148,16 @@ impl Sorted {
         }
     }
 
+    /// The provider cut the text inside an action: its refusal says so, and nothing else has to.
+    pub fn is_cut_off(&mut self, raw: &str) -> bool {
+        let Some(last) = self.reading.broken.last_mut() else { return false };
+        let is_cut = last.index + 1 == self.index && raw.ends_with(&last.attempt);
+        if is_cut && last.finding.code != FINAL_UNCLOSED {
+            last.finding.message.push_str(CUT);
+        }
+        is_cut
+    }
+
     /// Nothing to do and nothing to refuse.
     pub fn is_idle(&self) -> bool {
         self.reading.actions.is_empty() && self.reading.broken.is_empty()
@@ -157,11 +175,19 @@ impl Sorted {
         reading.findings.extend(reading.broken.iter().map(|broken| broken.finding.clone()));
         let others = extraction.errors.iter().chain(&extraction.notices);
         reading.findings.extend(others.map(named));
-        reading.told.extend(extraction.errors.iter().map(named));
+        // What is refused by itself says what is wrong with it; once is enough.
+        let apart = |finding: &&Finding| !refused_at(extraction, finding.place.offset);
+        reading.told.extend(extraction.errors.iter().filter(apart).map(named));
         let explains = |notice: &&Finding| idle || notice.code == Code::NearMissTag.as_str();
-        reading.told.extend(extraction.notices.iter().filter(explains).map(named));
+        let notices = extraction.notices.iter().filter(explains).filter(apart);
+        reading.told.extend(notices.map(named));
         reading
     }
+}
+
+/// Whether a place lies in something that is refused as broken.
+fn refused_at(extraction: &Extraction, offset: usize) -> bool {
+    extraction.broken().any(|broken| broken.source.contains(&offset))
 }
 
 pub(super) fn is_note(name: &PayloadName) -> bool {

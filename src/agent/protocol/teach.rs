@@ -4,9 +4,11 @@
 
 use std::fmt::Write as _;
 
+pub use crate::system::EXAMPLES as CORE_EXAMPLES;
+
 use super::finals::Finals;
 use super::vocabulary::{Lexicon, Word};
-use crate::agent::Transport;
+use crate::agent::{RendererVersion, Transport};
 use crate::schema::{Content, Parameter};
 
 /// What the sections are written from.
@@ -15,6 +17,8 @@ pub struct Taught {
     pub name: String,
     pub description: String,
     pub lexicon: Lexicon,
+    /// Of the texts.
+    pub version: RendererVersion,
     pub actions_per_turn: u32,
     pub max_iterations: u32,
     pub transport: Transport,
@@ -28,8 +32,17 @@ pub const RULES: &str = "\
 
 pub fn capabilities(taught: &Taught) -> String {
     let tools: Vec<_> = taught.lexicon.tools().collect();
-    if tools.is_empty() {
-        return "You have no tools; you reason and answer.".to_owned();
+    match taught.version {
+        _ if !tools.is_empty() => {}
+        RendererVersion::V3 => return "You have no tools; you reason and answer.".to_owned(),
+        RendererVersion::V4 if taught.transport.is_native() => {
+            return "You reason, and you call the native tools that are listed in <tool_calling>."
+                .to_owned();
+        }
+        RendererVersion::V4 => {
+            return "You reason, and you write the actions that <response_protocol> describes."
+                .to_owned();
+        }
     }
     let mut out = String::from("You can use these tools:");
     for word in tools {
@@ -49,7 +62,7 @@ pub fn tool_calling(taught: &Taught) -> String {
         }
         tool(&mut out, word);
     }
-    if out.is_empty() {
+    if out.is_empty() && taught.version == RendererVersion::V3 {
         out.push_str("There are no tools.\n");
     }
     out
@@ -122,12 +135,51 @@ pub fn response_protocol(taught: &Taught) -> String {
     finish(&mut out, taught);
     going_on(&mut out, taught);
     core_words(&mut out, taught);
-    out.push_str(FEEDBACK);
+    out.push_str(match taught.version {
+        RendererVersion::V3 => FEEDBACK_3,
+        RendererVersion::V4 => FEEDBACK,
+    });
     flow(&mut out, taught);
     out
 }
 
 fn form(out: &mut String, taught: &Taught) {
+    if taught.version == RendererVersion::V3 {
+        return form_3(out, taught);
+    }
+    let many = many(taught.actions_per_turn, "action");
+    let ends = final_tags(taught);
+    let _ = write!(
+        out,
+        "You MUST think before every action: every response is your reasoning in \
+         <thinking>...</thinking>, then {many}. You have at most {} responses for a task.\n\
+         You MUST write every action as XML, the end of the task included. DO NOT respond with \
+         plain text: ONLY what stands in {ends} reaches the asker.\n\
+         An action is one XML element: its root is the name of the action, its parameters are \
+         child elements, or attributes where the description says so. DO NOT write it in a code \
+         fence, in quotes or inside <thinking>; ALWAYS close it. Text around it is kept, but \
+         nothing is done with it.\n\
+         Values are text. Write & as &amp; and < as &lt; in them; a value with much \
+         markup may stand in <![CDATA[...]]>.\n",
+        taught.max_iterations,
+    );
+}
+
+/// The tags that end a task.
+fn final_tags(taught: &Taught) -> String {
+    let names = taught.lexicon.finals().map(|word| format!("<{}>", word.name.local));
+    name_of_final(&names.collect::<Vec<_>>())
+}
+
+/// As strongly as it is meant.
+pub fn many(most: u32, word: &str) -> String {
+    match most {
+        0 | 1 => format!("EXACTLY ONE {word}"),
+        n => format!("AT MOST {n} {word}s, one after another"),
+    }
+}
+
+fn form_3(out: &mut String, taught: &Taught) {
     let many = actions(taught.actions_per_turn, "action");
     let _ = write!(
         out,
@@ -145,10 +197,14 @@ fn form(out: &mut String, taught: &Taught) {
 
 fn finish(out: &mut String, taught: &Taught) {
     let format = taught.finals.format.words();
+    let opening = match taught.version {
+        RendererVersion::V3 => "To end the task, with",
+        RendererVersion::V4 => "When the task is complete, respond ONLY with this action, with",
+    };
     for word in taught.lexicon.finals() {
         let _ = write!(
             out,
-            "\nTo end the task, with everything the asker needs to know, in {format}:\n{}\n",
+            "\n{opening} everything the asker needs to know, in {format}:\n{}\n",
             word.example
         );
     }
@@ -190,54 +246,6 @@ fn going_on(out: &mut String, taught: &Taught) {
     }
 }
 
-/// The core's words an agent may write, each with an example that is shown as it stands here.
-/// `{own}` stands for the example of a payload the agent may address.
-pub const CORE_EXAMPLES: [(&str, &str, &str); 9] = [
-    (
-        "spawn-thread",
-        "opens a child thread that works at the same time; its result comes back to you as \
-         <thread-result>",
-        "<spawn-thread suggested_sub_id=\"part-one\"><initial-payload>{own}</initial-payload></spawn-thread>",
-    ),
-    (
-        "send-to-thread",
-        "sends another payload into a thread you spawned",
-        "<send-to-thread thread_id=\"sess-abcd1234.part-one\">{own}</send-to-thread>",
-    ),
-    (
-        "wait",
-        "ends your turn until all, or any, of your threads and timers are done",
-        "<wait for=\"all\"/>",
-    ),
-    (
-        "set-timer",
-        "tells you when a time has come, with <timer-fired>",
-        "<set-timer after=\"PT30S\" label=\"look again\"/>",
-    ),
-    (
-        "cancel-timer",
-        "cancels a timer by the id you were given",
-        "<cancel-timer timer_id=\"0197f3a2-0000-7000-8000-000000000000\"/>",
-    ),
-    (
-        "clear-context",
-        "keeps only your latest turns and messages in what you are shown; the record keeps \
-         everything",
-        "<clear-context keep=\"10\"/>",
-    ),
-    (
-        "todo-until",
-        "a note: a checklist for you and for people who watch",
-        "<todo-until condition=\"every part is answered\"><step done=\"true\">look</step><step>answer</step></todo-until>",
-    ),
-    ("progress", "a note: how far you are", "<progress>two of three parts are done</progress>"),
-    (
-        "thinking",
-        "a note: your reasoning, before every action",
-        "<thinking>I need the place where this is decided, so I search for it.</thinking>",
-    ),
-];
-
 /// The example of a core word as this agent is shown it.
 pub fn core_example(lexicon: &Lexicon, template: &str) -> String {
     let inner = lexicon.addressable().map_or("", |word| word.example.as_str());
@@ -257,6 +265,20 @@ fn core_words(out: &mut String, taught: &Taught) {
 }
 
 const FEEDBACK: &str = "
+What comes back:
+- The result of a tool is <tool_result tool_name=\"NAME\">...</tool_result>. In its text & is written \
+&amp; and < is written &lt;, once. Several results stand in the order of your actions.
+- A result that begins with \"Error:\" is a failure, of the tool or of the way you called it: you MUST \
+read what was wrong and what was expected, and correct it. DO NOT repeat the same action.
+- An action that is not accepted is answered the same way, at its place, and has no effect; so is \
+every action beyond the number you may write.
+- <message from=\"...\" to=\"...\"> is a message of somebody in this thread.
+- <thread-spawned>, <thread-result>, <timer-set>, <timer-fired> and the like are written by the \
+system alone; DO NOT write them yourself.
+- <notice> says where you stand: which turn it is, which tools there are, how to end.
+";
+
+const FEEDBACK_3: &str = "
 What comes back:
 - The result of a tool is <tool_result tool_name=\"NAME\">...</tool_result>; markup in it is escaped.
 - A result that begins with \"Error:\" is a failure, of the tool or of the way you called it: read \

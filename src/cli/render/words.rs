@@ -46,7 +46,8 @@ fn label(thread: &str) -> String {
 pub fn lines(local: &str, payload: &str) -> Vec<String> {
     let Some(mut root) = payload::parse(payload) else { return payload::lines(payload) };
     match local {
-        "thread-spawned" | "model-turn" | "timer-fired" => return Vec::new(),
+        "thread-spawned" | "timer-fired" => return Vec::new(),
+        "model-turn" => return warnings(root),
         "timer-set" | "timer-cancelled" if root.attribute("label").is_some() => {
             root.leave_out(&["timer_id", "label"]);
         }
@@ -82,6 +83,18 @@ fn reasons(mut root: Node) -> Vec<String> {
     root.leave_out(&["code"]);
     lines.extend(root.lines().unwrap_or_default());
     lines
+}
+
+/// What a turn was accepted with although something was wrong with it.
+fn warnings(mut root: Node) -> Vec<String> {
+    let findings = root.take_children("finding");
+    let accepted = findings.iter().filter(|one| one.attribute("accepted").is_some());
+    let lines = accepted.map(|finding| {
+        let get = |name: &str| finding.attribute(name).unwrap_or("?");
+        let (code, line, column) = (get("code"), get("line"), get("column"));
+        format!("warning: {code}: {} at line {line}, column {column}", finding.text().trim())
+    });
+    lines.collect()
 }
 
 /// What a plan waits for, then its steps, ticked where they are done.

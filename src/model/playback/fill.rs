@@ -42,7 +42,8 @@ pub(super) fn fill<'a>(
     out
 }
 
-/// Results stand escaped inside `<tool_result>`: their payloads are brought back to XML.
+/// Results stand inside `<tool_result>`, escaped as a whole by old versions of the renderer: their
+/// payloads are brought back to XML.
 fn unwrap_results(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -51,8 +52,8 @@ fn unwrap_results(text: &str) -> String {
         let (_, after) = after.split_once('>').unwrap_or(("", after));
         let (content, after) = after.split_once("</tool_result>").unwrap_or((after, ""));
         match quick_xml::escape::unescape(content) {
-            Ok(content) => out.push_str(&content),
-            Err(_) => out.push_str(content),
+            Ok(text) if !content.starts_with('<') => out.push_str(&text),
+            _ => out.push_str(content),
         }
         rest = after;
     }

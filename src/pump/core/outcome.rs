@@ -5,12 +5,13 @@ use super::refused::refused;
 use super::step::Draft;
 use super::{Core, Step};
 use crate::contract::{Contract, Meaning};
-use crate::envelope::{Broken, Disposition, Kind, Refusal, Rule, Spent, Turn};
+use crate::envelope::{Broken, Disposition, Kind, Refusal, Rule, Spent, Turn, WrittenPayload};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode, Huh};
 use crate::thread::{Fact, Input, Verdict};
+use crate::xml::findings::Place;
 
 /// A payload as the gate left it.
 pub(super) type Gated = Result<Checked, Refusal>;
@@ -141,7 +142,8 @@ impl Core {
         payloads: Vec<Gated>,
         turn: Option<Turn>,
     ) {
-        let turn = turn.unwrap_or_default();
+        let mut turn = turn.unwrap_or_default();
+        let mut written = std::mem::take(&mut turn.written);
         self.model_turn(step, scene, &turn);
         let mut plan = Plan::new(contract.actions_per_turn, turn.spent, &payloads);
         let mut finals = Vec::new();
@@ -151,7 +153,9 @@ impl Core {
                     self.broken(step, scene, broken);
                     continue;
                 }
-                Item::Gated(payload) => payload,
+                Item::Gated(payload) => {
+                    payload.map_err(|refusal| as_written(refusal, &mut written))
+                }
             };
             let taken = payload.and_then(|checked| match plan.verdict(&checked) {
                 Planned::Note => {
@@ -311,9 +315,26 @@ impl Core {
     }
 }
 
-/// The input's copy of a turn: the note's text is a payload of the record and stands there.
+/// The input's copy of a turn: the note's text is a payload of the record and stands there, and
+/// the places of its payloads stand in their refusals.
 fn without_note(turn: Turn) -> Turn {
-    Turn { note: String::new(), ..turn }
+    Turn { note: String::new(), written: Vec::new(), ..turn }
+}
+
+/// The refusal of an agent's payload, at its place in what the model wrote.
+fn as_written(mut refusal: Refusal, written: &mut Vec<WrittenPayload>) -> Refusal {
+    let found = written.iter().position(|one| one.payload == refusal.digest);
+    let Some(one) = found.map(|at| written.remove(at)) else { return refusal };
+
+    refusal.message = without_lines(&refusal.message);
+    if let Some(place) = &mut refusal.place {
+        let path = place.path.take();
+        *place = Place { path, ..one.place };
+    }
+    if refusal.expected.is_some() && one.expected.is_some() {
+        refusal.expected = one.expected;
+    }
+    refusal
 }
 
 pub(super) const CALL_CLOSED: &str = "the call this belongs to already has its result";
@@ -359,7 +380,7 @@ enum Planned {
     Note,
     Act,
     Final,
-    Refuse(Rule, &'static str),
+    Refuse(Rule, String),
 }
 
 impl Plan {
@@ -376,16 +397,57 @@ impl Plan {
         }
         self.taken += 1;
         match is_reply(checked) {
-            _ if self.taken > self.room => Planned::Refuse(
-                Rule::ExcessAction,
-                "one turn may hold only so many actions; write this one in a turn of its own",
-            ),
+            _ if self.taken > self.room => Planned::Refuse(Rule::ExcessAction, excess(self.room)),
             true => Planned::Final,
-            false if self.has_final => Planned::Refuse(Rule::CallBesideReply, CALL_BESIDE_REPLY),
+            false if self.has_final => {
+                Planned::Refuse(Rule::CallBesideReply, CALL_BESIDE_REPLY.to_owned())
+            }
             false if self.spent.is_some() => {
-                Planned::Refuse(Rule::BudgetSpent, "this was the last turn: only a final counts")
+                let text = "this was the last turn: only a final counts";
+                Planned::Refuse(Rule::BudgetSpent, text.to_owned())
             }
             false => Planned::Act,
         }
     }
+}
+
+/// A message whose further places are named by their paths alone: their lines are the payload's.
+fn without_lines(message: &str) -> String {
+    let mut out = String::with_capacity(message.len());
+    let mut rest = message;
+    while let Some((before, after)) = rest.split_once(AT_LINE) {
+        out.push_str(before);
+        let path = after.split_once(" (").filter(|(numbers, _)| is_line_and_column(numbers));
+        match path.and_then(|(_, path)| path.split_once(')')) {
+            Some((path, behind)) => {
+                out.push_str(" at ");
+                out.push_str(path);
+                rest = behind;
+            }
+            None => {
+                out.push_str(AT_LINE);
+                rest = after;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+const AT_LINE: &str = " at line ";
+
+/// Such as `3, column 1`.
+fn is_line_and_column(text: &str) -> bool {
+    let numbers = text.split_once(", column ");
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    numbers.is_some_and(|(line, column)| is_number(line) && is_number(column))
+}
+
+/// What an action is told that is one too many.
+fn excess(allowed: u32) -> String {
+    let allowed = match allowed {
+        0 | 1 => "exactly one action".to_owned(),
+        several => format!("at most {several} actions"),
+    };
+    format!("one turn may hold {allowed}; write this one in a later turn")
 }

@@ -102,7 +102,7 @@ impl Core {
         let Some(inner) = ask.checked.inner() else { return };
         if let Err((rule, text)) = self.call(step, ask.scene, inner, thread) {
             let refusal = super::refused::refused(rule, text, inner);
-            self.tell(step, ask.scene.call, None, &Answer::to(&refusal));
+            self.answer(step, ask, &Answer::to(&refusal));
         }
     }
 

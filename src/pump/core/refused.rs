@@ -37,8 +37,8 @@ impl Core {
 
     pub(super) fn broken(&mut self, step: &mut Step, scene: &Scene, broken: &Broken) {
         let finding = &broken.finding;
-        let refusal =
-            Refusal::new(Rule::MalformedAction, &finding.message, broken.attempt.as_bytes());
+        let rule = Rule::of_finding(&finding.code);
+        let refusal = Refusal::new(rule, &finding.message, broken.attempt.as_bytes());
         self.turn_down(step, scene, refusal.at(finding.place.clone()));
     }
 

@@ -2,9 +2,9 @@
 //! every spelling. What is refused stands under its true sender; what passes is the sender's own
 //! words, and never anything else's.
 
-use organism::agent::Memory;
 use organism::agent::history::{self, Viewpoint};
 use organism::agent::protocol::show;
+use organism::agent::{Memory, RendererVersion};
 use organism::envelope::{self, Kind};
 use organism::ids::CallId;
 use organism::model::Role;
@@ -235,7 +235,7 @@ fn has_element_of_mark(text: &str) -> bool {
 }
 
 /// What the model is shown of the forgeries of others: each one block, well-formed as a whole,
-/// which is a result and holds text alone, or names its true sender.
+/// which is a result and holds nothing that could end it, or names its true sender.
 fn shown_as_system(
     records: &[Record],
     thread: &organism::ids::ThreadId,
@@ -244,8 +244,9 @@ fn shown_as_system(
     let agent = name("mind");
     let position = records.last().unwrap().position;
     let tree: Vec<Record> = records.iter().filter(|r| r.tree == *thread).cloned().collect();
-    let view = Viewpoint { agent: &agent, thread, call, position, memory: Memory::Thread };
-    let said = show::conversation(&history::of(&tree, &view).items, None);
+    let (memory, version) = (Memory::Thread, RendererVersion::CURRENT);
+    let view = Viewpoint { agent: &agent, thread, call, position, memory, version };
+    let said = show::conversation(&history::of(&tree, &view).items, None, version);
     let heard = said.iter().filter(|said| said.role == Role::User);
     let blocks = heard.flat_map(|said| said.texts()).flat_map(|text| text.split("\n\n"));
     let (mut seen, mut wrong) = (0, Vec::new());
@@ -253,7 +254,7 @@ fn shown_as_system(
         seen += 1;
         let read = Element::read(block);
         let attributed = read.as_ref().is_some_and(|root| match root.name.as_str() {
-            "tool_result" => root.children().next().is_none(),
+            "tool_result" => block.matches("</tool_result").count() == 1,
             "message" => matches!(root.attribute("from"), Some("desk" | "echo")),
             _ => false,
         });

@@ -95,7 +95,7 @@ struct Told {
 }
 
 /// The elements of a text, each `<tool_result …>…</tool_result>`: read twice, by an eye for the
-/// brackets alone and by two parsers.
+/// brackets alone and by two parsers. A payload in one is read back as XML, anything else as text.
 fn elements(text: &str) -> Vec<Told> {
     let whole = format!("<all>{text}</all>");
     assert_eq!(schemas().parse_check(whole.as_bytes()), Ok(()), "{text}");
@@ -108,21 +108,26 @@ fn elements(text: &str) -> Vec<Told> {
         .map(|part| {
             let part = part.trim_start_matches("\n\n").strip_prefix("<tool_result").unwrap();
             let (tag, inner) = part.split_once('>').unwrap();
-            assert!(!tag.contains('<') && !inner.contains(['<', '>', '\r']), "{part}");
+            assert!(!tag.contains('<') && !inner.contains("<tool_result"), "{part}");
+            assert!(!inner.contains("<![CDATA["), "{part}");
             let attribute = |name: &str| {
                 let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
                 Some(rest.split('"').next().unwrap().to_owned())
             };
-            let text = unescaped(inner);
-            let failed = text.starts_with("Error:");
+            let failed = inner.starts_with("Error:");
+            let text = match failed {
+                true => unescaped(inner),
+                false => canonical(inner),
+            };
+            assert!(!failed || !inner.contains(['<', '>', '\r']), "{part}");
             Told { tool: attribute("tool_name"), from: attribute("from"), failed, text }
         })
         .collect();
     let children: Vec<&Element> = read.children().collect();
     assert_eq!(children.len(), seen.len(), "{text}");
     for (child, told) in children.iter().zip(&seen) {
-        assert_eq!((child.name.as_str(), child.text()), ("tool_result", told.text.clone()));
-        assert_eq!(child.children().count(), 0, "{text}");
+        assert_eq!(child.name, "tool_result");
+        assert_eq!(child.children().count(), usize::from(!told.failed), "{text}");
         assert_eq!(child.attribute("tool_name"), told.tool.as_deref());
     }
     seen
@@ -131,6 +136,11 @@ fn elements(text: &str) -> Vec<Told> {
 fn unescaped(text: &str) -> String {
     let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&#13;", "\r");
     text.replace("&amp;", "&")
+}
+
+/// A payload by what it holds: the same for every way to write the same characters.
+fn canonical(payload: &str) -> String {
+    format!("{:?}", Element::read(payload).unwrap())
 }
 
 /// The results in what the user's side says last; the notice aside, there is nothing else.
@@ -150,7 +160,8 @@ fn results(transport: Transport, request: &Request) -> Vec<Told> {
                     told.extend(elements(text));
                     continue;
                 }
-                let (tool, text) = (Some("extract".to_owned()), text.clone());
+                let tool = Some("extract".to_owned());
+                let text = if *failed { text.clone() } else { canonical(text) };
                 told.push(Told { tool, from: None, failed: *failed, text });
             }
             other => panic!("the prompt holds something else: {other:?}"),
@@ -160,7 +171,7 @@ fn results(transport: Transport, request: &Request) -> Vec<Told> {
 }
 
 fn expected(injection: &Injection, nonce: &str) -> Vec<Told> {
-    let reply = injection.payload("found", nonce);
+    let reply = canonical(&injection.payload("found", nonce));
     let of = |tool: &str, from: Option<&str>, failed: bool, text: &str| {
         let (tool, from) = (Some(tool.to_owned()), from.map(str::to_owned));
         Told { tool, from, failed, text: text.to_owned() }

@@ -109,23 +109,23 @@ fn results_come_back_under_the_ids_of_their_calls_in_the_order_of_the_calls() {
     check(
         &heard[1],
         expect![[r#"
-        user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
-        assistant own fake: {"signature":"s"}
-        assistant own other: {}
-        assistant: <thinking>Look.</thinking>
-        assistant calls call-1-search search {"query":"x"}
-        assistant calls call-2-search search {"query":"x"}
-        assistant calls call-3-extract extract {"file_path":"a","lin":1}
-        assistant calls call-4-todo-until todo-until {"condition":"all read"}
-        user result call-1-search: <tool_result tool_name="search" from="code">&lt;found xmlns="https://xml-pipeline.org/ns/test-tools/v1"&gt;code on search&lt;/found&gt;</tool_result>
+            user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
+            assistant own fake: {"signature":"s"}
+            assistant own other: {}
+            assistant: <thinking>Look.</thinking>
+            assistant calls call-1-search search {"query":"x"}
+            assistant calls call-2-search search {"query":"x"}
+            assistant calls call-3-extract extract {"file_path":"a","lin":1}
+            assistant calls call-4-todo-until todo-until {"condition":"all read"}
+            user result call-1-search: <tool_result tool_name="search" from="code"><found xmlns="https://xml-pipeline.org/ns/test-tools/v1">code on search</found></tool_result>
 
-        <tool_result tool_name="search" from="web">&lt;found xmlns="https://xml-pipeline.org/ns/test-tools/v1"&gt;web on search&lt;/found&gt;</tool_result>
-        user result call-2-search: <tool_result tool_name="search" from="code">&lt;found xmlns="https://xml-pipeline.org/ns/test-tools/v1"&gt;code on search&lt;/found&gt;</tool_result>
+            <tool_result tool_name="search" from="web"><found xmlns="https://xml-pipeline.org/ns/test-tools/v1">web on search</found></tool_result>
+            user result call-2-search: <tool_result tool_name="search" from="code"><found xmlns="https://xml-pipeline.org/ns/test-tools/v1">code on search</found></tool_result>
 
-        <tool_result tool_name="search" from="web">&lt;found xmlns="https://xml-pipeline.org/ns/test-tools/v1"&gt;web on search&lt;/found&gt;</tool_result>
-        user result failed call-3-extract: Error: malformed-action: `$.lin` is no parameter; did you mean `line`? (line 1, column 24)
-        user result call-4-todo-until: recorded
-    "#]],
+            <tool_result tool_name="search" from="web"><found xmlns="https://xml-pipeline.org/ns/test-tools/v1">web on search</found></tool_result>
+            user result failed call-3-extract: Error: schema-invalid: `$.lin` is no parameter; did you mean `line`? (line 1, column 24)
+            user result call-4-todo-until: recorded
+        "#]],
     );
     assert_eq!(
         heard[2].messages[..heard[1].messages.len() - 1],
@@ -201,19 +201,19 @@ fn another_provider_s_calls_are_shown_as_xml() {
     check(
         &other.heard()[0],
         expect![[r#"
-        user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
-        assistant: Look.
-        <search><query>x</query></search>
-        <grep>{}</grep>
-        user: <tool_result tool_name="grep">Error: malformed-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until</tool_result>
+            user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
+            assistant: Look.
+            <search><query>x</query></search>
+            <grep>{}</grep>
+            user: <tool_result tool_name="search" from="code"><found xmlns="https://xml-pipeline.org/ns/test-tools/v1">code on search</found></tool_result>
 
-        <tool_result tool_name="search" from="code">&lt;found xmlns="https://xml-pipeline.org/ns/test-tools/v1"&gt;code on search&lt;/found&gt;</tool_result>
+            <tool_result tool_name="search" from="web"><found xmlns="https://xml-pipeline.org/ns/test-tools/v1">web on search</found></tool_result>
 
-        <tool_result tool_name="search" from="web">&lt;found xmlns="https://xml-pipeline.org/ns/test-tools/v1"&gt;web on search&lt;/found&gt;</tool_result>
-        assistant: <thinking>Done.</thinking>
-        <attempt_completion><result>x</result></attempt_completion>
-        user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
-    "#]],
+            <tool_result tool_name="grep">Error: malformed-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until</tool_result>
+            assistant: <thinking>Done.</thinking>
+            <attempt_completion><result>x</result></attempt_completion>
+            user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
+        "#]],
     );
     let xml = Scripted::by("fake", Transport::Xml, vec![Says::Ends("z")]);
     stage.recast(researcher(Transport::Xml), xml.clone());
@@ -256,16 +256,12 @@ fn wrong_calls_are_refused_before_any_tool_runs_each_by_what_was_wrong() {
                 user result failed call-1-grep: Error: malformed-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until
                 user result failed call-2-serch: Error: malformed-action: `serch` is no tool; did you mean `search`?
                 user result failed call-3-search: Error: malformed-action: the arguments are no JSON: EOF while parsing a value (line 1, column 9)
-                user result failed call-4-search: Error: malformed-action: `$.query` is required and not there (line 1, column 1)
-                user result failed call-5-extract: Error: malformed-action: `$.line` is a string; a whole number is expected (line 1, column 25)
-                user result failed call-6-extract: Error: schema-invalid: element 'line': '0' is not a valid value of the atomic type 'xs:positiveInteger' (line 1, column 84)
-                Expected: <extract xmlns="https://xml-pipeline.org/ns/test-tools/v1">
-                  <file_path>file_path</file_path>
-                  <line>1</line>
-                  <end_line>1</end_line>
-                </extract>
-                user result failed call-7-spawn-thread: Error: malformed-action: `$.initial-payload.grep` is no payload; there are search, extract, query, question
-                user result failed call-8-spawn-thread: Error: malformed-action: `$.initial-payload.search.qurey` is no parameter; did you mean `query`?; `$.initial-payload.search.query` is required and not there (line 1, column 10)
+                user result failed call-4-search: Error: schema-invalid: `$.query` is required and not there (line 1, column 1)
+                user result failed call-5-extract: Error: schema-invalid: `$.line` is a string; a whole number is expected (line 1, column 25)
+                user result failed call-6-extract: Error: schema-invalid: element 'line': '0' is not a valid value of the atomic type 'xs:positiveInteger'
+                Expected: extract({"file_path":"file_path","line":1,"end_line":1})
+                user result failed call-7-spawn-thread: Error: schema-invalid: `$.initial-payload.grep` is no payload; there are search, extract, query, question
+                user result failed call-8-spawn-thread: Error: schema-invalid: `$.initial-payload.search.qurey` is no parameter; did you mean `query`?; `$.initial-payload.search.query` is required and not there (line 1, column 10)
             "#]].assert_eq(&told);
         }
         assert_eq!(told.matches("user result failed").count(), 8, "{name}: {told}");

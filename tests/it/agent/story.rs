@@ -3,7 +3,7 @@
 use organism::agent::history::History;
 use organism::clock::Time;
 use organism::contract::Gather;
-use organism::envelope::{Kind, Message, Payload};
+use organism::envelope::{Kind, Message, Payload, Refusal, Rule};
 use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
 };
@@ -86,6 +86,24 @@ impl Story {
         let ids = ids.collect();
         self.record(facts);
         ids
+    }
+
+    /// One record of acceptances and refusals, in order; the ids of its messages.
+    pub fn step_with(&mut self, fill: impl FnOnce(&mut Step<'_>)) -> Vec<MessageId> {
+        let mut step = Step { story: self, facts: Vec::new(), ids: Vec::new() };
+        fill(&mut step);
+        let Step { facts, ids, .. } = step;
+        self.record(facts);
+        ids
+    }
+
+    /// The note of a turn that `agent` takes now.
+    pub fn turn_note(&self, agent: &str, call: MessageId, raw: &str) -> String {
+        let (raw, position) = (raw.replace('&', "&amp;").replace('<', "&lt;"), self.position());
+        format!(
+            "<model-turn xmlns=\"{}\" agent=\"{agent}\" call=\"{call}\" position=\"{position}\"><raw>{raw}</raw></model-turn>",
+            system::NAMESPACE
+        )
     }
 
     pub fn say(&mut self, said: Said<'_>) -> MessageId {
@@ -188,6 +206,29 @@ impl Story {
             },
             facts,
         });
+    }
+}
+
+/// A record in the making.
+pub struct Step<'s> {
+    story: &'s mut Story,
+    facts: Vec<Fact>,
+    ids: Vec<MessageId>,
+}
+
+impl Step<'_> {
+    pub fn accept(&mut self, said: &Said<'_>) {
+        let fact = self.story.accepted(said);
+        if let Fact::Accepted { message, .. } = &fact {
+            self.ids.push(message.id);
+        }
+        self.facts.push(fact);
+    }
+
+    pub fn refuse(&mut self, sender: &str, rule: Rule, text: &str) {
+        let refusal = Refusal::new(rule, "refused", text.as_bytes());
+        let sender = listener(sender);
+        self.facts.push(Fact::Refused { sender, thread: Some(thread(ROOT)), call: None, refusal });
     }
 }
 

@@ -86,17 +86,18 @@ fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
         </tool_calling>
 
         <response_protocol>
-        Every response is your reasoning in <thinking>...</thinking>, then exactly one action. You have at most 10 responses for a task.
-        An action is one XML element: its root is the name of the action, its parameters are child elements, or attributes where the description says so. Write it as plain text, not in a code fence, not in quotes, not inside <thinking>, and always close it. Text around it is kept, but nothing is done with it.
+        You MUST think before every action: every response is your reasoning in <thinking>...</thinking>, then EXACTLY ONE action. You have at most 10 responses for a task.
+        You MUST write every action as XML, the end of the task included. DO NOT respond with plain text: ONLY what stands in <answer> or <attempt_completion> reaches the asker.
+        An action is one XML element: its root is the name of the action, its parameters are child elements, or attributes where the description says so. DO NOT write it in a code fence, in quotes or inside <thinking>; ALWAYS close it. Text around it is kept, but nothing is done with it.
         Values are text. Write & as &amp; and < as &lt; in them; a value with much markup may stand in <![CDATA[...]]>.
 
-        To end the task, with everything the asker needs to know, in plain text:
+        When the task is complete, respond ONLY with this action, with everything the asker needs to know, in plain text:
         <answer>
           <text>text</text>
           <source>source</source>
         </answer>
 
-        To end the task, with everything the asker needs to know, in plain text:
+        When the task is complete, respond ONLY with this action, with everything the asker needs to know, in plain text:
         <attempt_completion>
           <result>result</result>
         </attempt_completion>
@@ -131,11 +132,11 @@ fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
           <thinking>I need the place where this is decided, so I search for it.</thinking>
 
         What comes back:
-        - The result of a tool is <tool_result tool_name="NAME">...</tool_result>; markup in it is escaped.
-        - A result that begins with "Error:" is a failure, of the tool or of the way you called it: read what was wrong and what was expected, and correct it.
-        - An action that is not accepted is answered the same way and has no effect; so is every action beyond the number you may write.
+        - The result of a tool is <tool_result tool_name="NAME">...</tool_result>. In its text & is written &amp; and < is written &lt;, once. Several results stand in the order of your actions.
+        - A result that begins with "Error:" is a failure, of the tool or of the way you called it: you MUST read what was wrong and what was expected, and correct it. DO NOT repeat the same action.
+        - An action that is not accepted is answered the same way, at its place, and has no effect; so is every action beyond the number you may write.
         - <message from="..." to="..."> is a message of somebody in this thread.
-        - <thread-spawned>, <thread-result>, <timer-set>, <timer-fired> and the like are written by the system alone; never write them yourself.
+        - <thread-spawned>, <thread-result>, <timer-set>, <timer-fired> and the like are written by the system alone; DO NOT write them yourself.
         - <notice> says where you stand: which turn it is, which tools there are, how to end.
 
         An example of the flow:

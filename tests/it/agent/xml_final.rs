@@ -111,21 +111,21 @@ fn a_report_is_taken_in_its_one_format_and_every_other_one_is_told() {
             markdown: ends with "# It\n```\n<x>\n```" 
             json: ends with "{\"place\": \"a.rs\", \"line\": 3}" 
             no format: goes on [final-format]
-              <tool_result tool_name="OLD-FINAL">Error: malformed-action: the final report has no format; write format="text" (line 1, column 1)</tool_result>
+              <tool_result tool_name="OLD-FINAL">Error: schema-invalid: the final report has no format; write format="text" (line 1, column 1)</tool_result>
             another format: goes on [final-format]
-              <tool_result tool_name="OLD-FINAL">Error: malformed-action: format `markdown` is not taken; write format="text" (line 1, column 1)</tool_result>
+              <tool_result tool_name="OLD-FINAL">Error: schema-invalid: format `markdown` is not taken; write format="text" (line 1, column 1)</tool_result>
             status: goes on [final-status]
-              <tool_result tool_name="OLD-FINAL">Error: malformed-action: the final report has a status; the system decides on that, leave it out (line 1, column 1)</tool_result>
+              <tool_result tool_name="OLD-FINAL">Error: schema-invalid: the final report has a status; the system decides on that, leave it out (line 1, column 1)</tool_result>
             empty: goes on [final-empty]
-              <tool_result tool_name="OLD-FINAL">Error: malformed-action: the final report is empty; write everything the asker needs to know (line 1, column 1)</tool_result>
+              <tool_result tool_name="OLD-FINAL">Error: schema-invalid: the final report is empty; write everything the asker needs to know (line 1, column 1)</tool_result>
             empty element: goes on [final-empty]
-              <tool_result tool_name="OLD-FINAL">Error: malformed-action: the final report is empty; write everything the asker needs to know (line 1, column 1)</tool_result>
+              <tool_result tool_name="OLD-FINAL">Error: schema-invalid: the final report is empty; write everything the asker needs to know (line 1, column 1)</tool_result>
             not json: goes on [final-not-json]
               <tool_result tool_name="OLD-FINAL">Error: malformed-action: the final report is no JSON: key must be a string at line 1 column 2 (line 1, column 1)</tool_result>
             invalid json: goes on [final-invalid]
-              <tool_result tool_name="OLD-FINAL">Error: malformed-action: the final report does not fit its schema: `/line`: "3" is not of type "integer"; the report: "place" is a required property (line 1, column 1)</tool_result>
+              <tool_result tool_name="OLD-FINAL">Error: schema-invalid: the final report does not fit its schema: `/line`: "3" is not of type "integer"; the report: "place" is a required property (line 1, column 1)</tool_result>
             text for json: goes on [final-format]
-              <tool_result tool_name="OLD-FINAL">Error: malformed-action: format `text` is not taken; write format="json" (line 1, column 1)</tool_result>
+              <tool_result tool_name="OLD-FINAL">Error: schema-invalid: format `text` is not taken; write format="json" (line 1, column 1)</tool_result>
         "##]],
     );
 }
@@ -175,9 +175,9 @@ fn an_unclosed_report_is_judged_by_why_the_model_stopped() {
         json normal "": ends with "{\"place\":\"a\"}" final-unclosed
         json normal "</NONCE-FI": ends with "{\"place\":\"a\"}" final-unclosed
         json normal "</NONCE-FINAL": ends with "{\"place\":\"a\"}" final-unclosed
-        json length "": goes on [truncated final-unclosed]
-        json length "</NONCE-FI": goes on [truncated final-unclosed]
-        json length "</NONCE-FINAL": goes on [truncated final-unclosed]
+        json length "": goes on [final-unclosed]
+        json length "</NONCE-FI": goes on [final-unclosed]
+        json length "</NONCE-FINAL": goes on [final-unclosed]
         json unknown "": ends with "{\"place\":\"a\"}" final-unclosed
         json unknown "</NONCE-FI": ends with "{\"place\":\"a\"}" final-unclosed
         json unknown "</NONCE-FINAL": ends with "{\"place\":\"a\"}" final-unclosed
@@ -255,7 +255,7 @@ fn what_is_no_final_report_is_told_by_name() {
             tool tag cut: goes on [unclosed-action]
               <tool_result tool_name="search">Error: malformed-action: `search` is not closed: `query` in `search` has no closing tag `&lt;/query&gt;` (line 1, column 16)</tool_result>
             slot's tag cut: goes on [truncated-open-tag]
-              <tool_result tool_name="OLD-FINAL">Error: malformed-action: the text ends inside the tag `&lt;OLD-FINAL` (line 1, column 1)</tool_result>
+              <tool_result tool_name="OLD-FINAL">Error: malformed-action: the text ends inside the tag `&lt;NONCE-FINAL` (line 1, column 1)</tool_result>
             fenced: goes on [no-action action-in-code-fence]
               <tool_result>Error: no-action: the response did not contain a valid tool call or final report: call one of the native tools (search, extract, query), or end the task: the final report is written as &lt;NONCE-FINAL format="text"&gt;...&lt;/NONCE-FINAL&gt;, with the nonce of the latest notice (line 1, column 1)
             action-in-code-fence: an action's tag in a code fence is not acted on (line 1, column 1)</tool_result>

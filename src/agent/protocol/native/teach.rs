@@ -2,13 +2,38 @@
 
 use std::fmt::Write as _;
 
-use super::super::teach::{Taught, actions, ends, name_of_final};
+use super::super::teach::{Taught, actions, ends, many, name_of_final};
 use super::Toolbox;
-use crate::agent::Transport;
+use crate::agent::{RendererVersion, Transport};
 use crate::schema::Schemas;
 
 /// The tools in short, each with an example call.
 pub fn tool_calling(taught: &Taught, tools: &Toolbox, schemas: &Schemas) -> String {
+    if taught.version == RendererVersion::V3 {
+        return tool_calling_3(taught, tools, schemas);
+    }
+    let offered = tools.described();
+    if offered.is_empty() {
+        return String::new();
+    }
+    let mut out = format!(
+        "Your tools are native tools of this conversation. You MUST call them natively; DO NOT \
+         write them as XML in the text. All of them, with their parameters (`?` is optional):\n\
+         - {}\n",
+        offered.join("\n- "),
+    );
+    let words = taught.lexicon.tools().chain(taught.lexicon.own());
+    let examples = words.filter_map(|word| {
+        Some(format!("- {}: {}\n", tools.name_of(&word.name)?, example(word, schemas)?))
+    });
+    let examples: String = examples.collect();
+    if !examples.is_empty() {
+        let _ = write!(out, "Examples of arguments:\n{examples}");
+    }
+    out
+}
+
+fn tool_calling_3(taught: &Taught, tools: &Toolbox, schemas: &Schemas) -> String {
     let mut out = String::from(
         "Your tools are native tools of this conversation; their definitions say which parameters \
          they take. Call them natively, never as XML in the text. An example of each:\n",
@@ -43,26 +68,55 @@ pub fn response_protocol(taught: &Taught, tools: &Toolbox) -> String {
         Transport::XmlFinal => ", or the final report",
         _ => "",
     };
-    let mut out = format!(
-        "Every response is your reasoning as text in <thinking>...</thinking>, then {}{end}. You \
-         have at most {} responses for a task.\n",
-        actions(taught.actions_per_turn, "native tool call"),
-        taught.max_iterations,
-    );
+    let mut out = match taught.version {
+        RendererVersion::V3 => format!(
+            "Every response is your reasoning as text in <thinking>...</thinking>, then {}{end}. \
+             You have at most {} responses for a task.\n",
+            actions(taught.actions_per_turn, "native tool call"),
+            taught.max_iterations,
+        ),
+        RendererVersion::V4 => format!(
+            "You MUST think before every action: every response is your reasoning as text in \
+             <thinking>...</thinking>, then {}{end}. You have at most {} responses for a task.\n\
+             DO NOT respond with plain text: ONLY {} reaches the asker.\n",
+            many(taught.actions_per_turn, "native tool call"),
+            taught.max_iterations,
+            reaches_the_asker(taught, tools),
+        ),
+    };
     match taught.transport {
         Transport::XmlFinal => slot(&mut out, taught),
         _ => finals(&mut out, taught, tools),
     }
-    out.push_str(FEEDBACK);
+    out.push_str(match taught.version {
+        RendererVersion::V3 => FEEDBACK_3,
+        RendererVersion::V4 => FEEDBACK,
+    });
     flow(&mut out, taught, tools);
     out
 }
 
+fn reaches_the_asker(taught: &Taught, tools: &Toolbox) -> String {
+    match taught.transport {
+        Transport::XmlFinal => "the final report".to_owned(),
+        _ => format!("what you give to {}", name_of_final(&tools.finals())),
+    }
+}
+
+/// How the paragraph about the end begins.
+fn when_done(taught: &Taught) -> &'static str {
+    match taught.version {
+        RendererVersion::V3 => "To end the task,",
+        RendererVersion::V4 => "When the task is complete, and ONLY then,",
+    }
+}
+
 fn finals(out: &mut String, taught: &Taught, tools: &Toolbox) {
     let names = tools.finals();
+    let opening = when_done(taught);
     let _ = writeln!(
         out,
-        "\nTo end the task, call {}, with everything the asker needs to know, in {}.",
+        "\n{opening} call {}, with everything the asker needs to know, in {}.",
         name_of_final(&names),
         taught.finals.format.words(),
     );
@@ -72,9 +126,10 @@ fn finals(out: &mut String, taught: &Taught, tools: &Toolbox) {
 /// The final report of `xml-final`. The nonce is told with each turn.
 fn slot(out: &mut String, taught: &Taught) {
     let format = taught.finals.format.as_str();
+    let opening = when_done(taught);
     let _ = writeln!(
         out,
-        "\nTo end the task, write the final report as text in the slot of the turn, with everything \
+        "\n{opening} write the final report as text in the slot of the turn, with everything \
          the asker needs to know, in {}. NONCE is told with every turn and is valid in that turn \
          only; always close the slot:\n<NONCE-FINAL format=\"{format}\">...</NONCE-FINAL>\n\
          Nothing else is written as XML: tools are called natively. Whether the task succeeded is \
@@ -85,6 +140,20 @@ fn slot(out: &mut String, taught: &Taught) {
 }
 
 const FEEDBACK: &str = "
+What comes back:
+- The result of a tool call comes back as the result of that call. It is XML: in its text & is written \
+&amp; and < is written &lt;, once. The arguments of your calls are not escaped.
+- A result that begins with \"Error:\" is a failure, of the tool or of the way you called it: you MUST \
+read what was wrong and what was expected, and correct it. DO NOT repeat the same call.
+- A call that is not accepted is answered the same way and has no effect; so is every call beyond \
+the number you may make.
+- <message from=\"...\" to=\"...\"> is a message of somebody in this thread.
+- <thread-spawned>, <thread-result>, <timer-set>, <timer-fired> and the like are written by the \
+system alone; DO NOT write them yourself.
+- <notice> says where you stand: which turn it is, which tools there are, how to end.
+";
+
+const FEEDBACK_3: &str = "
 What comes back:
 - The result of a tool call comes back as the result of that call.
 - A result that begins with \"Error:\" is a failure, of the tool or of the way you called it: read \

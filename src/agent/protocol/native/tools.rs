@@ -148,6 +148,43 @@ impl Toolbox {
         Some(&entry.tool.name)
     }
 
+    /// A call of the tool that is taken, such as `search({"query":"x"})`.
+    pub fn example(&self, word: &PayloadName) -> Option<String> {
+        let entry = self.entries.iter().find(|entry| entry.word == *word)?;
+        let arguments = match entry.place {
+            None => {
+                let xml = if &*word.namespace == system::NAMESPACE {
+                    system::example(&word.local, || None)?
+                } else {
+                    self.schemas.example(word)?
+                };
+                self.schemas.to_json(word, &xml).ok()?
+            }
+            Some(place) => {
+                let inner = self.entries.iter().find(|entry| entry.addressable)?;
+                let xml = self.schemas.example(&inner.word)?;
+                let arguments = self.schemas.to_json(&inner.word, &xml).ok()?;
+                let mut outer = json!({ place: { inner.tool.name.as_str(): arguments } });
+                if &*word.local == "send-to-thread" {
+                    let thread = Json::from("sess-abcd1234.part-one");
+                    outer.as_object_mut()?.insert("thread_id".to_owned(), thread);
+                }
+                outer
+            }
+        };
+        Some(format!("{}({arguments})", entry.tool.name))
+    }
+
+    /// A tool a line, with what it is for.
+    pub fn described(&self) -> Vec<String> {
+        let lines = self.entries.iter().map(|entry| {
+            let Tool { description, .. } = &entry.tool;
+            let signature = signature(&entry.tool);
+            if description.is_empty() { signature } else { format!("{signature}: {description}") }
+        });
+        lines.collect()
+    }
+
     /// A tool a line, such as `search(query: string, path?: string)`.
     pub fn concise(&self) -> Vec<String> {
         self.entries.iter().map(|entry| signature(&entry.tool)).collect()

@@ -63,6 +63,14 @@ impl Slots {
         format!("</{}>", self.named(FINAL))
     }
 
+    /// A text about this turn for whoever reads it in the next one: the hint of a slot by its
+    /// name, which would be refused by then, becomes one of its form.
+    pub fn without_nonce(&self, text: &str) -> String {
+        [FINAL, PROGRESS].iter().fold(text.to_owned(), |text, slot| {
+            text.replace(&self.named(slot), &format!("NONCE-{slot}"))
+        })
+    }
+
     /// How the final report is written in any turn: what is told of one turn is read in the next.
     pub fn form(format: &FinalFormat) -> String {
         format!("<NONCE-{FINAL} format=\"{}\">...</NONCE-{FINAL}>", format.as_str())

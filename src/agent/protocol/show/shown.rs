@@ -1,153 +1,25 @@
-//! The conversation as the model is shown it: its own turns verbatim, everything else in blocks
-//! of which none can pass for another.
+//! One message as an agent is shown it: a result of something it did, or a block of its own.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use crate::agent::RendererVersion;
+use crate::agent::history::{Answered, Seen};
 use crate::envelope::{Kind, Message};
-use crate::model::{Block, Role, Said};
 use crate::mutant::mutant;
 use crate::system;
 use crate::xml::tree::{Element, Node};
 use crate::xml::write::{escape_attribute, escape_text};
 
-use super::vocabulary::bare;
-use crate::agent::history::{Answered, Item, Seen, Spoken, SpokenCall};
-
-/// Stands between two turns of the model where nothing was said to it.
-const GO_ON: &str = "Noted. Go on with one action.";
-/// Opens a conversation whose beginning is outside the window.
-const CLEARED: &str = "What came before is no longer shown.";
-
-/// Stands for a turn in which the model said nothing.
-const SILENT: &str = "(nothing)";
-
-/// The messages of a model call, roles alternating, the user's first and last. Native calls and
-/// results are blocks where `provider` is who made the calls, and XML otherwise.
-pub fn conversation(items: &[Item], provider: Option<&str>) -> Vec<Said> {
-    let mut talk = Talk::default();
-    for item in items {
-        match item {
-            Item::Spoken(spoken) => talk.speak(spoken, provider),
-            Item::Seen(seen) => talk.hear(seen),
-        }
-    }
-    talk.finish()
-}
-
-/// A conversation in the making.
-#[derive(Default)]
-struct Talk<'a> {
-    said: Vec<Said>,
-    /// The last turn, and its native calls, each with what it came to.
-    turn: u64,
-    owed: Vec<Owed<'a>>,
-    /// What the user's side says besides.
-    heard: Vec<String>,
-}
-
-struct Owed<'a> {
-    id: String,
-    /// What is said where nothing came of it.
-    silent: &'static str,
-    results: Vec<Shown<'a>>,
-}
-
-impl<'a> Talk<'a> {
-    fn speak(&mut self, spoken: &Spoken, provider: Option<&str>) {
-        let first = self.said.is_empty();
-        self.answer(if first { CLEARED } else { GO_ON });
-        self.turn = spoken.turn;
-        let native = provider.is_some_and(|provider| provider == spoken.provider);
-        let mut blocks = Vec::new();
-        if native {
-            blocks.extend(spoken.own.iter().cloned().map(Block::Own));
-            if !spoken.raw.trim().is_empty() {
-                blocks.push(Block::Text(spoken.raw.clone()));
-            }
-            for call in &spoken.calls {
-                blocks.push(Block::Call(call.call.clone()));
-                let silent = silence(call);
-                self.owed.push(Owed { id: call.call.id.clone(), silent, results: Vec::new() });
-            }
-        } else {
-            blocks.push(Block::Text(as_xml(spoken)));
-        }
-        if blocks.iter().all(|block| matches!(block, Block::Own(_))) {
-            blocks.push(Block::Text(SILENT.to_owned()));
-        }
-        self.said.push(Said { role: Role::Assistant, blocks });
-    }
-
-    fn hear(&mut self, seen: &'a Seen) {
-        let shown = shown_or_stub(seen);
-        let call = seen.native.filter(|(turn, _)| *turn == self.turn);
-        match call.and_then(|(_, at)| self.owed.get_mut(at)) {
-            Some(owed) => owed.results.push(shown),
-            None => self.heard.push(shown.block()),
-        }
-    }
-
-    /// The user's side has its say: results first, in the order of their calls.
-    fn answer(&mut self, otherwise: &str) {
-        let mut blocks: Vec<Block> = self.owed.drain(..).map(Owed::block).collect();
-        let heard = std::mem::take(&mut self.heard).join("\n\n");
-        if !heard.is_empty() {
-            blocks.push(Block::Text(heard));
-        }
-        if blocks.is_empty() {
-            blocks.push(Block::Text(otherwise.to_owned()));
-        }
-        self.said.push(Said { role: Role::User, blocks });
-    }
-
-    fn finish(mut self) -> Vec<Said> {
-        let first = self.said.is_empty();
-        self.answer(if first { CLEARED } else { GO_ON });
-        self.said
-    }
-}
-
-impl Owed<'_> {
-    fn block(mut self) -> Block {
-        let failed = !self.results.is_empty() && self.results.iter().all(Shown::is_failure);
-        let text = match self.results.len() {
-            0 => self.silent.to_owned(),
-            1 => self.results.remove(0).text(),
-            _ => self.results.into_iter().map(Shown::block).collect::<Vec<_>>().join("\n\n"),
-        };
-        Block::Result { id: self.id, text, failed }
-    }
-}
-
-/// What a call came to that nobody answered.
-fn silence(call: &SpokenCall) -> &'static str {
-    match call.payload {
-        Some(_) => "recorded",
-        None => "Error: nothing came of this call",
-    }
-}
-
-/// A turn as it would have been written without native calls.
-fn as_xml(spoken: &Spoken) -> String {
-    let mut parts = Vec::new();
-    if !spoken.raw.is_empty() || spoken.calls.is_empty() {
-        parts.push(spoken.raw.clone());
-    }
-    for SpokenCall { call, payload } in &spoken.calls {
-        let refused = || {
-            let name = &call.name;
-            format!("<{name}>{}</{name}>", escape_text(&call.arguments))
-        };
-        parts.push(payload.as_deref().map_or_else(refused, bare));
-    }
-    parts.join("\n")
-}
-
 /// What the agent is shown of a message.
-enum Shown<'a> {
-    /// What came of something it did.
-    Result { name: Option<Cow<'a, str>>, from: Option<Cow<'a, str>>, text: Cow<'a, str> },
+pub(super) enum Shown<'a> {
+    /// What came of something it did. `payload`: the text is XML, not characters.
+    Result {
+        name: Option<Cow<'a, str>>,
+        from: Option<Cow<'a, str>>,
+        text: Cow<'a, str>,
+        payload: bool,
+    },
     /// Anything else, complete.
     Plain(String),
 }
@@ -155,23 +27,55 @@ enum Shown<'a> {
 impl<'a> Shown<'a> {
     fn result(name: Option<&'a str>, from: Option<&'a str>, text: impl Into<Cow<'a, str>>) -> Self {
         let (name, from) = (name.map(Cow::Borrowed), from.map(Cow::Borrowed));
-        Self::Result { name, from, text: text.into() }
+        Self::Result { name, from, text: text.into(), payload: false }
+    }
+
+    fn payload(name: &'a str, from: Option<&'a str>, xml: &'a str) -> Self {
+        let (name, from) = (Some(Cow::Borrowed(name)), from.map(Cow::Borrowed));
+        Self::Result { name, from, text: Cow::Borrowed(xml), payload: true }
     }
 
     /// Where names were read out of something that is gone by then.
     fn told(name: Option<&str>, from: Option<&str>, text: String) -> Self {
         let owned = |name: &str| Cow::Owned(name.to_owned());
-        Self::Result { name: name.map(owned), from: from.map(owned), text: text.into() }
+        let (name, from) = (name.map(owned), from.map(owned));
+        Self::Result { name, from, text: text.into(), payload: false }
     }
 
-    fn block(self) -> String {
+    pub fn block(self, version: RendererVersion) -> String {
         match self {
-            Self::Result { name, from, text } => result(name.as_deref(), from.as_deref(), &text),
+            Self::Result { name, from, text, payload } => {
+                let content = match (version, payload) {
+                    _ if mutant("let-a-result-close") => text,
+                    (RendererVersion::V4, true) => contained(&text).into(),
+                    (RendererVersion::V3, _) | (_, false) => escape_text(&text).into_owned().into(),
+                };
+                result(name.as_deref(), from.as_deref(), &content)
+            }
             Self::Plain(text) => text,
         }
     }
 
-    fn text(self) -> String {
+    /// Whether `next` is a further payload of the same result.
+    fn takes(&self, next: &Self) -> bool {
+        match (self, next) {
+            (
+                Self::Result { name, from, payload: true, .. },
+                Self::Result { name: next_name, from: next_from, payload: true, .. },
+            ) => name == next_name && from == next_from,
+            _ => false,
+        }
+    }
+
+    fn append(&mut self, next: &Self) {
+        if let Self::Result { text, .. } = self {
+            let text = text.to_mut();
+            text.push('\n');
+            text.push_str(next.as_str());
+        }
+    }
+
+    pub fn text(self) -> String {
         match self {
             Self::Result { text, .. } => text.into_owned(),
             Self::Plain(text) => text,
@@ -185,18 +89,30 @@ impl<'a> Shown<'a> {
         }
     }
 
-    fn is_failure(&self) -> bool {
+    pub fn is_failure(&self) -> bool {
         matches!(self, Self::Result { text, .. } if text.starts_with("Error:"))
     }
 }
 
-/// What stands in the prompt for a message, as text, were it not left out.
-pub fn text_of(seen: &Seen) -> String {
-    shown(seen).block()
+/// Several payloads of one listener to one call are one result.
+pub(super) fn merged(shown: Vec<Shown<'_>>) -> Vec<Shown<'_>> {
+    let mut out: Vec<Shown<'_>> = Vec::with_capacity(shown.len());
+    for next in shown {
+        match out.last_mut() {
+            Some(last) if last.takes(&next) => last.append(&next),
+            _ => out.push(next),
+        }
+    }
+    out
 }
 
-fn shown_or_stub(seen: &Seen) -> Shown<'_> {
-    let shown = shown(seen);
+/// What stands in the prompt for a message, as text, were it not left out.
+pub fn text_of(seen: &Seen, version: RendererVersion) -> String {
+    shown(seen, version).block(version)
+}
+
+pub(super) fn shown_or_stub(seen: &Seen, version: RendererVersion) -> Shown<'_> {
+    let shown = shown(seen, version);
     if !seen.left_out {
         return shown;
     }
@@ -209,7 +125,9 @@ fn shown_or_stub(seen: &Seen) -> Shown<'_> {
     // Whether it failed, and which thread it is of, is said all the same.
     let stub = if shown.is_failure() { failure(&stub) } else { stub };
     match shown {
-        Shown::Result { name, from, .. } => Shown::Result { name, from, text: stub.into() },
+        Shown::Result { name, from, .. } => {
+            Shown::Result { name, from, text: stub.into(), payload: false }
+        }
         Shown::Plain(_) => Shown::Plain(match thread_of(&seen.message) {
             Some((thread, status)) => {
                 let thread = format!("thread_id=\"{thread}\" status=\"{status}\"");
@@ -230,11 +148,11 @@ fn thread_of(message: &Message) -> Option<(String, String)> {
     Some((attribute("thread_id")?, attribute("status")?))
 }
 
-fn shown(seen: &Seen) -> Shown<'_> {
+fn shown(seen: &Seen, version: RendererVersion) -> Shown<'_> {
     let message = &seen.message;
     match (message.kind, &seen.answers) {
         (Kind::Own, _) => Shown::result(Some(&message.name.local), None, "recorded"),
-        (Kind::Reply, Some(answered)) => reply(message, answered),
+        (Kind::Reply, Some(answered)) => reply(message, answered, version),
         (Kind::System, answered) if message.from.is_core() => {
             system_payload(message, answered.as_ref())
         }
@@ -248,18 +166,21 @@ fn others(message: &Message) -> String {
     format!("<message from=\"{}\" to=\"{}\">{payload}</message>", message.from, message.to)
 }
 
-fn reply<'a>(message: &'a Message, answered: &'a Answered) -> Shown<'a> {
-    let content: Cow<'_, str> = match is_failure(&message.name.local) {
-        true => failure(&said(message.payload.as_str())).into(),
-        false => message.payload.as_str().into(),
-    };
+fn reply<'a>(message: &'a Message, answered: &'a Answered, version: RendererVersion) -> Shown<'a> {
+    let (name, payload) = (&*answered.name.local, message.payload.as_str());
     let from = answered.group.then(|| message.from.as_str());
+    let shown = match is_failure(&message.name.local) {
+        true => Shown::result(Some(name), from, failure(&said(payload))),
+        false => Shown::payload(name, from, payload),
+    };
     if answered.in_window {
-        Shown::result(Some(&answered.name.local), from, content)
-    } else {
-        let (name, content) = (&answered.name.local, escape_text(&content));
-        Shown::Plain(format!("Result of an earlier {name} that is no longer shown:\n{content}"))
+        return shown;
     }
+    let content = match (&shown, version) {
+        (Shown::Result { text, payload: true, .. }, RendererVersion::V4) => contained(text),
+        (shown, _) => escape_text(shown.as_str()).into_owned(),
+    };
+    Shown::Plain(format!("Result of an earlier {name} that is no longer shown:\n{content}"))
 }
 
 /// A reply whose name says that the listener could not do it.
@@ -371,10 +292,6 @@ fn failure(text: &str) -> String {
 }
 
 fn result(name: Option<&str>, from: Option<&str>, content: &str) -> String {
-    let content = match mutant("let-a-result-close") {
-        true => Cow::Borrowed(content),
-        false => escape_text(content),
-    };
     let mut out = String::with_capacity(content.len() + 64);
     out.push_str("<tool_result");
     for (attribute, value) in [("tool_name", name), ("from", from)] {
@@ -384,6 +301,17 @@ fn result(name: Option<&str>, from: Option<&str>, content: &str) -> String {
     }
     let _ = write!(out, ">{content}</tool_result>");
     out
+}
+
+/// A payload inside `<tool_result>`: its characters are escaped already, as in any XML, and are
+/// not escaped again. An element of the payload that has the name of a result loses its markup,
+/// so that nothing but the end of the result looks like one.
+fn contained(payload: &str) -> String {
+    let inert = inert(payload);
+    if !inert.contains("tool_result") {
+        return inert;
+    }
+    inert.replace("</tool_result", "&lt;/tool_result").replace("<tool_result", "&lt;tool_result")
 }
 
 /// A payload as it is, but for the two places where well-formed XML may hold bare tags: what a

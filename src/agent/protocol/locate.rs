@@ -1,0 +1,85 @@
+//! Places of a payload as places in the model's text: the gate and the schema see the payload that
+//! was made of an action, and the model only knows what it wrote.
+
+use crate::xml::element::{Element, Value};
+use crate::xml::extract::Action;
+use crate::xml::findings::Place;
+
+/// Where in `raw` the element starts that starts at `offset` of `payload`, which was made of
+/// `action`; the action's own start where it cannot be told.
+pub(super) fn in_text(raw: &str, action: &Action, payload: &str, offset: usize) -> Place {
+    let source = raw.get(action.source.clone()).unwrap_or_default();
+    let before = payload.get(..offset).unwrap_or_default();
+    let found = Finder::find(source, &action.element, open_tags(before));
+    Place::at(raw.as_bytes(), action.source.start + found.unwrap_or_default())
+}
+
+/// How many elements begin in a text without comments and CDATA sections.
+fn open_tags(xml: &str) -> usize {
+    let opens = |(at, _): &(usize, &str)| {
+        let next = xml.as_bytes().get(at + 1);
+        next.is_some_and(|byte| !matches!(byte, b'/' | b'!' | b'?'))
+    };
+    xml.match_indices('<').filter(opens).count()
+}
+
+/// Walks an action's elements in the order of its text.
+struct Finder<'s> {
+    source: &'s str,
+    /// Everything before belongs to elements that were passed.
+    at: usize,
+    /// Elements to pass before the one that is looked for.
+    left: usize,
+}
+
+impl<'s> Finder<'s> {
+    fn find(source: &'s str, root: &Element, index: usize) -> Option<usize> {
+        let mut finder = Self { source, at: 0, left: index };
+        finder.enter(root)
+    }
+
+    fn enter(&mut self, element: &Element) -> Option<usize> {
+        let start = self.open_tag(&element.name.local)?;
+        if self.left == 0 {
+            return Some(start);
+        }
+        self.left -= 1;
+
+        match &element.content {
+            Value::Elements(children) => children.iter().find_map(|child| self.enter(child)),
+            Value::Text(text) => {
+                // Taken as it stands, a value may hold what looks like tags.
+                let rest = self.source.get(self.at..).unwrap_or_default();
+                let skipped = rest.find(text.as_str()).filter(|_| text.contains('<'));
+                self.at += skipped.map_or(0, |at| at + text.len());
+                None
+            }
+            Value::Verbatim(verbatim) => {
+                let inside = open_tags(&verbatim.xml);
+                if self.left < inside {
+                    return Some(start);
+                }
+                self.left -= inside;
+                let rest = self.source.get(self.at..).unwrap_or_default();
+                self.at += rest.find(&verbatim.xml).map_or(0, |at| at + verbatim.xml.len());
+                None
+            }
+        }
+    }
+
+    /// Where the next open tag of that name stands; it is passed.
+    fn open_tag(&mut self, local: &str) -> Option<usize> {
+        let rest = self.source.get(self.at..)?;
+        let mut tags = rest.match_indices('<').filter_map(|(at, _)| {
+            let name = rest.get(at + 1..)?;
+            let end = name.find(|c: char| c.is_whitespace() || matches!(c, '>' | '/'))?;
+            let name = name.get(..end)?;
+            let written = name.rsplit_once(':').map_or(name, |(_, local)| local);
+            (written == local).then_some((at, at + 1 + end))
+        });
+        let (start, end) = tags.next()?;
+        let start = self.at + start;
+        self.at += end;
+        Some(start)
+    }
+}

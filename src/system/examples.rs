@@ -1,0 +1,65 @@
+//! Examples of the core's words: prompts show them, and refusals offer them.
+
+use super::NAMESPACE;
+
+/// The words of the core that a listener may write: what each is for, and an example that is taken
+/// as it stands here. `{own}` stands for a payload that the listener may address.
+pub const EXAMPLES: [(&str, &str, &str); 9] = [
+    (
+        "spawn-thread",
+        "opens a child thread that works at the same time; its result comes back to you as \
+         <thread-result>",
+        "<spawn-thread suggested_sub_id=\"part-one\"><initial-payload>{own}</initial-payload></spawn-thread>",
+    ),
+    (
+        "send-to-thread",
+        "sends another payload into a thread you spawned",
+        "<send-to-thread thread_id=\"sess-abcd1234.part-one\">{own}</send-to-thread>",
+    ),
+    (
+        "wait",
+        "ends your turn until all, or any, of your threads and timers are done",
+        "<wait for=\"all\"/>",
+    ),
+    (
+        "set-timer",
+        "tells you when a time has come, with <timer-fired>",
+        "<set-timer after=\"PT30S\" label=\"look again\"/>",
+    ),
+    (
+        "cancel-timer",
+        "cancels a timer by the id you were given",
+        "<cancel-timer timer_id=\"0197f3a2-0000-7000-8000-000000000000\"/>",
+    ),
+    (
+        "clear-context",
+        "keeps only your latest turns and messages in what you are shown; the record keeps \
+         everything",
+        "<clear-context keep=\"10\"/>",
+    ),
+    (
+        "todo-until",
+        "a note: a checklist for you and for people who watch",
+        "<todo-until condition=\"every part is answered\"><step done=\"true\">look</step><step>answer</step></todo-until>",
+    ),
+    ("progress", "a note: how far you are", "<progress>two of three parts are done</progress>"),
+    (
+        "thinking",
+        "a note: your reasoning, before every action",
+        "<thinking>I need the place where this is decided, so I search for it.</thinking>",
+    ),
+];
+
+/// An example of the core's word `local` in its namespace; `inner` makes the payload that stands in
+/// it. `None` for a word that only the core writes, or where there is nothing to stand in it.
+pub fn example(local: &str, inner: impl FnOnce() -> Option<String>) -> Option<String> {
+    let (_, _, template) = EXAMPLES.iter().find(|(word, _, _)| *word == local)?;
+    let filled = match template.contains(OWN) {
+        true => template.replace(OWN, inner()?.trim()),
+        false => (*template).to_owned(),
+    };
+    let root = format!("<{local}");
+    Some(filled.replacen(&root, &format!("{root} xmlns=\"{NAMESPACE}\""), 1))
+}
+
+const OWN: &str = "{own}";

@@ -1,0 +1,200 @@
+//! What each version of the renderer writes, byte for byte: prompts on record are rebuilt by the
+//! version that they were sent in, so none of these files may ever change.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use organism::agent::{Agent, RendererVersion, Transport};
+use organism::envelope::{Kind, Rule};
+use organism::ids::{Digest, MessageId};
+use organism::model::{Block, Request};
+use organism::system;
+
+use super::desk::{DESK, TOOLS, asked, delivery, options, says};
+use super::story::{Story, said};
+
+/// A search of the agent and what its peer found, with characters that XML escapes.
+fn search_result(story: &mut Story, call: MessageId) {
+    let search = format!("<search xmlns=\"{TOOLS}\"><query>a &amp;&amp; b</query></search>");
+    let raw = "<search><query>a &amp;&amp; b</query></search>";
+    let asks = [said("researcher", "code", Kind::Call, &search)];
+    let sent = story.turn("researcher", call, story.position(), raw, &asks);
+    let found = format!("<found xmlns=\"{TOOLS}\">if a &lt; b &amp;&amp; c {{ \"d\" }}</found>");
+    story.say(said("code", "researcher", Kind::Reply, &found).because(sent[0]));
+}
+
+/// Three actions in one turn, of which the second is refused and the third is answered first.
+fn several_actions(story: &mut Story, call: MessageId) {
+    let extract = format!("<extract xmlns=\"{TOOLS}\"><file_path>a.rs</file_path></extract>");
+    let query = format!("<query xmlns=\"{TOOLS}\">q</query>");
+    let huh = format!(
+        "<huh xmlns=\"{}\" code=\"schema-invalid\"><reason code=\"schema-invalid\" line=\"2\" \
+         column=\"9\">'qurey' is not expected</reason><attempt>&lt;search>&lt;qurey></attempt></huh>",
+        system::NAMESPACE
+    );
+    let note = story.turn_note("researcher", call, "<extract/><search><qurey/></search><query/>");
+    let start = story.step_with(|step| {
+        step.accept(&said("researcher", "researcher", Kind::Note, &note));
+        step.accept(&said("researcher", "code", Kind::Call, &extract));
+        step.refuse("researcher", Rule::SchemaInvalid, "<search><qurey>");
+        step.accept(&said("core", "researcher", Kind::System, &huh));
+        step.accept(&said("researcher", "code", Kind::Call, &query));
+    });
+    let second = format!("<found xmlns=\"{TOOLS}\">second</found>");
+    let first = format!("<found xmlns=\"{TOOLS}\">first</found>");
+    story.say(said("code", "researcher", Kind::Reply, &second).because(start[3]));
+    story.say(said("code", "researcher", Kind::Reply, &first).because(start[1]));
+}
+
+/// A native call of the provider that is asked now.
+fn native_call(story: &mut Story, call: MessageId) {
+    let query = format!("<query xmlns=\"{TOOLS}\">native</query>");
+    let digest = Digest::of(query.as_bytes());
+    let position = story.position();
+    let note = format!(
+        "<model-turn xmlns=\"{}\" agent=\"researcher\" call=\"{call}\" position=\"{position}\" \
+         provider=\"playback\"><raw>&lt;thinking>so&lt;/thinking></raw><call id=\"c1\" \
+         name=\"query\" payload=\"{digest}\">{{\"content\":\"native\"}}</call></model-turn>",
+        system::NAMESPACE
+    );
+    let sent = story.step(&[
+        said("researcher", "researcher", Kind::Note, &note),
+        said("researcher", "code", Kind::Call, &query),
+    ]);
+    let failed = format!("<search-error xmlns=\"{TOOLS}\">no &lt;index&gt;</search-error>");
+    story.say(said("code", "researcher", Kind::Reply, &failed).because(sent[1]));
+}
+
+fn own_word(story: &mut Story, call: MessageId) {
+    let own = format!("<question xmlns=\"{DESK}\"><part>and why?</part></question>");
+    let asks = [said("researcher", "researcher", Kind::Own, &own)];
+    story.turn("researcher", call, story.position(), "<question>…</question>", &asks);
+}
+
+fn spawned_thread(story: &mut Story, call: MessageId) {
+    let word = |rest: &str| format!("<{rest} xmlns=\"{}\"", system::NAMESPACE);
+    let spawn = word("spawn-thread") + "/>";
+    let spawned = word("thread-spawned") + " assigned_id=\"sess-abcd1234.a\"/>";
+    let asks = [said("researcher", "core", Kind::Call, &spawn)];
+    let sent = story.turn("researcher", call, story.position(), "<spawn-thread/>", &asks);
+    story.say(said("core", "researcher", Kind::System, &spawned).because(sent[0]));
+    let fired = word("timer-fired") + " timer_id=\"t\"/>";
+    story.say(said("core", "researcher", Kind::System, &fired));
+}
+
+fn group(story: &mut Story, call: MessageId) {
+    let query = format!("<query xmlns=\"{TOOLS}\">both</query>");
+    let asks = ["code", "web"].map(|to| said("researcher", to, Kind::Call, &query).of_a_group());
+    let sent = story.turn("researcher", call, story.position(), "<query>both</query>", &asks);
+    let found = format!("<found xmlns=\"{TOOLS}\"><![CDATA[</tool_result>]]></found>");
+    story.say(said("web", "researcher", Kind::Reply, &found).because(sent[1]));
+    story.say(said("code", "researcher", Kind::Reply, &found).because(sent[0]));
+}
+
+/// A window that the task itself stands outside of, and a result from before it.
+fn cleared(story: &mut Story, call: MessageId) {
+    let query = format!("<query xmlns=\"{TOOLS}\">late</query>");
+    let asks = [said("researcher", "code", Kind::Call, &query)];
+    let sent = story.turn("researcher", call, story.position(), "<query>late</query>", &asks);
+    let clear = format!("<clear-context xmlns=\"{}\" keep=\"1\"/>", system::NAMESPACE);
+    let done = format!("<context-cleared xmlns=\"{}\" kept_messages=\"1\"/>", system::NAMESPACE);
+    own_word(story, call);
+    let asks = [said("researcher", "core", Kind::Call, &clear)];
+    let raw = "<clear-context keep=\"1\"/>";
+    let cleared = story.turn("researcher", call, story.position(), raw, &asks);
+    story.window("researcher", 1);
+    story.say(said("core", "researcher", Kind::System, &done).because(cleared[0]));
+    let found = format!("<found xmlns=\"{TOOLS}\">a &amp; b</found>");
+    story.say(said("code", "researcher", Kind::Reply, &found).because(sent[0]));
+}
+
+type Part = fn(&mut Story, MessageId);
+
+const PARTS: [(&str, Part); 7] = [
+    ("search result", search_result),
+    ("several actions", several_actions),
+    ("native call", native_call),
+    ("own word", own_word),
+    ("spawned thread", spawned_thread),
+    ("group", group),
+    ("cleared context", cleared),
+];
+
+fn text_of(block: &Block) -> String {
+    match block {
+        Block::Text(text) => text.clone(),
+        Block::Call(call) => format!("[call {}] {}({})", call.id, call.name, call.arguments),
+        Block::Result { id, text, failed } => format!("[result {id} {failed}] {text}"),
+        Block::Own(own) => format!("[own {}] {}", own.provider, own.json),
+    }
+}
+
+fn messages_of(request: &Request) -> String {
+    let messages = request.messages.iter().map(|message| {
+        let blocks: Vec<_> = message.blocks.iter().map(text_of).collect();
+        format!("--- {}\n{}\n", message.role.as_str(), blocks.join("\n[block]\n"))
+    });
+    messages.collect()
+}
+
+fn head_of(request: &Request) -> String {
+    let Request { system, tools, tool_choice, one_call, max_tokens, .. } = request;
+    let tools = tools
+        .iter()
+        .map(|tool| format!("--- tool {}\n{}\n{}\n", tool.name, tool.description, tool.parameters));
+    let tools: String = tools.collect();
+    format!("{system}\n{tools}--- {tool_choice:?} {one_call} {max_tokens:?}\n")
+}
+
+/// Everything that a version writes, over all transports.
+fn written(version: RendererVersion) -> String {
+    let mut out = String::new();
+    for transport in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
+        let mut options = options();
+        options.transport = transport;
+        options.version = version;
+        let name = transport.as_str();
+        let render = |story: &Story, call| {
+            let model = says(1, "", "normal");
+            let agent = Agent::new(options.clone(), model, Arc::new(story.clone()));
+            agent.rendered(&delivery(story, call)).unwrap()
+        };
+        let (story, call) = asked();
+        let first = render(&story, call);
+        out.push_str(&format!("=== {name}\n{}{}", head_of(&first), messages_of(&first)));
+        for (part, happens) in PARTS {
+            let (mut story, call) = asked();
+            happens(&mut story, call);
+            let request = render(&story, call);
+            out.push_str(&format!("=== {name}: {part}\n{}", messages_of(&request)));
+        }
+    }
+    out
+}
+
+// T8
+#[test]
+fn each_version_of_the_renderer_writes_what_it_always_wrote() {
+    for version in RendererVersion::ALL {
+        let name = format!("tests/data/agent/renderer-{}.txt", version.as_str());
+        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name);
+        let written = written(version);
+        if std::env::var_os("WRITE_RENDERER").is_some_and(|wanted| wanted == version.as_str()) {
+            std::fs::write(&file, &written).unwrap();
+        }
+        let pinned = std::fs::read_to_string(&file).unwrap();
+        for (line, (now, then)) in written.lines().zip(pinned.lines()).enumerate() {
+            assert_eq!(now, then, "line {} of {}", line + 1, file.display());
+        }
+        assert_eq!(written.len(), pinned.len(), "{}", file.display());
+    }
+}
+
+#[test]
+fn a_version_is_read_back_from_what_turns_record_of_it() {
+    for version in RendererVersion::ALL {
+        assert_eq!(RendererVersion::parse(version.as_str()), Some(version));
+    }
+    assert_eq!(RendererVersion::parse("2"), None);
+    assert_eq!(RendererVersion::ALL.last(), Some(&RendererVersion::CURRENT));
+}
