@@ -114,6 +114,7 @@ impl Teller {
         let call = match &record.input {
             Input::Outcome { call, .. }
             | Input::Failed { call, .. }
+            | Input::Lost { call, .. }
             | Input::Deadline { call, .. } => self.calls.thread_of(*call),
             Input::Cancel { thread, .. } => Some(thread),
             _ => None,
@@ -151,7 +152,9 @@ impl Teller {
             }
             Fact::AttemptFailed { attempt, failure, .. } => {
                 let listener = match &record.input {
-                    Input::Failed { listener, .. } => Some(listener.clone()),
+                    Input::Failed { listener, .. } | Input::Lost { listener, .. } => {
+                        Some(listener.clone())
+                    }
                     _ => None,
                 };
                 let (attempt, failure) = (*attempt, failure.clone());

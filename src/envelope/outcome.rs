@@ -63,7 +63,7 @@ pub enum Spent {
     WindowFull,
 }
 
-/// Why an attempt came to nothing. Crashed and unreachable attempts are retried.
+/// Why an attempt came to nothing. Crashed, unreachable and lost attempts are retried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Failure {
@@ -73,6 +73,10 @@ pub enum Failure {
     /// Nothing took the delivery: the program is missing, or its restarts are used up.
     #[error("unreachable: {detail}")]
     Unreachable { detail: String },
+    /// The handler had it, and what became of it will never be known: the pump that handed it over
+    /// has ended, or the way to the handler broke.
+    #[error("lost: {detail}")]
+    Lost { detail: String },
     /// The handler says it cannot do it; not retried.
     #[error("{detail}")]
     Refused { detail: String },
@@ -94,7 +98,7 @@ pub enum Failure {
 impl Failure {
     pub fn is_retried(&self) -> bool {
         match self {
-            Self::Crashed { .. } | Self::Unreachable { .. } => true,
+            Self::Crashed { .. } | Self::Unreachable { .. } | Self::Lost { .. } => true,
             Self::CutShort { retried, .. } => *retried,
             Self::Refused { .. }
             | Self::Garbage { .. }
@@ -104,15 +108,25 @@ impl Failure {
     }
 
     /// Which kind of failure, in the order of the variants.
-    pub const WORDS: [&str; 7] =
-        ["crashed", "unreachable", "refused", "cut-short", "budget-spent", "too-large", "garbage"];
+    pub const WORDS: [&str; 8] = [
+        "crashed",
+        "unreachable",
+        "lost",
+        "refused",
+        "cut-short",
+        "budget-spent",
+        "too-large",
+        "garbage",
+    ];
 
     /// In one word, of [`Failure::WORDS`].
     pub const fn word(&self) -> &'static str {
-        let [crashed, unreachable, refused, cut_short, spent, too_large, garbage] = Self::WORDS;
+        let [crashed, unreachable, lost, refused, cut_short, spent, too_large, garbage] =
+            Self::WORDS;
         match self {
             Self::Crashed { .. } => crashed,
             Self::Unreachable { .. } => unreachable,
+            Self::Lost { .. } => lost,
             Self::Refused { .. } => refused,
             Self::CutShort { .. } => cut_short,
             Self::Spent { .. } => spent,

@@ -22,10 +22,11 @@ pub enum ErrorCode {
     Cancelled,
     LimitReached,
     UnknownTimer,
+    UnknownOutcome,
 }
 
 impl ErrorCode {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Timeout,
         Self::ListenerFailed,
         Self::Undeliverable,
@@ -40,6 +41,7 @@ impl ErrorCode {
         Self::Cancelled,
         Self::LimitReached,
         Self::UnknownTimer,
+        Self::UnknownOutcome,
     ];
 
     pub const fn code(self) -> &'static str {
@@ -58,6 +60,7 @@ impl ErrorCode {
             Self::Cancelled => "cancelled",
             Self::LimitReached => "limit-reached",
             Self::UnknownTimer => "unknown-timer",
+            Self::UnknownOutcome => "unknown-outcome",
         }
     }
 

@@ -7,7 +7,7 @@ use super::{Call, Closing, Fact, Opener, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{Disposition, Failure, Kind, Message, Spending};
-use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::system::WaitFor;
 
 impl State {
@@ -16,12 +16,15 @@ impl State {
         if let Fact::Booted { journal, epoch, config } = fact {
             (self.journal, self.epoch, self.config) = (*journal, *epoch, *config);
         }
+        if let Fact::HandedOver { call, attempt } = fact {
+            return self.handed_over(*call, *attempt);
+        }
         if !self.trees.contains_key(tree) {
             self.trees.insert(tree.clone(), Tree::started(time));
         }
         let Some(home) = self.trees.get_mut(tree) else { return };
         match fact {
-            Fact::Booted { .. } | Fact::Refused { .. } => {}
+            Fact::Booted { .. } | Fact::Refused { .. } | Fact::HandedOver { .. } => {}
             Fact::ThreadOpened { thread, by } => home.open_thread(thread, by),
             Fact::Accepted { message, opening, key } => {
                 self.in_flight += 1;
@@ -84,6 +87,14 @@ impl State {
     pub fn reached(&mut self, tree: &ThreadId, position: Position) {
         if let Some(tree) = self.trees.get_mut(tree) {
             tree.head = position;
+        }
+    }
+
+    /// The call may stand in any tree: a listener that is done with one is given another.
+    fn handed_over(&mut self, call: CallId, attempt: Attempt) {
+        let tree = self.calls.get(&call).and_then(|tree| self.trees.get_mut(tree));
+        if let Some(call) = tree.and_then(|tree| tree.calls.get_mut(&call)) {
+            call.handed_over = Some(attempt);
         }
     }
 
@@ -151,6 +162,7 @@ impl Tree {
             waiting: None,
             turns: 0,
             failures: 0,
+            handed_over: None,
             held: None,
             approved: false,
         };
@@ -193,6 +205,7 @@ impl Tree {
         if let Some(call) = self.calls.get_mut(&call) {
             call.turns += 1;
             call.failures = 0;
+            call.handed_over = None;
             call.next_slot = 0;
             call.waiting = None;
             // What came meanwhile was not asked for by the outcome now heard.
@@ -269,6 +282,7 @@ impl Tree {
     fn attempt_failed(&mut self, call: CallId, failure: &Failure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;
+            call.handed_over = None;
             call.callee.clone()
         });
         if let Some(spent) = failure.spent() {

@@ -116,6 +116,12 @@ pub enum Fact {
         attempt: Attempt,
         failure: Failure,
     },
+    /// An attempt at a call belongs to its listener from here on, until its end is on record. The
+    /// call may be one of another tree than the record.
+    HandedOver {
+        call: CallId,
+        attempt: Attempt,
+    },
     CallClosed {
         call: CallId,
         how: Closing,

@@ -73,6 +73,12 @@ pub enum Input {
         call: CallId,
         attempt: Attempt,
     },
+    /// A pump that has ended handed this attempt over, and recorded no end of it.
+    Lost {
+        listener: ListenerName,
+        call: CallId,
+        attempt: Attempt,
+    },
     /// A failed call is to be handed over again.
     Retry {
         call: CallId,

@@ -11,7 +11,7 @@ use super::{Closing, Hold, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{Kind, Message, Money, Spending};
-use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
+use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::system::WaitFor;
 use crate::trace::TraceParent;
 
@@ -183,6 +183,8 @@ pub struct Call {
     pub turns: u32,
     /// Attempts failed since the last outcome.
     pub failures: u32,
+    /// The attempt that its listener has, also where the pump that handed it over has ended.
+    pub handed_over: Option<Attempt>,
     pub held: Option<Held>,
     /// An operator has approved it: whatever becomes of it, it needs no other approval.
     pub approved: bool,

@@ -71,6 +71,14 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::hosted::strangers::nobody_notes_a_turn_in_the_name_of_another_agent",
     ),
     ("reuse-the-attempt", SIMULATION),
+    (
+        "forget-the-hand-over",
+        "pump::lost::a_single_attempt_that_was_out_when_the_pump_died_is_never_delivered_again",
+    ),
+    (
+        "deliver-what-was-lost",
+        "pump::lost::a_delivery_that_ends_its_pump_each_time_is_not_handed_over_at_every_start",
+    ),
     ("forget-a-disposition", SIMULATION),
     ("forget-the-key", SIMULATION),
     ("forget-a-timer", SIMULATION),

@@ -14,6 +14,7 @@ pub mod hosted;
 mod keys;
 pub mod kill;
 mod leaves;
+mod lost;
 mod nats_config;
 mod partitions;
 mod playback;

@@ -15,6 +15,7 @@ mod full_disk;
 mod groups;
 mod humans;
 mod limits;
+mod lost;
 mod operator;
 mod replay;
 mod restart;

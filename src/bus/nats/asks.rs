@@ -192,6 +192,7 @@ fn is_bounded(turn: &Turn) -> bool {
 fn shortened(mut failure: Failure) -> Failure {
     let (Failure::Crashed { detail }
     | Failure::Unreachable { detail }
+    | Failure::Lost { detail }
     | Failure::Refused { detail }
     | Failure::CutShort { detail, .. }
     | Failure::Spent { detail }

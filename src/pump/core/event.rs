@@ -135,6 +135,11 @@ pub enum Alarm {
     Retry {
         call: CallId,
     },
+    /// An earlier pump handed this attempt over.
+    Lost {
+        call: CallId,
+        attempt: Attempt,
+    },
     Timer {
         timer: TimerId,
         call: CallId,

@@ -6,8 +6,9 @@ use super::event::{Alarm, Effect};
 use super::outcome::Source;
 use super::{Core, Step};
 use crate::envelope::{Disposition, Failure};
-use crate::ids::{Attempt, CallId, TimerId};
+use crate::ids::{Attempt, CallId, ListenerName, TimerId};
 use crate::limits;
+use crate::mutant::mutant;
 use crate::system::{Answer, ErrorCode};
 use crate::thread::{Fact, Input, TimerEnd};
 
@@ -39,25 +40,59 @@ impl Core {
             let at = step.time.plus(backoff(call, failures));
             return step.effect(Effect::Alarm { at, alarm: Alarm::Retry { call } });
         }
+        self.attempts_spent(step, call, &listener, &failure);
+    }
+
+    /// The last attempt that a call has failed.
+    fn attempts_spent(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        listener: &ListenerName,
+        failure: &Failure,
+    ) {
         let code = match failure {
             Failure::Unreachable { .. } => ErrorCode::Undeliverable,
+            Failure::Lost { .. } => ErrorCode::UnknownOutcome,
             Failure::Spent { .. } => ErrorCode::BudgetSpent,
             Failure::TooLarge { .. } => ErrorCode::TooLarge,
             _ => ErrorCode::ListenerFailed,
         };
-        let text = match (&failure, failures) {
+        let failures = self.state.call(call).map_or(0, |open| open.failures);
+        let text = match (failure, failures) {
             // Nobody failed: what it would have taken was not to be had.
             (Failure::Spent { detail } | Failure::TooLarge { detail }, _) => detail.clone(),
+            (Failure::Lost { .. }, _) => format!("{listener} was given this, and {LOST}"),
             (failure, 1) => format!("{listener} failed: {}", outward(failure)),
             (failure, n) => format!("{listener} failed {n} times, last: {}", outward(failure)),
         };
         self.fail_with(step, call, code, &text, Disposition::Failed);
     }
 
+    /// An earlier pump handed a call over and ended before it recorded what came of it. That was
+    /// an attempt: a delivery that ends its pump is not handed over at every start for ever.
+    fn attempt_lost(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
+        let lost = self.state.call(call).filter(|open| open.handed_over == Some(attempt));
+        let Some(open) = lost.filter(|_| self.desk.running(call).is_none()) else { return };
+        let (listener, thread) = (open.callee.clone(), open.thread.clone());
+        let input = Input::Lost { listener: listener.clone(), call, attempt };
+        step.records(thread.root(), input);
+        let failure = Failure::Lost { detail: "the pump ended before its answer".to_owned() };
+        self.fact(step, Fact::AttemptFailed { call, attempt, failure: failure.clone() });
+        let failures = self.state.call(call).map_or(0, |open| open.failures);
+        // Without a listener nothing is left to be tried.
+        let attempts = self.contracts.get(&listener).map_or(0, |contract| contract.attempts);
+        match failures < attempts || mutant("deliver-what-was-lost") {
+            true => self.pick_up_call(step, &thread, call),
+            false => self.attempts_spent(step, call, &listener, &failure),
+        }
+    }
+
     pub(super) fn alarm(&mut self, step: &mut Step, alarm: Alarm) {
         match alarm {
             Alarm::Deadline { call, attempt } => self.deadline(step, call, attempt),
             Alarm::Retry { call } => self.retry(step, call),
+            Alarm::Lost { call, attempt } => self.attempt_lost(step, call, attempt),
             Alarm::Timer { timer, call } => self.timer_fired(step, timer, call),
             Alarm::Gone { call } => self.listener_gone(step, call),
             Alarm::Held { call } => self.held_long_enough(step, call),
@@ -112,11 +147,15 @@ impl Core {
     }
 }
 
+/// Of a delivery whose end will never be known.
+const LOST: &str = "what became of it is not known: its answer was lost";
+
 /// What a caller may know of a failure: the form, not the inside of the listener.
 fn outward(failure: &Failure) -> &'static str {
     match failure {
         Failure::Crashed { .. } => "it ended without an answer",
         Failure::Unreachable { .. } => "it cannot be reached",
+        Failure::Lost { .. } => LOST,
         Failure::Refused { .. } => "it refused the request",
         Failure::Garbage { .. } => "its answer cannot be read",
         Failure::CutShort { .. } => "its model's answer cannot be taken",

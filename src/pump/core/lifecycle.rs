@@ -38,26 +38,43 @@ impl Core {
         });
         for (thread, id) in &open {
             let Some(call) = self.state.call(*id) else { continue };
-            let serial = self.contracts.get(&call.callee).is_some_and(|c| c.is_agent());
-            if serial && call.turns > 0 {
+            let contract = self.contracts.get(&call.callee);
+            // What was handed over keeps its place, too, until it is dealt with.
+            let holds = contract.is_some_and(|contract| match contract.is_agent() {
+                true => call.turns > 0 || call.handed_over.is_some(),
+                false => contract.serial_per_thread && call.handed_over.is_some(),
+            });
+            if holds {
                 self.desk.holds_thread(&call.callee, thread, *id);
             }
         }
         for (thread, id) in open {
             let Some(call) = self.state.call(id) else { continue };
-            let timers = self.state.tree(&thread).map_or(0, |tree| tree.timers_of(id));
-            if self.contracts.get(&call.callee).is_none() {
-                step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call: id } });
-            } else if let Some(at) = self.waits_until(call, step.time) {
-                step.effect(Effect::Alarm { at, alarm: Alarm::Held { call: id } });
-            } else if call.is_ready(timers) {
-                self.desk.enqueue(&call.callee, &thread, id);
+            match call.handed_over.filter(|_| !mutant("forget-the-hand-over")) {
+                Some(attempt) => {
+                    let alarm = Alarm::Lost { call: id, attempt };
+                    step.effect(Effect::Alarm { at: step.time, alarm });
+                }
+                None => self.pick_up_call(step, &thread, id),
             }
         }
         let timers = self.state.trees.values().flat_map(|tree| &tree.timers);
         for (timer, set) in timers.filter(|_| !mutant("forget-a-timer")) {
             let alarm = Alarm::Timer { timer: *timer, call: set.call };
             step.effect(Effect::Alarm { at: set.fires_at, alarm });
+        }
+    }
+
+    /// Takes up a call that nobody works on.
+    pub(super) fn pick_up_call(&mut self, step: &mut Step, thread: &ThreadId, id: CallId) {
+        let Some(call) = self.state.call(id) else { return };
+        let timers = self.state.tree(thread).map_or(0, |tree| tree.timers_of(id));
+        if self.contracts.get(&call.callee).is_none() {
+            step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call: id } });
+        } else if let Some(at) = self.waits_until(call, step.time) {
+            step.effect(Effect::Alarm { at, alarm: Alarm::Held { call: id } });
+        } else if call.is_ready(timers) {
+            self.desk.enqueue(&call.callee, thread, id);
         }
     }
 

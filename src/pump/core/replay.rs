@@ -39,6 +39,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             Event::Failed { listener, call, attempt, failure }
         }
         Input::Deadline { call, attempt } => Event::Alarm(Alarm::Deadline { call, attempt }),
+        Input::Lost { call, attempt, .. } => Event::Alarm(Alarm::Lost { call, attempt }),
         Input::Retry { call } => Event::Alarm(Alarm::Retry { call }),
         Input::Timer { timer, call } => Event::Alarm(Alarm::Timer { timer, call }),
         Input::Gone { call } => Event::Alarm(Alarm::Gone { call }),

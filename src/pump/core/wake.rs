@@ -1,5 +1,6 @@
 //! When a call's listener is given something, and what.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::desk::Running;
@@ -22,7 +23,8 @@ impl Core {
             return;
         }
         let timers = self.state.tree(&call.thread).map_or(0, |tree| tree.timers_of(id));
-        if !call.is_ready(timers) {
+        // What an earlier pump handed over is dealt with first.
+        if !call.is_ready(timers) || call.handed_over.is_some() {
             return;
         }
         let (listener, thread) = (call.callee.clone(), call.thread.clone());
@@ -32,14 +34,15 @@ impl Core {
         self.desk.enqueue(&listener, &thread, id);
     }
 
-    /// Hands over what can be handed over. While draining, what waits is left for the next
+    /// Hands over what can be handed over, which the record of the step says. While draining, what waits is left for the next
     /// start: it is on record.
     pub(super) fn dispatch(&mut self, step: &mut Step) {
         if self.draining {
             return;
         }
+        let contracts = Arc::clone(&self.contracts);
         while let Some(listener) = self.desk.stirred() {
-            let Some(contract) = self.contracts.get(&listener) else { continue };
+            let Some(contract) = contracts.get(&listener) else { continue };
             while let Some(call) = self.desk.take(contract) {
                 let timeout = contract.timeout;
                 let Some(open) = self.state.call(call) else { continue };
@@ -67,6 +70,7 @@ impl Core {
                     delivered: open.pending.iter().map(|p| p.message.id).collect(),
                 };
                 self.desk.start(call, running);
+                self.fact(step, Fact::HandedOver { call, attempt });
                 step.effect(Effect::Deliver(delivery));
             }
         }

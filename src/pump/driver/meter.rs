@@ -84,6 +84,12 @@ impl Meter {
     fn input(&mut self, input: &Input) {
         match input {
             Input::Deadline { call, attempt } => self.ended(*call, *attempt, Ending::TimedOut),
+            Input::Lost { listener, .. } => {
+                if let Some(own) = self.counts.of(listener) {
+                    let lost = Failure::Lost { detail: String::new() };
+                    own.failures.one(kind(&lost).unwrap_or_default());
+                }
+            }
             Input::Shutdown { .. } => self.counts.drains(),
             _ => {}
         }

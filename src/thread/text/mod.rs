@@ -8,6 +8,7 @@
 //! | a `call` message's own `call` | its `id` |
 //! | an opener's `name`, `thread`, `call` | the message's `from`, `thread`, `cause` |
 //! | the `call` and `attempt` of `heard`, the `call` of `call-closed` | the input's |
+//! | the `call` of `handed-over` | the `call` of the message before it |
 //! | the digest in a verdict | the fact with that number, from 0 |
 //!
 //! Where they differ from that, they are written. Payloads are marks: digest and length.

@@ -128,6 +128,17 @@ impl<'t> Text<'t> {
             let agent = ListenerName::parse(self.after(",\"agent\":\"")?.plain()?).ok()?;
             let (tokens_in, tokens_out, money) = self.after(",\"tokens_in\":")?.spending()?;
             Fact::Used { call, agent: Some(agent), tokens_in, tokens_out, money }
+        } else if self.is_after("{\"handed-over\":{\"") {
+            let call = match self.is_after("call\":\"") {
+                true => {
+                    let call = CallId(MessageId(self.uuid()?));
+                    self.after(",\"")?;
+                    call
+                }
+                false => reader.latest?,
+            };
+            let attempt = self.after("attempt\":\"")?.plain()?.parse().ok()?;
+            Fact::HandedOver { call, attempt }
         } else {
             let how = self.after("{\"call-closed\":{\"how\":\"")?.plain()?;
             let (call, _) = reader.about?;

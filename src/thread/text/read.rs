@@ -5,7 +5,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use super::said::{
-    Accepted, By, Closed, Disposed, FactOrDigest, Heard, SaidInput, SaidOpening, SaidVerdict, other,
+    Accepted, By, Closed, Disposed, FactOrDigest, HandedOver, Heard, SaidInput, SaidOpening,
+    SaidVerdict, other,
 };
 use super::write::about;
 use super::{Names, quick};
@@ -42,12 +43,14 @@ pub fn read(
     time: Time,
     names: &mut Names,
 ) -> Result<(Input, Vec<Fact>), Unreadable> {
-    let mut reader = Reader { tree, time, names, about: None, payloads, taken: 0, wrong: None };
+    let (about, latest, taken, wrong) = (None, None, 0, None);
+    let mut reader = Reader { tree, time, names, about, latest, payloads, taken, wrong };
     let quick = quick::outcome(&mut reader, text).filter(|_| reader.payloads.is_empty());
     if let Some(read) = quick {
         return Ok(read);
     }
-    (reader.about, reader.payloads, reader.taken) = (None, payloads, 0);
+    (reader.about, reader.latest) = (None, None);
+    (reader.payloads, reader.taken) = (payloads, 0);
     let mut whole = Whole { reader, input: None, facts: Vec::new() };
     let mut json = serde_json::Deserializer::from_str(text);
     let read = json.deserialize_map(&mut whole).and_then(|()| json.end());
@@ -68,6 +71,8 @@ pub(super) struct Reader<'r> {
     pub(super) names: &'r mut Names,
     /// The call and attempt of the input.
     pub(super) about: Option<(CallId, Attempt)>,
+    /// The call of the latest message.
+    pub(super) latest: Option<CallId>,
     /// Those not yet taken.
     payloads: &'r str,
     taken: usize,
@@ -107,6 +112,11 @@ impl Reader<'_> {
         Ok(Fact::Heard { call, attempt })
     }
 
+    fn handed_over(&self, said: &HandedOver) -> Result<Fact, Unreadable> {
+        let call = said.call.or(self.latest).ok_or(Unreadable::NoCall("handed-over"))?;
+        Ok(Fact::HandedOver { call, attempt: said.attempt })
+    }
+
     fn closed(&self, said: &Closed) -> Result<Fact, Unreadable> {
         let call = said.call.or(self.about.map(|(call, _)| call));
         let call = call.ok_or(Unreadable::NoCall("call-closed"))?;
@@ -130,6 +140,7 @@ impl Reader<'_> {
             payload: self.payload(said.digest, said.length)?,
         };
         let opening = said.opening.map(|opening| self.opening(&message, opening)).transpose()?;
+        self.latest = message.call;
         Ok(Fact::Accepted { message: message.into(), opening, key: said.key })
     }
 
@@ -276,6 +287,7 @@ impl<'t> Visitor<'t> for OneFact<'_, '_> {
             }
             "accepted" => self.0.accepted(map.next_value()?),
             "heard" => self.0.heard(map.next_value()?),
+            "handed-over" => self.0.handed_over(&map.next_value()?),
             "call-closed" => self.0.closed(&map.next_value()?),
             key => Ok(other(key, &mut map)?),
         };

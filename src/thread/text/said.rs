@@ -47,6 +47,12 @@ pub struct Heard {
 }
 
 #[derive(Deserialize)]
+pub struct HandedOver {
+    pub call: Option<CallId>,
+    pub attempt: Attempt,
+}
+
+#[derive(Deserialize)]
 pub struct Disposed {
     pub message: MessageId,
     pub how: Disposition,

@@ -12,13 +12,15 @@ use crate::thread::{Fact, Input, Opener, Opening, Record, Verdict};
 impl Record {
     /// Appends its text to `out`.
     pub fn write_text(&self, out: &mut Vec<u8>) -> std::io::Result<()> {
-        Writer { record: self, out }.record()
+        Writer { record: self, out, latest: None }.record()
     }
 }
 
 struct Writer<'r, 'o> {
     record: &'r Record,
     out: &'o mut Vec<u8>,
+    /// The call of the latest message.
+    latest: Option<CallId>,
 }
 
 impl Writer<'_, '_> {
@@ -102,7 +104,16 @@ impl Writer<'_, '_> {
                 self.raw("\"how\":");
                 self.json(how)?;
             }
+            Fact::HandedOver { call, attempt } => {
+                self.raw("{\"handed-over\":{");
+                if self.latest != Some(*call) {
+                    self.uuid("\"call\":\"", call.0.0);
+                    self.raw("\",");
+                }
+                write!(self.out, "\"attempt\":\"{attempt}\"")?;
+            }
             Fact::Accepted { message, opening, key } => {
+                self.latest = message.call;
                 self.message(message)?;
                 if let Some(opening) = opening {
                     self.opening(message, opening)?;

@@ -97,15 +97,20 @@ fn calls_that_waited_their_turn_keep_their_order() {
 
 #[test]
 fn a_listener_that_the_config_no_longer_has_is_undeliverable() {
-    let mut world = world();
+    let mut contracts = contracts();
+    contracts[2].concurrency = 1;
+    let mut world = World::new(contracts.clone());
+    let (_, out) = world.open("desk", &word("look", "out"));
+    world.delivery("finder");
     let (thread, call) = world.open("desk", &word("plan", "p"));
     world.play("thinker", &[word("look", "q")]);
-    let mut rest = contracts();
+    let mut rest = contracts;
     rest.pop();
     rest[0].peers.pop();
     rest[1].peers.clear();
     world.restart_with(rest);
     world.pass(Duration::ZERO);
+    assert_eq!(world.result(out), "failed: system-error unknown-outcome", "it had this one");
     let woken = world.play("thinker", &[word("answer", "a")]);
     assert_eq!(fresh(&woken), ["system-error undeliverable"]);
     assert_eq!(world.result(call), "completed: answer(a)");

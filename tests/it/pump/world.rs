@@ -156,6 +156,11 @@ impl World {
         let journal = Uuid::from_u128(7);
         self.starts.push((self.gate.clone(), self.limits, self.config));
         self.step(Event::Boot { journal, epoch, detail: "test".to_owned() });
+        let is_lost = |(_, alarm): &mut (Time, Alarm)| matches!(alarm, Alarm::Lost { .. });
+        let lost: Vec<_> = self.alarms.extract_if(.., is_lost).collect();
+        for (_, alarm) in lost {
+            self.step(Event::Alarm(alarm));
+        }
     }
 
     /// Dies and starts again from its records alone.

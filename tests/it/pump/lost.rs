@@ -1,0 +1,136 @@
+//! Deliveries that were out when their pump died: a hand-over is on record, and was an attempt.
+
+use organism::contract::Contract;
+use organism::ids::CallId;
+use organism::thread::{Fact, Input};
+
+use super::world::{World, agent, client, fresh, listener, word};
+
+fn contracts(attempts: u32) -> Vec<Contract> {
+    let mut finder = listener("finder", &["look"], &["found"], &[]);
+    finder.attempts = attempts;
+    finder.serial_per_thread = true;
+    vec![
+        client("desk", &["thinker", "finder"]),
+        agent("thinker", &["plan"], &["answer"], &["finder"]),
+        finder,
+    ]
+}
+
+fn world(attempts: u32) -> World {
+    World::new(contracts(attempts))
+}
+
+/// The attempts that the records say were handed over, in order.
+fn handed_over(world: &World, call: CallId) -> Vec<String> {
+    let facts = world.records.iter().flat_map(|record| &record.facts);
+    let handed = facts.filter_map(|fact| match fact {
+        Fact::HandedOver { call: of, attempt } if *of == call => Some(attempt.to_string()),
+        _ => None,
+    });
+    handed.collect()
+}
+
+#[test]
+fn a_hand_over_stands_in_the_record_of_the_step_that_decides_it() {
+    let mut world = world(3);
+    let (_, call) = world.open("desk", &word("look", "q"));
+    let record = world.records.last().unwrap();
+    assert!(matches!(record.input, Input::Submitted { .. }), "no record of its own");
+    assert_eq!(handed_over(&world, call), ["1.1"]);
+    world.restart();
+    assert_eq!(handed_over(&world, call), ["1.1", "2.1"]);
+}
+
+#[test]
+fn a_single_attempt_that_was_out_when_the_pump_died_is_never_delivered_again() {
+    let mut world = world(1);
+    let (thread, call) = world.open("desk", &word("look", "q"));
+    let before = world.delivery("finder");
+    world.restart();
+    assert!(world.deliveries.is_empty(), "its effects may not be repeated");
+    assert_eq!(world.result(call), "failed: system-error unknown-outcome");
+    let (_, messages) = &world.results[&call];
+    assert!(messages[0].payload.as_str().contains("retry_allowed=\"false\""));
+    world.answer(&before, &[word("found", "late")]);
+    assert_eq!(world.refusals(), ["finder stale-attempt"]);
+    expect_test::expect![[r#"
+        1 call desk>finder look(q) [failed]
+        2 system core>desk system-error unknown-outcome [recorded]
+    "#]]
+    .assert_eq(&world.transcript(&thread));
+    world.check_replay();
+}
+
+#[test]
+fn a_single_attempt_that_was_not_handed_over_is_delivered_after_a_restart() {
+    let mut contracts = contracts(1);
+    contracts[2].concurrency = 1;
+    let mut world = World::new(contracts);
+    world.open("desk", &word("look", "first"));
+    let (_, waiting) = world.open("desk", &word("look", "second"));
+    assert_eq!(handed_over(&world, waiting), [""; 0]);
+    world.restart();
+    let delivery = world.delivery_for("finder");
+    assert_eq!(fresh(&delivery), ["look(second)"]);
+    world.answer(&delivery, &[word("found", "f")]);
+    assert_eq!(world.result(waiting), "completed: found(f)");
+    world.check_replay();
+}
+
+#[test]
+fn a_single_attempt_that_was_answered_survives_any_restart() {
+    let mut world = world(1);
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("look", "q")]);
+    world.play("finder", &[word("found", "f")]);
+    world.delivery("thinker");
+    world.restart();
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
+}
+
+/// The second of these is of another tree than the record that hands it over.
+#[test]
+fn a_hand_over_in_the_record_of_another_tree_counts_too() {
+    let mut contracts = contracts(1);
+    contracts[2].concurrency = 1;
+    let mut world = World::new(contracts);
+    world.open("desk", &word("look", "first"));
+    let (thread, second) = world.open("desk", &word("look", "second"));
+    world.play("finder", &[word("found", "f")]);
+    assert_ne!(world.records.last().unwrap().tree, thread);
+    assert_eq!(handed_over(&world, second), ["1.1"]);
+    world.restart();
+    assert_eq!(world.result(second), "failed: system-error unknown-outcome");
+    world.check_replay();
+}
+
+#[test]
+fn a_delivery_that_ends_its_pump_each_time_is_not_handed_over_at_every_start() {
+    let mut world = world(3);
+    let (_, call) = world.open("desk", &word("look", "q"));
+    let mut starts = 0;
+    while !world.deliveries.is_empty() {
+        starts += 1;
+        assert!(starts < 10, "for ever");
+        world.restart();
+    }
+    assert_eq!(starts, 3);
+    assert_eq!(handed_over(&world, call), ["1.1", "2.1", "3.1"]);
+    assert_eq!(world.result(call), "failed: system-error unknown-outcome");
+    world.check_replay();
+}
+
+#[test]
+fn what_was_handed_over_goes_before_what_waits_in_its_thread() {
+    for opener in ["look", "plan"] {
+        let mut world = world(3);
+        let (thread, _) = world.open("desk", &word(opener, "1"));
+        world.say("desk", &thread, &word(opener, "2"));
+        world.restart();
+        let [first] = [world.deliveries.pop_front().unwrap()];
+        assert_eq!(fresh(&first), [format!("{opener}(1)")]);
+        assert!(world.deliveries.is_empty(), "one of a thread at a time");
+    }
+}
