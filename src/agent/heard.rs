@@ -1,10 +1,11 @@
-//! What is heard of a model while it speaks, and what was heard in vain: a try that broke off is
-//! paid for like one that did not.
+//! What is heard of a model while it speaks, and what its failed requests took: a request that broke
+//! off is charged like one that was answered.
 
+use crate::envelope::{Money, RouteTry};
 use crate::limits;
-use crate::model::{Chunk, Request, Terms, Usage};
+use crate::model::{Chunk, Error, Request, Route, Terms, Usage};
 
-/// One answer, over all tries at it.
+/// One answer, over all requests for it.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
     pub raw: String,
@@ -13,24 +14,55 @@ pub(super) struct Heard {
     pub is_too_long: bool,
     /// How much of `raw` was handed out by [`Heard::unread`].
     read: usize,
-    /// Of this try, what was not kept included.
+    /// Received for the request under way, what was not kept included.
     bytes: usize,
-    /// Tries that broke off after something was heard, and how much that was.
-    broken: u64,
-    broken_bytes: usize,
+    /// Where the latest request went.
+    route: Option<Route>,
+    is_under_way: bool,
+    lost: Vec<LostRequest>,
 }
 
+/// A request that came to no answer.
+#[derive(Debug)]
+struct LostRequest {
+    route: Route,
+    reason: &'static str,
+    bytes: usize,
+    /// The provider worked on it, and the prompt is charged.
+    is_charged: bool,
+}
+
+/// Reason of a request that ended since its caller no longer wanted the answer.
+pub(super) const CANCELLED: &str = "cancelled";
+
 impl Heard {
-    /// Keeps a piece of it.
+    /// A request has left.
+    pub fn begin(&mut self, route: Route) {
+        self.bytes = 0;
+        self.route = Some(route);
+        self.is_under_way = true;
+    }
+
+    /// Keeps a piece of the answer.
     pub fn keep(&mut self, chunk: Chunk<'_>) {
         let (text, kept) = match chunk {
             Chunk::Text(text) => (text, &mut self.raw),
             Chunk::Reasoning(text) => (text, &mut self.thoughts),
+            Chunk::Withheld(bytes) => {
+                self.is_under_way = true;
+                self.bytes = self.bytes.saturating_add(bytes);
+                return;
+            }
+            Chunk::Failed(error) => {
+                self.fail(error);
+                return;
+            }
             Chunk::Restart => {
-                self.break_off();
+                self.void();
                 return;
             }
         };
+        self.is_under_way = true;
         self.bytes = self.bytes.saturating_add(text.len());
         self.is_too_long |= kept.len() + text.len() > limits::TURN_BYTES_MAX;
         if !self.is_too_long {
@@ -45,26 +77,59 @@ impl Heard {
         Some(unread)
     }
 
-    /// Nothing more comes of this try, and what was heard of it is void.
-    pub fn break_off(&mut self) {
-        if self.bytes > 0 {
-            self.broken += 1;
-            self.broken_bytes = self.broken_bytes.saturating_add(self.bytes);
+    /// The request under way came to nothing. One that was broken off on this side is charged even
+    /// if nothing was received: its provider may be at work on it.
+    pub fn fail(&mut self, error: &Error) {
+        let is_charged = self.bytes > 0 || error.is_broken_off();
+        self.lose(error.word(), is_charged);
+    }
+
+    /// Its caller no longer wants the answer.
+    pub fn cancel(&mut self) {
+        self.lose(CANCELLED, true);
+    }
+
+    fn lose(&mut self, reason: &'static str, is_charged: bool) {
+        if !std::mem::take(&mut self.is_under_way) {
+            return;
         }
-        (self.bytes, self.read) = (0, 0);
+        let Some(route) = self.route.clone() else { return };
+        let bytes = std::mem::take(&mut self.bytes);
+        self.lost.push(LostRequest { route, reason, bytes, is_charged });
+    }
+
+    /// What was heard so far is void: the next request's answer begins anew.
+    fn void(&mut self) {
+        if self.bytes > 0 {
+            self.lose("restarted", true);
+        }
+        self.read = 0;
         self.raw.clear();
         self.thoughts.clear();
         self.is_too_long = false;
     }
 
-    /// What the tries that broke off took, as nobody else says it: the prompt of each, and a token
-    /// for four bytes. `None` where there were none.
-    pub fn in_vain(&self, terms: &Terms, request: &Request) -> Option<Usage> {
-        (self.broken > 0).then(|| Usage {
-            tokens_in: terms.size(request, None).total().saturating_mul(self.broken),
-            tokens_out: u64::try_from(self.broken_bytes.div_ceil(4)).unwrap_or(u64::MAX),
-            estimated: true,
-            ..Usage::default()
-        })
+    /// Every request that failed, in order.
+    pub fn tries(&self) -> Vec<RouteTry> {
+        let lost = self.lost.iter();
+        lost.map(|lost| RouteTry { route: lost.route.to_string(), reason: lost.reason.to_owned() })
+            .collect()
+    }
+
+    /// What failed requests took: the prompt of each, and a token for four bytes, as no provider
+    /// states it. `None` where nothing is to be charged.
+    pub fn lost(&self, terms: &Terms, request: &Request) -> Option<(Usage, Money)> {
+        let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();
+        if charged.is_empty() {
+            return None;
+        }
+        let tokens_in = terms.size(request, None).total();
+        let mut sum = (Usage::default(), Money::default());
+        for lost in charged {
+            let tokens_out = u64::try_from(lost.bytes.div_ceil(4)).unwrap_or(u64::MAX);
+            let usage = Usage { tokens_in, tokens_out, estimated: true, ..Usage::default() };
+            sum = (sum.0.and(Some(usage)), sum.1.plus(terms.cost(&lost.route, &usage)));
+        }
+        Some(sum)
     }
 }

@@ -18,7 +18,7 @@ pub use history::History;
 pub use note::PastTurn;
 pub use prompt::Environment;
 pub use report::{FinalFormat, ReportSchema, ReportSchemaError};
-pub use turn::{Agent, AgentOptions};
+pub use turn::{Agent, AgentOptions, TurnContext};
 pub use version::RendererVersion;
 
 use serde::{Deserialize, Serialize};

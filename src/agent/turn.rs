@@ -1,29 +1,29 @@
 //! One turn: render, call, read while it streams, and say what came of it.
 
+mod model_call;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bus::native::{Context, Handler};
 use crate::bus::{Delivery, Outcome};
 use crate::contract::{Contract, Contracts, Meaning};
-use crate::envelope::{Failure, Reservation, Spending, Spent, Turn};
+use crate::envelope::{Failure, Money, Spent, Turn};
 use crate::ids::{Digest, MessageId, PayloadName};
 use crate::limits;
 use crate::model::tokens::Size;
-use crate::model::{
-    self, Block, Chunk, End, Model, Origin, Request, Role, Said, StopReason, Terms, ToolChoice,
-    Usage,
-};
+use crate::model::{Block, End, Model, Origin, Request, Role, Said, Terms, ToolChoice};
 use crate::schema::Schemas;
 
 use super::guard::{self, Fitted};
-use super::heard::Heard;
 use super::history::{self, History, Item, Remembered, Viewpoint};
 use super::note::TurnNote;
 use super::prompt::{self, Environment};
 use super::protocol::xml_final::Slots;
-use super::protocol::{Action, Finals, Lexicon, Protocol, Reading, Taught, feedback, notice, show};
+use super::protocol::{Action, Finals, Lexicon, Protocol, Reading, Taught, notice, show};
 use super::{FinalFormat, Memory, RendererVersion, Transport};
+use model_call::Answered;
+pub use model_call::TurnContext;
 
 /// Everything an agent is, but for its model and its journal.
 #[derive(Clone)]
@@ -120,25 +120,21 @@ impl Agent {
         Self::new(options, Arc::clone(&self.model), Arc::clone(&self.history))
     }
 
-    /// Takes the turn a delivery asks for, once `reserve` has set aside what the model call may
-    /// take.
-    pub async fn turn<R>(
+    /// Takes the turn that a delivery asks for. Each request of the model call is reserved with
+    /// `context` before it leaves; a cancelled turn closes its stream at once.
+    pub async fn turn(
         &self,
         delivery: &Delivery,
-        reserve: impl Fn(Reservation) -> R + Sync,
-    ) -> Result<Outcome, Failure>
-    where
-        R: Future<Output = Result<(), Failure>> + Send,
-    {
+        context: &impl TurnContext,
+    ) -> Result<Outcome, Failure> {
         let rendered = self.render(delivery)?;
-        self.reserve(&rendered.request, reserve).await?;
         let started = Instant::now();
-        let (raw, reading, end) = match self.call(&rendered).await {
+        let Answered { raw, reading, end, money } = match self.call(&rendered, context).await {
             Ok(answered) => answered,
             Err(broken) => self.rejected(broken)?,
         };
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let note = self.note(delivery, &rendered, &raw, &reading, &end, latency_ms);
+        let note = self.note(delivery, &rendered, &raw, &reading, &end, (latency_ms, money));
         let turn = Turn {
             note,
             spent: self.spent(&rendered, &reading),
@@ -147,31 +143,11 @@ impl Agent {
             written: reading.written,
             tokens_in: end.usage.tokens_in,
             tokens_out: end.usage.tokens_out,
-            money: self.options.terms.cost(&end.route, &end.usage),
+            money,
         };
         let payloads =
             reading.notes.into_iter().chain(reading.actions.into_iter().map(|a| a.payload));
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
-    }
-
-    /// Counting takes longer than asking, so what the call cannot exceed is asked for first.
-    async fn reserve<R>(
-        &self,
-        request: &Request,
-        reserve: impl Fn(Reservation) -> R + Sync,
-    ) -> Result<(), Failure>
-    where
-        R: Future<Output = Result<(), Failure>> + Send,
-    {
-        let terms = &self.options.terms;
-        let spending = terms.at_most(request);
-        match reserve(Reservation { spending, counted: false }).await {
-            Err(Failure::Spent { .. }) => {
-                let spending = terms.most(terms.size(request, None).total());
-                reserve(Reservation { spending, counted: true }).await
-            }
-            answered => answered,
-        }
     }
 
     fn note(
@@ -181,11 +157,11 @@ impl Agent {
         raw: &str,
         reading: &Reading,
         end: &End,
-        latency_ms: u64,
+        (latency_ms, money): (u64, Money),
     ) -> String {
         let slotted = self.options.transport == Transport::XmlFinal;
         let terms = &self.options.terms;
-        let cost = terms.currency().map(|currency| (terms.cost(&end.route, &end.usage), currency));
+        let cost = terms.currency().map(|currency| (money, currency));
         let note = TurnNote {
             agent: &self.options.contract.name,
             call: delivery.call,
@@ -293,59 +269,6 @@ impl Agent {
         Ok(history::of(&records, &view))
     }
 
-    /// Reads the text as it streams; the stream is always drained.
-    async fn call(&self, rendered: &Rendered) -> Result<Answered, Broken> {
-        let (mut heard, mut reading) = (Heard::default(), self.protocol.start(&rendered.slots));
-        let mut on_chunk = |chunk: Chunk<'_>| {
-            heard.keep(chunk);
-            if matches!(chunk, Chunk::Restart) {
-                reading = self.protocol.start(&rendered.slots);
-            } else if let Some(text) = heard.unread(limits::READ_AT_ONCE_BYTES) {
-                reading.push(text);
-            }
-        };
-        let answered = self.model.call(&rendered.request, &mut on_chunk).await;
-        let (terms, request) = (&self.options.terms, &rendered.request);
-        match answered {
-            Ok(mut end) => {
-                end.usage = end.usage.and(heard.in_vain(terms, request));
-                if heard.is_too_long {
-                    let (route, max) = (end.route, limits::TURN_BYTES_MAX);
-                    let error = model::Error::TooLong { route, max };
-                    return Err(Broken { error, usage: Some(end.usage) });
-                }
-                if let Some(text) = heard.unread(1) {
-                    reading.push(text);
-                }
-                let reading = reading.finish(&heard.raw, &heard.thoughts, &end);
-                Ok((heard.raw, reading, end))
-            }
-            Err(error) => {
-                heard.break_off();
-                Err(Broken { error, usage: heard.in_vain(terms, request) })
-            }
-        }
-    }
-
-    /// A request that the provider would not take is a turn in which nothing was done: the agent
-    /// is told. Any other error fails the attempt.
-    fn rejected(&self, broken: Broken) -> Result<Answered, Failure> {
-        let route = self.model.route();
-        let Some(message) = broken.error.feedback() else {
-            let cost = |usage: Usage| Spending {
-                tokens: usage.tokens_in.saturating_add(usage.tokens_out),
-                money: self.options.terms.cost(&route, &usage),
-            };
-            return Err(failure(&broken.error, broken.usage.map(cost)));
-        };
-        let (stop, usage) = (StopReason::Unknown, broken.usage.unwrap_or_default());
-        let (calls, own, model) = (Vec::new(), Vec::new(), None);
-        let end = End { stop, usage, calls, own, route, model };
-        let finding = feedback::rejected(message);
-        let (findings, told) = (vec![finding.clone()], vec![finding]);
-        Ok((String::new(), Reading { findings, told, ..Reading::default() }, end))
-    }
-
     fn meaning(&self, name: &PayloadName) -> Option<&Meaning> {
         self.options.contracts.vocabulary(&self.options.contract.name)?.meaning(name)
     }
@@ -383,18 +306,9 @@ impl Agent {
 
 impl Handler for Agent {
     async fn handle(&self, delivery: Delivery, context: Context) -> Result<Outcome, Failure> {
-        self.turn(&delivery, |asked| context.reserve(asked)).await
+        self.turn(&delivery, &context).await
     }
 }
-
-/// A call that came to no answer, and what it took, where something was heard.
-struct Broken {
-    error: model::Error,
-    usage: Option<Usage>,
-}
-
-/// A model's text, what was read in it, and how it ended.
-type Answered = (String, Reading, End);
 
 /// A turn that is about to be taken.
 struct Rendered {
@@ -440,13 +354,4 @@ fn digest(request: &Request) -> Digest {
     }
     parts.extend([tools.as_bytes(), bounds.as_bytes()]);
     Digest::of_parts(&parts)
-}
-
-fn failure(error: &model::Error, spent: Option<Spending>) -> Failure {
-    let (detail, retried) = (error.to_string(), error.is_retried());
-    match (spent, retried) {
-        (Some(spent), retried) => Failure::CutShort { detail, spent, retried },
-        (None, true) => Failure::Unreachable { detail },
-        (None, false) => Failure::Refused { detail },
-    }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::clock::Time;
-use crate::envelope::{Disposition, Failure};
+use crate::envelope::{Disposition, Failure, Spending};
 use crate::ids::{Attempt, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::journal::sqlite::Reader;
 use crate::journal::{Error, Sealed};
@@ -53,6 +53,12 @@ pub enum What {
         listener: Option<ListenerName>,
         attempt: Attempt,
         failure: Failure,
+    },
+    /// The result of a model call is lost, and its whole reservation is charged.
+    Charged {
+        listener: ListenerName,
+        attempt: Attempt,
+        spending: Spending,
     },
     TimerEnded {
         timer: TimerId,
@@ -115,6 +121,7 @@ impl Teller {
             Input::Outcome { call, .. }
             | Input::Failed { call, .. }
             | Input::Lost { call, .. }
+            | Input::Unsettled { call, .. }
             | Input::Deadline { call, .. } => self.calls.thread_of(*call),
             Input::Cancel { thread, .. } => Some(thread),
             _ => None,
@@ -159,6 +166,10 @@ impl Teller {
                 };
                 let (attempt, failure) = (*attempt, failure.clone());
                 self.add(scene, record, What::AttemptFailed { listener, attempt, failure });
+            }
+            Fact::Charged { attempt, agent, spending, .. } => {
+                let (listener, attempt, spending) = (agent.clone(), *attempt, *spending);
+                self.add(scene, record, What::Charged { listener, attempt, spending });
             }
             Fact::TimerEnded { timer, how } => {
                 self.add(scene, record, What::TimerEnded { timer: *timer, how: *how });

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::envelope::{Failure, Message, Reservation, Turn};
+use crate::envelope::{Failure, Message, NotReserved, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
 use crate::trace::TraceParent;
 
@@ -59,7 +59,7 @@ pub struct Outcome {
 }
 
 /// The answer to [`Sink::reserve`].
-pub type Reserved = oneshot::Receiver<Result<(), String>>;
+pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 
 /// Where hosts report to: each delivery ends exactly once, cancelled ones too. Calls return at
 /// once or block shortly while the pump is behind.
@@ -76,8 +76,9 @@ pub trait Sink: Send + Sync + 'static {
     );
     /// The handler is alive: its deadline moves.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
-    /// A model call is to be made, and may take so much: whether it may, or why not. A sink that
-    /// keeps no budgets, or whose pump has stopped, answers nothing, and the call is not made.
+    /// A request of a model call is about to leave, and may take so much: whether it may, or why
+    /// not. The answer comes when the reservation is durable. A sink that keeps no budgets, or whose
+    /// pump has stopped, answers nothing, and the request is not made.
     fn reserve(&self, call: CallId, attempt: Attempt, asked: Reservation) -> Reserved {
         let _ = (call, attempt, asked);
         oneshot::channel().1

@@ -19,7 +19,7 @@ use tokio::task::coop::consume_budget;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument as _;
 
-use crate::envelope::{Failure, Reservation};
+use crate::envelope::{Failure, NotReserved, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 
@@ -129,17 +129,11 @@ impl Context {
         self.sink.heartbeat(&self.listener, self.call, self.attempt);
     }
 
-    /// Sets aside what a model call may take. What a turn really took replaces it when the turn is
-    /// recorded; another reservation of the same attempt does, too.
-    ///
-    /// # Errors
-    /// [`Failure::Spent`] where a budget has no room for it.
-    pub async fn reserve(&self, asked: Reservation) -> Result<(), Failure> {
-        match self.sink.reserve(self.call, self.attempt, asked).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(detail)) => Err(Failure::Spent { detail }),
-            Err(_) => Err(Failure::Unreachable { detail: "the pump has stopped".to_owned() }),
-        }
+    /// Reserves what a model call may take with its next request, and returns when that is durable.
+    /// What a turn really took replaces it when the turn is recorded; another reservation of the
+    /// same attempt does, too. `None` where the pump has stopped.
+    pub async fn reserve(&self, asked: Reservation) -> Option<Result<(), NotReserved>> {
+        self.sink.reserve(self.call, self.attempt, asked).await.ok()
     }
 
     pub fn is_cancelled(&self) -> bool {

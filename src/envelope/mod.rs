@@ -9,9 +9,9 @@ mod spending;
 pub mod text;
 
 pub use message::{Disposition, Kind, Message, Payload};
-pub use outcome::{Broken, Failure, Spent, Turn, WrittenPayload};
+pub use outcome::{Broken, Failure, RouteTry, Spent, Turn, WrittenPayload};
 pub use refusal::{Refusal, Rule};
-pub use spending::{Money, Reservation, Spending};
+pub use spending::{Money, NotReserved, Reservation, RouteLimit, Spending};
 
 /// The namespace of the envelope, and of nothing else.
 pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/envelope/v1";

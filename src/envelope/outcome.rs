@@ -51,6 +51,14 @@ pub struct Broken {
     pub finding: Finding,
 }
 
+/// A request to a model that failed: where it went, and why it came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteTry {
+    pub route: String,
+    /// In one word, as in [`Failure::Model`].
+    pub reason: String,
+}
+
 /// How an agent ran out of turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -81,9 +89,24 @@ pub enum Failure {
     #[error("{detail}")]
     Refused { detail: String },
     /// The handler's model broke off, or its answer cannot be taken; what was heard of it is paid
-    /// for.
+    /// for. Older hosts of agents report this; those of today report [`Failure::Model`].
     #[error("{detail}")]
     CutShort { detail: String, spent: Spending, retried: bool },
+    /// The model call came to nothing. What its requests took is charged, and no attempt repeats
+    /// them: the model's router has made all retries that are allowed.
+    #[error("{detail}")]
+    Model {
+        /// In one word, such as `timeout`, `denied` or `cancelled`.
+        reason: String,
+        detail: String,
+        spent: Spending,
+        /// Whether the same request may succeed later.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        passing: bool,
+        /// Requests that failed, in their order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tries: Vec<RouteTry>,
+    },
     /// A budget has no room for what the handler would take; not retried.
     #[error("{detail}")]
     Spent { detail: String },
@@ -102,18 +125,20 @@ impl Failure {
             Self::CutShort { retried, .. } => *retried,
             Self::Refused { .. }
             | Self::Garbage { .. }
+            | Self::Model { .. }
             | Self::Spent { .. }
             | Self::TooLarge { .. } => false,
         }
     }
 
     /// Which kind of failure, in the order of the variants.
-    pub const WORDS: [&str; 8] = [
+    pub const WORDS: [&str; 9] = [
         "crashed",
         "unreachable",
         "lost",
         "refused",
         "cut-short",
+        "model",
         "budget-spent",
         "too-large",
         "garbage",
@@ -121,7 +146,7 @@ impl Failure {
 
     /// In one word, of [`Failure::WORDS`].
     pub const fn word(&self) -> &'static str {
-        let [crashed, unreachable, lost, refused, cut_short, spent, too_large, garbage] =
+        let [crashed, unreachable, lost, refused, cut_short, model, spent, too_large, garbage] =
             Self::WORDS;
         match self {
             Self::Crashed { .. } => crashed,
@@ -129,6 +154,7 @@ impl Failure {
             Self::Lost { .. } => lost,
             Self::Refused { .. } => refused,
             Self::CutShort { .. } => cut_short,
+            Self::Model { .. } => model,
             Self::Spent { .. } => spent,
             Self::TooLarge { .. } => too_large,
             Self::Garbage { .. } => garbage,
@@ -138,7 +164,7 @@ impl Failure {
     /// What the attempt took, as far as that is known.
     pub fn spent(&self) -> Option<Spending> {
         match self {
-            Self::CutShort { spent, .. } => Some(*spent),
+            Self::CutShort { spent, .. } | Self::Model { spent, .. } => Some(*spent),
             _ => None,
         }
     }

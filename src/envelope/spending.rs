@@ -55,12 +55,42 @@ impl Spending {
     }
 }
 
-/// What a model call may take, to be set aside before it is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a model call may take with its next request, reserved before that request leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
+    /// With everything that earlier requests of the same attempt took.
     pub spending: Spending,
     /// Whether the prompt's tokens were counted; otherwise it has fewer.
     pub counted: bool,
+    /// Number of the request in its attempt, from 1: one that is reserved twice leaves once. 0 where
+    /// its sender does not count.
+    pub request: u32,
+    /// Where the request goes, if requests to there are limited.
+    pub route: Option<RouteLimit>,
+}
+
+/// How many requests one model call may make on one route, over all attempts of its call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteLimit {
+    pub route: String,
+    pub most: u32,
+}
+
+/// Why a request of a model call must not leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotReserved {
+    /// A budget has no room for it.
+    Spent(String),
+    /// The model call has made as many requests on this route as it may.
+    Exhausted(String),
+}
+
+impl NotReserved {
+    pub fn detail(&self) -> &str {
+        match self {
+            Self::Spent(detail) | Self::Exhausted(detail) => detail,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What a model answers.
 
+use super::error::Error;
+
 /// A piece of an answer, as it streams in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chunk<'a> {
@@ -7,6 +9,10 @@ pub enum Chunk<'a> {
     Text(&'a str),
     /// What the provider shows of the model's reasoning: recorded, never acted on.
     Reasoning(&'a str),
+    /// So many bytes that are handed out with the end, such as those of a native call.
+    Withheld(usize),
+    /// This request failed, and another one may follow.
+    Failed(&'a Error),
     /// The answer begins anew: what was handed out before this is void.
     Restart,
 }

@@ -69,6 +69,14 @@ pub enum Error {
     TooLong { route: Route, max: usize },
     #[error("{last}; given up after {tries} tries")]
     GaveUp { tries: u32, last: Box<Error> },
+    #[error("{detail}")]
+    Exhausted { detail: String },
+    #[error("{detail}")]
+    NoBudget { detail: String },
+    #[error("the pump has stopped")]
+    NoPump,
+    #[error("{last}; not tried again: {why}")]
+    NotRepeated { last: Box<Error>, why: String },
 }
 
 /// What was waited for.
@@ -118,13 +126,16 @@ impl Error {
                 *status >= 500 || *status == 408 || *status == 409
             }
             Self::Stream { retried, .. } => *retried,
-            Self::GaveUp { last, .. } => last.is_retried(),
+            Self::GaveUp { last, .. } | Self::NotRepeated { last, .. } => last.is_retried(),
+            Self::NoPump => true,
             Self::NotRecorded { .. }
             | Self::Denied { .. }
             | Self::NoCredit { .. }
             | Self::UnknownModel { .. }
             | Self::Rejected { .. }
             | Self::Redirected { .. }
+            | Self::Exhausted { .. }
+            | Self::NoBudget { .. }
             | Self::TooLong { .. } => false,
         }
     }
@@ -146,6 +157,15 @@ impl Error {
     /// Whether the provider asked to be called less.
     pub fn is_overload(&self) -> bool {
         matches!(self.cause(), Self::RateLimited { .. } | Self::Overloaded { .. })
+    }
+
+    /// Whether the request was broken off on this side after it had left.
+    pub fn is_broken_off(&self) -> bool {
+        match self.cause() {
+            Self::Timeout { phase, .. } => *phase != Phase::Connect,
+            Self::TooLong { .. } => true,
+            _ => false,
+        }
     }
 
     /// How long the provider asked to be left alone.
@@ -187,8 +207,11 @@ impl Error {
             Self::Stream { .. } => "stream",
             Self::Cut { .. } => "cut",
             Self::TooLong { .. } => "too-long",
+            Self::Exhausted { .. } => "exhausted",
+            Self::NoBudget { .. } => "budget-spent",
+            Self::NoPump => "pump-stopped",
             // Never a cause.
-            Self::GaveUp { .. } => "gave-up",
+            Self::GaveUp { .. } | Self::NotRepeated { .. } => "gave-up",
         }
     }
 
@@ -210,7 +233,7 @@ impl Error {
     /// The error of the last try.
     pub fn cause(&self) -> &Self {
         match self {
-            Self::GaveUp { last, .. } => last.cause(),
+            Self::GaveUp { last, .. } | Self::NotRepeated { last, .. } => last.cause(),
             error => error,
         }
     }

@@ -203,6 +203,6 @@ impl Handler for Guest {
             detail: format!("the thread cannot be read: {error}"),
         })?;
         let agent = self.agent.remembering(Arc::new(told));
-        agent.turn(&delivery, |asked| context.reserve(asked)).await
+        agent.turn(&delivery, &context).await
     }
 }

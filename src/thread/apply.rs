@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::state::{Awaited, Held, KeyUse, Pending, Slot, State, Thread, Timer, Tree};
+use super::state::{Awaited, Held, KeyUse, Pending, Reserved, Slot, State, Thread, Timer, Tree};
 use super::{Call, Closing, Fact, Opener, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
@@ -42,8 +42,10 @@ impl State {
                 self.in_flight = self.in_flight.saturating_sub(1);
                 home.dispose(*message, *how);
             }
-            Fact::Heard { call, .. } => home.heard(*call),
-            Fact::AttemptFailed { call, failure, .. } => home.attempt_failed(*call, failure),
+            Fact::Heard { call, attempt } => home.heard(*call, *attempt),
+            Fact::AttemptFailed { call, attempt, failure } => {
+                home.attempt_failed(*call, *attempt, failure);
+            }
             Fact::CallClosed { call, how } => {
                 self.calls.remove(call);
                 home.close_call(*call, *how, time);
@@ -63,10 +65,7 @@ impl State {
                     *thread.shown.of(agent) = kept.saturating_add(1);
                 }
             }
-            Fact::Used { call, agent, tokens_in, tokens_out, money } => {
-                let tokens = tokens_in.saturating_add(*tokens_out);
-                home.used(*call, agent.as_ref(), Spending { tokens, money: *money });
-            }
+            Fact::Reserved { .. } | Fact::Charged { .. } | Fact::Used { .. } => home.account(fact),
             Fact::Held { call, hold, until } => {
                 home.hold(*call, Held { hold: *hold, until: *until }, time);
             }
@@ -163,6 +162,7 @@ impl Tree {
             turns: 0,
             failures: 0,
             handed_over: None,
+            requests: Vec::new(),
             held: None,
             approved: false,
         };
@@ -201,11 +201,13 @@ impl Tree {
         }
     }
 
-    fn heard(&mut self, call: CallId) {
+    fn heard(&mut self, call: CallId, attempt: Attempt) {
+        self.release_reservation(call, attempt);
         if let Some(call) = self.calls.get_mut(&call) {
             call.turns += 1;
             call.failures = 0;
             call.handed_over = None;
+            call.requests = Vec::new();
             call.next_slot = 0;
             call.waiting = None;
             // What came meanwhile was not asked for by the outcome now heard.
@@ -279,14 +281,72 @@ impl Tree {
         self.shows(&thread, &agent);
     }
 
-    fn attempt_failed(&mut self, call: CallId, failure: &Failure) {
+    /// Where the failure does not state what the attempt took, its reservation stays until it is
+    /// charged.
+    fn attempt_failed(&mut self, call: CallId, attempt: Attempt, failure: &Failure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;
             call.handed_over = None;
             call.callee.clone()
         });
         if let Some(spent) = failure.spent() {
-            self.spend(callee.as_ref(), spent);
+            let reserved = self.release_reservation(call, attempt);
+            let agent = callee.or(reserved.map(|reserved| reserved.agent));
+            self.spend(agent.as_ref(), spent);
+        }
+    }
+
+    /// What model calls reserve and take.
+    fn account(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Reserved { call, attempt, agent, spending, request, route } => {
+                self.reserve(Reserved {
+                    call: *call,
+                    attempt: *attempt,
+                    agent: agent.clone(),
+                    spending: *spending,
+                    request: *request,
+                });
+                if let Some(route) = route {
+                    self.count_request(*call, route);
+                }
+            }
+            Fact::Charged { call, attempt, agent, spending } => {
+                self.release_reservation(*call, *attempt);
+                self.spend(Some(agent), *spending);
+            }
+            Fact::Used { call, agent, tokens_in, tokens_out, money, attempt } => {
+                if let Some(attempt) = attempt {
+                    self.release_reservation(*call, *attempt);
+                }
+                let tokens = tokens_in.saturating_add(*tokens_out);
+                self.used(*call, agent.as_ref(), Spending { tokens, money: *money });
+            }
+            _ => {}
+        }
+    }
+
+    /// Another reservation of the same attempt replaces the one before.
+    fn reserve(&mut self, reserved: Reserved) {
+        self.release_reservation(reserved.call, reserved.attempt);
+        self.reserved.push(reserved);
+    }
+
+    fn release_reservation(&mut self, call: CallId, attempt: Attempt) -> Option<Reserved> {
+        let is_own = |own: &Reserved| own.call == call && own.attempt == attempt;
+        let at = self.reserved.iter().position(is_own)?;
+        let reserved = self.reserved.remove(at);
+        if self.reserved.is_empty() {
+            self.reserved = Vec::new();
+        }
+        Some(reserved)
+    }
+
+    fn count_request(&mut self, call: CallId, route: &str) {
+        let Some(call) = self.calls.get_mut(&call) else { return };
+        match call.requests.iter_mut().find(|(known, _)| known == route) {
+            Some((_, count)) => *count += 1,
+            None => call.requests.push((route.to_owned(), 1)),
         }
     }
 

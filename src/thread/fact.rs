@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::clock::Time;
 use crate::contract::Gather;
-use crate::envelope::{Disposition, Failure, Message, Money, Refusal};
+use crate::envelope::{Disposition, Failure, Message, Money, Refusal, Spending};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
 use crate::system::WaitFor;
 use crate::trace::TraceParent;
@@ -151,6 +151,25 @@ pub enum Fact {
         before: u64,
         kept: u32,
     },
+    /// A request of a model call leaves once this is durable. It may take so much, with all earlier
+    /// requests of the attempt; what it really took replaces this.
+    Reserved {
+        call: CallId,
+        attempt: Attempt,
+        agent: ListenerName,
+        spending: Spending,
+        /// Number of the request in its attempt.
+        request: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        route: Option<String>,
+    },
+    /// The result of a reserved model call is lost. Its whole reservation is charged.
+    Charged {
+        call: CallId,
+        attempt: Attempt,
+        agent: ListenerName,
+        spending: Spending,
+    },
     /// A model call was made in a call.
     Used {
         call: CallId,
@@ -161,6 +180,9 @@ pub enum Fact {
         tokens_out: u64,
         #[serde(default, skip_serializing_if = "Money::is_zero")]
         money: Money,
+        /// Of a turn that ended when its call was closed: the attempt that took it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt: Option<Attempt>,
     },
     /// A call waits for a person; no time of it runs.
     Held {

@@ -14,5 +14,6 @@ pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};
 pub use operator::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
 pub use record::{Decided, Input, Record, Verdict};
 pub use state::{
-    Awaited, ByListener, Call, Held, KeyUse, Map, Pending, Slot, State, Thread, Timer, Tree, Usage,
+    Awaited, ByListener, Call, Held, KeyUse, Map, Pending, Reserved, Slot, State, Thread, Timer,
+    Tree, Usage,
 };

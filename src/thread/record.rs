@@ -69,6 +69,21 @@ pub enum Input {
         attempt: Attempt,
         failure: Failure,
     },
+    /// A request of a model call is about to leave. The fact states what it may take.
+    Reserved {
+        call: CallId,
+        attempt: Attempt,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        counted: bool,
+        /// Requests that the model call may make on this route.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        most: Option<u32>,
+    },
+    /// A reservation of an earlier run has no result: its pump died.
+    Unsettled {
+        call: CallId,
+        attempt: Attempt,
+    },
     Deadline {
         call: CallId,
         attempt: Attempt,

@@ -64,6 +64,8 @@ pub struct Tree {
     pub usage: Usage,
     /// What each agent's model calls took of it.
     pub by_agent: ByListener<Spending>,
+    /// What model calls under way have reserved of it.
+    pub reserved: Vec<Reserved>,
     pub warned: BTreeSet<String>,
     /// When it last began to work: a conversation that goes on the next day is not late.
     pub started: Time,
@@ -78,11 +80,27 @@ pub struct Tree {
 }
 
 impl Tree {
+    /// What an attempt has reserved, if its model call is under way.
+    pub fn reservation(&self, call: CallId, attempt: Attempt) -> Option<&Reserved> {
+        self.reserved.iter().find(|reserved| (reserved.call, reserved.attempt) == (call, attempt))
+    }
+
     /// How long it has been at work. While it waits for a person its time stands still.
     pub fn worked(&self, now: Time) -> Duration {
         let until = if self.held > 0 { self.held_since } else { now };
         until.since(self.started)
     }
+}
+
+/// The reservation of a model call, until it is known what the call took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserved {
+    pub call: CallId,
+    pub attempt: Attempt,
+    pub agent: ListenerName,
+    pub spending: Spending,
+    /// Number of its latest request in the attempt.
+    pub request: u32,
 }
 
 /// What a tree has spent.
@@ -185,6 +203,8 @@ pub struct Call {
     pub failures: u32,
     /// The attempt that its listener has, also where the pump that handed it over has ended.
     pub handed_over: Option<Attempt>,
+    /// Requests of model calls since the last outcome, by route.
+    pub requests: Vec<(String, u32)>,
     pub held: Option<Held>,
     /// An operator has approved it: whatever becomes of it, it needs no other approval.
     pub approved: bool,

@@ -8,7 +8,21 @@ use super::provider::TOKENS;
 use super::story::{Plot, Story};
 use super::turns;
 use super::wire::{ANTHROPIC, OPENAI, Server};
-use std::future::ready;
+use organism::agent::TurnContext;
+use organism::envelope::{NotReserved, Reservation};
+
+/// A place without budgets, where nobody ever leaves.
+struct Alone;
+
+impl TurnContext for Alone {
+    async fn reserve(&self, _: Reservation) -> Option<Result<(), NotReserved>> {
+        Some(Ok(()))
+    }
+
+    async fn cancelled(&self) {
+        std::future::pending().await
+    }
+}
 
 /// Of the turns whose median is a run.
 const TURNS: usize = 20;
@@ -26,8 +40,7 @@ pub fn overhead(bench: &mut Bench) {
         let value = median(bench.runs, || {
             let turns = (0..TURNS).map(|_| {
                 cpu::micros(|| {
-                    let outcome =
-                        runtime.block_on(due.agent.turn(&due.delivery, |_| ready(Ok(())))).unwrap();
+                    let outcome = runtime.block_on(due.agent.turn(&due.delivery, &Alone)).unwrap();
                     let turn = outcome.turn.unwrap();
                     assert!(turn.findings.is_empty() && turn.note.len() > TOKENS);
                     assert_eq!(outcome.payloads.len(), 2, "a thought and the answer");

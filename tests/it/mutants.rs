@@ -42,6 +42,18 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::full_disk::a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_order",
     ),
     ("skip-the-reservation", "pump::budgets::model_calls_side_by_side_cannot_spend_the_same_twice"),
+    (
+        "forget-a-reservation",
+        "pump::budgets::a_reservation_of_an_earlier_run_is_charged_whole_after_the_start",
+    ),
+    (
+        "retry-in-every-layer",
+        "pump::budgets::requests_of_a_model_call_are_limited_on_each_route_over_all_attempts",
+    ),
+    (
+        "let-the-stream-run",
+        "organism::model_calls::a_cancelled_call_closes_its_stream_and_is_charged_for_what_it_received",
+    ),
     ("trust-from", SIMULATION),
     ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
     ("trust-any-attempt", SIMULATION),

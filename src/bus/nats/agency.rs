@@ -11,7 +11,7 @@ use std::time::Instant;
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::bus::Delivery;
-use crate::envelope::Reservation;
+use crate::envelope::{NotReserved, Reservation};
 use crate::ids::{Digest, Position, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -252,7 +252,10 @@ impl Shared {
         let (call, attempt) = self.holder(token).ok_or_else(Refused::gone)?;
         match self.sink().reserve(call, attempt, asked).await {
             Ok(Ok(())) => Ok(Told::default()),
-            Ok(Err(detail)) => Err(Refused::new(Refused::SPENT, detail)),
+            Ok(Err(NotReserved::Spent(detail))) => Err(Refused::new(Refused::SPENT, detail)),
+            Ok(Err(NotReserved::Exhausted(detail))) => {
+                Err(Refused::new(Refused::EXHAUSTED, detail))
+            }
             Err(_) => Err(Refused::new(Refused::LATER, "the pump has stopped")),
         }
     }

@@ -4,14 +4,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bus::Outcome;
-use crate::envelope::{Failure, Money, Reservation, Spending, Turn};
+use crate::envelope::{Failure, Money, Reservation, RouteLimit, Spending, Turn};
 use crate::limits;
 use crate::nats::{HeaderMap, Message};
 
 use super::words;
 
 /// One question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Ask {
     /// The thread that its delivery is in, from this byte on.
     Thread { offset: usize },
@@ -31,6 +31,10 @@ struct Asked {
     tokens: u64,
     money: Money,
     counted: bool,
+    #[serde(default)]
+    request: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limit: Option<RouteLimit>,
 }
 
 /// Why it is not as it was asked for: codes as in HTTP.
@@ -44,6 +48,8 @@ impl Refused {
     pub const UNREADABLE: u16 = 400;
     /// A budget has no room for it.
     pub const SPENT: u16 = 402;
+    /// The model call has made all requests that it may make on this route.
+    pub const EXHAUSTED: u16 = 429;
     /// The part that comes next is another one.
     pub const OUT_OF_ORDER: u16 = 409;
     /// The attempt is not out, or not any more.
@@ -99,8 +105,9 @@ fn reservation(body: &[u8]) -> Result<Ask, Refused> {
     let asked: Asked = serde_json::from_slice(body).map_err(|error| {
         Refused::new(Refused::UNREADABLE, format!("this is no reservation: {error}"))
     })?;
-    let Asked { tokens, money, counted } = asked;
-    Ok(Ask::Reserve(Reservation { spending: Spending { tokens, money }, counted }))
+    let Asked { tokens, money, counted, request, limit: route } = asked;
+    let spending = Spending { tokens, money };
+    Ok(Ask::Reserve(Reservation { spending, counted, request, route }))
 }
 
 impl Ask {
@@ -121,8 +128,10 @@ impl Ask {
     /// What it says beside its headers; an answer's part is the caller's.
     pub fn body(&self) -> Vec<u8> {
         let Self::Reserve(asked) = self else { return Vec::new() };
-        let Reservation { spending: Spending { tokens, money }, counted } = *asked;
-        serde_json::to_vec(&Asked { tokens, money, counted }).expect("plain data is JSON")
+        let Reservation { spending, counted, request, route: limit } = asked.clone();
+        let Spending { tokens, money } = spending;
+        let asked = Asked { tokens, money, counted, request, limit };
+        serde_json::to_vec(&asked).expect("plain data is JSON")
     }
 }
 
@@ -195,6 +204,7 @@ fn shortened(mut failure: Failure) -> Failure {
     | Failure::Lost { detail }
     | Failure::Refused { detail }
     | Failure::CutShort { detail, .. }
+    | Failure::Model { detail, .. }
     | Failure::Spent { detail }
     | Failure::TooLarge { detail }
     | Failure::Garbage { detail }) = &mut failure;
@@ -231,9 +241,11 @@ mod tests {
     #[test]
     fn what_is_asked_is_read_as_it_was_written() {
         let spending = Spending { tokens: 70_000, money: Money(12) };
+        let route = Some(RouteLimit { route: "openai/m-1".to_owned(), most: 3 });
         for ask in [
             Ask::Thread { offset: 524_288 },
-            Ask::Reserve(Reservation { spending, counted: true }),
+            Ask::Reserve(Reservation { spending, counted: true, request: 0, route: None }),
+            Ask::Reserve(Reservation { spending, counted: false, request: 2, route }),
             Ask::Answer { offset: 0, size: 1 },
         ] {
             assert_eq!(read(&message(&ask)), Some(Ok(ask)));

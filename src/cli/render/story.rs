@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::audit::{Item, Refused, Said, Status, Story, What};
 use crate::clock::Time;
-use crate::envelope::{Disposition, Kind};
+use crate::envelope::{Disposition, Kind, Spending};
 use crate::system;
 use crate::thread::TimerEnd;
 
@@ -109,6 +109,12 @@ impl<'p> Page<'p> {
                 let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
                 self.head(&time, &self.paper.red(&format!("{who}  attempt {attempt} failed")));
                 self.body(&failure.to_string(), |paper, line| paper.red(line));
+            }
+            What::Charged { listener, attempt, spending } => {
+                let head = format!("{listener}  model call of attempt {attempt}");
+                self.head(&time, &self.paper.yellow(&head));
+                let text = lost(spending);
+                self.body(&text, |paper, line| paper.yellow(line));
             }
             // The message that says so comes with it.
             What::TimerEnded { how: TimerEnd::Fired, .. } => {}
@@ -220,6 +226,13 @@ impl<'p> Page<'p> {
         let line = format!("{}{line}", " ".repeat(self.time_columns + 2));
         self.line(&line);
     }
+}
+
+/// Of a model call whose pump or host died.
+fn lost(reserved: &Spending) -> String {
+    let Spending { tokens, money } = reserved;
+    let money = if money.is_zero() { String::new() } else { format!(" and {money}") };
+    format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
 }
 
 /// Such as `+0.137s`; minutes and hours where there are any.

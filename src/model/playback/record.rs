@@ -13,7 +13,7 @@ use super::form::{RecordedTurn, Recording};
 use super::nonce;
 use crate::model::answer::{Chunk, End, Route};
 use crate::model::request::Request;
-use crate::model::{Calling, Error, Model, OnChunk, Provider};
+use crate::model::{Admission, Calling, Error, Model, OnChunk, Provider};
 
 /// Writes down what models answer.
 #[derive(Debug)]
@@ -120,6 +120,7 @@ impl Said {
         match chunk {
             Chunk::Text(text) => self.text.push_str(text),
             Chunk::Reasoning(text) => self.reasoning.push_str(text),
+            Chunk::Withheld(_) | Chunk::Failed(_) => {}
             Chunk::Restart => *self = Self::default(),
         }
     }
@@ -156,20 +157,42 @@ struct Overheard {
     recorder: Arc<Recorder>,
 }
 
+impl Overheard {
+    async fn record(
+        &self,
+        request: &Request,
+        on_chunk: OnChunk<'_>,
+        admission: Option<&dyn Admission>,
+    ) -> Result<End, Error> {
+        let mut said = Said::default();
+        let mut hear = |chunk: Chunk<'_>| {
+            said.hear(chunk);
+            on_chunk(chunk);
+        };
+
+        let end = match admission {
+            Some(admission) => self.model.call_admitted(request, &mut hear, admission).await,
+            None => self.model.call(request, &mut hear).await,
+        };
+        if let Ok(end) = &end {
+            self.recorder.keep(request, said, end);
+        }
+        end
+    }
+}
+
 impl Provider for Overheard {
     fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
-        Box::pin(async move {
-            let mut said = Said::default();
-            let mut hear = |chunk: Chunk<'_>| {
-                said.hear(chunk);
-                on_chunk(chunk);
-            };
-            let end: Result<End, Error> = self.model.call(request, &mut hear).await;
-            if let Ok(end) = &end {
-                self.recorder.keep(request, said, end);
-            }
-            end
-        })
+        Box::pin(self.record(request, on_chunk, None))
+    }
+
+    fn call_admitted<'a>(
+        &'a self,
+        request: &'a Request,
+        on_chunk: OnChunk<'a>,
+        admission: &'a dyn Admission,
+    ) -> Calling<'a> {
+        Box::pin(self.record(request, on_chunk, Some(admission)))
     }
 
     fn route(&self) -> Route {

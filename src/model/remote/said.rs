@@ -53,7 +53,7 @@ impl<'a> Out<'a> {
     }
 
     pub fn text(&mut self, piece: &str) -> Result<(), Fault> {
-        self.count(piece.len())?;
+        self.add(piece.len())?;
         self.text_bytes += piece.len();
         let passed = self.text_filter.as_mut().and_then(|filter| filter.push(piece));
         self.hand_on(passed.as_deref().unwrap_or(piece), Chunk::Text);
@@ -61,7 +61,7 @@ impl<'a> Out<'a> {
     }
 
     pub fn reasoning(&mut self, piece: &str) -> Result<(), Fault> {
-        self.count(piece.len())?;
+        self.add(piece.len())?;
         let passed = self.reasoning_filter.as_mut().and_then(|filter| filter.push(piece));
         self.hand_on(passed.as_deref().unwrap_or(piece), Chunk::Reasoning);
         Ok(())
@@ -69,6 +69,13 @@ impl<'a> Out<'a> {
 
     /// Counts what the reader keeps for the end.
     pub fn count(&mut self, bytes: usize) -> Result<(), Fault> {
+        if bytes > 0 {
+            (self.on_chunk)(Chunk::Withheld(bytes));
+        }
+        self.add(bytes)
+    }
+
+    fn add(&mut self, bytes: usize) -> Result<(), Fault> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > limits::ANSWER_BYTES_MAX { Err(Fault::TooLong) } else { Ok(()) }
     }

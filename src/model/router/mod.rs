@@ -18,7 +18,7 @@ pub use pause::Jitter;
 use super::answer::{Chunk, End, Route};
 use super::error::Error;
 use super::request::Request;
-use super::{Calling, Model, OnChunk, Provider, estimate};
+use super::{Admission, Calling, Model, OnChunk, Provider, estimate};
 use crate::limits;
 use crate::mutant::mutant;
 
@@ -89,8 +89,28 @@ impl Router {
         order
     }
 
-    async fn answer(&self, request: &Request, on_chunk: OnChunk<'_>) -> Result<End, Error> {
-        let mut trial = Trial { request, on_chunk, is_void: false, tries: 0, last: None };
+    /// The name under which requests on a route are counted: two of one provider and model are told
+    /// apart by their place.
+    fn name_of(&self, route: &Routed) -> String {
+        let name = route.model.route().to_string();
+        let namesakes = self.routes.iter().filter(|other| other.model.route().to_string() == name);
+        let place = namesakes.take_while(|other| !std::ptr::eq(*other, route)).count();
+        match place {
+            0 => name,
+            place => format!("{name}#{}", place + 1),
+        }
+    }
+
+    async fn answer(
+        &self,
+        request: &Request,
+        on_chunk: OnChunk<'_>,
+        admission: Option<&dyn Admission>,
+    ) -> Result<End, Error> {
+        let most = self.attempts.max(1);
+        let tries = 0;
+        let mut trial =
+            Trial { request, on_chunk, admission, most, is_void: false, tries, last: None };
         let mut order = self.order();
         for round in 0..self.attempts.max(1) {
             if round > 0 {
@@ -99,9 +119,10 @@ impl Router {
             }
             let rested: Vec<_> = rested(&order).await;
             for route in rested {
-                match trial.ask(route).await {
+                match trial.ask(route, self.name_of(route)).await {
                     Asked::Answered(end) => return Ok(*end),
                     Asked::Final => return Err(trial.gave_up()),
+                    Asked::NotAdmitted(why) => return Err(trial.not_admitted(why)),
                     Asked::NotHere => order.retain(|other| !std::ptr::eq(*other, route)),
                     Asked::Later => {}
                 }
@@ -133,6 +154,9 @@ async fn rested<'r>(order: &[&'r Routed]) -> Vec<&'r Routed> {
 struct Trial<'a> {
     request: &'a Request,
     on_chunk: OnChunk<'a>,
+    admission: Option<&'a dyn Admission>,
+    /// Requests on each route.
+    most: u32,
     /// Something was handed out that is not part of an answer.
     is_void: bool,
     tries: u32,
@@ -147,12 +171,24 @@ enum Asked {
     NotHere,
     /// Nowhere.
     Final,
+    /// No request may leave any more.
+    NotAdmitted(Error),
 }
 
 impl Trial<'_> {
-    async fn ask(&mut self, route: &Routed) -> Asked {
+    async fn ask(&mut self, route: &Routed, name: String) -> Asked {
         let answer = u64::from(self.request.max_tokens.unwrap_or_default());
         let permit = route.limiter.enter(estimate::of_request(self.request) + answer).await;
+        if let Some(admission) = self.admission {
+            match admission.admit(route.model.route(), name, self.most).await {
+                Ok(()) => {}
+                Err(error @ Error::Exhausted { .. }) => {
+                    self.last.get_or_insert(error);
+                    return Asked::NotHere;
+                }
+                Err(error) => return Asked::NotAdmitted(error),
+            }
+        }
         if std::mem::take(&mut self.is_void) && !mutant("mix-two-answers") {
             (self.on_chunk)(Chunk::Restart);
         }
@@ -174,9 +210,19 @@ impl Trial<'_> {
                 permit.failed(&error);
                 let asked = worth(&error);
                 tracing::info!("{error}");
+                (self.on_chunk)(Chunk::Failed(&error));
                 self.last = Some(error);
                 asked
             }
+        }
+    }
+
+    fn not_admitted(self, why: Error) -> Error {
+        match self.last {
+            Some(last) if self.tries > 0 => {
+                Error::NotRepeated { last: Box::new(last), why: why.to_string() }
+            }
+            _ => why,
         }
     }
 
@@ -205,7 +251,16 @@ fn worth(error: &Error) -> Asked {
 
 impl Provider for Router {
     fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
-        Box::pin(self.answer(request, on_chunk))
+        Box::pin(self.answer(request, on_chunk, None))
+    }
+
+    fn call_admitted<'a>(
+        &'a self,
+        request: &'a Request,
+        on_chunk: OnChunk<'a>,
+        admission: &'a dyn Admission,
+    ) -> Calling<'a> {
+        Box::pin(self.answer(request, on_chunk, Some(admission)))
     }
 
     fn route(&self) -> Route {

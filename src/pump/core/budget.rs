@@ -2,14 +2,14 @@
 //! may take before it is made, so that calls made side by side cannot spend the same twice.
 
 use super::outcome::Scene;
-use super::{Core, Effect, Step};
+use super::{Core, Step};
 use crate::contract::Budget;
 use crate::envelope::{Money, Reservation, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::Answer;
-use crate::thread::{Call, Fact};
+use crate::thread::{Call, Fact, Reserved};
 
 impl Core {
     /// Why `listener` may take no turn: a model call is refused before it is made.
@@ -43,32 +43,23 @@ impl Core {
         })
     }
 
-    /// Sets aside what a model call may take, or says why it must not be made.
-    pub(super) fn reserve(
-        &mut self,
-        step: &mut Step,
+    /// Why the budgets have no room for a request of a model call, if they have none.
+    pub(super) fn room_for(
+        &self,
         call: CallId,
         attempt: Attempt,
-        asked: Reservation,
-    ) {
-        let answer = self.room_for(call, attempt, asked);
-        if answer.is_ok() {
-            self.desk.reserve(call, asked.spending);
-        }
-        step.effect(Effect::Reserved { call, attempt, answer });
-    }
-
-    fn room_for(&self, call: CallId, attempt: Attempt, asked: Reservation) -> Result<(), String> {
+        asked: &Reservation,
+    ) -> Result<(), String> {
         let running = self.desk.running(call).filter(|running| running.attempt == attempt);
         let running = running.ok_or("the call this would be for is closed")?;
         let tree = self.state.tree(&running.thread).ok_or("its thread is gone")?;
         let contract = self.contracts.get(&running.listener).ok_or("its listener is gone")?;
-        let root = running.thread.root();
-        let others = || self.desk.reserved(&root).filter(|(other, ..)| *other != call);
-        let of_all = others().fold(tree.usage.spending(), |sum, (_, _, spent)| sum.plus(spent));
+        let is_own = |own: &&Reserved| own.call == call && own.attempt == attempt;
+        let others = || tree.reserved.iter().filter(|other| !is_own(other));
+        let of_all = others().fold(tree.usage.spending(), |sum, other| sum.plus(other.spending));
         let own = tree.by_agent.get(&running.listener).copied().unwrap_or_default();
-        let of_own = others().filter(|(_, agent, _)| **agent == running.listener);
-        let of_own = of_own.fold(own, |sum, (_, _, spent)| sum.plus(spent));
+        let of_own = others().filter(|other| other.agent == running.listener);
+        let of_own = of_own.fold(own, |sum, other| sum.plus(other.spending));
         if mutant("skip-the-reservation") {
             return Ok(());
         }
@@ -183,8 +174,8 @@ fn used_up(budget: Budget, used: Spending) -> Option<String> {
 /// Whether `asked` still fits. `spent` holds what was used and what is set aside already. What was
 /// not counted is several times too much: it may take no more than half, so that it is nobody else
 /// who is turned away.
-fn within(budget: Budget, spent: Spending, asked: Reservation, whose: &str) -> Result<(), String> {
-    let Reservation { spending: asked, counted } = asked;
+fn within(budget: Budget, spent: Spending, asked: &Reservation, whose: &str) -> Result<(), String> {
+    let (asked, counted) = (asked.spending, asked.counted);
     let after = spent.plus(asked);
     let most = |limit: u64| if counted { limit } else { limit / 2 };
     if let Some(limit) = budget.tokens.filter(|limit| after.tokens > most(*limit)) {

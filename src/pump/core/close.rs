@@ -8,7 +8,7 @@ use super::outcome::Scene;
 use super::step::Draft;
 use super::{Core, Step};
 use crate::contract::Gather;
-use crate::envelope::{Disposition, Kind, Message, Payload, Spending};
+use crate::envelope::{Disposition, Kind, Message, Payload};
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -232,8 +232,8 @@ impl Core {
             Opener::Call { name, call, .. } => (name.clone(), Some(*call)),
         };
         let listener = closed.callee.clone();
-        let (thread, reserved) = (closed.thread.clone(), Spending::default());
-        let ghost = Ghost { listener, thread, opener, opener_call, reserved };
+        let thread = closed.thread.clone();
+        let ghost = Ghost { listener, thread, opener, opener_call };
         let working = self.desk.close(closed.id, &closed.callee, &closed.thread, ghost);
         if let Some(attempt) = working {
             let listener = closed.callee.clone();

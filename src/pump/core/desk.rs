@@ -9,7 +9,6 @@ use std::time::Duration;
 use super::outcome::Source;
 use crate::clock::Time;
 use crate::contract::Contract;
-use crate::envelope::Spending;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Map;
@@ -34,8 +33,6 @@ pub(super) struct Running {
     pub deadline: Time,
     pub listener: ListenerName,
     pub thread: ThreadId,
-    /// Set aside for its model call.
-    pub reserved: Spending,
     pub delivered: Vec<MessageId>,
 }
 
@@ -46,8 +43,6 @@ pub(super) struct Ghost {
     pub thread: ThreadId,
     pub opener: ListenerName,
     pub opener_call: Option<CallId>,
-    /// Its model call goes on until it is told to stop.
-    pub reserved: Spending,
 }
 
 /// Agents take one call a thread at a time, whatever their contract says.
@@ -113,27 +108,6 @@ impl Desk {
 
     pub fn running(&self, call: CallId) -> Option<&Running> {
         self.running.get(&call)
-    }
-
-    /// What is set aside for model calls under way in the tree of `root`, and for whom.
-    pub fn reserved<'a>(
-        &'a self,
-        root: &'a ThreadId,
-    ) -> impl Iterator<Item = (CallId, &'a ListenerName, Spending)> {
-        let running = self.running.iter();
-        let running = running.map(|(call, own)| (*call, &own.listener, &own.thread, own.reserved));
-        let ghosts = self.ghosts.iter();
-        let ghosts =
-            ghosts.map(|((call, _), own)| (*call, &own.listener, &own.thread, own.reserved));
-        let within = move |thread: &ThreadId| thread.root() == *root;
-        let all = running.chain(ghosts).filter(move |(_, _, thread, _)| within(thread));
-        all.map(|(call, listener, _, reserved)| (call, listener, reserved))
-    }
-
-    pub fn reserve(&mut self, call: CallId, asked: Spending) {
-        if let Some(running) = self.running.get_mut(&call) {
-            running.reserved = asked;
-        }
     }
 
     /// Calls waiting for any listener.
@@ -280,7 +254,6 @@ impl Desk {
         }
         self.free_line(listener, thread, call);
         let running = self.running.remove(&call)?;
-        let ghost = Ghost { reserved: running.reserved, ..ghost };
         self.ghosts.insert((call, running.attempt), ghost);
         Some(running.attempt)
     }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::bus::Delivery;
 use crate::clock::Time;
-use crate::envelope::{Failure, Message, Refusal, Reservation, Turn};
+use crate::envelope::{Failure, Message, NotReserved, Refusal, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
 use crate::thread::{Closing, OperatorAction};
@@ -93,7 +93,7 @@ pub enum Event {
         call: CallId,
         attempt: Attempt,
     },
-    /// A model call is to be made in this attempt, and may take so much.
+    /// A request of a model call is about to leave in this attempt, and may take so much.
     Reserve {
         call: CallId,
         attempt: Attempt,
@@ -151,6 +151,11 @@ pub enum Alarm {
     Held {
         call: CallId,
     },
+    /// A reservation of an earlier run has no result, and gets none.
+    Unsettled {
+        call: CallId,
+        attempt: Attempt,
+    },
 }
 
 /// What a client hears of its submission.
@@ -193,11 +198,11 @@ pub enum Effect {
         ticket: Uuid,
         ruling: Result<(), Refusal>,
     },
-    /// Whether a model call may be made; why not, otherwise.
+    /// Whether a request of a model call may leave; why not, otherwise.
     Reserved {
         call: CallId,
         attempt: Attempt,
-        answer: Result<(), String>,
+        answer: Result<(), NotReserved>,
     },
     /// A call that a client opened has its result.
     Result {

@@ -21,7 +21,8 @@ impl Core {
         let failed = Fact::AttemptFailed { call, attempt, failure: failure.clone() };
         if let Some(ghost) = self.desk.lay_to_rest(source) {
             step.records(ghost.thread.root(), input);
-            return self.fact(step, failed);
+            self.fact(step, failed);
+            return self.charge_reservation(step, call, attempt);
         }
         let Some(open) = self.state.call(call) else { return };
         let thread = open.thread.clone();
@@ -31,6 +32,7 @@ impl Core {
         }
         step.records(thread.root(), input);
         self.fact(step, failed);
+        self.charge_reservation(step, call, attempt);
         let failures = self.state.call(call).map_or(0, |open| open.failures);
         if failure.is_retried() && failures < contract.attempts {
             if contract.serial_per_thread {
@@ -79,6 +81,7 @@ impl Core {
         step.records(thread.root(), input);
         let failure = Failure::Lost { detail: "the pump ended before its answer".to_owned() };
         self.fact(step, Fact::AttemptFailed { call, attempt, failure: failure.clone() });
+        self.charge_reservation(step, call, attempt);
         let failures = self.state.call(call).map_or(0, |open| open.failures);
         // Without a listener nothing is left to be tried.
         let attempts = self.contracts.get(&listener).map_or(0, |contract| contract.attempts);
@@ -96,6 +99,7 @@ impl Core {
             Alarm::Timer { timer, call } => self.timer_fired(step, timer, call),
             Alarm::Gone { call } => self.listener_gone(step, call),
             Alarm::Held { call } => self.held_long_enough(step, call),
+            Alarm::Unsettled { call, attempt } => self.unsettled(step, call, attempt),
         }
     }
 
@@ -159,6 +163,7 @@ fn outward(failure: &Failure) -> &'static str {
         Failure::Refused { .. } => "it refused the request",
         Failure::Garbage { .. } => "its answer cannot be read",
         Failure::CutShort { .. } => "its model's answer cannot be taken",
+        Failure::Model { .. } => "its model call came to nothing",
         Failure::Spent { .. } | Failure::TooLarge { .. } => "it was not called",
     }
 }

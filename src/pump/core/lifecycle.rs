@@ -58,6 +58,7 @@ impl Core {
                 None => self.pick_up_call(step, &thread, id),
             }
         }
+        self.look_for_unsettled(step);
         let timers = self.state.trees.values().flat_map(|tree| &tree.timers);
         for (timer, set) in timers.filter(|_| !mutant("forget-a-timer")) {
             let alarm = Alarm::Timer { timer: *timer, call: set.call };

@@ -18,6 +18,7 @@ mod outcome;
 mod primitives;
 mod refused;
 pub mod replay;
+mod reservations;
 mod step;
 mod submit;
 mod wake;

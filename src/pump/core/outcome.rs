@@ -53,6 +53,7 @@ impl Core {
         if let Some(ghost) = self.desk.lay_to_rest(&source) {
             step.records(ghost.thread.root(), input);
             self.late_outcome(step, &source, &ghost, payloads, turn);
+            self.charge_reservation(step, source.call, source.attempt);
         } else if let Some((mut scene, contract)) = self.scene(&source) {
             step.records(scene.thread.root(), input);
             let Some(running) = self.desk.finish(&source, &contract) else {
@@ -144,7 +145,7 @@ impl Core {
     ) {
         let mut turn = turn.unwrap_or_default();
         let mut written = std::mem::take(&mut turn.written);
-        self.model_turn(step, scene, &turn);
+        self.model_turn(step, scene, &turn, None);
         let mut plan = Plan::new(contract.actions_per_turn, turn.spent, &payloads);
         let mut finals = Vec::new();
         for item in in_order(payloads, &turn.broken) {
@@ -181,8 +182,9 @@ impl Core {
         }
     }
 
-    /// The record of the model call itself, before what came of it.
-    fn model_turn(&mut self, step: &mut Step, scene: &Scene, turn: &Turn) {
+    /// The record of the model call itself, before what came of it. `late`: the attempt, where its
+    /// call is closed.
+    fn model_turn(&mut self, step: &mut Step, scene: &Scene, turn: &Turn, late: Option<Attempt>) {
         if turn.note.is_empty() {
             return;
         }
@@ -200,7 +202,7 @@ impl Core {
         self.note(step, draft);
         let (call, agent) = (scene.call, Some(scene.listener.clone()));
         let Turn { tokens_in, tokens_out, money, .. } = *turn;
-        self.fact(step, Fact::Used { call, agent, tokens_in, tokens_out, money });
+        self.fact(step, Fact::Used { call, agent, tokens_in, tokens_out, money, attempt: late });
         self.warn_of_budgets(step, scene);
     }
 
@@ -267,7 +269,7 @@ impl Core {
             let (listener, thread) = (listener.clone(), thread.clone());
             let (is_agent, first_seq, shown) = (true, 0, 0);
             let scene = Scene { call, listener, thread, is_agent, first_seq, shown };
-            self.model_turn(step, &scene, &turn);
+            self.model_turn(step, &scene, &turn, Some(source.attempt));
         }
         for payload in payloads {
             let taken = payload.and_then(|checked| match checked.meaning() {

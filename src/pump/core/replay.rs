@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::event::{Alarm, Decision, Event, Submission, Target, Verb};
-use crate::envelope::{Kind, Message, Refusal, Rule, Turn};
+use crate::envelope::{Kind, Message, Refusal, Reservation, RouteLimit, Rule, Turn};
 use crate::ids::{Digest, ListenerName};
 use crate::pump::gate::{Checked, Gate};
 use crate::thread::{Decided, Fact, Input, Record, Verdict};
@@ -38,6 +38,11 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         Input::Failed { listener, call, attempt, failure } => {
             Event::Failed { listener, call, attempt, failure }
         }
+        Input::Reserved { call, attempt, counted, most } => {
+            let asked = reservation(record, counted, most)?;
+            Event::Reserve { call, attempt, asked }
+        }
+        Input::Unsettled { call, attempt } => Event::Alarm(Alarm::Unsettled { call, attempt }),
         Input::Deadline { call, attempt } => Event::Alarm(Alarm::Deadline { call, attempt }),
         Input::Lost { call, attempt, .. } => Event::Alarm(Alarm::Lost { call, attempt }),
         Input::Retry { call } => Event::Alarm(Alarm::Retry { call }),
@@ -68,6 +73,18 @@ fn boot(record: &Record, detail: String) -> Option<Event> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::Booted { journal, epoch, .. } => {
             Some(Event::Boot { journal: *journal, epoch: *epoch, detail: detail.clone() })
+        }
+        _ => None,
+    })
+}
+
+/// What was reserved stands in the record's fact.
+fn reservation(record: &Record, counted: bool, most: Option<u32>) -> Option<Reservation> {
+    record.facts.iter().find_map(|fact| match fact {
+        Fact::Reserved { spending, request, route, .. } => {
+            let route = route.clone().zip(most);
+            let route = route.map(|(route, most)| RouteLimit { route, most });
+            Some(Reservation { spending: *spending, counted, request: *request, route })
         }
         _ => None,
     })

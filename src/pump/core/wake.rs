@@ -8,7 +8,6 @@ use super::event::{Alarm, Effect};
 use super::{Core, Step};
 use crate::bus::Delivery;
 use crate::clock::Time;
-use crate::envelope::Spending;
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::system::ErrorCode;
@@ -66,7 +65,6 @@ impl Core {
                     deadline: step.time.plus(timeout),
                     listener: listener.clone(),
                     thread: open.thread.clone(),
-                    reserved: Spending::default(),
                     delivered: open.pending.iter().map(|p| p.message.id).collect(),
                 };
                 self.desk.start(call, running);

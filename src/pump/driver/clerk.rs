@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::Letter;
 use super::handle::{Act, Done, Reserve};
-use crate::envelope::{Message, Refusal};
+use crate::envelope::{Message, NotReserved, Refusal};
 use crate::ids::{Attempt, CallId, MessageId};
 use crate::pump::core::{Event, Receipt};
 use crate::thread::{Closing, Map};
@@ -18,7 +18,7 @@ pub(super) struct Clerk {
     receipts: Map<MessageId, Waiter>,
     results: Map<CallId, oneshot::Sender<Done>>,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
-    reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), String>>>,
+    reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     put_off: VecDeque<Letter>,
     drained: Option<oneshot::Sender<()>>,
     stop: bool,
@@ -110,7 +110,7 @@ impl Clerk {
         }
     }
 
-    pub fn reserved(&mut self, call: CallId, attempt: Attempt, answer: Result<(), String>) {
+    pub fn reserved(&mut self, call: CallId, attempt: Attempt, answer: Result<(), NotReserved>) {
         if let Some(waiter) = self.reservations.remove(&(call, attempt)) {
             // Whoever asked may have been cancelled.
             waiter.send(answer).ok();

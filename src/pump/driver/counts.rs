@@ -111,7 +111,7 @@ pub(super) enum Ending {
 }
 
 const ENDINGS: [&str; 4] = ["answered", "failed", "timed-out", "withdrawn"];
-pub(super) const FAILURES: [&str; 8] = Failure::WORDS;
+pub(super) const FAILURES: [&str; 9] = Failure::WORDS;
 
 impl Counts {
     /// Deliveries that are handed over at present.

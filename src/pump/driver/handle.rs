@@ -10,7 +10,7 @@ use super::Letter;
 use super::intake::Intake;
 use super::spans;
 use crate::bus::Delivery;
-use crate::envelope::{Failure, Message, Refusal, Reservation, Rule};
+use crate::envelope::{Failure, Message, NotReserved, Refusal, Reservation, Rule};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::journal::Error;
 use crate::limits;
@@ -50,7 +50,7 @@ pub(in crate::pump) struct Reserve {
     pub call: CallId,
     pub attempt: Attempt,
     pub asked: Reservation,
-    pub answer: oneshot::Sender<Result<(), String>>,
+    pub answer: oneshot::Sender<Result<(), NotReserved>>,
 }
 
 /// A submission with those who wait for it.

@@ -127,7 +127,7 @@ impl<'t> Text<'t> {
             let call = CallId(MessageId(self.uuid()?));
             let agent = ListenerName::parse(self.after(",\"agent\":\"")?.plain()?).ok()?;
             let (tokens_in, tokens_out, money) = self.after(",\"tokens_in\":")?.spending()?;
-            Fact::Used { call, agent: Some(agent), tokens_in, tokens_out, money }
+            Fact::Used { call, agent: Some(agent), tokens_in, tokens_out, money, attempt: None }
         } else if self.is_after("{\"handed-over\":{\"") {
             let call = match self.is_after("call\":\"") {
                 true => {

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use organism::agent::{self, Agent, AgentOptions, Environment};
+use organism::agent::{self, Agent, AgentOptions, Environment, TurnContext};
 use organism::bus::{Delivery, Outcome};
 use organism::contract::{Contract, Contracts, Role};
-use organism::envelope::{Failure, Kind};
+use organism::envelope::{Failure, Kind, NotReserved, Reservation};
 use organism::ids::{Attempt, CallId, MessageId, PayloadName};
 use organism::model::{Model, Playback};
 use organism::schema::Schemas;
@@ -101,9 +101,22 @@ pub fn delivery(story: &Story, call: MessageId) -> Delivery {
     }
 }
 
+/// A place without budgets, where nobody ever leaves.
+struct Alone;
+
+impl TurnContext for Alone {
+    async fn reserve(&self, _: Reservation) -> Option<Result<(), NotReserved>> {
+        Some(Ok(()))
+    }
+
+    async fn cancelled(&self) {
+        std::future::pending().await
+    }
+}
+
 pub fn take(agent: &Agent, delivery: &Delivery) -> Result<Outcome, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(agent.turn(delivery, |_| std::future::ready(Ok(()))))
+    runtime.block_on(agent.turn(delivery, &Alone))
 }
 
 /// What the first turn of a call comes to when the model says `raw`.

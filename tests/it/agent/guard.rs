@@ -281,7 +281,7 @@ fn an_answer_that_broke_off_is_paid_for() {
         let model = Arc::new(Faltering { breaks, answers: false });
         let agent = Agent::new(options, model, Arc::new(story.clone()));
         let failed = take(&agent, &delivery(&story, call)).unwrap_err();
-        let Failure::CutShort { spent, retried: true, .. } = failed else { panic!("{failed:?}") };
+        let Failure::Model { spent, passing: true, .. } = failed else { panic!("{failed:?}") };
         let tries = u64::from(breaks) + 1;
         let heard = (440 * u64::from(breaks) + 10).div_ceil(4);
         assert!(spent.tokens >= tries * prompt / 2 + heard, "{breaks}: {spent:?}");

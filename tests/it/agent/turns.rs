@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use organism::agent::Agent;
-use organism::envelope::{Kind, Spent};
+use organism::envelope::{Failure, Kind, Spent};
 use organism::xml::tree::Element;
 
 use super::desk::{TOOLS, asked, delivery, options, payloads, says, schemas, take, turn};
@@ -245,7 +245,9 @@ fn a_stream_that_is_cut_fails_the_attempt_and_a_truncated_one_is_told() {
     let (story, call) = asked();
     let agent = |raw, stop| Agent::new(options(), says(1, raw, stop), Arc::new(story.clone()));
     let failure = take(&agent("<query>a</query>", "cut"), &delivery(&story, call)).unwrap_err();
-    assert!(failure.is_retried(), "{failure}");
+    let Failure::Model { reason, passing: true, .. } = &failure else { panic!("{failure:?}") };
+    assert_eq!(reason, "cut");
+    assert!(!failure.is_retried(), "the router has made all retries: {failure}");
     let outcome = take(&agent("I will now", "length"), &delivery(&story, call)).unwrap();
     let codes: Vec<_> = outcome.turn.unwrap().findings.into_iter().map(|f| f.code).collect();
     assert_eq!(codes, ["truncated", "no-action"]);

@@ -1,5 +1,6 @@
 //! `organism host`: agents whose turns are taken in processes of their own.
 
+mod costs;
 mod guarded;
 mod strangers;
 mod words;

@@ -2,9 +2,9 @@
 
 use organism::bus::Delivery;
 use organism::contract::{Budget, Contract, TreeLimits};
-use organism::envelope::{Failure, Money, Reservation, Spending, Turn};
+use organism::envelope::{Failure, Money, Reservation, RouteLimit, Spending, Turn};
 
-use super::world::{World, agent, client, core, fresh, listener, word};
+use super::world::{World, agent, client, core, fresh, listener, reservation, word};
 
 fn contracts() -> Vec<Contract> {
     vec![
@@ -64,7 +64,7 @@ fn what_was_not_counted_may_take_half_of_a_budget() {
     let [first, _] = two_writers(&mut world);
     let asked = |tokens, counted| {
         let spending = Spending { tokens, money: Money::default() };
-        Reservation { spending, counted }
+        Reservation { counted, ..reservation(spending) }
     };
     assert!(world.ask_for(&first, asked(496, false)).is_err());
     assert_eq!(world.ask_for(&first, asked(495, false)), Ok(()));
@@ -120,10 +120,111 @@ fn a_failed_attempt_gives_back_what_it_had_set_aside() {
     let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
     let [first, second] = two_writers(&mut world);
     assert_eq!(world.reserve(&first, 900, Money::default()), Ok(()));
-    world.fail(&first, Failure::Refused { detail: "no".to_owned() });
+    world.fail(&first, failed(0));
     assert_eq!(world.reserve(&second, 900, Money::default()), Ok(()));
     let closed = world.reserve(&first, 1, Money::default());
     assert_eq!(closed.unwrap_err(), "the call this would be for is closed");
+}
+
+fn failed(tokens: u64) -> Failure {
+    Failure::Model {
+        reason: "cancelled".to_owned(),
+        detail: "its caller is gone".to_owned(),
+        spent: Spending { tokens, money: Money::default() },
+        passing: false,
+        tries: Vec::new(),
+    }
+}
+
+fn spent(world: &World, delivery: &Delivery) -> (u64, u64) {
+    let usage = world.core.state().tree(&delivery.thread).unwrap().usage;
+    (usage.model_calls, usage.tokens)
+}
+
+/// Design 5.29: a call that was closed before its model had ended is charged when that ends.
+#[test]
+fn a_model_call_that_ends_after_its_call_is_charged_for_what_it_took() {
+    let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
+    let [first, second] = two_writers(&mut world);
+    let before = spent(&world, &first);
+    assert_eq!(world.reserve(&first, 900, Money::default()), Ok(()));
+    world.cancel(&first.thread);
+    world.fail(&first, failed(300));
+    assert_eq!(spent(&world, &first), (before.0 + 1, before.1 + 300));
+    let own =
+        *world.core.state().tree(&first.thread).unwrap().by_agent.get(&first.listener).unwrap();
+    assert_eq!(own.tokens, 300, "and to its agent");
+    assert!(world.reserve(&second, 700, Money::default()).is_err());
+    assert_eq!(world.reserve(&second, 690, Money::default()), Ok(()));
+    world.check_replay();
+}
+
+/// Design 5.30: an attempt that does not state what it took has died with its host.
+#[test]
+fn an_attempt_whose_host_died_is_charged_its_whole_reservation() {
+    let crashed = || Failure::Crashed { detail: "its replica is gone".to_owned() };
+    let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
+    let [first, second] = two_writers(&mut world);
+    let before = spent(&world, &first);
+    assert_eq!(world.reserve(&first, 400, Money::default()), Ok(()));
+    world.fail(&first, crashed());
+    assert_eq!(spent(&world, &first), (before.0 + 1, before.1 + 400));
+
+    // The same where its call is closed by then.
+    assert_eq!(world.reserve(&second, 500, Money::default()), Ok(()));
+    world.cancel(&second.thread);
+    world.fail(&second, crashed());
+    assert_eq!(spent(&world, &first), (before.0 + 2, before.1 + 900));
+    world.check_replay();
+}
+
+/// Design 5.30: so is one whose pump died, in its own tree, before anything else is spent there.
+#[test]
+fn a_reservation_of_an_earlier_run_is_charged_whole_after_the_start() {
+    let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
+    let [first, second] = two_writers(&mut world);
+    let before = spent(&world, &first);
+    assert_eq!(world.reserve(&first, 400, Money::default()), Ok(()));
+    assert_eq!(world.reserve(&second, 300, Money::default()), Ok(()));
+    world.cancel(&second.thread);
+    world.restart();
+    world.pass(std::time::Duration::from_secs(1));
+    let again = world.delivery("writer");
+    assert_eq!(spent(&world, &first), (before.0 + 2, before.1 + 700));
+    assert_eq!(world.reserve(&again, 200, Money::default()), Ok(()));
+    world.restart();
+    world.pass(std::time::Duration::from_secs(1));
+    assert_eq!(spent(&world, &first).1, before.1 + 900, "each once");
+    world.check_replay();
+}
+
+/// A route is tried as often as it may be, over all attempts at the turn, also after a restart.
+#[test]
+fn requests_of_a_model_call_are_limited_on_each_route_over_all_attempts() {
+    let mut world = limited(TreeLimits::default());
+    world.open("desk", &word("plan", "p"));
+    let free = Spending::default();
+    let asked = |route: &str, request| {
+        let route = Some(RouteLimit { route: route.to_owned(), most: 2 });
+        Reservation { route, request, ..reservation(free) }
+    };
+    let thinker = world.delivery("thinker");
+    assert_eq!(world.ask_for(&thinker, asked("a", 1)), Ok(()));
+    assert_eq!(world.ask_for(&thinker, asked("a", 1)), Ok(()), "asked again, it leaves once");
+    assert_eq!(world.ask_for(&thinker, asked("b", 2)), Ok(()));
+    world.restart();
+    world.pass(std::time::Duration::from_secs(1));
+    let again = world.delivery("thinker");
+    assert_eq!(world.ask_for(&again, asked("a", 1)), Ok(()));
+    assert_eq!(
+        world.ask_for(&again, asked("a", 2)).unwrap_err(),
+        "a: this model call has made all of its 2 requests"
+    );
+    assert_eq!(world.ask_for(&again, asked("b", 2)), Ok(()));
+    spends(&mut world, &again, 1, Money::default(), &word("plan", "on"));
+    let next = world.delivery("thinker");
+    assert_eq!(world.ask_for(&next, asked("a", 1)), Ok(()), "the next turn is another model call");
+    world.check_replay();
 }
 
 /// F14: an agent that may not make its next call fails its own, and whoever asked is told.

@@ -9,7 +9,7 @@ use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::contract::{Contract, Contracts, Role, TreeLimits};
 use organism::envelope::{
-    Disposition, Failure, Kind, Message, Money, Refusal, Reservation, Spending, Turn,
+    Disposition, Failure, Kind, Message, Money, NotReserved, Refusal, Reservation, Spending, Turn,
 };
 use organism::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
@@ -91,7 +91,7 @@ pub struct World {
     pub begun: Option<TraceParent>,
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
-    reserved: Option<Result<(), String>>,
+    reserved: Option<Result<(), NotReserved>>,
 }
 
 /// What the records held so far, for the promises that span steps.
@@ -477,14 +477,14 @@ impl World {
         tokens: u64,
         money: Money,
     ) -> Result<(), String> {
-        let asked = Reservation { spending: Spending { tokens, money }, counted: true };
-        self.ask_for(delivery, asked)
+        self.ask_for(delivery, reservation(Spending { tokens, money }))
     }
 
     pub fn ask_for(&mut self, delivery: &Delivery, asked: Reservation) -> Result<(), String> {
         let (call, attempt) = (delivery.call, delivery.attempt);
         self.step(Event::Reserve { call, attempt, asked });
-        self.reserved.take().unwrap()
+        let answer = self.reserved.take().unwrap();
+        answer.map_err(|refused| refused.detail().to_owned())
     }
 
     /// One turn of a model with these tokens, and what it wrote.
@@ -567,6 +567,11 @@ pub fn gist(message: &Message) -> String {
 pub fn fresh(delivery: &Delivery) -> Vec<String> {
     let skip = delivery.messages.len() - delivery.fresh;
     delivery.messages[skip..].iter().map(|message| gist(message)).collect()
+}
+
+/// Of a counted prompt, without a limit on requests.
+pub fn reservation(spending: Spending) -> Reservation {
+    Reservation { spending, counted: true, request: 0, route: None }
 }
 
 /// The record as a journal gives it back: from its text and its payloads' bytes.

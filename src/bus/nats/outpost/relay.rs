@@ -14,7 +14,7 @@ use crate::bus::nats::Subjects;
 use crate::bus::nats::asks::{self, Ask, Refused};
 use crate::bus::nats::words;
 use crate::bus::{Delivery, Outcome, Reserved, Sink};
-use crate::envelope::{Failure, Reservation};
+use crate::envelope::{Failure, NotReserved, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 use crate::nats::{Client, HeaderMap, Message, Request, RequestErrorKind};
@@ -186,11 +186,18 @@ impl Relay {
         self.0.idle.notify_waiters();
     }
 
-    async fn put_reservation(&self, key: Key, asked: Reservation) -> Option<Result<(), String>> {
+    async fn put_reservation(
+        &self,
+        key: Key,
+        asked: Reservation,
+    ) -> Option<Result<(), NotReserved>> {
         let reply = self.reply(key)?;
         match self.ask(&reply, &Ask::Reserve(asked), Vec::new()).await {
             Ok(_) => Some(Ok(())),
-            Err(Refused { code: Refused::SPENT, detail }) => Some(Err(detail)),
+            Err(Refused { code: Refused::SPENT, detail }) => Some(Err(NotReserved::Spent(detail))),
+            Err(Refused { code: Refused::EXHAUSTED, detail }) => {
+                Some(Err(NotReserved::Exhausted(detail)))
+            }
             Err(refused) => {
                 tracing::warn!("a model call is not made: {}", refused.detail);
                 None

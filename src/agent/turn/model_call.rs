@@ -1,0 +1,223 @@
+//! The model call of one turn: its requests, what they take, and its early end.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::agent::heard::{self, Heard};
+use crate::agent::protocol::{Reading, Started, feedback};
+use crate::bus::native::Context;
+use crate::envelope::{Failure, Money, NotReserved, Reservation, RouteLimit, RouteTry, Spending};
+use crate::limits;
+use crate::model::{
+    Admission, Admitting, Chunk, End, Error, Request, Route, StopReason, Terms, Usage,
+};
+use crate::mutant::mutant;
+
+use super::{Agent, Rendered};
+
+/// What a turn needs of the place where it is taken.
+pub trait TurnContext: Sync {
+    /// Reserves what the model call may take with its next request. `None`: the pump has stopped.
+    fn reserve(
+        &self,
+        asked: Reservation,
+    ) -> impl Future<Output = Option<Result<(), NotReserved>>> + Send;
+
+    /// Returns when nobody wants the outcome any more.
+    fn cancelled(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl TurnContext for Context {
+    async fn reserve(&self, asked: Reservation) -> Option<Result<(), NotReserved>> {
+        Self::reserve(self, asked).await
+    }
+
+    async fn cancelled(&self) {
+        Self::cancelled(self).await;
+    }
+}
+
+/// A model's text, what was read in it, how it ended, and what all its requests cost.
+pub(super) struct Answered {
+    pub raw: String,
+    pub reading: Reading,
+    pub end: End,
+    pub money: Money,
+}
+
+/// A call that came to no answer, and what its requests took.
+pub(super) struct Broken {
+    /// `None` where its caller no longer wanted it.
+    error: Option<Error>,
+    usage: Option<Usage>,
+    money: Money,
+    tries: Vec<RouteTry>,
+}
+
+/// The requests of one model call, each admitted before it leaves.
+struct Requests<'a, C> {
+    context: &'a C,
+    terms: &'a Terms,
+    request: &'a Request,
+    heard: Mutex<Heard>,
+    /// Requests so far.
+    count: AtomicU32,
+}
+
+impl<C: TurnContext> Requests<'_, C> {
+    /// Held for as long as it takes to keep a piece; never across an await.
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What failed requests took.
+    fn lost(&self) -> Spending {
+        let lost = self.heard().lost(self.terms, self.request);
+        lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
+    }
+
+    /// Counting tokens takes longer than a reservation: what the request cannot exceed is tried
+    /// first.
+    async fn reserve(&self, route: RouteLimit) -> Option<Result<(), NotReserved>> {
+        let request = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let lost = self.lost();
+        let reservation = |next: Spending, counted| {
+            let route = (route.most < u32::MAX).then(|| route.clone());
+            Reservation { spending: lost.plus(next), counted, request, route }
+        };
+
+        let uncounted = reservation(self.terms.at_most(self.request), false);
+        match self.context.reserve(uncounted).await {
+            Some(Err(NotReserved::Spent(_))) => {
+                let tokens = self.terms.size(self.request, None).total();
+                self.context.reserve(reservation(self.terms.most(tokens), true)).await
+            }
+            answered => answered,
+        }
+    }
+}
+
+impl<C: TurnContext> Admission for Requests<'_, C> {
+    fn admit<'a>(&'a self, route: Route, name: String, most: u32) -> Admitting<'a> {
+        Box::pin(async move {
+            match self.reserve(RouteLimit { route: name, most }).await {
+                Some(Ok(())) => {
+                    self.heard().begin(route);
+                    Ok(())
+                }
+                Some(Err(NotReserved::Spent(detail))) => Err(Error::NoBudget { detail }),
+                Some(Err(NotReserved::Exhausted(detail))) => Err(Error::Exhausted { detail }),
+                None => Err(Error::NoPump),
+            }
+        })
+    }
+}
+
+impl Agent {
+    /// Reads the text as it streams. Ends the stream at once where nobody wants the outcome.
+    pub(super) async fn call(
+        &self,
+        rendered: &Rendered,
+        context: &impl TurnContext,
+    ) -> Result<Answered, Broken> {
+        let (terms, request) = (&self.options.terms, &rendered.request);
+        let (heard, count) = (Mutex::default(), AtomicU32::default());
+        let requests = Requests { context, terms, request, heard, count };
+        let mut reading = self.protocol.start(&rendered.slots);
+        let mut on_chunk = |chunk: Chunk<'_>| {
+            let mut heard = requests.heard();
+            heard.keep(chunk);
+            if matches!(chunk, Chunk::Restart) {
+                reading = self.protocol.start(&rendered.slots);
+            } else if let Some(text) = heard.unread(limits::READ_AT_ONCE_BYTES) {
+                reading.push(text);
+            }
+        };
+
+        let called = tokio::select! {
+            // What is complete counts, even if its caller has just left.
+            biased;
+            called = self.model.call_admitted(request, &mut on_chunk, &requests) => Some(called),
+            () = context.cancelled(), if !mutant("let-the-stream-run") => None,
+        };
+
+        let mut heard = requests.heard.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let error = match called {
+            Some(Ok(end)) => {
+                if let Some(text) = heard.unread(1) {
+                    reading.push(text);
+                }
+                return self.answered(rendered, heard, reading, end);
+            }
+            Some(Err(error)) => Some(error),
+            None => None,
+        };
+        match &error {
+            Some(error) => heard.fail(error),
+            None => heard.cancel(),
+        }
+        let (usage, money) = heard.lost(terms, request).unzip();
+        let (money, tries) = (money.unwrap_or_default(), heard.tries());
+        Err(Broken { error, usage, money, tries })
+    }
+
+    /// The answer is complete. Failed requests before it are charged with it.
+    fn answered(
+        &self,
+        rendered: &Rendered,
+        heard: Heard,
+        reading: Started<'_>,
+        mut end: End,
+    ) -> Result<Answered, Broken> {
+        let terms = &self.options.terms;
+        let mut money = terms.cost(&end.route, &end.usage);
+        if let Some((usage, lost)) = heard.lost(terms, &rendered.request) {
+            end.usage = end.usage.and(Some(usage));
+            money = money.plus(lost);
+        }
+        if heard.is_too_long {
+            let error = Error::TooLong { route: end.route, max: limits::TURN_BYTES_MAX };
+            let (error, usage, tries) = (Some(error), Some(end.usage), heard.tries());
+            return Err(Broken { error, usage, money, tries });
+        }
+        let reading = reading.finish(&heard.raw, &heard.thoughts, &end);
+        Ok(Answered { raw: heard.raw, reading, end, money })
+    }
+
+    /// A request that the provider would not take is a turn in which nothing was done: the agent
+    /// is told. Any other error fails the attempt.
+    pub(super) fn rejected(&self, broken: Broken) -> Result<Answered, Failure> {
+        let message = broken.error.as_ref().and_then(Error::feedback);
+        let Some(message) = message else { return Err(failure(broken)) };
+
+        let (stop, usage) = (StopReason::Unknown, broken.usage.unwrap_or_default());
+        let (calls, own, model) = (Vec::new(), Vec::new(), None);
+        let end = End { stop, usage, calls, own, route: self.model.route(), model };
+        let finding = feedback::rejected(message);
+        let (findings, told) = (vec![finding.clone()], vec![finding]);
+        let reading = Reading { findings, told, ..Reading::default() };
+        Ok(Answered { raw: String::new(), reading, end, money: broken.money })
+    }
+}
+
+fn spending(usage: &Usage, money: Money) -> Spending {
+    Spending { tokens: usage.tokens_in.saturating_add(usage.tokens_out), money }
+}
+
+fn failure(broken: Broken) -> Failure {
+    let Broken { error, usage, money, tries } = broken;
+    let spent = spending(&usage.unwrap_or_default(), money);
+    let Some(error) = error else {
+        let detail = "its caller no longer wants the answer: the model's stream was closed";
+        let (reason, detail) = (heard::CANCELLED.to_owned(), detail.to_owned());
+        return Failure::Model { reason, detail, spent, passing: false, tries };
+    };
+    match error.cause() {
+        Error::NoBudget { detail } => Failure::Spent { detail: detail.clone() },
+        Error::NoPump => Failure::Unreachable { detail: error.to_string() },
+        _ => {
+            let (reason, detail) = (error.word().to_owned(), error.to_string());
+            Failure::Model { reason, detail, spent, passing: error.is_retried(), tries }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Reservations of model calls: recorded before a request leaves, so that its cost is known to the
+//! record whatever becomes of the call, its host or its pump.
+//!
+//! A reservation ends with the record of what the call took. Where nobody can state that, because
+//! the pump or the host of the call died, the whole reservation is charged.
+
+use super::event::{Alarm, Effect};
+use super::{Core, Step};
+use crate::envelope::{NotReserved, Reservation, RouteLimit};
+use crate::ids::{Attempt, CallId, ThreadId};
+use crate::mutant::mutant;
+use crate::thread::{Fact, Input, Reserved, Tree};
+
+impl Core {
+    /// Records what the next request of a model call may take, or states why it must not leave.
+    pub(super) fn reserve(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        attempt: Attempt,
+        asked: Reservation,
+    ) {
+        if asked.request > 0 && self.is_reserved(call, attempt, asked.request) {
+            // Its answer was lost on the way, and it is requested again.
+            return step.effect(Effect::Reserved { call, attempt, answer: Ok(()) });
+        }
+        let answer = self.may_request(call, attempt, &asked);
+        if answer.is_ok()
+            && let Some(running) = self.desk.running(call)
+        {
+            let (agent, thread) = (running.listener.clone(), running.thread.root());
+            let Reservation { spending, counted, request, route } = asked;
+            let most = route.as_ref().map(|limit| limit.most);
+            let route = route.map(|limit| limit.route);
+
+            step.records(thread, Input::Reserved { call, attempt, counted, most });
+            self.fact(step, Fact::Reserved { call, attempt, agent, spending, request, route });
+        }
+        step.effect(Effect::Reserved { call, attempt, answer });
+    }
+
+    fn is_reserved(&self, call: CallId, attempt: Attempt, request: u32) -> bool {
+        let running = self.desk.running(call);
+        let tree = running.and_then(|running| self.state.tree(&running.thread));
+        let reserved = tree.and_then(|tree| tree.reservation(call, attempt));
+        reserved.is_some_and(|reserved| reserved.request == request)
+    }
+
+    fn may_request(
+        &self,
+        call: CallId,
+        attempt: Attempt,
+        asked: &Reservation,
+    ) -> Result<(), NotReserved> {
+        self.room_for(call, attempt, asked).map_err(NotReserved::Spent)?;
+
+        let Some(RouteLimit { route, most }) = &asked.route else { return Ok(()) };
+        let requests = self.state.call(call).map_or(&[][..], |open| &open.requests);
+        let made = requests.iter().find(|(known, _)| known == route).map_or(0, |(_, made)| *made);
+        if made < *most || mutant("retry-in-every-layer") {
+            return Ok(());
+        }
+        let detail = format!("{route}: this model call has made all of its {most} requests");
+        Err(NotReserved::Exhausted(detail))
+    }
+
+    /// Charges the whole reservation of an attempt that has ended without a report of what it took.
+    pub(super) fn charge_reservation(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
+        let Some((tree, _)) = &step.record else { return };
+        let tree = self.state.trees.get(tree);
+        let Some(reserved) = tree.and_then(|tree| tree.reservation(call, attempt)) else { return };
+        let Reserved { agent, spending, .. } = reserved.clone();
+        self.fact(step, Fact::Charged { call, attempt, agent, spending });
+    }
+
+    /// At boot: reservations of earlier runs have no result, and can get none.
+    pub(super) fn look_for_unsettled(&self, step: &mut Step) {
+        let reserved = self.state.trees.values().flat_map(|tree| &tree.reserved);
+        let mut lost: Vec<_> = reserved.map(|lost| (lost.call, lost.attempt)).collect();
+        lost.sort();
+
+        for (call, attempt) in lost {
+            if !mutant("forget-a-reservation") {
+                let alarm = Alarm::Unsettled { call, attempt };
+                step.effect(Effect::Alarm { at: step.time, alarm });
+            }
+        }
+    }
+
+    /// Reservations of this run are settled by the ends of their attempts.
+    pub(super) fn unsettled(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
+        if attempt.epoch == self.state.epoch {
+            return;
+        }
+        let has = |tree: &&Tree| tree.reservation(call, attempt).is_some();
+        let trees = self.state.trees.iter();
+        let root = trees.filter(|(_, tree)| has(tree)).map(|(root, _)| root.clone()).next();
+        let Some(root): Option<ThreadId> = root else { return };
+
+        step.records(root, Input::Unsettled { call, attempt });
+        self.charge_reservation(step, call, attempt);
+    }
+}

@@ -1,0 +1,60 @@
+//! What model calls cost whose agents run in processes of their own.
+
+use super::super::House;
+use super::super::model_calls::{THREAD, broken, charged, end, records, reserved, sending};
+use super::super::provider::{Answer, Provider};
+use super::{Hosting, Server, house_with, server};
+
+fn house(server: &Server, provider: &Provider) -> House {
+    let models = provider.model("live", "max_tokens = 1000") + "\n[models.recorded]";
+    house_with(server, &[("MODEL", "live"), ("[models.recorded]", &models)])
+}
+
+fn host(house: &House, log: &str) -> Hosting {
+    Hosting::start(house, log, &["--only", "writer"])
+}
+
+/// Design 5.29, over NATS.
+#[test]
+fn a_cancelled_call_of_a_hosted_agent_closes_its_stream_and_is_charged_for_what_it_received() {
+    let server = server();
+    let provider = Provider::start(vec![Answer::Trickle]);
+    let house = house(&server, &provider);
+    let running = house.run();
+    let _hosting = host(&house, "host");
+    let sent = sending(&house);
+    provider.sends(10);
+
+    assert_eq!(house.organism(&["cancel", THREAD]).code, Some(0));
+    assert_eq!(end(sent).code, Some(1));
+    provider.is_left(1);
+    assert_eq!(running.stop(), Some(0));
+
+    let records = records(&house);
+    let (reason, spent) = broken(&records);
+    assert_eq!(reason, "cancelled", "the agent itself ended it, not its host");
+    assert!(spent.tokens > 0 && spent.tokens < reserved(&records)[0].tokens, "{spent:?}");
+    house.verified();
+}
+
+/// Design 5.30: the host died, so nobody knows what the call took.
+#[test]
+fn after_the_death_of_its_host_a_model_call_is_charged_its_whole_reservation() {
+    let server = server();
+    let provider = Provider::start(vec![Answer::Trickle, Answer::said("at last")]);
+    let house = house(&server, &provider);
+    let running = house.run();
+    let mut doomed = host(&house, "first");
+    let sent = sending(&house);
+    provider.sends(3);
+    let _other = host(&house, "second");
+    doomed.kill();
+
+    assert_eq!(end(sent).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+    let records = records(&house);
+    let reserved = reserved(&records);
+    assert_eq!(reserved.len(), 2, "{reserved:?}");
+    assert_eq!(charged(&records), [reserved[0]]);
+    house.verified();
+}

@@ -1,0 +1,214 @@
+//! What model calls cost, however they end: from the provider's wire to the record.
+
+use std::io::Write as _;
+use std::process::{Child, Stdio};
+
+use organism::envelope::{Failure, Spending};
+use organism::ids::Position;
+use organism::thread::{Fact, Input, Record};
+
+use super::provider::{Answer, Provider, WORD};
+use super::{House, Said, say, until};
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["writer"]
+
+[agents.writer]
+model = "live"
+schema = "talk.xsd"
+accepts = ["say"]
+final = "said"
+"#;
+
+pub const THREAD: &str = "sess-writing0";
+
+/// A writer with these lines beside its own, and these models.
+pub fn house(lines: &str, models: &str) -> House {
+    House::with(&format!("{CONFIG}{lines}\n{models}"))
+}
+
+pub fn sending(house: &House) -> Child {
+    let mut command = house.command(&["send", "-", "--as", "desk", "--new", THREAD]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(say("write").as_bytes()).unwrap();
+    child
+}
+
+pub fn end(child: Child) -> Said {
+    child.wait_with_output().unwrap().into()
+}
+
+pub fn records(house: &House) -> Vec<Record> {
+    let reader = house.reader();
+    let last = reader.last().unwrap();
+    let sealed = reader.records(Position(1), last).unwrap();
+    sealed.into_iter().map(|sealed| sealed.record).collect()
+}
+
+/// What was reserved, in order.
+pub fn reserved(records: &[Record]) -> Vec<Spending> {
+    let facts = records.iter().flat_map(|record| &record.facts);
+    let reserved = facts.filter_map(|fact| match fact {
+        Fact::Reserved { spending, .. } => Some(*spending),
+        _ => None,
+    });
+    reserved.collect()
+}
+
+/// What was charged without a result.
+pub fn charged(records: &[Record]) -> Vec<Spending> {
+    let facts = records.iter().flat_map(|record| &record.facts);
+    let charged = facts.filter_map(|fact| match fact {
+        Fact::Charged { spending, .. } => Some(*spending),
+        _ => None,
+    });
+    charged.collect()
+}
+
+/// Failures of attempts, in order.
+pub fn failures(records: &[Record]) -> Vec<Failure> {
+    let facts = records.iter().flat_map(|record| &record.facts);
+    let failures = facts.filter_map(|fact| match fact {
+        Fact::AttemptFailed { failure, .. } => Some(failure.clone()),
+        _ => None,
+    });
+    failures.collect()
+}
+
+/// The one failure of a model call: why, and what it took.
+pub fn broken(records: &[Record]) -> (String, Spending) {
+    let failures = failures(records);
+    let [Failure::Model { reason, spent, .. }] = failures.as_slice() else {
+        panic!("{failures:?}")
+    };
+    (reason.clone(), *spent)
+}
+
+/// Design 4.25: the reservation is a record of its own, before the first byte of the answer.
+#[test]
+fn a_reservation_is_durable_before_its_request_leaves() {
+    let provider = Provider::start(vec![Answer::Slowly(1, "unread".to_owned())]);
+    let house = house("", &provider.model("live", "attempts = 1"));
+    let running = house.run();
+    let sent = house.send_text(&say("write"), &["--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+
+    provider.sends(1);
+    let records = records(&house);
+    let input = |record: &Record| matches!(record.input, Input::Reserved { .. });
+    assert!(records.iter().any(input), "{records:#?}");
+    drop(running);
+}
+
+/// Design 5.29: cancelled in the middle of its answer, it is charged, and its stream is closed.
+#[test]
+fn a_cancelled_call_closes_its_stream_and_is_charged_for_what_it_received() {
+    let provider = Provider::start(vec![Answer::Trickle]);
+    let house = house("", &provider.model("live", ""));
+    let running = house.run();
+    let sent = sending(&house);
+    provider.sends(10);
+
+    assert_eq!(house.organism(&["cancel", THREAD]).code, Some(0));
+    assert_eq!(end(sent).code, Some(1));
+    provider.is_left(1);
+    assert_eq!(running.stop(), Some(0));
+
+    let records = records(&house);
+    let (reason, spent) = broken(&records);
+    assert_eq!(reason, "cancelled", "the agent itself ended it, not its host");
+    let words = provider.seen().words;
+    let received = u64::try_from(9 * WORD.len() / 4).unwrap();
+    assert!(spent.tokens > received, "{spent:?} for {words} words and the prompt");
+    assert!(spent.tokens < reserved(&records)[0].tokens, "{spent:?}");
+    assert_eq!(charged(&records), [], "what it took is known");
+    assert_eq!(provider.requests(), 1);
+    house.verified();
+}
+
+/// Design 5.29: the same, where nothing more comes and the agent's time-out ends the call.
+#[test]
+fn a_call_that_times_out_closes_its_stream_and_is_charged_for_what_it_received() {
+    let provider = Provider::start(vec![Answer::Stall(10)]);
+    let house = house("timeout = \"1s\"", &provider.model("live", ""));
+    let running = house.run();
+
+    let sent = end(sending(&house));
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    assert!(sent.out.contains("code=\"timeout\""), "{sent:?}");
+    provider.is_left(1);
+    assert_eq!(running.stop(), Some(0));
+
+    let (reason, spent) = broken(&records(&house));
+    assert_eq!(reason, "cancelled");
+    assert!(spent.tokens > u64::try_from(10 * WORD.len() / 4).unwrap(), "{spent:?}");
+    house.verified();
+}
+
+/// Design 5.30: the pump died, so nobody knows what the call took. The whole reservation counts.
+#[test]
+fn after_the_death_of_the_pump_the_whole_reservation_is_charged_and_shown() {
+    let provider = Provider::start(vec![Answer::Trickle, Answer::said("at last")]);
+    let house = house("", &provider.model("live", ""));
+    let mut running = house.run();
+    let sent = house.send_text(&say("write"), &["--no-wait", "--new", THREAD]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    provider.sends(3);
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+
+    let running = house.run();
+    until("it is answered", || (house.recorded("said") == 1).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+
+    let records = records(&house);
+    let reserved = reserved(&records);
+    assert_eq!(charged(&records), [reserved[0]], "of the call whose result is lost");
+    assert_eq!(reserved.len(), 2, "{reserved:?}");
+    let shown = house.organism(&["thread", THREAD]).out;
+    let told = format!("its result is lost: all {} tokens", reserved[0].tokens);
+    assert!(shown.contains(&told), "{shown}");
+    house.verified();
+}
+
+/// A budget holds over calls that end early: what they took is not given out again.
+#[test]
+fn calls_that_end_early_do_not_spend_a_budget_twice() {
+    let provider = Provider::start(vec![Answer::Trickle]);
+    let models = provider.model("live", "attempts = 1\nmax_tokens = 1000");
+    let house = house("[limits]\ntokens = 6000", &models);
+    let running = house.run();
+    let mut codes = Vec::new();
+    for round in 1..=20 {
+        let send = ["send", "-", "--as", "desk"];
+        let place = if round == 1 { ["--new", THREAD] } else { ["--thread", THREAD] };
+        let mut command = house.command(&[&send[..], &place[..]].concat());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(say("write").as_bytes()).unwrap();
+        let asked = until("it is asked or refused", || match child.try_wait().unwrap() {
+            Some(_) => Some(false),
+            None => (provider.requests() == round && provider.seen().words > 0).then_some(true),
+        });
+        if !asked {
+            codes.push(end(child));
+            break;
+        }
+        assert_eq!(house.organism(&["cancel", THREAD]).code, Some(0));
+        assert_eq!(end(child).code, Some(1));
+        provider.is_left(round);
+    }
+    let [refused] = codes.as_slice() else { panic!("it never ends: {codes:?}") };
+    assert!(refused.out.contains("budget-spent"), "{refused:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    let facts = records(&house);
+    let spent: u64 = failures(&facts).iter().filter_map(Failure::spent).map(|s| s.tokens).sum();
+    assert!(spent <= 6_000, "{spent} tokens");
+    assert!(reserved(&facts).len() > 1);
+}
