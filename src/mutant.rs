@@ -10,6 +10,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
     ("trust-the-tail", "what was acknowledged and is gone is a broken journal"),
     ("trust-the-hash", "a record that was changed is found"),
+    ("trust-the-mac", "records that no MAC of a pump covers are found"),
     ("deliver-before-durable", "record first, then deliver"),
     ("trust-from", "an answer counts only from the listener that was asked"),
     ("trust-any-attempt", "an answer to an outdated attempt is refused"),

@@ -189,7 +189,7 @@ fn xml(source: &Source<'_>, out: &mut dyn Write) -> Result<(), Error> {
     written(writeln!(out, "</e:journal>"))
 }
 
-fn record(Sealed { record, hash }: &Sealed, out: &mut dyn Write) -> std::io::Result<()> {
+fn record(Sealed { record, hash, .. }: &Sealed, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(
         out,
         "<e:record position=\"{}\" tree=\"{}\" previous=\"{}\" time=\"{}\" hash=\"{hash}\">",

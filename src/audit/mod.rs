@@ -19,4 +19,7 @@ pub use said::{Refused, Said};
 pub use search::search;
 pub use story::{Item, Story, What, story};
 pub use threads::{Status, Summary, is_recorded, summaries};
-pub use verify::{Break, OutsideState, Redacted, Report, verify};
+pub use verify::{
+    Break, OutsideState, ProofVerdict, RecordedLoss, Redacted, Report, VerifyOptions, verify,
+    verify_with,
+};

@@ -1,17 +1,17 @@
 //! Proving a journal, from what stands in it and from the checkpoints outside it.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use uuid::Uuid;
 
 use crate::ids::{Digest, MessageId, Position};
-use crate::journal::checkpoint::Outside;
+use crate::journal::checkpoint::{Key, Outside};
 use crate::journal::sqlite::{Reader, acknowledged, scan};
-use crate::journal::{Checkpoint, Error, Heads, Sealed};
+use crate::journal::{Checkpoint, Coverage, Error, Heads, KeyId, Sealed};
 use crate::limits;
-use crate::thread::Fact;
+use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
 
 use super::ledger::{Ledger, Tally};
 
@@ -41,9 +41,51 @@ pub enum OutsideState {
     Agrees,
 }
 
+/// What a proof comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProofVerdict {
+    Proved,
+    /// Nothing contradicts it, and something is missing that would prove it.
+    NotProved,
+    Broken,
+}
+
+impl Report {
+    /// The stream holds the same records: the projection stands for it.
+    pub fn stream_agrees(&mut self) {
+        self.unproved.retain(|reason| reason != NOT_COMPARED);
+        if self.broken.is_none() && self.unproved.is_empty() {
+            self.verdict = ProofVerdict::Proved;
+        }
+    }
+
+    /// The stream does not hold the same records.
+    pub fn stream_differs(&mut self, position: u64, detail: String) {
+        self.verdict = ProofVerdict::Broken;
+        self.broken.get_or_insert(Break { position, detail });
+    }
+}
+
+/// Why a projection by itself is not proved.
+const NOT_COMPARED: &str = "this is a projection of a stream on JetStream, and was not compared \
+                            with it: `--stream` does that";
+
+/// Records that an operator accepted as lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RecordedLoss {
+    /// The last record that was kept.
+    pub kept: Position,
+    /// The last one that had been acknowledged.
+    pub acknowledged: Position,
+}
+
 /// What was proved, up to the first break.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
+    pub verdict: ProofVerdict,
+    /// Why it is not proved, where nothing is broken.
+    pub unproved: Vec<String>,
     pub journal: Uuid,
     pub epoch: u32,
     pub records: u64,
@@ -55,22 +97,54 @@ pub struct Report {
     pub blobs: usize,
     pub checkpoints: usize,
     pub outside: OutsideState,
+    /// Files of checkpoints outside the journal that it was compared with.
+    pub copies: Vec<PathBuf>,
+    /// The last record that a MAC or a signature of a key at hand covers.
+    pub covered: Position,
     /// Public keys that signed checkpoints, in hexadecimal.
     pub keys: BTreeSet<String>,
+    /// Each key from the first checkpoint that it signed on.
+    pub key_changes: Vec<(Position, String)>,
+    /// Keys that are not at hand: public keys of checkpoints, ids of keys of MACs.
+    pub unknown_keys: BTreeSet<String>,
+    pub losses: Vec<RecordedLoss>,
     pub broken: Option<Break>,
 }
 
-/// Reads the whole journal in `data` and holds it to every law; `state` is where its checkpoints
-/// are kept outside. `progress` hears how many records of how many are done.
-///
-/// A broken journal is a report, not an error.
+/// Against what a journal is proved.
+#[derive(Debug, Clone, Default)]
+pub struct VerifyOptions {
+    /// Where its key, its mark and its checkpoints are kept outside.
+    pub state: Option<PathBuf>,
+    /// Files of checkpoints that are kept elsewhere.
+    pub copies: Vec<PathBuf>,
+    /// Public keys that count, and no others; none: the one in `state`, and those of `copies`.
+    pub keys: Vec<String>,
+    /// Copies in `state` count for nothing: whoever has the key may have written them.
+    pub distrust_state: bool,
+}
+
+/// As [`verify_with`], against what `state` holds.
 pub fn verify(
     data: &Path,
     state: Option<&Path>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Report, Error> {
+    let options = VerifyOptions { state: state.map(Path::to_owned), ..VerifyOptions::default() };
+    verify_with(data, &options, progress)
+}
+
+/// Reads the whole journal in `data` and holds it to every law. `progress` hears how many records
+/// of how many are done.
+///
+/// A broken journal is a report, not an error.
+pub fn verify_with(
+    data: &Path,
+    options: &VerifyOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Report, Error> {
     let mut proof = Proof::default();
-    let broken = match proof.run(data, state, progress) {
+    let broken = match proof.run(data, options, progress) {
         Ok(()) => None,
         Err(Error::Broken { position, detail }) => Some(Break { position, detail }),
         Err(error) => return Err(error),
@@ -88,40 +162,113 @@ struct Proof {
     epoch: u32,
     heads: Heads,
     ledger: Ledger,
+    coverage: Coverage,
     redacted: Vec<Redacted>,
+    /// Positions whose payloads an operator took out, on record.
+    redactions: BTreeSet<u64>,
+    losses: Vec<RecordedLoss>,
     blobs: usize,
     checkpoints: usize,
     outside: Option<OutsideState>,
+    copies: Vec<PathBuf>,
     keys: BTreeSet<String>,
+    key_changes: Vec<(Position, String)>,
+    at_hand: BTreeSet<String>,
+    /// The last record under a signature of a key at hand.
+    signed: Position,
+    unproved: Vec<String>,
 }
 
 impl Proof {
     fn run(
         &mut self,
         data: &Path,
-        state: Option<&Path>,
+        options: &VerifyOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Error> {
-        // What is said about the journal is read before the journal, which may go on growing.
-        let mark = acknowledged(data)?;
-        let reader = Reader::open(data)?;
-        let about = reader.about()?;
+        let about = Reader::open(data)?.about()?;
         (self.journal, self.epoch) = (about.journal, about.epoch);
-        let outside = state.map(|state| Outside::new(state, about.journal).read()).transpose()?;
+        // What is said about the journal is read before the journal, which may go on growing.
+        let state = options.state.as_deref();
+        let mark = state.map(|state| acknowledged(state, about.journal)).transpose()?;
+        let mark = mark.unwrap_or_default();
+        let outside = self.take_keys_and_copies(options)?;
+        let reader = Reader::open(data)?;
         let checkpoints = reader.checkpoints()?;
         let last = reader.last()?;
         if mark.0 > last {
             return Err(ends_early(last, &format!("records up to {} were acknowledged", mark.0)));
         }
         reader.check_structure()?;
-        self.compare_outside(outside.as_deref(), &checkpoints)?;
+        let differs = differences(&outside, &checkpoints);
         self.read_all(data, last, mark, &checkpoints, progress)?;
+        self.judge_copies(differs)?;
         if let Some(beyond) = checkpoints.iter().find(|checkpoint| checkpoint.position > last) {
             let detail = format!("a checkpoint speaks of position {}", beyond.position);
             return Err(ends_early(last, &detail));
         }
+        self.judge_macs(mark.0)?;
+        self.judge_redactions()?;
         self.check_trees(&reader, last)?;
-        self.check_blobs(&reader)
+        self.check_blobs(&reader)?;
+        if reader.is_projection()? {
+            self.unproved.push(NOT_COMPARED.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Which keys count, and every line of the copies outside.
+    fn take_keys_and_copies(&mut self, options: &VerifyOptions) -> Result<Vec<Checkpoint>, Error> {
+        let key = match options.state.as_deref().map(Key::read) {
+            Some(Ok(key)) => key,
+            // An auditor may read the checkpoints and not the key.
+            Some(Err(Error::Io { source, .. }))
+                if source.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                None
+            }
+            Some(Err(error)) => return Err(error),
+            None => None,
+        };
+        self.at_hand.extend(options.keys.iter().cloned());
+        let key = key.filter(|key| options.keys.is_empty() || self.at_hand.contains(&key.public()));
+        self.at_hand.extend(key.as_ref().map(Key::public));
+        self.coverage = Coverage::new(self.journal, key.as_ref().map(Key::mac));
+
+        let mut lines = Vec::new();
+        for path in &options.copies {
+            let copy = Outside::at(path).read()?;
+            let ours = copy.iter().filter(|line| line.journal == self.journal);
+            let ours: Vec<Checkpoint> = ours.cloned().collect();
+            if ours.is_empty() {
+                let detail = format!(
+                    "{} holds no checkpoint of the journal {}: it is another journal, or the copy \
+                     is",
+                    path.display(),
+                    self.journal
+                );
+                return Err(Error::Broken { position: 0, detail });
+            }
+            if options.keys.is_empty() {
+                self.at_hand.extend(ours.iter().map(|line| line.key.clone()));
+            }
+            self.copies.push(path.clone());
+            lines.extend(ours);
+        }
+        if let Some(state) = &options.state {
+            let outside = Outside::new(state, self.journal);
+            let in_state = outside.read()?;
+            if !in_state.is_empty() && !options.distrust_state {
+                self.copies.push(outside.path().to_owned());
+            }
+            lines.extend(in_state);
+        }
+        self.outside = Some(match (self.copies.is_empty(), &options.state) {
+            (false, _) => OutsideState::Agrees,
+            (true, None) => OutsideState::NotCompared,
+            (true, Some(_)) => OutsideState::Missing,
+        });
+        Ok(lines)
     }
 
     fn read_all(
@@ -141,6 +288,7 @@ impl Proof {
                 let detail = "it is not the record that was acknowledged".to_owned();
                 return Err(Error::Broken { position: position.0, detail });
             }
+            self.coverage.take(sealed.hash, sealed.mac, heads);
             self.take(&sealed)?;
             if let Some(checkpoint) = due.remove(&position) {
                 self.hold_to(checkpoint, heads)?;
@@ -158,6 +306,9 @@ impl Proof {
         let position = sealed.record.position;
         let broken = |detail| Error::Broken { position: position.0, detail };
         self.ledger.take(&sealed.record).map_err(broken)?;
+        if let Input::Operator(action) = &sealed.record.input {
+            self.take_action(action);
+        }
         for fact in &sealed.record.facts {
             match fact {
                 Fact::Accepted { message, .. } if message.payload.is_redacted() => {
@@ -173,6 +324,73 @@ impl Proof {
         Ok(())
     }
 
+    /// What an operator accepted explains what would be a break otherwise.
+    fn take_action(&mut self, action: &OperatorAction) {
+        if action.verb != OperatorVerb::Repair {
+            return;
+        }
+        let numbers = |name: &str| {
+            let named = action.details.iter().filter(move |detail| detail.name == name);
+            named.filter_map(|detail| detail.value.parse::<u64>().ok()).collect::<Vec<_>>()
+        };
+        self.redactions.extend(numbers("redacted"));
+        if let Some(kept) = numbers("kept-up-to").first() {
+            let ends = [numbers("acknowledged-up-to"), numbers("taken-out-to")].concat();
+            let acknowledged = ends.iter().max().copied().unwrap_or(*kept);
+            self.losses
+                .push(RecordedLoss { kept: Position(*kept), acknowledged: Position(acknowledged) });
+        }
+    }
+
+    /// Every line outside must stand inside, too, but for what an operator accepted as lost.
+    fn judge_copies(&mut self, differs: Vec<Position>) -> Result<(), Error> {
+        let is_lost = |position: &Position| {
+            self.losses.iter().any(|loss| loss.kept < *position && *position <= loss.acknowledged)
+        };
+        if let Some(position) = differs.iter().find(|position| !is_lost(position)) {
+            let detail = "the checkpoint outside is not the one in the journal".to_owned();
+            return Err(Error::Broken { position: position.0, detail });
+        }
+        if let Some(position) = differs.last() {
+            self.unproved.push(format!(
+                "a copy outside shows records up to {position} that an operator accepted as lost"
+            ));
+        }
+        Ok(())
+    }
+
+    /// A commit brings its MAC along: where one is missing or wrong, no pump wrote what is there.
+    fn judge_macs(&self, mark: Position) -> Result<(), Error> {
+        let (covered, last) = (self.coverage.covered(), self.heads.last());
+        let broken = |position: Position, detail: &str| {
+            Err(Error::Broken { position: position.0, detail: detail.to_owned() })
+        };
+        match (self.coverage.wrong(), self.coverage.last()) {
+            (Some(wrong), _) if covered < wrong => {
+                broken(wrong, "the records up to here are not those that their MAC covers")
+            }
+            (_, Some((at, _))) if at < last => {
+                broken(Position(at.0 + 1), "the records from here on have no MAC")
+            }
+            (_, None) if mark > Position(0) => {
+                broken(Position(1), "none of its records has a MAC, and its pump gave them one")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn judge_redactions(&self) -> Result<(), Error> {
+        let unrecorded =
+            self.redacted.iter().find(|redacted| !self.redactions.contains(&redacted.position.0));
+        match unrecorded {
+            Some(Redacted { position, .. }) => Err(Error::Broken {
+                position: position.0,
+                detail: "a payload of it was blanked, and no operator's record says so".to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     fn hold_to(&mut self, checkpoint: &Checkpoint, heads: &mut Heads) -> Result<(), Error> {
         let position = checkpoint.position.0;
         let broken = |detail: &str| Error::Broken { position, detail: detail.to_owned() };
@@ -186,31 +404,13 @@ impl Proof {
             return Err(broken("the records up to here are not those of its checkpoint"));
         }
         self.checkpoints += 1;
-        self.keys.insert(checkpoint.key.clone());
-        Ok(())
-    }
-
-    /// Every line outside must stand inside too; the newest inside may not be outside yet.
-    fn compare_outside(
-        &mut self,
-        outside: Option<&[Checkpoint]>,
-        inside: &[Checkpoint],
-    ) -> Result<(), Error> {
-        let state = match outside {
-            None => OutsideState::NotCompared,
-            Some([]) => OutsideState::Missing,
-            Some(_) => OutsideState::Agrees,
-        };
-        self.outside = Some(state);
-        for line in outside.unwrap_or_default() {
-            let found = inside.binary_search_by_key(&line.position, |inside| inside.position);
-            let same =
-                found.ok().and_then(|at| inside.get(at)).is_some_and(|inside| inside == line);
-            if !same {
-                let detail = "the checkpoint outside is not the one in the journal".to_owned();
-                return Err(Error::Broken { position: line.position.0, detail });
-            }
+        if self.key_changes.last().is_none_or(|(_, key)| *key != checkpoint.key) {
+            self.key_changes.push((checkpoint.position, checkpoint.key.clone()));
         }
+        if self.at_hand.contains(&checkpoint.key) {
+            self.signed = checkpoint.position;
+        }
+        self.keys.insert(checkpoint.key.clone());
         Ok(())
     }
 
@@ -244,9 +444,44 @@ impl Proof {
         Ok(())
     }
 
-    fn report(self, broken: Option<Break>) -> Report {
+    /// The last record that a key at hand covers, with everything before it.
+    fn covered(&self) -> Position {
+        self.signed.max(self.coverage.covered())
+    }
+
+    fn unknown_keys(&self) -> BTreeSet<String> {
+        let signed = self.keys.iter().filter(|key| !self.at_hand.contains(*key)).cloned();
+        let ids: BTreeSet<KeyId> = self.at_hand.iter().map(|key| KeyId::of(key)).collect();
+        let of_macs = self.coverage.foreign().iter().filter(|id| !ids.contains(id));
+        signed.chain(of_macs.map(KeyId::to_string)).collect()
+    }
+
+    /// Why a journal that holds is not proved.
+    fn reasons(&mut self) -> Vec<String> {
+        let mut reasons = std::mem::take(&mut self.unproved);
+        let (covered, last) = (self.covered(), self.heads.last());
+        if covered < last {
+            let count = last.0 - covered.0;
+            let first = covered.0 + 1;
+            reasons.push(format!("{count} records, from {first} on, are under no key at hand"));
+        }
+        if last > Position(0) && self.copies.is_empty() {
+            reasons.push("no checkpoint outside the journal was seen".to_owned());
+        }
+        reasons
+    }
+
+    fn report(mut self, broken: Option<Break>) -> Report {
         let messages = self.ledger.total();
+        let unproved = self.reasons();
+        let verdict = match (&broken, unproved.is_empty()) {
+            (Some(_), _) => ProofVerdict::Broken,
+            (None, false) => ProofVerdict::NotProved,
+            (None, true) => ProofVerdict::Proved,
+        };
         Report {
+            verdict,
+            unproved,
             journal: self.journal,
             epoch: self.epoch,
             records: self.heads.last().0,
@@ -254,12 +489,26 @@ impl Proof {
             threads: self.ledger.threads().count(),
             in_flight: messages.in_flight(),
             messages,
-            redacted: self.redacted,
             blobs: self.blobs,
             checkpoints: self.checkpoints,
             outside: self.outside.unwrap_or(OutsideState::NotCompared),
+            covered: self.covered(),
+            unknown_keys: self.unknown_keys(),
+            redacted: self.redacted,
+            copies: self.copies,
             keys: self.keys,
+            key_changes: self.key_changes,
+            losses: self.losses,
             broken,
         }
     }
+}
+
+/// Where lines outside are not those inside.
+fn differences(outside: &[Checkpoint], inside: &[Checkpoint]) -> Vec<Position> {
+    let differs = outside.iter().filter(|line| {
+        let found = inside.binary_search_by_key(&line.position, |inside| inside.position);
+        found.ok().and_then(|at| inside.get(at)) != Some(*line)
+    });
+    differs.map(|line| line.position).collect()
 }

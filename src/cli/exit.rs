@@ -14,6 +14,8 @@ pub enum Exit {
     Usage = 2,
     ApprovalPending = 3,
     ChainBroken = 4,
+    /// The record holds, but it is not proved.
+    NotProved = 5,
     InvalidData = 65,
     Unavailable = 69,
     Bug = 70,
@@ -89,7 +91,8 @@ fn code(error: &anyhow::Error) -> Exit {
             Some(
                 organism::Error::Preview { .. }
                 | organism::Error::Divided { .. }
-                | organism::Error::NoThread { .. },
+                | organism::Error::NoThread { .. }
+                | organism::Error::NotEmbedded,
             ),
         ) => Exit::Usage,
         (None, Some(organism::Error::Builtin { .. }) | None) => Exit::Bug,
@@ -101,7 +104,9 @@ fn code(error: &anyhow::Error) -> Exit {
 pub fn of_journal(error: &journal::Error) -> Exit {
     use journal::Error;
     match error {
-        Error::Broken { .. } => Exit::ChainBroken,
+        Error::Broken { .. } | Error::Uncovered { .. } => Exit::ChainBroken,
+        Error::OtherKey { .. } => Exit::NotProved,
+        Error::WithoutMac { .. } => Exit::Config,
         Error::Format { .. } | Error::Strange { .. } => Exit::InvalidData,
         Error::Held { .. } | Error::Full { .. } | Error::Away { .. } => Exit::TryAgain,
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {

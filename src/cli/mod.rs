@@ -24,6 +24,7 @@ mod prompt;
 mod record;
 mod refuse;
 mod render;
+mod repair;
 mod run;
 mod schema;
 mod search;
@@ -95,6 +96,8 @@ enum Verb {
     NatsConfig(nats_config::Args),
     /// Move an embedded journal to NATS JetStream.
     Promote(promote::Args),
+    /// Accept what a start refuses of a journal: a loss, or another key.
+    Repair(repair::Args),
     /// Tools for listener authors.
     Listener(listener::Args),
     #[command(hide = true)]
@@ -136,6 +139,7 @@ impl Verb {
             Self::Schema(args) => schema::run(args),
             Self::NatsConfig(args) => nats_config::run(args),
             Self::Promote(args) => promote::run(args),
+            Self::Repair(args) => repair::run(args),
             Self::Listener(args) => listener::run(args),
             Self::Debug(args) => debug::run(args),
         }

@@ -1,16 +1,19 @@
 //! `organism verify`: proves the record, or says where it breaks.
 
 use std::io::IsTerminal as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::audit::{self, OutsideState, Report};
-use crate::journal::partitions_in;
+use crate::audit::{self, OutsideState, ProofVerdict, Report, VerifyOptions};
+use crate::config::Storage;
+use crate::journal::{Error, jetstream, partitions_in};
+use crate::nats;
 
-use super::exit::Exit;
+use super::exit::{Exit, Failed};
+use super::opened::ConfigArg;
 use super::place::{self, Place};
 use super::render::{Paper, clean, count, put, put_json};
 
@@ -18,34 +21,101 @@ use super::render::{Paper, clean, count, put, put_json};
 pub struct Args {
     #[command(flatten)]
     place: Place,
+    /// A file of checkpoints that is kept elsewhere; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Vec<PathBuf>,
+    /// A public key that counts, and no other; may be given several times.
+    #[arg(long, value_name = "HEX")]
+    key: Vec<String>,
+    /// Let checkpoints in the state directory count for nothing: whoever has the key could have
+    /// rewritten them.
+    #[arg(long)]
+    distrust_state: bool,
+    /// Compare a projection with its stream on JetStream.
+    #[arg(long)]
+    stream: bool,
     /// One JSON value, or one a line for each partition.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (data, state) = (place::data_dir(&args.place)?, place::state_dir(&args.place)?);
+    let data = place::data_dir(&args.place)?;
+    let options = VerifyOptions {
+        state: place::state_dir(&args.place)?,
+        copies: args.checkpoint.clone(),
+        keys: args.key.clone(),
+        distrust_state: args.distrust_state,
+    };
+    let streams = match args.stream {
+        true => Some(Streams::of(&args.place)?),
+        false => None,
+    };
     let journals = partitions_in(&data);
     let mut broken = Vec::new();
+    let mut verdict = ProofVerdict::Proved;
     for (partition, journal) in &journals {
-        let report = prove(journal, state.as_deref(), args.json)?;
+        let mut report = prove(journal, &options, args.json)?;
+        if let Some(streams) = &streams {
+            streams.compare(partition.unwrap_or_default(), journal, &mut report)?;
+        }
         tell(*partition, &report, args.json)?;
-        if report.broken.is_some() {
-            broken.push(partition.map_or_else(String::new, |partition| partition.to_string()));
+        match report.verdict {
+            ProofVerdict::Broken => {
+                verdict = ProofVerdict::Broken;
+                let number = partition.map(|partition| partition.to_string());
+                broken.push(number.unwrap_or_default());
+            }
+            ProofVerdict::NotProved if verdict == ProofVerdict::Proved => {
+                verdict = ProofVerdict::NotProved;
+            }
+            ProofVerdict::NotProved | ProofVerdict::Proved => {}
         }
     }
-    if broken.is_empty() {
-        return Ok(Exit::Done.into());
-    }
-    if journals.len() > 1 {
+    if !broken.is_empty() && journals.len() > 1 {
         eprintln!("broken: partition {} of the {} here", broken.join(", "), journals.len());
     }
-    Ok(Exit::ChainBroken.into())
+    Ok(match verdict {
+        ProofVerdict::Proved => Exit::Done,
+        ProofVerdict::NotProved => Exit::NotProved,
+        ProofVerdict::Broken => Exit::ChainBroken,
+    }
+    .into())
 }
 
-fn prove(data: &Path, state: Option<&Path>, json: bool) -> anyhow::Result<Report> {
+/// The streams that projections are compared with.
+struct Streams {
+    servers: nats::Options,
+    journal: jetstream::Options,
+}
+
+impl Streams {
+    fn of(place: &Place) -> anyhow::Result<Self> {
+        let config = ConfigArg { config: place.config.clone() }.load_without_keys()?;
+        match config.storage {
+            Storage::JetStream { servers, journal } => Ok(Self { servers, journal }),
+            Storage::Embedded => {
+                let text = "--stream is for a journal on JetStream, and this config keeps it in a \
+                            file";
+                Err(Failed::new(Exit::Usage, text).into())
+            }
+        }
+    }
+
+    fn compare(&self, partition: u32, data: &Path, report: &mut Report) -> anyhow::Result<()> {
+        let journal = jetstream::Options { partition, ..self.journal.clone() };
+        match jetstream::compare_with_stream(&self.servers, &journal, data) {
+            Ok(_) => report.stream_agrees(),
+            Err(Error::Broken { position, detail }) => report.stream_differs(position, detail),
+            Err(error) => return Err(place::failed(error)),
+        }
+        Ok(())
+    }
+}
+
+fn prove(data: &Path, options: &VerifyOptions, json: bool) -> anyhow::Result<Report> {
     let bar = progress_bar(json);
-    let report = audit::verify(data, state, &mut |done, all| {
+    let report = audit::verify_with(data, options, &mut |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     });
@@ -104,8 +174,20 @@ fn summary(paper: &Paper, report: &Report) -> String {
         let all = count(report.redacted.len() as u64, "payload");
         lines.push(format!("redacted     {all}, proved by digest"));
     }
+    let copies = report.copies.iter().map(|path| format!("compared     {}", path.display()));
+    lines.extend(copies);
+    lines.extend(key_lines(report));
+    let losses = report.losses.iter();
+    lines.extend(losses.map(|loss| {
+        let (kept, acknowledged) = (loss.kept, loss.acknowledged);
+        format!("lost         records after {kept} up to {acknowledged}, accepted by an operator")
+    }));
     lines.push(match &report.broken {
-        None => paper.green("ok"),
+        None if report.verdict == ProofVerdict::Proved => paper.green("ok"),
+        None => {
+            let reasons = report.unproved.iter().map(|reason| clean(reason));
+            paper.yellow(&format!("NOT PROVED: {}", reasons.collect::<Vec<_>>().join("; ")))
+        }
         Some(broken) => paper.red(&match broken.position {
             0 => format!("BROKEN: {}", clean(&broken.detail)),
             at => format!("BROKEN at position {at}: {}", clean(&broken.detail)),
@@ -113,6 +195,16 @@ fn summary(paper: &Paper, report: &Report) -> String {
     });
     lines.push(String::new());
     lines.join("\n")
+}
+
+/// Keys that changed, and keys that are not at hand.
+fn key_lines(report: &Report) -> Vec<String> {
+    let changes = report.key_changes.windows(2).filter_map(|pair| match pair {
+        [(_, before), (at, after)] => Some(format!("key changed  at {at}: {before} to {after}")),
+        _ => None,
+    });
+    let unknown = report.unknown_keys.iter().map(|key| format!("unknown key  {key}"));
+    changes.chain(unknown).collect()
 }
 
 fn outside(report: &Report) -> &'static str {

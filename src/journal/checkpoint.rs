@@ -14,6 +14,7 @@ use crate::clock::Time;
 use crate::ids::{Digest, Position};
 
 use super::Error;
+use super::mac::MacKey;
 
 /// A journal had `count` records up to `position`, and `merkle_root` over the heads of all its
 /// trees, in order of first appearance. As a line of JSON, it stands in the file outside.
@@ -94,6 +95,19 @@ impl Key {
         hex(self.0.verifying_key().as_bytes())
     }
 
+    /// The key of the MACs that this host makes.
+    pub fn mac(&self) -> MacKey {
+        MacKey::derive(self.0.as_bytes(), &self.public())
+    }
+
+    /// Reads `state/key` where there is one.
+    pub fn read(state: &Path) -> Result<Option<Self>, Error> {
+        match state.join("key").exists() {
+            true => Self::open(state).map(Some),
+            false => Ok(None),
+        }
+    }
+
     pub fn sign(&self, mut checkpoint: Checkpoint) -> Checkpoint {
         checkpoint.key = self.public();
         checkpoint.signature = hex(&self.0.sign(&checkpoint.claim()).to_bytes());
@@ -110,6 +124,11 @@ pub struct Outside {
 impl Outside {
     pub fn new(state: &Path, journal: Uuid) -> Self {
         Self { path: state.join(format!("{journal}.checkpoints")) }
+    }
+
+    /// A copy of checkpoints that somebody keeps elsewhere.
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
     }
 
     pub fn path(&self) -> &Path {
@@ -130,6 +149,25 @@ impl Outside {
         let read = |line: &str| serde_json::from_str(line).map_err(std::io::Error::other);
         let lines = whole.lines().filter(|line| !line.is_empty()).map(read);
         lines.collect::<Result<_, _>>().map_err(Error::io(context()))
+    }
+
+    /// Puts lines beyond `last` aside: an operator accepted that those records are lost.
+    pub fn keep_up_to(&self, last: Position) -> std::io::Result<()> {
+        let lines = self.read().map_err(std::io::Error::other)?;
+        let kept: Vec<_> = lines.iter().filter(|line| line.position <= last).cloned().collect();
+        if kept.len() == lines.len() {
+            return Ok(());
+        }
+        let aside = (1..).map(|n: u32| self.path.with_extension(format!("checkpoints.lost-{n}")));
+        let aside = aside.into_iter().find(|path| !path.exists()).unwrap_or_default();
+        std::fs::copy(&self.path, aside)?;
+        let rest = Self { path: self.path.with_extension("checkpoints.new") };
+        match std::fs::remove_file(&rest.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        rest.append(&kept)?;
+        std::fs::rename(&rest.path, &self.path)
     }
 
     /// Appends lines and makes them durable.

@@ -25,7 +25,7 @@ pub struct Head {
 }
 
 /// All trees of a journal, up to its last record.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Heads {
     all: Vec<Head>,
     by_root: Map<ThreadId, usize>,

@@ -3,7 +3,7 @@
 use crate::ids::Digest;
 
 /// Levels of digests, leaves first. A node without a sibling stands for itself one level up.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Merkle {
     levels: Vec<Vec<Digest>>,
 }

@@ -5,6 +5,7 @@
 pub mod checkpoint;
 mod heads;
 pub mod jetstream;
+mod mac;
 mod merkle;
 mod places;
 mod row;
@@ -22,6 +23,7 @@ use crate::thread::Record;
 
 pub use checkpoint::Checkpoint;
 pub use heads::{Head, Heads};
+pub use mac::{Coverage, HeadMac, KeyId};
 pub use places::{partition_in, partitions_in};
 
 /// The layout of journals this program writes and reads.
@@ -118,6 +120,26 @@ pub enum Error {
     /// What stands in the journal is not what was written there, or is gone.
     #[error("the journal is broken at position {position}: {detail}")]
     Broken { position: u64, detail: String },
+    /// It was kept before there were MACs.
+    #[error(
+        "the journal {path} has {records} records and no MAC, as before this version: nobody can \
+         tell whether its end was written by an organism. `organism adopt` accepts it as it stands"
+    )]
+    WithoutMac { path: String, records: Position },
+    /// Another host's key made its MACs.
+    #[error(
+        "the journal {path} ends with a MAC of the key {theirs}, and this host has the key {ours}: \
+         put that key back into the state directory, or accept what stands there under this one \
+         with `organism repair --accept-key`"
+    )]
+    OtherKey { path: String, theirs: KeyId, ours: KeyId },
+    /// Records at its end that no pump of this host wrote, or that were changed.
+    #[error(
+        "the records from {first} to {last} of the journal {path} are covered by no MAC: no pump \
+         of this host wrote them, or they were changed. `organism repair --accept-loss` takes them \
+         out and goes on behind the last record that is covered"
+    )]
+    Uncovered { path: String, first: Position, last: Position },
     #[error("the journal stopped after an earlier error ({cause}); start again to recover")]
     Stopped { cause: String },
     /// The pump counted wrongly: a bug, and nothing was appended.
@@ -157,6 +179,8 @@ impl Error {
 pub struct Sealed {
     pub record: Record,
     pub hash: Digest,
+    /// Of the last record of its commit.
+    pub mac: Option<HeadMac>,
 }
 
 /// Where a record stands: what its row holds beside its text.

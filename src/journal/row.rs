@@ -7,7 +7,7 @@ use crate::mutant::mutant;
 use crate::thread::text::{self, Names};
 use crate::thread::{Map, Record};
 
-use super::{Error, Heads, Place, Sealed, chained};
+use super::{Error, HeadMac, Heads, Place, Sealed, chained};
 
 /// What one commit appends, encoded one after another into buffers that are used again.
 #[derive(Debug, Default)]
@@ -32,6 +32,7 @@ pub struct Encoded<'r> {
     pub hash: Digest,
     pub body: &'r [u8],
     pub payloads: &'r [u8],
+    pub mac: Option<HeadMac>,
 }
 
 impl Rows {
@@ -79,8 +80,12 @@ impl Rows {
             let body = self.bodies.get(begin.0..ends.body).unwrap_or_default();
             let payloads = self.payloads.get(begin.1..ends.payloads).unwrap_or_default();
             begin = (ends.body, ends.payloads);
-            Encoded { hash: ends.hash, body, payloads }
+            Encoded { hash: ends.hash, body, payloads, mac: None }
         })
+    }
+
+    pub fn len(&self) -> usize {
+        self.ends.len()
     }
 
     /// About what they take in the write-ahead log.
@@ -95,12 +100,21 @@ pub struct Row<'r> {
     pub hash: Digest,
     pub body: &'r str,
     pub payloads: &'r str,
+    pub mac: Option<HeadMac>,
 }
 
 impl<'r> Row<'r> {
     pub fn encoded(&self) -> Encoded<'r> {
         let (body, payloads) = (self.body.as_bytes(), self.payloads.as_bytes());
-        Encoded { hash: self.hash, body, payloads }
+        Encoded { hash: self.hash, body, payloads, mac: self.mac }
+    }
+
+    /// Whether both hold the same record, whatever MAC they carry.
+    pub fn is_same_record(&self, other: &Row<'_>) -> bool {
+        let (ours, theirs) = (&self.place, &other.place);
+        (ours.position, ours.tree, ours.time) == (theirs.position, theirs.tree, theirs.time)
+            && (ours.previous, ours.previous_hash) == (theirs.previous, theirs.previous_hash)
+            && (self.hash, self.body, self.payloads) == (other.hash, other.body, other.payloads)
     }
 
     /// The record at `expected`, which is what the row is for; anything else is a break there.
@@ -125,6 +139,6 @@ impl<'r> Row<'r> {
             })?;
         let Place { position, previous, previous_hash, time, .. } = *place;
         let record = Record { position, tree, previous, previous_hash, time, input, facts };
-        Ok(Sealed { record, hash: self.hash })
+        Ok(Sealed { record, hash: self.hash, mac: self.mac })
     }
 }

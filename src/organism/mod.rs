@@ -17,6 +17,7 @@ mod partitioned;
 mod preview;
 pub mod promote;
 mod remotes;
+pub mod repair;
 mod route;
 mod station;
 mod traced;
@@ -100,6 +101,12 @@ pub enum Error {
          process starts no pump; start `organism run` outside of it"
     )]
     HostedProcess { listener: ListenerName },
+    /// The journal has its servers, which are not repaired from here.
+    #[error(
+        "the journal of this config is on JetStream: `organism repair` accepts losses and keys of an \
+         embedded journal"
+    )]
+    NotEmbedded,
     /// There is no such thread.
     #[error("no thread {thread} is on record")]
     NoThread { thread: ThreadId },

@@ -4,14 +4,18 @@ use std::path::Path;
 
 use super::{Error, core, open_journal};
 use crate::clock::Time;
-use crate::config::Config;
-use crate::ids::ListenerName;
-use crate::journal::Journal;
+use crate::config::{Config, Storage};
+use crate::ids::{ListenerName, Position};
+use crate::journal::sqlite::{self, Acceptance, Found};
+use crate::journal::{Journal, Sealed};
 use crate::pump::core::{Core, Event};
 use crate::thread::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
 
 /// Name under which operators stand in the record.
 const OPERATOR: &str = "operator";
+
+/// Detail of an adoption: the last record of a journal from before MACs.
+pub const WITHOUT_MAC_UP_TO: &str = "without-mac-up-to";
 
 /// An action of the user of this process.
 pub fn action(
@@ -49,11 +53,43 @@ fn login(passwd: &Path, uid: u32) -> Option<String> {
 
 /// Records an action where no pump runs: takes the journal's lock, opens the journal, appends the
 /// one step, and closes the journal with a checkpoint.
-pub fn record_offline(config: &Config, action: OperatorAction) -> Result<(), Error> {
+pub fn record_offline(config: &Config, mut action: OperatorAction) -> Result<(), Error> {
     let mut core = core(config);
-    let mut journal = open_journal(config, &mut core)?;
+    let mut journal = match (&config.storage, action.verb) {
+        (Storage::Embedded, OperatorVerb::Adopt) => adopted(config, &mut core, &mut action)?,
+        _ => open_journal(config, &mut core)?,
+    };
     append_action(&mut core, &mut *journal, action)?;
     Ok(journal.close(Time::now())?)
+}
+
+/// Opens a journal that is adopted, which may be from before MACs: the record says up to where.
+fn adopted(
+    config: &Config,
+    core: &mut Core,
+    action: &mut OperatorAction,
+) -> Result<Box<dyn Journal>, Error> {
+    let accept = Acceptance { without_mac: true, ..Acceptance::default() };
+    let journal = open_accepting(config, core, accept)?;
+    let Found { without_mac, last, .. } = journal.found();
+    if *without_mac && *last > Position(0) {
+        action.details.push(ActionDetail::new(WITHOUT_MAC_UP_TO, last));
+    }
+    Ok(Box::new(journal))
+}
+
+/// Opens the embedded journal for an operator who accepts what a start would refuse.
+pub(super) fn open_accepting(
+    config: &Config,
+    core: &mut Core,
+    accept: Acceptance,
+) -> Result<sqlite::Journal, Error> {
+    let mut replay = |sealed: Sealed| {
+        core.replay(&sealed.record);
+        Ok(())
+    };
+    let Config { data, state, .. } = config;
+    Ok(sqlite::Journal::open_accepting(data, state, accept, &mut replay)?)
 }
 
 /// Appends an action to a journal that `core` has replayed and that has no pump.

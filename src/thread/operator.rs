@@ -12,12 +12,15 @@ use crate::system::ActionReport;
 pub enum OperatorVerb {
     /// The organism's directories or its stream were accepted as this project's.
     Adopt,
+    /// What a start refused of the journal was accepted: a loss, or another key.
+    Repair,
 }
 
 impl OperatorVerb {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Adopt => "adopt",
+            Self::Repair => "repair",
         }
     }
 }

@@ -136,6 +136,13 @@ pub enum Input {
     Operator(OperatorAction),
 }
 
+impl Input {
+    /// Whether it is a decision of an operator.
+    pub fn is_decision(&self) -> bool {
+        matches!(self, Self::Decided { .. } | Self::Cancel { .. } | Self::Operator(_))
+    }
+}
+
 /// One atomic step. The chain hashes its [`super::text`]; payload bytes stand beside that and
 /// enter the hash by digest.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -1,5 +1,6 @@
 //! What every journal promises, and what an embedded one promises beyond that.
 
+mod attacks;
 mod damage;
 mod death;
 mod log;
@@ -46,6 +47,12 @@ impl Place {
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Journal, Error> {
         Journal::open(&self.data(), &self.state(), visit)
+    }
+
+    /// The file outside the journal that names the last acknowledged record.
+    pub fn watermark(&self) -> PathBuf {
+        let about = self.reader().about().unwrap();
+        self.state().join(format!("{}.watermark", about.journal))
     }
 
     pub fn reader(&self) -> Reader {

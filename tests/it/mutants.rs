@@ -29,6 +29,7 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     ("trust-the-tail", "journal::damage::a_tail_cut_at_any_byte_is_never_taken_for_the_end"),
     ("trust-the-hash", "journal::damage::every_flipped_bit_in_a_record_is_found_at_its_position"),
+    ("trust-the-mac", "journal::attacks::an_attack_without_the_key_is_never_proved"),
     (
         "deliver-before-durable",
         "pump::durable::what_follows_from_a_record_is_done_when_it_is_on_disk",

@@ -13,6 +13,7 @@
 //! {"checkpoint":{…}}                                         over everything before it
 //! {"blob":{"digest":"…","bytes":1200}}                       then 1200 bytes
 //! {"step":{"position":1,…,"body":310,"payloads":72}}         then 382 bytes
+//! {"mac":{"head":"0254…"}}                                    of the head, after the last step
 //! ```
 //!
 //! Parts that are not followed by their last one were never acknowledged and count for nothing.
@@ -26,7 +27,7 @@ use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::journal::row::{Encoded, Row};
 use crate::journal::sqlite::Taken;
-use crate::journal::{Checkpoint, Place};
+use crate::journal::{Checkpoint, HeadMac, Place};
 
 /// Of the encoding.
 const FORMAT: u32 = 1;
@@ -56,6 +57,11 @@ enum Line<'a> {
     },
     #[serde(borrow)]
     Step(Step<'a>),
+    /// Over the step before it and whatever came before that.
+    Mac {
+        #[serde(borrow)]
+        head: Cow<'a, str>,
+    },
 }
 
 /// Whose journal a stream keeps.
@@ -148,6 +154,10 @@ impl Group {
             payloads: row.payloads.len(),
         };
         self.with(&Line::Step(step), &[row.body, row.payloads])
+    }
+
+    pub fn mac(self, mac: &HeadMac) -> Self {
+        self.with(&Line::Mac { head: mac.to_string().into() }, &[])
     }
 
     fn with(mut self, line: &Line<'_>, bytes: &[&[u8]]) -> Self {
@@ -260,6 +270,10 @@ impl<'a> Contents<'a> {
             Line::Checkpoint(checkpoint) => self.taken.push(Taken::Checkpoint(checkpoint)),
             Line::Blob { digest, .. } => self.taken.push(Taken::Blob(digest, bytes)),
             Line::Step(step) => self.taken.push(Taken::Step(row(step, bytes)?)),
+            Line::Mac { head } => {
+                let mac = HeadMac::parse(&head).ok_or("the MAC in it is damaged")?;
+                self.taken.push(Taken::Mac(mac));
+            }
         }
         Ok(rest)
     }
@@ -279,7 +293,7 @@ fn row<'a>(step: Step<'a>, bytes: &'a [u8]) -> Result<Row<'a>, String> {
         previous_hash: step.previous_hash,
         time: Time(step.time),
     };
-    Ok(Row { place, hash: step.hash, body, payloads })
+    Ok(Row { place, hash: step.hash, body, payloads, mac: None })
 }
 
 #[cfg(test)]
@@ -295,7 +309,8 @@ mod tests {
             time: Time(12),
         };
         let hash = Digest::of(b"this");
-        let row = Encoded { hash, body: b"{\"a\":1}\n", payloads: "<ü/>\n\n".as_bytes() };
+        let row =
+            Encoded { hash, body: b"{\"a\":1}\n", payloads: "<ü/>\n\n".as_bytes(), mac: None };
         let blob = b"\0\n{\"step\"";
         let group = Group::epoch(3, "process 1").blob_after(blob).step(&place, &row);
         group.step(&Place { position: Position(8), ..place }, &row)

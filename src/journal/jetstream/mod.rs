@@ -7,6 +7,7 @@
 //!
 //! Must not know how a connection is made: that is `nats`.
 
+mod against;
 mod api;
 mod count;
 mod group;
@@ -37,6 +38,7 @@ use publish::Publisher;
 use tail::Mark;
 use watch::Watch;
 
+pub use against::{StreamAgreement, compare_with_stream};
 pub use lease::{Bequest, Candidate, this_process};
 pub use promote::{Phase, Promoted, promote};
 pub use standby::{Office, Standby};
@@ -158,6 +160,7 @@ impl Journal {
             for (record, row) in records.iter().zip(stamped.rows.iter()) {
                 group = group.step(&Place::from(record), &row);
             }
+            group = group.mac(&stamped.mac);
             let mark = self.put(&group)?;
             self.publisher.put(mark.seq);
             self.unshown = Some(Unshown { stamped, mark: mark.to_string() });
@@ -170,6 +173,11 @@ impl Journal {
         let Some(Unshown { stamped, mark }) = &mut self.unshown else { return Ok(()) };
         self.projection.keep(records, stamped, mark)?;
         self.unshown = None;
+        // What an operator decided is signed at once.
+        let decided = records.iter().rev().find(|record| record.input.is_decision());
+        if let Some(decided) = decided {
+            self.checkpoint(decided.time, true)?;
+        }
         Ok(())
     }
 

@@ -223,6 +223,9 @@ impl Sending<'_> {
                 group = std::mem::take(&mut group).checkpoint(due);
             }
             group = std::mem::take(&mut group).step(&row.place, &row.encoded());
+            if let Some(mac) = &row.mac {
+                group = std::mem::take(&mut group).mac(mac);
+            }
             if group.size() >= limits::PROMOTION_GROUP_BYTES {
                 self.publish(&std::mem::take(&mut group))?;
                 progress(Phase::Publishing, position.0, source.last.0);

@@ -5,6 +5,8 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use uuid::Uuid;
+
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::journal::Error;
@@ -71,8 +73,9 @@ fn held(data: &Path) -> Error {
     Error::Held { path: data.display().to_string(), holder: holder.to_owned() }
 }
 
-/// The last record that was acknowledged, noted after its commit was durable. Not synced itself:
-/// after a power cut it may lag behind the journal, but never be ahead of it.
+/// The last record that was acknowledged, noted outside the journal after its commit was durable:
+/// an older journal that is put back in its place shows as lost records. Not synced itself: after a
+/// power cut it may lag behind the journal, but never be ahead of it.
 #[derive(Debug)]
 pub struct Watermark {
     file: File,
@@ -82,8 +85,8 @@ pub struct Watermark {
 const MARK_BYTES: usize = 48;
 
 impl Watermark {
-    pub fn open(data: &Path) -> Result<Self, Error> {
-        let path = data.join(WATERMARK);
+    pub fn open(state: &Path, journal: Uuid) -> Result<Self, Error> {
+        let path = Self::path(state, journal);
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         let file = file.map_err(Error::io(path.display().to_string()))?;
         Ok(Self { file, path })
@@ -94,9 +97,32 @@ impl Watermark {
         self.file.write_all_at(&mark, 0).map_err(Error::io(self.path.display().to_string()))
     }
 
+    fn path(state: &Path, journal: Uuid) -> PathBuf {
+        state.join(format!("{journal}.{WATERMARK}"))
+    }
+
     /// None where nothing was acknowledged yet.
-    pub fn read(data: &Path) -> Result<Option<(Position, Digest)>, Error> {
+    pub fn read(state: &Path, journal: Uuid) -> Result<Option<(Position, Digest)>, Error> {
+        Self::read_at(Self::path(state, journal))
+    }
+
+    /// The one that earlier versions kept beside the journal.
+    pub fn read_beside(data: &Path) -> Result<Option<(Position, Digest)>, Error> {
+        Self::read_at(data.join(WATERMARK))
+    }
+
+    /// The one beside the journal has its place in the state now.
+    pub fn remove_beside(data: &Path) -> Result<(), Error> {
         let path = data.join(WATERMARK);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io(path.display().to_string())(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn read_at(path: PathBuf) -> Result<Option<(Position, Digest)>, Error> {
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -126,4 +152,21 @@ fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
     let bytes = position.iter().chain(&hash.0).chain(check.0.iter());
     mark.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
     mark
+}
+
+/// In the state: which journal lies in a data directory, so that one that is gone is missed.
+fn link(data: &Path, state: &Path) -> PathBuf {
+    let data = data.canonicalize().unwrap_or_else(|_| data.to_owned());
+    let digest = Digest::of(data.as_os_str().as_encoded_bytes()).to_string();
+    state.join(format!("{}.journal", digest.get(..16).unwrap_or(&digest)))
+}
+
+pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Error> {
+    let path = link(data, state);
+    std::fs::write(&path, journal.to_string()).map_err(Error::io(path.display().to_string()))
+}
+
+/// The journal that lay in `data` when it was last written.
+pub fn noted_journal(data: &Path, state: &Path) -> Option<Uuid> {
+    std::fs::read_to_string(link(data, state)).ok()?.trim().parse().ok()
 }

@@ -9,10 +9,13 @@ mod mover;
 mod open;
 mod projection;
 mod reader;
+mod repair;
 mod row;
 mod scan;
 mod trees;
 mod write;
+
+use std::path::PathBuf;
 
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
@@ -25,24 +28,29 @@ use crate::limits;
 use crate::thread::Record;
 
 use super::checkpoint::{Key, Outside};
-use super::row::Rows;
-use super::{Checkpoint, Error, Heads};
+use super::mac::{Coverage, HeadSealer};
+use super::row::{Encoded, Rows};
+use super::{Checkpoint, Error, HeadMac, Heads};
 use directory::Watermark;
 use mover::{Moved, Mover};
 
 pub use directory::{DATABASE, Lock, is_free};
-pub use open::hold;
+pub use open::{Acceptance, Found, hold};
 pub(in crate::journal) use projection::{Following, Opening, Taken};
 pub use reader::{About, Reader};
+pub use repair::TakenOut;
 pub use scan::scan;
 pub use trees::Tree;
 
-/// The last record that was acknowledged, as noted beside the journal; zeros where none was.
-pub fn acknowledged(data: &std::path::Path) -> Result<(Position, Digest), Error> {
-    Ok(Watermark::read(data)?.unwrap_or_default())
+/// The last record that was acknowledged, as noted outside the journal; zeros where none was.
+pub fn acknowledged(state: &std::path::Path, journal: Uuid) -> Result<(Position, Digest), Error> {
+    Ok(Watermark::read(state, journal)?.unwrap_or_default())
 }
 
 const SCHEMA: &str = include_str!("schema.sql");
+/// Added to what earlier versions made, and to new journals in the same way: the text that SQLite
+/// keeps of the table is the same.
+const MAC_COLUMN: &str = "ALTER TABLE step ADD COLUMN mac BLOB";
 /// The key in `meta` that a projection has: how far it followed its stream.
 const STREAM: &str = "stream";
 
@@ -50,7 +58,17 @@ const STREAM: &str = "stream";
 #[derive(Debug)]
 pub(super) struct Group {
     pub rows: Rows,
+    pub mac: HeadMac,
     pub checkpoint: Option<Checkpoint>,
+}
+
+impl Group {
+    /// Its rows; the last one carries the MAC.
+    pub fn encoded(&self) -> impl Iterator<Item = Encoded<'_>> {
+        let last = self.rows.len().saturating_sub(1);
+        let carries = move |at: usize| (at == last).then_some(self.mac);
+        self.rows.iter().enumerate().map(move |(at, row)| Encoded { mac: carries(at), ..row })
+    }
 }
 
 /// The writing end: one owner, on its own thread, as every call waits for the disk.
@@ -62,7 +80,15 @@ pub struct Journal {
     heads: Heads,
     rows: Rows,
     watermark: Watermark,
+    data: PathBuf,
+    state: PathBuf,
+    /// How it was when it was opened.
+    found: Found,
+    /// How far MACs cover what was read.
+    coverage: Coverage,
     key: Key,
+    public_key: String,
+    sealer: HeadSealer,
     outside: Outside,
     /// Checkpoints that are in the journal, but not outside yet.
     unwritten: Vec<Checkpoint>,
@@ -87,6 +113,16 @@ impl Journal {
     /// This pump's; every start has a higher one.
     pub fn epoch(&self) -> u32 {
         self.epoch
+    }
+
+    /// The key that its checkpoints are signed with, in hexadecimal.
+    pub fn public_key(&self) -> &str {
+        &self.public_key
+    }
+
+    /// How it was when it was opened.
+    pub fn found(&self) -> &Found {
+        &self.found
     }
 
     pub fn heads(&self) -> &Heads {
@@ -114,8 +150,9 @@ impl Journal {
         self.checked_at.get_or_insert(now);
         let mut rows = std::mem::take(&mut self.rows);
         rows.stamp(&self.heads, records)?;
+        let mac = self.sealer.seal(&self.heads, records, &rows);
         let checkpoint = self.is_due(now).then(|| self.next_checkpoint(now));
-        Ok(Some(Group { rows, checkpoint }))
+        Ok(Some(Group { rows, mac, checkpoint }))
     }
 
     /// Commits what was stamped. `mark`: where it stands in the stream it is a projection of.
@@ -125,12 +162,13 @@ impl Journal {
         group: &mut Group,
         mark: Option<&str>,
     ) -> Result<Vec<Digest>, Error> {
-        let Group { rows, checkpoint } = group;
-        self.commit(checkpoint.as_ref(), |db| {
-            write::steps(db, records.iter().map(Into::into).zip(rows.iter()))?;
+        self.commit(group.checkpoint.as_ref(), |db| {
+            write::steps(db, records.iter().map(Into::into).zip(group.encoded()))?;
             mark.map_or(Ok(()), |mark| write::set_meta(db, STREAM, mark))
         })?;
         failpoint("after-commit");
+        let Group { rows, mac, checkpoint } = group;
+        self.sealer.sealed(*mac);
         self.wal_bytes += rows.size();
         let hashes: Vec<Digest> = rows.iter().map(|row| row.hash).collect();
         self.rows = std::mem::take(rows);
@@ -141,9 +179,22 @@ impl Journal {
             .set(self.heads.last(), self.heads.last_hash())
             .map_err(|error| self.stop(error))?;
         self.after_checkpoint(checkpoint.take());
+        if mark.is_none() {
+            self.checkpoint_decisions(records)?;
+        }
         self.move_log();
         failpoint("after-append");
         Ok(hashes)
+    }
+
+    /// What an operator decided is signed at once: nobody who takes the key later can have
+    /// decided otherwise.
+    fn checkpoint_decisions(&mut self, records: &[Record]) -> Result<(), Error> {
+        let decided = records.iter().rev().find(|record| record.input.is_decision());
+        match decided {
+            Some(record) => self.checkpoint(record.time).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Signs and records how far the journal goes, when that is due. A pump with nothing to

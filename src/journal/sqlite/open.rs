@@ -9,12 +9,13 @@ use uuid::Uuid;
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::{Key, Outside};
+use crate::journal::mac::{Coverage, HeadSealer};
 use crate::journal::row::Rows;
 use crate::journal::{Checkpoint, Error, FORMAT, Heads, Sealed};
 use crate::limits;
 use crate::mutant::mutant;
 
-use super::directory::{DATABASE, Lock, Watermark, make};
+use super::directory::{self, DATABASE, Lock, Watermark, make};
 use super::mover::Mover;
 use super::{About, Journal, Reader, SCHEMA, STREAM, scan, write};
 
@@ -74,27 +75,51 @@ impl Opening {
     pub(super) fn prove(
         self,
         purpose: Purpose,
+        accept: Acceptance,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<(Journal, Known, About), Error> {
         Reader::open(&self.data)?.check_tables()?;
         let db = connect(&self.data).map_err(Error::sqlite("opening the journal"))?;
         write::begin(&db)?;
-        let mut proved = prove(&self.data, &self.state, purpose, visit)?;
+        let mut proved = prove(&self.data, &self.state, &self.key, purpose, accept, visit)?;
         proved.take_rest(&db, visit)?;
+        let before = proved.about.key.clone();
+        if purpose != Purpose::Follow {
+            proved.judge_end(&self.data, &self.key, accept)?;
+        }
         if purpose == Purpose::Write {
             let key = self.key.public();
             proved.about = About { epoch: proved.about.epoch + 1, key, ..proved.about };
             write::about(&db, &proved.about).map_err(write::failed)?;
         }
+        if !write::has_mac(&db).map_err(write::failed)? {
+            db.execute_batch(super::MAC_COLUMN).map_err(write::failed)?;
+        }
         write::commit(&db)?;
-        let Proved { about, known, heads, unwritten, checked, refreshed } = proved;
+        let Proved { about, known, heads, coverage, unwritten, checked, refreshed } = proved;
+        let is_covered = coverage.covered() == heads.last();
+        let last_mac = coverage.last().filter(|_| is_covered);
+        let last_mac = last_mac.map(|(_, mac)| mac);
+        let sealer = HeadSealer::new(self.key.mac(), about.journal, last_mac);
 
         let journal = Journal {
             db,
             id: about.journal,
             epoch: about.epoch,
-            watermark: Watermark::open(&self.data)?,
+            watermark: Watermark::open(&self.state, about.journal)?,
+            data: self.data.clone(),
+            state: self.state.clone(),
+            found: Found {
+                key: before,
+                without_mac: coverage.first().is_none(),
+                covered: coverage.covered(),
+                last: heads.last(),
+                acknowledged: known.mark.0.max(known.latest_position()),
+            },
+            coverage,
+            public_key: self.key.public(),
             key: self.key,
+            sealer,
             outside: Outside::new(&self.state, about.journal),
             unwritten,
             checked,
@@ -122,6 +147,31 @@ pub(super) enum Purpose {
     Follow,
 }
 
+/// What an operator accepts of a journal that a start refuses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Acceptance {
+    /// That it was kept before there were MACs.
+    pub without_mac: bool,
+    /// That it ends before what was acknowledged.
+    pub loss: bool,
+    /// That its MACs are of another key, or missing: what stands there counts as it is.
+    pub key: bool,
+}
+
+/// How a journal was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The public key of the pump that had it last.
+    pub key: String,
+    /// None of its records has a MAC.
+    pub without_mac: bool,
+    /// The last record that a MAC of this host's key covers.
+    pub covered: Position,
+    pub last: Position,
+    /// The last record that is known outside it.
+    pub acknowledged: Position,
+}
+
 impl Journal {
     /// Opens the journal in directory `data`, or makes one, and hands every record to `visit`,
     /// in order. `state` keeps the signing key and the checkpoints outside.
@@ -133,16 +183,28 @@ impl Journal {
         state: &Path,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Self, Error> {
+        Self::open_accepting(data, state, Acceptance::default(), visit)
+    }
+
+    /// As [`Journal::open`], for an operator who accepts what it would refuse.
+    pub fn open_accepting(
+        data: &Path,
+        state: &Path,
+        accept: Acceptance,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
         let opening = Opening::begin(data, state)?;
         if !opening.exists() {
-            refuse_lost_file(data)?;
+            if !accept.loss {
+                refuse_lost_file(data, state)?;
+            }
             opening.create(Uuid::now_v7(), None)?;
         } else if opening.found()?.1.is_some() {
             let detail = "follows a journal on JetStream, which goes on there alone: start it \
                           with `store = \"jetstream\"`, or name another directory";
             return Err(Error::Strange { path: data.display().to_string(), detail: detail.into() });
         }
-        let (mut journal, ..) = opening.prove(Purpose::Write, visit)?;
+        let (mut journal, ..) = opening.prove(Purpose::Write, accept, visit)?;
         failpoint("epoch-raised");
         journal.settle()?;
         Ok(journal)
@@ -159,7 +221,13 @@ impl Journal {
     /// Does what a crash may have left undone: the watermark, lines outside, the trees' table.
     pub(super) fn settle(&mut self) -> Result<(), Error> {
         // Also in an empty journal: where the disk is full later, the mark has its room.
-        self.watermark.set(self.heads.last(), self.heads.last_hash())?;
+        // A journal from before MACs keeps its old mark until its first commit has one.
+        if self.heads.last() == Position(0) || self.coverage.last().is_some() {
+            self.watermark.set(self.heads.last(), self.heads.last_hash())?;
+            Watermark::remove_beside(&self.data)?;
+        }
+        directory::note_journal(&self.data, &self.state, self.id)?;
+        self.outside.keep_up_to(self.heads.last()).map_err(Error::io("checkpoints outside"))?;
         self.write_outside();
         if self.refreshed < self.heads.last() {
             return self.refresh_trees();
@@ -169,10 +237,16 @@ impl Journal {
     }
 }
 
-fn refuse_lost_file(data: &Path) -> Result<(), Error> {
-    match Watermark::read(data)? {
+fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
+    let noted = match directory::noted_journal(data, state) {
+        Some(journal) => Watermark::read(state, journal)?,
+        None => None,
+    };
+    match noted.or(Watermark::read_beside(data)?) {
         Some((position, _)) if position > Position(0) => {
-            let detail = format!("{DATABASE} is gone, but {position} records were acknowledged");
+            let detail = format!(
+                "{DATABASE} is gone, but {position} records were acknowledged; {ACCEPT_LOSS}"
+            );
             Err(Error::broken(1, detail))
         }
         _ => Ok(()),
@@ -193,7 +267,7 @@ fn create(data: &Path, about: &About, mark: Option<&str>) -> Result<(), Error> {
     let fill = || -> rusqlite::Result<()> {
         let db = Connection::open(&half)?;
         db.pragma_update(None, "page_size", limits::JOURNAL_PAGE_BYTES as i64)?;
-        db.execute_batch(&format!("BEGIN; {SCHEMA}"))?;
+        db.execute_batch(&format!("BEGIN; {SCHEMA} {};", super::MAC_COLUMN))?;
         write::set_meta(&db, "format", &FORMAT.to_string())?;
         write::about(&db, about)?;
         mark.map_or(Ok(()), |mark| write::set_meta(&db, STREAM, mark))?;
@@ -210,6 +284,7 @@ struct Proved {
     about: About,
     known: Known,
     heads: Heads,
+    coverage: Coverage,
     /// Checkpoints that are not outside yet.
     unwritten: Vec<Checkpoint>,
     checked: Position,
@@ -219,6 +294,8 @@ struct Proved {
 
 /// What is known of a journal from outside its file.
 pub(super) struct Known {
+    /// It has no mark in the state, as before MACs.
+    is_old: bool,
     /// The last record that was acknowledged, and its hash.
     mark: (Position, Digest),
     /// The latest checkpoint outside.
@@ -253,20 +330,29 @@ impl Known {
 fn prove(
     data: &Path,
     state: &Path,
+    key: &Key,
     purpose: Purpose,
+    accept: Acceptance,
     visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
 ) -> Result<Proved, Error> {
     let reader = Reader::open(data)?;
     let about = reader.about()?;
     let last = reader.last()?;
-    let mark = Watermark::read(data)?.unwrap_or_default();
-    let latest = Outside::new(state, about.journal).read()?.pop();
-    let known = Known { mark, latest };
-    if purpose != Purpose::Follow {
+    let noted = Watermark::read(state, about.journal)?;
+    let mark = noted.or(Watermark::read_beside(data)?).unwrap_or_default();
+    let mut outside = Outside::new(state, about.journal).read()?;
+    let latest = match accept.loss {
+        true => outside.iter().rfind(|line| line.position <= last).cloned(),
+        false => outside.pop(),
+    };
+    let known = Known { is_old: noted.is_none(), mark, latest };
+    if purpose != Purpose::Follow && !accept.loss {
         known.check_end(last)?;
     }
     let mut heads = Heads::default();
+    let mut coverage = Coverage::new(about.journal, Some(key.mac()));
     scan(data, last, &mut heads, &mut |sealed, heads| {
+        coverage.take(sealed.hash, sealed.mac, heads);
         known.check(&sealed, heads)?;
         visit(sealed)
     })?;
@@ -274,7 +360,7 @@ fn prove(
     let checked = unwritten.last().map(|last| last.position).unwrap_or_default();
     unwritten.retain(|checkpoint| checkpoint.position > known.latest_position());
     let refreshed = if reader.agrees_with(&heads)? { heads.last() } else { Position(0) };
-    Ok(Proved { about, known, heads, unwritten, checked, refreshed })
+    Ok(Proved { about, known, heads, coverage, unwritten, checked, refreshed })
 }
 
 impl Proved {
@@ -284,20 +370,44 @@ impl Proved {
         db: &Connection,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let Self { known, heads, .. } = self;
+        let Self { known, heads, coverage, .. } = self;
         super::scan::rest(db, heads, &mut |sealed, heads| {
+            coverage.take(sealed.hash, sealed.mac, heads);
             known.check(&sealed, heads)?;
             visit(sealed)
         })
     }
+
+    /// Refuses a journal whose end no MAC of this host covers, unless the operator accepts it.
+    fn judge_end(&self, data: &Path, key: &Key, accept: Acceptance) -> Result<(), Error> {
+        let (covered, last) = (self.coverage.covered(), self.heads.last());
+        if covered == last || accept.key || mutant("trust-the-mac") {
+            return Ok(());
+        }
+        let path = data.display().to_string();
+        let ours = key.mac().id();
+        match self.coverage.last() {
+            None if self.known.is_old && accept.without_mac => Ok(()),
+            None if self.known.is_old => Err(Error::WithoutMac { path, records: last }),
+            Some((at, mac)) if at == last && mac.key() != ours => {
+                Err(Error::OtherKey { path, theirs: mac.key(), ours })
+            }
+            _ => Err(Error::Uncovered { path, first: Position(covered.0 + 1), last }),
+        }
+    }
 }
+
+const ACCEPT_LOSS: &str = "restore what is missing, or go on without it with `organism repair \
+                           --accept-loss`";
 
 fn refuse_cut_tail(last: Position, known: Position, how: &str) -> Result<(), Error> {
     if known <= last || mutant("trust-the-tail") {
         return Ok(());
     }
-    let detail =
-        format!("it ends here, but records up to {known} were {how}: its tail was cut or damaged");
+    let detail = format!(
+        "it ends here, but records up to {known} were {how}: its tail was cut or damaged, \
+                 or an older copy was put in its place; {ACCEPT_LOSS}"
+    );
     Err(Error::broken(last.0 + 1, detail))
 }
 

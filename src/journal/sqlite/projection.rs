@@ -3,11 +3,11 @@
 //! Must not know what the stream is or how it is read; only what its messages bring.
 
 use crate::ids::Digest;
-use crate::journal::row::Row;
-use crate::journal::{Checkpoint, Error, Sealed};
+use crate::journal::row::{Encoded, Row};
+use crate::journal::{Checkpoint, Error, HeadMac, Sealed};
 use crate::thread::text::Names;
 
-use super::open::{Known, Purpose, agree};
+use super::open::{Acceptance, Known, Purpose, agree};
 use super::{About, Group, Journal, STREAM, write};
 
 pub use super::open::Opening;
@@ -15,6 +15,8 @@ pub use super::open::Opening;
 /// One thing that a message of the stream brings.
 pub enum Taken<'r> {
     Step(Row<'r>),
+    /// Over the step before it.
+    Mac(HeadMac),
     Blob(Digest, &'r [u8]),
     /// Over the records that came before it.
     Checkpoint(Checkpoint),
@@ -34,7 +36,7 @@ impl Opening {
         self,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Following, Error> {
-        let (journal, known, about) = self.prove(Purpose::Follow, visit)?;
+        let (journal, known, about) = self.prove(Purpose::Follow, Acceptance::default(), visit)?;
         // The journal of record is elsewhere: whatever a power cut takes from the end of this one
         // is read there again.
         let relaxed = journal.db.execute_batch("PRAGMA synchronous = NORMAL");
@@ -50,7 +52,7 @@ impl Opening {
         self,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Journal, Error> {
-        let (mut journal, ..) = self.prove(Purpose::Move, visit)?;
+        let (mut journal, ..) = self.prove(Purpose::Move, Acceptance::default(), visit)?;
         journal.settle()?;
         if journal.checked < journal.heads.last() {
             journal.checkpoint(crate::clock::Time::now())?;
@@ -90,9 +92,10 @@ impl Following {
         epoch: u32,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        for one in taken {
+        for (at, one) in taken.iter().enumerate() {
             match one {
-                Taken::Step(row) => self.follow(row, visit)?,
+                Taken::Step(row) => self.follow(row, mac_of(taken, at), visit)?,
+                Taken::Mac(_) => {}
                 Taken::Checkpoint(checkpoint) => self.hold_to(checkpoint)?,
                 Taken::Blob(digest, bytes) if Digest::of(bytes) != *digest => {
                     let next = self.last().0 + 1;
@@ -105,8 +108,11 @@ impl Following {
         let about = About { epoch, ..self.about.clone() };
         self.journal.commit(None, |db| {
             write::about(db, &about)?;
-            let rows = taken.iter().filter_map(|one| match one {
-                Taken::Step(row) => Some((row.place, row.encoded())),
+            let rows = taken.iter().enumerate().filter_map(|(at, one)| match one {
+                Taken::Step(row) => {
+                    let mac = mac_of(taken, at);
+                    Some((row.place, Encoded { mac, ..row.encoded() }))
+                }
                 _ => None,
             });
             write::steps(db, rows)?;
@@ -114,7 +120,7 @@ impl Following {
                 match one {
                     Taken::Checkpoint(checkpoint) => write::checkpoint(db, checkpoint)?,
                     Taken::Blob(digest, bytes) => write::blob(db, *digest, bytes)?,
-                    Taken::Step(_) => {}
+                    Taken::Step(_) | Taken::Mac(_) => {}
                 }
             }
             write::set_meta(db, STREAM, mark)
@@ -128,11 +134,13 @@ impl Following {
     fn follow(
         &mut self,
         row: &Row<'_>,
+        mac: Option<HeadMac>,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let heads = &mut self.journal.heads;
         let sealed = row.unseal(crate::ids::Position(heads.last().0 + 1), &mut self.names)?;
         heads.follow(&sealed)?;
+        self.journal.coverage.take(sealed.hash, mac, heads);
         self.known.check(&sealed, heads)?;
         visit(sealed)
     }
@@ -160,11 +168,20 @@ impl Following {
     }
 }
 
+/// The MAC behind the step at `at`, where there is one.
+fn mac_of(taken: &[Taken<'_>], at: usize) -> Option<HeadMac> {
+    match taken.get(at + 1) {
+        Some(Taken::Mac(mac)) => Some(*mac),
+        _ => None,
+    }
+}
+
 impl Taken<'_> {
     fn size(&self) -> usize {
         match self {
             Self::Step(row) => row.body.len() + row.payloads.len() + 160,
             Self::Blob(_, bytes) => bytes.len(),
+            Self::Mac(mac) => mac.as_bytes().len(),
             Self::Checkpoint(_) => 512,
         }
     }

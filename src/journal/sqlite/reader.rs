@@ -14,7 +14,7 @@ use crate::thread::text::Names;
 
 use super::connect::{connect, unusable};
 use super::directory::DATABASE;
-use super::row;
+use super::{row, write};
 
 /// What a journal says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,8 @@ impl About {
 pub struct Reader {
     pub(super) db: Connection,
     data: PathBuf,
+    /// Its table of steps has a column for MACs.
+    has_mac: bool,
 }
 
 impl Reader {
@@ -48,8 +50,10 @@ impl Reader {
             return Err(Error::Missing { path: data.display().to_string() });
         }
         let db = connect(&path).map_err(|error| unusable(&path, error))?;
-        let reader = Self { db, data: data.to_owned() };
+        let mut reader = Self { db, data: data.to_owned(), has_mac: false };
         reader.check_format()?;
+        reader.has_mac =
+            write::has_mac(&reader.db).map_err(|error| reader.failed("a table", error))?;
         Ok(reader)
     }
 
@@ -89,6 +93,11 @@ impl Reader {
         if about.check() == read("check")? { Ok(about) } else { Err(damaged("check")) }
     }
 
+    /// Whether it follows a stream, which is the journal.
+    pub fn is_projection(&self) -> Result<bool, Error> {
+        Ok(self.meta(super::STREAM)?.is_some())
+    }
+
     /// The last position; 0 where there are no records.
     pub fn last(&self) -> Result<Position, Error> {
         let sql = "SELECT coalesce(max(position), 0) FROM step";
@@ -101,7 +110,7 @@ impl Reader {
     }
 
     fn by_position(&self) -> Result<CachedStatement<'_>, Error> {
-        let sql = format!("SELECT {} FROM step WHERE position = ?1", row::COLUMNS);
+        let sql = format!("SELECT {} FROM step WHERE position = ?1", row::columns(self.has_mac));
         self.db.prepare_cached(&sql).map_err(|error| self.failed("a record", error))
     }
 
@@ -120,7 +129,7 @@ impl Reader {
     pub fn records(&self, from: Position, to: Position) -> Result<Vec<Sealed>, Error> {
         let sql = format!(
             "SELECT {} FROM step WHERE position BETWEEN ?1 AND ?2 ORDER BY position",
-            row::COLUMNS
+            row::columns(self.has_mac)
         );
         let failed = |error| self.failed_at(from, error);
         let mut query = self.db.prepare_cached(&sql).map_err(failed)?;
@@ -143,7 +152,7 @@ impl Reader {
     ) -> Result<(), Error> {
         let sql = format!(
             "SELECT {} FROM step WHERE position BETWEEN ?1 AND ?2 ORDER BY position",
-            row::COLUMNS
+            row::columns(self.has_mac)
         );
         let failed = |error| self.failed_at(from, error);
         let mut query = self.db.prepare_cached(&sql).map_err(failed)?;
@@ -280,6 +289,9 @@ impl Reader {
     fn catalogues(&self) -> rusqlite::Result<(Vec<Defined>, Vec<Defined>)> {
         let ours = Connection::open_in_memory()?;
         ours.execute_batch(super::SCHEMA)?;
+        if self.has_mac {
+            ours.execute_batch(super::MAC_COLUMN)?;
+        }
         Ok((catalogue(&ours)?, catalogue(&self.db)?))
     }
 

@@ -5,12 +5,17 @@ use rusqlite::types::ValueRef;
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::journal::row::Row;
-use crate::journal::{Error, Place, Sealed};
+use crate::journal::{Error, HeadMac, Place, Sealed};
 use crate::thread::text::Names;
 
-pub const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body, payloads";
+const COLUMNS: &str = "position, tree, previous, previous_hash, time, hash, body, payloads";
 pub const INSERT: &str = "INSERT INTO step(position, tree, previous, previous_hash, time, hash, \
-                          body, payloads) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+                          body, payloads, mac) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+
+/// What is read of a row. Journals from before MACs have no column for them.
+pub fn columns(has_mac: bool) -> String {
+    format!("{COLUMNS}, {}", if has_mac { "mac" } else { "NULL" })
+}
 
 /// The record at `expected`, which is what the row is for; anything else is a break there.
 pub fn decode(
@@ -73,6 +78,11 @@ fn read<'r>(row: &'r rusqlite::Row<'_>) -> Result<Row<'r>, Unreadable> {
         previous_hash: digest(3, "previous_hash")?,
         time: Time(integer(4, "time")?),
     };
+    let mac = match row.get_ref(8)? {
+        ValueRef::Null => None,
+        ValueRef::Blob(bytes) => Some(HeadMac::from_bytes(bytes).ok_or(Unreadable::Column("mac"))?),
+        _ => return Err(Unreadable::Column("mac")),
+    };
     let (body, payloads) = (text(6, "body", false)?, text(7, "payloads", true)?);
-    Ok(Row { place, hash: digest(5, "hash")?, body, payloads })
+    Ok(Row { place, hash: digest(5, "hash")?, body, payloads, mac })
 }

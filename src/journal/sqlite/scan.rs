@@ -72,7 +72,9 @@ pub(super) fn rest(
     visit: &mut dyn FnMut(Sealed, &mut Heads) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let failed = |error| Error::sqlite("reading the journal's last records")(error);
-    let select = format!("SELECT {} FROM step WHERE position > ?1 ORDER BY position", row::COLUMNS);
+    let has_mac = super::write::has_mac(db).map_err(failed)?;
+    let select =
+        format!("SELECT {} FROM step WHERE position > ?1 ORDER BY position", row::columns(has_mac));
     let mut query = db.prepare(&select).map_err(failed)?;
     let mut rows = query.query([heads.last().0]).map_err(failed)?;
     let mut names = Names::default();

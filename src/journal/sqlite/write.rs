@@ -6,7 +6,7 @@ use rusqlite::{Connection, ErrorCode};
 use crate::failpoint::failpoint;
 use crate::ids::Digest;
 use crate::journal::row::Encoded;
-use crate::journal::{Checkpoint, Error, Heads, Place};
+use crate::journal::{Checkpoint, Error, HeadMac, Heads, Place};
 use crate::mutant::mutant;
 
 use super::reader::About;
@@ -67,6 +67,12 @@ pub fn epoch(db: &Connection) -> rusqlite::Result<u32> {
         .query_row([], |row| row.get(0))
 }
 
+/// Whether the table of steps has a column for MACs.
+pub fn has_mac(db: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM pragma_table_info('step') WHERE name = 'mac'";
+    db.query_row(sql, [], |row| row.get(0))
+}
+
 pub fn set_meta(db: &Connection, key: &str, value: &str) -> rusqlite::Result<()> {
     let sql = "INSERT INTO meta(key, value) VALUES (?1, ?2) \
                ON CONFLICT(key) DO UPDATE SET value = ?2";
@@ -97,6 +103,7 @@ pub fn steps<'r>(
             row.hash.0,
             body,
             row.payloads,
+            row.mac.as_ref().map(HeadMac::as_bytes),
         ))?;
     }
     Ok(())

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use organism::ids::Position;
-use organism::journal::sqlite::acknowledged;
 use organism::thread::Fact;
 
 use super::{SMALL, Tracer, may_trace, skip};
@@ -34,6 +33,11 @@ fn assert_nothing_was_accepted_after(house: &House, mark: Position) {
     }
 }
 
+fn acknowledged(house: &House) -> Position {
+    let journal = house.reader().about().unwrap().journal;
+    organism::journal::sqlite::acknowledged(&house.path("state/organism/talk"), journal).unwrap().0
+}
+
 #[test]
 fn a_sync_that_fails_stops_it_and_nothing_more_is_acknowledged() {
     if let Err(reason) = may_trace() {
@@ -57,7 +61,7 @@ fn a_sync_that_fails_stops_it_and_nothing_more_is_acknowledged() {
         let said = house.log().split_off(said);
         assert!(said.contains("organism: writing to the journal: disk I/O error"), "{said}");
         assert!(said.contains("the pump stopped"), "{said}");
-        assert_nothing_was_accepted_after(&house, acknowledged(&house.data()).unwrap().0);
+        assert_nothing_was_accepted_after(&house, acknowledged(&house));
         house.verified();
     }
     campaign.note(settle(&house, clients));
@@ -90,7 +94,7 @@ fn a_write_that_fails_or_is_cut_short_under_load_loses_nothing() {
         });
         if let Some(status) = running.child.try_wait().unwrap() {
             assert!(matches!(status.code(), Some(69 | 75)), "{fault}: {}", house.log());
-            assert_nothing_was_accepted_after(&house, acknowledged(&house.data()).unwrap().0);
+            assert_nothing_was_accepted_after(&house, acknowledged(&house));
         }
         let is_over = running.child.try_wait().unwrap().is_some();
         drop(running);

@@ -261,7 +261,7 @@ fn a_commit_that_was_never_acknowledged_may_be_lost_without_a_break() {
     let mut mark = before.record.position.0.to_be_bytes().to_vec();
     mark.extend_from_slice(&before.hash.0);
     mark.extend_from_slice(&check.0[..8]);
-    std::fs::write(place.data().join("watermark"), mark).unwrap();
+    std::fs::write(place.watermark(), mark).unwrap();
     let path = place.data().join("journal.db-wal");
     let log = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     log.set_len(std::fs::metadata(&path).unwrap().len() - 100).unwrap();
@@ -278,7 +278,7 @@ fn deleted_records_show_even_when_the_mark_beside_the_journal_is_deleted_too() {
     drop(db);
     let expected = format!("the journal is broken at position {}", last - 1);
     assert!(place.open().unwrap_err().to_string().starts_with(&expected));
-    std::fs::remove_file(place.data().join("watermark")).unwrap();
+    std::fs::remove_file(place.watermark()).unwrap();
     assert!(place.open().unwrap_err().to_string().starts_with(&expected));
     assert!(break_of(&place).unwrap().starts_with(&format!("{}: ", last - 1)));
 }
@@ -297,7 +297,7 @@ fn a_rewritten_record_shows_against_the_checkpoint_outside() {
     let rewrite = "UPDATE step SET body = ?2, hash = ?3, time = ?4 WHERE position = ?1";
     db.execute(rewrite, (forged.position.0, body, hash.0, forged.time.0)).unwrap();
     drop(db);
-    std::fs::remove_file(place.data().join("watermark")).unwrap();
+    std::fs::remove_file(place.watermark()).unwrap();
     let at = forged.position;
     let refused = place.open().unwrap_err().to_string();
     assert!(refused.contains(&format!("at position {at}: the records up to here")), "{refused}");
@@ -313,14 +313,16 @@ fn a_lost_journal_file_is_not_silently_begun_anew() {
 }
 
 #[test]
-fn a_redacted_payload_keeps_the_chain_and_is_reported() {
+fn a_blanked_payload_keeps_the_chain_and_is_a_break_without_an_operators_record() {
     let place = Place::with(&mut story(1));
     let db = sql(&place);
     db.execute("UPDATE step SET payloads = zeroblob(length(payloads)) WHERE position = 3", [])
         .unwrap();
     drop(db);
     let report = verify(&place).unwrap();
-    assert_eq!(report.broken, None);
+    let broken = report.broken.unwrap();
+    assert_eq!(broken.position, 3);
+    assert!(broken.detail.contains("no operator's record says so"), "{}", broken.detail);
     let redacted: Vec<_> = report.redacted.iter().map(|r| r.position).collect();
     assert_eq!(redacted, [Position(3)]);
     let reader = place.reader();

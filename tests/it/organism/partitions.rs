@@ -114,8 +114,9 @@ fn effects(house: &House) -> Vec<String> {
 
 /// Each of the partitions proves itself on this host.
 fn all_verified(house: &House) {
-    let verified = house.organism(&["verify", "--json"]);
-    assert_eq!(verified.code, Some(0), "{verified:?}");
+    let verified = house.organism(&["verify", "--stream", "--json"]);
+    // One host does not know the keys of the others.
+    assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
     assert_eq!(verified.json().len(), PARTITIONS as usize, "{verified:?}");
 }
 

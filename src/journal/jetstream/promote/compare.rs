@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::ids::{Digest, Position};
 use crate::journal::row::Row;
 use crate::journal::sqlite::Taken;
-use crate::journal::{Checkpoint, Error};
+use crate::journal::{Checkpoint, Error, HeadMac};
 
 use super::super::api::Api;
 use super::super::group::{Assembly, Contents};
@@ -90,6 +90,7 @@ impl Found {
         for taken in &contents.taken {
             let taken = match taken {
                 Taken::Step(row) => self.step(source, row)?,
+                Taken::Mac(mac) => self.mac(source, *mac)?,
                 Taken::Checkpoint(checkpoint) => self.checkpoint(source, checkpoint),
                 Taken::Blob(digest, bytes) => self.blob(source, *digest, bytes),
             };
@@ -113,11 +114,21 @@ impl Found {
         }
         let mut same = false;
         source.reader.rows(expected, expected, &mut |ours| {
-            same = is_same(ours, row);
+            same = ours.is_same_record(row);
             Ok(())
         })?;
         self.records += 1;
         Ok(same.then_some(()).ok_or_else(|| format!("another record {expected}")))
+    }
+
+    fn mac(&self, source: &Source, mac: HeadMac) -> Result<Result<(), String>, Error> {
+        let at = Position(self.records);
+        let mut same = false;
+        source.reader.rows(at, at, &mut |ours| {
+            same = ours.mac == Some(mac);
+            Ok(())
+        })?;
+        Ok(same.then_some(()).ok_or_else(|| format!("another MAC over {at}")))
     }
 
     fn checkpoint(&mut self, source: &Source, checkpoint: &Checkpoint) -> Result<(), String> {
@@ -155,11 +166,4 @@ impl Found {
         }
         None
     }
-}
-
-fn is_same(ours: &Row<'_>, theirs: &Row<'_>) -> bool {
-    let (a, b) = (&ours.place, &theirs.place);
-    (a.position, a.tree, a.previous, a.previous_hash, a.time)
-        == (b.position, b.tree, b.previous, b.previous_hash, b.time)
-        && (ours.hash, ours.body, ours.payloads) == (theirs.hash, theirs.body, theirs.payloads)
 }

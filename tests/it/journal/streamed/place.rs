@@ -49,6 +49,12 @@ impl Place {
         self.home.state()
     }
 
+    /// The file outside the journal that names the last acknowledged record.
+    pub fn watermark(&self) -> PathBuf {
+        let reader = organism::journal::sqlite::Reader::open(&self.data()).unwrap();
+        self.state().join(format!("{}.watermark", reader.about().unwrap().journal))
+    }
+
     pub fn server(&self) -> &Server {
         self.server.as_deref().unwrap_or_else(|| shared())
     }

@@ -94,7 +94,7 @@ fn a_projection_that_lost_its_end_hears_it_again() {
     journal.append(&mut [script.boot(2), script.boot(2), script.boot(2)]).unwrap();
     drop(journal);
     // Its watermark speaks of records that the file does not have any more.
-    std::fs::copy(place.data().join("watermark"), before.data().join("watermark")).unwrap();
+    std::fs::copy(place.watermark(), before.watermark()).unwrap();
     let journal = before.open().unwrap();
     assert_eq!((journal.heads().last(), journal.epoch()), (Position(5), 3));
     drop(journal);

@@ -1,0 +1,77 @@
+//! `organism repair`: accepts what a start refuses of a journal, on record.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::organism::repair::{Accepted, Repaired, repair};
+
+use super::exit::Exit;
+use super::opened::ConfigArg;
+use super::render::{put, put_json};
+
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("accepted").required(true)))]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+    /// Go on without records that are gone, and take out those that no MAC covers.
+    #[arg(long, group = "accepted")]
+    accept_loss: bool,
+    /// Let what stands in the journal count under this host's key.
+    #[arg(long, group = "accepted")]
+    accept_key: bool,
+    /// Why; it goes on record.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    note: String,
+    /// One JSON value.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config.load_without_keys()?;
+    let accepted = if args.accept_key { Accepted::Key } else { Accepted::Loss };
+    let repaired = repair(&config, accepted, &args.note)?;
+    match &repaired {
+        None if args.json => put_json(&json!({ "repaired": null }))?,
+        None => put("there is nothing of that kind to accept; nothing was recorded\n")?,
+        Some(repaired) if args.json => put_json(&json!({
+            "repaired": {
+                "kept_up_to": repaired.found.last,
+                "acknowledged_up_to": repaired.found.acknowledged,
+                "covered_up_to": repaired.found.covered,
+                "taken_out_to": repaired.taken_out.as_ref().map(|file| file.file.clone()),
+            }
+        }))?,
+        Some(repaired) => put(&summary(accepted, repaired))?,
+    }
+    Ok(Exit::Done.into())
+}
+
+fn summary(accepted: Accepted, repaired: &Repaired) -> String {
+    let found = &repaired.found;
+    let mut lines = Vec::new();
+    match accepted {
+        Accepted::Loss => {
+            lines.push(format!("kept         records up to {}", found.last));
+            if found.acknowledged > found.last {
+                let first = found.last.0 + 1;
+                lines.push(format!("lost         records {first} to {}", found.acknowledged));
+            }
+            if let Some(out) = &repaired.taken_out {
+                let file = out.file.display();
+                lines.push(format!(
+                    "taken out    records {} to {}, kept in {file}",
+                    out.first, out.last
+                ));
+            }
+        }
+        Accepted::Key => {
+            let (first, last) = (found.covered.0 + 1, found.last);
+            lines.push(format!("accepted     records {first} to {last}, kept with {}", found.key));
+        }
+    }
+    lines.push("on record    in sess-organism, and signed; start the organism\n".to_owned());
+    lines.join("\n")
+}

@@ -1,0 +1,105 @@
+//! Comparing a projection with the stream it follows, record by record.
+
+use std::path::Path;
+
+use crate::ids::Position;
+use crate::journal::sqlite::{Reader, Taken};
+use crate::journal::{Error, HeadMac};
+use crate::nats;
+
+use super::group::{Assembly, Contents};
+use super::open::connect;
+use super::tail::{ahead, journal};
+use super::{Options, refused};
+
+/// What a comparison found, where nothing differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamAgreement {
+    /// Records that stand in both.
+    pub records: u64,
+    /// Records that the stream has and the projection does not have yet.
+    pub ahead: u64,
+}
+
+/// Holds the projection in `data` against the stream of `options`. [`Error::Broken`] where a record
+/// differs, or where the stream ends before the projection does.
+pub fn compare_with_stream(
+    servers: &nats::Options,
+    options: &Options,
+    data: &Path,
+) -> Result<StreamAgreement, Error> {
+    let reader = Reader::open(data)?;
+    let last = reader.last()?;
+    let api = connect(servers, options)?;
+    let name = options.stream();
+    let info = api.info(&name).map_err(|f| refused(&format!("the stream {name}"), f))?;
+    let theirs = journal(&api, options)?;
+    if theirs != reader.about()?.journal {
+        return Err(Error::broken(0, format!("the stream {name} keeps the journal {theirs}")));
+    }
+
+    let mut comparison = Comparison { reader: &reader, last, records: 0, name: &name };
+    let mut assembly = Assembly::default();
+    let ahead = ahead(&api);
+    let end = info.state.last_seq;
+    let mut next = 1;
+    while next <= end {
+        let to = end.min(next + ahead - 1);
+        let stored = api.messages(&name, next..=to);
+        for stored in stored.map_err(|f| refused(&format!("the stream {name}"), f))? {
+            let seq = stored.seq;
+            let damaged =
+                |detail| Error::broken(0, format!("message {seq} of the stream {name}: {detail}"));
+            let Some(whole) = assembly.take(&stored.body).map_err(damaged)? else { continue };
+            let contents = Contents::read(&whole).map_err(damaged)?;
+            comparison.take(&contents.taken)?;
+        }
+        next = to + 1;
+    }
+    let records = comparison.records;
+    if records < last.0 {
+        let detail = format!("the stream {name} ends here, but the projection goes up to {last}");
+        return Err(Error::broken(records + 1, detail));
+    }
+    Ok(StreamAgreement { records: last.0, ahead: records - last.0 })
+}
+
+struct Comparison<'c> {
+    reader: &'c Reader,
+    /// Of the projection.
+    last: Position,
+    /// So many records of the stream were seen.
+    records: u64,
+    name: &'c str,
+}
+
+impl Comparison<'_> {
+    fn take(&mut self, taken: &[Taken<'_>]) -> Result<(), Error> {
+        for (at, one) in taken.iter().enumerate() {
+            let Taken::Step(theirs) = one else { continue };
+            self.records += 1;
+            let position = Position(self.records);
+            if theirs.place.position != position {
+                let detail = format!("the stream has record {} here", theirs.place.position);
+                return Err(Error::broken(position.0, detail));
+            }
+            if position > self.last {
+                continue;
+            }
+            let mac: Option<HeadMac> = match taken.get(at + 1) {
+                Some(Taken::Mac(mac)) => Some(*mac),
+                _ => None,
+            };
+            let mut is_same = false;
+            self.reader.rows(position, position, &mut |ours| {
+                is_same = ours.is_same_record(theirs) && ours.mac == mac;
+                Ok(())
+            })?;
+            if !is_same {
+                let detail = format!("it is not the record of the stream {}", self.name);
+                return Err(Error::broken(position.0, detail));
+            }
+        }
+        Ok(())
+    }
+}

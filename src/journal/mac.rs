@@ -1,0 +1,285 @@
+//! The MAC of the journal's head: it stands in the commit that appends the records, so that no
+//! record is ever without one.
+//!
+//! The last record of each commit carries it. A chained MAC covers the hashes of the records since
+//! the MAC before it, and that MAC; a base covers the heads of all trees, and begins a chain where
+//! this host can continue none: in a new journal, after another host, after an operator's decision.
+//! Its key is derived from the signing key, so that whoever can write `data` alone can make none.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use hkdf::Hkdf;
+use hmac::{Hmac, Mac as _};
+use sha2::Sha256;
+use uuid::Uuid;
+
+use crate::ids::{Digest, Position};
+use crate::mutant::mutant;
+use crate::thread::Record;
+
+use super::Heads;
+use super::row::Rows;
+
+const BASE: u8 = 1;
+const CHAINED: u8 = 2;
+const KEY_ID_BYTES: usize = 8;
+const TAG_BYTES: usize = 32;
+const MAC_BYTES: usize = 1 + KEY_ID_BYTES + TAG_BYTES;
+
+/// The first bytes of the SHA-256 of a public key: which key a MAC was made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyId([u8; KEY_ID_BYTES]);
+
+impl KeyId {
+    /// Of a public key in hexadecimal.
+    pub fn of(public: &str) -> Self {
+        let digest = Digest::of(public.as_bytes());
+        let mut id = [0; KEY_ID_BYTES];
+        id.iter_mut().zip(digest.0).for_each(|(to, from)| *to = from);
+        Self(id)
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A MAC of the head: its kind, the id of its key, and the tag.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct HeadMac([u8; MAC_BYTES]);
+
+impl HeadMac {
+    fn new(kind: u8, key: KeyId, tag: &[u8]) -> Self {
+        let mut bytes = [0; MAC_BYTES];
+        let all = std::iter::once(&kind).chain(&key.0).chain(tag);
+        bytes.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
+        Self(bytes)
+    }
+
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// From hexadecimal.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.as_bytes();
+        let mut bytes = [0; MAC_BYTES];
+        if digits.len() != 2 * MAC_BYTES {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
+    pub fn key(&self) -> KeyId {
+        let mut id = [0; KEY_ID_BYTES];
+        id.iter_mut().zip(self.0.iter().skip(1)).for_each(|(to, from)| *to = *from);
+        KeyId(id)
+    }
+
+    fn kind(&self) -> u8 {
+        self.0[0]
+    }
+
+    fn tag(&self) -> &[u8] {
+        self.0.get(1 + KEY_ID_BYTES..).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for HeadMac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for HeadMac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HeadMac({} of key {})", Digest::of(&self.0), self.key())
+    }
+}
+
+/// The key of MACs, derived from a host's signing key.
+#[derive(Clone)]
+pub struct MacKey {
+    id: KeyId,
+    keyed: Hmac<Sha256>,
+}
+
+impl fmt::Debug for MacKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MacKey({})", self.id)
+    }
+}
+
+impl MacKey {
+    /// `seed` is the private half of the signing key; `public` its public half in hexadecimal.
+    pub fn derive(seed: &[u8; 32], public: &str) -> Self {
+        let mut derived = [0; 32];
+        let expanded = Hkdf::<Sha256>::new(None, seed).expand(b"organism head mac 1", &mut derived);
+        expanded.expect("32 bytes are within the limit of HKDF");
+        let keyed = Hmac::new_from_slice(&derived).expect("HMAC takes keys of any length");
+        Self { id: KeyId::of(public), keyed }
+    }
+
+    pub fn id(&self) -> KeyId {
+        self.id
+    }
+
+    fn chained(
+        &self,
+        journal: Uuid,
+        at: Position,
+        before: &HeadMac,
+        hashes: &[u8],
+    ) -> Hmac<Sha256> {
+        let mut mac = self.begin(b"chained\n", journal, at);
+        mac.update(&before.0);
+        mac.update(hashes);
+        mac
+    }
+
+    fn base(&self, journal: Uuid, at: Position, merkle_root: Digest) -> Hmac<Sha256> {
+        let mut mac = self.begin(b"base\n", journal, at);
+        mac.update(&merkle_root.0);
+        mac
+    }
+
+    fn begin(&self, domain: &[u8], journal: Uuid, at: Position) -> Hmac<Sha256> {
+        let mut mac = self.keyed.clone();
+        mac.update(domain);
+        mac.update(journal.as_bytes());
+        mac.update(&at.0.to_be_bytes());
+        mac
+    }
+}
+
+/// Makes the MAC of each commit.
+#[derive(Debug)]
+pub struct HeadSealer {
+    key: MacKey,
+    journal: Uuid,
+    /// The MAC that the next one continues; none where a base is due.
+    last: Option<HeadMac>,
+}
+
+impl HeadSealer {
+    pub fn new(key: MacKey, journal: Uuid, last: Option<HeadMac>) -> Self {
+        let last = last.filter(|last| last.key() == key.id);
+        Self { key, journal, last }
+    }
+
+    /// Over what `rows` append to `heads`, which do not move.
+    pub fn seal(&self, heads: &Heads, records: &[Record], rows: &Rows) -> HeadMac {
+        let at = Position(heads.last().0 + records.len() as u64);
+        let (kind, mac) = match &self.last {
+            Some(last) => {
+                let hashes: Vec<u8> = rows.iter().flat_map(|row| row.hash.0).collect();
+                (CHAINED, self.key.chained(self.journal, at, last, &hashes))
+            }
+            None => {
+                let mut heads = heads.clone();
+                for (record, row) in records.iter().zip(rows.iter()) {
+                    heads.advance(record, row.hash);
+                }
+                (BASE, self.key.base(self.journal, at, heads.merkle_root()))
+            }
+        };
+        HeadMac::new(kind, self.key.id, &mac.finalize().into_bytes())
+    }
+
+    /// The commit with that MAC is durable.
+    pub fn sealed(&mut self, mac: HeadMac) {
+        self.last = Some(mac);
+    }
+}
+
+/// How far MACs cover a journal, while its records go by.
+#[derive(Debug, Default)]
+pub struct Coverage {
+    journal: Uuid,
+    /// At hand.
+    key: Option<MacKey>,
+    /// Hashes of the records since the last MAC.
+    pending: Vec<u8>,
+    /// The last MAC, where it was checked.
+    checked: Option<HeadMac>,
+    covered: Position,
+    first: Option<Position>,
+    last: Option<(Position, HeadMac)>,
+    wrong: Option<Position>,
+    foreign: BTreeSet<KeyId>,
+}
+
+impl Coverage {
+    pub fn new(journal: Uuid, key: Option<MacKey>) -> Self {
+        Self { journal, key, ..Self::default() }
+    }
+
+    /// Takes in the next record; `heads` stand after it.
+    pub fn take(&mut self, hash: Digest, mac: Option<HeadMac>, heads: &mut Heads) {
+        if self.last.is_some() {
+            self.pending.extend_from_slice(&hash.0);
+        }
+        let Some(mac) = mac else { return };
+        let at = heads.last();
+        self.first.get_or_insert(at);
+        match self.key.as_ref().filter(|key| key.id == mac.key()) {
+            Some(key) if self.is_right(key, &mac, at, heads) || mutant("trust-the-mac") => {
+                (self.checked, self.covered) = (Some(mac), at);
+            }
+            Some(_) => {
+                self.wrong.get_or_insert(at);
+                self.checked = None;
+            }
+            None => {
+                self.foreign.insert(mac.key());
+                self.checked = None;
+            }
+        }
+        self.last = Some((at, mac));
+        self.pending.clear();
+    }
+
+    fn is_right(&self, key: &MacKey, mac: &HeadMac, at: Position, heads: &mut Heads) -> bool {
+        let made = match (mac.kind(), &self.checked) {
+            (BASE, _) => key.base(self.journal, at, heads.merkle_root()),
+            (CHAINED, Some(before)) => key.chained(self.journal, at, before, &self.pending),
+            _ => return false,
+        };
+        made.verify_slice(mac.tag()).is_ok()
+    }
+
+    /// The last record that a MAC of the key at hand covers, with everything before it.
+    pub fn covered(&self) -> Position {
+        self.covered
+    }
+
+    /// The first record that carries a MAC, whoever made it.
+    pub fn first(&self) -> Option<Position> {
+        self.first
+    }
+
+    /// The last MAC, and where it stands.
+    pub fn last(&self) -> Option<(Position, HeadMac)> {
+        self.last
+    }
+
+    /// The first MAC of the key at hand that is not what its records give.
+    pub fn wrong(&self) -> Option<Position> {
+        self.wrong
+    }
+
+    /// Keys of MACs that are not at hand.
+    pub fn foreign(&self) -> &BTreeSet<KeyId> {
+        &self.foreign
+    }
+}

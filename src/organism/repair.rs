@@ -1,0 +1,89 @@
+//! Repairing a journal that a start refuses: what an operator accepts is recorded.
+
+use crate::clock::Time;
+use crate::config::{Config, Storage};
+use crate::ids::Position;
+use crate::journal::sqlite::{self, Acceptance, Found, TakenOut};
+use crate::thread::{ActionDetail, OperatorVerb};
+
+use super::{Error, core, operator};
+
+/// What the operator accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted {
+    /// Records that are gone, or that no MAC covers.
+    Loss,
+    /// What stands there counts under this host's key, whatever key it was kept with.
+    Key,
+}
+
+/// How a journal was found, and what was taken out of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repaired {
+    pub found: Found,
+    pub taken_out: Option<TakenOut>,
+}
+
+/// Accepts what a start of `config` refuses, as a recorded action that a checkpoint follows. None
+/// where there is nothing of that kind to accept; nothing is recorded then.
+pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<Repaired>, Error> {
+    let Storage::Embedded = config.storage else { return Err(Error::NotEmbedded) };
+    let (data, state) = (&config.data, &config.state);
+    let (taken_out, accept) = match accepted {
+        Accepted::Loss => {
+            let taken_out = sqlite::Journal::take_out_uncovered(data, state)?;
+            (taken_out, Acceptance { loss: true, ..Acceptance::default() })
+        }
+        Accepted::Key => (None, Acceptance { key: true, ..Acceptance::default() }),
+    };
+    let mut core = core(config);
+    let mut journal = operator::open_accepting(config, &mut core, accept)?;
+    let found = journal.found().clone();
+    let repaired = Repaired { found, taken_out };
+    if repaired.is_nothing(accepted, journal.public_key()) {
+        journal.close(Time::now())?;
+        return Ok(None);
+    }
+    let details = repaired.details(accepted, journal.public_key());
+    let action = operator::action(OperatorVerb::Repair, note, details)?;
+    operator::append_action(&mut core, &mut journal, action)?;
+    journal.close(Time::now())?;
+    Ok(Some(repaired))
+}
+
+impl Repaired {
+    fn is_nothing(&self, accepted: Accepted, key: &str) -> bool {
+        let Found { covered, last, acknowledged, .. } = self.found;
+        match accepted {
+            Accepted::Loss => self.taken_out.is_none() && acknowledged <= last,
+            Accepted::Key => covered == last && self.found.key == key,
+        }
+    }
+
+    fn details(&self, accepted: Accepted, key: &str) -> Vec<ActionDetail> {
+        let Found { covered, last, acknowledged, .. } = self.found;
+        let mut details = Vec::new();
+        match accepted {
+            Accepted::Loss => {
+                details.push(ActionDetail::new("accepted", "loss"));
+                details.push(ActionDetail::new("kept-up-to", last));
+                if acknowledged > last {
+                    details.push(ActionDetail::new("acknowledged-up-to", acknowledged));
+                }
+                if let Some(TakenOut { first, last, file }) = &self.taken_out {
+                    details.push(ActionDetail::new("taken-out-from", first));
+                    details.push(ActionDetail::new("taken-out-to", last));
+                    details.push(ActionDetail::new("taken-out-file", file.display()));
+                }
+            }
+            Accepted::Key => {
+                details.push(ActionDetail::new("accepted", "key"));
+                details.push(ActionDetail::new("key-before", &self.found.key));
+                details.push(ActionDetail::new("key", key));
+                details.push(ActionDetail::new("from", Position(covered.0 + 1)));
+                details.push(ActionDetail::new("to", last));
+            }
+        }
+        details
+    }
+}

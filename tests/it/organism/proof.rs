@@ -1,0 +1,171 @@
+//! What `verify` proves of a journal, what a start refuses, and what an operator accepts on record.
+
+use std::path::Path;
+
+use organism::ids::Position;
+use rusqlite::Connection;
+
+use super::{CONFIG, House, say};
+
+/// A house whose organism answered and stopped.
+fn answered() -> House {
+    let house = House::settled(CONFIG);
+    let sent = house.send_text(&say("hello"), &[]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    house
+}
+
+fn sql(house: &House, statement: &str) {
+    let db = Connection::open(house.data().join("journal.db")).unwrap();
+    db.execute_batch(statement).unwrap();
+}
+
+fn last(house: &House) -> Position {
+    house.reader().last().unwrap()
+}
+
+/// A row of nobody's at the end, chained to the one before it.
+fn forge(house: &House) {
+    let reader = house.reader();
+    let sealed = reader.record(reader.last().unwrap()).unwrap().unwrap();
+    let (mut record, before) = (sealed.record, sealed.hash);
+    record.previous = record.position;
+    record.previous_hash = before;
+    record.position = Position(record.position.0 + 1);
+    record.facts.clear();
+    let mut body = Vec::new();
+    record.write_text(&mut body).unwrap();
+    let hash = organism::journal::chained(&(&record).into(), &body);
+    drop(reader);
+    let db = Connection::open(house.data().join("journal.db")).unwrap();
+    let sql = "INSERT INTO step(position, tree, previous, previous_hash, time, hash, body, payloads) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, x'')";
+    let row = (
+        record.position.0,
+        record.tree.as_str(),
+        record.previous.0,
+        record.previous_hash.0,
+        record.time.0,
+        hash.0,
+        String::from_utf8(body).unwrap(),
+    );
+    db.execute(sql, row).unwrap();
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::remove_dir_all(to).ok();
+    std::fs::create_dir_all(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        if file.file_type().unwrap().is_file() {
+            std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_end_that_no_mac_covers_starts_nothing_until_an_operator_takes_it_out() {
+    let house = answered();
+    let before = last(&house);
+    forge(&house);
+    let verified = house.organism(&["verify"]);
+    assert_eq!(verified.code, Some(4), "{verified:?}");
+    let refused = house.send_text(&say("again"), &[]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.err.contains("organism repair --accept-loss"), "{refused:?}");
+
+    let repaired = house.organism(&["repair", "--accept-loss", "--note", "a test"]);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    assert!(repaired.out.contains(&format!("records up to {before}")), "{repaired:?}");
+    let exported = house.organism(&["export"]);
+    assert!(exported.out.contains("action=\"repair\""), "{exported:?}");
+    assert_eq!(house.send_text(&say("again"), &[]).code, Some(0));
+    house.verified();
+    let nothing = house.organism(&["repair", "--accept-loss"]);
+    assert!(nothing.out.contains("nothing was recorded"), "{nothing:?}");
+}
+
+#[test]
+fn a_restored_organism_names_the_records_it_lost_and_goes_on_after_consent() {
+    let house = answered();
+    let backup = house.path("backup");
+    copy(&house.data(), &backup);
+    let kept = last(&house);
+    assert_eq!(house.send_text(&say("later"), &[]).code, Some(0));
+    let lost = last(&house);
+    copy(&backup, &house.data());
+
+    let refused = house.send_text(&say("again"), &[]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.err.contains(&format!("records up to {lost} were")), "{refused:?}");
+    let repaired = house.organism(&["repair", "--accept-loss"]);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    assert!(repaired.out.contains(&format!("records {} to {lost}", kept.0 + 1)), "{repaired:?}");
+    assert_eq!(house.send_text(&say("again"), &[]).code, Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_lost_key_is_accepted_on_record_and_its_change_is_reported() {
+    let house = answered();
+    let key = house.path("state/organism/talk/key");
+    let pinned = house.organism(&["verify", "--json"]).json();
+    let before = pinned[0]["keys"][0].as_str().unwrap().to_owned();
+    std::fs::remove_file(&key).unwrap();
+    let refused = house.send_text(&say("again"), &[]);
+    assert_eq!(refused.code, Some(5), "{refused:?}");
+    assert!(refused.err.contains("organism repair --accept-key"), "{refused:?}");
+    assert_eq!(house.organism(&["repair", "--accept-key"]).code, Some(0));
+    assert_eq!(house.send_text(&say("again"), &[]).code, Some(0));
+
+    let verified = house.organism(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert!(verified.out.contains("key changed"), "{verified:?}");
+    let pinned = house.organism(&["verify", "--key", &before]);
+    assert_eq!(pinned.code, Some(5), "{pinned:?}");
+}
+
+#[test]
+fn a_journal_from_before_macs_is_refused_by_name() {
+    let house = answered();
+    let state = house.path("state/organism/talk");
+    let journal = house.reader().about().unwrap().journal;
+    let mark = state.join(format!("{journal}.watermark"));
+    std::fs::rename(mark, house.data().join("watermark")).unwrap();
+    sql(&house, "UPDATE step SET mac = NULL");
+    let refused = house.send_text(&say("again"), &[]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!(refused.err.contains("organism adopt"), "{refused:?}");
+}
+
+#[test]
+fn a_copy_elsewhere_is_compared_and_named() {
+    let house = answered();
+    let journal = house.reader().about().unwrap().journal;
+    let state = house.path("state/organism/talk");
+    let copy = house.path("copy");
+    std::fs::copy(state.join(format!("{journal}.checkpoints")), &copy).unwrap();
+    let path = copy.to_str().unwrap();
+    let verified = house.organism(&["verify", "--checkpoint", path, "--distrust-state"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert!(verified.out.contains(&format!("compared     {path}")), "{verified:?}");
+    let alone = house.organism(&["verify", "--distrust-state"]);
+    assert_eq!(alone.code, Some(5), "{alone:?}");
+    assert!(alone.out.contains("no checkpoint outside the journal was seen"), "{alone:?}");
+
+    sql(&house, "DELETE FROM checkpoint");
+    let deleted = house.organism(&["verify", "--checkpoint", path]);
+    assert_eq!(deleted.code, Some(4), "{deleted:?}");
+}
+
+#[test]
+fn a_projection_is_proved_together_with_its_stream() {
+    let house = House::new();
+    let sent = house.send_text(&say("hello"), &[]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let alone = house.organism(&["verify"]);
+    assert_eq!(alone.code, Some(house.proof_code()), "{alone:?}");
+    let compared = house.organism(&["verify", "--stream"]);
+    let expected = if house.is_projection() { 0 } else { 2 };
+    assert_eq!(compared.code, Some(expected), "{compared:?}");
+}
