@@ -418,6 +418,10 @@ pub const EXCHANGE_HALF_PATIENCE: Duration = Duration::from_secs(10);
 pub const EXCHANGE_PIECE_BYTES: usize = 512 << 10;
 /// How long the last answers of a pump that stops may take to be handed over.
 pub const EXCHANGE_FAREWELL: Duration = Duration::from_secs(2);
+/// Bits that a client's secret has at least.
+pub const SECRET_BITS_MIN: u32 = 128;
+/// Different characters that a client's secret has at least.
+pub const SECRET_CHARS_MIN: usize = 8;
 pub const TIMERS_PER_CALL_MAX: usize = 64;
 pub const TIMER_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 

@@ -102,6 +102,7 @@ async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<
         payload,
         wait: true,
         trace: None,
+        secret: None,
     };
     let mut answer = None;
     let mut view = live::View::new(*paper);

@@ -28,6 +28,7 @@ mod repair;
 mod run;
 mod schema;
 mod search;
+mod secret;
 mod send;
 mod tail;
 mod thread;
@@ -98,6 +99,8 @@ enum Verb {
     Promote(promote::Args),
     /// Accept what a start refuses of a journal: a loss, or another key.
     Repair(repair::Args),
+    /// Make secrets for clients.
+    Secret(secret::Args),
     /// Tools for listener authors.
     Listener(listener::Args),
     #[command(hide = true)]
@@ -140,6 +143,7 @@ impl Verb {
             Self::NatsConfig(args) => nats_config::run(args),
             Self::Promote(args) => promote::run(args),
             Self::Repair(args) => repair::run(args),
+            Self::Secret(args) => secret::run(args),
             Self::Listener(args) => listener::run(args),
             Self::Debug(args) => debug::run(args),
         }

@@ -53,6 +53,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             payload: read(path)?,
             wait: true,
             trace: None,
+            secret: None,
         }),
         None => None,
     };

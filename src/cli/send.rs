@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::config::Config;
 use crate::envelope::Rule;
 use crate::ids::Digest;
-use crate::organism::{Door, Parcel, Sent};
+use crate::organism::{BearerSecret, Door, Parcel, Sent};
 use crate::thread::Closing;
 use crate::trace::TraceParent;
 
@@ -53,6 +53,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_without_keys()?;
     let client = opened::client(&config, args.client.as_deref())?;
     let trace = args.traceparent.or_else(surrounding_trace);
+    let secret = config.secret_of(&client).as_ref().map(BearerSecret::of);
     let parcel = |payload: Vec<u8>, key: Option<String>| Parcel {
         client: client.clone(),
         thread: args.thread.clone(),
@@ -61,6 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         payload,
         wait: !args.no_wait,
         trace,
+        secret: secret.clone(),
     };
     let runtime = opened::runtime()?;
     match (&args.each, &args.payload) {

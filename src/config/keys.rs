@@ -53,7 +53,7 @@ pub(super) const LIMITS: Section = Section {
 pub(super) const CLIENTS: Section = Section {
     name: "clients",
     member: Some("client"),
-    keys: &[("description", Text), ("peers", List)],
+    keys: &[("description", Text), ("peers", List), ("secret_env", Text), ("secret_file", Text)],
 };
 
 pub(super) const LISTENERS: Section = Section {
@@ -223,8 +223,8 @@ pub(super) fn is_private(key: &str) -> Option<bool> {
     }
     let secret = ["key", "secret", "token", "password"].iter().any(|end| key.ends_with(end));
     // A key, or a password in an address, written where neither belongs is not repeated.
-    let misplaced =
-        ["api_key_env", "password_env", "base_url", "url", "endpoint"].contains(&key.as_str());
+    let misplaced = ["api_key_env", "password_env", "secret_env", "base_url", "url", "endpoint"]
+        .contains(&key.as_str());
     let table = ["env", "prompt", "headers"].contains(&key.as_str());
     (secret || misplaced || table).then_some(true)
 }

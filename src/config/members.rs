@@ -38,12 +38,20 @@ pub(super) struct Declared {
     pub budget: Budget,
     /// Where its `money` stands.
     pub money_place: Option<Place>,
+    /// How a client may prove itself.
+    pub secret: Option<DeclaredSecret>,
     pub process: Option<Process>,
     /// The client that its processes may send as.
     pub client: Option<At<Text>>,
     /// Where it says that it is on NATS, if it does.
     pub nats: Option<Place>,
     pub agent: Option<Agent>,
+}
+
+/// Where the secret of a client is read from.
+pub(super) enum DeclaredSecret {
+    Variable(At<Text>),
+    File(At<Text>),
 }
 
 /// What only a listener hosted as a child process has.
@@ -104,7 +112,8 @@ fn tokenized(text: &str) -> Option<String> {
 }
 
 fn member_name(name: &At<String>, reader: &mut Reader<'_>) -> Option<At<ListenerName>> {
-    if [ListenerName::CORE, "organism", "operator", "hosted-process"].contains(&name.value.as_str())
+    if [ListenerName::CORE, "organism", "operator", "hosted-process", "unknown-caller"]
+        .contains(&name.value.as_str())
     {
         let message = format!("`{}` is a name of the core", name.value);
         let problem = Problem::new(Code::ReservedName, &name.place, message);
@@ -117,7 +126,8 @@ fn member_name(name: &At<String>, reader: &mut Reader<'_>) -> Option<At<Listener
 pub(super) fn client(name: &At<String>, read: &mut Reader<'_>) -> Option<Declared> {
     let name = member_name(name, read);
     read.required("peers", "[\"the listeners it may send to\"]");
-    let declared = common(Role::Client, name, read);
+    let secret = client_secret(read);
+    let declared = common(Role::Client, name, read).map(|common| Declared { secret, ..common });
     if let Some(declared) = declared.as_ref().filter(|d| d.peers.is_empty()) {
         let place = declared.peers_place.clone();
         if place.span != read.place.span && read.is_empty_list("peers") {
@@ -125,6 +135,16 @@ pub(super) fn client(name: &At<String>, read: &mut Reader<'_>) -> Option<Declare
         }
     }
     declared
+}
+
+fn client_secret(read: &mut Reader<'_>) -> Option<DeclaredSecret> {
+    let (variable, file) = (read.text("secret_env"), read.text("secret_file"));
+    if let (Some(_), Some(file)) = (&variable, &file) {
+        let message = "the secret is named twice, by variable and by file";
+        let problem = Problem::new(Code::WrittenTwice, &file.place, message);
+        read.problem(problem.help("keep one of secret_env and secret_file"));
+    }
+    variable.map(DeclaredSecret::Variable).or(file.map(DeclaredSecret::File))
 }
 
 /// What all three have; `None` where the name is bad, with every other problem reported.
@@ -166,6 +186,7 @@ fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> 
         patience: None,
         budget: Budget::default(),
         money_place: None,
+        secret: None,
         process: None,
         client: None,
         nats: None,

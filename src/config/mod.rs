@@ -21,6 +21,7 @@ mod problem;
 mod program;
 mod read;
 mod remotes;
+mod secrets;
 mod sections;
 mod source;
 mod storage;
@@ -56,6 +57,7 @@ pub use keys::nearest;
 pub use lacking::Lacking;
 pub use models::shown as shown_model;
 pub use problem::{Code, Problem, Problems};
+pub use secrets::ClientSecret;
 pub use source::{Place, Source};
 pub use surroundings::{Surroundings, locate};
 pub use telemetry::Telemetry;
@@ -85,6 +87,8 @@ pub struct Config {
     pub processes: Vec<ProcessSpec>,
     /// Listeners that are on NATS; agents are not among them.
     pub remotes: Vec<ListenerName>,
+    /// Clients that may prove themselves with a secret.
+    pub client_secrets: Vec<ClientSecret>,
     /// The servers of NATS, where the config names any.
     pub nats: Option<nats::Options>,
     pub agents: Vec<AgentSpec>,
@@ -348,6 +352,17 @@ fn read_as(
     Ok((sections, source))
 }
 
+/// Where the record is kept, where the organism has a name.
+fn storage_of(
+    sections: &sections::Sections,
+    directory: &Path,
+    around: &Surroundings,
+    problems: &mut Problems,
+) -> Option<Storage> {
+    let name = sections.name.as_deref()?;
+    sections.storage.storage(name, directory, around, problems)
+}
+
 fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, Problems> {
     let mut problems = Problems::default();
     let (sections, source) = read_as(path, around, keys, &mut problems)?;
@@ -358,14 +373,12 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     let contracts = payloads.contracts(&sections.members, &mut problems);
     let processes = processes(&sections, &directory, around, keys, &mut problems);
     let remotes = remotes::remotes(&sections, &mut problems);
+    let client_secrets = secrets::read(&sections.members, &directory, around, keys, &mut problems);
     let agents = agents::agents(&sections.members, &payloads, &directory, &mut problems);
     let mut keys_missing = Lacking::default();
     let models =
         models::specs(&sections.models, &directory, around, &mut keys_missing, &mut problems);
-    let storage = sections
-        .name
-        .as_deref()
-        .and_then(|name| sections.storage.storage(name, &directory, around, &mut problems));
+    let storage = storage_of(&sections, &directory, around, &mut problems);
     let mut said = Vec::new();
     let telemetry = sections.telemetry.telemetry(&directory, around, &mut said, &mut problems);
     let notes = contracts.as_ref().map(|contracts| {
@@ -406,6 +419,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         schemas: payloads.schemas,
         processes,
         remotes,
+        client_secrets,
         nats: sections.storage.servers(&file::directory(path, around), around),
         agents,
         models,

@@ -71,6 +71,8 @@ codes! {
     PromptMissing = "prompt-missing",
     WrittenTwice = "written-twice",
     SecretMissing = "secret-missing",
+    SecretWeak = "secret-weak",
+    SecretReadable = "secret-readable",
     RecordingMissing = "recording-missing",
     // Transports.
     ToolChoice = "tool-choice",

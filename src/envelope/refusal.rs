@@ -58,11 +58,13 @@ pub enum Rule {
     WrongHash,
     /// A process that the organism hosts asked for what only others may ask for.
     HostedProcess,
+    /// Where the caller comes from is not known, and nothing else proves who it is.
+    UnknownCaller,
 }
 
 impl Rule {
     /// In the order of the gate.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::TooLarge,
         Self::NotUtf8,
         Self::Forbidden,
@@ -88,6 +90,7 @@ impl Rule {
         Self::NotWaiting,
         Self::WrongHash,
         Self::HostedProcess,
+        Self::UnknownCaller,
     ];
 
     /// The rule that a finding in a model's text breaks: what is wrong with a payload's content
@@ -129,6 +132,7 @@ impl Rule {
             Self::NotWaiting => "not-waiting",
             Self::WrongHash => "wrong-hash",
             Self::HostedProcess => "hosted-process",
+            Self::UnknownCaller => "unknown-caller",
         }
     }
 }

@@ -133,20 +133,16 @@ impl Desk {
         Self { pumps: Pumps::One(station), rules: Arc::new(rules), patience }
     }
 
-    pub(super) fn of_several(table: Arc<Table>, rules: AccessRules, patience: Duration) -> Self {
-        Self { pumps: Pumps::Several(table), rules: Arc::new(rules), patience }
+    pub(super) fn of_several(table: Arc<Table>, patience: Duration) -> Self {
+        let rules = Arc::clone(&table.rules);
+        Self { pumps: Pumps::Several(table), rules, patience }
     }
 
     /// Has a refusal recorded, where a pump is here to record it.
     async fn record_denied(&self, denied: &Denied) {
-        let Denied { sender, refusal } = denied;
-        tracing::warn!(%sender, "refused at the control socket: {refusal}");
-        let station = match &self.pumps {
-            Pumps::One(station) => Some(station.clone()),
-            Pumps::Several(table) => table.any_station(),
-        };
-        if let Some(station) = station {
-            station.record_refusal(sender, refusal).await;
+        match &self.pumps {
+            Pumps::One(station) => station.record_denied(denied).await,
+            Pumps::Several(table) => table.record_denied(denied).await,
         }
     }
 
@@ -256,7 +252,7 @@ async fn answer(
         return write.say(&Said::Failed("no request came in time".to_owned())).await;
     };
     asked?;
-    let ask: Ask = match serde_json::from_str(&line) {
+    let mut ask: Ask = match serde_json::from_str(&line) {
         Ok(ask) => ask,
         Err(error) => return write.say(&Said::Failed(format!("not a request: {error}"))).await,
     };
@@ -264,11 +260,12 @@ async fn answer(
         desk.record_denied(&denied).await;
         return write.say(&refused(&ask, denied.refusal)).await;
     }
+    desk.rules.vouch_for(&mut ask);
     pass_on(ask, write, desk).await
 }
 
 /// A refusal in the words that answer this request.
-fn refused(ask: &Ask, refusal: Refusal) -> Said {
+pub(super) fn refused(ask: &Ask, refusal: Refusal) -> Said {
     match ask {
         Ask::Send(_) => Said::Sent(Sent::Refused { refusal, retry_after_ms: None }),
         Ask::Decide(_) => Said::Ruled(Some(Box::new(refusal))),

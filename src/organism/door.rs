@@ -10,9 +10,9 @@ use super::control::{Ask, Client, Said};
 use super::matter::Matter;
 use super::route::Route;
 use super::{Error, Organism};
-use crate::config::Config;
+use crate::config::{Config, Secret};
 use crate::envelope::{Message, Refusal};
-use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, PayloadName, ThreadId};
 use crate::journal;
 use crate::limits;
 use crate::thread::Closing;
@@ -38,6 +38,30 @@ pub struct Parcel {
     /// What it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
+    /// Proves the client where nothing else does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<BearerSecret>,
+}
+
+/// A client's secret as it is presented. Never shows itself.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BearerSecret(String);
+
+impl BearerSecret {
+    pub fn of(secret: &Secret) -> Self {
+        Self(secret.expose().to_owned())
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        Digest::of(self.0.as_bytes())
+    }
+}
+
+impl std::fmt::Debug for BearerSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(secret)")
+    }
 }
 
 /// Bytes that need not be text, in a line that must be.

@@ -43,7 +43,7 @@ use crate::trace::Tracer;
 use access::AccessRules;
 use works::Works;
 
-pub use door::{Answered, Door, Parcel, Sent};
+pub use door::{Answered, BearerSecret, Door, Parcel, Sent};
 pub use hosting::{Hosting, NotHosted, chosen};
 pub use matter::{Matter, What};
 pub use models::Models;
@@ -175,7 +175,7 @@ impl Organism {
     fn open_door(&mut self) -> Result<(), Error> {
         let desk = control::Desk::of(
             self.works.station(),
-            AccessRules::of(&self.config.contracts),
+            AccessRules::of(&self.config),
             limits::CONTROL_PATIENCE,
         );
         self.control = Some(open_door(&self.config, desk)?);

@@ -69,7 +69,8 @@ impl Partitioned {
             return Err(Error::Divided { partitions: config.partitions() });
         };
         let exchange = Exchange::open(servers, &config.name).await?;
-        let table = Arc::new(Table::new(config.partitions(), partitions, exchange));
+        let rules = Arc::new(AccessRules::of(&config));
+        let table = Arc::new(Table::new(config.partitions(), partitions, exchange, rules));
         let (stop, stopped) = watch::channel(None);
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
@@ -91,9 +92,8 @@ impl Partitioned {
         let name = config.name.as_str().into();
         let control = None;
         let mut organism = Self { name, table, keepers, stop, control, exporter, _lock: lock };
-        let rules = AccessRules::of(&config.contracts);
         let table = Arc::clone(&organism.table);
-        let desk = control::Desk::of_several(table, rules, limits::CONTROL_PATIENCE);
+        let desk = control::Desk::of_several(table, limits::CONTROL_PATIENCE);
         match open_door(&config, desk) {
             Ok(control) => organism.control = Some(control),
             Err(error) => {

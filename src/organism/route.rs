@@ -275,6 +275,7 @@ mod tests {
             payload: Vec::new(),
             wait: true,
             trace: None,
+            secret: None,
         };
         address(&mut parcel);
         parcel

@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::Error;
+use super::access::Denied;
 use super::control::{Ask, Said};
 use super::door::{Answered, Parcel, Sent};
 use crate::audit;
-use crate::envelope::{Disposition, Refusal};
-use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::envelope::Disposition;
+use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
 use crate::limits;
@@ -118,7 +119,9 @@ impl Station {
     }
 
     /// Has a refusal recorded that was decided at the entry point.
-    pub(super) async fn record_refusal(&self, sender: &ListenerName, refusal: &Refusal) {
+    pub(super) async fn record_denied(&self, denied: &Denied) {
+        let Denied { sender, refusal } = denied;
+        tracing::warn!(%sender, "refused at an entry point: {refusal}");
         // A pump that stopped records nothing; the log has it.
         self.handle.record_refusal(sender, refusal.clone()).await.ok();
     }

@@ -121,6 +121,7 @@ async fn call(door: Arc<Door>, thread: Option<String>) -> String {
         payload: START.as_bytes().to_vec(),
         wait: true,
         trace: None,
+        secret: None,
     };
     let mut found = None;
     let sent = door.send(parcel, |sent| match sent {

@@ -121,6 +121,14 @@ const GUARDS: &[(&str, &str)] = &[
         "leave-memory-open",
         "organism::hidden::no_other_process_of_the_user_looks_into_one_that_may_hold_keys",
     ),
+    (
+        "hide-the-caller",
+        "organism::approvals::a_held_call_is_shown_approved_by_its_hash_and_then_done",
+    ),
+    (
+        "take-any-secret",
+        "organism::access::a_caller_that_nothing_shows_needs_the_secret_of_its_client",
+    ),
     ("trust-the-process", "organism::access::a_hosted_process_uses_no_verb_of_the_control_socket"),
     #[cfg(target_os = "linux")]
     (

@@ -7,6 +7,7 @@
 use super::LISTENER_VARIABLE;
 use crate::children::{self, ProcessStatus};
 use crate::ids::ListenerName;
+use crate::mutant::mutant;
 
 /// Parents followed before giving up.
 const GENERATIONS_MAX: usize = 64;
@@ -41,6 +42,9 @@ enum End {
 /// `is_listener`: whether this organism hosts one of that name.
 pub fn of(pid: Option<i32>, is_listener: impl Fn(&str) -> bool) -> Ancestry {
     let Some(pid) = pid.filter(|pid| *pid > 0) else { return Ancestry::Unknown };
+    if !processes_are_ours() || mutant("hide-the-caller") {
+        return Ancestry::Unknown;
+    }
     let own = std::process::id();
     let mut seen = walk(pid, own);
     for _ in 0..LOOKS_MAX {
@@ -58,6 +62,16 @@ pub fn of(pid: Option<i32>, is_listener: impl Fn(&str) -> bool) -> Ancestry {
         seen = again;
     }
     Ancestry::Hosted(None)
+}
+
+/// Whether what the system shows of processes is numbered as in the namespace of this one.
+fn processes_are_ours() -> bool {
+    if !cfg!(target_os = "linux") {
+        return true;
+    }
+    let shown = std::fs::read_link("/proc/self").ok();
+    let shown = shown.and_then(|path| path.to_str()?.parse::<u32>().ok());
+    shown == Some(std::process::id())
 }
 
 /// The parents of a process with the time each one started, and where they end.

@@ -2,7 +2,8 @@
 //! never by what the request claims.
 //!
 //! A process that this organism hosts is refused, with everything that it started. The one
-//! exception is a listener with a client of its own, which may send as this client.
+//! exception is a listener with a client of its own, which may send as this client. Where nothing
+//! tells where a caller comes from, a client's secret has to.
 
 mod ancestry;
 
@@ -12,7 +13,9 @@ use tokio::net::UnixStream;
 
 use super::Error;
 use super::control::Ask;
+use super::door::{BearerSecret, Parcel};
 use super::matter::What;
+use crate::config::{ClientSecret, Config};
 use crate::contract::{Contracts, Role};
 use crate::envelope::{Refusal, Rule};
 use crate::ids::ListenerName;
@@ -43,13 +46,15 @@ pub struct Denied {
 pub struct AccessRules {
     /// Every hosted listener, with the client of its own where it has one.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
+    secrets: Vec<ClientSecret>,
 }
 
 impl AccessRules {
-    pub fn of(contracts: &Contracts) -> Self {
-        let listeners = contracts.iter().filter(|contract| contract.role == Role::Listener);
+    pub fn of(config: &Config) -> Self {
+        let listeners = config.contracts.iter();
+        let listeners = listeners.filter(|contract| contract.role == Role::Listener);
         let listeners = listeners.map(|c| (c.name.clone(), c.client.clone())).collect();
-        Self { listeners }
+        Self { listeners, secrets: config.client_secrets.clone() }
     }
 
     /// Looks at the process at the other end of a connection that was just accepted, while that
@@ -69,7 +74,8 @@ impl AccessRules {
             return Ok(());
         }
         let listener = match &caller.ancestry {
-            Ancestry::Foreign | Ancestry::Unknown => return Ok(()),
+            Ancestry::Foreign => return Ok(()),
+            Ancestry::Unknown => return self.judge_unknown(ask),
             Ancestry::Hosted(listener) => listener.as_ref(),
         };
         let client = listener.and_then(|listener| self.listeners.get(listener)?.as_ref());
@@ -80,6 +86,66 @@ impl AccessRules {
         }
         Err(Box::new(denied(listener, client, ask)))
     }
+}
+
+/// What stands on record of a caller whom nothing proves.
+const UNKNOWN_CALLER: &str = "unknown-caller";
+
+impl AccessRules {
+    /// Nothing tells which process asks.
+    fn judge_unknown(&self, ask: &Ask) -> Result<(), Box<Denied>> {
+        let message = match ask {
+            Ask::Send(parcel) if self.is_proved(parcel) => return Ok(()),
+            Ask::Send(parcel) => format!(
+                "nothing tells here which process this is (it may run in another container), so \
+                 the client has to prove itself: set secret_env or secret_file of \
+                 [clients.{}], for the organism and for this command",
+                parcel.client
+            ),
+            _ => "nothing tells here which process this is (it may run in another container): \
+                  run this command where the organism runs"
+                .to_owned(),
+        };
+        Err(Box::new(nobody(message, ask)))
+    }
+
+    /// Whether a request over NATS may be asked. The servers' permissions say who may ask anything
+    /// there; a client that has a secret needs it as well.
+    pub fn judge_remote(&self, ask: &Ask) -> Result<(), Box<Denied>> {
+        let Ask::Send(parcel) = ask else { return Ok(()) };
+        let has_secret = self.secrets.iter().any(|known| known.client == parcel.client);
+        if !has_secret || self.is_proved(parcel) {
+            return Ok(());
+        }
+        let message = format!(
+            "over NATS this client has to prove itself: set secret_env or secret_file of \
+             [clients.{}] for this command, too",
+            parcel.client
+        );
+        Err(Box::new(nobody(message, ask)))
+    }
+
+    /// Gives a request that was judged here what proves it elsewhere.
+    pub fn vouch_for(&self, ask: &mut Ask) {
+        let Ask::Send(parcel) = ask else { return };
+        let known = self.secrets.iter().find(|known| known.client == parcel.client);
+        parcel.secret = known.and_then(ClientSecret::secret).map(BearerSecret::of);
+    }
+
+    /// Whether the parcel's secret is its client's. Digests are compared: how far they agree tells
+    /// nothing about the secret.
+    fn is_proved(&self, parcel: &Parcel) -> bool {
+        let known = self.secrets.iter().find(|known| known.client == parcel.client);
+        let expected = known.and_then(ClientSecret::digest);
+        let presented = parcel.secret.as_ref().map(BearerSecret::digest);
+        expected.is_some() && (expected == presented || mutant("take-any-secret"))
+    }
+}
+
+fn nobody(message: String, ask: &Ask) -> Denied {
+    let sender = ListenerName::parse(UNKNOWN_CALLER).unwrap_or_else(|_| ListenerName::core());
+    let refusal = Refusal::new(Rule::UnknownCaller, message, &attempt(ask));
+    Denied { sender, refusal }
 }
 
 /// A process of one of these listeners does not start the pump that the control socket would have

@@ -14,7 +14,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::nats::{Client, Message};
 use crate::organism::Error;
-use crate::organism::control::{Ask, Gone, Said};
+use crate::organism::control::{Ask, Gone, Said, refused};
 use crate::organism::partitioned::Table;
 
 /// What every inbox begins with: an answer never goes anywhere else.
@@ -117,10 +117,17 @@ impl Desk {
         let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let mut teller = Teller { client: &self.client, inbox, speaker: Speaker::new() };
         let (table, partition) = (Arc::clone(&self.table), self.partition);
-        let mut answering = match serde_json::from_slice::<Ask>(ask) {
-            Ok(ask) => tokio::spawn(async move { table.answer_here(partition, ask, tell).await }),
+        let ask = match serde_json::from_slice::<Ask>(ask) {
+            Ok(ask) => ask,
             Err(error) => return teller.end(&format!("not a question: {error}")).await,
         };
+        if let Err(denied) = table.rules.judge_remote(&ask) {
+            table.record_denied(&denied).await;
+            teller.say(&refused(&ask, denied.refusal)).await;
+            return teller.put(Is::End).await;
+        }
+        let mut answering =
+            tokio::spawn(async move { table.answer_here(partition, ask, tell).await });
         let mut beat = interval(limits::EXCHANGE_BEAT);
         let turn = sleep(limits::EXCHANGE_TURN);
         tokio::pin!(turn);

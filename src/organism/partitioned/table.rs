@@ -1,12 +1,13 @@
 //! Where each partition is, as this process knows it, and the way there for whoever asks at its door.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, mpsc};
 
 use super::Standing;
 use crate::organism::Error;
+use crate::organism::access::{AccessRules, Denied};
 use crate::organism::control::{Ask, Gone, Said};
 use crate::organism::exchange::{Exchange, changing_hands};
 use crate::organism::route::{address, partition_of};
@@ -22,6 +23,8 @@ pub struct Table {
     /// Numbers of the pumps that run here, by partition.
     watched: Mutex<BTreeMap<u32, Watched>>,
     pub(super) exchange: Exchange,
+    /// What is asked over NATS is judged by these.
+    pub(in crate::organism) rules: Arc<AccessRules>,
 }
 
 /// What of the partitions that are not here will be.
@@ -61,7 +64,12 @@ impl Place {
 }
 
 impl Table {
-    pub(super) fn new(partitions: u32, ours: &[u32], exchange: Exchange) -> Self {
+    pub(super) fn new(
+        partitions: u32,
+        ours: &[u32],
+        exchange: Exchange,
+        rules: Arc<AccessRules>,
+    ) -> Self {
         let place = |partition| match ours.contains(&partition) {
             true => Place::Starting,
             false => Place::Foreign,
@@ -73,6 +81,7 @@ impl Table {
             arrivals: Notify::new(),
             watched: Mutex::default(),
             exchange,
+            rules,
         }
     }
 
@@ -131,12 +140,16 @@ impl Table {
         self.all().get(partition as usize).cloned().unwrap_or(Place::Foreign)
     }
 
-    /// A pump that runs here, if any does.
-    pub(in crate::organism) fn any_station(&self) -> Option<Station> {
-        self.all().iter().find_map(|place| match place {
+    /// Has a refusal recorded by a pump that runs here, if any does.
+    pub(in crate::organism) async fn record_denied(&self, denied: &Denied) {
+        let station = self.all().iter().find_map(|place| match place {
             Place::Here(station) => Some(station.clone()),
             _ => None,
-        })
+        });
+        match station {
+            Some(station) => station.record_denied(denied).await,
+            None => tracing::warn!("refused, and no pump is here to record it: {}", denied.refusal),
+        }
     }
 
     /// Answers, here or by asking whoever pumps the partition that it is about.

@@ -11,6 +11,7 @@ name = "talk"
 
 [clients.desk]
 peers = ["commander", "sender", "echo"]
+secret_file = "desk.secret"
 
 [clients.errands]
 peers = ["echo"]
@@ -48,10 +49,18 @@ struct Hosted {
     running: super::Running,
 }
 
-/// An organism whose listener `commander` runs what it is sent.
-fn hosted(commander: &str) -> Hosted {
+/// A directory with the program of the listeners and the secret of the client `desk`.
+fn house(commander: &str) -> House {
     let house = House::with(&config(commander));
     house.copy("commander.py");
+    let made = house.organism(&["secret", "new", "--out", "desk.secret"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    house
+}
+
+/// An organism whose listener `commander` runs what it is sent.
+fn hosted(commander: &str) -> Hosted {
+    let house = house(commander);
     house.write("payload.xml", numbered("ping", "forged"));
     let mut command = house.command(&["run"]);
     command.env("ORGANISM_UNDER_TEST", env!("CARGO_BIN_EXE_organism"));
@@ -167,8 +176,7 @@ fn a_process_that_detached_from_its_listener_is_still_refused() {
 
 #[test]
 fn a_hosted_process_starts_no_pump_of_its_own() {
-    let house = House::with(&config("commander"));
-    house.copy("commander.py");
+    let house = house("commander");
     for arguments in [["run"].as_slice(), &["send", "--as", "desk", "organism.toml"]] {
         let mut command = house.command(arguments);
         command.env("ORGANISM_LISTENER", "commander");
@@ -177,4 +185,123 @@ fn a_hosted_process_starts_no_pump_of_its_own() {
         assert!(told.err.contains("a hosted process starts no pump"), "{told:?}");
     }
     assert!(!house.data().join("journal.db").exists());
+}
+
+const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
+
+/// An organism that cannot see where its callers come from.
+fn blind() -> (House, super::Running) {
+    let listener = "[listeners.echo]\ncommand = [\"./player.py\", \"echo\"]\nschema = \"talk.xsd\"";
+    let client = "[clients.desk]\npeers = [\"echo\"]\nsecret_env = \"DESK_SECRET\"";
+    let payloads = "accepts = [\"say\"]\nreplies = [\"said\"]\napproval = \"dangerous\"";
+    let house = House::with(&format!(
+        "[organism]\nname = \"talk\"\n\n{client}\n\n{listener}\n{payloads}\n"
+    ));
+    house.write("say.xml", format!("<say xmlns=\"{TALK}\">hello</say>"));
+    let mut command = house.command(&["run"]);
+    let others = std::env::var("ORGANISM_MUTANT").unwrap_or_default();
+    command.env("ORGANISM_MUTANT", format!("hide-the-caller,{others}"));
+    command.env("DESK_SECRET", SECRET);
+    let running = house.run_with(command);
+    (house, running)
+}
+
+#[test]
+fn a_caller_that_nothing_shows_needs_the_secret_of_its_client() {
+    let (house, running) = blind();
+    let send = |secret: Option<&str>| -> super::Said {
+        let mut command = house.command(&["send", "--no-wait", "say.xml"]);
+        if let Some(secret) = secret {
+            command.env("DESK_SECRET", secret);
+        }
+        command.output().unwrap().into()
+    };
+
+    for wrong in [None, Some("b3RoZXItc2VjcmV0LW9mLW5vLWNsaWVudA")] {
+        let refused = send(wrong);
+        assert_eq!(refused.code, Some(65), "{refused:?}");
+        assert!(refused.err.contains("unknown-caller"), "{refused:?}");
+        let names_key = "set secret_env or secret_file of [clients.desk]";
+        assert!(refused.err.contains(names_key), "{refused:?}");
+    }
+    let sent = send(Some(SECRET));
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+
+    let held = house.organism(&["approvals", "--json"]).json().remove(0);
+    let (message, hash) = (held["message"].as_str().unwrap(), held["sha256"].as_str().unwrap());
+    let mut approve = house.command(&["approve", message, "--hash", hash]);
+    let approved = super::Said::from(approve.env("DESK_SECRET", SECRET).output().unwrap());
+    assert_eq!(approved.code, Some(65), "a client's secret makes no operator: {approved:?}");
+    assert!(approved.err.contains("unknown-caller"), "{approved:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_clients_secret_is_in_no_record_no_log_and_no_listeners_environment() {
+    let (house, running) = blind();
+    let mut send = house.command(&["send", "--no-wait", "say.xml"]);
+    assert_eq!(send.env("DESK_SECRET", SECRET).status().unwrap().code(), Some(3));
+
+    let own = i64::from(running.child.id());
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i64>().ok());
+    let is_child =
+        |pid: &i64| organism::children::status(*pid).is_some_and(|status| status.parent == own);
+    let environments: Vec<_> = pids
+        .filter(is_child)
+        .filter_map(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok())
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .filter(|environment| environment.contains("ORGANISM_LISTENER=echo"))
+        .collect();
+    assert_eq!(environments.len(), 1);
+    assert!(!environments[0].contains("DESK_SECRET"), "{environments:?}");
+
+    assert_eq!(running.stop(), Some(0));
+    assert!(!house.log().contains(SECRET));
+    let mut directories = vec![house.path("data"), house.path("state")];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap().filter_map(Result::ok) {
+            match entry.file_type().unwrap() {
+                kind if kind.is_dir() => directories.push(entry.path()),
+                _ => {
+                    let bytes = std::fs::read(entry.path()).unwrap_or_default();
+                    let found = memchr::memmem::find(&bytes, SECRET.as_bytes());
+                    assert_eq!(found, None, "{}", entry.path().display());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_new_secret_is_long_enough_and_its_file_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let house = House::with(&config("commander"));
+    house.copy("commander.py");
+    let printed = house.organism(&["secret", "new"]);
+    assert_eq!((printed.code, printed.out.trim().len()), (Some(0), 43), "{printed:?}");
+
+    let check = || house.organism(&["check"]);
+    let missing = check();
+    assert_eq!(missing.code, Some(78));
+    assert!(missing.err.contains("secret-missing"), "{missing:?}");
+
+    assert_eq!(house.organism(&["secret", "new", "--out", "desk.secret"]).code, Some(0));
+    let good = check();
+    assert_eq!(good.code, Some(0), "{good:?}");
+    let again = house.organism(&["secret", "new", "--out", "desk.secret"]);
+    assert_eq!(again.code, Some(2), "nothing is overwritten: {again:?}");
+
+    let mode = std::fs::Permissions::from_mode(0o640);
+    std::fs::set_permissions(house.path("desk.secret"), mode).unwrap();
+    let open = check();
+    assert!(open.code == Some(78) && open.err.contains("secret-readable"), "{open:?}");
+
+    std::fs::remove_file(house.path("desk.secret")).unwrap();
+    house.write("desk.secret", "hunter2");
+    let weak = check();
+    assert!(weak.code == Some(78) && weak.err.contains("secret-weak"), "{weak:?}");
 }

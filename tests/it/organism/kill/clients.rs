@@ -131,6 +131,7 @@ impl Desk {
             payload: payload.into_bytes(),
             wait: true,
             trace: None,
+            secret: None,
         };
         let mut seen = Seen::default();
         // In a long campaign the organism may die many times before it gets to this.

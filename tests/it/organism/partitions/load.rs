@@ -81,6 +81,7 @@ async fn send_all(config: Config, name: &str, done: &AtomicUsize, stop: &AtomicB
             payload: numbered("ping", &said).into_bytes(),
             wait: true,
             trace: None,
+            secret: None,
         };
         let mut results = Vec::new();
         let sent = door.send(parcel, |sent| match sent {

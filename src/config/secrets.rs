@@ -1,0 +1,160 @@
+//! Secrets of clients: read once, from a variable or a file, and never shown.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use crate::ids::{Digest, ListenerName};
+use crate::limits;
+
+use super::members::{Declared, DeclaredSecret};
+use super::problem::{Code, Problem, Problems};
+use super::surroundings::Surroundings;
+use super::tree::{At, Text};
+use super::{Config, Keys, Secret, file};
+
+/// A client that may prove itself with a secret.
+#[derive(Debug, Clone)]
+pub struct ClientSecret {
+    pub client: ListenerName,
+    /// The variable that it is read from, if any.
+    pub variable: Option<String>,
+    /// None where it could not be read by a process that may do without it.
+    secret: Option<Secret>,
+}
+
+impl ClientSecret {
+    pub fn secret(&self) -> Option<&Secret> {
+        self.secret.as_ref()
+    }
+
+    /// What a presented secret is compared with.
+    pub fn digest(&self) -> Option<Digest> {
+        self.secret.as_ref().map(|secret| Digest::of(secret.expose().as_bytes()))
+    }
+}
+
+impl Config {
+    /// The secret of this client, where it has one and this process could read it.
+    pub fn secret_of(&self, client: &ListenerName) -> Option<Secret> {
+        let found = self.client_secrets.iter().find(|known| known.client == *client);
+        found.and_then(ClientSecret::secret).cloned()
+    }
+}
+
+/// Reads the secrets of all clients. A process that starts no organism may do without one.
+pub(super) fn read(
+    members: &[Declared],
+    directory: &Path,
+    around: &Surroundings,
+    keys: Keys,
+    problems: &mut Problems,
+) -> Vec<ClientSecret> {
+    let mut secrets = Vec::new();
+    for member in members {
+        let Some(declared) = &member.secret else { continue };
+        let secret = match keys {
+            Keys::Needed | Keys::Optional => one(declared, directory, around, keys, problems),
+            Keys::Host | Keys::Own | Keys::Unwritten => None,
+        };
+        let variable = match declared {
+            DeclaredSecret::Variable(name) => Some(name.value.value.clone()),
+            DeclaredSecret::File(_) => None,
+        };
+        secrets.push(ClientSecret { client: member.name.value.clone(), variable, secret });
+    }
+    secrets
+}
+
+fn one(
+    declared: &DeclaredSecret,
+    directory: &Path,
+    around: &Surroundings,
+    keys: Keys,
+    problems: &mut Problems,
+) -> Option<Secret> {
+    let (named, text) = match declared {
+        DeclaredSecret::Variable(named) => {
+            let value = around.variable(&named.value.value).filter(|value| !value.is_empty());
+            let missing = || format!("the variable `{}` is not set", named.value.written);
+            (named, value.map(str::to_owned).ok_or_else(missing))
+        }
+        DeclaredSecret::File(named) => {
+            let path = directory.join(&named.value.value);
+            refuse_readable(named, &path, problems);
+            let missing =
+                |why| format!("the secret in `{}` cannot be read: {why}", named.value.written);
+            (named, file::text(&path).map_err(missing))
+        }
+    };
+    let text = match text {
+        Ok(text) => text,
+        Err(_) if keys == Keys::Optional => return None,
+        Err(message) => {
+            let help = "`organism secret new` makes one; give it to the organism and to the client";
+            problems.push(Problem::new(Code::SecretMissing, &named.place, message).help(help));
+            return None;
+        }
+    };
+    let text = text.trim_end_matches(['\r', '\n']);
+    if bits(text) < limits::SECRET_BITS_MIN {
+        let least = limits::SECRET_BITS_MIN;
+        let message = format!("the secret in `{}` has less than {least} bits", named.value.written);
+        let help = "take one that `organism secret new` makes";
+        problems.push(Problem::new(Code::SecretWeak, &named.place, message).help(help));
+        return None;
+    }
+    Some(Secret(text.to_owned()))
+}
+
+fn refuse_readable(named: &At<Text>, path: &Path, problems: &mut Problems) {
+    const OTHERS_READ: u32 = 0o044;
+    let Ok(metadata) = std::fs::metadata(path) else { return };
+    if metadata.permissions().mode() & OTHERS_READ == 0 {
+        return;
+    }
+    let written = &named.value.written;
+    let message = format!("other users can read the secret in `{written}`");
+    let problem = Problem::new(Code::SecretReadable, &named.place, message);
+    problems.push(problem.help(format!("run `chmod 600 {written}`")));
+}
+
+/// The bits of a text all of whose characters were drawn from the smallest usual alphabet that has
+/// them. Nothing that repeats a few characters counts for anything.
+fn bits(text: &str) -> u32 {
+    let distinct: std::collections::BTreeSet<_> = text.chars().collect();
+    if distinct.len() < limits::SECRET_CHARS_MIN {
+        return 0;
+    }
+    let all = |fits: fn(char) -> bool| text.chars().all(fits);
+    let hundredths = match () {
+        () if all(|c| c.is_ascii_digit()) => 332,
+        () if all(|c| c.is_ascii_digit() || matches!(c, 'a'..='f')) => 400,
+        () if all(|c| c.is_ascii_digit() || matches!(c, 'A'..='F')) => 400,
+        () if all(|c| c.is_ascii_lowercase()) || all(|c| c.is_ascii_uppercase()) => 470,
+        () if all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) => 500,
+        () => 595,
+    };
+    let length = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
+    length.saturating_mul(hundredths) / 100
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bits;
+
+    #[test]
+    fn a_secret_of_128_bits_passes_in_every_usual_form_and_a_word_does_not() {
+        let enough = [
+            "0123456789abcdef0123456789abcdef",
+            "AbCdEfGhIjKlMnOpQrStUv",
+            "abcdefghijklmnopqrstuvwxyz",
+            "b2VyZ2Fuc2Vjcm-0X3Rlc3Qx",
+        ];
+        for secret in enough {
+            assert!(bits(secret) >= 128, "{secret}: {}", bits(secret));
+        }
+        for secret in ["", "hunter2", "0123456789abcdef", &"ab".repeat(100), &"0".repeat(1000)] {
+            assert!(bits(secret) < 128, "{secret}: {}", bits(secret));
+        }
+    }
+}
