@@ -47,6 +47,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("trust-the-process", "a process that the organism hosts sends and decides nothing"),
     ("hide-the-caller", "a caller whose process is seen needs no secret"),
     ("take-any-secret", "a client proves itself with its own secret and no other"),
+    ("trust-the-name", "who decided is on record as the system names them, not the request"),
     ("leave-orphans", "a process that detaches from its listener is hosted all the same"),
     ("export-what-was-said", "a span has names, ids and numbers, and nothing that was said"),
     ("accept-a-wrong-hash", "an approval holds for the bytes that were looked at"),

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::clock::Time;
 use crate::envelope::{Disposition, Failure, Spending};
-use crate::ids::{Attempt, ListenerName, MessageId, Position, ThreadId, TimerId};
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::journal::sqlite::Reader;
 use crate::journal::{Error, Sealed};
-use crate::thread::{Fact, Input, Record, TimerEnd};
+use crate::thread::{Decided, DecisionOrigin, Fact, Input, Record, TimerEnd};
 use crate::xml::findings::Finding;
 
 use super::said::{Refused, Said};
@@ -63,6 +63,12 @@ pub enum What {
     TimerEnded {
         timer: TimerId,
         how: TimerEnd,
+    },
+    /// A person decided: this one, as far as the record names them.
+    Decision {
+        verb: &'static str,
+        by: ListenerName,
+        origin: DecisionOrigin,
     },
     Cancelled {
         by: ListenerName,
@@ -124,12 +130,17 @@ impl Teller {
             | Input::Unsettled { call, .. }
             | Input::Deadline { call, .. } => self.calls.thread_of(*call),
             Input::Cancel { thread, .. } => Some(thread),
+            Input::Decided { message, .. } => self.calls.thread_of(CallId(*message)),
             _ => None,
         };
         call.unwrap_or(&record.tree).clone()
     }
 
     fn take_input(&mut self, record: &Record, scene: &ThreadId) {
+        if let Some((verb, by, origin)) = decision_of(&record.input) {
+            let (by, origin) = (by.clone(), origin.clone());
+            self.add(scene, record, What::Decision { verb, by, origin });
+        }
         match &record.input {
             Input::Outcome { listener, turn: Some(turn), .. } if !turn.findings.is_empty() => {
                 let findings = turn.findings.clone();
@@ -219,5 +230,21 @@ impl Teller {
             }
         }
         Some(story)
+    }
+}
+
+/// The decision that an input is, with who took it.
+fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionOrigin)> {
+    match input {
+        Input::Decided { by, decision, origin: Some(origin), .. } => {
+            let verb = match decision {
+                Decided::Approve { .. } => "approve",
+                Decided::Refuse { .. } => "refuse",
+                Decided::Answer { .. } => "answer",
+            };
+            Some((verb, by, origin))
+        }
+        Input::Cancel { by, origin: Some(origin), .. } => Some(("cancel", by, origin)),
+        _ => None,
     }
 }

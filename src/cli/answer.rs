@@ -12,13 +12,15 @@ use crate::organism::What;
 use crate::thread::Hold;
 
 use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg};
+use super::opened::{self, ConfigArg, NoteArg};
 use super::render::{Paper, held, put, put_visible_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
+    #[command(flatten)]
+    note: NoteArg,
     /// The question; without it, all that are open are listed.
     message: Option<String>,
     /// The answer's file, or `-` for standard input; on a terminal, else, a form.
@@ -46,7 +48,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None if args.form || std::io::stdin().is_terminal() => by_form(&config, &question)?,
         None => opened::bytes(Path::new("-"))?,
     };
-    opened::decide(config, message, What::Answer { listener: question.to, payload })?;
+    opened::decide(config, message, What::Answer { listener: question.to, payload }, &args.note)?;
     eprintln!("{message}: answered");
     Ok(Exit::Done.into())
 }

@@ -8,13 +8,15 @@ use crate::organism::What;
 use crate::thread::Hold;
 
 use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg};
+use super::opened::{self, ConfigArg, NoteArg};
 use super::render::{Paper, held};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
+    #[command(flatten)]
+    note: NoteArg,
     /// The held call, as `organism approvals` names it.
     message: String,
     /// The SHA-256 of the payload you looked at, or how it begins: at least 8 digits.
@@ -38,7 +40,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Err(Failed::new(Exit::InvalidData, text).into());
         }
     };
-    opened::decide(config, message, What::Approve { hash })?;
+    opened::decide(config, message, What::Approve { hash }, &args.note)?;
     eprintln!("{message}: approved");
     Ok(Exit::Done.into())
 }

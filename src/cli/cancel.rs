@@ -12,13 +12,15 @@ use crate::organism::control::{Ask, Client, Said};
 use crate::organism::{Door, Error, Organism};
 
 use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg};
+use super::opened::{self, ConfigArg, NoteArg};
 use super::place;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
+    #[command(flatten)]
+    note: NoteArg,
     /// The thread; its subthreads are cancelled with it.
     thread: String,
     /// Told to whoever waits for it.
@@ -32,21 +34,22 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let thread = ThreadId::parse(&args.thread).map_err(usage)?;
     let by = ListenerName::parse("operator").map_err(usage)?;
     if config.partitions() > 1 {
-        return routed(config, &thread, &by, &args.reason);
+        return routed(config, &thread, &by, &args);
     }
     if !is_recorded(&config.data, &thread)? {
         return Err(place::unknown(&thread).into());
     }
     opened::runtime()?.block_on(async {
+        let origin = Some(args.note.origin());
         let Some(client) = Client::find(&config.data).await else {
             let organism = Organism::start(config).await?;
-            organism.handle().cancel(thread.clone(), by, args.reason)?;
+            organism.handle().cancel(thread.clone(), by, args.reason, origin)?;
             organism.stop("the command is done").await?;
             eprintln!("{thread}: whatever was open in it and beneath it is cancelled");
             return Ok(Exit::Done.into());
         };
         let mut failed = None;
-        let ask = Ask::Cancel { thread: thread.clone(), by, reason: args.reason };
+        let ask = Ask::Cancel { thread: thread.clone(), by, reason: args.reason, origin };
         let on_line = |said| {
             if let Said::Failed(detail) = said {
                 failed = Some(detail);
@@ -68,11 +71,11 @@ fn routed(
     config: Config,
     thread: &ThreadId,
     by: &ListenerName,
-    reason: &str,
+    args: &Args,
 ) -> anyhow::Result<ExitCode> {
     let cancelled = opened::runtime()?.block_on(async {
         let Door::Routed(route) = Door::open(config).await? else { return Ok(()) };
-        route.cancel(thread, by, reason).await
+        route.cancel(thread, by, &args.reason, args.note.origin()).await
     });
     match cancelled {
         Err(Error::NoThread { thread }) => Err(place::unknown(&thread).into()),

@@ -11,8 +11,8 @@ use crate::journal::sqlite::Reader;
 use crate::journal::{Error, partitions_in};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::organism::{Door, Matter, What};
-use crate::thread::Hold;
+use crate::organism::{Door, Matter, What, operator};
+use crate::thread::{DecisionOrigin, Hold};
 
 use super::exit::Failed;
 use super::{Exit, place, problems};
@@ -119,12 +119,18 @@ pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
 }
 
 /// Has something decided by the organism of `config`, started for it where none runs.
-pub(super) fn decide(config: Config, message: MessageId, what: What) -> anyhow::Result<()> {
+pub(super) fn decide(
+    config: Config,
+    message: MessageId,
+    what: What,
+    note: &NoteArg,
+) -> anyhow::Result<()> {
     let operator = ListenerName::parse("operator");
     let by = operator.map_err(|e| Failed::new(Exit::Bug, e.to_string()))?;
     let ruled = runtime()?.block_on(async {
         let door = Door::open(config).await?;
-        let ruled = door.decide(Matter { message, partition: None, by, what }).await;
+        let origin = Some(note.origin());
+        let ruled = door.decide(Matter { message, partition: None, by, what, origin }).await;
         door.close().await?;
         ruled
     })?;
@@ -158,6 +164,21 @@ pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
 
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// What every verb that decides something takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct NoteArg {
+    /// Put on record with the decision, and told to nobody.
+    #[arg(long, default_value = "")]
+    note: String,
+}
+
+impl NoteArg {
+    /// The user of this process, and the note.
+    pub fn origin(&self) -> DecisionOrigin {
+        DecisionOrigin { who: operator::this_user(), note: self.note.clone() }
+    }
 }
 
 /// Options of every verb that works on an organism.

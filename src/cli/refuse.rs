@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use crate::organism::What;
 
 use super::exit::Exit;
-use super::opened::{self, ConfigArg};
+use super::opened::{self, ConfigArg, NoteArg};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
+    #[command(flatten)]
+    note: NoteArg,
     /// The held call, as `organism approvals` or `organism answer` names it.
     message: String,
     /// Told to whoever called.
@@ -21,7 +23,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_without_keys()?;
     let message = opened::message(&args.message)?;
-    opened::decide(config, message, What::Refuse { reason: args.reason })?;
+    opened::decide(config, message, What::Refuse { reason: args.reason }, &args.note)?;
     eprintln!("{message}: refused");
     Ok(Exit::Done.into())
 }

@@ -31,6 +31,7 @@ use crate::envelope::Refusal;
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::pump::driver::Handle;
+use crate::thread::DecisionOrigin;
 
 /// What a command may ask of a running organism.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,6 +42,9 @@ pub enum Ask {
         thread: ThreadId,
         by: ListenerName,
         reason: String,
+        /// As of a decision.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin: Option<DecisionOrigin>,
     },
     Decide(Matter),
     /// The results of calls that were accepted before.
@@ -260,7 +264,7 @@ async fn answer(
         desk.record_denied(&denied).await;
         return write.say(&refused(&ask, denied.refusal)).await;
     }
-    desk.rules.vouch_for(&mut ask);
+    desk.rules.vouch_for(caller, &mut ask);
     pass_on(ask, write, desk).await
 }
 

@@ -8,6 +8,7 @@ use crate::envelope::Refusal;
 use crate::ids::{ListenerName, MessageId};
 use crate::pump::core::Verb;
 use crate::pump::driver::Handle;
+use crate::thread::DecisionOrigin;
 
 /// A held call, and what is to become of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -18,6 +19,9 @@ pub struct Matter {
     pub partition: Option<u32>,
     pub by: ListenerName,
     pub what: What,
+    /// Who decides and why. A control socket writes the user that the system names in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<DecisionOrigin>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -45,7 +49,7 @@ impl Matter {
             What::Refuse { reason } => Verb::Refuse { reason },
             What::Answer { listener, payload } => handle.gated(listener, &payload),
         };
-        let ruling = handle.decide(self.by, self.message, verb).await;
+        let ruling = handle.decide(self.by, self.message, verb, self.origin).await;
         Ok(ruling.map_err(|_| Error::Stopped)?.err())
     }
 }

@@ -25,9 +25,13 @@ pub fn action(
 ) -> Result<OperatorAction, Error> {
     let by = ListenerName::parse(OPERATOR);
     let by = by.map_err(|error| Error::Control { detail: error.to_string() })?;
-    let uid = rustix::process::geteuid().as_raw();
-    let who = identity(uid);
+    let who = this_user();
     Ok(OperatorAction { verb, by, who, note: note.to_owned(), details })
+}
+
+/// The user of this process.
+pub fn this_user() -> OperatorIdentity {
+    identity(rustix::process::geteuid().as_raw())
 }
 
 /// The user `uid` on this host.

@@ -19,6 +19,7 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::journal::partitions_in;
 use crate::limits;
 use crate::nats;
+use crate::thread::DecisionOrigin;
 
 /// The way to every partition of an organism.
 pub struct Route {
@@ -130,9 +131,10 @@ impl Route {
         thread: &ThreadId,
         by: &ListenerName,
         reason: &str,
+        origin: DecisionOrigin,
     ) -> Result<(), Error> {
         let (by, reason) = (by.clone(), reason.to_owned());
-        let ask = Ask::Cancel { thread: thread.clone(), by, reason };
+        let ask = Ask::Cancel { thread: thread.clone(), by, reason, origin: Some(origin) };
         match self.until_answered(thread.partition(self.partitions), &ask).await?.0 {
             Said::Taken => Ok(()),
             Said::Unknown => Err(Error::NoThread { thread: thread.clone() }),

@@ -42,8 +42,8 @@ impl Station {
         match ask {
             Ask::Send(parcel) => self.send(parcel, &tell).await,
             Ask::Results { thread, calls } => self.results(&thread, calls, &tell).await,
-            Ask::Cancel { thread, by, reason } => {
-                self.handle.cancel(thread, by, reason).map_err(|_| Error::Stopped)?;
+            Ask::Cancel { thread, by, reason, origin } => {
+                self.handle.cancel(thread, by, reason, origin).map_err(|_| Error::Stopped)?;
                 tell.send(Said::Taken).await.ok();
                 Ok(())
             }

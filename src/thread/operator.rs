@@ -38,6 +38,25 @@ pub struct OperatorIdentity {
     pub host: Option<String>,
 }
 
+/// Who took a decision about a tree, and why.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionOrigin {
+    #[serde(default)]
+    pub who: OperatorIdentity,
+    /// Text of the operator, for the record alone; empty without any.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+impl DecisionOrigin {
+    /// Cuts the note to its limit.
+    #[must_use]
+    pub fn shortened(mut self) -> Self {
+        cut(&mut self.note, limits::REASON_CHARS_MAX);
+        self
+    }
+}
+
 /// A named value of an action, such as the path that was replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionDetail {

@@ -8,7 +8,7 @@ use crate::clock::Time;
 use crate::envelope::{Failure, Turn};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
 
-use super::{Fact, OperatorAction};
+use super::{DecisionOrigin, Fact, OperatorAction};
 
 /// What became of one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,11 +115,16 @@ pub enum Input {
         message: MessageId,
         by: ListenerName,
         decision: Decided,
+        /// Records of before decisions named who took them have none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin: Option<DecisionOrigin>,
     },
     Cancel {
         thread: ThreadId,
         by: ListenerName,
         reason: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin: Option<DecisionOrigin>,
     },
     Joined {
         listener: ListenerName,

@@ -129,6 +129,10 @@ const GUARDS: &[(&str, &str)] = &[
         "take-any-secret",
         "organism::access::a_caller_that_nothing_shows_needs_the_secret_of_its_client",
     ),
+    (
+        "trust-the-name",
+        "organism::access::a_decision_is_on_record_with_the_user_that_the_system_names",
+    ),
     ("trust-the-process", "organism::access::a_hosted_process_uses_no_verb_of_the_control_socket"),
     #[cfg(target_os = "linux")]
     (

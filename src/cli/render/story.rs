@@ -122,6 +122,15 @@ impl<'p> Page<'p> {
                 let how = format!("{how:?}").to_lowercase();
                 self.head(&time, &self.paper.dim(&format!("timer {how}  {timer}")));
             }
+            What::Decision { verb, by, origin } => {
+                let login = origin.who.login.as_deref().unwrap_or("unknown");
+                let uid = origin.who.uid.map_or_else(String::new, |uid| format!(", uid {uid}"));
+                let host =
+                    origin.who.host.as_deref().map_or_else(String::new, |h| format!(" on {h}"));
+                let who = format!("{verb} by {by}: {login}{uid}{host}");
+                self.head(&time, &self.paper.dim(&who));
+                self.body(&origin.note, |_, line| line.to_owned());
+            }
             What::Cancelled { by, reason } => {
                 self.head(&time, &self.paper.red(&format!("cancelled by {by}")));
                 self.body(reason, |_, line| line.to_owned());

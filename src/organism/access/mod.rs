@@ -15,6 +15,7 @@ use super::Error;
 use super::control::Ask;
 use super::door::{BearerSecret, Parcel};
 use super::matter::What;
+use super::operator;
 use crate::config::{ClientSecret, Config};
 use crate::contract::{Contracts, Role};
 use crate::envelope::{Refusal, Rule};
@@ -32,6 +33,8 @@ const UNKNOWN_LISTENER: &str = "hosted-process";
 #[derive(Debug, Clone)]
 pub struct Caller {
     ancestry: Ancestry,
+    /// Its user, on this host.
+    uid: Option<u32>,
 }
 
 /// What was refused, and who is on record as its sender.
@@ -62,10 +65,11 @@ impl AccessRules {
     pub fn caller(&self, stream: &UnixStream) -> Caller {
         let peer = stream.peer_cred().ok();
         let pid = peer.as_ref().and_then(tokio::net::unix::UCred::pid);
+        let uid = peer.as_ref().map(tokio::net::unix::UCred::uid);
         let is_listener = |name: &str| {
             ListenerName::parse(name).is_ok_and(|name| self.listeners.contains_key(&name))
         };
-        Caller { ancestry: ancestry::of(pid, is_listener) }
+        Caller { ancestry: ancestry::of(pid, is_listener), uid }
     }
 
     /// Whether this caller may ask for this.
@@ -125,11 +129,24 @@ impl AccessRules {
         Err(Box::new(nobody(message, ask)))
     }
 
-    /// Gives a request that was judged here what proves it elsewhere.
-    pub fn vouch_for(&self, ask: &mut Ask) {
-        let Ask::Send(parcel) = ask else { return };
-        let known = self.secrets.iter().find(|known| known.client == parcel.client);
-        parcel.secret = known.and_then(ClientSecret::secret).map(BearerSecret::of);
+    /// Gives a request that was judged here what proves it elsewhere: a submission its client's
+    /// secret, a decision the user at the other end of the socket, whoever the request names.
+    pub fn vouch_for(&self, caller: &Caller, ask: &mut Ask) {
+        let origin = match ask {
+            Ask::Send(parcel) => {
+                let known = self.secrets.iter().find(|known| known.client == parcel.client);
+                parcel.secret = known.and_then(ClientSecret::secret).map(BearerSecret::of);
+                return;
+            }
+            Ask::Decide(matter) => &mut matter.origin,
+            Ask::Cancel { origin, .. } => origin,
+            Ask::Results { .. } | Ask::Where { .. } => return,
+        };
+        if mutant("trust-the-name") && origin.is_some() {
+            return;
+        }
+        let who = caller.uid.map(operator::identity).unwrap_or_default();
+        origin.get_or_insert_default().who = who;
     }
 
     /// Whether the parcel's secret is its client's. Digests are compared: how far they agree tells

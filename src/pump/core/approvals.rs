@@ -15,7 +15,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::NOT_IN_VOCABULARY;
 use crate::system::ErrorCode;
-use crate::thread::{Decided, Fact, Hold, Input, Opener, Verdict};
+use crate::thread::{Decided, DecisionOrigin, Fact, Hold, Input, Opener, Verdict};
 
 /// What became of a decision.
 type Ruling = Result<(), Refusal>;
@@ -25,7 +25,7 @@ const NOT_WAITING: &str =
 
 impl Core {
     pub(super) fn decide(&mut self, step: &mut Step, decision: Decision) {
-        let Decision { ticket, by, message, verb } = decision;
+        let Decision { ticket, by, message, verb, origin } = decision;
         let call = CallId(message);
         let tree = self.state.calls.get(&call).cloned().unwrap_or_else(ThreadId::organism);
         let shortened = |text: String, most: usize| text.chars().take(most).collect::<String>();
@@ -39,7 +39,8 @@ impl Core {
             answer @ Verb::Answer { .. } => answer,
         };
         let decision = decided(&verb);
-        step.records(tree, Input::Decided { message, by: by.clone(), decision });
+        let origin = origin.map(DecisionOrigin::shortened);
+        step.records(tree, Input::Decided { message, by: by.clone(), decision, origin });
         let ruling = match verb {
             Verb::Approve { hash } => self.approve(step, call, &by, &hash),
             Verb::Refuse { reason } => self.refuse_held(step, call, &by, &reason),

@@ -10,7 +10,7 @@ use crate::clock::Time;
 use crate::envelope::{Failure, Message, NotReserved, Refusal, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
-use crate::thread::{Closing, OperatorAction};
+use crate::thread::{Closing, DecisionOrigin, OperatorAction};
 use crate::trace::TraceParent;
 
 /// Where a client wants its payload to go.
@@ -49,6 +49,8 @@ pub struct Decision {
     /// The request of the call.
     pub message: MessageId,
     pub verb: Verb,
+    /// Who took it, where the entry point knows.
+    pub origin: Option<DecisionOrigin>,
 }
 
 #[derive(Debug, Clone)]
@@ -105,6 +107,8 @@ pub enum Event {
         thread: ThreadId,
         by: ListenerName,
         reason: String,
+        /// Who cancels, where the entry point knows.
+        origin: Option<DecisionOrigin>,
     },
     Joined {
         listener: ListenerName,

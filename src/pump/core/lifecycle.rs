@@ -9,7 +9,7 @@ use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{ActionReport, Answer};
-use crate::thread::{Fact, Input, Opener, OperatorAction};
+use crate::thread::{DecisionOrigin, Fact, Input, Opener, OperatorAction};
 
 impl Core {
     pub(super) fn boot(&mut self, step: &mut Step, journal: Uuid, epoch: u32, detail: String) {
@@ -121,13 +121,18 @@ impl Core {
         thread: ThreadId,
         by: ListenerName,
         reason: String,
+        origin: Option<DecisionOrigin>,
     ) {
         if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {
             return;
         }
         let reason: String = reason.chars().take(limits::REASON_CHARS_MAX).collect();
-        let input =
-            Input::Cancel { thread: thread.clone(), by: by.clone(), reason: reason.clone() };
+        let input = Input::Cancel {
+            thread: thread.clone(),
+            by: by.clone(),
+            reason: reason.clone(),
+            origin: origin.map(DecisionOrigin::shortened),
+        };
         step.records(thread.root(), input);
         let report = ActionReport::cancel(by, thread.clone(), reason.clone());
         let answer = Answer::OperatorAction(report);

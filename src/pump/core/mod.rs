@@ -101,7 +101,9 @@ impl Core {
             }
             Event::Alarm(alarm) => self.alarm(&mut step, alarm),
             Event::Decide(decision) => self.decide(&mut step, decision),
-            Event::Cancel { thread, by, reason } => self.cancel(&mut step, thread, by, reason),
+            Event::Cancel { thread, by, reason, origin } => {
+                self.cancel(&mut step, thread, by, reason, origin);
+            }
             Event::Joined { listener, detail } => self.joined(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),
             Event::Shutdown { reason } => self.shutdown(&mut step, reason),

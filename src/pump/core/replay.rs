@@ -49,7 +49,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         Input::Timer { timer, call } => Event::Alarm(Alarm::Timer { timer, call }),
         Input::Gone { call } => Event::Alarm(Alarm::Gone { call }),
         Input::Held { call } => Event::Alarm(Alarm::Held { call }),
-        Input::Decided { message, by, decision } => {
+        Input::Decided { message, by, decision, origin } => {
             let verb = match decision {
                 Decided::Approve { hash } => Verb::Approve { hash },
                 Decided::Refuse { reason } => Verb::Refuse { reason },
@@ -58,9 +58,11 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
                     Verb::Answer { listener, payload }
                 }
             };
-            Event::Decide(Decision { ticket: Uuid::nil(), by, message, verb })
+            Event::Decide(Decision { ticket: Uuid::nil(), by, message, verb, origin })
         }
-        Input::Cancel { thread, by, reason } => Event::Cancel { thread, by, reason },
+        Input::Cancel { thread, by, reason, origin } => {
+            Event::Cancel { thread, by, reason, origin }
+        }
         Input::Joined { listener, detail } => Event::Joined { listener, detail },
         Input::Left { listener, detail } => Event::Left { listener, detail },
         Input::Shutdown { detail } => Event::Shutdown { reason: detail },

@@ -16,7 +16,7 @@ use crate::journal::Error;
 use crate::limits;
 use crate::pump::core::{Decision, Event, Receipt, Submission, Target, Verb};
 use crate::pump::gate::Gate;
-use crate::thread::{Closing, OperatorAction};
+use crate::thread::{Closing, DecisionOrigin, OperatorAction};
 use crate::trace::{SpanId, TraceParent, Tracer};
 
 /// The result of a call that a client opened.
@@ -199,8 +199,9 @@ impl Handle {
         thread: ThreadId,
         by: ListenerName,
         reason: String,
+        origin: Option<DecisionOrigin>,
     ) -> Result<(), Refused> {
-        self.event(Event::Cancel { thread, by, reason })
+        self.event(Event::Cancel { thread, by, reason, origin })
     }
 
     /// Decides about a held call: has it recorded, and says what became of it. Answers are gated
@@ -210,9 +211,10 @@ impl Handle {
         by: ListenerName,
         message: MessageId,
         verb: Verb,
+        origin: Option<DecisionOrigin>,
     ) -> Result<Result<(), Refusal>, Refused> {
         let (ruling, ruled) = oneshot::channel();
-        let decision = Decision { ticket: Uuid::now_v7(), by, message, verb };
+        let decision = Decision { ticket: Uuid::now_v7(), by, message, verb, origin };
         let decide = Box::new(Decide { decision, ruling });
         self.outbox.send(Letter::Decide(decide)).map_err(|_| Refused)?;
         ruled.await.map_err(|_| Refused)

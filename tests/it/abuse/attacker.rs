@@ -142,7 +142,7 @@ impl Operator {
                     _ => Verb::Refuse { reason: "not today".to_owned() },
                 };
                 // Its call may be over by now.
-                let _ = self.handle.decide(by, message, verb).await;
+                let _ = self.handle.decide(by, message, verb, None).await;
             }
         }
     }

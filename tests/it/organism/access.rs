@@ -305,3 +305,58 @@ fn a_new_secret_is_long_enough_and_its_file_is_its_owners_alone() {
     let weak = check();
     assert!(weak.code == Some(78) && weak.err.contains("secret-weak"), "{weak:?}");
 }
+
+/// What the story of a thread shows of decisions: verb, uid and note.
+fn decisions(house: &House, thread: &str) -> Vec<(String, u64, String)> {
+    let shown = house.organism(&["thread", thread, "--json"]);
+    let story: Json = serde_json::from_str(&shown.out).unwrap_or_else(|e| panic!("{e}: {shown:?}"));
+    let items = story["items"].as_array().unwrap().iter().map(|item| &item["decision"]);
+    let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
+    let shown = items.filter(|decision| decision.is_object()).map(|decision| {
+        let origin = &decision["origin"];
+        let uid = origin["who"]["uid"].as_u64().unwrap();
+        (text(&decision["verb"]), uid, text(&origin["note"]))
+    });
+    shown.collect()
+}
+
+#[test]
+fn a_decision_is_on_record_with_the_user_that_the_system_names() {
+    use std::io::{Read as _, Write as _};
+
+    let hosted = hosted("commander");
+    let uid = u64::from(rustix::process::geteuid().as_raw());
+    let (message, hash) = hosted.hold("1");
+    let thread = hosted.held()[0]["thread"].as_str().unwrap().to_owned();
+    let approve = ["approve", &message, "--hash", &hash, "--note", "seen by two"];
+    let approved = hosted.house.organism(&approve);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+    assert_eq!(decisions(&hosted.house, &thread), [("approve".into(), uid, "seen by two".into())]);
+
+    let (message, _) = hosted.hold("2");
+    let thread = hosted.held()[0]["thread"].as_str().unwrap().to_owned();
+    let claim = format!(
+        "{{\"do\":\"decide\",\"message\":\"{message}\",\"by\":\"operator\",\
+         \"what\":{{\"refuse\":{{\"reason\":\"no\"}}}},\
+         \"origin\":{{\"who\":{{\"uid\":4242,\"login\":\"boss\"}},\"note\":\"mine\"}}}}\n"
+    );
+    let path = organism::organism::control::path(&hosted.house.data());
+    let mut socket = std::os::unix::net::UnixStream::connect(path).unwrap();
+    socket.write_all(claim.as_bytes()).unwrap();
+    let mut told = String::new();
+    socket.read_to_string(&mut told).unwrap();
+    assert!(told.contains("\"ruled\":null"), "{told}");
+    assert_eq!(decisions(&hosted.house, &thread), [("refuse".into(), uid, "mine".into())]);
+
+    let (_, _) = hosted.hold("3");
+    let thread = hosted.held()[0]["thread"].as_str().unwrap().to_owned();
+    let cancelled = hosted.house.organism(&["cancel", &thread, "--note", "wrong order"]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    let cancel = || decisions(&hosted.house, &thread).pop();
+    assert_eq!(until("it is cancelled", cancel), ("cancel".into(), uid, "wrong order".into()));
+    let shown = hosted.house.organism(&["thread", &thread]);
+    assert!(shown.out.contains("cancel by operator: "), "{}", shown.out);
+    assert!(shown.out.contains("wrong order"), "{}", shown.out);
+    assert_eq!(hosted.running.stop(), Some(0));
+    hosted.house.verified();
+}

@@ -58,7 +58,7 @@ fn an_endless_thread_id_or_reason_does_not_fill_the_record() {
         assert_eq!(rule(&world.submit_to("desk", target, None, &word("look", "q"))), ends);
     }
     let by = name("operator");
-    world.step(Event::Cancel { thread, by, reason: endless });
+    world.step(Event::Cancel { thread, by, reason: endless, origin: None });
     for record in &world.records {
         let text = serde_json::to_string(record).unwrap();
         assert!(text.len() < 16 << 10, "{} bytes", text.len());

@@ -446,13 +446,13 @@ impl World {
 
     pub fn cancel(&mut self, thread: &ThreadId) {
         let (thread, by) = (thread.clone(), name("operator"));
-        self.step(Event::Cancel { thread, by, reason: "enough".to_owned() });
+        self.step(Event::Cancel { thread, by, reason: "enough".to_owned(), origin: None });
     }
 
     /// What an operator, or a person who was asked, decides; the rule it breaks, if any.
     pub fn decide(&mut self, call: CallId, verb: Verb) -> Result<(), String> {
-        let decision =
-            Decision { ticket: Uuid::nil(), by: name("operator"), message: call.0, verb };
+        let (ticket, by, message) = (Uuid::nil(), name("operator"), call.0);
+        let decision = Decision { ticket, by, message, verb, origin: None };
         self.step(Event::Decide(decision));
         self.ruling.take().unwrap().map_err(|refusal| refusal.rule.to_string())
     }

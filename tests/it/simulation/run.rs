@@ -312,7 +312,7 @@ impl Simulation {
         }
         let thread = self.threads[self.dice.below(self.threads.len())].clone();
         let (by, reason) = (name("operator"), "enough".to_owned());
-        self.inbox.push(Event::Cancel { thread, by, reason });
+        self.inbox.push(Event::Cancel { thread, by, reason, origin: None });
     }
 
     /// Somebody looks at what waits, and decides about one of it.
@@ -446,7 +446,7 @@ impl Simulation {
 /// The ticket is the call's own id, so that whoever is told knows what of.
 fn decision(call: CallId, verb: Verb) -> Event {
     let (ticket, by, message) = (call.0.0, name("operator"), call.0);
-    Event::Decide(Decision { ticket, by, message, verb })
+    Event::Decide(Decision { ticket, by, message, verb, origin: None })
 }
 
 fn failed(delivery: &Delivery, failure: Failure) -> Event {
