@@ -32,8 +32,13 @@ pub(super) struct Declared {
     pub serial_per_thread: bool,
     pub backlog: usize,
     pub actions_per_turn: u32,
-    pub approval: Approval,
+    /// `None`: the schema decides.
+    pub approval: Option<Approval>,
+    /// Where `approval` stands.
+    pub approval_place: Option<Place>,
     pub patience: Option<Duration>,
+    /// Where `approval_timeout` stands.
+    pub patience_place: Option<Place>,
     /// Agents only.
     pub budget: Budget,
     /// Where its `money` stands.
@@ -182,8 +187,10 @@ fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> 
         serial_per_thread: role == Role::Agent,
         backlog: backlog.and_then(|n| usize::try_from(n).ok()).unwrap_or(limits::BACKLOG_DEFAULT),
         actions_per_turn: limits::ACTIONS_PER_TURN_DEFAULT,
-        approval: Approval::Never,
+        approval: None,
+        approval_place: None,
         patience: None,
+        patience_place: None,
         budget: Budget::default(),
         money_place: None,
         secret: None,
@@ -207,6 +214,8 @@ pub(super) fn listener(name: &At<String>, read: &mut Reader<'_>) -> Option<Decla
     let forward = read.flag("forward").unwrap_or_default();
     let serial_per_thread = read.flag("serial_per_thread").unwrap_or_default();
     let (approval, patience) = approval(read);
+    let approval_place = read.has("approval").then(|| read.place_of("approval"));
+    let patience_place = patience.map(|_| read.place_of("approval_timeout"));
     let client = read.text("client");
     let common = common(Role::Listener, name, read)?;
     let (concurrency, process, nats) = match hosted {
@@ -218,7 +227,9 @@ pub(super) fn listener(name: &At<String>, read: &mut Reader<'_>) -> Option<Decla
         serial_per_thread,
         concurrency,
         approval,
+        approval_place,
         patience,
+        patience_place,
         process,
         client,
         nats,
@@ -262,20 +273,14 @@ fn hosted(read: &mut Reader<'_>) -> Hosted {
     })
 }
 
-fn approval(read: &mut Reader<'_>) -> (Approval, Option<Duration>) {
+fn approval(read: &mut Reader<'_>) -> (Option<Approval>, Option<Duration>) {
     let words = [
         ("never", Approval::Never),
         ("dangerous", Approval::Dangerous),
         ("always", Approval::Always),
     ];
-    let approval = read.choice("approval", &words).unwrap_or_default();
+    let approval = read.choice("approval", &words);
     let patience = read.duration("approval_timeout", limits::PATIENCE_CEILING);
-    if patience.is_some() && approval.is_never() {
-        let place = read.place_of("approval_timeout");
-        let message = "there is a time-out for approvals that are never asked for";
-        let problem = Problem::new(Code::MissingKey, &place, message);
-        read.problem(problem.help("add approval = \"always\" or approval = \"dangerous\""));
-    }
     (approval, patience)
 }
 

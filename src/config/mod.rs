@@ -424,7 +424,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         agents,
         models,
         limits: sections.limits,
-        notes: notes.into_iter().flatten().chain(said).collect(),
+        notes: payloads.notes.into_iter().chain(notes.into_iter().flatten()).chain(said).collect(),
         payload_bytes: sections.payload_bytes,
         keys_missing: Arc::new(keys_missing),
         recorder: None,

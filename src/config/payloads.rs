@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use crate::contract::{Contract, Contracts};
+use crate::contract::{Approval, Contract, Contracts, Role};
 use crate::ids::{Digest, ListenerName, PayloadName};
-use crate::schema::{Compiler, SchemaProblem, Schemas};
+use crate::schema::{Compiler, Parameter, SchemaProblem, Schemas};
 use crate::{envelope, system};
 
 use super::keys::nearest;
@@ -24,6 +24,8 @@ pub(super) struct Payloads {
     files: HashMap<PathBuf, Option<Vec<PayloadName>>>,
     digests: BTreeMap<String, Digest>,
     finals: HashMap<ListenerName, PayloadName>,
+    /// What is right and still worth knowing.
+    pub notes: Vec<String>,
 }
 
 impl Payloads {
@@ -37,6 +39,7 @@ impl Payloads {
             files: HashMap::new(),
             digests: BTreeMap::new(),
             finals: HashMap::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -94,8 +97,56 @@ impl Payloads {
                 replies.insert(0, ends);
             }
         }
-        let contract = contract(member, &accepts, &replies);
+        let approval = self.approval(member, &accepts, problems);
+        let contract = Contract { approval, ..contract(member, &accepts, &replies) };
         Resolved { member, contract, accepts, replies }
+    }
+
+    /// Which calls of a member wait for an operator: where a payload of its has the flag by which
+    /// models mark what is dangerous, those that are not marked as harmless, unless the config says
+    /// something else.
+    fn approval(
+        &mut self,
+        member: &Declared,
+        accepts: &[At<PayloadName>],
+        problems: &mut Problems,
+    ) -> Approval {
+        let has_flag = |name: &PayloadName| {
+            fn within(parameters: &[Parameter]) -> bool {
+                let is_flag = |one: &Parameter| one.attribute && one.name == Approval::FLAG;
+                parameters.iter().any(|one| is_flag(one) || within(&one.parameters))
+            }
+            within(&self.schemas.describe(name).parameters)
+        };
+        let flagged = match member.role {
+            Role::Listener => accepts.iter().find(|name| has_flag(&name.value)),
+            Role::Agent | Role::Client | Role::Human => None,
+        };
+        let by_default = match flagged {
+            Some(_) => Approval::Dangerous,
+            None => Approval::Never,
+        };
+        let approval = member.approval.unwrap_or(by_default);
+
+        if let (Some(place), true) = (&member.patience_place, approval.is_never()) {
+            let message = "there is a time-out for approvals that are never asked for";
+            let problem = Problem::new(Code::MissingKey, place, message);
+            let help = "add approval = \"always\" or approval = \"dangerous\"";
+            problems.push(problem.help(help));
+        }
+        if let (Some(name), Some(place), true) =
+            (flagged, &member.approval_place, approval.is_never())
+        {
+            let (listener, payload) = (&member.name.value, &name.value.local);
+            let (line, _) = place.line_and_column();
+            self.notes.push(format!(
+                "listener {listener}: approval = \"never\" (line {line}) gives up the approval that \
+                 `{payload}` would have by default, as it has the attribute {}: every call runs at \
+                 once",
+                Approval::FLAG
+            ));
+        }
+        approval
     }
 
     /// The names a member's schemas declare, and whether all of the schemas could be read.
@@ -225,7 +276,6 @@ fn contract(
         serial_per_thread: member.serial_per_thread,
         backlog: member.backlog,
         actions_per_turn: member.actions_per_turn,
-        approval: member.approval,
         patience: member.patience,
         budget: member.budget,
         client: member.client.as_ref().and_then(|c| ListenerName::parse(&c.value.value).ok()),

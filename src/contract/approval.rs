@@ -21,10 +21,10 @@ pub enum Approval {
     Always,
 }
 
-/// The attribute by which a model says what it thinks of its own action.
-const FLAG: &str = "is_dangerous";
-
 impl Approval {
+    /// The attribute by which a model says what it thinks of its own action.
+    pub const FLAG: &str = "is_dangerous";
+
     pub fn is_never(&self) -> bool {
         *self == Self::Never
     }
@@ -41,7 +41,7 @@ impl Approval {
 
 fn danger(payload: &str) -> Option<&'static str> {
     let attributes = attributes(payload);
-    let flag = attributes.iter().find(|(name, _)| *name == FLAG);
+    let flag = attributes.iter().find(|(name, _)| *name == Approval::FLAG);
     match flag {
         None => Some("its is_dangerous is missing"),
         // What had to be decoded was not written as `false`.

@@ -336,3 +336,38 @@ fn init_overwrites_nothing() {
     assert_eq!(left.len(), 1);
     assert_eq!(std::fs::read_to_string(directory.path().join("README.md")).unwrap(), "mine");
 }
+
+// A13
+#[test]
+fn dangerous_is_the_default_where_the_schema_has_the_flag_and_giving_it_up_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("schemas/actions.xsd");
+    std::fs::copy(schema, directory.path().join("actions.xsd")).unwrap();
+    let check = |more: &str, accepts: &str| {
+        let config = format!(
+            "[organism]\nname = \"d\"\n[clients.desk]\npeers = [\"hands\"]\n[listeners.hands]\n\
+             command = [\"/bin/cat\"]\nschema = \"actions.xsd\"\naccepts = [\"{accepts}\"]\n{more}\n"
+        );
+        std::fs::write(directory.path().join("organism.toml"), config).unwrap();
+        let output = organism(directory.path(), &["check"]);
+        let (out, said) = (text(&output.stdout).to_owned(), text(&output.stderr).to_owned());
+        assert!(output.status.success(), "{said}");
+        (out, said)
+    };
+    let held = "needs an approval unless";
+    let command = "proposed_shell_command";
+
+    let (screen, said) = check("", command);
+    assert!(screen.contains(held), "{screen}");
+    assert!(!said.contains("gives up"), "{said}");
+
+    let (screen, said) = check("approval = \"never\"", command);
+    assert!(!screen.contains("needs an approval"), "{screen}");
+    assert!(said.contains("listener hands") && said.contains("gives up the approval"), "{said}");
+
+    let (screen, _) = check("approval_timeout = \"5m\"", command);
+    assert!(screen.contains(held), "{screen}");
+
+    let (screen, said) = check("", "proposed_file_replace");
+    assert!(!screen.contains("needs an approval") && !said.contains("gives up"), "{screen}{said}");
+}

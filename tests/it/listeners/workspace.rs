@@ -26,7 +26,7 @@ fn listener(name: &str, command: &str, accepts: &str) -> String {
     format!(
         "[listeners.{name}]\ncommand = {command}\n\
          schema = [\"{root}/schemas/actions.xsd\", \"{root}/listeners/workspace/schema/workspace.xsd\"]\n\
-         {accepts}\n{REPLIES}\n\n"
+         approval = \"never\"\n{accepts}\n{REPLIES}\n\n"
     )
 }
 
