@@ -64,7 +64,7 @@ fn every_schema_compiles_without_a_warning_and_declares_its_payloads() {
     };
     assert_eq!(
         declared("code-search/schema/code-search.xsd"),
-        "extract extract-result search search-results tool-error"
+        "extract extract-result query query-results search search-results tool-error"
     );
     assert_eq!(declared("calculator/schema/calculator.xsd"), "calculate calculation-failed result");
     assert_eq!(
@@ -111,5 +111,40 @@ fn a_missing_parameter_and_a_bad_value_are_refused_by_the_schema_and_named() {
     for (namespace, name, content, wrong) in cases {
         let findings = invalid(&schemas, namespace, name, content);
         assert!(findings.iter().any(|f| f.contains(wrong)), "{content}: {findings:?}");
+    }
+}
+
+// T3
+#[test]
+fn an_example_calls_all_three_reference_tools() {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = Path::new(env!("CARGO_BIN_EXE_organism"));
+    assert!(program.with_file_name("code-search").exists(), "cargo build -p code-search");
+    let home = tempfile::tempdir().unwrap();
+    let organism = |arguments: &[&str]| {
+        let output = Command::new(program)
+            .args(arguments)
+            .args(["--config", "config/code-reader.toml"])
+            .current_dir(project)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", home.path())
+            .env("ROOT", project)
+            .envs(crate::nats::substrate(home.path()))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let question = "config/code-reader/question.xml";
+    let answer = organism(&["send", "--new", "sess-reader001", question]);
+    assert!(
+        answer.contains("src/clock.rs") && answer.contains("pub fn now() -&gt; Self {"),
+        "{answer}"
+    );
+    assert!(!answer.contains("(nothing found)"), "{answer}");
+    let thread = organism(&["thread", "sess-reader001"]);
+    for tool in ["search", "query", "extract"] {
+        assert!(thread.contains(&format!("reader → code  {tool}\n")), "{tool}: {thread}");
     }
 }

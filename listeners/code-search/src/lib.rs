@@ -1,12 +1,13 @@
-//! Searches a directory tree and extracts files, symbols and line ranges.
+//! Searches a directory tree, finds code by its shape, and extracts files, symbols and line ranges.
 //!
-//! `search` and `extract` are plain functions over a [`tree::Tree`]; `payload` gives them their
+//! `search`, `query` and `extract` are plain functions over a [`tree::Tree`]; `payload` gives them their
 //! XML form and `main.rs` puts them on the bus. Must not know the pump or any other listener.
 
 mod block;
 mod extract;
 pub mod limits;
 pub mod payload;
+mod query;
 mod search;
 mod symbol;
 mod text;
@@ -14,5 +15,6 @@ mod tool_error;
 pub mod tree;
 
 pub use extract::extract;
+pub use query::query;
 pub use search::search;
 pub use tool_error::{Code, ToolError};

@@ -11,6 +11,8 @@ pub const LINE_LEAD_BYTES: usize = 80;
 /// Files beyond this are not read.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
 pub const QUERY_BYTES_MAX: usize = 1_000;
+/// Comparisons of a pattern with one place of a file.
+pub const QUERY_STEPS_MAX: usize = 20_000;
 /// Given in one extract.
 pub const EXTRACT_LINES_MAX: usize = 600;
 pub const EXTRACT_BYTES_MAX: usize = 96 << 10;

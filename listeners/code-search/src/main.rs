@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use code_search::payload::{Extract, Failure, Search};
+use code_search::payload::{Extract, Failure, Query, Search};
 use code_search::tree::Tree;
 use organism::listener::{Listener, Payload, Reply, Request};
 
@@ -17,11 +17,15 @@ fn main() -> ExitCode {
         Ok(tree) => tree,
         Err(error) => return fail(&format!("cannot search {}: {error}", root.display())),
     };
-    let searched = tree.clone();
+    let (searched, queried) = (tree.clone(), tree.clone());
     Listener::new()
         .on(move |search: Search, request: &Request| {
             let _alive = request.keep_alive();
             reply(code_search::search(&searched, &search))
+        })
+        .on(move |query: Query, request: &Request| {
+            let _alive = request.keep_alive();
+            reply(code_search::query(&queried, &query))
         })
         .on(move |extract: Extract, _: &Request| reply(code_search::extract(&tree, &extract)))
         .serve()

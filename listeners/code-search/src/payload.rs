@@ -17,6 +17,45 @@ pub struct Search {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Query {
+    pub pattern: String,
+    #[serde(default)]
+    pub path: Option<String>,
+    #[serde(default, deserialize_with = "boolean")]
+    pub allow_tests: Option<bool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueryResults {
+    /// Places in all, shown or not.
+    #[serde(rename = "@total")]
+    pub total: usize,
+    /// Whether there are more than are shown.
+    #[serde(rename = "@truncated")]
+    pub truncated: bool,
+    pub pattern: String,
+    #[serde(rename = "note", default)]
+    pub notes: Vec<String>,
+    #[serde(rename = "match", default)]
+    pub matches: Vec<QueryMatch>,
+}
+
+/// A place that has the shape of the pattern.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueryMatch {
+    #[serde(rename = "@file")]
+    pub file: String,
+    /// From 1.
+    #[serde(rename = "@line")]
+    pub line: usize,
+    /// Included.
+    #[serde(rename = "@end_line")]
+    pub end_line: usize,
+    #[serde(rename = "$text", default)]
+    pub text: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extract {
     pub file_path: String,
     #[serde(default, deserialize_with = "number")]
@@ -91,6 +130,8 @@ macro_rules! payloads {
 payloads!(
     Search = "search",
     SearchResults = "search-results",
+    Query = "query",
+    QueryResults = "query-results",
     Extract = "extract",
     ExtractResult = "extract-result",
     Failure = "tool-error"

@@ -90,3 +90,16 @@ fn an_optional_value_may_be_written_in_every_form_its_type_has() {
     assert!(got[0].contains("tests/login_test.py"), "{}", got[0]);
     assert!(got[1].contains("<text>\nIntro.\n</text>"), "{}", got[1]);
 }
+
+// T3
+#[test]
+fn a_query_is_answered_with_the_places_that_have_its_shape() {
+    let query = element("query", "<pattern>pub const $NAME: usize = $N;</pattern><path>src</path>");
+    let bare = element("query", "<pattern>$$$</pattern>");
+    let got = answers(&[&query, &bare]);
+    assert!(got[0].starts_with("<query-results ") && got[0].contains("truncated=\"false\""));
+    assert!(got[0].contains("<pattern>pub const $NAME: usize = $N;</pattern>"), "{}", got[0]);
+    let place = "file=\"src/pool.rs\" line=\"6\" end_line=\"6\">pub const KEPT_MAX: usize = 8;<";
+    assert!(got[0].contains(place), "{}", got[0]);
+    assert!(got[1].contains("<code>bad-query</code>"), "{}", got[1]);
+}

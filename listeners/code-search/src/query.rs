@@ -1,0 +1,274 @@
+//! Code of a given shape, wherever its lines break: a pattern is code with holes.
+//!
+//! Patterns and files are compared token by token, so that white space never matters. It knows no
+//! grammar: a token is a word, a number, a string or a single other character.
+
+use std::ops::Range;
+use std::path::Path;
+
+use crate::limits;
+use crate::payload::{Query, QueryMatch, QueryResults};
+use crate::text;
+use crate::tool_error::{Code, ToolError};
+use crate::tree::{self, Tree};
+
+/// Finds every place in the tree, or in what lies at `path`, that has the shape of the pattern.
+pub fn query(tree: &Tree, request: &Query) -> Result<QueryResults, ToolError> {
+    let pattern = Pattern::read(&request.pattern)?;
+    let within = tree.resolve(request.path.as_deref().unwrap_or("."))?;
+    // A path into the tests is asked for on purpose.
+    let allow_tests = request.allow_tests.unwrap_or(false) || tree::is_within_tests(&within);
+
+    let mut results = QueryResults {
+        total: 0,
+        truncated: false,
+        pattern: request.pattern.clone(),
+        notes: Vec::new(),
+        matches: Vec::new(),
+    };
+    let mut left_out = 0;
+    for file in tree.files(&within) {
+        if !allow_tests && tree::is_test(&file) {
+            left_out += 1;
+            continue;
+        }
+        search_file(tree, &file, &pattern, &mut results);
+    }
+
+    if left_out > 0 {
+        let note = format!("{left_out} test files were not searched; set allow_tests to true");
+        results.notes.push(note);
+    }
+    results.truncated = results.total > results.matches.len();
+    Ok(results)
+}
+
+fn search_file(tree: &Tree, file: &Path, pattern: &Pattern, results: &mut QueryResults) {
+    let path = tree.root().join(file);
+    if path.metadata().is_ok_and(|meta| meta.len() > limits::FILE_BYTES_MAX) {
+        results
+            .notes
+            .push(format!("{} is larger than 4 MiB and was not searched", tree::shown(file)));
+        return;
+    }
+    let Ok(bytes) = std::fs::read(&path) else {
+        results.notes.push(format!("{} could not be read", tree::shown(file)));
+        return;
+    };
+    if text::is_binary(&bytes) {
+        return;
+    }
+
+    let source = String::from_utf8_lossy(&bytes);
+    for found in pattern.matches_in(&source) {
+        results.total += 1;
+        if results.matches.len() < limits::MATCHES_MAX {
+            results.matches.push(shown_match(file, &source, &found));
+        }
+    }
+}
+
+fn shown_match(file: &Path, source: &str, found: &Range<usize>) -> QueryMatch {
+    let line_of = |offset: usize| {
+        let before = source.as_bytes().get(..offset).unwrap_or_default();
+        1 + before.iter().filter(|byte| **byte == b'\n').count()
+    };
+    let whole = source.get(found.clone()).unwrap_or_default();
+    let shown = text::head(whole, limits::LINE_BYTES_MAX);
+    let gone = whole.len() - shown.len();
+    let cut = if gone > 0 { format!("[… {gone} bytes …]") } else { String::new() };
+    QueryMatch {
+        file: tree::shown(file),
+        line: line_of(found.start),
+        end_line: line_of(found.end.saturating_sub(1)),
+        text: text::legible(&format!("{shown}{cut}")),
+    }
+}
+
+/// One part of a pattern.
+#[derive(Debug, PartialEq)]
+enum Part {
+    Token(String),
+    /// `$NAME`: one token, or everything in one pair of brackets.
+    One,
+    /// `$$$`: anything, as little of it as will do, with all its brackets closed.
+    Any,
+}
+
+struct Pattern(Vec<Part>);
+
+impl Pattern {
+    fn read(text: &str) -> Result<Self, ToolError> {
+        let wrong = |message: String| Err(ToolError::new(Code::BadQuery, message));
+        if text.len() > limits::QUERY_BYTES_MAX {
+            return wrong(format!("a pattern has at most {} bytes", limits::QUERY_BYTES_MAX));
+        }
+
+        let tokens = tokens(text);
+        let token = |at: usize| tokens.get(at).and_then(|range| text.get(range.clone()));
+        let mut parts = Vec::new();
+        let mut at = 0;
+        while let Some(here) = token(at) {
+            if here != "$" {
+                parts.push(Part::Token(here.to_owned()));
+                at += 1;
+            } else if token(at + 1) == Some("$") && token(at + 2) == Some("$") {
+                parts.push(Part::Any);
+                at += 3;
+            } else if token(at + 1).is_some_and(is_hole_name) {
+                parts.push(Part::One);
+                at += 2;
+            } else {
+                parts.push(Part::Token("$".to_owned()));
+                at += 1;
+            }
+        }
+
+        if !parts.iter().any(|part| matches!(part, Part::Token(_))) {
+            return wrong("a pattern holds some code, not holes alone".to_owned());
+        }
+        if matches!(parts.first(), Some(Part::Any)) || matches!(parts.last(), Some(Part::Any)) {
+            return wrong("a pattern neither begins nor ends with $$$".to_owned());
+        }
+        Ok(Self(parts))
+    }
+
+    /// Places that do not overlap, in the order of the text.
+    fn matches_in(&self, source: &str) -> Vec<Range<usize>> {
+        let tokens = tokens(source);
+        let texts: Vec<&str> =
+            tokens.iter().map(|range| source.get(range.clone()).unwrap_or_default()).collect();
+        let mut found = Vec::new();
+        let mut at = 0;
+        while at < texts.len() {
+            let mut steps = limits::QUERY_STEPS_MAX;
+            match fit(&self.0, &texts, at, &mut steps) {
+                Some(end) => {
+                    let last = tokens.get(end - 1).map_or(0, |range| range.end);
+                    found.push(tokens.get(at).map_or(0, |range| range.start)..last);
+                    at = end;
+                }
+                None => at += 1,
+            }
+        }
+        found
+    }
+}
+
+fn is_hole_name(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_ascii_uppercase())
+        && token.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// Where the parts end that begin at token `at`, if the tokens have their shape.
+fn fit(parts: &[Part], texts: &[&str], at: usize, steps: &mut usize) -> Option<usize> {
+    *steps = steps.checked_sub(1)?;
+    let Some((part, rest)) = parts.split_first() else { return Some(at) };
+    match part {
+        Part::Token(token) => {
+            let here = texts.get(at)?;
+            if here == token { fit(rest, texts, at + 1, steps) } else { None }
+        }
+        Part::One => fit(rest, texts, past_one(texts, at)?, steps),
+        Part::Any => {
+            let mut end = at;
+            loop {
+                if let Some(found) = fit(rest, texts, end, steps) {
+                    return Some(found);
+                }
+                end = past_one(texts, end)?;
+            }
+        }
+    }
+}
+
+/// Past one token, or past the bracket that closes what it opens; `None` at the end, and at a
+/// bracket that closes what was opened before.
+fn past_one(texts: &[&str], at: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    for (index, token) in texts.iter().enumerate().skip(at) {
+        match *token {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(index + 1);
+        }
+    }
+    None
+}
+
+/// Words, strings on one line, and single other characters.
+fn tokens(text: &str) -> Vec<Range<usize>> {
+    let mut out = Vec::new();
+    let mut rest = text.char_indices().peekable();
+    while let Some((start, c)) = rest.next() {
+        if c.is_whitespace() {
+            continue;
+        }
+        let mut end = start + c.len_utf8();
+        if c.is_alphanumeric() || c == '_' {
+            while let Some((at, next)) =
+                rest.next_if(|(_, next)| next.is_alphanumeric() || *next == '_')
+            {
+                end = at + next.len_utf8();
+            }
+        } else if c == '"'
+            && let Some(close) = string_end(text, end)
+        {
+            end = close;
+            while rest.next_if(|(at, _)| *at < end).is_some() {}
+        }
+        out.push(start..end);
+    }
+    out
+}
+
+/// Behind the quotation mark that closes a string on the same line.
+fn string_end(text: &str, from: usize) -> Option<usize> {
+    let mut escaped = false;
+    for (at, c) in text.get(from..)?.char_indices() {
+        match c {
+            '\n' => return None,
+            '"' if !escaped => return Some(from + at + 1),
+            _ => escaped = c == '\\' && !escaped,
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(pattern: &str, source: &str) -> Vec<String> {
+        let pattern = Pattern::read(pattern).unwrap();
+        let places = pattern.matches_in(source).into_iter();
+        places.map(|place| source[place].to_owned()).collect()
+    }
+
+    // T3
+    #[test]
+    fn holes_stand_for_a_token_a_pair_of_brackets_or_anything_balanced() {
+        let source = "let a = take(b,\n  c);\nlet d = take((e, f), g);\ntake(\"x, y\", z) // )";
+        assert_eq!(found("take($A, $B)", source).len(), 3);
+        assert_eq!(
+            found("let $X = take($$$);", source),
+            ["let a = take(b,\n  c);", "let d = take((e, f), g);"]
+        );
+        assert_eq!(found("take(b, $$$ d)", source), Vec::<String>::new());
+        assert_eq!(
+            found("fn $F($$$) -> Self {", "fn now () -> Self { x }"),
+            ["fn now () -> Self {"]
+        );
+        assert_eq!(found("a + 1", "a+1; aa + 1; a + 12"), ["a+1"]);
+    }
+
+    #[test]
+    fn a_pattern_that_says_nothing_is_refused() {
+        for pattern in ["", " ", "$A", "$$$", "$A $$$", "$$$ x", "x $$$"] {
+            assert!(Pattern::read(pattern).is_err(), "{pattern}");
+        }
+    }
+}
