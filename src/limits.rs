@@ -28,6 +28,8 @@ pub const REFUSAL_EXAMPLE_BYTES_MAX: usize = 4 << 10;
 // Model text.
 pub const TURN_BYTES_MAX: usize = 1 << 20;
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
+/// Digests of what turns were sent that a pump remembers to have kept; it looks the others up.
+pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
 /// Bytes of a turn read in search of close tags that are not there, before the rest is left.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
 /// Unknown root names remembered of one turn.

@@ -57,6 +57,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("dispatch-the-incomplete", "nothing incomplete is acted on"),
     ("one-nonce-for-all", "a final report counts only in the slot of its own turn"),
     ("take-xml-beside-calls", "where tools are native calls, XML of a tool is no action"),
+    ("forget-the-inputs", "what a turn was sent besides its thread is kept, and shown as sent"),
     ("let-a-result-close", "a result is one element, whatever it says"),
     (
         "answer-anywhere",

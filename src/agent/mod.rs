@@ -7,6 +7,7 @@
 mod guard;
 mod heard;
 pub mod history;
+mod inputs;
 mod note;
 pub mod prompt;
 pub mod protocol;
@@ -15,6 +16,7 @@ mod turn;
 mod version;
 
 pub use history::History;
+pub use inputs::TurnInputs;
 pub use note::PastTurn;
 pub use prompt::Environment;
 pub use report::{FinalFormat, ReportSchema, ReportSchemaError};

@@ -39,6 +39,8 @@ pub struct TurnNote<'a> {
     pub usage: Usage,
     pub latency_ms: u64,
     pub prompt: Digest,
+    /// Of what was sent besides the thread; `None` where it is not kept.
+    pub inputs: Option<Digest>,
     /// The model's text, byte for byte.
     pub raw: &'a str,
     /// Native calls, and what each was made of.
@@ -79,6 +81,9 @@ impl TurnNote<'_> {
             ("prompt", self.prompt.to_string()),
         ] {
             let _ = write!(out, " {name}=\"{}\"", escape_attribute(&value));
+        }
+        if let Some(inputs) = self.inputs {
+            let _ = write!(out, " inputs=\"{inputs}\"");
         }
         if let Some(nonce) = self.nonce {
             let _ = write!(out, " nonce=\"{}\"", escape_attribute(nonce));
@@ -160,6 +165,10 @@ pub struct PastTurn {
     pub environment: Option<String>,
     /// Of everything that was sent.
     pub prompt: Option<Digest>,
+    /// Of what was sent besides the thread; older turns did not keep it.
+    pub inputs: Option<Digest>,
+    /// What was said to the model once, with this turn.
+    pub notice: Option<String>,
     pub raw: String,
     pub calls: Vec<Made>,
     pub own: Vec<OwnBlock>,
@@ -193,6 +202,8 @@ impl PastTurn {
             renderer: note.attribute("renderer").unwrap_or_default().to_owned(),
             environment: note.child("environment").map(Element::text),
             prompt: note.attribute("prompt").and_then(|digest| Digest::parse(digest).ok()),
+            inputs: note.attribute("inputs").and_then(|digest| Digest::parse(digest).ok()),
+            notice: note.child("notice").and_then(read_verbatim),
             raw: read_verbatim(note.child("raw")?)?,
             calls: calls.collect::<Option<_>>()?,
             own: own.collect::<Option<_>>()?,

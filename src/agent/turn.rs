@@ -12,11 +12,12 @@ use crate::envelope::{Failure, Money, Spent, Turn};
 use crate::ids::{Digest, MessageId, PayloadName};
 use crate::limits;
 use crate::model::tokens::Size;
-use crate::model::{Block, End, Model, Origin, Request, Role, Said, Terms, ToolChoice};
+use crate::model::{End, Model, Origin, Request, Route, Terms, ToolChoice};
 use crate::schema::Schemas;
 
 use super::guard::{self, Fitted};
 use super::history::{self, History, Item, Remembered, Viewpoint};
+use super::inputs::{Sent, TurnInputs, older_digest, say_last};
 use super::note::TurnNote;
 use super::prompt::{self, Environment};
 use super::protocol::xml_final::Slots;
@@ -134,9 +135,13 @@ impl Agent {
             Err(broken) => self.rejected(broken)?,
         };
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let note = self.note(delivery, &rendered, &raw, &reading, &end, (latency_ms, money));
+        let inputs = self.inputs(&rendered, &end.route);
+        let sent = Sent::of(&rendered.request, &inputs);
+        let sums = (&sent, latency_ms, money);
+        let note = self.note(delivery, &rendered, &raw, &reading, &end, sums);
         let turn = Turn {
             note,
+            inputs: sent.kept,
             spent: self.spent(&rendered, &reading),
             findings: reading.told,
             broken: reading.broken,
@@ -150,6 +155,23 @@ impl Agent {
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
+    /// What a request to `route` is made of, but for the thread.
+    fn inputs(&self, rendered: &Rendered, route: &Route) -> TurnInputs {
+        let Request { system, tools, tool_choice, one_call, max_tokens, .. } = &rendered.request;
+        TurnInputs {
+            renderer: self.options.version.as_str().to_owned(),
+            memory: self.options.memory,
+            native: rendered.native.clone(),
+            system: system.clone(),
+            tools: tools.clone(),
+            tool_choice: *tool_choice,
+            one_call: *one_call,
+            max_tokens: *max_tokens,
+            model: route.model.clone(),
+            settings: self.model.settings(route),
+        }
+    }
+
     fn note(
         &self,
         delivery: &Delivery,
@@ -157,7 +179,7 @@ impl Agent {
         raw: &str,
         reading: &Reading,
         end: &End,
-        (latency_ms, money): (u64, Money),
+        (sent, latency_ms, money): (&Sent, u64, Money),
     ) -> String {
         let slotted = self.options.transport == Transport::XmlFinal;
         let terms = &self.options.terms;
@@ -176,7 +198,8 @@ impl Agent {
             stop: end.stop,
             usage: end.usage,
             latency_ms,
-            prompt: digest(&rendered.request),
+            prompt: sent.prompt,
+            inputs: sent.inputs,
             raw,
             calls: &reading.calls,
             own: &end.own,
@@ -202,9 +225,22 @@ impl Agent {
         Ok((request, size))
     }
 
-    /// Of everything a model is sent with this request.
+    /// The body of the request that a turn in this delivery makes to the route that is asked first,
+    /// as it goes over the wire.
+    pub fn wire(&self, delivery: &Delivery) -> Result<String, Failure> {
+        let rendered = self.render(delivery)?;
+        Ok(self.inputs(&rendered, &self.model.route()).wire(&rendered.request))
+    }
+
+    /// Of everything a model is sent with this request but for its settings: what turns recorded
+    /// that kept no inputs.
     pub fn digest(request: &Request) -> Digest {
-        digest(request)
+        older_digest(request)
+    }
+
+    /// Tokens of a request that was rebuilt, and of what it ended with and no other did.
+    pub fn size(&self, request: &Request, notice: Option<&str>) -> Size {
+        self.options.terms.size(request, notice)
     }
 
     fn render(&self, delivery: &Delivery) -> Result<Rendered, Failure> {
@@ -250,7 +286,10 @@ impl Agent {
         let fitted = guard::fit(&mut remembered.items, name, terms, version, render)?;
         let Fitted { request, left_out } = fitted;
         let notice = notice(!left_out.is_empty());
-        Ok(Rendered { request, remembered, environment, notice, slots, left_out })
+        let plain = !left_out.is_empty() && request.tools.is_empty();
+        let native = self.options.transport.is_native() && !plain;
+        let native = native.then(|| self.model.route().provider);
+        Ok(Rendered { request, remembered, environment, notice, slots, native, left_out })
     }
 
     fn remember(&self, delivery: &Delivery) -> Result<Remembered, Failure> {
@@ -318,40 +357,8 @@ struct Rendered {
     /// What the request says at its end, and no later one does.
     notice: Option<String>,
     slots: Slots,
+    /// Whose native calls and results are blocks.
+    native: Option<String>,
     /// What stubs stand for now and did not before; with any, the turn is the last.
     left_out: Vec<MessageId>,
-}
-
-fn say_last(messages: &mut Vec<Said>, notice: String) {
-    match messages.last_mut().filter(|said| said.role == Role::User) {
-        Some(said) => said.blocks.push(Block::Text(notice)),
-        None => messages.push(Said::text(Role::User, notice)),
-    }
-}
-
-/// Of everything the model is sent, each part closed by a byte no text holds.
-fn digest(request: &Request) -> Digest {
-    let tools = request
-        .tools
-        .iter()
-        .map(|tool| format!("{}\0{}\0{}\0", tool.name, tool.description, tool.parameters));
-    let tools: String = tools.collect();
-    let one_call = if request.one_call { "one call\0" } else { "" };
-    let bounds = format!("{:?}\0{:?}\0{one_call}", request.tool_choice, request.max_tokens);
-    let mut parts: Vec<&[u8]> = vec![request.system.as_bytes(), b"\0"];
-    for said in &request.messages {
-        parts.extend([said.role.as_str().as_bytes(), b"\0"]);
-        for block in &said.blocks {
-            let fields: &[&str] = match block {
-                Block::Text(text) => &[text],
-                Block::Call(call) => &["\u{1}call", &call.id, &call.name, &call.arguments],
-                Block::Result { id, text, failed: false } => &["\u{1}result", id, text],
-                Block::Result { id, text, failed: true } => &["\u{1}failed", id, text],
-                Block::Own(own) => &["\u{1}own", &own.provider, &own.json],
-            };
-            parts.extend(fields.iter().flat_map(|field| [field.as_bytes(), b"\0".as_slice()]));
-        }
-    }
-    parts.extend([tools.as_bytes(), bounds.as_bytes()]);
-    Digest::of_parts(&parts)
 }

@@ -29,6 +29,9 @@ pub struct Args {
     /// One JSON value.
     #[arg(long)]
     json: bool,
+    /// The body of the request, byte for byte as it goes over the wire, and nothing else.
+    #[arg(long, conflicts_with = "json")]
+    wire: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -37,17 +40,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let thread = args.thread.as_deref().map(known).transpose()?;
     let moment = moment(thread, args.turn);
     let shown = preview(args.config.load_without_keys()?, &agent, &moment)?;
-    if args.json {
+    if args.wire {
+        put(&shown.wire)?;
+    } else if args.json {
         put_json(&value(&shown))?;
     } else {
         put(&text(&Paper::stdout(true), &shown))?;
-    }
-    let differs = shown.recorded.is_some_and(|recorded| recorded != shown.digest);
-    if differs {
-        eprintln!(
-            "note: what was sent then was something else; the config, the schemas or the prompt \
-             files have changed since"
-        );
     }
     Ok(Exit::Done.into())
 }

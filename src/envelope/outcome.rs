@@ -27,6 +27,10 @@ pub struct Turn {
     /// carry their own place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
+    /// What the model was sent besides the thread. Not recorded with the turn: the journal keeps it
+    /// by its digest, which the note names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<String>,
 }
 
 /// A payload of a turn, as the model wrote it: its refusal names this place, not one in the

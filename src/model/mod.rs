@@ -18,6 +18,7 @@ pub mod router;
 pub mod sse;
 mod terms;
 pub mod tokens;
+mod wire;
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -31,6 +32,7 @@ pub use remote::Remote;
 pub use request::{Block, Origin, Request, Role, Said, Tool, ToolChoice};
 pub use router::Router;
 pub use terms::{Price, Term, Terms};
+pub use wire::{WireSettings, plain_body};
 
 /// Whether a request may leave, once that is known.
 pub type Admitting<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
@@ -72,6 +74,12 @@ pub trait Provider: Debug + Send + Sync {
 
     /// Who is asked first.
     fn route(&self) -> Route;
+
+    /// What a request to `route` is sent with besides; `None` where no network is between.
+    fn settings(&self, route: &Route) -> Option<WireSettings> {
+        let _ = route;
+        None
+    }
 }
 
 /// A model behind whatever provides it. Cheap to clone.

@@ -1,5 +1,6 @@
 //! What a model is asked.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::answer::{OwnBlock, ToolCall};
@@ -104,7 +105,7 @@ pub enum Block {
 }
 
 /// A tool as native calls know it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
     /// At most 64 letters, digits, `-` and `_`.
     pub name: String,
@@ -114,7 +115,8 @@ pub struct Tool {
 }
 
 /// Whether the model may, must or must not call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ToolChoice {
     Auto,
     Required,

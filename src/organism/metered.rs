@@ -146,6 +146,10 @@ impl model::Provider for Metered {
         })
     }
 
+    fn settings(&self, route: &Route) -> Option<model::WireSettings> {
+        self.model.settings(route)
+    }
+
     fn route(&self) -> Route {
         self.model.route()
     }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::models::Models;
 use super::{Error, guests, with_core_words};
-use crate::agent::{Agent, Environment, History, PastTurn, RendererVersion};
+use crate::agent::{Agent, Environment, History, PastTurn, RendererVersion, TurnInputs};
 use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::config::{AgentSpec, Config};
@@ -18,8 +18,8 @@ use crate::ids::{
 };
 use crate::journal;
 use crate::journal::sqlite::Reader;
-use crate::model::Request;
 use crate::model::tokens::Size;
+use crate::model::{Request, Terms};
 use crate::system;
 use crate::thread::{Fact, Input, Opener, Opening, Record};
 
@@ -40,6 +40,8 @@ pub struct Preview {
     pub request: Request,
     /// The thread up to here is what it is rendered from.
     pub position: Position,
+    /// Its body, as it goes over the wire.
+    pub wire: String,
     /// Of everything that is sent.
     pub digest: Digest,
     /// In tokens.
@@ -48,71 +50,163 @@ pub struct Preview {
     pub recorded: Option<Digest>,
 }
 
-/// An agent as its host makes it, and the delivery whose turn is looked at.
-pub struct Due {
-    pub agent: Agent,
-    pub delivery: Delivery,
-    /// What the record says was sent, for a turn on record.
-    pub recorded: Option<Digest>,
-}
-
 /// Renders what `agent` is sent at that moment.
 ///
 /// # Errors
-/// [`Error::Preview`] where there is nothing to be rendered: no such agent, thread or turn.
+/// [`Error::Preview`] where there is nothing to be rendered: no such agent, thread or turn, or a turn
+/// of which today's config would give another prompt than was sent.
 pub fn preview(config: Config, agent: &ListenerName, moment: &Moment) -> Result<Preview, Error> {
-    let Due { agent, delivery, recorded } = due(config, agent, moment)?;
-    let failed = |failure: crate::envelope::Failure| nothing(failure.to_string());
-    let (request, size) = agent.measured(&delivery).map_err(failed)?;
-    let digest = Agent::digest(&request);
-    Ok(Preview { request, position: delivery.position, digest, size, recorded })
+    let config = Arc::new(with_core_words(config)?);
+    match moment {
+        Moment::Example => {
+            let spec = spec_of(&config, agent)?;
+            let example = Example::of(&config, spec)?;
+            let delivery = example.delivery(agent);
+            rendered(&made(&config, spec, Arc::new(example))?, &delivery)
+        }
+        Moment::Next(thread) => {
+            let Due { agent, delivery } = due_in(&config, agent, thread)?;
+            rendered(&agent, &delivery)
+        }
+        Moment::Taken(thread, turn) => {
+            let config = Arc::new(at_home(&config, thread));
+            let past = past_turn(&config, agent, thread, *turn)?;
+            match past.inputs {
+                Some(inputs) => rebuilt(&config, thread, &past, inputs),
+                None => with_todays_config(&config, thread, &past),
+            }
+        }
+    }
 }
 
-/// The turn of `agent` at that moment, not yet rendered.
+/// An agent as its host makes it, and the delivery of the turn that it would take now.
+pub struct Due {
+    pub agent: Agent,
+    pub delivery: Delivery,
+}
+
+/// The turn that `agent` would take now in a thread, not yet rendered.
 ///
 /// # Errors
 /// As [`preview`].
-pub fn due(config: Config, agent: &ListenerName, moment: &Moment) -> Result<Due, Error> {
-    let config = Arc::new(with_core_words(config)?);
+pub fn due(config: Config, agent: &ListenerName, thread: &ThreadId) -> Result<Due, Error> {
+    due_in(&Arc::new(with_core_words(config)?), agent, thread)
+}
+
+fn due_in(config: &Arc<Config>, agent: &ListenerName, thread: &ThreadId) -> Result<Due, Error> {
+    let config = Arc::new(at_home(config, thread));
+    let delivery = next_turn(&config, agent, thread)?;
+    let agent = made(&config, spec_of(&config, agent)?, guests::history(&config))?;
+    Ok(Due { agent, delivery })
+}
+
+/// The config of the journal that holds the thread.
+fn at_home(config: &Config, thread: &ThreadId) -> Config {
+    config.of_partition(thread.partition(config.partitions()))
+}
+
+fn spec_of<'c>(config: &'c Config, agent: &ListenerName) -> Result<&'c AgentSpec, Error> {
     let spec = config.agents.iter().find(|spec| spec.name == *agent);
-    let spec = spec.ok_or_else(|| unknown_agent(&config, agent))?;
-    let (history, delivery, past): (Arc<dyn History>, _, _) = match moment {
-        Moment::Example => {
-            let example = Example::of(&config, spec)?;
-            let delivery = example.delivery(agent);
-            (Arc::new(example), delivery, None)
-        }
-        Moment::Next(thread) | Moment::Taken(thread, _) => {
-            let turn = match moment {
-                Moment::Taken(_, turn) => Some(*turn),
-                _ => None,
-            };
-            let config = config.of_partition(thread.partition(config.partitions()));
-            let (delivery, past) = on_record(&config, agent, thread, turn)?;
-            (guests::history(&config), delivery, past)
-        }
+    spec.ok_or_else(|| unknown_agent(config, agent))
+}
+
+fn made(config: &Config, spec: &AgentSpec, history: Arc<dyn History>) -> Result<Agent, Error> {
+    guests::agent(config, spec, Models::of(config)?.named(&spec.model)?, history)
+}
+
+/// A turn that was not taken yet.
+fn rendered(agent: &Agent, delivery: &Delivery) -> Result<Preview, Error> {
+    let failed = |failure: crate::envelope::Failure| nothing(failure.to_string());
+    let (request, size) = agent.measured(delivery).map_err(failed)?;
+    let wire = agent.wire(delivery).map_err(failed)?;
+    let digest = Digest::of(wire.as_bytes());
+    Ok(Preview { request, position: delivery.position, wire, digest, size, recorded: None })
+}
+
+/// A turn on record, from what it stored and from the thread; the config has no part in it.
+fn rebuilt(
+    config: &Arc<Config>,
+    thread: &ThreadId,
+    past: &PastTurn,
+    stored: Digest,
+) -> Result<Preview, Error> {
+    let PastTurn { agent, turn, .. } = past;
+    let text = Reader::open(&config.data)?.blob(stored)?;
+    let text = text.ok_or_else(|| {
+        nothing(format!("what turn {turn} of {agent} sent is not in the journal: {stored}"))
+    })?;
+    let unreadable = |error: String| {
+        nothing(format!("what turn {turn} of {agent} sent cannot be read ({stored}): {error}"))
     };
-    let made = Models::of(&config)?.named(&spec.model)?;
-    let agent = guests::agent(&config, spec, made, history)?;
-    let around = past.as_ref().and_then(|past| past.environment.as_deref());
+    let inputs = TurnInputs::read(&text).map_err(unreadable)?;
+
+    let history = guests::history(config);
+    let records = history.records(thread, past.position)?;
+    let request = inputs.request(&records, thread, past);
+    let request = request.ok_or_else(|| no_renderer(past, &inputs.renderer))?;
+    let wire = inputs.wire(&request);
+    let digest = Digest::of(wire.as_bytes());
+    let recorded = past.prompt;
+    if recorded.is_some_and(|recorded| recorded != digest) {
+        return Err(differs(past, digest, "the thread is not what it was"));
+    }
+
+    // Counted on today's terms, where the agent still is.
+    let agent = spec_of(config, agent).and_then(|spec| made(config, spec, history)).ok();
+    let notice = past.notice.as_deref();
+    let size = match agent {
+        Some(agent) => agent.size(&request, notice),
+        None => Terms::default().size(&request, notice),
+    };
+    Ok(Preview { request, position: past.position, wire, digest, size, recorded })
+}
+
+/// A turn from before inputs were kept: today's config counts only where it gives what was sent.
+fn with_todays_config(
+    config: &Arc<Config>,
+    thread: &ThreadId,
+    past: &PastTurn,
+) -> Result<Preview, Error> {
+    let spec = spec_of(config, &past.agent)?;
+    let agent = made(config, spec, guests::history(config))?;
     // It may have been taken on another machine.
+    let around = past.environment.as_deref();
     let agent = around.map_or(agent.clone(), |around| agent.within(Environment::read(around)));
-    let agent = match &past {
-        Some(past) => agent.in_version(version_of(past)?),
-        None => agent,
-    };
-    Ok(Due { agent, delivery, recorded: past.and_then(|past| past.prompt) })
+    let agent = agent.in_version(version_of(past)?);
+    let delivery = delivery(&past.agent, thread, past.call, past.position);
+
+    let preview = rendered(&agent, &delivery)?;
+    let digest = Agent::digest(&preview.request);
+    if past.prompt.is_some_and(|recorded| recorded != digest) {
+        let why = format!(
+            "it is from before turns stored what they send, and the config, the schemas or the \
+             prompt files are no longer what they were (the config is {} now)",
+            config.digest
+        );
+        return Err(differs(past, digest, &why));
+    }
+    Ok(Preview { digest, recorded: past.prompt, ..preview })
+}
+
+fn differs(past: &PastTurn, digest: Digest, why: &str) -> Error {
+    let sent = past.prompt.map_or_else(String::new, |sent| sent.to_string());
+    nothing(format!(
+        "turn {} of {} cannot be shown as it was sent: {why}. Its prompt had the SHA-256 {sent}, and \
+         what can be made now has {digest}",
+        past.turn, past.agent
+    ))
 }
 
 /// The version that a turn on record was rendered in.
 fn version_of(past: &PastTurn) -> Result<RendererVersion, Error> {
-    let known = RendererVersion::parse(&past.renderer);
-    known.ok_or_else(|| {
-        nothing(format!(
-            "turn {} of {} was rendered by version `{}`, which this program does not have",
-            past.turn, past.agent, past.renderer
-        ))
-    })
+    RendererVersion::parse(&past.renderer).ok_or_else(|| no_renderer(past, &past.renderer))
+}
+
+fn no_renderer(past: &PastTurn, version: &str) -> Error {
+    nothing(format!(
+        "turn {} of {} was rendered by version `{version}`, which this program does not have",
+        past.turn, past.agent
+    ))
 }
 
 fn nothing(detail: impl Into<String>) -> Error {
@@ -127,38 +221,44 @@ fn unknown_agent(config: &Config, agent: &ListenerName) -> Error {
     }
 }
 
-/// The delivery of a turn of the record, or of the one that would come next.
-fn on_record(
+/// The messages of a thread on record, and the last position of its tree.
+fn messages_of(
     config: &Config,
-    agent: &ListenerName,
     thread: &ThreadId,
-    turn: Option<u32>,
-) -> Result<(Delivery, Option<PastTurn>), Error> {
+) -> Result<(Vec<Arc<Message>>, Option<Position>), Error> {
     let sealed = Reader::open(&config.data)?.tree(&thread.root(), None)?;
     let last = sealed.last().map(|sealed| sealed.record.position);
     let facts = sealed.iter().flat_map(|sealed| &sealed.record.facts);
-    let messages: Vec<&Message> = facts
-        .filter_map(|fact| match fact {
-            Fact::Accepted { message, .. } if message.thread == *thread => Some(&**message),
-            _ => None,
-        })
-        .collect();
-    let of_agent = |message: &&&Message| message.name == system::name("model-turn");
-    let turns = messages.iter().filter(of_agent);
+    let messages = facts.filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } if message.thread == *thread => Some(Arc::clone(message)),
+        _ => None,
+    });
+    Ok((messages.collect(), last))
+}
+
+/// A turn on record.
+fn past_turn(
+    config: &Config,
+    agent: &ListenerName,
+    thread: &ThreadId,
+    turn: u32,
+) -> Result<PastTurn, Error> {
+    let (messages, _) = messages_of(config, thread)?;
+    let turns = messages.iter().filter(|message| message.name == system::name("model-turn"));
     let mut turns = turns.filter_map(|message| PastTurn::read(message.payload.as_str()));
-    if let Some(turn) = turn {
-        let past = turns.find(|past| past.agent == *agent && past.turn == turn);
-        let past = past.ok_or_else(|| {
-            nothing(format!(
-                "{agent} took no turn {turn} in {thread}; `organism thread` shows them"
-            ))
-        })?;
-        return Ok((delivery(agent, thread, past.call, past.position), Some(past)));
-    }
-    let calls = messages.iter().rev();
-    let call = calls.clone().find(|m| m.kind == Kind::Call && m.to == *agent);
+    let past = turns.find(|past| past.agent == *agent && past.turn == turn);
+    past.ok_or_else(|| {
+        nothing(format!("{agent} took no turn {turn} in {thread}; `organism thread` shows them"))
+    })
+}
+
+/// The delivery of the turn that would come next.
+fn next_turn(config: &Config, agent: &ListenerName, thread: &ThreadId) -> Result<Delivery, Error> {
+    let (messages, last) = messages_of(config, thread)?;
+    let mut latest = messages.iter().rev();
+    let call = latest.find(|message| message.kind == Kind::Call && message.to == *agent);
     match (call, last) {
-        (Some(call), Some(last)) => Ok((delivery(agent, thread, CallId(call.id), last), None)),
+        (Some(call), Some(last)) => Ok(delivery(agent, thread, CallId(call.id), last)),
         _ => Err(nothing(format!("nobody asked {agent} anything in {thread}"))),
     }
 }

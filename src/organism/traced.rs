@@ -113,6 +113,10 @@ impl model::Provider for TracedModel {
         Box::pin(self.call(request, on_chunk))
     }
 
+    fn settings(&self, route: &Route) -> Option<model::WireSettings> {
+        self.model.settings(route)
+    }
+
     fn route(&self) -> Route {
         self.model.route()
     }

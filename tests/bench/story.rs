@@ -11,7 +11,7 @@ use organism::config::{self, Config, Surroundings};
 use organism::envelope::Failure;
 use organism::ids::ThreadId;
 use organism::journal::sqlite::Reader;
-use organism::organism::{Due, Moment, Native, Organism, due};
+use organism::organism::{Due, Native, Organism, due};
 use organism::pump::core::{Receipt, Target};
 use organism::thread::Fact;
 use serde_json::json;
@@ -74,8 +74,8 @@ impl Story {
 
     /// The agent, and the turn it would take if it were woken now.
     pub fn due(&self, model: &str) -> Due {
-        let moment = Moment::Next(ThreadId::parse(THREAD).unwrap());
-        due(self.config(model), &listener("writer"), &moment).unwrap()
+        let thread = ThreadId::parse(THREAD).unwrap();
+        due(self.config(model), &listener("writer"), &thread).unwrap()
     }
 
     fn config(&self, model: &str) -> Config {

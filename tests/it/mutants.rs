@@ -148,6 +148,7 @@ const GUARDS: &[(&str, &str)] = &[
     ("skip-the-vocabulary", ATTACKER),
     ("skip-the-budget", ATTACKER),
     ("drop-a-refusal", ATTACKER),
+    ("forget-the-inputs", "agent::preview::the_prompt_of_a_turn_on_record_is_shown_as_it_was_sent"),
     (
         "let-a-result-close",
         "agent::injections::no_result_in_xml_is_anything_but_what_the_listener_said",

@@ -183,7 +183,7 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, Failure> {
 
 /// Whether a model's text could have been like that: the pump tells all of it.
 fn is_bounded(turn: &Turn) -> bool {
-    let Turn { findings, broken, written, .. } = turn;
+    let Turn { findings, broken, written, inputs, .. } = turn;
     let found = findings.iter().chain(broken.iter().map(|broken| &broken.finding));
     let told = found.map(|finding| {
         let path = finding.place.path.as_ref().map_or(0, String::len);
@@ -192,8 +192,10 @@ fn is_bounded(turn: &Turn) -> bool {
     let attempts: usize = broken.iter().map(|broken| broken.attempt.len()).sum();
     let expected = written.iter().filter_map(|one| one.expected.as_ref());
     let expected: usize = expected.map(String::len).sum();
+    let inputs = inputs.as_ref().map_or(0, String::len);
     findings.len() + broken.len() <= limits::TURN_FINDINGS_MAX
         && told.sum::<usize>() + attempts + expected <= 4 * limits::TURN_BYTES_MAX
+        && inputs <= 4 * limits::TURN_BYTES_MAX
         && broken.is_sorted_by_key(|broken| broken.index)
 }
 

@@ -4,9 +4,10 @@ mod own;
 mod read;
 mod write;
 
+pub(super) use write::body;
+
 use super::key::Key;
-use super::remote::{Dialect, Options, Reader};
-use super::request::Request;
+use super::remote::{Dialect, Reader};
 
 /// The version of the format that is asked for.
 const VERSION: &str = "2023-06-01";
@@ -24,10 +25,6 @@ impl Dialect for Messages {
         let version = ("anthropic-version", VERSION.to_owned());
         let key = key.map(|key| ("x-api-key", key.expose().to_owned()));
         std::iter::once(version).chain(key).collect()
-    }
-
-    fn body(&self, request: &Request, options: &Options) -> String {
-        write::body(request, options)
     }
 
     fn reader(&self) -> Box<dyn Reader> {

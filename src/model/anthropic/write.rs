@@ -8,8 +8,9 @@ use serde_json::value::RawValue;
 
 use super::own::Placed;
 use crate::limits;
+use crate::model::WireSettings;
 use crate::model::answer::ToolCall;
-use crate::model::remote::{Options, back};
+use crate::model::remote::back;
 use crate::model::request::{Block, Request, Role, Said, ToolChoice};
 
 #[derive(Serialize)]
@@ -100,36 +101,36 @@ impl<'a> From<Plain<'a>> for Part<'a> {
     }
 }
 
-pub(super) fn body(request: &Request, options: &Options) -> String {
+pub(in crate::model) fn body(request: &Request, settings: &WireSettings) -> String {
     let mut system = Vec::new();
     if !request.system.is_empty() {
         system.push(Part::from(Plain::Text { text: &request.system }));
         mark(&mut system);
     }
-    let provider = options.preset.name;
+    let provider = &settings.provider;
     let mut messages: Vec<_> =
         request.messages.iter().map(|said| message(said, provider)).collect();
     // The last message may end with words for this turn only; what stands before it stays.
     for message in messages.iter_mut().rev().take(2) {
         mark(&mut message.content);
     }
-    let most = request.most(options.asked.max_tokens);
+    let most = request.most(settings.asked.max_tokens);
     let most = most.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
-    let thinking = options.asked.thinking_tokens;
+    let thinking = settings.asked.thinking_tokens;
     let tools = request.tools.iter().map(|tool| Tool {
         name: &tool.name,
         description: &tool.description,
         input_schema: &tool.parameters,
     });
     let body = Body {
-        model: &options.model,
+        model: &settings.model,
         // Thinking counts against it.
         max_tokens: most.saturating_add(thinking.unwrap_or_default()),
         stream: true,
         system,
         messages,
-        temperature: options.asked.temperature,
-        top_p: options.asked.top_p,
+        temperature: settings.asked.temperature,
+        top_p: settings.asked.top_p,
         thinking: thinking.map(|budget_tokens| Thinking { r#type: "enabled", budget_tokens }),
         tools: tools.collect(),
         tool_choice: choice(request),

@@ -4,9 +4,10 @@ mod calls;
 mod read;
 mod write;
 
+pub(super) use write::body;
+
 use super::key::Key;
-use super::remote::{Dialect, Options, Quirks, Reader};
-use super::request::Request;
+use super::remote::{Dialect, Quirks, Reader};
 
 /// The format, with what is odd about who speaks it.
 #[derive(Debug)]
@@ -21,10 +22,6 @@ impl Dialect for ChatCompletions {
 
     fn headers(&self, key: Option<&Key>) -> Vec<(&'static str, String)> {
         key.map(|key| ("authorization", format!("Bearer {}", key.expose()))).into_iter().collect()
-    }
-
-    fn body(&self, request: &Request, options: &Options) -> String {
-        write::body(request, options, self.quirks)
     }
 
     fn reader(&self) -> Box<dyn Reader> {

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
-use crate::model::remote::{Options, Quirks, back};
+use crate::model::WireSettings;
+use crate::model::remote::{BoundKey, Quirks, back};
 use crate::model::request::{Block, Request, Role, Said, ToolChoice};
 
 #[derive(Serialize)]
@@ -89,7 +90,7 @@ struct ToolFunction<'a> {
     parameters: &'a Json,
 }
 
-pub(super) fn body(request: &Request, options: &Options, quirks: Quirks) -> String {
+pub(in crate::model) fn body(request: &Request, settings: &WireSettings, quirks: Quirks) -> String {
     let mut messages = Vec::with_capacity(request.messages.len() + 1);
     if !request.system.is_empty() {
         messages.push(Message::plain("system", request.system.clone()));
@@ -97,13 +98,13 @@ pub(super) fn body(request: &Request, options: &Options, quirks: Quirks) -> Stri
     for said in &request.messages {
         match said.role {
             Role::User => heard(said, &mut messages),
-            Role::Assistant => messages.push(spoken(said, options.preset.name)),
+            Role::Assistant => messages.push(spoken(said, &settings.provider)),
         }
     }
-    let most = request.most(options.asked.max_tokens);
+    let most = request.most(settings.asked.max_tokens);
     let (max_tokens, max_completion_tokens) = match quirks.max_tokens {
-        "max_tokens" => (most, None),
-        _ => (None, most),
+        BoundKey::MaxTokens => (most, None),
+        BoundKey::MaxCompletionTokens => (None, most),
     };
     let tools = request.tools.iter().map(|tool| Tool {
         r#type: "function",
@@ -116,30 +117,30 @@ pub(super) fn body(request: &Request, options: &Options, quirks: Quirks) -> Stri
     let choice = request.tool_choice.filter(|_| !request.tools.is_empty());
     let one_call = request.one_call && !request.tools.is_empty();
     let body = Body {
-        model: &options.model,
+        model: &settings.model,
         messages,
         stream: true,
         stream_options: quirks.asks_for_usage.then_some(StreamOptions { include_usage: true }),
         max_tokens,
         max_completion_tokens,
-        temperature: options.asked.temperature,
-        top_p: options.asked.top_p,
-        reasoning_effort: options.asked.reasoning_effort.as_deref(),
+        temperature: settings.asked.temperature,
+        top_p: settings.asked.top_p,
+        reasoning_effort: settings.asked.reasoning_effort.as_deref(),
         tools: tools.collect(),
         tool_choice: choice.map(|choice| match choice {
             ToolChoice::Auto => "auto",
             ToolChoice::Required => "required",
             ToolChoice::None => "none",
         }),
-        parallel_tool_calls: (one_call && takes_one_call(options, quirks)).then_some(false),
+        parallel_tool_calls: (one_call && takes_one_call(settings, quirks)).then_some(false),
     };
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
 /// OpenAI's reasoning models of the `o` series make one call at a time and refuse to be asked.
-fn takes_one_call(options: &Options, quirks: Quirks) -> bool {
+fn takes_one_call(settings: &WireSettings, quirks: Quirks) -> bool {
     let is_of_series = |series: &str| {
-        let rest = options.model.strip_prefix(series);
+        let rest = settings.model.strip_prefix(series);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     };
     quirks.takes_one_call && !["o1", "o3", "o4"].into_iter().any(is_of_series)

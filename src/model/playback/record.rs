@@ -13,7 +13,7 @@ use super::form::{RecordedTurn, Recording};
 use super::nonce;
 use crate::model::answer::{Chunk, End, Route};
 use crate::model::request::Request;
-use crate::model::{Admission, Calling, Error, Model, OnChunk, Provider};
+use crate::model::{Admission, Calling, Error, Model, OnChunk, Provider, WireSettings};
 
 /// Writes down what models answer.
 #[derive(Debug)]
@@ -193,6 +193,10 @@ impl Provider for Overheard {
         admission: &'a dyn Admission,
     ) -> Calling<'a> {
         Box::pin(self.record(request, on_chunk, Some(admission)))
+    }
+
+    fn settings(&self, route: &Route) -> Option<WireSettings> {
+        self.model.settings(route)
     }
 
     fn route(&self) -> Route {

@@ -12,7 +12,9 @@ mod said;
 
 use std::fmt::Debug;
 
-pub use preset::{PRESETS, Preset, Quirks, Wire};
+use serde::{Deserialize, Serialize};
+
+pub use preset::{BoundKey, PRESETS, Preset, Quirks, Wire};
 pub(super) use said::{Fault, Out, Progress};
 
 use super::answer::{End, OwnBlock, Route, StopReason, ToolCall};
@@ -21,6 +23,7 @@ use super::estimate::Counted;
 use super::http::{Answer, Client, Endpoint, Failed, Timeouts};
 use super::key::Key;
 use super::request::Request;
+use super::wire::WireSettings;
 use super::{Calling, OnChunk, Provider, anthropic, openai, sse};
 use crate::limits;
 use crate::mutant::mutant;
@@ -38,7 +41,8 @@ pub struct Options {
 }
 
 /// What the config asks of every answer; what it leaves out is the provider's own default.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Asked {
     /// Where the request has none.
     pub max_tokens: Option<u32>,
@@ -48,6 +52,18 @@ pub struct Asked {
     pub reasoning_effort: Option<String>,
     /// How long it is to think, in tokens.
     pub thinking_tokens: Option<u32>,
+}
+
+impl Options {
+    /// Everything that decides how a request is written.
+    pub fn settings(&self) -> WireSettings {
+        WireSettings {
+            provider: self.preset.name.to_owned(),
+            model: self.model.clone(),
+            wire: self.preset.wire,
+            asked: self.asked.clone(),
+        }
+    }
 }
 
 impl Asked {
@@ -65,9 +81,6 @@ pub(super) trait Dialect: Debug + Send + Sync {
     fn path(&self) -> &'static str;
 
     fn headers(&self, key: Option<&Key>) -> Vec<(&'static str, String)>;
-
-    /// The request as JSON.
-    fn body(&self, request: &Request, options: &Options) -> String;
 
     fn reader(&self) -> Box<dyn Reader>;
 }
@@ -122,7 +135,7 @@ impl Remote {
                 &options.endpoint,
                 self.dialect.path(),
                 &headers,
-                self.dialect.body(request, options),
+                options.settings().body(request),
                 options.timeouts,
             )
             .await
@@ -217,6 +230,10 @@ impl Remote {
 impl Provider for Remote {
     fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
         Box::pin(self.stream(request, on_chunk))
+    }
+
+    fn settings(&self, route: &Route) -> Option<WireSettings> {
+        (*route == self.route()).then(|| self.options.settings())
     }
 
     fn route(&self) -> Route {

@@ -1,5 +1,7 @@
 //! Providers by name: where they are, where their key usually is, and what is odd about them.
 
+use serde::{Deserialize, Serialize};
+
 /// A provider that is known by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset {
@@ -15,7 +17,8 @@ pub struct Preset {
 }
 
 /// What is spoken over the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Wire {
     /// Chat completions.
     OpenAi(Quirks),
@@ -23,11 +26,19 @@ pub enum Wire {
     Anthropic,
 }
 
+/// The key that bounds an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BoundKey {
+    MaxTokens,
+    MaxCompletionTokens,
+}
+
 /// Where those who speak OpenAI's format differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quirks {
     /// The key of the longest answer, in tokens.
-    pub max_tokens: &'static str,
+    pub max_tokens: BoundKey,
     /// It can be asked to send usage with a stream; others send it unasked and refuse the key.
     pub asks_for_usage: bool,
     /// It is known to take the key that asks for at most one call in an answer.
@@ -37,13 +48,13 @@ pub struct Quirks {
 }
 
 const USUAL: Quirks = Quirks {
-    max_tokens: "max_tokens",
+    max_tokens: BoundKey::MaxTokens,
     asks_for_usage: true,
     takes_one_call: false,
     wants_reasoning_back: false,
 };
 const SINGLE: Quirks = Quirks { takes_one_call: true, ..USUAL };
-const NEW: Quirks = Quirks { max_tokens: "max_completion_tokens", ..SINGLE };
+const NEW: Quirks = Quirks { max_tokens: BoundKey::MaxCompletionTokens, ..SINGLE };
 
 const fn hosted(
     name: &'static str,

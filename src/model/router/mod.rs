@@ -18,7 +18,7 @@ pub use pause::Jitter;
 use super::answer::{Chunk, End, Route};
 use super::error::Error;
 use super::request::Request;
-use super::{Admission, Calling, Model, OnChunk, Provider, estimate};
+use super::{Admission, Calling, Model, OnChunk, Provider, WireSettings, estimate};
 use crate::limits;
 use crate::mutant::mutant;
 
@@ -266,5 +266,9 @@ impl Provider for Router {
     fn route(&self) -> Route {
         let first = self.routes.first().map(|route| route.model.route());
         first.unwrap_or_else(|| Route { provider: "router".to_owned(), model: String::new() })
+    }
+
+    fn settings(&self, route: &Route) -> Option<WireSettings> {
+        self.routes.iter().find_map(|own| own.model.settings(route))
     }
 }

@@ -317,10 +317,10 @@ impl Core {
     }
 }
 
-/// The input's copy of a turn: the note's text is a payload of the record and stands there, and
-/// the places of its payloads stand in their refusals.
+/// The input's copy of a turn: the note's text is a payload of the record and stands there, the
+/// places of its payloads stand in their refusals, and what it sent is kept by its digest.
 fn without_note(turn: Turn) -> Turn {
-    Turn { note: String::new(), written: Vec::new(), ..turn }
+    Turn { note: String::new(), written: Vec::new(), inputs: None, ..turn }
 }
 
 /// The refusal of an agent's payload, at its place in what the model wrote.

@@ -15,7 +15,7 @@ mod sink;
 mod spans;
 mod watch;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub use sink::PumpSink;
 use crate::bus::{Delivery, Host};
 use crate::clock::Time;
 use crate::failpoint::failpoint;
-use crate::ids::ListenerName;
+use crate::ids::{Digest, ListenerName};
 use crate::journal::{Error, Journal};
 use crate::limits;
 use crate::mutant::{self, mutant};
@@ -75,6 +75,10 @@ pub struct Pump {
     watch: Watch,
     beats: Beats,
     meter: Meter,
+    /// What turns of this batch were sent besides their threads, to be kept before their records.
+    inputs: Vec<String>,
+    /// Digests of those that are kept already.
+    kept: HashSet<Digest>,
 }
 
 impl Pump {
@@ -85,7 +89,22 @@ impl Pump {
         let (hosts, told) = (HashMap::new(), Vec::new());
         let (watch, beats) = (Watch::start(), Beats::default());
         let meter = Meter::new(Arc::new(Counts::new(&gate.contracts)));
-        Self { core, journal, gate, hosts, told, inbox, handle, alarms, clerk, watch, beats, meter }
+        Self {
+            core,
+            journal,
+            gate,
+            hosts,
+            told,
+            inbox,
+            handle,
+            alarms,
+            clerk,
+            watch,
+            beats,
+            meter,
+            inputs: Vec::new(),
+            kept: HashSet::new(),
+        }
     }
 
     /// Hands its spans to this tracer.
@@ -192,9 +211,12 @@ impl Pump {
         let mut position = self.journal.next();
         let mut steps = Vec::new();
         for letter in letters {
-            let Some(event) = self.clerk.open(letter) else { continue };
+            let Some(mut event) = self.clerk.open(letter) else { continue };
             if let Event::Heartbeat { call, attempt } = &event {
                 self.beats.heard(*call, *attempt);
+            }
+            if let Event::Outcome { turn: Some(turn), .. } = &mut event {
+                self.inputs.extend(turn.inputs.take());
             }
             let step = self.core.step(position, now, event);
             if step.record.is_some() {
@@ -218,6 +240,7 @@ impl Pump {
             self.perform_all(std::mem::take(&mut effects));
         }
         if !records.is_empty() {
+            self.keep_inputs()?;
             self.persist(|journal| journal.write(&mut records).map(drop))?;
             self.meter.written(&records, self.core.state());
             let early = |effect: &mut Effect| self.is_early(effect);
@@ -227,6 +250,22 @@ impl Pump {
             self.meter.committed(&records);
         }
         self.perform_all(effects);
+        Ok(())
+    }
+
+    /// Keeps what models were sent, each text once: a record that names it comes after it.
+    fn keep_inputs(&mut self) -> Result<(), Error> {
+        for inputs in std::mem::take(&mut self.inputs) {
+            let digest = Digest::of(inputs.as_bytes());
+            if self.kept.contains(&digest) {
+                continue;
+            }
+            self.persist(|journal| journal.put_blob(inputs.as_bytes()).map(drop))?;
+            if self.kept.len() >= limits::INPUTS_REMEMBERED_MAX {
+                self.kept.clear();
+            }
+            self.kept.insert(digest);
+        }
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use organism::agent::{Agent, Environment, Transport};
+use organism::ids::Digest;
 use serde_json::Value as Json;
 
 use super::desk::{asked, delivery, options};
@@ -46,6 +47,10 @@ text = "<attempt_completion><result>because</result></attempt_completion>"
 "#;
 
 fn organism(directory: &Path, arguments: &[&str]) -> Output {
+    organism_with(directory, arguments, std::env::var("ORGANISM_MUTANT").ok().as_deref())
+}
+
+fn organism_with(directory: &Path, arguments: &[&str], mutant: Option<&str>) -> Output {
     Command::new(env!("CARGO_BIN_EXE_organism"))
         .args(arguments)
         .current_dir(directory)
@@ -53,6 +58,7 @@ fn organism(directory: &Path, arguments: &[&str]) -> Output {
         .env("PATH", std::env::var_os("PATH").unwrap())
         .env("HOME", directory)
         .envs(crate::nats::substrate(directory))
+        .envs(mutant.map(|mutant| ("ORGANISM_MUTANT", mutant)))
         .output()
         .unwrap()
 }
@@ -96,11 +102,18 @@ fn the_prompt_of_a_turn_on_record_is_shown_as_it_was_sent() {
     assert!(said.contains("and why?") && said.contains("because"), "{said}");
     let changed = CONFIG.replace("Be brief.", "Be long.");
     std::fs::write(directory.join("talk.toml"), changed).unwrap();
-    let arguments =
-        ["prompt", "researcher", "--config", "talk.toml", "--thread", id, "--turn", "1"];
-    let output = organism(directory, &arguments);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("something else"));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("Be long."));
+    // What was sent is shown, whatever the config says by now.
+    let then = shown(directory, &["--thread", id, "--turn", "1"]);
+    assert_eq!(then["recorded"], then["prompt"]);
+    let system = then["system"].as_str().unwrap();
+    assert!(system.contains("Be brief.") && !system.contains("Be long."), "{system}");
+    assert!(shown(directory, &["--thread", id])["system"].as_str().unwrap().contains("Be long."));
+    let wire = ["prompt", "researcher", "--config", "talk.toml", "--thread", id, "--turn", "2"];
+    let wire = organism(directory, &[&wire[..], &["--wire"]].concat()).stdout;
+    let then = shown(directory, &["--thread", id, "--turn", "2"]);
+    assert_eq!(Digest::of(&wire).to_string(), then["recorded"].as_str().unwrap());
+    let body: Json = serde_json::from_slice(&wire).unwrap();
+    assert_eq!(body["model"], "recorded");
     for (wrong, code) in [
         (vec!["prompt", "nobody", "--config", "talk.toml"], 2),
         (vec!["prompt", "researcher", "--config", "talk.toml", "--thread", "sess-nothere1"], 2),
@@ -108,6 +121,38 @@ fn the_prompt_of_a_turn_on_record_is_shown_as_it_was_sent() {
     ] {
         assert_eq!(organism(directory, &wrong).status.code(), Some(code), "{wrong:?}");
     }
+}
+
+/// A turn as it was recorded before turns kept what they send is shown while today's config gives
+/// what was sent, and refused with both digests otherwise.
+#[test]
+fn an_older_turn_is_never_shown_with_a_config_that_it_was_not_sent_with() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path();
+    for (file, text) in [("talk.toml", CONFIG), ("talk.xsd", SCHEMA), ("turns.toml", TURNS)] {
+        std::fs::write(directory.join(file), text).unwrap();
+    }
+    std::fs::write(directory.join("ask.xml"), "<research xmlns=\"urn:t:talk\">where?</research>")
+        .unwrap();
+    let id = "sess-preview02";
+    let send = ["send", "--config", "talk.toml", "--new", id, "ask.xml"];
+    let sent = organism_with(directory, &send, Some("forget-the-inputs"));
+    assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+    let then = shown(directory, &["--thread", id, "--turn", "1"]);
+    let recorded = then["recorded"].as_str().unwrap().to_owned();
+    assert_eq!(then["prompt"], recorded.as_str());
+
+    let changed = CONFIG.replace("Be brief.", "Be long.");
+    std::fs::write(directory.join("talk.toml"), changed).unwrap();
+    let arguments =
+        ["prompt", "researcher", "--config", "talk.toml", "--thread", id, "--turn", "1"];
+    let output = organism(directory, &arguments);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains(&recorded), "{said}");
+    let digests = said.split(|c: char| !c.is_ascii_hexdigit()).filter(|word| word.len() == 64);
+    assert!(digests.collect::<std::collections::BTreeSet<_>>().len() >= 2, "{said}");
 }
 
 // A10 A11

@@ -2,7 +2,9 @@
 
 use expect_test::{Expect, expect};
 use organism::model::remote::{Asked, PRESETS, Preset};
-use organism::model::{Block, OwnBlock, Request, Role, Said, Tool, ToolCall, ToolChoice};
+use organism::model::{
+    Block, OwnBlock, Request, Role, Said, Tool, ToolCall, ToolChoice, WireSettings,
+};
 use serde_json::json;
 
 use super::server::{KEY, Script, Server, ask, call, options, remote};
@@ -50,8 +52,13 @@ async fn check(preset: &str, asked: Asked, request: &Request, expected: Expect) 
     let server = Server::answering(Script::whole("400 Bad", "", "{}")).await;
     let mut options = options(preset, &server.url());
     options.asked = asked;
+    let settings = serde_json::to_string(&options.settings()).unwrap();
     assert!(call(&remote(options), request).await.0.is_err());
-    expected.assert_eq(&server.body(0).to_string());
+    let sent = server.body(0).to_string();
+    expected.assert_eq(&sent);
+    // What is kept of the settings writes the same body again.
+    let settings: WireSettings = serde_json::from_str(&settings).unwrap();
+    assert_eq!(settings.body(request), sent);
 }
 
 #[tokio::test]

@@ -1,0 +1,159 @@
+//! What a turn sent besides the thread, kept by digest with the turn: from this and the thread, its
+//! prompt is rebuilt later, whatever the config says by then.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Digest, ThreadId};
+use crate::model::{
+    Block, Origin, Request, Role, Said, Tool, ToolChoice, WireSettings, plain_body,
+};
+use crate::mutant::mutant;
+use crate::thread::Record;
+
+use super::history::{self, Item, Viewpoint};
+use super::note::PastTurn;
+use super::protocol::show;
+use super::{Memory, RendererVersion};
+
+/// Everything that a request is made of, but for the thread and what the turn's note holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnInputs {
+    /// Of the form in which the thread is rendered.
+    pub renderer: String,
+    pub memory: Memory,
+    /// Whose native calls and results are blocks; of all others they are XML.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native: Option<String>,
+    pub system: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<Tool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_choice: Option<ToolChoice>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_call: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
+    /// Which model answered.
+    pub model: String,
+    /// How the request was written for the wire; absent where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<WireSettings>,
+}
+
+impl TurnInputs {
+    /// As it is kept.
+    pub fn write(&self) -> String {
+        serde_json::to_string(self).expect("plain data is JSON")
+    }
+
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(text: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(text).map_err(|error| error.to_string())
+    }
+
+    /// The body of the request, byte for byte as it was sent.
+    pub fn wire(&self, request: &Request) -> String {
+        match &self.settings {
+            Some(settings) => settings.body(request),
+            None => plain_body(request, &self.model),
+        }
+    }
+
+    /// The request of the turn `past`. `None` where this program lacks its renderer.
+    pub fn request(
+        &self,
+        records: &[Record],
+        thread: &ThreadId,
+        past: &PastTurn,
+    ) -> Option<Request> {
+        let version = RendererVersion::parse(&self.renderer)?;
+        let view = Viewpoint {
+            agent: &past.agent,
+            thread,
+            call: past.call,
+            position: past.position,
+            memory: self.memory,
+            version,
+        };
+        let mut items = history::of(records, &view).items;
+        for item in &mut items {
+            if let Item::Seen(seen) = item {
+                seen.left_out |= past.left_out.contains(&seen.message.id);
+            }
+        }
+
+        let mut messages = show::conversation(&items, self.native.as_deref(), version);
+        if let Some(notice) = &past.notice {
+            say_last(&mut messages, notice.clone());
+        }
+
+        let (agent, thread) = (past.agent.clone(), thread.clone());
+        Some(Request {
+            origin: Origin { agent, thread, turn: past.turn, trace: None },
+            system: self.system.clone(),
+            messages,
+            tools: self.tools.clone(),
+            tool_choice: self.tool_choice,
+            one_call: self.one_call,
+            max_tokens: self.max_tokens,
+        })
+    }
+}
+
+/// Ends a conversation with words for this turn only.
+pub(super) fn say_last(messages: &mut Vec<Said>, notice: String) {
+    match messages.last_mut().filter(|said| said.role == Role::User) {
+        Some(said) => said.blocks.push(Block::Text(notice)),
+        None => messages.push(Said::text(Role::User, notice)),
+    }
+}
+
+/// What a turn sent, by digest.
+pub(super) struct Sent {
+    /// Of the whole request, as it went over the wire.
+    pub prompt: Digest,
+    /// What was not the thread, to be kept, and its digest.
+    pub kept: Option<String>,
+    pub inputs: Option<Digest>,
+}
+
+impl Sent {
+    pub fn of(request: &Request, inputs: &TurnInputs) -> Self {
+        if mutant("forget-the-inputs") {
+            return Self { prompt: older_digest(request), kept: None, inputs: None };
+        }
+        let kept = inputs.write();
+        let digest = Digest::of(kept.as_bytes());
+        let prompt = Digest::of(inputs.wire(request).as_bytes());
+        Self { prompt, kept: Some(kept), inputs: Some(digest) }
+    }
+}
+
+/// Of everything a model is sent with a request but for its settings, each part closed by a byte no
+/// text holds: what turns recorded that kept no inputs.
+pub(super) fn older_digest(request: &Request) -> Digest {
+    let tools = request
+        .tools
+        .iter()
+        .map(|tool| format!("{}\0{}\0{}\0", tool.name, tool.description, tool.parameters));
+    let tools: String = tools.collect();
+    let one_call = if request.one_call { "one call\0" } else { "" };
+    let bounds = format!("{:?}\0{:?}\0{one_call}", request.tool_choice, request.max_tokens);
+    let mut parts: Vec<&[u8]> = vec![request.system.as_bytes(), b"\0"];
+    for said in &request.messages {
+        parts.extend([said.role.as_str().as_bytes(), b"\0"]);
+        for block in &said.blocks {
+            let fields: &[&str] = match block {
+                Block::Text(text) => &[text],
+                Block::Call(call) => &["\u{1}call", &call.id, &call.name, &call.arguments],
+                Block::Result { id, text, failed: false } => &["\u{1}result", id, text],
+                Block::Result { id, text, failed: true } => &["\u{1}failed", id, text],
+                Block::Own(own) => &["\u{1}own", &own.provider, &own.json],
+            };
+            parts.extend(fields.iter().flat_map(|field| [field.as_bytes(), b"\0".as_slice()]));
+        }
+    }
+    parts.extend([tools.as_bytes(), bounds.as_bytes()]);
+    Digest::of_parts(&parts)
+}

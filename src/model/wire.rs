@@ -1,0 +1,72 @@
+//! The body of a request as it goes over the wire, from what is asked and how the provider wants it.
+//!
+//! A turn's settings are kept with it, so that the body can be written again later, byte for byte,
+//! whatever the config says by then.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+
+use super::remote::{Asked, Wire};
+use super::request::{Block, Request};
+use super::{anthropic, openai};
+
+/// What a route adds to a request: the format, the model and what is asked of every answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WireSettings {
+    /// The provider, as blocks of its own name it.
+    pub provider: String,
+    /// What the provider calls the model.
+    pub model: String,
+    pub wire: Wire,
+    #[serde(flatten)]
+    pub asked: Asked,
+}
+
+impl WireSettings {
+    /// The body of a request, complete.
+    pub fn body(&self, request: &Request) -> String {
+        match self.wire {
+            Wire::OpenAi(quirks) => openai::body(request, self, quirks),
+            Wire::Anthropic => anthropic::body(request, self),
+        }
+    }
+}
+
+/// The body of a request to a model that no network is between: everything that it is given.
+pub fn plain_body(request: &Request, model: &str) -> String {
+    let Request { system, messages, tools, tool_choice, one_call, max_tokens, .. } = request;
+    let messages = messages.iter().map(|said| {
+        let blocks: Vec<Json> = said.blocks.iter().map(block).collect();
+        json!({ "role": said.role.as_str(), "content": blocks })
+    });
+    let tools = tools.iter().map(|tool| {
+        json!({
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+        })
+    });
+    let body = json!({
+        "model": model,
+        "system": system,
+        "messages": messages.collect::<Vec<_>>(),
+        "tools": tools.collect::<Vec<_>>(),
+        "tool_choice": tool_choice,
+        "one_call": one_call,
+        "max_tokens": max_tokens,
+    });
+    body.to_string()
+}
+
+fn block(block: &Block) -> Json {
+    match block {
+        Block::Text(text) => json!({ "text": text }),
+        Block::Call(call) => {
+            json!({ "call": call.name, "id": call.id, "arguments": call.arguments })
+        }
+        Block::Result { id, text, failed } => {
+            json!({ "result": text, "id": id, "failed": failed })
+        }
+        Block::Own(own) => json!({ "own": own.json, "provider": own.provider }),
+    }
+}
