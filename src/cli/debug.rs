@@ -127,7 +127,9 @@ pub fn describe(extraction: &Extraction) -> Json {
     };
     let actions: Vec<Json> = extraction.actions().map(|found| action(&found.element)).collect();
     let errors: Vec<&str> = extraction.defects().map(|finding| finding.code.as_str()).collect();
-    let notices: Vec<&str> = extraction.notices.iter().map(|f| f.code.as_str()).collect();
+    let harmless = extraction.unknown_elements().filter(|unknown| !unknown.holds_action);
+    let notices = harmless.map(|unknown| &unknown.finding).chain(&extraction.notices);
+    let notices: Vec<&str> = notices.map(|finding| finding.code.as_str()).collect();
     json!({ "actions": actions, "errors": errors, "notices": notices, "text": extraction.text() })
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Money, Spending};
+use super::{Money, Rule, Spending};
 use crate::ids::Digest;
 use crate::xml::findings::{Finding, Place};
 
@@ -61,6 +61,13 @@ pub struct RouteTry {
     pub route: String,
     /// In one word, as in [`Failure::Model`].
     pub reason: String,
+}
+
+impl Broken {
+    /// The rule that it is refused by.
+    pub fn rule(&self) -> Rule {
+        Rule::of_finding(&self.finding.code)
+    }
 }
 
 /// How an agent ran out of turns.

@@ -46,6 +46,8 @@ pub enum Rule {
     Cycle,
     /// An incomplete or malformed action in model text.
     MalformedAction,
+    /// A closed element, or a native call, whose name is no action of the agent.
+    UnknownAction,
     /// The pump is shutting down.
     Draining,
     /// The disk is full.
@@ -64,7 +66,7 @@ pub enum Rule {
 
 impl Rule {
     /// In the order of the gate.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::TooLarge,
         Self::NotUtf8,
         Self::Forbidden,
@@ -84,6 +86,7 @@ impl Rule {
         Self::KeyReused,
         Self::Cycle,
         Self::MalformedAction,
+        Self::UnknownAction,
         Self::Draining,
         Self::StorageFull,
         Self::CallClosed,
@@ -100,6 +103,7 @@ impl Rule {
             "json-type" | "json-missing" | "json-unknown" | "json-duplicate" | "json-markup"
             | "unknown-param" | "final-format" | "final-status" | "final-empty"
             | "final-invalid" => Self::SchemaInvalid,
+            "unknown-action" | "unknown-tool" => Self::UnknownAction,
             _ => Self::MalformedAction,
         }
     }
@@ -126,6 +130,7 @@ impl Rule {
             Self::KeyReused => "key-reused",
             Self::Cycle => "cycle",
             Self::MalformedAction => "malformed-action",
+            Self::UnknownAction => "unknown-action",
             Self::Draining => "draining",
             Self::StorageFull => "storage-full",
             Self::CallClosed => "call-closed",

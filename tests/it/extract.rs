@@ -2,6 +2,7 @@
 
 mod chunks;
 mod corpus;
+mod mutated;
 mod rules;
 mod streaming;
 mod writing;

@@ -16,6 +16,9 @@ const SIMULATION: &str =
 const ATTACKER: &str =
     "abuse::attacker::a_model_that_does_its_worst_in_xml_does_nothing_it_may_not_and_hears_why";
 
+const MUTATED_TURNS: &str =
+    "extract::mutated::no_mutated_turn_acts_on_a_draft_a_quotation_or_the_inside_of_something_else";
+
 /// Each mutant, and who has to notice it.
 const GUARDS: &[(&str, &str)] = &[
     (
@@ -163,6 +166,11 @@ const GUARDS: &[(&str, &str)] = &[
         "first-close-extraction",
         "extract::corpus::every_case_of_the_corpus_passes_under_every_chunk_plan",
     ),
+    ("merge-two-elements", MUTATED_TURNS),
+    ("act-on-drafts", MUTATED_TURNS),
+    ("end-reasoning-in-code", MUTATED_TURNS),
+    ("act-on-quotations", MUTATED_TURNS),
+    ("act-inside-unknown-elements", MUTATED_TURNS),
     (
         "dispatch-the-incomplete",
         "extract::rules::what_is_cut_short_or_left_open_is_never_an_action",

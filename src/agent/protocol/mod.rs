@@ -23,7 +23,7 @@ pub use vocabulary::{Lexicon, Word};
 use std::sync::Arc;
 
 use crate::agent::Transport;
-use crate::envelope::WrittenPayload;
+use crate::envelope::{Broken, Rule, WrittenPayload};
 use crate::ids::Digest;
 use crate::model::{End, StopReason, Tool};
 use crate::schema::Schemas;
@@ -255,7 +255,24 @@ impl Protocol {
                 }
             });
         }
+        self.explain_unknown_actions(sorted, raw);
         told.append(&mut sorted.reading.told);
         sorted.reading.told = told;
+    }
+
+    /// Adds how an action is written to the refusal of the last unknown element, where a turn
+    /// holds nothing else: one mistake leaves one text in the history.
+    fn explain_unknown_actions(&self, sorted: &mut Sorted, raw: &str) {
+        let is_unknown = |broken: &Broken| broken.rule() == Rule::UnknownAction;
+        let Reading { actions, broken, .. } = &mut sorted.reading;
+        if self.transport() != Transport::Xml || !actions.is_empty() {
+            return;
+        }
+        if broken.iter().all(is_unknown)
+            && let Some(last) = broken.last_mut()
+        {
+            let how = self.choices.no_action(raw, &[]).message;
+            last.finding.message = format!("{}; {how}", last.finding.message);
+        }
     }
 }

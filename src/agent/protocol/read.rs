@@ -69,6 +69,12 @@ pub(super) trait Judge {
     fn broken(&mut self, _broken: &extract::Broken) -> Option<Verdict> {
         None
     }
+
+    /// What the agent is told of a closed element of an unknown name; `None` where that name is
+    /// all there is to it.
+    fn unknown_element(&mut self, _element: &extract::UnknownElement) -> Option<Finding> {
+        None
+    }
 }
 
 /// The items of a turn, by what becomes of them.
@@ -96,6 +102,10 @@ impl Sorted {
                 let payload = unknown.attempt.clone().into_bytes();
                 self.act(Action { name: payload_name(&unknown.name), payload });
             }
+            Item::UnknownElement(element) => match judge.unknown_element(element) {
+                Some(finding) => self.reading.told.push(finding),
+                None => self.refuse(element.attempt.clone(), named(&element.finding)),
+            },
             Item::Broken(broken) => match judge.broken(broken) {
                 Some(Verdict::Act(action)) => self.act(action),
                 Some(Verdict::Tell(finding)) => self.reading.told.push(finding),
@@ -178,7 +188,8 @@ impl Sorted {
         // What is refused by itself says what is wrong with it; once is enough.
         let apart = |finding: &&Finding| !refused_at(extraction, finding.place.offset);
         reading.told.extend(extraction.errors.iter().filter(apart).map(named));
-        let explains = |notice: &&Finding| idle || notice.code == Code::NearMissTag.as_str();
+        let always = [Code::NearMissTag, Code::HalfEscaped].map(Code::as_str);
+        let explains = |notice: &&Finding| idle || always.contains(&notice.code.as_str());
         let notices = extraction.notices.iter().filter(explains).filter(apart);
         reading.told.extend(notices.map(named));
         reading

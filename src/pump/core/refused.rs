@@ -37,8 +37,7 @@ impl Core {
 
     pub(super) fn broken(&mut self, step: &mut Step, scene: &Scene, broken: &Broken) {
         let finding = &broken.finding;
-        let rule = Rule::of_finding(&finding.code);
-        let refusal = Refusal::new(rule, &finding.message, broken.attempt.as_bytes());
+        let refusal = Refusal::new(broken.rule(), &finding.message, broken.attempt.as_bytes());
         self.turn_down(step, scene, refusal.at(finding.place.clone()));
     }
 

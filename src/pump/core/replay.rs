@@ -124,7 +124,8 @@ impl<'a> Reader<'a> {
             _ => None,
         });
         // In an outcome these come from a primitive that itself was accepted, or from the turn.
-        let beside = [Rule::UnknownThread, Rule::BadLabel, Rule::MalformedAction];
+        let beside =
+            [Rule::UnknownThread, Rule::BadLabel, Rule::MalformedAction, Rule::UnknownAction];
         let of_payloads = |refusal: &&Refusal| is_submitted || !beside.contains(&refusal.rule);
         Self { record, gate, refusals: refusals.filter(of_payloads).collect() }
     }

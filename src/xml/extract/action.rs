@@ -20,9 +20,15 @@ pub(super) struct Reading {
     pub depth: usize,
     /// A defect that does not keep the rest from being read; the first one counts.
     pub flaw: Option<Note>,
+    /// Values that hold both raw and escaped characters.
+    pub half_escaped: Vec<Note>,
 }
 
 impl Reading {
+    pub fn new(scope: Scope, bare: bool) -> Self {
+        Self { scope, bare, depth: 0, flaw: None, half_escaped: Vec::new() }
+    }
+
     pub fn note(&mut self, note: Note) {
         self.flaw.get_or_insert(note);
     }
@@ -62,7 +68,8 @@ impl Walk<'_> {
             Content::Elements(_) if tag.empty => tag.end,
             Content::Elements(_) => {
                 let scope_depth = reading.scope.depth();
-                let inside = Parent { shape: id, name: own_name, bare: reading.bare, scope_depth };
+                let (outer, bare) = (Some(parent), reading.bare);
+                let inside = Parent { outer, shape: id, name: own_name, bare, scope_depth };
                 let (children, next) = self.children(&inside, tag.end, reading)?;
                 element.content = Value::Elements(children);
                 next
@@ -85,7 +92,8 @@ impl Walk<'_> {
     ) -> Result<(Element, usize), Stop> {
         let name = self.source.slice(tag.name.clone());
         let scope_depth = reading.scope.depth();
-        let nothing_around = Parent { shape: id, name, bare: reading.bare, scope_depth };
+        let bare = reading.bare;
+        let nothing_around = Parent { outer: None, shape: id, name, bare, scope_depth };
         self.element(tag, id, &nothing_around, reading)
     }
 
@@ -227,6 +235,14 @@ impl Walk<'_> {
         if opened && !raw.contains("]]>") {
             let message = format!("the CDATA section in `{}` has no `]]>`", name());
             reading.note(Note::new(Code::UnclosedCdata, start, message));
+        }
+        if decode::is_half_escaped(raw) {
+            let message = format!(
+                "`{}` holds both raw and escaped characters; it was taken as it stands, and nothing \
+                 in it was unescaped",
+                name()
+            );
+            reading.half_escaped.push(Note::new(Code::HalfEscaped, start, message));
         }
         self.check_legal(&value, start, name, reading);
         value.into_owned()

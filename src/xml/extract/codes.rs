@@ -49,6 +49,9 @@ codes! {
     TooDeep "too_deep" error,
     IllegalCharacter "illegal_character" error,
     UnclosedCdata "unclosed_cdata" error,
+    /// A closed element of a name that the agent does not know, with an action in it. Without one
+    /// it is refused too, and only the code of the refusal reports it.
+    UnknownAction "unknown_action" error,
     /// Content that is read as strict XML, and is none.
     NotWellFormed "not_well_formed" error,
     ActionInReasoning "action_in_reasoning" notice,
@@ -56,6 +59,10 @@ codes! {
     ActionInInlineCode "action_in_inline_code" notice,
     ActionInComment "action_in_comment" notice,
     ActionInCdata "action_in_cdata" notice,
+    /// In quotation marks, or on Markdown quote lines.
+    ActionInQuotes "action_in_quotes" notice,
+    /// A value with raw and escaped characters, which was taken as it stands.
+    HalfEscaped "half_escaped" notice,
     OrphanCloseTag "orphan_close_tag" notice,
     NearMissTag "near_miss_tag" notice,
     TagMention "tag_mention" notice,

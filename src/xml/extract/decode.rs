@@ -22,6 +22,15 @@ pub(super) fn is_strict_attribute(raw: &str) -> bool {
     decode(raw, false).is_some()
 }
 
+/// Whether `raw` is taken as it stands although it holds a reference that strict XML would decode.
+pub(super) fn is_half_escaped(raw: &str) -> bool {
+    if memmem::find(raw.as_bytes(), b";").is_none() || decode(raw, true).is_some() {
+        return false;
+    }
+    let mut ampersands = memchr::memchr_iter(b'&', raw.as_bytes());
+    ampersands.any(|at| raw.get(at..).is_some_and(|rest| reference(rest).is_some()))
+}
+
 /// `None` where `raw` is not strict.
 fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
     let Some(mut at) = memchr2(b'<', b'&', raw.as_bytes()) else { return Some(raw.into()) };

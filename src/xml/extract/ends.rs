@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use memchr::memrchr;
 
 use super::codes::{Code, Note};
+use super::enclosing::Enclosing;
 use super::grammar::{Grammar, Root};
+use super::quotation::QuoteBlocks;
 use super::quoted::Paragraph;
 use super::scope::Scope;
 use super::source::{CDATA_START, More, Source, is_space};
@@ -27,6 +29,9 @@ pub(super) struct Walk<'a> {
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
     pub(super) paragraph: Option<Paragraph>,
+    pub(super) quotes: &'a QuoteBlocks,
+    /// Where the tag before the current place ended: a `>` before it is no quote mark.
+    pub tag_end: usize,
     /// The tag that was looked at last: what follows one child is the next one's own tag.
     opened: Option<OpenTag>,
 }
@@ -90,6 +95,8 @@ impl From<Note> for Stop {
 
 /// The element that a value stands in.
 pub(super) struct Parent<'a> {
+    /// The element around it, if there is one.
+    pub outer: Option<&'a Parent<'a>>,
     pub shape: ShapeId,
     /// As written.
     pub name: &'a [u8],
@@ -115,7 +122,12 @@ enum Follower {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(source: Source<'a>, grammar: &'a Grammar, cut: bool) -> Self {
+    pub fn new(
+        source: Source<'a>,
+        grammar: &'a Grammar,
+        quotes: &'a QuoteBlocks,
+        cut: bool,
+    ) -> Self {
         Self {
             source,
             grammar,
@@ -124,6 +136,8 @@ impl<'a> Walk<'a> {
             last_closes: LastCloses { known: HashMap::new(), from: source.len() },
             next_tag: HashMap::new(),
             paragraph: None,
+            quotes,
+            tag_end: 0,
             opened: None,
         }
     }
@@ -196,7 +210,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Once the text is over: whether a close tag of this name can still come after `from`.
-    fn can_close(&mut self, name: &[u8], from: usize) -> bool {
+    pub fn can_close(&mut self, name: &[u8], from: usize) -> bool {
         let source = self.source;
         if !source.ended {
             return true;
@@ -205,7 +219,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Everything from `from` on was searched without success.
-    fn in_vain(&mut self, from: usize) {
+    pub fn in_vain(&mut self, from: usize) {
         self.vain += self.source.len().saturating_sub(from);
     }
 
@@ -267,24 +281,33 @@ impl<'a> Walk<'a> {
         }
         let mut first: Option<(OwnTag, Follower)> = None;
         let mut second_best: Option<OwnTag> = None;
+        let mut enclosing = Enclosing::new(parent, from);
         let (mut depth, mut at) = (0_usize, from);
         let mut is_near = self.source.is_closed_soon(name, from);
         while std::mem::take(&mut is_near) || self.can_close(name, at) {
             let Some(tag) = self.own_tag(name, at, true)? else { break };
             at = tag.next;
+            let is_merged = enclosing.is_merged_at(self.source, tag.at);
+            if enclosing.is_reopened() {
+                self.vain += tag.at - from;
+                break;
+            }
             if !tag.closes {
                 depth += 1;
                 continue;
             }
             if depth > 0 {
                 depth -= 1;
-                if second_best.is_none() && self.fits(name, tag.next, parent, scope)? {
+                if second_best.is_none()
+                    && !is_merged
+                    && self.fits(name, tag.next, parent, scope)?
+                {
                     second_best = Some(tag);
                 }
                 continue;
             }
             match self.follower(name, tag.next, parent, scope)? {
-                Follower::Fits => return Ok(tag),
+                Follower::Fits if !is_merged => return Ok(tag),
                 _ if mutant("first-close-extraction") => return Ok(tag),
                 Follower::SameClose => {
                     let again = self.source.skip_space(tag.next);
@@ -299,6 +322,9 @@ impl<'a> Walk<'a> {
             if !self.cut && !self.holds_action(from, tag.at, name) {
                 return Ok(tag);
             }
+        }
+        if enclosing.is_reopened() {
+            return Err(unclosed_before(name, parent.name, from));
         }
         Err(self.unclosed_value(name, from, first, parent))
     }
@@ -418,6 +444,15 @@ impl<'a> Walk<'a> {
         }
         false
     }
+}
+
+fn unclosed_before(name: &[u8], within: &[u8], at: usize) -> Stop {
+    let shown = String::from_utf8_lossy(name);
+    let within = String::from_utf8_lossy(within);
+    let message = format!(
+        "`{shown}` has no closing tag `</{shown}>` before `{within}` ends and the next begins"
+    );
+    Note::new(Code::UnclosedParam, at, message).into()
 }
 
 pub(super) const TANGLED: &str = "too many elements are left open; the rest was not read";

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::reasoning::REASONING_NAMES;
 use super::scope::Written;
 use crate::limits;
 use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
@@ -28,6 +29,8 @@ impl Default for ExtractLimits {
 pub struct Grammar {
     shapes: Shapes,
     reasoning: Vec<String>,
+    /// Those of [`REASONING_NAMES`] that are no payload, in any letter case.
+    known_reasoning: Vec<&'static str>,
     reserved: Vec<String>,
     pub(super) limits: ExtractLimits,
     roots: Roots,
@@ -112,9 +115,14 @@ impl Grammar {
                 roots.entry(shape.name.local.to_string()).or_default().push(*id);
             }
         }
-        let names = roots.keys().chain(&reasoning).chain(&reserved);
-        let sieve = Sieve::new(names.map(String::as_str));
-        Self { shapes, reasoning, reserved, limits, roots, sieve }
+        let is_payload = |name: &str| roots.keys().any(|root| root.eq_ignore_ascii_case(name));
+        let known_reasoning: Vec<_> =
+            REASONING_NAMES.into_iter().filter(|name| !is_payload(name)).collect();
+        let upper: Vec<_> = known_reasoning.iter().map(|name| name.to_uppercase()).collect();
+        let names = roots.keys().chain(&reasoning).chain(&reserved).chain(&upper);
+        let names = names.map(String::as_str).chain(known_reasoning.iter().copied());
+        let sieve = Sieve::new(names);
+        Self { shapes, reasoning, known_reasoning, reserved, limits, roots, sieve }
     }
 
     pub fn shapes(&self) -> &Shapes {
@@ -126,7 +134,9 @@ impl Grammar {
     }
 
     pub(super) fn is_reasoning(&self, name: &str) -> bool {
+        let is_known = |known: &&str| known.eq_ignore_ascii_case(name);
         self.reasoning.iter().any(|known| known == name)
+            || self.known_reasoning.iter().any(is_known)
     }
 
     pub(super) fn is_reserved(&self, local: &str) -> bool {
@@ -157,6 +167,7 @@ impl Grammar {
     /// Whether any name that means something starts with `start`.
     pub(super) fn may_become(&self, start: &str) -> bool {
         let names = self.roots.keys().chain(&self.reasoning).chain(&self.reserved);
+        let names = names.map(String::as_str).chain(self.known_reasoning.iter().copied());
         !start.is_empty() && names.into_iter().any(|name| name.starts_with(start))
     }
 

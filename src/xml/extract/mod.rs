@@ -11,15 +11,20 @@
 mod action;
 mod codes;
 mod decode;
+mod enclosing;
 mod ends;
 mod grammar;
+mod markup;
+mod quotation;
 mod quoted;
+mod reasoning;
 mod root;
 mod scope;
 mod source;
 mod step;
 mod strict;
 mod tag;
+mod unknown_element;
 mod wait;
 
 use std::ops::Range;
@@ -29,6 +34,8 @@ use memchr::memchr3;
 
 use codes::Note;
 use ends::Walk;
+use quotation::QuoteBlocks;
+use reasoning::PromptReasoning;
 use source::Source;
 use step::{Draft, Step, UnknownRoots};
 use wait::{Lines, Wait};
@@ -41,6 +48,7 @@ use crate::limits;
 
 pub use codes::Code;
 pub use grammar::{ExtractLimits, Grammar, near_miss};
+pub use unknown_element::VENDOR_WRAPPERS;
 
 /// What a turn came to.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -72,6 +80,8 @@ pub enum Item {
     Broken(Broken),
     /// A root in a namespace the agent does not know: to be refused like any unknown payload.
     Unknown(Unknown),
+    /// A closed element of a bare name the agent does not know: a refused action.
+    UnknownElement(UnknownElement),
 }
 
 /// A complete action.
@@ -97,6 +107,18 @@ pub struct Unknown {
     pub name: QName,
     /// As the model wrote it.
     pub attempt: String,
+    /// In bytes of the turn.
+    pub source: Range<usize>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnknownElement {
+    pub name: String,
+    /// As the model wrote it.
+    pub attempt: String,
+    pub finding: Finding,
+    /// An action stands in it, and was not acted on.
+    pub holds_action: bool,
     /// In bytes of the turn.
     pub source: Range<usize>,
 }
@@ -127,15 +149,26 @@ impl Extraction {
         })
     }
 
-    /// Every error: those of broken actions, then those that belong to none.
-    pub fn defects(&self) -> impl Iterator<Item = &Finding> {
-        self.broken().map(|broken| &broken.finding).chain(&self.errors)
+    pub fn unknown_elements(&self) -> impl Iterator<Item = &UnknownElement> {
+        self.items.iter().filter_map(|item| match item {
+            Item::UnknownElement(unknown) => Some(unknown),
+            _ => None,
+        })
     }
 
-    /// The text outside actions and reasoning.
+    /// Every error: those of broken actions and of unknown elements that hold an action, then
+    /// those that belong to none.
+    pub fn defects(&self) -> impl Iterator<Item = &Finding> {
+        let with_action = self.unknown_elements().filter(|unknown| unknown.holds_action);
+        let unknown = with_action.map(|unknown| &unknown.finding);
+        self.broken().map(|broken| &broken.finding).chain(unknown).chain(&self.errors)
+    }
+
+    /// The text outside actions and reasoning, elements of unknown names included.
     pub fn text(&self) -> String {
         let texts = self.items.iter().filter_map(|item| match item {
             Item::Text(text) => Some(text.as_str()),
+            Item::UnknownElement(unknown) => Some(unknown.attempt.as_str()),
             _ => None,
         });
         texts.collect()
@@ -149,12 +182,18 @@ pub struct Extractor {
     turn: Vec<u8>,
     /// Bytes of the turn, those over the limit included.
     received: usize,
+    /// Some of them are over the limit.
+    is_cut: bool,
     /// Everything before is decided.
     decided: usize,
+    /// Where the last decided tag ended.
+    tag_end: usize,
     /// Where the text began that belongs to no item yet.
     text_from: usize,
     wait: Wait,
     lines: Lines,
+    quotes: QuoteBlocks,
+    prompt_reasoning: PromptReasoning,
     unknown: UnknownRoots,
     found: Extraction,
 }
@@ -165,10 +204,14 @@ impl Extractor {
             grammar,
             turn: Vec::new(),
             received: 0,
+            is_cut: false,
             decided: 0,
+            tag_end: 0,
             text_from: 0,
             wait: Wait::default(),
             lines: Lines::default(),
+            quotes: QuoteBlocks::default(),
+            prompt_reasoning: PromptReasoning::default(),
             unknown: UnknownRoots::default(),
             found: Extraction::default(),
         }
@@ -181,11 +224,24 @@ impl Extractor {
         let old = self.turn.len();
         let new = chunk.get(..room).unwrap_or(chunk);
         self.turn.extend_from_slice(new);
+        self.is_cut |= new.len() < chunk.len();
         // Most pieces of a stream: nothing is open, and nothing opens.
-        if self.decided == old && memchr3(b'<', b'`', b'~', new).is_none() {
+        let is_plain = self.reached() == old && memchr3(b'<', b'`', b'~', new).is_none();
+        if is_plain && self.prompt_reasoning.is_decided {
             self.decided = self.turn.len();
-        } else if self.wait.is_over(&self.turn, old, self.decided) {
+        } else if is_plain {
+            self.prompt_reasoning.searched_to = self.turn.len();
+        } else if self.wait.is_over(&self.turn, old, self.reached()) {
             self.advance(false);
+        }
+    }
+
+    /// Everything before has been looked at.
+    fn reached(&self) -> usize {
+        if self.prompt_reasoning.is_decided {
+            self.decided
+        } else {
+            self.prompt_reasoning.searched_to
         }
     }
 
@@ -198,7 +254,7 @@ impl Extractor {
     pub fn finish(mut self) -> Extraction {
         self.advance(true);
         self.flush_text(self.turn.len());
-        if self.is_cut() {
+        if self.is_cut {
             let limit = self.grammar.limits.max_turn_bytes;
             let message = format!("the turn has {} bytes; at most {limit} are read", self.received);
             self.report(Note::new(Code::TurnTooLarge, self.turn.len(), message));
@@ -207,18 +263,49 @@ impl Extractor {
         self.found
     }
 
-    fn is_cut(&self) -> bool {
-        self.received > self.turn.len()
-    }
-
     /// Decides as much as can be decided.
     fn advance(&mut self, ended: bool) {
-        let is_cut = self.is_cut();
         let turn = std::mem::take(&mut self.turn);
         let grammar = Arc::clone(&self.grammar);
-        let source = Source::new(&turn, self.decided, ended);
-        let mut walk = Walk::new(source, &grammar, is_cut);
+        let mut quotes = std::mem::take(&mut self.quotes);
+        quotes.read(&turn, ended);
+        if self.find_prompt_reasoning(&turn, &grammar, &quotes, ended) {
+            self.decide(&turn, &grammar, &quotes, ended);
+        }
+        self.quotes = quotes;
+        self.turn = turn;
+    }
+
+    /// Decides whether the turn begins inside reasoning; false while that is not known. No item
+    /// can be decided before.
+    fn find_prompt_reasoning(
+        &mut self,
+        turn: &[u8],
+        grammar: &Grammar,
+        quotes: &QuoteBlocks,
+        ended: bool,
+    ) -> bool {
+        if self.prompt_reasoning.is_decided {
+            return true;
+        }
+        let source = Source::new(turn, self.prompt_reasoning.searched_to, ended);
+        let mut walk = Walk::new(source, grammar, quotes, self.is_cut);
+        match walk.prompt_reasoning(&mut self.prompt_reasoning) {
+            Ok(Some(step)) => self.take(step, 0, turn),
+            Ok(None) => {}
+            Err(source::More) => {
+                self.wait.failed(turn.len() - self.prompt_reasoning.searched_to);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn decide(&mut self, turn: &[u8], grammar: &Grammar, quotes: &QuoteBlocks, ended: bool) {
+        let source = Source::new(turn, self.decided, ended);
+        let mut walk = Walk::new(source, grammar, quotes, self.is_cut);
         loop {
+            walk.tag_end = self.tag_end;
             let found = memchr3(b'<', b'`', b'~', source.rest(self.decided));
             self.decided = found.map_or(turn.len(), |found| self.decided + found);
             let at = self.decided;
@@ -230,18 +317,20 @@ impl Extractor {
                 break;
             }
             match walk.step(at, self.text_from, &mut self.unknown) {
-                Ok(step) => self.take(step, at, &turn),
+                Ok(step) => self.take(step, at, turn),
                 Err(source::More) => {
                     self.wait.failed(turn.len() - at);
                     break;
                 }
             }
         }
-        self.turn = turn;
     }
 
     fn take(&mut self, step: Step, at: usize, turn: &[u8]) {
         self.decided = step.end;
+        if turn.get(at) == Some(&b'<') {
+            self.tag_end = step.end;
+        }
         let mut notes = step.notes;
         notes.sort_by_key(|note| note.at);
         let Some(draft) = step.item else {
@@ -263,6 +352,13 @@ impl Extractor {
             Draft::Unknown(name) => {
                 let attempt = attempt();
                 Item::Unknown(Unknown { name, attempt, source: range })
+            }
+            Draft::UnknownElement { name, note, holds_action } => {
+                let attempt = attempt();
+                let finding = self.lines.finding(turn, note);
+                let unknown =
+                    UnknownElement { name, attempt, finding, holds_action, source: range };
+                Item::UnknownElement(unknown)
             }
         };
         self.found.items.push(item);

@@ -43,6 +43,12 @@ impl Walk<'_> {
         Ok(self.inline_end(end, end - at)?.map_or(Ticks::Text(end), Ticks::Inline))
     }
 
+    /// The run of backticks at `at`: its end, and the end of the inline code that it opens.
+    pub fn inline_code(&mut self, at: usize) -> Result<(usize, Option<usize>), More> {
+        let end = self.run_end(at, b'`')?;
+        Ok((end, self.inline_end(end, end - at)?))
+    }
+
     fn run_end(&self, at: usize, tick: u8) -> Result<usize, More> {
         let rest = self.source.rest(at);
         match rest.iter().position(|b| *b != tick) {

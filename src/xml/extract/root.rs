@@ -37,7 +37,7 @@ impl Walk<'_> {
         if is_shaped && !tag.empty && self.text_follows(tag.end)? {
             return self.mention(tag);
         }
-        let mut reading = Reading { scope, bare, depth: 0, flaw: None };
+        let mut reading = Reading::new(scope, bare);
         let read = if is_text {
             self.root_text(tag, id, &mut reading)
         } else {
@@ -45,7 +45,10 @@ impl Walk<'_> {
         };
         match read {
             Ok((element, end)) => Ok(match reading.flaw {
-                None => Step::item(end, Draft::Action(element)),
+                None => {
+                    let step = Step::item(end, Draft::Action(element));
+                    reading.half_escaped.into_iter().fold(step, Step::note)
+                }
                 Some(flaw) => Step::item(end, Draft::Broken(flaw)),
             }),
             Err(Stop::More) => Err(More),

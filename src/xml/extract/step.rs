@@ -23,10 +23,20 @@ pub(super) struct Step {
 }
 
 pub(super) enum Draft {
-    Reasoning { name: String, text: String, complete: bool },
+    Reasoning {
+        name: String,
+        text: String,
+        complete: bool,
+    },
     Action(Element),
     Broken(Note),
     Unknown(QName),
+    /// A closed element of a bare name that the agent does not know.
+    UnknownElement {
+        name: String,
+        note: Note,
+        holds_action: bool,
+    },
 }
 
 impl Step {
@@ -81,6 +91,9 @@ impl Walk<'_> {
                 Ticks::Inline(end) => self.hidden(at, end, Code::ActionInInlineCode, "inline code"),
             });
         }
+        if let Some(end) = self.quote_block_end(at, floor)? {
+            return Ok(self.quotation(at, end));
+        }
         match source.byte(at + 1) {
             Some(b'!') if source.starts(at, COMMENT_START)? => {
                 let end = source.comment_end(at + 4)?.unwrap_or(source.len());
@@ -96,10 +109,10 @@ impl Walk<'_> {
             }),
             _ => {
                 let name = at + 1..source.name_end(at + 1);
-                match self.is_plain(&name)? {
-                    true => Ok(self.unknown_text(at, name, unknown)),
-                    false => self.open_tag(at, name, unknown),
+                if self.is_plain(&name)? && !self.is_closed(&name) {
+                    return Ok(self.unknown_text(at, name, unknown));
                 }
+                self.open_tag(at, name, floor, unknown)
             }
         }
     }
@@ -108,22 +121,27 @@ impl Walk<'_> {
         &mut self,
         at: usize,
         name: Range<usize>,
+        floor: usize,
         unknown: &mut UnknownRoots,
     ) -> Result<Step, More> {
         match self.source.opening_of(at, name)? {
             Opening::Text => Ok(Step::text(at + 1)),
             Opening::Cut(name) => Ok(self.cut_short(at, &self.source.lossy(name))),
             Opening::Interrupted(name) => self.interrupted(at, name),
-            Opening::Tag(tag) => self.tag(&tag, unknown),
+            Opening::Tag(tag) => self.tag(&tag, floor, unknown),
         }
     }
 
-    fn hidden(&self, at: usize, end: usize, code: Code, place: &str) -> Step {
+    pub fn hidden(&self, at: usize, end: usize, code: Code, place: &str) -> Step {
         let step = Step::text(end);
         if !self.holds_action(at, end, b"") {
             return step;
         }
         step.note(Note::new(code, at, format!("an action's tag in {place} is not acted on")))
+    }
+
+    pub fn quotation(&self, at: usize, end: usize) -> Step {
+        self.hidden(at, end, Code::ActionInQuotes, "a quotation")
     }
 
     fn orphan(&self, at: usize, name: Range<usize>, end: usize) -> Step {
@@ -182,49 +200,29 @@ impl Walk<'_> {
         (root, scope, bare)
     }
 
-    fn tag(&mut self, tag: &OpenTag, unknown: &mut UnknownRoots) -> Result<Step, More> {
+    fn tag(
+        &mut self,
+        tag: &OpenTag,
+        floor: usize,
+        unknown: &mut UnknownRoots,
+    ) -> Result<Step, More> {
         let (root, scope, bare) = self.meaning(tag);
-        match root {
-            Root::Action(id) => self.root(tag, id, scope, bare),
-            Root::Reasoning => self.reasoning(tag),
-            Root::Reserved => self.forged(tag),
-            Root::Unknown => self.unknown(tag, &scope, unknown),
-        }
-    }
-
-    /// The place behind the first close tag of a reasoning block.
-    pub fn reasoning_end(&self, tag: &OpenTag) -> Result<Option<usize>, More> {
-        let name = self.source.slice(tag.name.clone());
-        let pattern = [b"</", name].concat();
-        let mut from = tag.end;
-        while let Some(at) = self.source.find(&pattern, from)? {
-            if let Some(next) = self.source.closes(at, name)? {
-                return Ok(Some(next));
+        let step = match root {
+            Root::Action(id) => self.root(tag, id, scope, bare)?,
+            Root::Reasoning if self.is_quoted(tag.start, tag.end, floor)? => {
+                return Ok(Step::text(tag.end));
             }
-            from = at + 2;
-        }
-        Ok(None)
-    }
-
-    fn reasoning(&self, tag: &OpenTag) -> Result<Step, More> {
-        let source = self.source;
-        let name = source.lossy(tag.name.clone()).into_owned();
-        let end = if tag.empty { Some(tag.end) } else { self.reasoning_end(tag)? };
-        let complete = end.is_some();
-        let end = end.unwrap_or(source.len());
-        let inside = source.slice(tag.end..end);
-        let length = match memchr::memrchr(b'<', inside) {
-            Some(close) if complete => close,
-            _ => inside.len(),
+            Root::Reasoning => return self.reasoning(tag),
+            Root::Reserved => return self.forged(tag),
+            Root::Unknown => self.unknown(tag, &scope, floor, unknown)?,
         };
-        let text = source.lossy(tag.end..tag.end + length).into_owned();
-        let mut step = self.hidden(tag.end, end, Code::ActionInReasoning, "reasoning");
-        if !complete {
-            let message = format!("`{name}` is not closed; close it before you act");
-            step = step.note(Note::new(Code::UnclosedReasoning, tag.start, message));
+        if !matches!(step.item, Some(Draft::Action(_) | Draft::Unknown(_))) {
+            return Ok(step);
         }
-        step.item = Some(Draft::Reasoning { name, text, complete });
-        Ok(step)
+        Ok(match self.quotation_end(tag.start, step.end, floor)? {
+            Some(end) => self.quotation(tag.start, end),
+            None => step,
+        })
     }
 
     /// A tag only the system may write: neither it nor what stands inside is acted on.
@@ -241,19 +239,20 @@ impl Walk<'_> {
         Ok(Step::item(end, Draft::Broken(note)))
     }
 
-    /// A root that is no action: text if it is bare, a payload to be refused if it has a
-    /// namespace.
+    /// A root that is no action: an unknown element if it is bare, a payload to be refused if it
+    /// has a namespace.
     fn unknown(
         &mut self,
         tag: &OpenTag,
         scope: &Scope,
+        floor: usize,
         unknown: &mut UnknownRoots,
     ) -> Result<Step, More> {
         let shown = self.source.lossy(tag.name.clone());
         match scope.element(&shown) {
-            Written::Bare(_) => Ok(self.unknown_text(tag.start, tag.name.clone(), unknown)),
+            Written::Bare(_) => self.unknown_element(tag, floor, unknown),
             Written::Bound(namespace, _) if namespace.is_empty() => {
-                Ok(self.unknown_text(tag.start, tag.name.clone(), unknown))
+                self.unknown_element(tag, floor, unknown)
             }
             Written::Bound(namespace, local) => {
                 let name = self.source.slice(tag.name.clone());
@@ -269,7 +268,7 @@ impl Walk<'_> {
                 }
                 Ok(step)
             }
-            Written::Unbound(name) => self.unbound(tag, name, unknown),
+            Written::Unbound(name) => self.unbound(tag, name, floor, unknown),
         }
     }
 
@@ -277,6 +276,7 @@ impl Walk<'_> {
         &mut self,
         tag: &OpenTag,
         name: &str,
+        floor: usize,
         unknown: &mut UnknownRoots,
     ) -> Result<Step, More> {
         let local = name.split_once(':').map_or(name, |(_, local)| local);
@@ -288,7 +288,7 @@ impl Walk<'_> {
             let end = close.map_or(tag.end, |close| close.next);
             return Ok(Step::item(end, Draft::Broken(note)));
         }
-        Ok(self.unknown_text(tag.start, tag.name.clone(), unknown))
+        self.unknown_element(tag, floor, unknown)
     }
 
     fn means(&self, name: &[u8]) -> bool {
@@ -320,7 +320,15 @@ impl Walk<'_> {
         Ok(is_plain && quotes.is_multiple_of(2))
     }
 
-    fn unknown_text(&self, at: usize, name: Range<usize>, unknown: &mut UnknownRoots) -> Step {
+    /// Whether the open tag of this name is empty or may be closed later.
+    fn is_closed(&mut self, name: &Range<usize>) -> bool {
+        let source = self.source;
+        let end = memchr::memchr(b'>', source.rest(name.end));
+        let is_empty = end.is_some_and(|end| source.byte(name.end + end - 1) == Some(b'/'));
+        is_empty || self.can_close(source.slice(name.clone()), name.end)
+    }
+
+    pub fn unknown_text(&self, at: usize, name: Range<usize>, unknown: &mut UnknownRoots) -> Step {
         let step = Step::text(name.end);
         let near = unknown
             .add(self.source.slice(name.clone()))

@@ -142,7 +142,7 @@ fn what_is_missing_or_nameless_beside_a_good_call_is_told() {
     for transport in [Transport::Native, Transport::XmlFinal] {
         for (turn, told) in [
             (&cut, "truncated: the response reached its maximum length and was cut"),
-            (&nameless, "malformed-action: `` is no tool; you have search"),
+            (&nameless, "unknown-action: `` is no tool; you have search"),
         ] {
             let turns = vec![Says::Exactly(turn.clone()), Says::Ends("x")];
             let (mut stage, model) = Stage::new(transport, turns);
@@ -209,7 +209,7 @@ fn another_provider_s_calls_are_shown_as_xml() {
 
             <tool_result tool_name="search" from="web"><found xmlns="https://xml-pipeline.org/ns/test-tools/v1">web on search</found></tool_result>
 
-            <tool_result tool_name="grep">Error: malformed-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until</tool_result>
+            <tool_result tool_name="grep">Error: unknown-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until</tool_result>
             assistant: <thinking>Done.</thinking>
             <attempt_completion><result>x</result></attempt_completion>
             user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
@@ -253,8 +253,8 @@ fn wrong_calls_are_refused_before_any_tool_runs_each_by_what_was_wrong() {
         if way == Transport::Native {
             expect![[r#"
                 user: <message from="desk" to="researcher"><question xmlns="https://xml-pipeline.org/ns/research-desk/v1"><part>where?</part></question></message>
-                user result failed call-1-grep: Error: malformed-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until
-                user result failed call-2-serch: Error: malformed-action: `serch` is no tool; did you mean `search`?
+                user result failed call-1-grep: Error: unknown-action: `grep` is no tool; you have search, extract, query, question, attempt_completion, spawn-thread, send-to-thread, wait, clear-context, set-timer, cancel-timer, progress, todo-until
+                user result failed call-2-serch: Error: unknown-action: `serch` is no tool; did you mean `search`?
                 user result failed call-3-search: Error: malformed-action: the arguments are no JSON: EOF while parsing a value (line 1, column 9)
                 user result failed call-4-search: Error: schema-invalid: `$.query` is required and not there (line 1, column 1)
                 user result failed call-5-extract: Error: schema-invalid: `$.line` is a string; a whole number is expected (line 1, column 25)

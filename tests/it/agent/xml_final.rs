@@ -235,13 +235,13 @@ fn what_is_no_final_report_is_told_by_name() {
         expect![[r#"
             another nonce: goes on [no-action nonce-mismatch]
               <tool_result>Error: no-action: the response did not contain a valid tool call or final report: call one of the native tools (search, extract, query), or end the task: the final report is written as &lt;NONCE-FINAL format="text"&gt;...&lt;/NONCE-FINAL&gt;, with the nonce of the latest notice (line 1, column 1)
-            nonce-mismatch: `k00000000-FINAL` is not of this turn: the final report is written as &lt;NONCE-FINAL format="text"&gt;...&lt;/NONCE-FINAL&gt;, with the nonce of the latest notice</tool_result>
+            nonce-mismatch: `k00000000-FINAL` is not of this turn: the final report is written as &lt;NONCE-FINAL format="text"&gt;...&lt;/NONCE-FINAL&gt;, with the nonce of the latest notice (line 1, column 1)</tool_result>
             no nonce: goes on [no-action nonce-mismatch]
               <tool_result>Error: no-action: the response did not contain a valid tool call or final report: call one of the native tools (search, extract, query), or end the task: the final report is written as &lt;NONCE-FINAL format="text"&gt;...&lt;/NONCE-FINAL&gt;, with the nonce of the latest notice (line 1, column 1)
-            nonce-mismatch: `FINAL` is not of this turn: the final report is written as &lt;NONCE-FINAL format="text"&gt;...&lt;/NONCE-FINAL&gt;, with the nonce of the latest notice</tool_result>
+            nonce-mismatch: `FINAL` is not of this turn: the final report is written as &lt;NONCE-FINAL format="text"&gt;...&lt;/NONCE-FINAL&gt;, with the nonce of the latest notice (line 1, column 1)</tool_result>
             another slot: goes on [no-action slot-mismatch]
               <tool_result>Error: no-action: the response did not contain a valid tool call or final report: call one of the native tools (search, extract, query), or end the task: the final report is written as &lt;NONCE-FINAL format="text"&gt;...&lt;/NONCE-FINAL&gt;, with the nonce of the latest notice (line 1, column 1)
-            slot-mismatch: there is no slot `OLD-RESULT`: the final report is written as &lt;NONCE-FINAL format="text"&gt;...&lt;/NONCE-FINAL&gt;, with the nonce of the latest notice</tool_result>
+            slot-mismatch: there is no slot `OLD-RESULT`: the final report is written as &lt;NONCE-FINAL format="text"&gt;...&lt;/NONCE-FINAL&gt;, with the nonce of the latest notice (line 1, column 1)</tool_result>
             progress: goes on [no-action progress-suppressed]
               <tool_result>Error: no-action: the response did not contain a valid tool call or final report: call one of the native tools (search, extract, query), or end the task: the final report is written as &lt;NONCE-FINAL format="text"&gt;...&lt;/NONCE-FINAL&gt;, with the nonce of the latest notice (line 1, column 1)
             progress-suppressed: reports on progress are not taken here; go on with a tool or the final report (line 1, column 1)</tool_result>

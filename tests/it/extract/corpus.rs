@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use super::chunks::{extract, plans};
 
-const CASES: &str = include_str!("../../data/llm_stream/cases.jsonl");
+pub const CASES: &str = include_str!("../../data/llm_stream/cases.jsonl");
 
 /// `[[text, times], …]` as one text.
 fn repeated(parts: &Json) -> String {
@@ -82,7 +82,7 @@ fn run(case: &Json) -> Option<String> {
 #[test]
 fn every_case_of_the_corpus_passes_under_every_chunk_plan() {
     let cases: Vec<Json> = CASES.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(cases.len(), 139);
+    assert_eq!(cases.len(), 148);
     let fail = |case: &Json| {
         let why = run(case)?;
         Some(format!("{} {}: {why}", case["id"], case["title"]))

@@ -40,6 +40,10 @@ fn told(extraction: &Extraction) -> Vec<String> {
         Item::Action(action) => Some(action.payload()),
         Item::Broken(broken) => Some(format!("broken {}", broken.finding.code)),
         Item::Unknown(unknown) => Some(format!("unknown {}", unknown.name.local)),
+        Item::UnknownElement(unknown) => {
+            let inside = if unknown.holds_action { " with an action" } else { "" };
+            Some(format!("unknown element {}{inside}", unknown.name))
+        }
     };
     let errors = extraction.errors.iter().map(|f| format!("error {}", f.code));
     let notices = extraction.notices.iter().map(|f| format!("notice {}", f.code));
@@ -67,12 +71,10 @@ fn names_are_exact_and_white_space_is_free_only_behind_them() {
         ("<list_tabs\t/>", &["<list_tabs/>"]),
         ("<list_tabs\r\n></list_tabs\n>", &["<list_tabs/>"]),
         ("< list_tabs/>", &[]),
-        ("<list_tabsx/>", &["notice near_miss_tag"]),
-        ("<List_Tabs/>", &["notice near_miss_tag"]),
-        ("<list-tabs/>", &["notice near_miss_tag"]),
-        ("<lst_tbs/>", &["notice near_miss_tag"]),
-        ("<lst_tbs/> and <lst_tbs/>", &["notice near_miss_tag"]),
-        ("<table/> <a/> <em>x</em>", &[]),
+        ("<list_tabsx/>", &["unknown element list_tabsx"]),
+        ("<List_Tabs/>", &["unknown element List_Tabs"]),
+        ("<list-tabs>", &["notice near_miss_tag"]),
+        ("<lst_tbs> and <lst_tbs>", &["notice near_miss_tag"]),
     ]);
 }
 
@@ -96,9 +98,12 @@ fn a_parameter_may_bear_the_name_of_an_action() {
 fn characters_are_decoded_once_where_they_are_strict_and_never_otherwise() {
     check(&[
         ("<code>&amp;lt;</code>", &["<code>&amp;lt;</code>"]),
-        ("<code>a &lt; b && c</code>", &["<code>a &amp;lt; b &amp;&amp; c</code>"]),
-        ("<code>&nbsp;&lt;</code>", &["<code>&amp;nbsp;&amp;lt;</code>"]),
-        ("<code>&#0;&lt;</code>", &["<code>&amp;#0;&amp;lt;</code>"]),
+        (
+            "<code>a &lt; b && c</code>",
+            &["<code>a &amp;lt; b &amp;&amp; c</code>", "notice half_escaped"],
+        ),
+        ("<code>&nbsp;&lt;</code>", &["<code>&amp;nbsp;&amp;lt;</code>", "notice half_escaped"]),
+        ("<code>&#0;&lt;</code>", &["<code>&amp;#0;&amp;lt;</code>", "notice half_escaped"]),
         ("<code>&#10;&#x41;</code>", &["<code>\nA</code>"]),
         ("<code>&#X41;</code>", &["<code>&amp;#X41;</code>"]),
         ("<code>a <![CDATA[<b>]]> &gt;</code>", &["<code>a &lt;b&gt; &gt;</code>"]),
@@ -250,7 +255,7 @@ fn reasoning_holds_no_actions_and_must_be_closed() {
             ],
         ),
         ("`<thinking>` <list_tabs/>", &["<list_tabs/>"]),
-        ("<Thinking>a</Thinking>", &[]),
+        ("<Thinking>a</Thinking>", &["reasoning a"]),
     ]);
 }
 
@@ -275,6 +280,174 @@ fn a_broken_action_does_not_stop_its_neighbours() {
             &["broken mismatched_close", "<list_tabs/>"],
         ),
         ("<search><list_tabs/></search>", &["broken unknown_param"]),
+    ]);
+}
+
+// R2, T14: what stands inside an element of an unknown name is never an action
+#[test]
+fn a_closed_unknown_element_is_one_refused_action_and_an_open_one_is_text() {
+    check(&[
+        ("a <b>x</b> c", &["unknown element b"]),
+        ("a <br/> c", &["unknown element br"]),
+        ("a <widget> c", &[]),
+        (
+            "<grep><query><pattern>a</pattern></query></grep>",
+            &["unknown element grep with an action"],
+        ),
+        (
+            "<Search><list_tabs/></Search><list_tabs/>",
+            &["unknown element Search with an action", "<list_tabs/>"],
+        ),
+        ("<a><a><list_tabs/></a><list_tabs/></a>", &["unknown element a with an action"]),
+        ("<a><b><list_tabs/></a></b>", &["unknown element a with an action"]),
+        ("<a> <list_tabs/>", &["<list_tabs/>"]),
+        ("<a><code></a></code> <list_tabs/></a>", &["unknown element a with an action"]),
+        ("<a><thinking></a></thinking><list_tabs/>", &["reasoning </a>", "<list_tabs/>"]),
+        (
+            "<a>\n```\n</a>\n<list_tabs/>\n```\n<list_tabs/>",
+            &["<list_tabs/>", "notice action_in_code_fence"],
+        ),
+        ("<a><list_tabs/>\n```\n</a>\n<list_tabs/>", &["unknown element a with an action"]),
+        ("<a:b><list_tabs/></a:b>", &["unknown element a:b with an action"]),
+        ("<a xmlns=''><list_tabs/></a>", &["unknown element a with an action"]),
+        ("“<a><list_tabs/></a>”", &["notice action_in_quotes"]),
+        ("'<a>b</a>'", &[]),
+    ]);
+}
+
+// R2
+#[test]
+fn a_vendors_wrapper_around_whole_actions_alone_is_looked_through() {
+    check(&[
+        ("<tool_call> <list_tabs/>\n</tool_call>", &["<list_tabs/>"]),
+        (
+            "<function_calls><tool_call><list_tabs/></tool_call><code>a</code></function_calls>",
+            &["<list_tabs/>", "<code>a</code>"],
+        ),
+        ("<x:function_calls><list_tabs/></x:function_calls>", &["<list_tabs/>"]),
+        ("<tool_call>a <list_tabs/></tool_call>", &["unknown element tool_call with an action"]),
+        ("<tool_call><a/><list_tabs/></tool_call>", &["unknown element tool_call with an action"]),
+        ("<tool_call></tool_call>", &["unknown element tool_call"]),
+        ("<tool_call><list_tabs/>", &["<list_tabs/>"]),
+        ("\"<tool_call><list_tabs/></tool_call>\"", &["notice action_in_quotes"]),
+    ]);
+}
+
+// R9
+#[test]
+fn quotation_marks_on_both_sides_and_quote_lines_hold_no_actions() {
+    check(&[
+        ("\"<list_tabs/>\"", &["notice action_in_quotes"]),
+        ("'<code>a</code>' ", &["notice action_in_quotes"]),
+        ("„<list_tabs/>“ «<list_tabs/>»", &["notice action_in_quotes", "notice action_in_quotes"]),
+        ("\"<list_tabs/> <list_tabs/>\"", &["notice action_in_quotes"]),
+        ("\"<list_tabs/> a", &["<list_tabs/>"]),
+        ("<list_tabs/>\"", &["<list_tabs/>"]),
+        ("\" <list_tabs/> \"", &["<list_tabs/>"]),
+        ("> <list_tabs/>", &["notice action_in_quotes"]),
+        ("a\n   > b <list_tabs/>\n<list_tabs/>", &["<list_tabs/>", "notice action_in_quotes"]),
+        (
+            "> <search>\n> <query>a</query>\n> </search>\n<list_tabs/>",
+            &["<list_tabs/>", "notice action_in_quotes"],
+        ),
+        ("    > <list_tabs/>", &["<list_tabs/>"]),
+        ("    <list_tabs/>", &["<list_tabs/>"]),
+        ("a > <list_tabs/>", &["<list_tabs/>"]),
+        ("<list_tabs></list_tabs\n> <code>a</code>", &["<list_tabs/>", "<code>a</code>"]),
+        ("<code>a</code\n> <list_tabs/>", &["<code>a</code>", "<list_tabs/>"]),
+        ("“<thinking>” <list_tabs/>", &["<list_tabs/>"]),
+    ]);
+}
+
+// R10 R20
+#[test]
+fn reasoning_that_began_in_the_prompt_ends_with_the_first_close_of_reasoning() {
+    let draft = ["notice action_in_reasoning", "notice orphan_close_tag"];
+    let with = |text: &'static str| [&[text, "<list_tabs/>"], &draft[..]].concat();
+    check(&[
+        ("a <code>b</code></think><list_tabs/>", &with("reasoning a <code>b</code>")),
+        ("<code>b</THINKING\n><list_tabs/>", &with("reasoning <code>b")),
+        (
+            "<code>a </think> <code>b</code>",
+            &["reasoning <code>a ", "<code>b</code>", draft[0], draft[1]],
+        ),
+        ("</think><list_tabs/>", &["reasoning ", "<list_tabs/>", "notice orphan_close_tag"]),
+        ("<list_tabs/> `</think>` “</think>”", &["<list_tabs/>", "notice orphan_close_tag"]),
+        ("<list_tabs/>\n> </think>", &["<list_tabs/>"]),
+        ("<code></think></code>", &["<code>&lt;/think&gt;</code>"]),
+        (
+            "<think>a</think><list_tabs/></think>",
+            &["reasoning a", "<list_tabs/>", "notice orphan_close_tag"],
+        ),
+        (
+            "<a> <list_tabs/></think> b</a><list_tabs/>",
+            &[
+                "reasoning <a> <list_tabs/>",
+                "<list_tabs/>",
+                "notice orphan_close_tag",
+                "notice action_in_reasoning",
+            ],
+        ),
+    ]);
+}
+
+// R10
+#[test]
+fn a_close_in_inline_code_ends_reasoning_only_where_no_other_follows() {
+    check(&[
+        (
+            "<think>`</think>` <list_tabs/></think>",
+            &["reasoning `</think>` <list_tabs/>", "notice action_in_reasoning"],
+        ),
+        ("<think>`</think>` <list_tabs/>", &["reasoning `", "<list_tabs/>"]),
+        ("<THINK>a</think><list_tabs/>", &["reasoning a", "<list_tabs/>"]),
+        ("<Thought>a</thought><list_tabs/>", &["reasoning a", "<list_tabs/>"]),
+    ]);
+}
+
+// R7 R12
+#[test]
+fn a_value_never_takes_in_the_end_of_its_element_and_the_next_one() {
+    check(&[
+        (
+            "<order><line><sku>a</line><line><sku>b</sku></line></order><list_tabs/>",
+            &["broken unclosed_param", "<list_tabs/>"],
+        ),
+        (
+            "<order><line><sku>a</order><order><line>b</sku></line></order><list_tabs/>",
+            &["broken unclosed_param", "broken unexpected_text", "<list_tabs/>"],
+        ),
+        (
+            "<search><query>one</search>\n<search>two</query></search>\n<list_tabs/>",
+            &["broken unclosed_param", "broken malformed_action", "<list_tabs/>"],
+        ),
+        (
+            "<search><query>a <search>b</search> and <search>c</search></query></search>",
+            &[
+                "<search><query>a &lt;search&gt;b&lt;/search&gt; and &lt;search&gt;c&lt;/search&gt;</query></search>",
+            ],
+        ),
+        (
+            "<search><query>ends with </search></query></search>",
+            &["<search><query>ends with &lt;/search&gt;</query></search>"],
+        ),
+    ]);
+}
+
+// A14
+#[test]
+fn a_half_escaped_value_is_taken_as_it_stands_with_a_notice() {
+    check(&[
+        (
+            "<code>one &amp;&amp; ls 2>&1</code>",
+            &["<code>one &amp;amp;&amp;amp; ls 2&gt;&amp;1</code>", "notice half_escaped"],
+        ),
+        (
+            "<search><query>a < b &lt; c</query></search>",
+            &["<search><query>a &lt; b &amp;lt; c</query></search>", "notice half_escaped"],
+        ),
+        ("<code>a && b; c</code>", &["<code>a &amp;&amp; b; c</code>"]),
+        ("<code>&lt;a&gt; > b</code>", &["<code>&lt;a&gt; &gt; b</code>"]),
     ]);
 }
 

@@ -61,6 +61,11 @@ impl Judge for Words<'_> {
         let place = broken.finding.place.clone();
         Some(judged(self.cut_short(&broken.attempt, &place)))
     }
+
+    fn unknown_element(&mut self, element: &extract::UnknownElement) -> Option<Finding> {
+        let place = element.finding.place.clone();
+        slot_mismatch(self.slots, &element.name, self.finals, place)
+    }
 }
 
 fn judged(report: Result<Action, Finding>) -> Verdict {
@@ -144,16 +149,19 @@ fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
 
 /// Slots of other turns, and slots that there are not, by name.
 pub(super) fn strangers(slots: &Slots, unknown: &[String], finals: &Finals) -> Vec<Finding> {
-    let told = unknown.iter().filter_map(|name| {
-        let code = match slots.stranger(name)? {
-            slot::Stranger::Nonce => NONCE,
-            slot::Stranger::Slot => SLOT,
-        };
-        let message = match code {
-            NONCE => format!("`{name}` is not of this turn: {}", how(finals)),
-            _ => format!("there is no slot `{name}`: {}", how(finals)),
-        };
-        Some(Finding::new(code, Place::default(), message))
-    });
-    told.collect()
+    let mismatch = |name: &String| slot_mismatch(slots, name, finals, Place::default());
+    unknown.iter().filter_map(mismatch).collect()
+}
+
+/// What is wrong with an element that was meant as a slot; `None` where it was not.
+fn slot_mismatch(slots: &Slots, name: &str, finals: &Finals, place: Place) -> Option<Finding> {
+    let code = match slots.stranger(name)? {
+        slot::Stranger::Nonce => NONCE,
+        slot::Stranger::Slot => SLOT,
+    };
+    let message = match code {
+        NONCE => format!("`{name}` is not of this turn: {}", how(finals)),
+        _ => format!("there is no slot `{name}`: {}", how(finals)),
+    };
+    Some(Finding::new(code, place, message))
 }

@@ -1,0 +1,79 @@
+//! The elements around a value, watched for while its close tag is looked for: a value never
+//! takes in the close of an element around it and that element's next open tag.
+
+use super::ends::Parent;
+use super::source::{Source, is_name_byte};
+use crate::mutant::mutant;
+
+/// Tags of the elements around a value, counted from the value's start.
+pub(super) struct Enclosing<'a> {
+    elements: Vec<Counted<'a>>,
+    counted_to: usize,
+    /// One of them was closed that had not been opened in the value.
+    is_left: bool,
+    /// And one of them was opened after that.
+    is_reopened: bool,
+}
+
+struct Counted<'a> {
+    name: &'a [u8],
+    open: usize,
+    was_closed: bool,
+}
+
+impl<'a> Enclosing<'a> {
+    pub fn new(parent: &Parent<'a>, from: usize) -> Self {
+        let mut elements: Vec<Counted<'a>> = Vec::new();
+        let mut next = Some(parent);
+        while let Some(parent) = next {
+            if elements.iter().all(|known| known.name != parent.name) {
+                elements.push(Counted { name: parent.name, open: 0, was_closed: false });
+            }
+            next = parent.outer;
+        }
+        Self { elements, counted_to: from, is_left: false, is_reopened: false }
+    }
+
+    /// Whether a value that ends at `to` merges two elements: an element around it was closed and
+    /// opened again in between. Places must rise.
+    pub fn is_merged_at(&mut self, source: Source<'_>, to: usize) -> bool {
+        if mutant("merge-two-elements") {
+            return false;
+        }
+        let part = source.slice(self.counted_to..to);
+        for at in memchr::memchr_iter(b'<', part) {
+            self.count(part.get(at + 1..).unwrap_or_default());
+        }
+        self.counted_to = to;
+        self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
+    }
+
+    /// Whether every later end merges two elements, too.
+    pub fn is_reopened(&self) -> bool {
+        self.is_reopened
+    }
+
+    /// Counts the tag behind a `<`, if it is one of these elements.
+    fn count(&mut self, behind: &[u8]) {
+        let (name, closes) = match behind.strip_prefix(b"/") {
+            Some(name) => (name, true),
+            None => (behind, false),
+        };
+        let is_this = |known: &&mut Counted<'_>| {
+            let rest = name.strip_prefix(known.name);
+            rest.is_some_and(|rest| rest.first().is_some_and(|byte| !is_name_byte(*byte)))
+        };
+        let Some(known) = self.elements.iter_mut().find(is_this) else { return };
+        match (closes, known.open) {
+            (true, 0) => self.is_left = true,
+            (true, _) => {
+                known.open -= 1;
+                known.was_closed = true;
+            }
+            (false, _) => {
+                known.open += 1;
+                self.is_reopened |= self.is_left;
+            }
+        }
+    }
+}

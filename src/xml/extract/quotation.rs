@@ -1,0 +1,153 @@
+//! Quotations in the text around actions: quotation marks directly on both sides, and Markdown
+//! quote lines. Nothing in them is acted on. Indented code is no quotation.
+
+use std::ops::Range;
+
+use super::ends::Walk;
+use super::grammar::Root;
+use super::source::{More, lossy};
+use super::step::{Draft, Step};
+use super::tag::Opening;
+use crate::mutant::mutant;
+
+/// Straight and typographic, of any language; which of them pair is not judged.
+const QUOTATION_MARKS: &str = "\"'“”„‟‘’‚‛«»‹›「」『』＂＇";
+/// Spaces before the `>` of a quote line; more make it indented code.
+const INDENT_SPACES_MAX: usize = 3;
+/// Longest UTF-8 form of a character.
+const CHARACTER_BYTES_MAX: usize = 4;
+
+/// The blocks of quote lines of a turn, as far as it has been read. Kept over all looks at the
+/// turn, so that each line is read once.
+#[derive(Debug, Clone, Default)]
+pub(super) struct QuoteBlocks {
+    /// In rising order; neighbouring quote lines are one block.
+    blocks: Vec<Range<usize>>,
+    /// Where the first line starts that has not been read.
+    read_to: usize,
+}
+
+impl QuoteBlocks {
+    /// Reads the lines that are complete; all of them where the turn has `ended`.
+    pub fn read(&mut self, turn: &[u8], ended: bool) {
+        while let Some(rest) = turn.get(self.read_to..).filter(|rest| !rest.is_empty()) {
+            let length = match memchr::memchr(b'\n', rest) {
+                Some(newline) => newline + 1,
+                None if ended => rest.len(),
+                None => return,
+            };
+            let line = self.read_to..self.read_to + length;
+            self.read_to = line.end;
+            if !is_quote_line(rest) {
+                continue;
+            }
+            match self.blocks.last_mut() {
+                Some(last) if last.end == line.start => last.end = line.end,
+                _ => self.blocks.push(line),
+            }
+        }
+    }
+
+    /// The block that holds this place. [`More`] where its line or its end is not known yet.
+    fn holding(&self, at: usize, turn: &[u8], ended: bool) -> Result<Option<Range<usize>>, More> {
+        let after = self.blocks.partition_point(|block| block.end <= at);
+        if let Some(block) = self.blocks.get(after).filter(|block| block.start <= at) {
+            let is_whole = ended || block.end < self.read_to;
+            return if is_whole { Ok(Some(block.clone())) } else { Err(More) };
+        }
+        let is_unread = at >= self.read_to && !ended;
+        let line = turn.get(self.read_to..).unwrap_or_default();
+        if is_unread && is_quote_line(line) { Err(More) } else { Ok(None) }
+    }
+}
+
+/// Whether the line that starts here is a quote line.
+fn is_quote_line(line: &[u8]) -> bool {
+    let indent = line.iter().take_while(|byte| **byte == b' ').count();
+    indent <= INDENT_SPACES_MAX && line.get(indent) == Some(&b'>')
+}
+
+impl Walk<'_> {
+    /// Where the block of quote lines ends that `at` stands in, if it stands in one whose line
+    /// starts at or after `floor`.
+    pub fn quote_block_end(&self, at: usize, floor: usize) -> Result<Option<usize>, More> {
+        if mutant("act-on-quotations") {
+            return Ok(None);
+        }
+        let source = self.source;
+        let Some(block) = self.quotes.holding(at, source.bytes, source.ended)? else {
+            return Ok(None);
+        };
+        // A tag or an action that ended in the block may have ended within the line.
+        let floor = floor.max(self.tag_end.min(at));
+        let begins_within = block.start >= floor || {
+            let since = source.slice(floor..at);
+            memchr::memchr(b'\n', since).is_some()
+        };
+        Ok(begins_within.then_some(block.end.min(source.len())))
+    }
+
+    /// Whether quotation marks stand directly before and behind a range.
+    pub fn is_quoted(&self, from: usize, to: usize, floor: usize) -> Result<bool, More> {
+        if !self.follows_mark(from, floor) {
+            return Ok(false);
+        }
+        self.precedes_mark(to)
+    }
+
+    fn follows_mark(&self, at: usize, floor: usize) -> bool {
+        let from = at.saturating_sub(CHARACTER_BYTES_MAX).max(floor);
+        let before = lossy(self.source.slice(from..at));
+        before.chars().next_back().is_some_and(|mark| QUOTATION_MARKS.contains(mark))
+    }
+
+    fn precedes_mark(&self, at: usize) -> Result<bool, More> {
+        let source = self.source;
+        let behind = source.slice(at..source.len().min(at + CHARACTER_BYTES_MAX));
+        let is_whole = match behind.first() {
+            None => source.ended,
+            Some(first) => source.ended || first.is_ascii() || behind.len() == CHARACTER_BYTES_MAX,
+        };
+        if !is_whole {
+            return Err(More);
+        }
+        Ok(lossy(behind).chars().next().is_some_and(|mark| QUOTATION_MARKS.contains(mark)))
+    }
+
+    /// Where a quotation ends that begins at `at`: the element there reaches to `end`, and whole
+    /// actions may follow it before the closing mark.
+    pub fn quotation_end(
+        &mut self,
+        at: usize,
+        end: usize,
+        floor: usize,
+    ) -> Result<Option<usize>, More> {
+        if !self.follows_mark(at, floor) || mutant("act-on-quotations") {
+            return Ok(None);
+        }
+        let mut end = end;
+        loop {
+            if self.precedes_mark(end)? {
+                return Ok(Some(end));
+            }
+            let next = self.source.skip_space(end);
+            match self.whole_action(next)? {
+                Some(step) => end = step.end,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The complete action that begins at `at`, if one does.
+    pub fn whole_action(&mut self, at: usize) -> Result<Option<Step>, More> {
+        match self.source.byte(at) {
+            Some(b'<') => {}
+            Some(_) => return Ok(None),
+            None => return self.source.end_or_more(),
+        }
+        let Opening::Tag(tag) = self.source.opening(at)? else { return Ok(None) };
+        let (Root::Action(id), scope, bare) = self.meaning(&tag) else { return Ok(None) };
+        let step = self.root(&tag, id, scope, bare)?;
+        Ok(matches!(step.item, Some(Draft::Action(_))).then_some(step))
+    }
+}

@@ -1,0 +1,170 @@
+//! Reasoning: blocks of it in a turn, and reasoning that began in the prompt.
+//!
+//! Some chat templates open the reasoning block in the prompt, so that a turn begins inside it and
+//! holds only its close tag. Such a turn is recognised by its first reasoning tag: a close.
+
+use std::ops::Range;
+
+use memchr::{memchr2, memchr3};
+
+use super::codes::{Code, Note};
+use super::ends::Walk;
+use super::markup::Piece;
+use super::source::More;
+use super::step::{Draft, Step};
+use super::tag::OpenTag;
+use crate::mutant::mutant;
+
+/// Names that are reasoning in any letter case, unless the vocabulary has a payload of that name.
+pub(super) const REASONING_NAMES: [&str; 4] = ["think", "thinking", "thought", "reasoning"];
+
+/// How far the search for the first reasoning tag of a turn has come.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PromptReasoning {
+    /// No reasoning tag stands before this place.
+    pub searched_to: usize,
+    /// Where the last tag before that place ended.
+    tag_end: usize,
+    /// The first reasoning tag is known, or the turn has none.
+    pub is_decided: bool,
+}
+
+impl Walk<'_> {
+    /// The reasoning that began in the prompt, once it is known whether there is any.
+    pub fn prompt_reasoning(&mut self, search: &mut PromptReasoning) -> Result<Option<Step>, More> {
+        while !self.is_tangled() && !mutant("act-on-drafts") {
+            let rest = self.source.rest(search.searched_to);
+            let Some(found) = memchr3(b'<', b'`', b'~', rest) else {
+                search.searched_to = self.source.len();
+                self.source.end_or_more::<()>()?;
+                break;
+            };
+            let at = search.searched_to + found;
+            search.searched_to = at;
+            self.tag_end = search.tag_end;
+
+            match self.piece(at, 0)? {
+                Piece::Reasoning { .. } => break,
+                Piece::Close { name, next } if self.is_reasoning_name(name.clone()) => {
+                    if !self.is_quoted(at, next, 0)? {
+                        search.is_decided = true;
+                        let name = self.source.lossy(name).into_owned();
+                        return Ok(Some(self.begun_in_prompt(name, at, next)));
+                    }
+                    search.searched_to = next;
+                }
+                Piece::Action { end } if self.holds_draft(at, end) => search.searched_to = at + 1,
+                Piece::Action { end } | Piece::Literal { end } => search.searched_to = end,
+                Piece::Open { next, .. } | Piece::Close { next, .. } => search.searched_to = next,
+            }
+            if self.source.byte(at) == Some(b'<') {
+                search.tag_end = search.searched_to;
+            }
+        }
+        search.is_decided = true;
+        Ok(None)
+    }
+
+    fn is_reasoning_name(&self, name: Range<usize>) -> bool {
+        self.grammar.is_reasoning(&self.source.lossy(name))
+    }
+
+    fn begun_in_prompt(&self, name: String, close: usize, end: usize) -> Step {
+        let message = format!("`</{name}>` closes reasoning that began before this response");
+        let mut step = self.hidden(0, end, Code::ActionInReasoning, "reasoning").note(Note::new(
+            Code::OrphanCloseTag,
+            close,
+            message,
+        ));
+        let text = self.source.lossy(0..close).into_owned();
+        step.item = Some(Draft::Reasoning { name, text, complete: true });
+        step
+    }
+
+    /// Whether what reads as one action is a draft in reasoning and a later action, merged: it
+    /// opens its own root again behind a close tag of reasoning.
+    fn holds_draft(&self, at: usize, end: usize) -> bool {
+        let part = self.source.up_to(end);
+        let root = part.slice(at + 1..part.name_end(at + 1));
+        let mut reasoning_closed = false;
+        let mut from = at + 1;
+        while let Ok(Some(found)) = part.find_byte(b'<', from) {
+            from = found + 1;
+            match part.closing(found) {
+                Ok(Some((name, _))) => reasoning_closed |= self.is_reasoning_name(name),
+                _ if part.slice(from..part.name_end(from)) == root && reasoning_closed => {
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// The place behind the close tag of a reasoning block. A close tag in inline code counts
+    /// only where no other follows.
+    pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, More> {
+        let source = self.source;
+        let mut in_code = None;
+        let mut at = tag.end;
+        while let Some(found) = memchr2(b'<', b'`', source.rest(at)) {
+            at += found;
+            if source.byte(at) == Some(b'`') && mutant("end-reasoning-in-code") {
+                at += 1;
+                continue;
+            }
+            if source.byte(at) == Some(b'`') {
+                let (run_end, code_end) = self.inline_code(at)?;
+                if let Some(code_end) = code_end {
+                    in_code = in_code.or(self.close_within(tag, at, code_end));
+                }
+                at = code_end.unwrap_or(run_end);
+                continue;
+            }
+            if let Some(next) = self.reasoning_close(tag, at)? {
+                return Ok(Some(next));
+            }
+            at += 1;
+        }
+        source.end_or_more::<()>()?;
+        Ok(in_code)
+    }
+
+    /// The first close tag of a reasoning block between two places.
+    fn close_within(&self, tag: &OpenTag, from: usize, to: usize) -> Option<usize> {
+        let closes = memchr::memchr_iter(b'<', self.source.slice(from..to));
+        closes.filter_map(|at| self.reasoning_close(tag, from + at).ok().flatten()).next()
+    }
+
+    /// The place behind the close tag of a reasoning block, if it stands at `at`.
+    fn reasoning_close(&self, tag: &OpenTag, at: usize) -> Result<Option<usize>, More> {
+        let Some((name, next)) = self.source.closing(at)? else { return Ok(None) };
+        let opened = self.source.slice(tag.name.clone());
+        let closed = self.source.slice(name);
+        let is_known = REASONING_NAMES.iter().any(|n| n.as_bytes().eq_ignore_ascii_case(opened));
+        let is_same = closed == opened || (is_known && closed.eq_ignore_ascii_case(opened));
+        Ok(is_same.then_some(next))
+    }
+
+    pub fn reasoning(&mut self, tag: &OpenTag) -> Result<Step, More> {
+        let source = self.source;
+        let name = source.lossy(tag.name.clone()).into_owned();
+        let end = if tag.empty { Some(tag.end) } else { self.reasoning_end(tag)? };
+        let complete = end.is_some();
+        let end = end.unwrap_or(source.len());
+        let inside = source.slice(tag.end..end);
+        let length = match memchr::memrchr(b'<', inside) {
+            Some(close) if complete => close,
+            _ => inside.len(),
+        };
+        let text = source.lossy(tag.end..tag.end + length).into_owned();
+
+        let mut step = self.hidden(tag.end, end, Code::ActionInReasoning, "reasoning");
+        if !complete {
+            let message = format!("`{name}` is not closed; close it before you act");
+            step = step.note(Note::new(Code::UnclosedReasoning, tag.start, message));
+        }
+        step.item = Some(Draft::Reasoning { name, text, complete });
+        Ok(step)
+    }
+}

@@ -1,0 +1,180 @@
+//! Elements whose name the agent does not know. One that is closed is a refused action, and
+//! nothing in it is acted on; one that is not closed is text.
+
+use memchr::{memchr3, memmem};
+
+use super::codes::{Code, Note};
+use super::ends::Walk;
+use super::grammar::{Root, near_miss};
+use super::markup::Piece;
+use super::source::{More, is_name_byte};
+use super::step::{Draft, Step, UnknownRoots};
+use super::tag::{OpenTag, Opening};
+use crate::mutant::mutant;
+
+/// What vendors' formats put around calls. Such an element is looked through where it holds
+/// nothing but white space, whole actions and elements of this list.
+pub const VENDOR_WRAPPERS: [&str; 10] = [
+    "tool_call",
+    "tool_calls",
+    "function_call",
+    "function_calls",
+    "tool_use",
+    "tool_uses",
+    "invoke",
+    "action",
+    "actions",
+    "tools",
+];
+
+impl Walk<'_> {
+    /// What an element of an unknown bare name comes to.
+    pub fn unknown_element(
+        &mut self,
+        tag: &OpenTag,
+        floor: usize,
+        unknown: &mut UnknownRoots,
+    ) -> Result<Step, More> {
+        let name = self.source.slice(tag.name.clone());
+        if !tag.empty
+            && is_wrapper(name)
+            && let Some(end) = self.wrapper_end(tag, 0)?
+        {
+            return Ok(match self.quotation_end(tag.start, end, floor)? {
+                Some(end) => self.quotation(tag.start, end),
+                None => Step::text(tag.end),
+            });
+        }
+        let end = if tag.empty { Some(tag.end) } else { self.unknown_end(name, tag.end, floor)? };
+        let Some(end) = end else {
+            return Ok(self.unknown_text(tag.start, tag.name.clone(), unknown));
+        };
+        if let Some(end) = self.quotation_end(tag.start, end, floor)? {
+            return Ok(self.quotation(tag.start, end));
+        }
+        Ok(Step::item(end, self.unknown_action(tag, end)))
+    }
+
+    fn unknown_action(&self, tag: &OpenTag, end: usize) -> Draft {
+        let name = self.source.lossy(tag.name.clone()).into_owned();
+        let meant = match near_miss(&name, self.grammar) {
+            Some(known) => format!("; did you mean `<{known}>`?"),
+            None => String::new(),
+        };
+        let message =
+            format!("`{name}` is no action of yours, and nothing in it is acted on{meant}");
+        let note = Note::new(Code::UnknownAction, tag.start, message);
+        let holds_action = self.holds_action(tag.end, end, b"");
+        Draft::UnknownElement { name, note, holds_action }
+    }
+
+    /// The place behind the close tag of an unknown element, found outside of code, quotations,
+    /// reasoning and the values of actions. Where the only close tag stands in code and an action
+    /// stands before it, the element reaches to the end of that code: what may stand inside an
+    /// element is not acted on.
+    fn unknown_end(
+        &mut self,
+        name: &[u8],
+        from: usize,
+        floor: usize,
+    ) -> Result<Option<usize>, More> {
+        if !self.can_close(name, from) || mutant("act-inside-unknown-elements") {
+            return Ok(None);
+        }
+        let tag_end = self.tag_end;
+        let found = self.unknown_end_from(name, from, floor);
+        self.tag_end = tag_end;
+        found
+    }
+
+    fn unknown_end_from(
+        &mut self,
+        name: &[u8],
+        from: usize,
+        floor: usize,
+    ) -> Result<Option<usize>, More> {
+        let source = self.source;
+        let mut depth = 0_usize;
+        let mut in_code = None;
+        let mut at = from;
+        self.tag_end = from;
+        while let Some(found) = memchr3(b'<', b'`', b'~', source.rest(at)) {
+            at += found;
+            let is_tag = source.byte(at) == Some(b'<');
+            at = match self.piece(at, floor)? {
+                Piece::Literal { end } => {
+                    let is_closed = in_code.is_none() && holds_close(source.slice(at..end), name);
+                    if is_closed && self.holds_action(from, at, b"") {
+                        in_code = Some(end);
+                    }
+                    end
+                }
+                Piece::Action { end } | Piece::Reasoning { end } => end,
+                Piece::Open { name: opened, next } => {
+                    depth += usize::from(source.slice(opened) == name);
+                    next
+                }
+                Piece::Close { name: closed, next } if source.slice(closed.clone()) == name => {
+                    if depth == 0 {
+                        return Ok(Some(next));
+                    }
+                    depth -= 1;
+                    next
+                }
+                Piece::Close { next, .. } => next,
+            };
+            if is_tag {
+                self.tag_end = at;
+            }
+        }
+        source.end_or_more::<()>()?;
+        self.in_vain(from);
+        Ok(in_code)
+    }
+
+    /// The place behind a vendor's wrapper that holds nothing but whole actions.
+    fn wrapper_end(&mut self, tag: &OpenTag, depth: usize) -> Result<Option<usize>, More> {
+        const NESTED_MAX: usize = 3;
+        let source = self.source;
+        let name = source.slice(tag.name.clone());
+        let mut holds_any = false;
+        let mut at = tag.end;
+        loop {
+            at = source.skip_space(at);
+            if let Some(next) = source.closes(at, name)? {
+                return Ok(holds_any.then_some(next));
+            }
+            if let Some(step) = self.whole_action(at)? {
+                holds_any = true;
+                at = step.end;
+                continue;
+            }
+            let inner = match source.opening(at)? {
+                Opening::Tag(inner) if !inner.empty && depth < NESTED_MAX => inner,
+                _ => return Ok(None),
+            };
+            let is_unknown = matches!(self.meaning(&inner).0, Root::Unknown);
+            if !is_unknown || !is_wrapper(source.slice(inner.name.clone())) {
+                return Ok(None);
+            }
+            match self.wrapper_end(&inner, depth + 1)? {
+                Some(end) => at = end,
+                None => return Ok(None),
+            }
+            holds_any = true;
+        }
+    }
+}
+
+/// By local name, since some formats write a prefix that nothing binds.
+fn is_wrapper(name: &[u8]) -> bool {
+    let local = name.rsplit(|byte| *byte == b':').next().unwrap_or(name);
+    VENDOR_WRAPPERS.iter().any(|wrapper| wrapper.as_bytes() == local)
+}
+
+/// Whether a close tag of this name stands in `text`.
+fn holds_close(text: &[u8], name: &[u8]) -> bool {
+    let pattern = [b"</", name].concat();
+    let mut found = memmem::find_iter(text, &pattern);
+    found.any(|at| text.get(at + pattern.len()).is_none_or(|byte| !is_name_byte(*byte)))
+}
