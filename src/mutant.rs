@@ -71,6 +71,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("trust-the-config", "full durability is taken from what the servers say, not from a config"),
     ("drain-too-early", "a host is drained when its last answer is with the pump"),
     ("leave-what-is-out", "a partition is handed over when what is out has ended"),
+    ("trust-any-project", "a journal answers the project that it belongs to and no other"),
     ("trust-the-count", "a journal is never opened as one of another number of partitions"),
     ("watch-only-the-pipe", "the end of a listener's process is noticed at once"),
     ("guess-the-format", "a final report is taken in its one format and in no other"),

@@ -53,6 +53,7 @@ fn summary(config: &Config) -> anyhow::Result<serde_json::Value> {
         "ok": true,
         "file": config.file,
         "digest": config.digest,
+        "project": config.project.path,
         "data": config.data,
         "state": config.state,
         "config": effective,

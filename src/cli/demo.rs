@@ -85,6 +85,8 @@ fn load(
     }
     Ok(config::load(file, &around).map(|mut config| {
         (config.data, config.state) = (place.join("data"), place.join("state"));
+        config.project.data_parent = None;
+        config.project.state_parent = None;
         config
     }))
 }

@@ -2,6 +2,7 @@
 //! `organism`, and prints. No logic of their own.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line talks here")]
 
+mod adopt;
 mod answer;
 mod approvals;
 mod approve;
@@ -95,6 +96,8 @@ enum Verb {
     Schema(schema::Args),
     /// Write the config and the keys of NATS servers.
     NatsConfig(nats_config::Args),
+    /// Accept the journal of a project that was moved, or of an earlier version.
+    Adopt(adopt::Args),
     /// Move an embedded journal to NATS JetStream.
     Promote(promote::Args),
     /// Accept what a start refuses of a journal: a loss, or another key.
@@ -141,6 +144,7 @@ impl Verb {
             Self::Export(args) => export::run(args),
             Self::Schema(args) => schema::run(args),
             Self::NatsConfig(args) => nats_config::run(args),
+            Self::Adopt(args) => adopt::run(args),
             Self::Promote(args) => promote::run(args),
             Self::Repair(args) => repair::run(args),
             Self::Secret(args) => secret::run(args),

@@ -11,7 +11,7 @@ use crate::journal::sqlite::Reader;
 use crate::journal::{Error, partitions_in};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::organism::{Door, Matter, What, operator};
+use crate::organism::{self, Door, Matter, What, operator, project};
 use crate::thread::{DecisionOrigin, Hold};
 
 use super::exit::Failed;
@@ -68,10 +68,17 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<Directories> {
     let around = Surroundings::of_process();
     let path = config::locate(given, &around);
     let found = path.and_then(|path| config::directories(&path, &around));
-    found.map_err(|problems| {
+    let found = found.map_err(|problems| {
         problems::report(&problems);
-        Failed::silent(Exit::Config).into()
-    })
+        Failed::silent(Exit::Config)
+    })?;
+    belongs(&found)?;
+    Ok(found)
+}
+
+/// Refuses the directories of another project.
+fn belongs(directories: &Directories) -> anyhow::Result<()> {
+    project::check(directories).map_err(|error| organism::Error::from(error).into())
 }
 
 /// The client to send as: the one named, or the only one there is.
@@ -208,6 +215,13 @@ impl ConfigArg {
     /// For verbs that ask no provider, or have the organism that runs do their work: where none
     /// runs, it is started only with the keys.
     pub fn load_without_keys(&self) -> anyhow::Result<Config> {
+        let config = self.load_unbound()?;
+        belongs(&config.directories())?;
+        Ok(config)
+    }
+
+    /// As [`ConfigArg::load_without_keys`], whichever project the directories belong to.
+    pub fn load_unbound(&self) -> anyhow::Result<Config> {
         loaded(self.config.as_deref(), config::load_without_keys)
     }
 

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Interval, interval};
 
 use crate::config::Config;
-use crate::organism::{Organism, Partitioned, Standing, Watcher};
+use crate::organism::{self, Organism, Partitioned, Standing, Watcher, project};
 use crate::web;
 
 use super::Exit;
@@ -22,11 +22,17 @@ pub struct Args {
     /// process has it stands by for.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     partitions: Vec<u32>,
+    /// Begin a new journal, beside those of other projects of this name.
+    #[arg(long)]
+    new: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load()?;
     let partitions = partitions(&config, args.partitions)?;
+    if args.new {
+        project::begin(&config.directories(), true).map_err(organism::Error::from)?;
+    }
     opened::runtime()?.block_on(async {
         let web = web::Server::open(&config).await?;
         match config.partitions() {

@@ -19,6 +19,7 @@ mod overrides;
 mod payloads;
 mod problem;
 mod program;
+mod project;
 mod read;
 mod remotes;
 mod secrets;
@@ -57,6 +58,7 @@ pub use keys::nearest;
 pub use lacking::Lacking;
 pub use models::shown as shown_model;
 pub use problem::{Code, Problem, Problems};
+pub use project::{Project, directory_name, is_directory_of};
 pub use secrets::ClientSecret;
 pub use source::{Place, Source};
 pub use surroundings::{Surroundings, locate};
@@ -71,6 +73,8 @@ pub struct Config {
     pub file: PathBuf,
     /// Where that file lies, absolute: relative paths in it start here, and so do processes.
     pub directory: PathBuf,
+    /// Whose journal, socket and keys these are.
+    pub project: Project,
     /// Directory of the journal.
     pub data: PathBuf,
     /// Where checkpoints are also kept.
@@ -111,6 +115,12 @@ pub struct Config {
 }
 
 impl Config {
+    /// Where it keeps its record, and for which project.
+    pub fn directories(&self) -> Directories {
+        let (data, state) = (self.data.clone(), self.state.clone());
+        Directories { project: self.project.clone(), data, state }
+    }
+
     /// How many pumps share the threads.
     pub fn partitions(&self) -> u32 {
         match &self.storage {
@@ -252,6 +262,7 @@ pub enum Provider {
 /// Where an organism keeps its journal, and what is kept outside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directories {
+    pub project: Project,
     pub data: PathBuf,
     pub state: PathBuf,
 }
@@ -276,9 +287,7 @@ pub fn directories(path: &Path, around: &Surroundings) -> Result<Directories, Pr
     let mut problems = Problems::default();
     let (sections, _) = read(path, around, &mut problems)?;
     match (&sections.name, sections.places_unread) {
-        (Some(name), false) => {
-            Ok(sections.directories(name, &file::directory(path, around), around))
-        }
+        (Some(name), false) => Ok(sections.directories(name, path, around)),
         _ => Err(problems),
     }
 }
@@ -404,10 +413,11 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         schemas: payloads.digests(),
     };
     let text = effective.text();
-    let Directories { data, state } = sections.directories(name, &directory, around);
+    let Directories { project, data, state } = sections.directories(name, path, around);
     Ok(Config {
         name: name.clone(),
         file: path.to_owned(),
+        project,
         data,
         state,
         storage,

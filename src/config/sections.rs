@@ -9,11 +9,13 @@ use crate::contract::TreeLimits;
 use crate::limits;
 
 use super::Directories;
+use super::file;
 use super::http;
 use super::keys::{self, SECTIONS, Section, nearest};
 use super::members::{Declared, agent, client, human, listener, token};
 use super::models::{self, Model};
 use super::problem::{Code, Problem, Problems};
+use super::project::{self, Project};
 use super::read::Reader;
 use super::source::{Place, Source};
 use super::storage;
@@ -43,14 +45,21 @@ pub(super) struct Sections {
 }
 
 impl Sections {
-    /// Where `name` keeps its journal: as written, from the config's own `directory` on, or where
-    /// the surroundings have such things.
-    pub fn directories(&self, name: &str, directory: &Path, around: &Surroundings) -> Directories {
-        let within = |given: &Option<PathBuf>| given.as_ref().map(|path| directory.join(path));
-        Directories {
-            data: within(&self.data).unwrap_or_else(|| around.data_directory(name)),
-            state: within(&self.state).unwrap_or_else(|| around.state_directory(name)),
-        }
+    /// Where the organism `name` with the config `file` keeps its journal: as written, relative to
+    /// the config, or in the user's directories.
+    pub fn directories(&self, name: &str, file: &Path, around: &Surroundings) -> Directories {
+        let directory = file::directory(file, around);
+        let given = |path: &Option<PathBuf>| path.as_ref().map(|path| directory.join(path));
+        let project = Project {
+            path: project::path_of(file, &around.directory),
+            name: name.to_owned(),
+            data_parent: self.data.is_none().then(|| around.data_parent()),
+            state_parent: self.state.is_none().then(|| around.state_parent()),
+        };
+        let own = project.directory_name();
+        let data = given(&self.data).unwrap_or_else(|| around.data_parent().join(&own));
+        let state = given(&self.state).unwrap_or_else(|| around.state_parent().join(&own));
+        Directories { project, data, state }
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a config may depend on besides its own files, as one value: variables and directories.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Component, Path, PathBuf};
 
 use super::problem::{Code, Problem, Problems};
 use super::source::{Place, Source};
@@ -25,7 +26,7 @@ impl Surroundings {
         let program = std::env::current_exe().ok();
         Self {
             variables: std::env::vars_os().filter_map(text).collect(),
-            directory: std::env::current_dir().unwrap_or_default(),
+            directory: current_directory(),
             program_directory: program.and_then(|p| p.parent().map(Path::to_owned)),
         }
     }
@@ -43,13 +44,32 @@ impl Surroundings {
         })
     }
 
-    pub(super) fn data_directory(&self, organism: &str) -> PathBuf {
-        self.xdg("XDG_DATA_HOME", ".local/share").join("organism").join(organism)
+    /// Where the directories of organisms' journals lie by default.
+    pub(super) fn data_parent(&self) -> PathBuf {
+        self.xdg("XDG_DATA_HOME", ".local/share").join("organism")
     }
 
-    pub(super) fn state_directory(&self, organism: &str) -> PathBuf {
-        self.xdg("XDG_STATE_HOME", ".local/state").join("organism").join(organism)
+    /// Where the directories of their keys and checkpoints lie by default.
+    pub(super) fn state_parent(&self) -> PathBuf {
+        self.xdg("XDG_STATE_HOME", ".local/state").join("organism")
     }
+}
+
+/// The current directory by the name under which it was entered: like `pwd`, this trusts PWD where
+/// it names the directory that the process is in.
+fn current_directory() -> PathBuf {
+    let physical = std::env::current_dir().unwrap_or_default();
+    let named = std::env::var_os("PWD").map(PathBuf::from);
+    let is_plain = |path: &PathBuf| {
+        let plain = |c| !matches!(c, Component::CurDir | Component::ParentDir);
+        path.is_absolute() && path.components().all(plain)
+    };
+    named.filter(is_plain).filter(|named| is_same(named, &physical)).unwrap_or(physical)
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let id = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    id(one).is_some_and(|one| id(other) == Some(one))
 }
 
 /// Finds the config: the one given, `ORGANISM_CONFIG`, `./organism.toml`, or the only

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::control::{Ask, Client, Said};
 use super::matter::Matter;
 use super::route::Route;
-use super::{Error, Organism};
+use super::{Error, Organism, project};
 use crate::config::{Config, Secret};
 use crate::envelope::{Message, Refusal};
 use crate::ids::{CallId, Digest, ListenerName, PayloadName, ThreadId};
@@ -144,6 +144,8 @@ impl Door {
         let patience = Instant::now() + limits::DOOR_PATIENCE;
         loop {
             if let Some(client) = Client::find(&config.data).await {
+                // Another project may have begun there since the config was read.
+                project::check(&config.directories())?;
                 return Ok(Self::Running(client));
             }
             match Organism::start(config.clone()).await {

@@ -15,6 +15,7 @@ pub mod nats_config;
 pub mod operator;
 mod partitioned;
 mod preview;
+pub mod project;
 pub mod promote;
 mod remotes;
 pub mod repair;
@@ -56,6 +57,8 @@ pub use watcher::{Lack, Watcher};
 pub enum Error {
     #[error(transparent)]
     Journal(#[from] journal::Error),
+    #[error(transparent)]
+    Project(project::Error),
     #[error("{context}: {source}")]
     Io { context: String, source: std::io::Error },
     #[error(transparent)]
@@ -115,6 +118,18 @@ pub enum Error {
     Control { detail: String },
 }
 
+impl From<project::Error> for Error {
+    fn from(error: project::Error) -> Self {
+        match error {
+            project::Error::Journal(error) => Self::Journal(error),
+            project::Error::Io { path, source } => {
+                Self::Io { context: path.display().to_string(), source }
+            }
+            error => Self::Project(error),
+        }
+    }
+}
+
 impl Error {
     fn io(context: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let context = context.into();
@@ -158,6 +173,7 @@ impl Organism {
         access::refuse_hosted_start(&config.contracts)?;
         refuse_without_keys(&config)?;
         let config = Arc::new(with_core_words(config)?);
+        project::begin(&config.directories(), false)?;
         let mut core = core(&config);
         let journal = open_journal(&config, &mut core)?;
         let exporter = exporter(&config);

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::access::{self, AccessRules};
 use super::control;
 use super::exchange::Exchange;
+use super::project;
 use super::watcher::Watcher;
 use super::{Error, exporter, farewell, open_door, refuse_without_keys, tracer, with_core_words};
 use crate::config::{Config, Storage};
@@ -64,6 +65,7 @@ impl Partitioned {
         access::refuse_hosted_start(&config.contracts)?;
         refuse_without_keys(&config)?;
         let config = Arc::new(with_core_words(config)?);
+        project::begin(&config.directories(), false)?;
         let lock = lock(&config)?;
         let Storage::JetStream { servers, .. } = &config.storage else {
             return Err(Error::Divided { partitions: config.partitions() });

@@ -58,6 +58,10 @@ const GUARDS: &[(&str, &str)] = &[
         "let-the-stream-run",
         "organism::model_calls::a_cancelled_call_closes_its_stream_and_is_charged_for_what_it_received",
     ),
+    (
+        "trust-any-project",
+        "organism::project::a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted",
+    ),
     ("trust-from", SIMULATION),
     ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
     ("trust-any-attempt", SIMULATION),

@@ -19,6 +19,7 @@ mod model_calls;
 mod nats_config;
 mod partitions;
 mod playback;
+mod project;
 mod promote;
 mod proof;
 mod provider;
@@ -36,6 +37,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use organism::config::directory_name;
 use organism::journal::sqlite::Reader;
 use serde_json::Value as Json;
 use tempfile::TempDir;
@@ -184,7 +186,16 @@ impl House {
     }
 
     pub fn data(&self) -> PathBuf {
-        self.path("data/organism/talk")
+        self.default_directory("data")
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.default_directory("state")
+    }
+
+    fn default_directory(&self, kind: &str) -> PathBuf {
+        let name = directory_name("talk", &self.path("organism.toml"));
+        self.path(kind).join("organism").join(name)
     }
 
     pub fn reader(&self) -> Reader {

@@ -34,7 +34,7 @@ use super::{Checkpoint, Error, HeadMac, Heads};
 use directory::Watermark;
 use mover::{Moved, Mover};
 
-pub use directory::{DATABASE, Lock, is_free};
+pub use directory::{DATABASE, Lock, is_free, make as make_directory};
 pub use open::{Acceptance, Found, hold};
 pub(in crate::journal) use projection::{Following, Opening, Taken};
 pub use reader::{About, Reader};

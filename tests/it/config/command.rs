@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use expect_test::{Expect, expect};
+use organism::config::directory_name;
 
 use super::data;
 
@@ -261,7 +262,8 @@ fn a_good_config_is_shown_on_one_screen() {
     let output = organism(&data(), &["check", "--config", "good.toml"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let here = data().display().to_string();
-    let shown = text(&output.stdout).replace(&here, "HERE");
+    let own = directory_name("desk", &data().join("good.toml"));
+    let shown = text(&output.stdout).replace(&here, "HERE").replace(&own, "desk-DIGITS");
     expect![[r#"
         desk is good: good.toml
 
@@ -280,8 +282,8 @@ fn a_good_config_is_shown_on_one_screen() {
 
         limits        depth 16, 1000 threads, 64 children each, 10000 messages, 1000
                       model calls, 10000000 tokens, 1d
-        journal       /home/me/.local/share/organism/desk
-        checkpoints   /home/me/.local/state/organism/desk
+        journal       /home/me/.local/share/organism/desk-DIGITS
+        checkpoints   /home/me/.local/state/organism/desk-DIGITS
     "#]]
     .assert_eq(&shown);
     let json = organism(&data(), &["check", "--json", "--config", "good.toml"]);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use organism::config::{FinalFormat, Memory, Provider, Storage, Telemetry, load};
+use organism::config::{FinalFormat, Memory, Provider, Storage, Telemetry, directory_name, load};
 use organism::contract::{Approval, Role, TreeLimits};
 use organism::ids::{ListenerName, PayloadName};
 use organism::journal::jetstream::Durability;
@@ -78,7 +78,8 @@ fn every_key_can_be_set() {
     assert_eq!((told.service.as_str(), told.sample), ("desk-hello", 0.25));
     assert_eq!(config.collector_keys, ["GREETING", "OTEL_EXPORTER_OTLP_HEADERS"]);
     assert_eq!(config.data, config.directory.join("journal"));
-    assert_eq!(config.state, Path::new("/home/me/.local/state/organism/desk"));
+    let state = Path::new("/home/me/.local/state/organism");
+    assert_eq!(config.state, state.join(config.project.directory_name()));
 }
 
 /// Who exports nothing for now has keys all the same, wherever they are said.
@@ -203,9 +204,11 @@ fn paths_follow_the_xdg_directories() {
         (config.data.display().to_string(), config.state.display().to_string())
     };
     let (data, state) = of(&[("HOME", "/h"), ("XDG_DATA_HOME", "/d"), ("XDG_STATE_HOME", "/s")]);
-    assert_eq!((&*data, &*state), ("/d/organism/desk", "/s/organism/desk"));
+    let own = directory_name("desk", &self::data().join("good.toml"));
+    assert_eq!(data, format!("/d/organism/{own}"));
+    assert_eq!(state, format!("/s/organism/{own}"));
     let (data, _) = of(&[("HOME", "/h"), ("XDG_DATA_HOME", "relative")]);
-    assert_eq!(data, "/h/.local/share/organism/desk");
+    assert_eq!(data, format!("/h/.local/share/organism/{own}"));
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Remains {
         running.child.kill().unwrap();
         running.child.wait().unwrap();
         let place = TempDir::new().unwrap();
-        for (name, from) in [("data", house.data()), ("state", house.path("state/organism/talk"))] {
+        for (name, from) in [("data", house.data()), ("state", house.state())] {
             std::fs::create_dir(place.path().join(name)).unwrap();
             for file in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
                 if file.file_type().unwrap().is_file() && file.file_name() != "journal.db-shm" {

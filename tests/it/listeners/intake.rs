@@ -1,12 +1,14 @@
 //! The intake organism on a thousand invoices: at the gate alone, and as it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
+use organism::config::directory_name;
 use organism::contract::{Contract, Contracts, Role};
 use organism::ids::{ListenerName, PayloadName};
+use organism::journal::sqlite::DATABASE;
 use organism::pump::gate::Gate;
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,6 +16,7 @@ use serde_json::Value;
 use super::{listeners, python, schemas};
 use crate::organism::{PATIENCE, until, until_within};
 
+const CONFIG: &str = "config/intake.toml";
 const UBL: &str = "urn:oasis:names:specification:ubl:schema:xsd:Invoice-2";
 
 #[test]
@@ -96,7 +99,7 @@ fn a_kill_in_the_middle_and_the_folder_again_books_each_invoice_once() {
     let invoices = folder.path().join("invoices");
     let expected = documents(&invoices);
     let mut pump = organism(folder.path(), &["run"]).stderr(Stdio::null()).spawn().unwrap();
-    let socket = folder.path().join("data/organism/intake/control.sock");
+    let socket = data(folder.path()).join("control.sock");
     until("the organism is ready", || socket.exists().then_some(()));
     let sender = send(folder.path()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let ledger = folder.path().join("books/ledger.jsonl");
@@ -121,7 +124,7 @@ fn organism(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
     command
         .args(arguments)
-        .args(["--config", "config/intake.toml"])
+        .args(["--config", CONFIG])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("XDG_DATA_HOME", folder.join("data"))
         .env("XDG_STATE_HOME", folder.join("state"))
@@ -151,11 +154,14 @@ fn each_became_what_it_should(output: &Output, expected: &[Expected]) {
 }
 
 fn count(folder: &Path, query: &str) -> i64 {
-    let journal = rusqlite::Connection::open(folder.join(JOURNAL)).unwrap();
+    let journal = rusqlite::Connection::open(data(folder).join(DATABASE)).unwrap();
     journal.query_row(query, [], |row| row.get(0)).unwrap()
 }
 
-const JOURNAL: &str = "data/organism/intake/journal.db";
+fn data(folder: &Path) -> PathBuf {
+    let name = directory_name("intake", &Path::new(env!("CARGO_MANIFEST_DIR")).join(CONFIG));
+    folder.join("data/organism").join(name)
+}
 
 /// For each file what became of it, by whom and why, in the words of the manifest.
 fn became(lines: &str) -> BTreeMap<String, [String; 3]> {
@@ -194,7 +200,7 @@ fn text_of<'a>(payload: &'a str, element: &str) -> &'a str {
 
 /// What the listeners wrote down is what the journal says they answered, no more and no less.
 fn books_agree_with_the_journal(folder: &Path) {
-    let journal = rusqlite::Connection::open(folder.join(JOURNAL)).unwrap();
+    let journal = rusqlite::Connection::open(data(folder).join(DATABASE)).unwrap();
     let ids = |name: &str| -> BTreeSet<String> {
         let query = "SELECT id FROM message WHERE kind = 'call' AND name LIKE '%}' || ?1";
         let mut query = journal.prepare(query).unwrap();

@@ -108,7 +108,7 @@ fn a_restored_organism_names_the_records_it_lost_and_goes_on_after_consent() {
 #[test]
 fn a_lost_key_is_accepted_on_record_and_its_change_is_reported() {
     let house = answered();
-    let key = house.path("state/organism/talk/key");
+    let key = house.state().join("key");
     let pinned = house.organism(&["verify", "--json"]).json();
     let before = pinned[0]["keys"][0].as_str().unwrap().to_owned();
     std::fs::remove_file(&key).unwrap();
@@ -128,7 +128,7 @@ fn a_lost_key_is_accepted_on_record_and_its_change_is_reported() {
 #[test]
 fn a_journal_from_before_macs_is_refused_by_name() {
     let house = answered();
-    let state = house.path("state/organism/talk");
+    let state = house.state();
     let journal = house.reader().about().unwrap().journal;
     let mark = state.join(format!("{journal}.watermark"));
     std::fs::rename(mark, house.data().join("watermark")).unwrap();
@@ -142,7 +142,7 @@ fn a_journal_from_before_macs_is_refused_by_name() {
 fn a_copy_elsewhere_is_compared_and_named() {
     let house = answered();
     let journal = house.reader().about().unwrap().journal;
-    let state = house.path("state/organism/talk");
+    let state = house.state();
     let copy = house.path("copy");
     std::fs::copy(state.join(format!("{journal}.checkpoints")), &copy).unwrap();
     let path = copy.to_str().unwrap();

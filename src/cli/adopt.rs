@@ -1,0 +1,49 @@
+//! `organism adopt`: accepts a journal of another path as this project's.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::organism;
+use crate::organism::project::{self, Adopted};
+
+use super::Exit;
+use super::opened::ConfigArg;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+    /// The directory of the journal, where several are named.
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+    /// Begin a new journal instead, beside those of other projects of this name.
+    #[arg(long, conflicts_with_all = ["from", "note"])]
+    new: bool,
+    /// Why; it goes on record.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    note: String,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config.load_unbound()?;
+    if args.new {
+        project::begin(&config.directories(), true).map_err(organism::Error::from)?;
+        eprintln!("the journal of {} is {}", config.project.path.display(), config.data.display());
+        return Ok(Exit::Done.into());
+    }
+    match project::adopt(&config, args.from.as_deref(), &args.note)? {
+        None => eprintln!("there is nothing to adopt for {}", config.project.path.display()),
+        Some(Adopted { before, renamed }) => {
+            let ours = config.project.path.display();
+            match before {
+                Some(before) => eprintln!("adopted the journal of {} for {ours}", before.display()),
+                None => eprintln!("adopted a journal that named no project for {ours}"),
+            }
+            for (from, to) in renamed {
+                eprintln!("renamed {} to {}", from.display(), to.display());
+            }
+            eprintln!("it is on record in sess-organism; the journal is {}", config.data.display());
+        }
+    }
+    Ok(Exit::Done.into())
+}

@@ -1,0 +1,88 @@
+//! The project of a config: the path of its file as given, and the directories named after it.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use crate::ids::Digest;
+
+/// Digits of the path's digest in the names of default directories.
+const DIGITS: usize = 8;
+
+/// One project: an organism is its config's path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Project {
+    /// Absolute, without `.` and `..`; symbolic links are not resolved.
+    pub path: PathBuf,
+    /// Name of the organism.
+    pub name: String,
+    /// Where default directories of data lie; none where the config names its own.
+    pub data_parent: Option<PathBuf>,
+    /// The same for the directories of state.
+    pub state_parent: Option<PathBuf>,
+}
+
+impl Project {
+    /// Name of the directories that this project has by default.
+    pub fn directory_name(&self) -> String {
+        directory_name(&self.name, &self.path)
+    }
+}
+
+/// The default name of a directory of the organism `name` with the config at `path`.
+pub fn directory_name(name: &str, path: &Path) -> String {
+    let digest = Digest::of(path.as_os_str().as_bytes()).to_string();
+    let digits: String = digest.chars().take(DIGITS).collect();
+    format!("{name}-{digits}")
+}
+
+/// Whether a directory may be an earlier default one of the organism `name`: named after it alone,
+/// as before projects had paths, or with the digits of another path.
+pub fn is_directory_of(directory: &str, name: &str) -> bool {
+    let Some(rest) = directory.strip_prefix(name) else { return false };
+    let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    match rest.strip_prefix('-') {
+        Some(digits) => digits.len() == DIGITS && digits.chars().all(is_digit),
+        None => rest.is_empty(),
+    }
+}
+
+/// `file`, as it was named in `directory`, made absolute. Only the text is normalised.
+pub(super) fn path_of(file: &Path, directory: &Path) -> PathBuf {
+    let mut path = PathBuf::new();
+    for component in directory.join(file).components() {
+        match component {
+            Component::CurDir => {}
+            // At the root it changes nothing.
+            Component::ParentDir => drop(path.pop()),
+            other => path.push(other),
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_projects_path_is_the_text_as_given_made_absolute() {
+        let path = |file: &str| path_of(Path::new(file), Path::new("/srv/app"));
+        assert_eq!(path("organism.toml"), Path::new("/srv/app/organism.toml"));
+        assert_eq!(path("./config/../organism.toml"), Path::new("/srv/app/organism.toml"));
+        assert_eq!(path("../b/o.toml"), Path::new("/srv/b/o.toml"));
+        assert_eq!(path("/etc//./o.toml"), Path::new("/etc/o.toml"));
+        assert_eq!(path("../../../o.toml"), Path::new("/o.toml"));
+    }
+
+    #[test]
+    fn directories_of_one_name_differ_by_the_digits_of_the_path() {
+        let one = directory_name("desk", Path::new("/a/organism.toml"));
+        let other = directory_name("desk", Path::new("/b/organism.toml"));
+        assert_ne!(one, other);
+        assert!(is_directory_of(&one, "desk"), "{one}");
+        assert!(is_directory_of("desk", "desk"));
+        assert!(!is_directory_of(&one, "des"));
+        assert!(!is_directory_of("desk-of-others", "desk"));
+        assert!(!is_directory_of("desk-0123abcX", "desk"));
+    }
+}

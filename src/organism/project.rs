@@ -1,0 +1,279 @@
+//! The binding of an organism's directories to its project: no project uses another's journal,
+//! socket or keys before an operator has adopted them.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use super::operator;
+use crate::config::{Config, Directories, Project, directory_name, is_directory_of};
+use crate::journal::sqlite::{DATABASE, Lock, make_directory};
+use crate::journal::{self, partitions_in};
+use crate::mutant::mutant;
+use crate::thread::{ActionDetail, OperatorVerb};
+
+/// In the data directory: the path of the project that it belongs to.
+const PROJECT_FILE: &str = "project";
+
+/// Why the directories of a config are not used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(
+        "{} belongs to the project {}, and this config is {}; nothing was changed. Where that \
+         project was moved here, `organism adopt` accepts its journal for this path; otherwise \
+         name another directory as `data`",
+        data.display(), stored.display(), ours.display()
+    )]
+    OtherProject { data: PathBuf, stored: PathBuf, ours: PathBuf },
+    #[error(
+        "{} holds a journal that names no project, as journals did before projects had paths, and \
+         this config is {}; nothing was changed. `organism adopt` accepts it for this project",
+        data.display(), ours.display()
+    )]
+    NoProject { data: PathBuf, ours: PathBuf },
+    #[error(
+        "the project {} has no journal yet, and there are journals of organisms of its name:{}\n\
+         Where one of them is this project's, from an earlier version or from before it was moved, \
+         `organism adopt` takes it over ({}). `organism run --new` begins a new journal instead",
+        ours.display(), listed(earlier), choice(earlier)
+    )]
+    Earlier { ours: PathBuf, earlier: Vec<EarlierDirectory> },
+    #[error("there is no directory {} to adopt; there are:{}", from.display(), listed(earlier))]
+    NotEarlier { from: PathBuf, earlier: Vec<EarlierDirectory> },
+    #[error(
+        "{} is there already, and so {} cannot take its place: move one of them away",
+        to.display(), from.display()
+    )]
+    Occupied { from: PathBuf, to: PathBuf },
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { path, source }
+}
+
+/// A default directory of the same name that belongs to another path, or to none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EarlierDirectory {
+    pub data: PathBuf,
+    /// None in a journal from before projects had paths.
+    pub project: Option<PathBuf>,
+}
+
+fn listed(earlier: &[EarlierDirectory]) -> String {
+    let mut lines = String::new();
+    for EarlierDirectory { data, project } in earlier {
+        let _ = write!(lines, "\n  {}", data.display());
+        match project {
+            Some(project) => drop(write!(lines, "  of {}", project.display())),
+            None => lines.push_str("  of no project, from an earlier version"),
+        }
+    }
+    lines
+}
+
+fn choice(earlier: &[EarlierDirectory]) -> &'static str {
+    match earlier {
+        [_] => "the only one without further words",
+        _ => "with `--from DIR`",
+    }
+}
+
+/// Refuses directories that belong to another project. Changes nothing.
+pub fn check(directories: &Directories) -> Result<(), Error> {
+    let Directories { project, data, .. } = directories;
+    let ours = project.path.clone();
+    match stored(data)? {
+        Some(stored) if stored == ours || mutant("trust-any-project") => Ok(()),
+        Some(stored) => Err(Error::OtherProject { data: data.clone(), stored, ours }),
+        None if has_journal(data) => Err(Error::NoProject { data: data.clone(), ours }),
+        None => Ok(()),
+    }
+}
+
+/// Binds the directories of a config that is about to be started to its project, where they belong
+/// to none yet. `anew`: begins a new journal beside those of other projects of its name.
+pub fn begin(directories: &Directories, anew: bool) -> Result<(), Error> {
+    check(directories)?;
+    let Directories { project, data, .. } = directories;
+    if stored(data)?.is_some() {
+        return Ok(());
+    }
+    let earlier = earlier(project, data)?;
+    if !earlier.is_empty() && !anew {
+        return Err(Error::Earlier { ours: project.path.clone(), earlier });
+    }
+
+    make_directory(data)?;
+    // Two projects that begin in one directory at the same moment: one of them is refused.
+    let _lock = Lock::take(data)?;
+    check(directories)?;
+    if stored(data)?.is_none() {
+        store(data, &project.path)?;
+    }
+    Ok(())
+}
+
+/// Directories of the same name beside the default one, which is not there.
+pub fn earlier(project: &Project, data: &Path) -> Result<Vec<EarlierDirectory>, Error> {
+    let mut earlier = Vec::new();
+    let Some(parent) = &project.data_parent else { return Ok(earlier) };
+    let entries = match std::fs::read_dir(parent) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(earlier),
+        Err(error) => return Err(io(parent)(error)),
+    };
+    for entry in entries {
+        let found = entry.map_err(io(parent))?.path();
+        let name = found.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        if found != *data && is_directory_of(name, &project.name) && has_journal(&found) {
+            earlier.push(EarlierDirectory { project: stored(&found)?, data: found });
+        }
+    }
+    earlier.sort_by(|one, other| one.data.cmp(&other.data));
+    Ok(earlier)
+}
+
+/// What was adopted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adopted {
+    /// The project it belonged to before; none where it named none.
+    pub before: Option<PathBuf>,
+    /// Directories that were renamed, with their new names.
+    pub renamed: Vec<(PathBuf, PathBuf)>,
+}
+
+/// Accepts the journal of another path as this project's, as an operator's recorded action. None
+/// where there is nothing to adopt. What a crash interrupts, the next call completes: the stored
+/// path is replaced last.
+///
+/// `from`: which directory, where several could be meant.
+pub fn adopt(
+    config: &Config,
+    from: Option<&Path>,
+    note: &str,
+) -> Result<Option<Adopted>, super::Error> {
+    let directories = config.directories();
+    let Directories { project, data, state } = &directories;
+    let is_here = has_journal(data) || stored(data)?.is_some();
+    let source = match (is_here, from) {
+        (true, None) => data.clone(),
+        (_, from) => match chosen(earlier(project, data)?, from, &project.path)? {
+            Some(source) => source,
+            None => return Ok(None),
+        },
+    };
+    let before = stored(&source)?;
+    if before.as_ref() == Some(&project.path) {
+        return Ok(None);
+    }
+
+    let mut renamed = Vec::new();
+    {
+        // Whoever holds the journal is named, and goes on with it.
+        let _lock = Lock::take(&source)?;
+        let state_before = state_of(project, before.as_deref());
+        let moves = [state_before.map(|from| (from, state)), Some((source.clone(), data))];
+        for (from, to) in moves.into_iter().flatten() {
+            if from != *to && from.exists() {
+                rename(&from, to)?;
+                renamed.push((from, to.clone()));
+            }
+        }
+    }
+
+    let mut details = Vec::new();
+    if let Some(before) = &before {
+        details.push(ActionDetail::new("from", before.display()));
+    }
+    details.push(ActionDetail::new("to", project.path.display()));
+    for (from, to) in &renamed {
+        details.push(ActionDetail::new("renamed", from.display()));
+        details.push(ActionDetail::new("to-directory", to.display()));
+    }
+    let action = operator::action(OperatorVerb::Adopt, note, details)?;
+    operator::record_offline(&config.of_partition(0), action)?;
+    store(data, &project.path)?;
+    Ok(Some(Adopted { before, renamed }))
+}
+
+/// The directory that is meant: the one named, or the only one there is.
+fn chosen(
+    earlier: Vec<EarlierDirectory>,
+    from: Option<&Path>,
+    ours: &Path,
+) -> Result<Option<PathBuf>, Error> {
+    match (from, earlier.as_slice()) {
+        (Some(from), _) => {
+            let from = std::path::absolute(from).map_err(io(from))?;
+            match earlier.iter().any(|directory| directory.data == from) {
+                true => Ok(Some(from)),
+                false => Err(Error::NotEarlier { from, earlier }),
+            }
+        }
+        (None, []) => Ok(None),
+        (None, [only]) => Ok(Some(only.data.clone())),
+        (None, _) => Err(Error::Earlier { ours: ours.to_owned(), earlier }),
+    }
+}
+
+/// The default directory of state that the project had at its earlier path.
+fn state_of(project: &Project, before: Option<&Path>) -> Option<PathBuf> {
+    let parent = project.state_parent.as_ref()?;
+    Some(match before {
+        Some(path) => parent.join(directory_name(&project.name, path)),
+        None => parent.join(&project.name),
+    })
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    if let Some(parent) = to.parent() {
+        make_directory(parent)?;
+    }
+    // Takes the place of an empty directory, and of nothing else.
+    std::fs::rename(from, to).map_err(|error| match error.kind() {
+        std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::AlreadyExists => {
+            Error::Occupied { from: from.to_owned(), to: to.to_owned() }
+        }
+        _ => io(from)(error),
+    })
+}
+
+fn has_journal(data: &Path) -> bool {
+    partitions_in(data).iter().any(|(_, journal)| journal.join(DATABASE).exists())
+}
+
+/// The project that a directory belongs to, by its own word.
+fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
+    let path = data.join(PROJECT_FILE);
+    match std::fs::read(&path) {
+        Ok(mut bytes) => {
+            bytes.truncate(bytes.trim_ascii_end().len());
+            Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(bytes))))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io(&path)(error)),
+    }
+}
+
+/// Complete under another name first, so that a crash leaves either the old path or the new one.
+fn store(data: &Path, project: &Path) -> Result<(), Error> {
+    let path = data.join(PROJECT_FILE);
+    let unfinished = path.with_extension("new");
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&unfinished)?;
+        file.write_all(project.as_os_str().as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        std::fs::rename(&unfinished, &path)?;
+        File::open(data)?.sync_all()
+    };
+    write().map_err(io(&path))
+}

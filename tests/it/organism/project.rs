@@ -1,0 +1,287 @@
+//! An organism is its config's path: projects of one name never use each other's journals, and one
+//! that was moved goes on once an operator has adopted its journal.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use organism::config::directory_name;
+
+use super::{CONFIG, House, Running, Said, said, say, until};
+
+/// Projects of one name in a house: they share the user's directories and the journal's servers.
+struct Projects {
+    house: House,
+}
+
+impl Projects {
+    fn new(names: &[&str]) -> Self {
+        let projects = Self { house: House::new() };
+        names.iter().for_each(|name| projects.make(name, CONFIG));
+        projects
+    }
+
+    fn make(&self, project: &str, config: &str) {
+        fs::create_dir(self.house.path(project)).unwrap();
+        for file in ["player.py", "talk.xsd"] {
+            fs::copy(self.house.path(file), self.path(project, file)).unwrap();
+        }
+        fs::write(self.path(project, "organism.toml"), config).unwrap();
+    }
+
+    fn path(&self, project: &str, name: &str) -> PathBuf {
+        self.house.path(project).join(name)
+    }
+
+    /// The default directories of a project.
+    fn directories(&self, project: &str) -> [PathBuf; 2] {
+        let name = directory_name("talk", &self.path(project, "organism.toml"));
+        ["data", "state"].map(|kind| self.house.path(kind).join("organism").join(&name))
+    }
+
+    fn command(&self, project: &str, arguments: &[&str]) -> Command {
+        let mut command = self.house.command(arguments);
+        command.current_dir(self.house.path(project));
+        command
+    }
+
+    fn organism(&self, project: &str, arguments: &[&str]) -> Said {
+        self.command(project, arguments).output().unwrap().into()
+    }
+
+    fn send(&self, project: &str, text: &str, arguments: &[&str]) -> Said {
+        fs::write(self.path(project, "payload.xml"), say(text)).unwrap();
+        let send = ["send", "payload.xml", "--as", "desk"];
+        self.organism(project, &[&send, arguments].concat())
+    }
+
+    fn run(&self, project: &str) -> Running {
+        self.house.run_with(self.command(project, &["run"]))
+    }
+
+    fn thread_ids(&self, project: &str) -> Vec<String> {
+        let listed = self.organism(project, &["threads", "--json"]).json();
+        listed.iter().map(|line| line["thread"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The payloads of `operator-action` on record.
+    fn actions(&self, project: &str) -> Vec<String> {
+        let exported = self.organism(project, &["export", "--format", "jsonl"]).json();
+        let actions = exported.into_iter().filter(|line| {
+            let name = line["name"].as_str().unwrap_or_default();
+            name == "{https://xml-pipeline.org/ns/core/v1}operator-action"
+        });
+        actions.map(|line| line["payload"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[track_caller]
+fn refused(said: &Said, named: &[&str]) {
+    assert_eq!(said.code, Some(78), "{said:?}");
+    assert_eq!(said.out, "", "{said:?}");
+    named.iter().for_each(|name| assert!(said.err.contains(name), "{name}: {said:?}"));
+}
+
+#[test]
+fn a_project_is_never_answered_by_another_one_of_its_name() {
+    let projects = Projects::new(&["one", "two"]);
+    let running = projects.run("one");
+    let [data, _] = projects.directories("one");
+    let answered = projects.send("one", "first", &["--key", "k"]);
+    assert_eq!(answered.out, said("first"), "{answered:?}");
+
+    let named = [&data.display().to_string(), "one/organism.toml", "organism adopt", "--new"];
+    refused(&projects.send("two", "second", &["--key", "k"]), &named);
+    refused(&projects.organism("two", &["run"]), &named);
+    let listed = projects.organism("two", &["threads"]);
+    assert_ne!(listed.code, Some(0), "{listed:?}");
+    assert_eq!(listed.out, "", "{listed:?}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_new_journal_begins_beside_that_of_another_project_of_its_name() {
+    let projects = Projects { house: House::settled(CONFIG) };
+    projects.make("one", CONFIG);
+    projects.make("two", CONFIG);
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    let begun = projects.organism("two", &["adopt", "--new"]);
+    assert_eq!(begun.code, Some(0), "{begun:?}");
+    let answered = projects.send("two", "second", &["--key", "k"]);
+    assert_eq!(answered.out, said("second"), "{answered:?}");
+    assert_ne!(projects.thread_ids("one"), projects.thread_ids("two"));
+
+    // Of two others, one has to be named.
+    projects.make("three", CONFIG);
+    let [one, _] = projects.directories("one");
+    let [two, _] = projects.directories("two");
+    let named = [&one.display().to_string(), &two.display().to_string(), "--from"];
+    refused(&projects.organism("three", &["adopt"]), &named);
+    let begun = projects.house.run_with(projects.command("three", &["run", "--new"]));
+    assert_eq!(begun.stop(), Some(0));
+    let again = projects.run("three");
+    assert_eq!(again.stop(), Some(0), "it is its own from then on");
+}
+
+#[test]
+fn a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted() {
+    let projects = Projects { house: House::new() };
+    let shared = projects.house.path("shared");
+    let with_data = format!("name = \"talk\"\ndata = \"{}\"", shared.display());
+    let config = CONFIG.replace("name = \"talk\"", &with_data);
+    projects.make("one", &config);
+    projects.make("two", &config);
+    let running = projects.run("one");
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    let [thread] = &projects.thread_ids("one")[..] else { panic!("one thread") };
+
+    let own = projects.path("two", "organism.toml").display().to_string();
+    let stored = projects.path("one", "organism.toml").display().to_string();
+    let named = [own.as_str(), stored.as_str(), "organism adopt"];
+    refused(&projects.send("two", "second", &["--key", "k"]), &named);
+    for command in [
+        &["threads"][..],
+        &["thread", thread],
+        &["search", "first"],
+        &["export"],
+        &["verify"],
+        &["approvals"],
+        &["answer"],
+        &["cancel", thread],
+        &["run"],
+        &["run", "--new"],
+    ] {
+        refused(&projects.organism("two", command), &named);
+    }
+    let by_hand = projects.organism("two", &["threads", "--data", &shared.display().to_string()]);
+    assert_eq!(by_hand.code, Some(0), "what is named by its directory can be read: {by_hand:?}");
+
+    let held = projects.organism("two", &["adopt"]);
+    assert_eq!(held.code, Some(75), "{held:?}");
+    assert_eq!(projects.send("one", "third", &[]).out, said("third"), "it goes on as it was");
+    assert_eq!(running.stop(), Some(0));
+
+    let adopted = projects.organism("two", &["adopt", "--note", "moved <house>"]);
+    assert_eq!(adopted.code, Some(0), "{adopted:?}");
+    let again = projects.send("two", "first", &["--key", "k"]);
+    assert_eq!(again.out, said("first"), "{again:?}");
+    let [action] = &projects.actions("two")[..] else { panic!("one action") };
+    assert!(action.contains("action=\"adopt\" by=\"operator\" uid="), "{action}");
+    assert!(action.contains("reason=\"moved &lt;house&gt;\""), "{action}");
+    assert!(action.contains(&format!("<detail name=\"from\">{stored}</detail>")), "{action}");
+    assert!(action.contains(&format!("<detail name=\"to\">{own}</detail>")), "{action}");
+    refused(&projects.send("one", "fourth", &[]), &named);
+    assert_eq!(
+        projects.organism("two", &["adopt"]).code,
+        Some(0),
+        "there is nothing more to adopt"
+    );
+    assert_eq!(projects.actions("two").len(), 1);
+    assert_eq!(projects.organism("two", &["verify"]).code, Some(0));
+}
+
+#[test]
+fn a_moved_project_is_refused_and_goes_on_once_it_is_adopted() {
+    let projects = Projects::new(&["one"]);
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    let before = projects.thread_ids("one");
+    let [data, state] = projects.directories("one");
+    let stored = projects.path("one", "organism.toml").display().to_string();
+    fs::rename(projects.house.path("one"), projects.house.path("two")).unwrap();
+
+    let named = [&data.display().to_string(), stored.as_str(), "organism adopt", "--new"];
+    refused(&projects.send("two", "first", &["--key", "k"]), &named);
+    assert_ne!(projects.organism("two", &["threads"]).code, Some(0));
+    let adopted = projects.organism("two", &["adopt"]);
+    assert_eq!(adopted.code, Some(0), "{adopted:?}");
+    assert!(!data.exists() && !state.exists());
+
+    let again = projects.send("two", "first", &["--key", "k"]);
+    assert_eq!(again.out, said("first"), "{again:?}");
+    assert_eq!(projects.thread_ids("two"), before);
+    let verified = projects.organism("two", &["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+}
+
+#[test]
+fn directories_of_an_earlier_version_are_named_and_adopted() {
+    let projects = Projects::new(&["one"]);
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    let before = projects.thread_ids("one");
+    let [data, state] = projects.directories("one");
+    let [old_data, old_state] = [&data, &state].map(|path| path.with_file_name("talk"));
+    fs::remove_file(data.join("project")).unwrap();
+    let unnamed = projects.send("one", "first", &["--key", "k"]);
+    refused(&unnamed, &[&data.display().to_string(), "organism adopt"]);
+    fs::rename(&data, &old_data).unwrap();
+    fs::rename(&state, &old_state).unwrap();
+
+    let named = [&old_data.display().to_string(), "earlier version", "organism adopt"];
+    refused(&projects.send("one", "first", &["--key", "k"]), &named);
+    // A crash came after the first of two directories was renamed.
+    fs::rename(&old_state, &state).unwrap();
+    let adopted = projects.organism("one", &["adopt"]);
+    assert_eq!(adopted.code, Some(0), "{adopted:?}");
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    assert_eq!(projects.thread_ids("one"), before);
+    assert_eq!(projects.actions("one").len(), 1);
+    assert_eq!(projects.organism("one", &["verify"]).code, Some(0));
+}
+
+#[test]
+fn an_adoption_that_was_cut_short_before_its_end_is_completed_by_the_next_one() {
+    let projects = Projects::new(&["one"]);
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    fs::rename(projects.house.path("one"), projects.house.path("two")).unwrap();
+    let [data, state] = projects.directories("one");
+    let [new_data, new_state] = projects.directories("two");
+    fs::rename(state, new_state).unwrap();
+    fs::rename(data, &new_data).unwrap();
+
+    let stored = projects.path("one", "organism.toml").display().to_string();
+    refused(&projects.send("two", "second", &[]), &[&stored, "organism adopt"]);
+    let adopted = projects.organism("two", &["adopt"]);
+    assert_eq!(adopted.code, Some(0), "{adopted:?}");
+    assert_eq!(projects.send("two", "first", &["--key", "k"]).out, said("first"));
+    assert_eq!(projects.organism("two", &["verify"]).code, Some(0));
+}
+
+#[test]
+fn a_project_is_its_path_as_given_and_links_are_not_resolved() {
+    let projects = Projects::new(&["one"]);
+    std::os::unix::fs::symlink(projects.house.path("one"), projects.house.path("current")).unwrap();
+    let config = projects.path("current", "organism.toml").display().to_string();
+    assert_eq!(projects.send("one", "first", &["--config", &config]).out, said("first"));
+    let [data, _] = projects.directories("current");
+    assert!(data.exists(), "it is named after the link");
+
+    // Whoever enters by the link and names no config means the same project.
+    let mut entered = projects.command("current", &["threads", "--json"]);
+    entered.env("PWD", projects.house.path("current"));
+    let listed = Said::from(entered.output().unwrap());
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    assert_eq!(listed.json().len(), 1);
+    let roundabout = projects.house.path("one/../current/./organism.toml").display().to_string();
+    let listed = projects.organism("one", &["threads", "--json", "--config", &roundabout]);
+    assert_eq!(listed.json().len(), 1, "{listed:?}");
+}
+
+#[test]
+fn of_two_projects_that_begin_in_one_directory_at_once_one_is_refused() {
+    let projects = Projects { house: House::settled(CONFIG) };
+    let with_data = format!("name = \"talk\"\ndata = \"{}\"", projects.house.path("s").display());
+    let config = CONFIG.replace("name = \"talk\"", &with_data);
+    for round in 0..4 {
+        let names = [format!("a{round}"), format!("b{round}")];
+        let starts = names.each_ref().map(|name| {
+            projects.make(name, &config);
+            fs::write(projects.path(name, "payload.xml"), say(name)).unwrap();
+            let mut send = projects.command(name, &["send", "payload.xml", "--as", "desk"]);
+            send.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        });
+        let ends = starts.map(|start| Said::from(start.wait_with_output().unwrap()));
+        let codes = ends.each_ref().map(|end| end.code);
+        assert!(codes == [Some(0), Some(78)] || codes == [Some(78), Some(0)], "{ends:?}");
+        until("the directory is free", || fs::remove_dir_all(projects.house.path("s")).ok());
+    }
+}
