@@ -4,19 +4,15 @@ use super::{Config, ModelSpec, Provider};
 use crate::model::KeySource;
 use crate::nats;
 
-/// The variable with the passphrase of an operator's key, where nobody is asked for it.
-pub const PASSPHRASE_VARIABLE: &str = "ORGANISM_PASSPHRASE";
-
 impl Config {
-    /// Those with keys of models and of a collector, with the password of NATS, with secrets of
-    /// clients and with the passphrase of an operator's key, also where none of them is used at
-    /// present: no listener gets one but where its own section hands it on.
+    /// Those with keys of models and of a collector, with the password of NATS and with secrets of
+    /// clients, also where none of them is used at present: no listener gets one but where its own
+    /// section hands it on.
     pub fn withheld(&self) -> Vec<String> {
         let keys = self.models.iter().filter_map(key_variable);
         let password = self.nats.as_ref().and_then(password_variable);
         let secrets = self.client_secrets.iter().filter_map(|secret| secret.variable.clone());
-        let passphrase = [PASSPHRASE_VARIABLE.to_owned()];
-        let own = keys.chain(password).chain(secrets).chain(passphrase);
+        let own = keys.chain(password).chain(secrets);
         own.chain(self.collector_keys.iter().cloned()).collect()
     }
 }
