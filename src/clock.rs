@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 /// An instant, in microseconds since the Unix epoch.
@@ -16,7 +17,8 @@ impl Time {
     /// The system's clock. Only drivers and hosts read it; everything else is told the time.
     pub fn now() -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Self(since.map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX)))
+        let now = Self(since.map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX)));
+        Self(now.0.saturating_add(skew()))
     }
 
     pub fn plus(self, by: Duration) -> Self {
@@ -32,6 +34,31 @@ impl Time {
     pub fn parse(text: &str) -> Option<Self> {
         text.parse::<jiff::Timestamp>().ok().map(|t| Self(t.as_microsecond()))
     }
+}
+
+/// How long the machine has been up, the time in which it slept included. Nobody sets this clock.
+pub fn since_boot() -> Duration {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    let clock = ClockId::Boottime;
+    // On macOS this one counts sleep.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    let clock = ClockId::Monotonic;
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
+}
+
+/// For tests of a clock that is set while a pump runs: debug builds add the microseconds that
+/// stand in the file which `ORGANISM_CLOCK_SKEW` names.
+#[cfg(debug_assertions)]
+fn skew() -> i64 {
+    static FILE: std::sync::OnceLock<Option<std::ffi::OsString>> = std::sync::OnceLock::new();
+    let file = FILE.get_or_init(|| std::env::var_os("ORGANISM_CLOCK_SKEW")).as_ref();
+    let text = file.and_then(|file| std::fs::read_to_string(file).ok());
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or_default()
+}
+
+#[cfg(not(debug_assertions))]
+const fn skew() -> i64 {
+    0
 }
 
 /// RFC 3339 with microseconds, always UTC.

@@ -126,6 +126,11 @@ pub const RESTARTS_MAX: u32 = 5;
 pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// Between probes of a listener that took nothing, doubling from the first to the last.
+pub const PROBE_FIRST: Duration = Duration::from_millis(100);
+pub const PROBE_MAX: Duration = Duration::from_secs(5);
+/// A probe that did not come back within this time was taken.
+pub const PROBE_PATIENCE: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a listener whose caller is gone may keep its instance busy.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);

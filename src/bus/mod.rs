@@ -74,6 +74,11 @@ pub trait Sink: Send + Sync + 'static {
         attempt: Attempt,
         result: Result<Outcome, Failure>,
     );
+    /// No listener took the delivery: this is its end, and it was no attempt. A delivery that may
+    /// have been taken ends by [`Sink::ended`].
+    fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
+        self.ended(listener, call, attempt, Err(Failure::Unreachable { detail }));
+    }
     /// The handler is alive: its deadline moves.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
     /// A request of a model call is about to leave, and may take so much: whether it may, or why
@@ -85,7 +90,7 @@ pub trait Sink: Send + Sync + 'static {
     }
     /// The listener can be reached again after it had left.
     fn joined(&self, listener: &ListenerName, detail: &str);
-    /// Nothing can take a delivery for now; each is answered with [`Failure::Unreachable`].
+    /// Nothing can take a delivery for now; each ends by [`Sink::not_taken`].
     fn left(&self, listener: &ListenerName, detail: &str);
     /// A process of it, or whatever else runs it, ended unasked and is started again.
     fn restarted(&self, listener: &ListenerName) {

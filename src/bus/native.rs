@@ -219,8 +219,8 @@ impl Host for NativeHost {
                 self.runtime.spawn(Arc::clone(&self.shared).work());
             }
             Admitted::No => {
-                let failure = draining(&self.shared.listener);
-                self.shared.sink.ended(&self.shared.listener, call, attempt, Err(failure));
+                let detail = draining(&self.shared.listener);
+                self.shared.sink.not_taken(&self.shared.listener, call, attempt, detail);
             }
         }
     }
@@ -380,8 +380,8 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
     Failure::Crashed { detail: format!("panicked: {}", said.unwrap_or("without a word")) }
 }
 
-fn draining(listener: &ListenerName) -> Failure {
-    Failure::Unreachable { detail: format!("`{listener}` is shutting down") }
+fn draining(listener: &ListenerName) -> String {
+    format!("`{listener}` is shutting down")
 }
 
 /// Hosts a plain function on the thread that delivers: no task, no wake, no cancel. The answer
@@ -414,12 +414,12 @@ where
     F: Fn(&Delivery) -> Answer + Send + Sync + 'static,
 {
     fn deliver(&self, delivery: Delivery) {
-        let answer = if self.draining.load(Ordering::Acquire) {
-            Err(draining(&self.listener))
-        } else {
-            catch_unwind(AssertUnwindSafe(|| (self.handle)(&delivery)))
-                .unwrap_or_else(|panic| Err(panicked(&*panic)))
-        };
+        if self.draining.load(Ordering::Acquire) {
+            let detail = draining(&self.listener);
+            return self.sink.not_taken(&self.listener, delivery.call, delivery.attempt, detail);
+        }
+        let answer = catch_unwind(AssertUnwindSafe(|| (self.handle)(&delivery)))
+            .unwrap_or_else(|panic| Err(panicked(&*panic)));
         self.sink.ended(&self.listener, delivery.call, delivery.attempt, answer);
     }
 

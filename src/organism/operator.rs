@@ -112,7 +112,9 @@ pub fn append_action(
 }
 
 fn append(core: &mut Core, journal: &mut dyn Journal, event: Event) -> Result<(), Error> {
-    let step = core.step(journal.next(), Time::now(), event);
+    // Record time never runs backwards, whatever the system's clock says.
+    let now = Time::now().max(core.state().time);
+    let step = core.step(journal.next(), now, event);
     let mut records: Vec<_> = step.into_record().into_iter().collect();
     journal.append(&mut records)?;
     Ok(())

@@ -1,6 +1,7 @@
 //! The fold: how each fact changes the state. The only way it changes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::state::{Awaited, Held, KeyUse, Pending, Reserved, Slot, State, Thread, Timer, Tree};
 use super::{Call, Closing, Fact, Opener, Opening};
@@ -8,23 +9,25 @@ use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{Disposition, Failure, Kind, Message, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::mutant::mutant;
 use crate::system::WaitFor;
 
 impl State {
     /// Makes `fact`, recorded in `tree` at `time`, so.
     pub fn apply(&mut self, tree: &ThreadId, time: Time, fact: &Fact) {
-        if let Fact::Booted { journal, epoch, config } = fact {
-            (self.journal, self.epoch, self.config) = (*journal, *epoch, *config);
-        }
+        self.apply_to_all(time, fact);
         if let Fact::HandedOver { call, attempt } = fact {
-            return self.handed_over(*call, *attempt);
+            return self.handed_over(*call, *attempt, time);
         }
         if !self.trees.contains_key(tree) {
             self.trees.insert(tree.clone(), Tree::started(time));
         }
         let Some(home) = self.trees.get_mut(tree) else { return };
         match fact {
-            Fact::Booted { .. } | Fact::Refused { .. } | Fact::HandedOver { .. } => {}
+            Fact::Booted { .. }
+            | Fact::Refused { .. }
+            | Fact::HandedOver { .. }
+            | Fact::StoodStill { .. } => {}
             Fact::ThreadOpened { thread, by } => home.open_thread(thread, by),
             Fact::Accepted { message, opening, key } => {
                 self.in_flight += 1;
@@ -46,14 +49,15 @@ impl State {
             Fact::AttemptFailed { call, attempt, failure } => {
                 home.attempt_failed(*call, *attempt, failure);
             }
+            Fact::NotTaken { call, .. } => home.not_taken(*call),
             Fact::CallClosed { call, how } => {
                 self.calls.remove(call);
                 home.close_call(*call, *how, time);
             }
             Fact::Waiting { call, until } => home.wait(*call, Some(*until)),
             Fact::WaitEnded { call } => home.wait(*call, None),
-            Fact::TimerSet { timer, call, fires_at, label } => {
-                let set = Timer { call: *call, fires_at: *fires_at, label: label.clone() };
+            Fact::TimerSet { timer, call, fires_at, label, at } => {
+                let set = Timer { call: *call, fires_at: *fires_at, label: label.clone(), at: *at };
                 home.timers.insert(*timer, set);
             }
             Fact::TimerEnded { timer, .. } => {
@@ -71,15 +75,31 @@ impl State {
             }
             Fact::Released { call, lapsed } => {
                 home.release(*call, time);
-                if let Some(call) = home.calls.get_mut(call) {
-                    call.approved |= !lapsed;
-                }
+                home.approve(*call, !lapsed);
             }
             Fact::Traced { trace } => home.trace = Some(Box::new(*trace)),
             Fact::Warned { budget } => {
                 home.warned.insert(budget.clone());
             }
         }
+    }
+
+    /// What concerns every tree.
+    fn apply_to_all(&mut self, time: Time, fact: &Fact) {
+        match fact {
+            Fact::Booted { journal, epoch, config } => {
+                (self.journal, self.epoch, self.config) = (*journal, *epoch, *config);
+                // Without a pump nobody could answer.
+                self.pass_over(time.since(self.time), Duration::ZERO);
+            }
+            Fact::StoodStill { stood_micros, stepped_micros } => {
+                let [stood, stepped] =
+                    [stood_micros, stepped_micros].map(|time| Duration::from_micros(*time));
+                self.pass_over(stood, stepped);
+            }
+            _ => {}
+        }
+        self.time = self.time.max(time);
     }
 
     /// A tree's latest record stands at `position`.
@@ -89,11 +109,24 @@ impl State {
         }
     }
 
+    /// `stood`: time in which there was no pump, or it could not go on. It is none of a time-out,
+    /// and counts for timers and wall time. `stepped`: by so much the clock was set forward, which
+    /// counts for nothing but a timer that waits for a time of the clock.
+    fn pass_over(&mut self, stood: Duration, stepped: Duration) {
+        if mutant("count-every-time") {
+            return;
+        }
+        for tree in self.trees.values_mut().filter(|tree| !tree.calls.is_empty()) {
+            tree.pass_over(stood, stepped);
+        }
+    }
+
     /// The call may stand in any tree: a listener that is done with one is given another.
-    fn handed_over(&mut self, call: CallId, attempt: Attempt) {
+    fn handed_over(&mut self, call: CallId, attempt: Attempt, time: Time) {
         let tree = self.calls.get(&call).and_then(|tree| self.trees.get_mut(tree));
         if let Some(call) = tree.and_then(|tree| tree.calls.get_mut(&call)) {
             call.handed_over = Some(attempt);
+            call.offered_since.get_or_insert(time);
         }
     }
 
@@ -111,6 +144,37 @@ impl State {
 impl Tree {
     fn started(time: Time) -> Self {
         Self { started: time, ..Self::default() }
+    }
+
+    fn approve(&mut self, call: CallId, is_approved: bool) {
+        if let Some(call) = self.calls.get_mut(&call) {
+            call.approved |= is_approved;
+        }
+    }
+
+    /// The hand-over is taken back: the listener has nothing of it.
+    fn not_taken(&mut self, call: CallId) {
+        let call = self.calls.get_mut(&call).filter(|_| !mutant("count-what-nobody-took"));
+        if let Some(call) = call {
+            call.handed_over = None;
+        }
+    }
+
+    fn pass_over(&mut self, stood: Duration, stepped: Duration) {
+        self.started = self.started.plus(stepped);
+        if self.held > 0 {
+            self.held_since = self.held_since.plus(stepped);
+        }
+        for timer in self.timers.values_mut().filter(|timer| !timer.at) {
+            timer.fires_at = timer.fires_at.plus(stepped);
+        }
+        let not_counted = stood + stepped;
+        for call in self.calls.values_mut() {
+            call.offered_since = call.offered_since.map(|since| since.plus(not_counted));
+            if let Some(held) = &mut call.held {
+                held.until = held.until.map(|until| until.plus(not_counted));
+            }
+        }
     }
 
     fn open_thread(&mut self, id: &ThreadId, by: &ListenerName) {
@@ -163,6 +227,7 @@ impl Tree {
             failures: 0,
             handed_over: None,
             requests: Vec::new(),
+            offered_since: None,
             held: None,
             approved: false,
         };
@@ -206,7 +271,7 @@ impl Tree {
         if let Some(call) = self.calls.get_mut(&call) {
             call.turns += 1;
             call.failures = 0;
-            call.handed_over = None;
+            (call.handed_over, call.offered_since) = (None, None);
             call.requests = Vec::new();
             call.next_slot = 0;
             call.waiting = None;
@@ -286,7 +351,7 @@ impl Tree {
     fn attempt_failed(&mut self, call: CallId, attempt: Attempt, failure: &Failure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;
-            call.handed_over = None;
+            (call.handed_over, call.offered_since) = (None, None);
             call.callee.clone()
         });
         if let Some(spent) = failure.spent() {

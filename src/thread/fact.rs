@@ -122,6 +122,11 @@ pub enum Fact {
         call: CallId,
         attempt: Attempt,
     },
+    /// No listener took this attempt: the hand-over is taken back, and there was no attempt.
+    NotTaken {
+        call: CallId,
+        attempt: Attempt,
+    },
     CallClosed {
         call: CallId,
         how: Closing,
@@ -139,6 +144,9 @@ pub enum Fact {
         call: CallId,
         fires_at: Time,
         label: Option<String>,
+        /// It fires at a time of the clock, and not after a time.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        at: bool,
     },
     TimerEnded {
         timer: TimerId,
@@ -201,6 +209,12 @@ pub enum Fact {
     /// From here on the tree's work belongs to this trace.
     Traced {
         trace: TraceParent,
+    },
+    /// Time that is not counted. Nothing could be answered while the pump stood still: that is the
+    /// time-out of nobody. By what the system's clock was set forward, no time passed at all.
+    StoodStill {
+        stood_micros: u64,
+        stepped_micros: u64,
     },
     /// A budget of the tree passed its warning mark.
     Warned {

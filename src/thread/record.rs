@@ -94,6 +94,21 @@ pub enum Input {
         call: CallId,
         attempt: Attempt,
     },
+    /// No listener took a delivery.
+    NotTaken {
+        listener: ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        detail: String,
+    },
+    /// An absent listener is to be given one of its calls, to see whether it is back.
+    Probe {
+        listener: ListenerName,
+    },
+    /// A call has waited for an absent listener as long as it may.
+    Untaken {
+        call: CallId,
+    },
     /// A failed call is to be handed over again.
     Retry {
         call: CallId,
@@ -133,6 +148,11 @@ pub enum Input {
     Left {
         listener: ListenerName,
         detail: String,
+    },
+    /// The pump did not run for a while, or the system's clock was set forward.
+    Standstill {
+        stood_micros: u64,
+        stepped_micros: u64,
     },
     Shutdown {
         detail: String,

@@ -32,6 +32,8 @@ pub struct State {
     pub keys: Map<(ListenerName, String), KeyUse>,
     /// Accepted messages without a disposition, over all trees.
     pub in_flight: usize,
+    /// Of the latest record. No later record is of an earlier time.
+    pub time: Time,
 }
 
 impl State {
@@ -177,6 +179,8 @@ pub struct Timer {
     pub call: CallId,
     pub fires_at: Time,
     pub label: Option<String>,
+    /// It fires at a time of the clock, and not after a time.
+    pub at: bool,
 }
 
 /// A request whose result is still owed.
@@ -205,6 +209,8 @@ pub struct Call {
     pub handed_over: Option<Attempt>,
     /// Requests of model calls since the last outcome, by route.
     pub requests: Vec<(String, u32)>,
+    /// When it was first handed over since the last attempt that a listener took.
+    pub offered_since: Option<Time>,
     pub held: Option<Held>,
     /// An operator has approved it: whatever becomes of it, it needs no other approval.
     pub approved: bool,

@@ -91,6 +91,13 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::hosted::strangers::nobody_notes_a_turn_in_the_name_of_another_agent",
     ),
     ("reuse-the-attempt", SIMULATION),
+    ("count-every-time", "pump::clock::a_clock_that_is_set_forward_ends_no_tree_and_no_attempt"),
+    ("turn-back-the-clock", "organism::clock::record_time_goes_on_when_the_clock_was_set_back"),
+    (
+        "count-what-nobody-took",
+        "pump::absent::a_hand_over_that_was_taken_back_is_not_lost_with_its_pump",
+    ),
+    ("probe-for-ever", "pump::absent::one_call_of_an_absent_listener_is_tried_and_the_others_wait"),
     (
         "forget-the-hand-over",
         "pump::lost::a_single_attempt_that_was_out_when_the_pump_died_is_never_delivered_again",

@@ -6,6 +6,7 @@ mod approvals;
 mod asleep;
 mod budgets;
 mod cancel;
+mod clock;
 mod cluster;
 mod demo;
 mod gate;

@@ -1,10 +1,12 @@
 //! The pure step, through the real gate and real schemas: what section 4 to 6 of the design say.
 
+mod absent;
 mod approvals;
 mod budgets;
 mod calls;
 mod cancel;
 mod clients;
+mod clock;
 mod context;
 mod driver;
 mod durable;

@@ -36,6 +36,10 @@ struct Out {
     /// The how manieth connection it was published on.
     connection: u64,
     lives_until: Option<Instant>,
+    /// When it was published.
+    since: Instant,
+    /// Whoever has it said so.
+    is_heard: bool,
     /// What it was last given.
     lease: Duration,
     /// Its caller is gone: when it has to have ended.
@@ -79,7 +83,9 @@ impl Desk {
         if !self.is_draining {
             let lives_until = self.lease.map(|lease| now + lease);
             let lease = self.lease.unwrap_or_default();
-            self.out.insert(token, Out { key, connection, lives_until, lease, patience: None });
+            let (since, is_heard, patience) = (now, false, None);
+            let out = Out { key, connection, lives_until, since, is_heard, lease, patience };
+            self.out.insert(token, out);
         }
         !self.is_draining
     }
@@ -102,6 +108,7 @@ impl Desk {
     /// Who has it says that it works: whose attempt that is. It is a sign of life, too.
     pub fn works(&mut self, token: Token, now: Instant) -> Option<Key> {
         let out = self.out.get_mut(&token)?;
+        out.is_heard = true;
         if let Some(lease) = self.lease {
             out.lives(lease, now);
         }
@@ -112,7 +119,7 @@ impl Desk {
     pub fn lives(&mut self, token: Token, lease: Duration, now: Instant) {
         self.leases(Some(lease), now);
         if let Some(out) = self.out.get_mut(&token) {
-            out.lives_until = None;
+            (out.lives_until, out.is_heard) = (None, true);
             out.lives(lease, now);
         }
     }
@@ -177,6 +184,13 @@ impl Desk {
         self.out.drain().map(|(_, out)| out.key).collect()
     }
 
+    /// The server lets nothing be published: what went out since then, and of which nobody was
+    /// heard, reached nobody. What is older may have been taken.
+    pub fn denied(&mut self, since: Instant) -> Vec<Key> {
+        let is_untaken = |_: &Token, out: &mut Out| out.since >= since && !out.is_heard;
+        self.out.extract_if(is_untaken).map(|(_, out)| out.key).collect()
+    }
+
     /// What has been waited for long enough, and why. `connection` is the how manieth this is,
     /// where there is one.
     pub fn overdue(&mut self, connection: Option<u64>, now: Instant) -> Vec<(Key, Failure)> {
@@ -225,7 +239,7 @@ impl Out {
             // Its answer may have come when nobody could hear it, and nothing would tell.
             None if connection.is_some_and(|connection| self.connection < connection) => {
                 let detail = "the connection to NATS broke while it was out".to_owned();
-                Some(Failure::Unreachable { detail })
+                Some(Failure::Lost { detail })
             }
             _ => None,
         }

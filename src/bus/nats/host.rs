@@ -163,8 +163,7 @@ impl Shared {
             .connection()
             .unwrap_or_else(|| self.client().statistics().connects.load(Ordering::Relaxed) + 1);
         if !self.desk().take(token, key, connection, Instant::now()) {
-            let detail = "the listener is shutting down".to_owned();
-            return self.ended(key, Err(Failure::Unreachable { detail }));
+            return self.not_taken(key, "the listener is shutting down".to_owned());
         }
         let request::Written { headers, body } = match &self.agency {
             Some(agency) => agency.take(token, delivery),
@@ -182,22 +181,18 @@ impl Shared {
     }
 
     fn unsent(self: &Arc<Self>, token: Token, unsent: &Unsent) {
-        let failure = match unsent.kind {
-            PublishErrorKind::MaxPayloadExceeded => {
-                let (bytes, max) = (unsent.bytes, self.client().max_payload());
-                let detail = format!(
-                    "a delivery of {bytes} bytes, where the NATS server takes {max}: raise its \
-                     max_payload"
-                );
-                Failure::TooLarge { detail }
-            }
-            _ => Failure::Unreachable { detail: format!("publishing: {}", unsent.detail) },
-        };
         let _ending = self.ending();
         let ended = self.desk().end(token);
-        if let Ended::InTime(key) = ended {
-            self.ended(key, Err(failure));
+        let Ended::InTime(key) = ended else { return };
+        if unsent.kind == PublishErrorKind::MaxPayloadExceeded {
+            let (bytes, max) = (unsent.bytes, self.client().max_payload());
+            let detail = format!(
+                "a delivery of {bytes} bytes, where the NATS server takes {max}: raise its \
+                 max_payload"
+            );
+            return self.ended(key, Err(Failure::TooLarge { detail }));
         }
+        self.not_taken(key, format!("publishing: {}", unsent.detail));
     }
 
     pub fn cancel(&self, call: CallId, attempt: Attempt) {
@@ -280,10 +275,11 @@ impl Shared {
         let Some(denied) = denials.of_publishing(&self.subjects.deliveries(), since) else {
             return;
         };
+        let Some(published) = Instant::now().checked_sub(limits::NATS_ROUND_TRIP) else { return };
         let _ending = self.ending();
-        let left = self.desk().give_up();
-        for key in left {
-            self.ended(key, Err(Failure::Unreachable { detail: denied.to_string() }));
+        let untaken = self.desk().denied(published);
+        for key in untaken {
+            self.not_taken(key, denied.to_string());
         }
     }
 
@@ -389,7 +385,7 @@ impl Shared {
             self.sink.left(&self.options.listener, detail);
         }
         if let Ended::InTime(key) = ended {
-            self.ended(key, Err(Failure::Unreachable { detail: detail.to_owned() }));
+            self.not_taken(key, detail.to_owned());
         }
     }
 
@@ -408,6 +404,10 @@ impl Shared {
             let (listener, subject) = (&self.options.listener, &message.subject);
             tracing::warn!(%listener, count, "an answer to nothing is refused, at {subject}");
         }
+    }
+
+    fn not_taken(&self, (call, attempt): Key, detail: String) {
+        self.sink.not_taken(&self.options.listener, call, attempt, detail);
     }
 
     fn ended(&self, (call, attempt): Key, result: Result<Outcome, Failure>) {

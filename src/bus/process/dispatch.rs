@@ -82,7 +82,7 @@ impl Dispatch {
     pub fn deliver(&self, delivery: Delivery) {
         let (call, attempt) = (delivery.call, delivery.attempt);
         if let Err(detail) = self.state().take(delivery) {
-            self.ended(call, attempt, Err(Failure::Unreachable { detail }));
+            self.sink.not_taken(&self.listener, call, attempt, detail);
         }
     }
 
@@ -105,7 +105,7 @@ impl Dispatch {
             state.seats.iter().for_each(|seat| seat.send(Order::Drain));
             std::mem::take(&mut state.waiting)
         };
-        self.fail(waiting, "the listener is shutting down");
+        self.give_back(waiting, "the listener is shutting down");
     }
 
     /// Ends every instance now.
@@ -116,13 +116,13 @@ impl Dispatch {
             state.seats.iter_mut().for_each(|seat| seat.orders = None);
             std::mem::take(&mut state.waiting)
         };
-        self.fail(waiting, "the listener was stopped");
+        self.give_back(waiting, "the listener was stopped");
     }
 
-    fn fail(&self, deliveries: VecDeque<Delivery>, why: &str) {
-        for delivery in deliveries {
-            let failure = Failure::Unreachable { detail: why.to_owned() };
-            self.ended(delivery.call, delivery.attempt, Err(failure));
+    /// No instance began with these.
+    fn give_back(&self, deliveries: VecDeque<Delivery>, why: &str) {
+        for Delivery { call, attempt, .. } in deliveries {
+            self.sink.not_taken(&self.listener, call, attempt, why.to_owned());
         }
     }
 
@@ -250,7 +250,7 @@ impl Desk {
                 }
             }
         }
-        self.dispatch.fail(unserved, "the listener is shutting down");
+        self.dispatch.give_back(unserved, "the listener is shutting down");
         for (call, attempt) in cancelled {
             self.dispatch.never_handed_over(call, attempt);
         }
@@ -318,7 +318,7 @@ impl Desk {
         if has_left {
             self.dispatch.sink.left(&self.dispatch.listener, reason);
         }
-        self.dispatch.fail(waiting, reason);
+        self.dispatch.give_back(waiting, reason);
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::{HashSet, VecDeque};
 
 use std::time::Duration;
 
+use super::absent::{Absences, Admission};
 use super::outcome::Source;
 use crate::clock::Time;
 use crate::contract::Contract;
@@ -22,6 +23,7 @@ pub(super) struct Desk {
     /// How often each open call was handed over in this epoch.
     attempts: Map<CallId, u32>,
     waiting: HashSet<CallId, foldhash::fast::RandomState>,
+    pub absences: Absences,
     /// Listeners that may have something to take since the last dispatch.
     stirred: VecDeque<ListenerName>,
 }
@@ -138,7 +140,45 @@ impl Desk {
         self.stir(listener);
     }
 
-    fn stir(&mut self, listener: &ListenerName) {
+    /// A call goes back to where it was taken from: it is the next of its listener.
+    pub fn put_back(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
+        if !self.waiting.insert(call) {
+            return;
+        }
+        let queue = self.queues.entry(listener.clone()).or_default();
+        queue.waiting += 1;
+        let line = queue.lines.entry(thread.clone()).or_default();
+        line.ready.push_front(call);
+        if line.in_ring {
+            queue.ring.retain(|queued| queued != thread);
+        }
+        line.in_ring = true;
+        queue.ring.push_front(thread.clone());
+    }
+
+    pub fn is_waiting(&self, call: CallId) -> bool {
+        self.waiting.contains(&call)
+    }
+
+    /// The calls that wait for this listener.
+    pub fn waiting_for(&self, listener: &ListenerName) -> Vec<CallId> {
+        let lines = self.queues.get(listener).into_iter().flat_map(|queue| queue.lines.values());
+        let mut waiting: Vec<_> = lines.flat_map(|line| line.ready.iter().copied()).collect();
+        waiting.sort_unstable();
+        waiting
+    }
+
+    /// The call that [`Desk::take`] would give.
+    pub fn next(&self, contract: &Contract, now: Time) -> Option<CallId> {
+        let queue = self.queues.get(&contract.name)?;
+        let is_full = queue.running >= contract.concurrency;
+        if is_full || self.absences.admission(&contract.name, now) == Admission::Nothing {
+            return None;
+        }
+        queue.ring.iter().find_map(|thread| queue.lines.get(thread)?.next())
+    }
+
+    pub fn stir(&mut self, listener: &ListenerName) {
         if !self.stirred.contains(listener) {
             self.stirred.push_back(listener.clone());
         }
@@ -149,7 +189,11 @@ impl Desk {
     }
 
     /// Takes the next call for a listener that has room, threads in turn.
-    pub fn take(&mut self, contract: &Contract) -> Option<CallId> {
+    pub fn take(&mut self, contract: &Contract, now: Time) -> Option<(CallId, Admission)> {
+        let admission = self.absences.admission(&contract.name, now);
+        if admission == Admission::Nothing {
+            return None;
+        }
         let queue = self.queues.get_mut(&contract.name)?;
         while queue.running < contract.concurrency {
             let thread = queue.ring.pop_front()?;
@@ -166,7 +210,7 @@ impl Desk {
             queue.waiting = queue.waiting.saturating_sub(1);
             queue.stir(&thread);
             self.waiting.remove(&call);
-            return Some(call);
+            return Some((call, admission));
         }
         None
     }
@@ -195,6 +239,7 @@ impl Desk {
     }
 
     pub fn extend_all(&mut self, by: Duration) {
+        self.absences.extend_all(by);
         self.running.values_mut().for_each(|running| running.deadline = running.deadline.plus(by));
     }
 
@@ -244,6 +289,7 @@ impl Desk {
         ghost: Ghost,
     ) -> Option<Attempt> {
         self.attempts.remove(&call);
+        self.absences.close(listener, call);
         if self.waiting.remove(&call)
             && let Some(queue) = self.queues.get_mut(listener)
         {

@@ -91,6 +91,13 @@ pub enum Event {
         attempt: Attempt,
         failure: Failure,
     },
+    /// No listener took this delivery.
+    NotTaken {
+        listener: ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        detail: String,
+    },
     Heartbeat {
         call: CallId,
         attempt: Attempt,
@@ -118,6 +125,8 @@ pub enum Event {
         listener: ListenerName,
         detail: String,
     },
+    /// Time has passed that is not counted.
+    Standstill(Standstill),
     Shutdown {
         reason: String,
     },
@@ -129,6 +138,21 @@ pub enum Event {
     },
 }
 
+/// Time that was nobody's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Standstill {
+    /// The pump was frozen, was kept waiting, or the machine was suspended.
+    pub stood: Duration,
+    /// By so much the system's clock was set forward.
+    pub stepped: Duration,
+}
+
+impl Standstill {
+    pub fn all(&self) -> Duration {
+        self.stood + self.stepped
+    }
+}
+
 /// Something to be reminded of. An alarm that is out of date does nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alarm {
@@ -137,6 +161,12 @@ pub enum Alarm {
         attempt: Attempt,
     },
     Retry {
+        call: CallId,
+    },
+    /// It is time to look after listeners that are absent.
+    Probe,
+    /// A call has waited for an absent listener long enough.
+    Untaken {
         call: CallId,
     },
     /// An earlier pump handed this attempt over.

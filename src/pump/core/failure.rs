@@ -33,6 +33,7 @@ impl Core {
         step.records(thread.root(), input);
         self.fact(step, failed);
         self.charge_reservation(step, call, attempt);
+        self.is_present(&listener);
         let failures = self.state.call(call).map_or(0, |open| open.failures);
         if failure.is_retried() && failures < contract.attempts {
             if contract.serial_per_thread {
@@ -95,6 +96,8 @@ impl Core {
         match alarm {
             Alarm::Deadline { call, attempt } => self.deadline(step, call, attempt),
             Alarm::Retry { call } => self.retry(step, call),
+            Alarm::Probe => self.probe(step),
+            Alarm::Untaken { call } => self.untaken(step, call),
             Alarm::Lost { call, attempt } => self.attempt_lost(step, call, attempt),
             Alarm::Timer { timer, call } => self.timer_fired(step, timer, call),
             Alarm::Gone { call } => self.listener_gone(step, call),
@@ -123,7 +126,7 @@ impl Core {
         }
         let (callee, thread) = (open.callee.clone(), open.thread.clone());
         step.records(thread.root(), Input::Retry { call });
-        self.desk.enqueue(&callee, &thread, call);
+        self.enqueue(step, &callee, &thread, call);
     }
 
     fn timer_fired(&mut self, step: &mut Step, timer: TimerId, call: CallId) {

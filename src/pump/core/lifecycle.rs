@@ -75,13 +75,15 @@ impl Core {
         } else if let Some(at) = self.waits_until(call, step.time) {
             step.effect(Effect::Alarm { at, alarm: Alarm::Held { call: id } });
         } else if call.is_ready(timers) {
-            self.desk.enqueue(&call.callee, thread, id);
+            let listener = call.callee.clone();
+            self.enqueue(step, &listener, thread, id);
         }
     }
 
     pub(super) fn joined(&mut self, step: &mut Step, listener: ListenerName, detail: String) {
         let input = Input::Joined { listener: listener.clone(), detail: detail.clone() };
         step.records(ThreadId::organism(), input);
+        self.is_present(&listener);
         self.organism_note(step, &Answer::ListenerJoined { name: listener, detail });
     }
 

@@ -3,6 +3,7 @@
 //! **Invariant:** no clock, no I/O, no async, no randomness. Whatever a step needs to know is in
 //! its event or in the state; the same events give the same records, ids included.
 
+mod absent;
 mod actions;
 mod approvals;
 mod budget;
@@ -25,7 +26,7 @@ mod wake;
 
 use std::sync::Arc;
 
-pub use event::{Alarm, Decision, Effect, Event, Receipt, Submission, Target, Verb};
+pub use event::{Alarm, Decision, Effect, Event, Receipt, Standstill, Submission, Target, Verb};
 pub use left::LeftOpen;
 pub use step::Step;
 
@@ -95,6 +96,9 @@ impl Core {
             Event::Failed { listener, call, attempt, failure } => {
                 self.attempt_failed(&mut step, &Source { listener, call, attempt }, failure);
             }
+            Event::NotTaken { listener, call, attempt, detail } => {
+                self.not_taken(&mut step, &Source { listener, call, attempt }, detail);
+            }
             Event::Heartbeat { call, attempt } => self.heartbeat(&mut step, call, attempt),
             Event::Reserve { call, attempt, asked } => {
                 self.reserve(&mut step, call, attempt, asked);
@@ -106,6 +110,7 @@ impl Core {
             }
             Event::Joined { listener, detail } => self.joined(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),
+            Event::Standstill(standstill) => self.standstill(&mut step, standstill),
             Event::Shutdown { reason } => self.shutdown(&mut step, reason),
             Event::Operator { ticket, action } => self.operator_action(&mut step, ticket, action),
         }

@@ -59,6 +59,7 @@ impl Core {
             let Some(running) = self.desk.finish(&source, &contract) else {
                 return self.stale_outcome(step, &source, Some(&scene.thread), payloads);
             };
+            self.is_present(&scene.listener);
             self.hear(step, &mut scene, source.attempt, &running);
             self.hearing = Some(scene.call);
             match scene.is_agent {

@@ -154,13 +154,13 @@ impl Core {
             return self.answer_error(step, ask, ErrorCode::LimitReached, &text);
         }
         let latest = step.time.plus(limits::TIMER_MAX);
-        let fires_at = match when {
-            When::After(after) => step.time.plus(after),
-            When::At(at) => at,
+        let (fires_at, at) = match when {
+            When::After(after) => (step.time.plus(after), false),
+            When::At(at) => (at, true),
         };
         let fires_at = fires_at.clamp(step.time, latest);
         let timer = TimerId(step.next_id());
-        self.fact(step, Fact::TimerSet { timer, call, fires_at, label: label.clone() });
+        self.fact(step, Fact::TimerSet { timer, call, fires_at, label: label.clone(), at });
         step.effect(Effect::Alarm { at: fires_at, alarm: Alarm::Timer { timer, call } });
         self.answer(step, ask, &Answer::TimerSet { timer, fires_at, label });
     }

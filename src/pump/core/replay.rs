@@ -1,8 +1,10 @@
 //! From a record back to the event it was made of, so that a fresh pump can process it again.
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
-use super::event::{Alarm, Decision, Event, Submission, Target, Verb};
+use super::event::{Alarm, Decision, Event, Standstill, Submission, Target, Verb};
 use crate::envelope::{Kind, Message, Refusal, Reservation, RouteLimit, Rule, Turn};
 use crate::ids::{Digest, ListenerName};
 use crate::pump::gate::{Checked, Gate};
@@ -42,13 +44,18 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             let asked = reservation(record, counted, most)?;
             Event::Reserve { call, attempt, asked }
         }
-        Input::Unsettled { call, attempt } => Event::Alarm(Alarm::Unsettled { call, attempt }),
-        Input::Deadline { call, attempt } => Event::Alarm(Alarm::Deadline { call, attempt }),
-        Input::Lost { call, attempt, .. } => Event::Alarm(Alarm::Lost { call, attempt }),
-        Input::Retry { call } => Event::Alarm(Alarm::Retry { call }),
-        Input::Timer { timer, call } => Event::Alarm(Alarm::Timer { timer, call }),
-        Input::Gone { call } => Event::Alarm(Alarm::Gone { call }),
-        Input::Held { call } => Event::Alarm(Alarm::Held { call }),
+        Input::Deadline { .. }
+        | Input::Unsettled { .. }
+        | Input::Probe { .. }
+        | Input::Untaken { .. }
+        | Input::Lost { .. }
+        | Input::Retry { .. }
+        | Input::Timer { .. }
+        | Input::Gone { .. }
+        | Input::Held { .. } => Event::Alarm(alarm_of(&record.input)?),
+        Input::NotTaken { listener, call, attempt, detail } => {
+            Event::NotTaken { listener, call, attempt, detail }
+        }
         Input::Decided { message, by, decision, origin } => {
             let verb = match decision {
                 Decided::Approve { hash } => Verb::Approve { hash },
@@ -65,10 +72,30 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         }
         Input::Joined { listener, detail } => Event::Joined { listener, detail },
         Input::Left { listener, detail } => Event::Left { listener, detail },
+        Input::Standstill { stood_micros, stepped_micros } => {
+            let [stood, stepped] = [stood_micros, stepped_micros].map(Duration::from_micros);
+            Event::Standstill(Standstill { stood, stepped })
+        }
         Input::Shutdown { detail } => Event::Shutdown { reason: detail },
         Input::Operator(action) => Event::Operator { ticket: Uuid::nil(), action },
     };
     Some(event)
+}
+
+/// The alarm that an input was.
+fn alarm_of(input: &Input) -> Option<Alarm> {
+    Some(match input.clone() {
+        Input::Deadline { call, attempt } => Alarm::Deadline { call, attempt },
+        Input::Probe { .. } => Alarm::Probe,
+        Input::Untaken { call } => Alarm::Untaken { call },
+        Input::Lost { call, attempt, .. } => Alarm::Lost { call, attempt },
+        Input::Retry { call } => Alarm::Retry { call },
+        Input::Timer { timer, call } => Alarm::Timer { timer, call },
+        Input::Gone { call } => Alarm::Gone { call },
+        Input::Held { call } => Alarm::Held { call },
+        Input::Unsettled { call, attempt } => Alarm::Unsettled { call, attempt },
+        _ => return None,
+    })
 }
 
 fn boot(record: &Record, detail: String) -> Option<Event> {

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::absent::Admission;
 use super::desk::Running;
-use super::event::{Alarm, Effect};
+use super::event::{Alarm, Effect, Standstill};
 use super::{Core, Step};
 use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::system::ErrorCode;
-use crate::thread::Fact;
+use crate::thread::{Fact, Input};
 use crate::trace::SpanId;
 
 impl Core {
@@ -30,7 +31,7 @@ impl Core {
         if let Some(spent) = self.spent_for_agent(step, &listener, &thread) {
             return self.fail(step, id, ErrorCode::BudgetSpent, &spent);
         }
-        self.desk.enqueue(&listener, &thread, id);
+        self.enqueue(step, &listener, &thread, id);
     }
 
     /// Hands over what can be handed over, which the record of the step says. While draining, what waits is left for the next
@@ -42,7 +43,7 @@ impl Core {
         let contracts = Arc::clone(&self.contracts);
         while let Some(listener) = self.desk.stirred() {
             let Some(contract) = contracts.get(&listener) else { continue };
-            while let Some(call) = self.desk.take(contract) {
+            while let Some((call, admission)) = self.desk.take(contract, step.time) {
                 let timeout = contract.timeout;
                 let Some(open) = self.state.call(call) else { continue };
                 let attempt = self.desk.next_attempt(self.state.epoch, call);
@@ -68,6 +69,10 @@ impl Core {
                     delivered: open.pending.iter().map(|p| p.message.id).collect(),
                 };
                 self.desk.start(call, running);
+                if admission == Admission::OneProbe {
+                    let at = self.desk.absences.probes(&listener, call, step.time);
+                    step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
+                }
                 self.fact(step, Fact::HandedOver { call, attempt });
                 step.effect(Effect::Deliver(delivery));
             }
@@ -79,9 +84,19 @@ impl Core {
         self.desk.extend(call, attempt, deadline);
     }
 
-    /// The pump could not go on for so long: none of it was a listener's time.
-    pub fn stood_still(&mut self, time: Duration) {
-        self.desk.extend_all(time);
+    /// Time that is not counted. Where nothing is open there is nothing to count it for.
+    pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
+        if self.state.calls.is_empty() {
+            return;
+        }
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let Standstill { stood, stepped } = standstill;
+        let (stood_micros, stepped_micros) = (micros(stood), micros(stepped));
+        step.records(ThreadId::organism(), Input::Standstill { stood_micros, stepped_micros });
+        self.fact(step, Fact::StoodStill { stood_micros, stepped_micros });
+        // What was answered meanwhile has yet to come in.
+        let grace = if stood.is_zero() { Duration::ZERO } else { limits::PAUSE_MIN };
+        self.desk.extend_all(standstill.all() + grace);
     }
 
     /// The next delivery to run out of time, if none ends before.

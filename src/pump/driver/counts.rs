@@ -108,9 +108,11 @@ pub(super) enum Ending {
     TimedOut,
     /// Its caller was gone.
     Withdrawn,
+    /// No listener took it.
+    NotTaken,
 }
 
-const ENDINGS: [&str; 4] = ["answered", "failed", "timed-out", "withdrawn"];
+const ENDINGS: [&str; 5] = ["answered", "failed", "timed-out", "withdrawn", "not-taken"];
 pub(super) const FAILURES: [&str; 9] = Failure::WORDS;
 
 impl Counts {

@@ -10,7 +10,7 @@ use super::Letter;
 use super::intake::Intake;
 use super::spans;
 use crate::bus::Delivery;
-use crate::envelope::{Failure, Message, NotReserved, Refusal, Reservation, Rule};
+use crate::envelope::{Message, NotReserved, Refusal, Reservation, Rule};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::journal::Error;
 use crate::limits;
@@ -253,10 +253,10 @@ impl Handle {
 
     /// Nobody hosts the listener of this delivery.
     pub(super) fn unhosted(&self, delivery: &Delivery) {
-        let failure = Failure::Unreachable { detail: "nothing hosts this listener".to_owned() };
+        let detail = "nothing hosts this listener".to_owned();
         let (call, attempt) = (delivery.call, delivery.attempt);
         // The pump reads its own letters: while it runs, this arrives.
         let listener = delivery.listener.clone();
-        self.event(Event::Failed { listener, call, attempt, failure }).ok();
+        self.event(Event::NotTaken { listener, call, attempt, detail }).ok();
     }
 }

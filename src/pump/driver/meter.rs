@@ -114,6 +114,7 @@ impl Meter {
             Fact::Refused { refusal, .. } => counts.refusals.one(refusal.rule as usize),
             Fact::CallClosed { how, .. } => counts.closed.one(*how as usize),
             Fact::Heard { call, attempt } => self.ended(*call, *attempt, Ending::Answered),
+            Fact::NotTaken { call, attempt } => self.ended(*call, *attempt, Ending::NotTaken),
             Fact::AttemptFailed { call, attempt, failure } => {
                 if let Some((listener, _)) = self.under_way.get(&(*call, *attempt))
                     && let Some(own) = counts.at(*listener)

@@ -87,7 +87,7 @@ impl Pump {
         let handle = Handle::new(outbox, gate.clone());
         let (alarms, clerk) = (Alarms::default(), Clerk::default());
         let (hosts, told) = (HashMap::new(), Vec::new());
-        let (watch, beats) = (Watch::start(), Beats::default());
+        let (watch, beats) = (Watch::start(core.state().time), Beats::default());
         let meter = Meter::new(Arc::new(Counts::new(&gate.contracts)));
         Self {
             core,
@@ -144,9 +144,16 @@ impl Pump {
         }
         let _lifetime = Lifetime(self.counts());
         failpoint("before-boot");
+        // What passed before this start is in the boot.
+        self.watch.now();
+        self.watch.standstill();
         let mut batch = vec![Letter::Event(boot)];
         loop {
             let now = self.watch.now();
+            // First, so that nothing is judged by time that is not counted.
+            if let Some(standstill) = self.watch.standstill() {
+                batch.insert(0, Letter::Event(Event::Standstill(standstill)));
+            }
             self.meter.begins_to_step();
             let steps = self.step_all(now, batch.drain(..));
             self.meter.stepped();
@@ -175,7 +182,7 @@ impl Pump {
         let rest = self.journal.rest();
         let patience = next.map_or(rest, |at| at.since(now)).min(rest);
         let next_up = self.clerk.take_put_off().map_or_else(|| self.inbox.try_recv(), Ok);
-        let waits_from = Instant::now();
+        let waits_from = self.watch.waits();
         let first = match next_up {
             Ok(letter) => Ok(letter),
             Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
@@ -191,12 +198,8 @@ impl Pump {
             let Some(letter) = letter else { break };
             batch.push(letter);
         }
+        self.watch.woke(waits_from, patience);
         let now = self.watch.now();
-        let still = waits_from.elapsed().saturating_sub(patience) + self.watch.jumped();
-        if still >= limits::PAUSE_MIN {
-            // Frozen, asleep, or the clock was set: what was answered meanwhile has yet to come in.
-            self.core.stood_still(still + limits::PAUSE_MIN);
-        }
         let due = self.alarms.due(now);
         batch.extend(due.into_iter().map(|alarm| Letter::Event(Event::Alarm(alarm))));
         if let Some((at, alarm)) = self.core.next_deadline()
@@ -289,21 +292,20 @@ impl Pump {
         &mut self,
         mut attempt: impl FnMut(&mut dyn Journal) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut waiting_since = None;
+        let mut has_waited = false;
         loop {
             match attempt(&mut *self.journal) {
                 Ok(()) => break,
                 Err(error) if error.is_passing() && !self.clerk.is_told_to_stop() => {
-                    waiting_since.get_or_insert_with(Instant::now);
+                    has_waited = true;
                     self.meter.counts().waits(Some(&error));
                     self.wait_out(&error);
                 }
                 Err(error) => return Err(error),
             }
         }
-        if let Some(since) = waiting_since {
+        if has_waited {
             self.meter.counts().waits(None);
-            self.core.stood_still(since.elapsed());
         }
         Ok(())
     }

@@ -137,6 +137,10 @@ impl Sink for PumpSink {
         });
     }
 
+    fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
+        self.send(Event::NotTaken { listener: listener.clone(), call, attempt, detail });
+    }
+
     fn heartbeat(&self, _listener: &ListenerName, call: CallId, attempt: Attempt) {
         if self.beats.all().insert((call, attempt)) {
             self.send(Event::Heartbeat { call, attempt });

@@ -75,6 +75,9 @@ impl Spans {
         for fact in &record.facts {
             match fact {
                 Fact::Heard { call, attempt } => self.ended(*call, *attempt, None),
+                Fact::NotTaken { call, attempt } => {
+                    self.ended(*call, *attempt, Some("not-taken"));
+                }
                 Fact::AttemptFailed { call, attempt, failure } => {
                     self.ended(*call, *attempt, Some(failure.word()));
                 }

@@ -1,39 +1,82 @@
-//! The pump's own time: the system's, but never going back and never standing still.
+//! The pump's own time: the system's, but never going back and never standing still; and the time
+//! that is not counted, since the pump did not run or the system's clock was set.
 
 use std::time::{Duration, Instant};
 
-use crate::clock::Time;
+use crate::clock::{Time, since_boot};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::pump::core::Standstill;
 
 /// A system clock that is set back is overtaken at the pace of real time, so that timers and
-/// deadlines keep their distance.
+/// deadlines keep their distance. One that is set forward is followed, and by how much is noted.
 pub(super) struct Watch {
-    set: (Time, Instant),
-    jumped: Duration,
+    set: (Time, Reading),
+    /// When the pump last stopped waiting.
+    woke: Instant,
+    standstill: Standstill,
+}
+
+/// What is read at one moment.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    /// Stands still while the machine is suspended.
+    awake: Instant,
+    since_boot: Duration,
+}
+
+impl Reading {
+    fn now() -> Self {
+        Self { awake: Instant::now(), since_boot: since_boot() }
+    }
 }
 
 impl Watch {
-    pub fn start() -> Self {
-        Self { set: (Time::now(), Instant::now()), jumped: Duration::ZERO }
+    /// `last`: the time of the latest record, before which no record may be.
+    pub fn start(last: Time) -> Self {
+        let now = Time::now();
+        let start = if mutant("turn-back-the-clock") { now } else { now.max(last) };
+        let (reading, standstill) = (Reading::now(), Standstill::default());
+        Self { set: (start, reading), woke: reading.awake, standstill }
     }
 
     pub fn now(&mut self) -> Time {
-        self.at(Time::now(), Instant::now())
+        self.at(Time::now(), Reading::now())
     }
 
-    fn at(&mut self, system: Time, now: Instant) -> Time {
-        let (time, since) = self.set;
-        let ours = time.plus(now.saturating_duration_since(since));
-        if system > ours {
-            self.jumped += system.since(ours);
-            self.set = (system, now);
-        }
+    fn at(&mut self, system: Time, now: Reading) -> Time {
+        let (time, then) = self.set;
+        let passed = now.since_boot.saturating_sub(then.since_boot);
+        let awake = now.awake.saturating_duration_since(then.awake);
+        let ours = time.plus(passed);
+        self.standstill.stood += passed.saturating_sub(awake);
+        self.standstill.stepped += system.since(ours);
+        self.set = (system.max(ours), now);
         system.max(ours)
     }
 
-    /// By how much the system's clock was ahead of the time that had passed, since this was last
-    /// asked: it was set, or the machine slept.
-    pub fn jumped(&mut self) -> Duration {
-        std::mem::take(&mut self.jumped)
+    /// The pump is about to wait, until now it was at work.
+    pub fn waits(&mut self) -> Instant {
+        let now = Instant::now();
+        let worked = now.saturating_duration_since(self.woke);
+        // Whoever is kept so long by a full disk, or frozen, hears no answers meanwhile.
+        if worked >= limits::PAUSE_MIN {
+            self.standstill.stood += worked;
+        }
+        now
+    }
+
+    /// It has waited since then, and was not to wait longer than this.
+    pub fn woke(&mut self, since: Instant, patience: Duration) {
+        self.woke = Instant::now();
+        let waited = self.woke.saturating_duration_since(since);
+        self.standstill.stood += waited.saturating_sub(patience);
+    }
+
+    /// The time since this was last called that is not counted, where it is worth a record.
+    pub fn standstill(&mut self) -> Option<Standstill> {
+        let standstill = std::mem::take(&mut self.standstill);
+        (standstill.all() >= limits::PAUSE_MIN).then_some(standstill)
     }
 }
 
@@ -41,17 +84,67 @@ impl Watch {
 mod tests {
     use super::*;
 
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn noon() -> Time {
+        Time(0).plus(12 * HOUR)
+    }
+
+    /// A watch at noon, and what it says when the system's clock shows this, the machine has been
+    /// up and awake for so long since.
+    fn watch() -> (Watch, impl Fn(&mut Watch, Time, Duration, Duration) -> Time) {
+        let start = Reading { awake: Instant::now(), since_boot: HOUR };
+        let standstill = Standstill::default();
+        let watch = Watch { set: (noon(), start), woke: start.awake, standstill };
+        let at = move |watch: &mut Watch, system: Time, up: Duration, awake: Duration| {
+            let awake = start.awake + awake;
+            watch.at(system, Reading { awake, since_boot: start.since_boot + up })
+        };
+        (watch, at)
+    }
+
     #[test]
     fn a_clock_set_back_neither_turns_time_back_nor_stops_it() {
-        let (start, hour) = (Instant::now(), Duration::from_secs(3600));
-        let noon = Time(0).plus(12 * hour);
-        let mut watch = Watch { set: (noon, start), jumped: Duration::ZERO };
-        let mut at = |system: Time, passed: Duration| watch.at(system, start + passed);
-        assert_eq!(at(noon.plus(hour), hour), noon.plus(hour), "in step");
-        assert_eq!(at(noon, 2 * hour), noon.plus(2 * hour), "set back by two hours");
-        assert_eq!(at(noon.plus(hour), 3 * hour), noon.plus(3 * hour), "still behind");
-        assert_eq!(at(noon.plus(9 * hour), 4 * hour), noon.plus(9 * hour), "set forward");
-        assert_eq!(at(noon, 5 * hour), noon.plus(10 * hour), "and back again");
-        assert_eq!((watch.jumped(), watch.jumped()), (5 * hour, Duration::ZERO));
+        let (mut watch, at) = watch();
+        let hour = HOUR;
+        assert_eq!(at(&mut watch, noon().plus(hour), hour, hour), noon().plus(hour), "in step");
+        let back = at(&mut watch, noon(), 2 * hour, 2 * hour);
+        assert_eq!(back, noon().plus(2 * hour), "set back by two hours");
+        let behind = at(&mut watch, noon().plus(hour), 3 * hour, 3 * hour);
+        assert_eq!(behind, noon().plus(3 * hour), "still behind");
+        assert_eq!(watch.standstill(), None);
+    }
+
+    #[test]
+    fn a_clock_set_forward_is_followed_and_no_time_has_passed_by_that() {
+        let (mut watch, at) = watch();
+        let forward = at(&mut watch, noon().plus(9 * HOUR), HOUR, HOUR);
+        assert_eq!(forward, noon().plus(9 * HOUR));
+        let expected = Standstill { stood: Duration::ZERO, stepped: 8 * HOUR };
+        assert_eq!(watch.standstill(), Some(expected));
+        assert_eq!(watch.standstill(), None, "once");
+    }
+
+    #[test]
+    fn a_machine_that_slept_is_not_one_whose_clock_was_set() {
+        let (mut watch, at) = watch();
+        at(&mut watch, noon().plus(9 * HOUR), 9 * HOUR, HOUR);
+        let expected = Standstill { stood: 8 * HOUR, stepped: Duration::ZERO };
+        assert_eq!(watch.standstill(), Some(expected));
+    }
+
+    #[test]
+    fn a_new_pump_goes_on_from_the_last_recorded_time() {
+        let ahead = Time::now().plus(HOUR);
+        assert!(Watch::start(ahead).now() >= ahead);
+    }
+
+    #[test]
+    fn a_pump_that_overslept_stood_still() {
+        let (mut watch, _) = watch();
+        let since = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        watch.woke(since, Duration::from_secs(4));
+        let stood = watch.standstill().unwrap().stood;
+        assert!(stood >= Duration::from_secs(6), "{stood:?}");
     }
 }

@@ -13,6 +13,11 @@ fn server() -> Server {
 }
 
 fn house(server: &Server) -> House {
+    house_with(server, "")
+}
+
+/// With these keys for its listener.
+fn house_with(server: &Server, keys: &str) -> House {
     // Its listeners are on this server, and so is its journal where all journals are to be.
     let journal = match std::env::var_os("ORGANISM_TEST_NATS") {
         None => "",
@@ -34,6 +39,7 @@ nats = true
 schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]
+{keys}
 "#,
         server.address()
     ))
@@ -84,21 +90,34 @@ fn what_a_killed_replica_held_is_handled_once_more_and_has_one_result() {
 }
 
 #[test]
-fn that_nobody_is_there_is_on_record_once_and_so_is_who_comes() {
+fn a_listener_that_is_away_for_a_while_fails_no_call() {
     let server = server();
-    let (house, meeting) = (house(&server), Meeting::of("talk", &server));
+    let (house, meeting) = (house_with(&server, "attempts = 1"), Meeting::of("talk", &server));
+    let running = house.run();
+    let sent = [sending(&house, "one"), sending(&house, "two")];
+    until("both are on record", || (house.recorded("say") == 2).then_some(()));
+    until("it has left", || (on_record(&house, "<listener-left ") == 1).then_some(()));
+    assert_eq!(on_record(&house, "<listener-joined "), 0);
+    let _kit = replica(&meeting, "there", &[]);
+    let [one, two] = sent.map(answer);
+    assert_eq!((one.code, one.out), (Some(0), said("one, there")), "{}", one.err);
+    assert_eq!((two.code, two.out), (Some(0), said("two, there")), "{}", two.err);
+    let news = ["<listener-left ", "<listener-joined "].map(|word| on_record(&house, word));
+    assert_eq!(news, [1, 1]);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_listener_that_does_not_come_within_the_time_out_is_undeliverable() {
+    let server = server();
+    let house = house_with(&server, "timeout = \"1s\"");
     let running = house.run();
     let told = answer(sending(&house, "hello"));
     assert_ne!(told.code, Some(0), "{told:?}");
     assert!(told.out.contains("undeliverable"), "{told:?}");
-    assert_eq!(
-        (on_record(&house, "<listener-left "), on_record(&house, "<listener-joined ")),
-        (1, 0)
-    );
-    let _kit = replica(&meeting, "there", &[]);
-    until("it has joined", || (on_record(&house, "<listener-joined ") == 1).then_some(()));
-    let told = answer(sending(&house, "hello"));
-    assert_eq!((told.code, told.out), (Some(0), said("hello, there")), "{}", told.err);
+    let news = ["<listener-left ", "<listener-joined "].map(|word| on_record(&house, word));
+    assert_eq!(news, [1, 0]);
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use expect_test::expect;
 use organism::contract::Contract;
 use organism::envelope::{Broken, Failure, Spent, Turn};
-use organism::pump::core::Event;
+use organism::pump::core::{Event, Standstill};
 use organism::thread::Fact;
 use organism::xml::findings::{Finding, Place};
 
@@ -40,7 +40,8 @@ fn time_in_which_the_pump_stood_still_is_not_a_listeners() {
     let (_, call) = world.open("desk", &word("look", "q"));
     let delivery = world.delivery("finder");
     world.now = world.now.plus(Duration::from_secs(3600));
-    world.core.stood_still(Duration::from_secs(3600));
+    let stood = Duration::from_secs(3600);
+    world.step(Event::Standstill(Standstill { stood, stepped: Duration::ZERO }));
     world.pass(Duration::from_secs(30));
     world.answer(&delivery, &[word("found", "f")]);
     assert_eq!(world.result(call), "completed: found(f)");

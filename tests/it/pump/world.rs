@@ -386,6 +386,13 @@ impl World {
         self.step(Event::Failed { listener, call, attempt, failure });
     }
 
+    /// No listener took this delivery.
+    pub fn not_taken(&mut self, delivery: &Delivery) {
+        let Delivery { listener, call, attempt, .. } = delivery.clone();
+        let detail = "nobody there".to_owned();
+        self.step(Event::NotTaken { listener, call, attempt, detail });
+    }
+
     /// Lets time pass; alarms and deadlines that come due are stepped, in order.
     pub fn pass(&mut self, time: Duration) {
         let until = self.now.plus(time);

@@ -29,6 +29,12 @@ pub enum Fault {
     DeliveryLost,
     /// It cannot be handed over.
     Unreachable,
+    /// No program runs a listener for a while.
+    Absent,
+    /// The pump dies with a delivery out that may not be repeated.
+    KilledWithSingle,
+    /// The pump is frozen, or its machine is suspended.
+    Frozen,
     /// A listener is never told that its caller is gone.
     CancelLost,
     /// A listener dies with the work not done.
@@ -62,7 +68,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 32] = [
         Self::SubmissionLost,
         Self::ReceiptLost,
         Self::ResultLost,
@@ -75,6 +81,9 @@ impl Fault {
         Self::StartKept,
         Self::DeliveryLost,
         Self::Unreachable,
+        Self::Absent,
+        Self::KilledWithSingle,
+        Self::Frozen,
         Self::CancelLost,
         Self::DiedBefore,
         Self::DiedAfter,
@@ -98,7 +107,9 @@ impl Fault {
     const fn odds(self) -> usize {
         match self {
             Self::RecordLost | Self::RecordKept | Self::EffectsCut => 40,
-            Self::DiskFull | Self::Killed | Self::ClockForward | Self::ClockBack => 40,
+            Self::Absent | Self::Frozen => 20,
+            Self::DiskFull | Self::Killed => 40,
+            Self::ClockForward | Self::ClockBack => 20,
             Self::StartLost | Self::StartKept | Self::CancelLost => 6,
             Self::DecisionTwice | Self::WrongHash | Self::NobodyDecides => 6,
             _ => 12,

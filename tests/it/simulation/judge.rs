@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use std::time::Duration;
+
 use organism::bus::Delivery;
+use organism::clock::Time;
 use organism::envelope::{Disposition, Kind, Message};
 use organism::ids::{Attempt, CallId, MessageId, ThreadId};
 use organism::pump::core::Receipt;
 use organism::thread::{Closing, Decided, Fact, Input, Opener, Opening, Record};
 
-use super::listeners::PERSON;
+use super::listeners::{PERSON, SINGLE, TIMEOUT};
 
 /// The hash of nothing that is ever sent.
 pub const NOT_LOOKED_AT: &str = "0000000000000000";
@@ -20,6 +23,12 @@ pub struct Judge {
     /// Effects by message and attempt.
     effects: HashSet<(MessageId, Attempt)>,
     touched: HashSet<MessageId>,
+    /// What was done that may not be repeated, by its request.
+    single: HashMap<MessageId, Attempt>,
+    /// When each call was handed over last, by a clock that nobody sets.
+    offered: HashMap<CallId, Time>,
+    /// Of the latest record.
+    time: Time,
     /// Attempts that were handed over; the last of each call.
     handed: HashMap<CallId, Attempt>,
     results: HashMap<CallId, Closing>,
@@ -119,6 +128,10 @@ impl Judge {
 
     /// A listener does its work for an attempt.
     pub fn effect(&mut self, delivery: &Delivery) {
+        if delivery.listener.as_str() == SINGLE {
+            let before = self.single.insert(delivery.call.0, delivery.attempt);
+            assert_eq!(before, None, "{} was done twice", delivery.call);
+        }
         let fresh = delivery.messages.len() - delivery.fresh;
         for message in &delivery.messages[fresh..] {
             let once = self.effects.insert((message.id, delivery.attempt));
@@ -139,13 +152,24 @@ impl Judge {
         self.settled.extend(std::mem::take(&mut self.record.fresh));
     }
 
-    pub fn recorded(&mut self, record: &Record) {
+    /// `uncounted`: how much of the time so far was nobody's.
+    pub fn recorded(&mut self, record: &Record, uncounted: Duration) {
+        assert!(record.time >= self.time, "record time runs backwards");
+        self.time = record.time;
+        let counted = Time(record.time.0 - i64::try_from(uncounted.as_micros()).unwrap());
+        if let Input::Deadline { call, .. } = &record.input {
+            let waited = counted.since(self.offered[call]);
+            assert!(waited >= TIMEOUT, "{call} timed out after {waited:?}");
+        }
         if let Input::Decided { decision: Decided::Approve { hash }, .. } = &record.input {
             let released = record.facts.iter().any(|fact| matches!(fact, Fact::Released { .. }));
             assert!(!released || hash != NOT_LOOKED_AT, "approved by a wrong hash");
         }
         for fact in &record.facts {
             self.record.take(fact);
+            if let Fact::HandedOver { call, .. } = fact {
+                self.offered.insert(*call, counted);
+            }
             let decided = matches!(record.input, Input::Decided { .. });
             if let Fact::Heard { call, attempt } = fact
                 && !decided

@@ -13,6 +13,12 @@ use crate::pump::world::{agent, client, core, listener, word};
 
 pub const NAMES: [&str; 6] = ["thinker", "finder", "counter", "voter-a", "voter-b", "shell"];
 
+/// What it does may not be repeated.
+pub const SINGLE: &str = "counter";
+
+/// Of every listener.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Answers when somebody does so for them.
 pub const PERSON: &str = "boss";
 
@@ -49,7 +55,8 @@ fn make_gate(gather: Gather) -> Gate {
     for contract in &mut contracts {
         contract.gather = gather;
         contract.concurrency = 2;
-        contract.attempts = 2;
+        contract.timeout = TIMEOUT;
+        contract.attempts = if contract.name.as_str() == SINGLE { 1 } else { 2 };
         if contract.name.as_str() == "shell" {
             (contract.approval, contract.patience) =
                 (Approval::Always, Some(Duration::from_secs(100)));

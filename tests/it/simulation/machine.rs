@@ -6,7 +6,7 @@ use std::time::Duration;
 use organism::clock::Time;
 use organism::contract::TreeLimits;
 use organism::ids::{CallId, Digest, Position};
-use organism::pump::core::{Alarm, Core, Effect, Event};
+use organism::pump::core::{Alarm, Core, Effect, Event, Standstill};
 use organism::pump::gate::Gate;
 use organism::thread::{Hold, Record};
 use uuid::Uuid;
@@ -27,12 +27,17 @@ pub struct Machine {
     pub wall: Time,
     /// The pump's own time, which never goes back while it lives.
     last: Time,
+    /// What the pump has yet to find out: it was frozen, or its clock was set.
+    unnoticed: Standstill,
+    /// All of that so far, kept outside the core.
+    uncounted: Duration,
 }
 
 /// A group of steps that is not on record yet.
 pub struct Decided {
     effects: Vec<Effect>,
     records: Vec<Record>,
+    uncounted: Duration,
 }
 
 impl Decided {
@@ -54,7 +59,8 @@ impl Machine {
         let (core, shadow) = (core(), core());
         let (wall, last) = (Time(1_700_000_000_000_000), Time::default());
         let (records, alarms) = (Vec::new(), Vec::new());
-        Self { gate, core, shadow, records, epoch: 0, alarms, wall, last }
+        let (unnoticed, uncounted) = (Standstill::default(), Duration::ZERO);
+        Self { gate, core, shadow, records, epoch: 0, alarms, wall, last, unnoticed, uncounted }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -86,7 +92,9 @@ impl Machine {
             self.records.iter().for_each(|record| self.core.replay(record));
             assert_eq!(self.core.state(), self.shadow.state(), "rebuilt state is live state");
             self.alarms.clear();
-            self.last = Time::default();
+            // A new pump goes on from the last recorded time, and knows of nothing before it.
+            self.last = self.core.state().time;
+            self.unnoticed = Standstill::default();
             // The journal raises the epoch as it is opened, whatever becomes of the start.
             self.epoch += 1;
             if dice.strikes(Fault::StartLost) {
@@ -110,8 +118,12 @@ impl Machine {
         self.commit(decided, dice, judge)
     }
 
-    pub fn decide(&mut self, events: Vec<Event>) -> Decided {
+    pub fn decide(&mut self, mut events: Vec<Event>) -> Decided {
         self.last = self.last.max(self.wall);
+        if self.unnoticed != Standstill::default() {
+            let standstill = std::mem::take(&mut self.unnoticed);
+            events.insert(0, Event::Standstill(standstill));
+        }
         let mut position = Position(self.records.len() as u64 + 1);
         let (mut effects, mut records) = (Vec::new(), Vec::new());
         for event in events {
@@ -122,24 +134,33 @@ impl Machine {
                 position.0 += 1;
             }
         }
-        Decided { effects, records }
+        Decided { effects, records, uncounted: self.uncounted }
     }
 
     /// Time that passes while the disk is full is nobody's.
     pub fn stand_still(&mut self, time: Duration) {
         self.wall = self.wall.plus(time);
-        self.core.stood_still(time);
+        self.unnoticed.stood += time;
+        self.uncounted += time;
+    }
+
+    /// Somebody sets the clock, and no time passes. What is set back is overtaken at its own pace.
+    pub fn set_forward(&mut self, by: Duration) {
+        let ahead = self.wall.plus(by).since(self.last.max(self.wall));
+        self.wall = self.wall.plus(by);
+        self.unnoticed.stepped += ahead;
+        self.uncounted += ahead;
     }
 
     /// Makes the records of a group durable, and gives what is to be done then.
     pub fn commit(&mut self, decided: Decided, dice: &mut Dice, judge: &mut Judge) -> Done {
-        let Decided { mut effects, records } = decided;
+        let Decided { mut effects, records, uncounted } = decided;
         judge.begin_group();
         if !records.is_empty() {
             if dice.strikes(Fault::RecordLost) {
                 return Done { effects: Vec::new(), dead: true };
             }
-            self.append(records, judge);
+            self.append(records, uncounted, judge);
             if dice.strikes(Fault::RecordKept) {
                 return Done { effects: Vec::new(), dead: true };
             }
@@ -158,11 +179,11 @@ impl Machine {
         Done { effects, dead }
     }
 
-    fn append(&mut self, records: Vec<Record>, judge: &mut Judge) {
+    fn append(&mut self, records: Vec<Record>, uncounted: Duration, judge: &mut Judge) {
         let first = self.records.len();
         for record in records {
             self.shadow.replay(&record);
-            judge.recorded(&record);
+            judge.recorded(&record, uncounted);
             self.records.push(record);
         }
         let [state, shadow] = [&self.core, &self.shadow].map(Core::state);

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::faults::{Dice, Fault, Tally};
 use super::judge::{Judge, NOT_LOOKED_AT};
-use super::listeners::{NAMES, PERSON, QUESTIONS, gate, script};
+use super::listeners::{NAMES, PERSON, QUESTIONS, SINGLE, gate, script};
 use super::machine::Machine;
 use crate::pump::world::{name, word};
 
@@ -80,6 +80,8 @@ struct Simulation {
     in_hand: Vec<InHand>,
     /// Deliveries that will never be answered.
     silent: Vec<InHand>,
+    /// Listeners that no program runs for now.
+    absent: Vec<&'static str>,
     sent: Vec<Sent>,
     /// Which submission an id on its way belongs to.
     under_way: Vec<(MessageId, String)>,
@@ -99,6 +101,7 @@ pub fn run(seed: u64) -> Run {
         inbox: Vec::new(),
         in_hand: Vec::new(),
         silent: Vec::new(),
+        absent: Vec::new(),
         sent: Vec::new(),
         under_way: Vec::new(),
         threads: Vec::new(),
@@ -128,12 +131,33 @@ impl Simulation {
             4 => self.jump(),
             11 if self.dice.one_in(4) => self.cancel_one(),
             5 => self.listener_dies(),
+            6 if self.has_single() && self.dice.strikes(Fault::KilledWithSingle) => self.die(),
             6 if self.dice.strikes(Fault::Killed) => self.die(),
+            6 => self.come_or_go(),
             7..=10 => self.answer_one(),
             12 | 13 => self.decide_one(),
             _ => {}
         }
         self.step();
+    }
+
+    /// Whether a delivery is out that may not be repeated.
+    fn has_single(&self) -> bool {
+        let mut out = self.in_hand.iter().chain(&self.silent);
+        out.any(|held| held.run == self.starts && held.delivery.listener.as_str() == SINGLE)
+    }
+
+    /// A listener's program ends, or one is started; whether it says so or not.
+    fn come_or_go(&mut self) {
+        if self.dice.strikes(Fault::Absent) {
+            self.absent.push(NAMES[self.dice.below(NAMES.len())]);
+        } else if !self.absent.is_empty() && self.dice.one_in(2) {
+            let who = self.absent.remove(0);
+            if self.dice.one_in(2) {
+                let (listener, detail) = (name(who), "it is back".to_owned());
+                self.inbox.push(Event::Joined { listener, detail });
+            }
+        }
     }
 
     /// The pump takes some of what has come in.
@@ -250,9 +274,11 @@ impl Simulation {
         if self.dice.strikes(Fault::DeliveryLost) {
             return self.silent.push(InHand { delivery, run, withdrawn: false });
         }
-        if self.dice.strikes(Fault::Unreachable) {
-            let failure = Failure::Unreachable { detail: "nobody there".to_owned() };
-            return self.inbox.push(failed(&delivery, failure));
+        let is_absent = self.absent.iter().any(|who| *who == delivery.listener.as_str());
+        if is_absent || self.dice.strikes(Fault::Unreachable) {
+            let Delivery { listener, call, attempt, .. } = delivery;
+            let detail = "nobody there".to_owned();
+            return self.inbox.push(Event::NotTaken { listener, call, attempt, detail });
         }
         self.in_hand.push(InHand { delivery, run, withdrawn: false });
     }
@@ -298,7 +324,10 @@ impl Simulation {
     fn jump(&mut self) {
         let seconds = Duration::from_secs(self.dice.below(200) as u64);
         if self.dice.strikes(Fault::ClockForward) {
-            self.machine.wall = self.machine.wall.plus(seconds);
+            self.machine.set_forward(seconds);
+        }
+        if self.dice.strikes(Fault::Frozen) {
+            self.machine.stand_still(seconds);
         }
         if self.dice.strikes(Fault::ClockBack) {
             self.machine.wall.0 -= i64::try_from(seconds.as_micros()).unwrap();
@@ -425,6 +454,7 @@ impl Simulation {
     /// From here on nothing fails: clients ask until they are told, and all work ends.
     fn drain(&mut self) {
         self.dice.be_quiet();
+        self.absent.clear();
         for _ in 0..2_000 {
             let untold = !self.judge.untold().is_empty();
             if !untold && self.machine.is_idle() && self.inbox.is_empty() && self.in_hand.is_empty()

@@ -25,7 +25,7 @@ async fn what_a_stranger_had_when_the_connection_broke_is_asked_for_again() {
     server.kill();
     server.restart();
     let failed = ear.next().await;
-    let Heard::Failed(n, failure @ Failure::Unreachable { .. }) = &failed else {
+    let Heard::Failed(n, failure @ Failure::Lost { .. }) = &failed else {
         panic!("expected a failure, heard {failed:?}");
     };
     assert!(*n == number && failure.to_string().contains("broke"), "{failed:?}");

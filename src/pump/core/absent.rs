@@ -1,0 +1,240 @@
+//! Listeners that nobody runs for now: what no listener took was no attempt.
+//!
+//! While a listener is absent, one of its calls at a time is handed over as a probe, with backoff.
+//! The others wait. A call that finds no listener for as long as its time-out is undeliverable.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::event::{Alarm, Effect};
+use super::outcome::Source;
+use super::{Core, Step};
+use crate::clock::Time;
+use crate::envelope::Disposition;
+use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::system::ErrorCode;
+use crate::thread::{Fact, Input};
+
+/// The listeners that took nothing when they were last given something. Ordered, so that the same
+/// events lead to the same probes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Absences(BTreeMap<ListenerName, Absence>);
+
+#[derive(Debug, Clone)]
+struct Absence {
+    /// Probes that came back.
+    rounds: u32,
+    /// When the next call may be handed over as a probe.
+    probe_at: Time,
+    /// The probe that is out, and since when.
+    probe: Option<(CallId, Time)>,
+    /// When each call that waits is undeliverable.
+    due: BTreeMap<CallId, Time>,
+}
+
+/// What a listener may be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    Any,
+    OneProbe,
+    Nothing,
+}
+
+impl Absence {
+    /// A hand-over that nobody gave back for so long has been taken.
+    fn is_over(&self, now: Time) -> bool {
+        self.probe.is_some_and(|(_, since)| since.plus(limits::PROBE_PATIENCE) <= now)
+    }
+
+    fn next_look(&self) -> Time {
+        self.probe.map_or(self.probe_at, |(_, since)| since.plus(limits::PROBE_PATIENCE))
+    }
+}
+
+impl Absences {
+    pub fn admission(&self, listener: &ListenerName, now: Time) -> Admission {
+        match self.0.get(listener) {
+            None => Admission::Any,
+            Some(absence) if absence.is_over(now) => Admission::Any,
+            Some(Absence { probe: None, probe_at, .. }) if *probe_at <= now => Admission::OneProbe,
+            Some(_) => Admission::Nothing,
+        }
+    }
+
+    /// A delivery came back: when the next one may go, and whether the absence is news.
+    fn came_back(&mut self, listener: &ListenerName, call: CallId, now: Time) -> (Time, bool) {
+        let is_news = self.0.get(listener).is_none_or(|absence| absence.is_over(now));
+        if is_news {
+            self.0.remove(listener);
+        }
+        let absence = self.0.entry(listener.clone()).or_insert(Absence {
+            rounds: 0,
+            probe_at: now,
+            probe: None,
+            due: BTreeMap::new(),
+        });
+        // Several may have been out when it left: they came back together.
+        if absence.probe_at <= now {
+            let doubled = limits::PROBE_FIRST.saturating_mul(1 << absence.rounds.min(16));
+            absence.rounds += 1;
+            absence.probe_at = now.plus(doubled.min(limits::PROBE_MAX));
+        }
+        absence.probe.take_if(|(probe, _)| *probe == call);
+        (absence.probe_at, is_news)
+    }
+
+    /// A call is handed over as a probe: when it counts as taken.
+    pub fn probes(&mut self, listener: &ListenerName, call: CallId, now: Time) -> Time {
+        if let Some(absence) = self.0.get_mut(listener) {
+            absence.probe = Some((call, now));
+        }
+        now.plus(limits::PROBE_PATIENCE)
+    }
+
+    /// A call waits until then, or until when it was to wait before it was a probe.
+    fn expect(&mut self, listener: &ListenerName, call: CallId, due: Time) -> Time {
+        let Some(absence) = self.0.get_mut(listener) else { return due };
+        let known = absence.due.entry(call).or_insert(due);
+        *known = due.min(*known);
+        *known
+    }
+
+    /// When a call that waits for an absent listener is undeliverable.
+    fn due(&self, listener: &ListenerName, call: CallId, now: Time) -> Option<Time> {
+        let absence = self.0.get(listener).filter(|absence| !absence.is_over(now))?;
+        absence.due.get(&call).copied()
+    }
+
+    /// A call is closed.
+    pub fn close(&mut self, listener: &ListenerName, call: CallId) {
+        if let Some(absence) = self.0.get_mut(listener) {
+            absence.due.remove(&call);
+            absence.probe.take_if(|(probe, _)| *probe == call);
+        }
+    }
+
+    /// It was heard of.
+    pub fn end(&mut self, listener: &ListenerName) -> bool {
+        !mutant("probe-for-ever") && self.0.remove(listener).is_some()
+    }
+
+    /// None of this was their time.
+    pub fn extend_all(&mut self, by: Duration) {
+        for absence in self.0.values_mut() {
+            if let Some((_, since)) = &mut absence.probe {
+                *since = since.plus(by);
+            }
+            absence.due.values_mut().for_each(|due| *due = due.plus(by));
+        }
+    }
+
+    /// Those to be looked at by now.
+    fn looks(&self, now: Time) -> impl Iterator<Item = &ListenerName> {
+        self.0.iter().filter(move |(_, own)| own.next_look() <= now).map(|(name, _)| name)
+    }
+}
+
+impl Core {
+    /// Queues a call for its listener. An absent one is waited for no longer than the time-out.
+    pub(super) fn enqueue(
+        &mut self,
+        step: &mut Step,
+        listener: &ListenerName,
+        thread: &ThreadId,
+        call: CallId,
+    ) {
+        self.desk.enqueue(listener, thread, call);
+        if self.desk.absences.admission(listener, step.time) != Admission::Any {
+            self.wait_for_listener(step, listener, call);
+        }
+    }
+
+    /// From the time when the call was first handed over in vain, or from now.
+    fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
+        let timeout = self.contracts.get(listener).map_or(Duration::ZERO, |c| c.timeout);
+        let since = self.state.call(call).and_then(|open| open.offered_since);
+        let due = since.unwrap_or(step.time).plus(timeout);
+        let due = self.desk.absences.expect(listener, call, due);
+        step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
+    }
+
+    /// No listener took a delivery: the hand-over is taken back, and with it the attempt.
+    pub(super) fn not_taken(&mut self, step: &mut Step, source: &Source, detail: String) {
+        let Source { listener, call, attempt } = source;
+        let (listener, call, attempt) = (listener.clone(), *call, *attempt);
+        let input = Input::NotTaken { listener: listener.clone(), call, attempt, detail };
+        let back = Fact::NotTaken { call, attempt };
+        if let Some(ghost) = self.desk.lay_to_rest(source) {
+            step.records(ghost.thread.root(), input);
+            self.fact(step, back);
+            return self.is_absent(step, &listener, call);
+        }
+        let Some(open) = self.state.call(call) else { return };
+        let thread = open.thread.clone();
+        let Some(contract) = self.contracts.get(&listener).cloned() else { return };
+        if self.desk.finish(source, &contract).is_none() {
+            return;
+        }
+        step.records(thread.root(), input);
+        self.fact(step, back);
+        self.is_absent(step, &listener, call);
+        if contract.serial_per_thread {
+            // What comes after it in the thread waits until it is dealt with.
+            self.desk.holds_thread(&listener, &thread, call);
+        }
+        self.desk.put_back(&listener, &thread, call);
+        self.wait_for_listener(step, &listener, call);
+    }
+
+    fn is_absent(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
+        let (at, is_news) = self.desk.absences.came_back(listener, call, step.time);
+        step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
+        if is_news {
+            for call in self.desk.waiting_for(listener) {
+                self.wait_for_listener(step, listener, call);
+            }
+        }
+    }
+
+    /// It is time for a probe, or one has been out for so long that it was taken.
+    pub(super) fn probe(&mut self, step: &mut Step) {
+        if self.draining {
+            return;
+        }
+        let due: Vec<_> = self.desk.absences.looks(step.time).cloned().collect();
+        for listener in due {
+            let Some(contract) = self.contracts.get(&listener) else { continue };
+            let next = self.desk.next(contract, step.time);
+            let Some(open) = next.and_then(|call| self.state.call(call)) else { continue };
+            step.records(open.thread.root(), Input::Probe { listener: listener.clone() });
+            self.desk.stir(&listener);
+            // One record for each.
+            return step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Probe });
+        }
+    }
+
+    /// A call has waited for an absent listener as long as it may.
+    pub(super) fn untaken(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call).filter(|_| self.desk.is_waiting(call)) else {
+            return;
+        };
+        let (listener, thread) = (open.callee.clone(), open.thread.clone());
+        let Some(due) = self.desk.absences.due(&listener, call, step.time) else { return };
+        if due > step.time {
+            return step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
+        }
+        step.records(thread.root(), Input::Untaken { call });
+        let timeout = self.contracts.get(&listener).map_or(Duration::ZERO, |c| c.timeout);
+        let text = format!("{listener} could not be reached within {} s", timeout.as_secs_f64());
+        self.fail_with(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
+    }
+
+    /// A listener was heard of: whatever waits for it may go.
+    pub(super) fn is_present(&mut self, listener: &ListenerName) {
+        if self.desk.absences.end(listener) {
+            self.desk.stir(listener);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Time that is not counted: a clock that is set, a pump that stands still, and no pump at all.
+
+use std::time::Duration;
+
+use organism::clock::Time;
+use organism::contract::TreeLimits;
+use organism::ids::CallId;
+use organism::pump::core::{Event, Standstill};
+
+use super::world::{World, agent, client, core, fresh, listener, word};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const WALL_TIME: Duration = Duration::from_secs(600);
+
+fn world() -> World {
+    let contracts = vec![
+        client("desk", &["thinker", "finder"]),
+        agent("thinker", &["plan"], &["answer"], &["finder"]),
+        listener("finder", &["look"], &["found"], &[]),
+    ];
+    let limits = TreeLimits { wall_time: WALL_TIME, ..TreeLimits::default() };
+    World::with_limits(contracts, limits)
+}
+
+/// Somebody sets the system's clock forward.
+fn set_forward(world: &mut World, by: Duration) {
+    world.now = world.now.plus(by);
+    world.step(Event::Standstill(Standstill { stood: Duration::ZERO, stepped: by }));
+}
+
+/// The pump is frozen.
+fn freeze(world: &mut World, time: Duration) {
+    world.now = world.now.plus(time);
+    world.step(Event::Standstill(Standstill { stood: time, stepped: Duration::ZERO }));
+}
+
+/// Nobody runs a pump.
+fn without_a_pump(world: &mut World, time: Duration) {
+    world.now = world.now.plus(time);
+    world.restart();
+}
+
+/// An agent that has called, and whose tree the wall time limits.
+fn called(world: &mut World) -> CallId {
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("look", "q")]);
+    call
+}
+
+fn ends(world: &mut World, call: CallId) -> String {
+    world.play("finder", &[word("found", "f")]);
+    if !world.deliveries.is_empty() {
+        world.play("thinker", &[word("answer", "a")]);
+    }
+    world.check_replay();
+    world.result(call)
+}
+
+#[test]
+fn a_clock_that_is_set_forward_ends_no_tree_and_no_attempt() {
+    let mut world = world();
+    let call = called(&mut world);
+    set_forward(&mut world, HOUR);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(ends(&mut world, call), "completed: answer(a)");
+}
+
+#[test]
+fn time_in_which_the_pump_was_frozen_is_wall_time_and_not_a_time_out() {
+    let mut world = world();
+    let call = called(&mut world);
+    freeze(&mut world, HOUR);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.result(call), "none", "its listener is not late");
+    assert_eq!(ends(&mut world, call), "failed: system-error budget-spent");
+}
+
+#[test]
+fn time_without_a_pump_is_wall_time() {
+    let mut world = world();
+    let call = called(&mut world);
+    without_a_pump(&mut world, HOUR);
+    assert_eq!(ends(&mut world, call), "failed: system-error budget-spent");
+}
+
+#[test]
+fn a_timer_after_a_time_does_not_fire_when_the_clock_is_set_forward() {
+    let mut world = world();
+    world.open("desk", &word("plan", "p"));
+    let timer = core("set-timer", "after=\"PT30S\" label=\"tea\"", "");
+    world.play("thinker", &[timer, core("wait", "", "")]);
+    set_forward(&mut world, HOUR);
+    world.pass(Duration::from_secs(25));
+    assert!(world.deliveries.is_empty(), "half a minute has not passed");
+    world.pass(Duration::from_secs(10));
+    assert!(fresh(&world.delivery("thinker")).contains(&"timer-fired tea".to_owned()));
+    world.check_replay();
+}
+
+#[test]
+fn a_timer_for_a_time_of_the_clock_fires_when_the_clock_is_set_past_it() {
+    let mut world = world();
+    world.open("desk", &word("plan", "p"));
+    let at = world.now.plus(HOUR / 2);
+    let timer = core("set-timer", &format!("at=\"{at}\" label=\"tea\""), "");
+    world.play("thinker", &[timer, core("wait", "", "")]);
+    set_forward(&mut world, HOUR);
+    world.pass(Duration::from_secs(1));
+    assert!(fresh(&world.delivery("thinker")).contains(&"timer-fired tea".to_owned()));
+    world.check_replay();
+}
+
+#[test]
+fn a_timer_fires_on_time_when_the_pump_stood_still_or_there_was_none() {
+    for pause in [freeze, without_a_pump] {
+        let mut world = world();
+        world.open("desk", &word("plan", "p"));
+        let timer = core("set-timer", "after=\"PT30S\" label=\"tea\"", "");
+        world.play("thinker", &[timer, core("wait", "", "")]);
+        pause(&mut world, Duration::from_secs(31));
+        world.pass(Duration::ZERO);
+        assert!(fresh(&world.delivery("thinker")).contains(&"timer-fired tea".to_owned()));
+        world.check_replay();
+    }
+}
+
+#[test]
+fn a_wait_for_an_absent_listener_goes_on_where_it_was_when_the_pump_ended() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("look", "q"));
+    let give_back = |world: &mut World| {
+        while let Some(delivery) = world.deliveries.pop_front() {
+            world.not_taken(&delivery);
+        }
+    };
+    give_back(&mut world);
+    for _ in 0..40 {
+        world.pass(Duration::from_secs(1));
+        give_back(&mut world);
+    }
+    without_a_pump(&mut world, HOUR);
+    give_back(&mut world);
+    assert_eq!(world.result(call), "none", "an hour without a pump is not waited");
+    for _ in 0..30 {
+        world.pass(Duration::from_secs(1));
+        give_back(&mut world);
+    }
+    assert_eq!(world.result(call), "failed: system-error undeliverable");
+    world.check_replay();
+}
+
+#[test]
+fn a_standstill_with_nothing_open_is_not_worth_a_record() {
+    let mut world = world();
+    let before = world.records.len();
+    set_forward(&mut world, HOUR);
+    assert_eq!(world.records.len(), before);
+    assert!(world.now > Time(0));
+}
