@@ -234,6 +234,8 @@ pub const DOOR_PATIENCE: Duration = Duration::from_secs(5);
 pub const DOOR_RETRY: Duration = Duration::from_millis(20);
 /// How long a command at the control socket may take to ask, and to read a line of the answer.
 pub const CONTROL_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a command that only looks waits to learn which config runs.
+pub const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 /// Answers on their way to one command over the control socket.
 pub const CONTROL_LINES_MAX: usize = 64;
 /// How long a journal's lock is asked for before its holder is named.

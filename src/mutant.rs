@@ -76,6 +76,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("drain-too-early", "a host is drained when its last answer is with the pump"),
     ("leave-what-is-out", "a partition is handed over when what is out has ended"),
     ("trust-any-project", "a journal answers the project that it belongs to and no other"),
+    ("send-under-any-config", "new work is done under the config that its sender checked"),
     ("trust-the-count", "a journal is never opened as one of another number of partitions"),
     ("watch-only-the-pipe", "the end of a listener's process is noticed at once"),
     ("guess-the-format", "a final report is taken in its one format and in no other"),

@@ -7,12 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::audit::HeldCall;
-use crate::config::Config;
 use crate::organism::What;
 use crate::thread::Hold;
 
 use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg, NoteArg};
+use super::opened::{self, ConfigArg, NoteArg, Reach};
 use super::render::{Paper, held, put, put_visible_json};
 
 #[derive(Debug, clap::Args)]
@@ -35,8 +34,8 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.config.load_without_keys()?;
-    let questions = opened::waiting(&config.data, Hold::Answer)?;
+    let reach = args.config.reach()?;
+    let questions = opened::waiting(reach.data(), Hold::Answer)?;
     let Some(message) = &args.message else { return list(&questions, args.json) };
     let message = opened::message(message)?;
     let Some(question) = questions.into_iter().find(|call| call.message == message) else {
@@ -45,10 +44,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let payload = match &args.payload {
         Some(path) => opened::bytes(path)?,
-        None if args.form || std::io::stdin().is_terminal() => by_form(&config, &question)?,
+        None if args.form || std::io::stdin().is_terminal() => by_form(&reach, &question)?,
         None => opened::bytes(Path::new("-"))?,
     };
-    opened::decide(config, message, What::Answer { listener: question.to, payload }, &args.note)?;
+    opened::decide(reach, message, What::Answer { listener: question.to, payload }, &args.note)?;
     eprintln!("{message}: answered");
     Ok(Exit::Done.into())
 }
@@ -68,7 +67,11 @@ fn list(questions: &[HeldCall], json: bool) -> anyhow::Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
-fn by_form(config: &Config, question: &HeldCall) -> anyhow::Result<Vec<u8>> {
+fn by_form(reach: &Reach, question: &HeldCall) -> anyhow::Result<Vec<u8>> {
+    let Reach::Config(config) = reach else {
+        let text = "the form needs a config that loads; name a file with the answer instead";
+        return Err(Failed::new(Exit::Config, text).into());
+    };
     eprint!("{}", held(&Paper { colour: false, ..Paper::stdout(true) }, question));
     let contract = config.contracts.get(&question.to);
     let replies = contract.map(|contract| contract.replies.as_slice()).unwrap_or_default();

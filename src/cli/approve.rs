@@ -25,9 +25,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.config.load_without_keys()?;
+    let reach = args.config.reach()?;
     let message = opened::message(&args.message)?;
-    let waiting = opened::waiting(&config.data, Hold::Approval)?;
+    let waiting = opened::waiting(reach.data(), Hold::Approval)?;
     let call = waiting.iter().find(|call| call.message == message);
     if let Some(call) = call {
         eprint!("{}", held(&Paper { colour: false, ..Paper::stdout(true) }, call));
@@ -40,7 +40,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Err(Failed::new(Exit::InvalidData, text).into());
         }
     };
-    opened::decide(config, message, What::Approve { hash }, &args.note)?;
+    opened::decide(reach, message, What::Approve { hash }, &args.note)?;
     eprintln!("{message}: approved");
     Ok(Exit::Done.into())
 }

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use crate::audit;
 use crate::config::Config;
 use crate::ids::{ListenerName, ThreadId};
-use crate::journal;
 use crate::journal::sqlite::Reader;
+use crate::journal::{self, partitions_in};
 use crate::organism::control::{Ask, Client, Said};
+use crate::organism::handshake::Handshake;
 use crate::organism::{Door, Error, Organism};
 
 use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg, NoteArg};
+use super::opened::{self, ConfigArg, NoteArg, Reach};
 use super::place;
 
 #[derive(Debug, clap::Args)]
@@ -29,41 +30,63 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.config.load_without_keys()?;
+    let reach = args.config.reach()?;
     let usage = |e: crate::ids::IdError| Failed::new(Exit::Usage, e.to_string());
     let thread = ThreadId::parse(&args.thread).map_err(usage)?;
     let by = ListenerName::parse("operator").map_err(usage)?;
-    if config.partitions() > 1 {
-        return routed(config, &thread, &by, &args);
-    }
-    if !is_recorded(&config.data, &thread)? {
-        return Err(place::unknown(&thread).into());
-    }
-    opened::runtime()?.block_on(async {
-        let origin = Some(args.note.origin());
-        let Some(client) = Client::find(&config.data).await else {
-            let organism = Organism::start(config).await?;
-            organism.handle().cancel(thread.clone(), by, args.reason, origin)?;
-            organism.stop("the command is done").await?;
-            eprintln!("{thread}: whatever was open in it and beneath it is cancelled");
-            return Ok(Exit::Done.into());
-        };
-        let mut failed = None;
-        let ask = Ask::Cancel { thread: thread.clone(), by, reason: args.reason, origin };
-        let on_line = |said| {
-            if let Said::Failed(detail) = said {
-                failed = Some(detail);
-            }
-        };
-        client.ask(&ask, on_line).await?;
-        match failed {
-            Some(detail) => Err(Failed::new(Exit::Unavailable, detail).into()),
-            None => {
-                eprintln!("{thread}: whatever was open in it and beneath it is cancelled");
-                Ok(Exit::Done.into())
-            }
+    let cancel = Ask::Cancel {
+        thread: thread.clone(),
+        by: by.clone(),
+        reason: args.reason.clone(),
+        origin: Some(args.note.origin()),
+    };
+    match reach {
+        Reach::Config(config) if config.partitions() > 1 => {
+            return routed(*config, &thread, &by, &args);
         }
-    })
+        Reach::Config(config) => {
+            refuse_unknown(&config.data, &thread)?;
+            let handshake = Handshake::of(&config);
+            opened::runtime()?.block_on(async {
+                match Client::find(&config.data, handshake).await {
+                    Some(client) => ask(&client, &cancel).await,
+                    None => start_and_cancel(*config, cancel).await,
+                }
+            })?;
+        }
+        Reach::Running(directories) => {
+            refuse_unknown(&directories.data, &thread)?;
+            let handshake = Handshake::of_project(&directories);
+            opened::runtime()?.block_on(async {
+                let client = Client::find(&directories.data, handshake).await;
+                ask(&client.ok_or(Error::Lost)?, &cancel).await
+            })?;
+        }
+    }
+    eprintln!("{thread}: whatever was open in it and beneath it is cancelled");
+    Ok(Exit::Done.into())
+}
+
+async fn ask(client: &Client, cancel: &Ask) -> anyhow::Result<()> {
+    let mut answer = Ok(());
+    let on_line = |said| match said {
+        Said::Failed(detail) => answer = Err(Failed::new(Exit::Unavailable, detail).into()),
+        Said::Unknown => {
+            let text = "there is no such thread; `organism threads` lists them";
+            answer = Err(Failed::new(Exit::Usage, text).into());
+        }
+        _ => {}
+    };
+    client.ask(cancel, on_line).await?;
+    answer
+}
+
+async fn start_and_cancel(config: Config, cancel: Ask) -> anyhow::Result<()> {
+    let Ask::Cancel { thread, by, reason, origin } = cancel else { return Ok(()) };
+    let organism = Organism::start(config).await?;
+    organism.handle().cancel(thread, by, reason, origin)?;
+    organism.stop("the command is done").await?;
+    Ok(())
 }
 
 /// Whoever has the thread's partition also knows whether there is such a thread.
@@ -87,11 +110,13 @@ fn routed(
     }
 }
 
-/// An organism that never ran has no threads either.
-fn is_recorded(data: &Path, thread: &ThreadId) -> anyhow::Result<bool> {
-    let recorded = Reader::open(data).and_then(|reader| audit::is_recorded(&reader, thread));
+/// Where the threads have one journal, it knows all of them. An organism that never ran has none.
+fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
+    let [(None, journal)] = &partitions_in(data)[..] else { return Ok(()) };
+    let recorded = Reader::open(journal).and_then(|reader| audit::is_recorded(&reader, thread));
     match recorded {
-        Err(journal::Error::Missing { .. }) => Ok(false),
-        other => other.map_err(place::failed),
+        Ok(true) => Ok(()),
+        Ok(false) | Err(journal::Error::Missing { .. }) => Err(place::unknown(thread).into()),
+        Err(error) => Err(place::failed(error)),
     }
 }

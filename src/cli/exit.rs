@@ -85,7 +85,14 @@ fn code(error: &anyhow::Error) -> Exit {
     match (journal, error.downcast_ref::<organism::Error>()) {
         (Some(error), _) => of_journal(error),
         (None, Some(organism::Error::Keys(_) | organism::Error::Project(_))) => Exit::Config,
-        (None, Some(organism::Error::Lost | organism::Error::Nobody { .. })) => Exit::TryAgain,
+        (
+            None,
+            Some(
+                organism::Error::Lost
+                | organism::Error::Nobody { .. }
+                | organism::Error::ConfigChanged { .. },
+            ),
+        ) => Exit::TryAgain,
         (
             None,
             Some(

@@ -2,15 +2,18 @@
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use crate::audit::{self, HeldCall};
 use crate::children;
 use crate::config::{self, Config, Directories, Problems, Surroundings};
-use crate::ids::{ListenerName, MessageId};
+use crate::ids::{Digest, ListenerName, MessageId};
 use crate::journal::sqlite::Reader;
 use crate::journal::{Error, partitions_in};
 use crate::limits;
 use crate::mutant::mutant;
+use crate::organism::control::{self, Client};
+use crate::organism::handshake::Handshake;
 use crate::organism::{self, Door, Matter, What, operator, project};
 use crate::thread::{DecisionOrigin, Hold};
 
@@ -73,7 +76,68 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<Directories> {
         Failed::silent(Exit::Config)
     })?;
     belongs(&found)?;
+    note_change(given, &found);
     Ok(found)
+}
+
+/// Says so, once in a command, where the organism runs with another config than the one that
+/// stands there now.
+pub(super) fn note_change(given: Option<&Path>, directories: &Directories) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| note_change_now(given, directories));
+}
+
+fn note_change_now(given: Option<&Path>, directories: &Directories) {
+    // A listener may read the record; the socket is not for it.
+    if std::env::var_os("ORGANISM_LISTENER").is_some() {
+        return;
+    }
+    let Some(running) = running_config(directories) else { return };
+    let around = Surroundings::of_process();
+    let now = config::locate(given, &around)
+        .and_then(|path| config::load_without_keys(&path, &around))
+        .map(|config| config.digest);
+    match now {
+        Ok(now) if now == running => {}
+        Ok(now) => eprintln!(
+            "note: the config has changed since the organism started: it runs with {running}, and \
+             the config is {now} now; the change takes effect at a restart"
+        ),
+        Err(_) => eprintln!(
+            "note: the config has changed since the organism started, and no longer loads \
+             (`organism check` says why); the organism goes on with {running}"
+        ),
+    }
+}
+
+/// Digest of the config of the organism that runs in these directories, if one does.
+fn running_config(directories: &Directories) -> Option<Digest> {
+    if !control::path(&directories.data).exists() {
+        return None;
+    }
+    let asking = async {
+        let handshake = Handshake::of_project(directories);
+        let client = Client::find(&directories.data, handshake).await?;
+        client.running_config().await.ok().flatten()
+    };
+    runtime().ok()?.block_on(asking)
+}
+
+/// How a verb that decides reaches the organism.
+pub(super) enum Reach {
+    /// Through its config: the organism runs, or is started for the occasion.
+    Config(Box<Config>),
+    /// Through its socket alone, as its config no longer loads.
+    Running(Directories),
+}
+
+impl Reach {
+    pub fn data(&self) -> &Path {
+        match self {
+            Self::Config(config) => &config.data,
+            Self::Running(directories) => &directories.data,
+        }
+    }
 }
 
 /// Refuses the directories of another project.
@@ -125,9 +189,9 @@ pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
     parsed.map_err(|e: crate::ids::IdError| Failed::new(Exit::Usage, e.to_string()).into())
 }
 
-/// Has something decided by the organism of `config`, started for it where none runs.
+/// Has something decided by the organism, started for it where none runs.
 pub(super) fn decide(
-    config: Config,
+    reach: Reach,
     message: MessageId,
     what: What,
     note: &NoteArg,
@@ -135,7 +199,10 @@ pub(super) fn decide(
     let operator = ListenerName::parse("operator");
     let by = operator.map_err(|e| Failed::new(Exit::Bug, e.to_string()))?;
     let ruled = runtime()?.block_on(async {
-        let door = Door::open(config).await?;
+        let door = match reach {
+            Reach::Config(config) => Door::open(*config).await?,
+            Reach::Running(directories) => Door::of_running(&directories).await?,
+        };
         let origin = Some(note.origin());
         let ruled = door.decide(Matter { message, partition: None, by, what, origin }).await;
         door.close().await?;
@@ -218,6 +285,35 @@ impl ConfigArg {
         let config = self.load_unbound()?;
         belongs(&config.directories())?;
         Ok(config)
+    }
+
+    /// For verbs that show what the record and the config come to.
+    pub fn load_to_read(&self) -> anyhow::Result<Config> {
+        let config = self.load_without_keys()?;
+        note_change(self.config.as_deref(), &config.directories());
+        Ok(config)
+    }
+
+    /// For verbs that decide: with a config that no longer loads they still reach the organism that
+    /// runs.
+    pub fn reach(&self) -> anyhow::Result<Reach> {
+        let given = self.config.as_deref();
+        let around = Surroundings::of_process();
+        let found = config::locate(given, &around)
+            .and_then(|path| config::directories(&path, &around))
+            .ok()
+            .filter(|found| running_config(found).is_some());
+        let Some(directories) = found else {
+            return Ok(Reach::Config(Box::new(self.load_without_keys()?)));
+        };
+
+        belongs(&directories)?;
+        note_change(given, &directories);
+        let path = config::locate(given, &around);
+        match path.and_then(|path| config::load_without_keys(&path, &around)) {
+            Ok(_) => Ok(Reach::Config(Box::new(self.load_without_keys()?))),
+            Err(_) => Ok(Reach::Running(directories)),
+        }
     }
 
     /// As [`ConfigArg::load_without_keys`], whichever project the directories belong to.

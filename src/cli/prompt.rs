@@ -39,7 +39,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let agent = agent.map_err(|error| Failed::new(Exit::Usage, error.to_string()))?;
     let thread = args.thread.as_deref().map(known).transpose()?;
     let moment = moment(thread, args.turn);
-    let shown = preview(args.config.load_without_keys()?, &agent, &moment)?;
+    let shown = preview(args.config.load_to_read()?, &agent, &moment)?;
     if args.wire {
         put(&shown.wire)?;
     } else if args.json {

@@ -8,9 +8,12 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::clock::Time;
+use crate::config::Config;
 use crate::limits;
 use crate::model::playback::Recorder;
-use crate::organism::{Door, Organism, Parcel, Sent};
+use crate::organism::control::Client;
+use crate::organism::handshake::Handshake;
+use crate::organism::{self, Door, Organism, Parcel, Sent};
 use crate::thread::Closing;
 
 use super::Exit;
@@ -58,6 +61,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => None,
     };
     let exit = opened::runtime()?.block_on(async {
+        refuse_changed(&config).await?;
         let organism = Organism::start(config).await?;
         match parcel {
             Some(parcel) => send(organism, parcel).await,
@@ -77,6 +81,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     Ok(exit.into())
+}
+
+/// Names both configs where the organism that runs has another one.
+async fn refuse_changed(config: &Config) -> anyhow::Result<()> {
+    let Some(client) = Client::find(&config.data, Handshake::of(config)).await else {
+        return Ok(());
+    };
+    match client.running_config().await? {
+        Some(running) if running != config.digest => {
+            let ours = Some(config.digest);
+            Err(organism::Error::ConfigChanged { running, ours }.into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn recorder(args: &Args, organism: &str) -> anyhow::Result<Recorder> {

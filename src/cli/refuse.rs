@@ -21,9 +21,9 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.config.load_without_keys()?;
+    let reach = args.config.reach()?;
     let message = opened::message(&args.message)?;
-    opened::decide(config, message, What::Refuse { reason: args.reason }, &args.note)?;
+    opened::decide(reach, message, What::Refuse { reason: args.reason }, &args.note)?;
     eprintln!("{message}: refused");
     Ok(Exit::Done.into())
 }

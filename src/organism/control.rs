@@ -23,12 +23,14 @@ use tokio::time::timeout;
 use super::Error;
 use super::access::{AccessRules, Caller, Denied};
 use super::door::{Parcel, Sent};
+use super::handshake::{self, Handshake, Identity, Request};
 use super::matter::Matter;
 use super::partitioned::Table;
 use super::station::Station;
 use crate::children;
+use crate::config::Config;
 use crate::envelope::Refusal;
-use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::pump::driver::Handle;
 use crate::thread::DecisionOrigin;
@@ -57,6 +59,8 @@ pub enum Ask {
         message: MessageId,
         partition: u32,
     },
+    /// Which config runs.
+    Status,
 }
 
 /// What it answers, a line each.
@@ -74,6 +78,15 @@ pub enum Said {
     /// Not everything was said, as the pump of that partition is not there: ask again.
     Gone(Gone),
     Failed(String),
+    /// Nothing was done: this organism is of another project.
+    OtherProject(String),
+    /// Nothing was done: another config runs than the one of the command.
+    ConfigChanged {
+        running: Digest,
+    },
+    Status {
+        config: Digest,
+    },
 }
 
 /// Why a partition does not answer.
@@ -115,6 +128,8 @@ impl Address {
 pub struct Desk {
     pumps: Pumps,
     rules: Arc<AccessRules>,
+    /// None where an embedding program asks for itself.
+    identity: Option<Arc<Identity>>,
     /// How long a command may take to ask, and to read a line of the answer.
     patience: Duration,
 }
@@ -130,16 +145,23 @@ enum Pumps {
 impl Desk {
     /// The pump behind `handle`, whose journal is in `data`.
     pub fn new(handle: Handle, data: PathBuf, patience: Duration) -> Self {
-        Self::of(Station::new(handle, data), AccessRules::default(), patience)
+        let (pumps, rules) = (Pumps::One(Station::new(handle, data)), Arc::default());
+        Self { pumps, rules, identity: None, patience }
     }
 
-    pub(super) fn of(station: Station, rules: AccessRules, patience: Duration) -> Self {
-        Self { pumps: Pumps::One(station), rules: Arc::new(rules), patience }
+    pub(super) fn of(station: Station, config: &Config) -> Self {
+        let rules = Arc::new(AccessRules::of(config));
+        Self::serving(Pumps::One(station), rules, config)
     }
 
-    pub(super) fn of_several(table: Arc<Table>, patience: Duration) -> Self {
+    pub(super) fn of_several(table: Arc<Table>, config: &Config) -> Self {
         let rules = Arc::clone(&table.rules);
-        Self { pumps: Pumps::Several(table), rules, patience }
+        Self::serving(Pumps::Several(table), rules, config)
+    }
+
+    fn serving(pumps: Pumps, rules: Arc<AccessRules>, config: &Config) -> Self {
+        let identity = Some(Arc::new(Identity::of(config)));
+        Self { pumps, rules, identity, patience: limits::CONTROL_PATIENCE }
     }
 
     /// Has a refusal recorded, where a pump is here to record it.
@@ -256,16 +278,19 @@ async fn answer(
         return write.say(&Said::Failed("no request came in time".to_owned())).await;
     };
     asked?;
-    let mut ask: Ask = match serde_json::from_str(&line) {
-        Ok(ask) => ask,
+    let mut request: Request = match serde_json::from_str(&line) {
+        Ok(request) => request,
         Err(error) => return write.say(&Said::Failed(format!("not a request: {error}"))).await,
     };
-    if let Err(denied) = desk.rules.judge(caller, &ask) {
+    if let Err(denied) = desk.rules.judge(caller, &request.ask) {
         desk.record_denied(&denied).await;
-        return write.say(&refused(&ask, denied.refusal)).await;
+        return write.say(&refused(&request.ask, denied.refusal)).await;
     }
-    desk.rules.vouch_for(caller, &mut ask);
-    pass_on(ask, write, desk).await
+    if let Some(answer) = desk.identity.as_ref().and_then(|identity| identity.judge(&request)) {
+        return write.say(&answer).await;
+    }
+    desk.rules.vouch_for(caller, &mut request.ask);
+    pass_on(request.ask, write, desk).await
 }
 
 /// A refusal in the words that answer this request.
@@ -273,7 +298,7 @@ pub(super) fn refused(ask: &Ask, refusal: Refusal) -> Said {
     match ask {
         Ask::Send(_) => Said::Sent(Sent::Refused { refusal, retry_after_ms: None }),
         Ask::Decide(_) => Said::Ruled(Some(Box::new(refusal))),
-        Ask::Cancel { .. } | Ask::Results { .. } | Ask::Where { .. } => {
+        Ask::Cancel { .. } | Ask::Results { .. } | Ask::Where { .. } | Ask::Status => {
             Said::Failed(refusal.to_string())
         }
     }
@@ -310,15 +335,31 @@ impl Teller {
 
 /// A command's end of the socket.
 pub struct Client {
+    data: PathBuf,
     path: PathBuf,
+    handshake: Handshake,
 }
 
 impl Client {
     /// `None` where no organism answers at the journal in `data`.
-    pub async fn find(data: &Path) -> Option<Self> {
-        let client = Self { path: path(data) };
+    pub async fn find(data: &Path, handshake: Handshake) -> Option<Self> {
+        let client = Self { data: data.to_owned(), path: path(data), handshake };
         client.connect().await.ok()?;
         Some(client)
+    }
+
+    /// Digest of the config that runs. None where the organism does not say so in time.
+    pub async fn running_config(&self) -> Result<Option<Digest>, Error> {
+        let mut running = None;
+        let asking = self.ask(&Ask::Status, |said| {
+            if let Said::Status { config } = said {
+                running = Some(config);
+            }
+        });
+        match timeout(limits::STATUS_PATIENCE, asking).await {
+            Err(_) => Ok(None),
+            Ok(asked) => asked.map(|()| running),
+        }
     }
 
     async fn connect(&self) -> io::Result<UnixStream> {
@@ -332,12 +373,17 @@ impl Client {
         let stream = self.connect().await.map_err(failed())?;
         let (read, mut write) = stream.into_split();
         let strange = |e: serde_json::Error| Error::Control { detail: e.to_string() };
-        let mut line = serde_json::to_string(ask).map_err(strange)?;
+        let request = Request { ask: ask.clone(), handshake: self.handshake.clone() };
+        let mut line = serde_json::to_string(&request).map_err(strange)?;
         line.push('\n');
         write.write_all(line.as_bytes()).await.map_err(failed())?;
         let mut lines = BufReader::new(read).lines();
         while let Some(line) = lines.next_line().await.map_err(failed())? {
-            on_line(serde_json::from_str(&line).map_err(strange)?);
+            let said = serde_json::from_str(&line).map_err(strange)?;
+            if let Some(refused) = handshake::refusal(&said, &self.data, &self.handshake) {
+                return Err(refused);
+            }
+            on_line(said);
         }
         Ok(())
     }

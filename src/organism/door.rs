@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::control::{Ask, Client, Said};
+use super::handshake::Handshake;
 use super::matter::Matter;
 use super::route::Route;
-use super::{Error, Organism, project};
-use crate::config::{Config, Secret};
+use super::{Error, Organism};
+use crate::config::{Config, Directories, Secret};
 use crate::envelope::{Message, Refusal};
 use crate::ids::{CallId, Digest, ListenerName, PayloadName, ThreadId};
 use crate::journal;
@@ -143,9 +144,7 @@ impl Door {
         }
         let patience = Instant::now() + limits::DOOR_PATIENCE;
         loop {
-            if let Some(client) = Client::find(&config.data).await {
-                // Another project may have begun there since the config was read.
-                project::check(&config.directories())?;
+            if let Some(client) = Client::find(&config.data, Handshake::of(&config)).await {
                 return Ok(Self::Running(client));
             }
             match Organism::start(config.clone()).await {
@@ -155,6 +154,13 @@ impl Door {
                 started => return Ok(Self::Own(Box::new(started?))),
             }
         }
+    }
+
+    /// The organism that runs in these directories, whatever its config says by now.
+    pub async fn of_running(directories: &Directories) -> Result<Self, Error> {
+        let handshake = Handshake::of_project(directories);
+        let client = Client::find(&directories.data, handshake).await;
+        client.map(Self::Running).ok_or(Error::Lost)
     }
 
     /// Hands in one parcel; `on_sent` gets what becomes of it as it becomes known.

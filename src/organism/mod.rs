@@ -7,6 +7,7 @@ pub mod control;
 mod door;
 mod exchange;
 mod guests;
+pub mod handshake;
 mod hosting;
 mod matter;
 mod metered;
@@ -32,16 +33,14 @@ use tokio::runtime;
 
 use crate::bus::{Host, Sink};
 use crate::config::{Config, Problems, Storage};
-use crate::ids::{ListenerName, ThreadId};
+use crate::ids::{Digest, ListenerName, ThreadId};
 use crate::journal::{self, Journal, Sealed, jetstream, sqlite};
-use crate::limits;
 use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::Handle;
 use crate::pump::gate::Gate;
 use crate::telemetry::Exporter;
 use crate::trace::Tracer;
-use access::AccessRules;
 use works::Works;
 
 pub use door::{Answered, BearerSecret, Door, Parcel, Sent};
@@ -113,6 +112,14 @@ pub enum Error {
     /// There is no such thread.
     #[error("no thread {thread} is on record")]
     NoThread { thread: ThreadId },
+    /// Nothing was done.
+    #[error(
+        "the config has changed since the organism started: it runs with {running}, and the config \
+         is {} now; nothing was sent. A change takes effect at a restart: stop the organism and \
+         start it again, or restore the config, then send again",
+        ours.map_or_else(|| "unreadable".to_owned(), |digest| digest.to_string())
+    )]
+    ConfigChanged { running: Digest, ours: Option<Digest> },
     /// What a running organism answered over its socket was not understood.
     #[error("the running organism could not do it: {detail}")]
     Control { detail: String },
@@ -189,11 +196,7 @@ impl Organism {
     }
 
     fn open_door(&mut self) -> Result<(), Error> {
-        let desk = control::Desk::of(
-            self.works.station(),
-            AccessRules::of(&self.config),
-            limits::CONTROL_PATIENCE,
-        );
+        let desk = control::Desk::of(self.works.station(), &self.config);
         self.control = Some(open_door(&self.config, desk)?);
         Ok(())
     }

@@ -21,7 +21,6 @@ use super::{Error, exporter, farewell, open_door, refuse_without_keys, tracer, w
 use crate::config::{Config, Storage};
 use crate::journal;
 use crate::journal::sqlite::{DATABASE, Lock, hold};
-use crate::limits;
 use crate::telemetry::Exporter;
 use keeper::Keeper;
 use roll::Roll;
@@ -94,8 +93,7 @@ impl Partitioned {
         let name = config.name.as_str().into();
         let control = None;
         let mut organism = Self { name, table, keepers, stop, control, exporter, _lock: lock };
-        let table = Arc::clone(&organism.table);
-        let desk = control::Desk::of_several(table, limits::CONTROL_PATIENCE);
+        let desk = control::Desk::of_several(Arc::clone(&organism.table), &config);
         match open_door(&config, desk) {
             Ok(control) => organism.control = Some(control),
             Err(error) => {

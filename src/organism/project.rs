@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
+use super::access::refuse_hosted_start;
 use super::operator;
 use crate::config::{Config, Directories, Project, directory_name, is_directory_of};
 use crate::journal::sqlite::{DATABASE, Lock, make_directory};
@@ -160,6 +161,7 @@ pub fn adopt(
     from: Option<&Path>,
     note: &str,
 ) -> Result<Option<Adopted>, super::Error> {
+    refuse_hosted_start(&config.contracts)?;
     let directories = config.directories();
     let Directories { project, data, state } = &directories;
     let is_here = has_journal(data) || stored(data)?.is_some();
@@ -259,7 +261,7 @@ fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
             Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(bytes))))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io(&path)(error)),
+        Err(error) => Err(io(data)(error)),
     }
 }
 

@@ -11,6 +11,7 @@ use super::Error;
 use super::control::{Ask, Client, Gone, Said};
 use super::door::{Due, Parcel, Sent, lost};
 use super::exchange::Exchange;
+use super::handshake::Handshake;
 use super::matter::Matter;
 use super::station::held_in;
 use crate::config::{Config, Storage};
@@ -25,6 +26,7 @@ use crate::thread::DecisionOrigin;
 pub struct Route {
     name: String,
     data: PathBuf,
+    handshake: Handshake,
     servers: nats::Options,
     partitions: u32,
     exchange: OnceCell<Exchange>,
@@ -63,6 +65,7 @@ impl Route {
         Ok(Self {
             name: config.name.clone(),
             data: config.data.clone(),
+            handshake: Handshake::of(config),
             servers: servers.clone(),
             partitions: config.partitions(),
             exchange: OnceCell::new(),
@@ -205,7 +208,7 @@ impl Route {
         ask: &Ask,
         mut heard: impl FnMut(Said),
     ) -> Result<(), Error> {
-        if let Some(client) = Client::find(&self.data).await {
+        if let Some(client) = Client::find(&self.data, self.handshake.clone()).await {
             return match client.ask(ask, heard).await.map_err(lost) {
                 Err(Error::Lost) => Ok(()),
                 other => other,

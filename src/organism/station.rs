@@ -52,6 +52,8 @@ impl Station {
                 tell.send(Said::Ruled(ruled.map(Box::new))).await.ok();
                 Ok(())
             }
+            // The socket answers it.
+            Ask::Status => Ok(()),
             Ask::Where { message, .. } => {
                 tell.send(Said::Where(self.whereabouts(message).await?)).await.ok();
                 Ok(())

@@ -59,6 +59,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::model_calls::a_cancelled_call_closes_its_stream_and_is_charged_for_what_it_received",
     ),
     (
+        "send-under-any-config",
+        "organism::project::under_a_changed_config_nothing_new_is_sent_and_everything_else_works_and_says_so",
+    ),
+    (
         "trust-any-project",
         "organism::project::a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted",
     ),

@@ -39,7 +39,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use organism::config::directory_name;
+use organism::ids::Digest;
 use organism::journal::sqlite::Reader;
+use organism::organism::handshake::Handshake;
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
@@ -192,6 +194,15 @@ impl House {
 
     pub fn state(&self) -> PathBuf {
         self.default_directory("state")
+    }
+
+    /// What its commands say of themselves over the control socket.
+    pub fn handshake(&self) -> Handshake {
+        let checked = self.organism(&["check", "--json"]).out;
+        let checked: Json = serde_json::from_str(&checked).unwrap();
+        let text = |key: &str| checked[key].as_str().unwrap().to_owned();
+        let config = Digest::parse(&text("digest")).unwrap();
+        Handshake { project: Some(text("project")), config: Some(config) }
     }
 
     fn default_directory(&self, kind: &str) -> PathBuf {

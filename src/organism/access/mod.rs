@@ -140,7 +140,7 @@ impl AccessRules {
             }
             Ask::Decide(matter) => &mut matter.origin,
             Ask::Cancel { origin, .. } => origin,
-            Ask::Results { .. } | Ask::Where { .. } => return,
+            Ask::Results { .. } | Ask::Where { .. } | Ask::Status => return,
         };
         if mutant("trust-the-name") && origin.is_some() {
             return;
@@ -212,6 +212,7 @@ fn attempt(ask: &Ask) -> Vec<u8> {
         },
         Ask::Results { thread, .. } => format!("results of {thread}"),
         Ask::Where { message, .. } => format!("where {message}"),
+        Ask::Status => "status".to_owned(),
     };
     text.into_bytes()
 }

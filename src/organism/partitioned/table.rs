@@ -169,6 +169,7 @@ impl Table {
                 thread.partition(partitions)
             }
             Ask::Where { partition, .. } => *partition,
+            Ask::Status => return Ok(()),
             Ask::Decide(matter) => matter.partition.unwrap_or_default(),
         };
         match self.place(partition) {

@@ -308,8 +308,10 @@ fn threads_of(house: &House, key: &str) -> Vec<String> {
         use base64::Engine as _;
         base64::engine::general_purpose::STANDARD.encode(numbered("ping", key))
     };
+    let handshake = house.handshake();
     let ask = serde_json::json!({
         "do": "send", "client": "desk", "key": key, "payload": payload, "wait": true,
+        "project": handshake.project, "config": handshake.config,
     });
     writeln!(socket, "{ask}").unwrap();
     let lines = BufReader::new(socket).lines().map(|line| line.unwrap());

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use organism::config::directory_name;
 
-use super::{CONFIG, House, Running, Said, said, say, until};
+use super::{CONFIG, House, Running, Said, numbered, said, say, until};
 
 /// Projects of one name in a house: they share the user's directories and the journal's servers.
 struct Projects {
@@ -284,4 +284,119 @@ fn of_two_projects_that_begin_in_one_directory_at_once_one_is_refused() {
         assert!(codes == [Some(0), Some(78)] || codes == [Some(78), Some(0)], "{ends:?}");
         until("the directory is free", || fs::remove_dir_all(projects.house.path("s")).ok());
     }
+}
+
+/// The config of a running organism is edited; what is started is what it began with.
+fn edited(house: &House, from: &str, to: &str) {
+    let text = fs::read_to_string(house.path("organism.toml")).unwrap();
+    assert!(text.contains(from), "{text}");
+    house.write("organism.toml", text.replace(from, to));
+}
+
+fn digest(house: &House) -> String {
+    house.handshake().config.unwrap().to_string()
+}
+
+#[test]
+fn under_a_changed_config_nothing_new_is_sent_and_everything_else_works_and_says_so() {
+    let held = CONFIG.replace("[listeners.solo]", "[listeners.solo]\napproval = \"always\"");
+    let house = House::with(&held);
+    let running = house.run();
+    let waits = |number: &str| {
+        let sent = house.send_text(&numbered("ping", number), &["--no-wait", "--json"]);
+        assert_eq!(sent.code, Some(3), "{sent:?}");
+        let thread = sent.json()[0]["thread"].as_str().unwrap().to_owned();
+        let held = house.organism(&["approvals", "--json"]).json();
+        let call = held.iter().find(|call| call["thread"] == thread.as_str()).unwrap();
+        let of = |key: &str| call[key].as_str().unwrap().to_owned();
+        (thread.clone(), of("message"), of("sha256"))
+    };
+    let [one, two, three] = ["1", "2", "3"].map(waits);
+    let before = digest(&house);
+
+    house.write("organism.toml", format!("{held}\n# a comment is no change\n"));
+    assert_eq!(house.send_text(&say("same"), &[]).out, said("same"));
+    assert_eq!(house.organism(&["threads"]).err, "");
+
+    edited(
+        &house,
+        "peers = [\"echo\", \"holder\", \"front\", \"solo\"]",
+        "peers = [\"echo\", \"solo\"]",
+    );
+    let after = digest(&house);
+    assert_ne!(before, after);
+    let refused = house.send_text(&say("new"), &[]);
+    assert_eq!(refused.code, Some(75), "{refused:?}");
+    for text in [&before, &after, "restart", "nothing was sent"] {
+        assert!(refused.err.contains(text), "{text}: {refused:?}");
+    }
+    house.write("payload.xml", say("new"));
+    let recorded = house.organism(&["record", "out.xml", "payload.xml", "--as", "desk"]);
+    assert_eq!(recorded.code, Some(75), "{recorded:?}");
+    assert!(recorded.err.contains(&before) && recorded.err.contains(&after), "{recorded:?}");
+
+    let says_so = |arguments: &[&str]| {
+        let worked = house.organism(arguments);
+        assert_eq!(worked.code, Some(0), "{worked:?}");
+        let told = worked.err.matches("the config has changed since the organism started").count();
+        assert_eq!(told, 1, "{arguments:?}: {worked:?}");
+    };
+    says_so(&["threads"]);
+    says_so(&["thread", &one.0]);
+    says_so(&["approvals"]);
+    says_so(&["verify"]);
+    says_so(&["approve", &one.1, "--hash", &one.2]);
+
+    // Also where it can be loaded no longer.
+    edited(&house, "[clients.desk]", "[clients.desk]\nnonsense = 1");
+    says_so(&["threads"]);
+    says_so(&["refuse", &two.1]);
+    says_so(&["cancel", &three.0]);
+    assert_eq!(house.send_text(&say("new"), &[]).code, Some(78), "its problems are drawn");
+    house.write("organism.toml", &held);
+    assert_eq!(house.send_text(&say("back"), &[]).out, said("back"), "and it works again");
+    assert_eq!(running.stop(), Some(0));
+
+    let failed = [&two.0, &three.0].map(|thread| {
+        let shown = house.organism(&["export", thread, "--format", "jsonl"]).out;
+        shown.contains("denied") || shown.contains("cancelled")
+    });
+    assert_eq!(failed, [true, true]);
+    house.verified();
+}
+
+#[test]
+fn a_restart_takes_the_changed_config() {
+    let house = House::new();
+    let running = house.run();
+    edited(&house, "peers = [\"echo\", \"holder\", \"front\", \"solo\"]", "peers = [\"echo\"]");
+    assert_eq!(house.send_text(&say("new"), &[]).code, Some(75));
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(house.send_text(&say("new"), &[]).out, said("new"), "it is started with it");
+    let running = house.run();
+    assert_eq!(house.send_text(&say("newer"), &[]).out, said("newer"));
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_request_of_another_project_or_of_none_is_refused_at_the_socket() {
+    use std::io::{Read as _, Write as _};
+    let house = House::new();
+    let running = house.run();
+    let project = house.path("organism.toml").display().to_string();
+    let ask = |handshake: &str| {
+        let path = house.data().join("control.sock");
+        let mut socket = std::os::unix::net::UnixStream::connect(path).unwrap();
+        writeln!(socket, "{{\"do\":\"status\"{handshake}}}").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    for handshake in ["", ",\"project\":\"/elsewhere/organism.toml\""] {
+        let answer = ask(handshake);
+        assert_eq!(answer, format!("{{\"otherproject\":\"{project}\"}}\n"));
+    }
+    let answer = ask(&format!(",\"project\":\"{project}\""));
+    assert_eq!(answer, format!("{{\"status\":{{\"config\":\"{}\"}}}}\n", digest(&house)));
+    assert_eq!(running.stop(), Some(0));
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use organism::ids::ListenerName;
 use organism::organism::control::{Ask, Client, Said};
+use organism::organism::handshake::Handshake;
 use organism::organism::{Parcel, Sent};
 use organism::thread::Closing;
 use tokio::sync::oneshot;
@@ -56,8 +57,10 @@ impl Clients {
         let file = File::create(house.path("ledger")).unwrap();
         std::thread::spawn(move || keep(file, &inbox));
         let stop = Arc::new(AtomicBool::new(false));
+        let handshake = house.handshake();
         let tasks = (0..CLIENTS).map(|number| {
-            let desk = Desk { number, data: house.data(), entries: entries.clone() };
+            let (handshake, entries) = (handshake.clone(), entries.clone());
+            let desk = Desk { number, data: house.data(), handshake, entries };
             runtime.spawn(desk.work(Arc::clone(&stop)))
         });
         let tasks = tasks.collect();
@@ -92,6 +95,7 @@ fn keep(mut file: File, inbox: &Receiver<Entry>) {
 struct Desk {
     number: usize,
     data: PathBuf,
+    handshake: Handshake,
     entries: Sender<Entry>,
 }
 
@@ -149,7 +153,9 @@ impl Desk {
     /// Whether it came to its end; the same key is handed in again where it did not.
     async fn attempt(&self, key: &str, parcel: &Parcel, seen: &mut Seen) -> bool {
         // Where nobody runs there is nothing to note: the disk is the organism's.
-        let Some(client) = Client::find(&self.data).await else { return false };
+        let Some(client) = Client::find(&self.data, self.handshake.clone()).await else {
+            return false;
+        };
         seen.sent += 1;
         self.note(format!("sent {key}")).await;
         let mut said = Vec::new();
