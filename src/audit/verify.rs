@@ -116,6 +116,8 @@ pub struct Report {
 pub struct VerifyOptions {
     /// Where its key, its mark and its checkpoints are kept outside.
     pub state: Option<PathBuf>,
+    /// Where its key is, if not in `state`: of a copy, which never holds the key.
+    pub key_state: Option<PathBuf>,
     /// Files of checkpoints that are kept elsewhere.
     pub copies: Vec<PathBuf>,
     /// Public keys that count, and no others; none: the one in `state`, and those of `copies`.
@@ -165,7 +167,7 @@ struct Proof {
     coverage: Coverage,
     redacted: Vec<Redacted>,
     /// Positions whose payloads an operator took out, on record.
-    redactions: BTreeSet<u64>,
+    redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
     blobs: usize,
     checkpoints: usize,
@@ -219,17 +221,18 @@ impl Proof {
 
     /// Which keys count, and every line of the copies outside.
     fn take_keys_and_copies(&mut self, options: &VerifyOptions) -> Result<Vec<Checkpoint>, Error> {
-        let key = match options.state.as_deref().map(Key::read) {
-            Some(Ok(key)) => key,
-            // An auditor may read the checkpoints and not the key.
-            Some(Err(Error::Io { source, .. }))
-                if source.kind() == std::io::ErrorKind::PermissionDenied =>
-            {
-                None
-            }
-            Some(Err(error)) => return Err(error),
-            None => None,
-        };
+        let key =
+            match options.key_state.as_ref().or(options.state.as_ref()).map(|at| Key::read(at)) {
+                Some(Ok(key)) => key,
+                // An auditor may read the checkpoints and not the key.
+                Some(Err(Error::Io { source, .. }))
+                    if source.kind() == std::io::ErrorKind::PermissionDenied =>
+                {
+                    None
+                }
+                Some(Err(error)) => return Err(error),
+                None => None,
+            };
         self.at_hand.extend(options.keys.iter().cloned());
         let key = key.filter(|key| options.keys.is_empty() || self.at_hand.contains(&key.public()));
         self.at_hand.extend(key.as_ref().map(Key::public));
@@ -333,7 +336,7 @@ impl Proof {
             let named = action.details.iter().filter(move |detail| detail.name == name);
             named.filter_map(|detail| detail.value.parse::<u64>().ok()).collect::<Vec<_>>()
         };
-        self.redactions.extend(numbers("redacted"));
+        self.redactions.extend(action.redacted());
         if let Some(kept) = numbers("kept-up-to").first() {
             let ends = [numbers("acknowledged-up-to"), numbers("taken-out-to")].concat();
             let acknowledged = ends.iter().max().copied().unwrap_or(*kept);
@@ -381,7 +384,7 @@ impl Proof {
 
     fn judge_redactions(&self) -> Result<(), Error> {
         let unrecorded =
-            self.redacted.iter().find(|redacted| !self.redactions.contains(&redacted.position.0));
+            self.redacted.iter().find(|redacted| !self.redactions.contains(&redacted.position));
         match unrecorded {
             Some(Redacted { position, .. }) => Err(Error::Broken {
                 position: position.0,

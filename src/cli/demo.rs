@@ -190,10 +190,10 @@ fn closing(
     let summaries = audit::summaries(&Reader::open(data)?, None)?;
     let mut roots = summaries.iter().map(|summary| summary.thread.to_string());
     let thread = roots.find(|root| root != ThreadId::ORGANISM).unwrap_or_default();
-    let data = data.display();
+    let (data, state) = (data.display(), state.display());
     for (command, what) in [
         (format!("organism thread {} --data {data}", thread), "read it again"),
-        (format!("organism verify --data {data}"), "prove it again"),
+        (format!("organism verify --data {data} --state {state}"), "prove it again"),
         (format!("organism send {again}"), "ask it yourself"),
         ("organism init my-organism".to_owned(), "start one of your own"),
     ] {

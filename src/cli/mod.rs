@@ -6,6 +6,7 @@ mod adopt;
 mod answer;
 mod approvals;
 mod approve;
+mod backup;
 mod cancel;
 mod check;
 pub mod debug;
@@ -88,6 +89,8 @@ enum Verb {
     Refuse(refuse::Args),
     /// List questions to people, and answer them.
     Answer(answer::Args),
+    /// Copy the journal while the organism runs.
+    Backup(backup::Args),
     /// Prove the record from the journal alone.
     Verify(verify::Args),
     /// Write threads out as XML or JSON lines.
@@ -140,6 +143,7 @@ impl Verb {
             Self::Approve(args) => approve::run(args),
             Self::Refuse(args) => refuse::run(args),
             Self::Answer(args) => answer::run(args),
+            Self::Backup(args) => backup::run(args),
             Self::Verify(args) => verify::run(args),
             Self::Export(args) => export::run(args),
             Self::Schema(args) => schema::run(args),

@@ -21,6 +21,9 @@ pub struct Args {
     /// Let what stands in the journal count under this host's key.
     #[arg(long, group = "accepted")]
     accept_key: bool,
+    /// Let payloads that were blanked count as taken out.
+    #[arg(long, group = "accepted")]
+    accept_redaction: bool,
     /// Why; it goes on record.
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
@@ -31,7 +34,11 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_without_keys()?;
-    let accepted = if args.accept_key { Accepted::Key } else { Accepted::Loss };
+    let accepted = match (args.accept_key, args.accept_redaction) {
+        (true, _) => Accepted::Key,
+        (false, true) => Accepted::Redaction,
+        (false, false) => Accepted::Loss,
+    };
     let repaired = repair(&config, accepted, &args.note)?;
     match &repaired {
         None if args.json => put_json(&json!({ "repaired": null }))?,
@@ -40,6 +47,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             "repaired": {
                 "kept_up_to": repaired.found.last,
                 "acknowledged_up_to": repaired.found.acknowledged,
+                "redacted": repaired.redacted,
                 "covered_up_to": repaired.found.covered,
                 "taken_out_to": repaired.taken_out.as_ref().map(|file| file.file.clone()),
             }
@@ -66,6 +74,10 @@ fn summary(accepted: Accepted, repaired: &Repaired) -> String {
                     out.first, out.last
                 ));
             }
+        }
+        Accepted::Redaction => {
+            let positions: Vec<_> = repaired.redacted.iter().map(ToString::to_string).collect();
+            lines.push(format!("taken out    payloads of records {}", positions.join(", ")));
         }
         Accepted::Key => {
             let (first, last) = (found.covered.0 + 1, found.last);

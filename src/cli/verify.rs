@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::audit::{self, OutsideState, ProofVerdict, Report, VerifyOptions};
-use crate::config::Storage;
+use crate::config::{self, Storage, Surroundings};
 use crate::journal::{Error, jetstream, partitions_in};
 use crate::nats;
 
@@ -19,6 +19,9 @@ use super::render::{Paper, clean, count, put, put_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// A copy that `organism backup` made, which is proved with the key of the organism here.
+    #[arg(value_name = "DIR", conflicts_with_all = ["data", "state", "stream"])]
+    directory: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
     /// A file of checkpoints that is kept elsewhere; may be given several times.
@@ -40,9 +43,20 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let data = place::data_dir(&args.place)?;
+    let data = match &args.directory {
+        Some(directory) => directory.join("data"),
+        None => place::data_dir(&args.place)?,
+    };
+    // A copy may be proved where there is no config at all.
+    let around = Surroundings::of_process();
+    let is_found = config::locate(args.place.config.as_deref(), &around).is_ok();
+    let key_state = match args.directory.is_some() && !is_found {
+        true => None,
+        false => place::state_dir(&args.place)?,
+    };
     let options = VerifyOptions {
-        state: place::state_dir(&args.place)?,
+        state: args.directory.as_ref().map(|copy| copy.join("state")).or(key_state.clone()),
+        key_state,
         copies: args.checkpoint.clone(),
         keys: args.key.clone(),
         distrust_state: args.distrust_state,

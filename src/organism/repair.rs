@@ -1,10 +1,16 @@
 //! Repairing a journal that a start refuses: what an operator accepts is recorded.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use crate::clock::Time;
 use crate::config::{Config, Storage};
+use crate::envelope::Payload;
 use crate::ids::Position;
-use crate::journal::sqlite::{self, Acceptance, Found, TakenOut};
-use crate::thread::{ActionDetail, OperatorVerb};
+use crate::journal::Heads;
+use crate::journal::sqlite::{self, Acceptance, Found, Reader, TakenOut};
+use crate::limits;
+use crate::thread::{ActionDetail, Input, OperatorVerb};
 
 use super::{Error, core, operator};
 
@@ -13,6 +19,8 @@ use super::{Error, core, operator};
 pub enum Accepted {
     /// Records that are gone, or that no MAC covers.
     Loss,
+    /// Payloads that were blanked.
+    Redaction,
     /// What stands there counts under this host's key, whatever key it was kept with.
     Key,
 }
@@ -22,6 +30,8 @@ pub enum Accepted {
 pub struct Repaired {
     pub found: Found,
     pub taken_out: Option<TakenOut>,
+    /// Records whose blanked payloads were accepted, at most [`limits::ACTION_DETAILS_MAX`] at once.
+    pub redacted: Vec<Position>,
 }
 
 /// Accepts what a start of `config` refuses, as a recorded action that a checkpoint follows. None
@@ -34,12 +44,17 @@ pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<
             let taken_out = sqlite::Journal::take_out_uncovered(data, state)?;
             (taken_out, Acceptance { loss: true, ..Acceptance::default() })
         }
+        Accepted::Redaction => (None, Acceptance::default()),
         Accepted::Key => (None, Acceptance { key: true, ..Acceptance::default() }),
+    };
+    let redacted = match accepted {
+        Accepted::Redaction => blanked(data)?,
+        Accepted::Loss | Accepted::Key => Vec::new(),
     };
     let mut core = core(config);
     let mut journal = operator::open_accepting(config, &mut core, accept)?;
     let found = journal.found().clone();
-    let repaired = Repaired { found, taken_out };
+    let repaired = Repaired { found, taken_out, redacted };
     if repaired.is_nothing(accepted, journal.public_key()) {
         journal.close(Time::now())?;
         return Ok(None);
@@ -51,11 +66,29 @@ pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<
     Ok(Some(repaired))
 }
 
+/// Records with blanked payloads that no operator has accepted yet.
+fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
+    let reader = Reader::open(data)?;
+    let last = reader.last()?;
+    let (mut blanked, mut accepted) = (BTreeSet::new(), BTreeSet::new());
+    sqlite::scan(data, last, &mut Heads::default(), &mut |sealed, _| {
+        if sealed.record.payloads().any(Payload::is_redacted) {
+            blanked.insert(sealed.record.position);
+        }
+        if let Input::Operator(action) = &sealed.record.input {
+            accepted.extend(action.redacted());
+        }
+        Ok(())
+    })?;
+    Ok(blanked.difference(&accepted).copied().take(limits::ACTION_DETAILS_MAX).collect())
+}
+
 impl Repaired {
     fn is_nothing(&self, accepted: Accepted, key: &str) -> bool {
         let Found { covered, last, acknowledged, .. } = self.found;
         match accepted {
             Accepted::Loss => self.taken_out.is_none() && acknowledged <= last,
+            Accepted::Redaction => self.redacted.is_empty(),
             Accepted::Key => covered == last && self.found.key == key,
         }
     }
@@ -75,6 +108,10 @@ impl Repaired {
                     details.push(ActionDetail::new("taken-out-to", last));
                     details.push(ActionDetail::new("taken-out-file", file.display()));
                 }
+            }
+            Accepted::Redaction => {
+                let each = self.redacted.iter().map(|at| ActionDetail::new("redacted", at));
+                details.extend(each);
             }
             Accepted::Key => {
                 details.push(ActionDetail::new("accepted", "key"));

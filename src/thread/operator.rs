@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::ListenerName;
+use crate::ids::{ListenerName, Position};
 use crate::limits;
 use crate::system::ActionReport;
 
@@ -85,6 +85,16 @@ pub struct OperatorAction {
 }
 
 impl OperatorAction {
+    /// Records whose blanked payloads it accepts.
+    pub fn redacted(&self) -> impl Iterator<Item = Position> {
+        let details = self.details.iter().filter(|detail| detail.name == "redacted");
+        let is_repair = self.verb == OperatorVerb::Repair;
+        details
+            .filter(move |_| is_repair)
+            .filter_map(|detail| detail.value.parse().ok())
+            .map(Position)
+    }
+
     /// The payload that the record shows of it.
     pub fn report(&self) -> ActionReport {
         let details = self.details.iter();

@@ -3,6 +3,7 @@
 //! The only B-tree a record costs is the one it is appended to: what else can be asked is
 //! derived, in batches or by reading.
 
+mod backup;
 mod connect;
 mod directory;
 mod mover;
@@ -34,6 +35,7 @@ use super::{Checkpoint, Error, HeadMac, Heads};
 use directory::Watermark;
 use mover::{Moved, Mover};
 
+pub use backup::{BackedUp, back_up};
 pub use directory::{DATABASE, Lock, is_free, make as make_directory};
 pub use open::{Acceptance, Found, hold};
 pub(in crate::journal) use projection::{Following, Opening, Taken};

@@ -93,6 +93,16 @@ impl Reader {
         if about.check() == read("check")? { Ok(about) } else { Err(damaged("check")) }
     }
 
+    /// Writes the journal as it stands now into a file of its own, which is not there yet.
+    pub(super) fn copy_to(&self, file: &Path) -> Result<(), Error> {
+        let name = file.to_str().ok_or_else(|| {
+            let invalid = std::io::Error::from(std::io::ErrorKind::InvalidFilename);
+            Error::io(file.display().to_string())(invalid)
+        })?;
+        let copied = self.db.execute("VACUUM INTO ?1", [name]);
+        copied.map(drop).map_err(|error| self.failed("the journal", error))
+    }
+
     /// Whether it follows a stream, which is the journal.
     pub fn is_projection(&self) -> Result<bool, Error> {
         Ok(self.meta(super::STREAM)?.is_some())

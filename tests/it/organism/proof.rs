@@ -169,3 +169,48 @@ fn a_projection_is_proved_together_with_its_stream() {
     let expected = if house.is_projection() { 0 } else { 2 };
     assert_eq!(compared.code, Some(expected), "{compared:?}");
 }
+
+#[test]
+fn a_blanked_payload_is_a_break_until_an_operator_records_it() {
+    let house = answered();
+    sql(&house, "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE length(payloads) > 0");
+    let broken = house.organism(&["verify"]);
+    assert_eq!(broken.code, Some(4), "{broken:?}");
+    let repaired = house.organism(&["repair", "--accept-redaction", "--note", "privacy"]);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    house.verified();
+}
+
+#[test]
+fn a_backup_of_a_running_organism_is_proved_and_restored() {
+    let house = House::settled(CONFIG);
+    let running = house.run();
+    assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
+    let copy = house.path("copy");
+    let path = copy.to_str().unwrap();
+    let made = house.organism(&["backup", path]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(!copy.join("state/key").exists());
+    let again = house.organism(&["backup", path]);
+    assert_ne!(again.code, Some(0), "{again:?}");
+    let kept = organism::journal::sqlite::Reader::open(&copy.join("data")).unwrap().last().unwrap();
+    assert_eq!(house.send_text(&say("second"), &[]).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+
+    // Its first checkpoint may be younger than the copy: everything else is proved by its MACs.
+    let proved = house.organism(&["verify", path, "--json"]);
+    assert!(matches!(proved.code, Some(0 | 5)), "{proved:?}");
+    assert_eq!(proved.json()[0]["covered"], kept.0, "{proved:?}");
+
+    for log in ["journal.db-wal", "journal.db-shm"] {
+        std::fs::remove_file(house.data().join(log)).ok();
+    }
+    std::fs::copy(copy.join("data/journal.db"), house.data().join("journal.db")).unwrap();
+    let refused = house.send_text(&say("third"), &[]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    let repaired = house.organism(&["repair", "--accept-loss", "--note", "restored"]);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    assert!(repaired.out.contains(&format!("kept         records up to {kept}")), "{repaired:?}");
+    assert_eq!(house.send_text(&say("third"), &[]).code, Some(0));
+    house.verified();
+}

@@ -1,0 +1,58 @@
+//! `organism backup`: copies the journal while the organism runs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::journal::sqlite::{BackedUp, back_up};
+use crate::journal::{partition_in, partitions_in};
+
+use super::exit::Exit;
+use super::opened;
+use super::place;
+use super::render::{count, put, put_json};
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The directory that the copy is made in: `data` and `state` in it.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The organism's config, which says where its journal is.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// One JSON value a line for each partition.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let from = opened::directories(args.config.as_deref())?;
+    let (data, state) = (args.directory.join("data"), args.directory.join("state"));
+    for (partition, journal) in partitions_in(&from.data) {
+        let to = partition.map_or_else(|| data.clone(), |number| partition_in(&data, number));
+        let copy = back_up(&journal, &from.state, &to, &state).map_err(place::failed)?;
+        tell(partition, &copy, args.json)?;
+    }
+    Ok(Exit::Done.into())
+}
+
+fn tell(partition: Option<u32>, copy: &BackedUp, json: bool) -> anyhow::Result<()> {
+    let BackedUp { journal, last, blobs, checkpoints } = copy;
+    if json {
+        return put_json(&json!({
+            "partition": partition,
+            "journal": journal,
+            "last": last,
+            "blobs": blobs,
+            "checkpoints": checkpoints,
+        }));
+    }
+    let whose = partition.map_or_else(String::new, |number| format!(" of partition {number}"));
+    put(&format!(
+        "journal      {journal}{whose}\nrecords      up to {last}, with {} and {} outside\n\
+         the key that signs is not in the copy; `organism verify DIR` proves it\n",
+        count(*blobs as u64, "blob"),
+        count(*checkpoints as u64, "checkpoint"),
+    ))
+}

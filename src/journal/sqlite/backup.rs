@@ -1,0 +1,64 @@
+//! A consistent copy of a journal, made while a pump writes.
+
+use std::path::Path;
+
+use crate::ids::Position;
+use crate::journal::Error;
+use crate::journal::checkpoint::Outside;
+
+use super::directory::{DATABASE, make};
+use super::reader::Reader;
+
+/// What a copy holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackedUp {
+    pub journal: uuid::Uuid,
+    /// The last record in it.
+    pub last: Position,
+    pub blobs: usize,
+    /// Lines of checkpoints that were kept outside, up to that record.
+    pub checkpoints: usize,
+}
+
+/// Copies the journal in `data` with its blobs into `to_data`, as it stands after one commit, and
+/// the checkpoints outside up to there into `to_state`. The signing key is never copied.
+///
+/// Nothing is overwritten: what is there already is an error.
+pub fn back_up(
+    data: &Path,
+    state: &Path,
+    to_data: &Path,
+    to_state: &Path,
+) -> Result<BackedUp, Error> {
+    let file = to_data.join(DATABASE);
+    make(to_data)?;
+    make(to_state)?;
+    if file.exists() {
+        let exists = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+        return Err(Error::io(file.display().to_string())(exists));
+    }
+    let half = to_data.join("journal.new");
+    match std::fs::remove_file(&half) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Error::io(half.display().to_string())(error));
+        }
+        _ => {}
+    }
+    Reader::open(data)?.copy_to(&half)?;
+    let synced = std::fs::File::open(&half)
+        .and_then(|copy| copy.sync_all())
+        .and_then(|()| std::fs::rename(&half, &file))
+        .and_then(|()| std::fs::File::open(to_data)?.sync_all());
+    synced.map_err(Error::io(file.display().to_string()))?;
+
+    let copy = Reader::open(to_data)?;
+    let journal = copy.about()?.journal;
+    let last = copy.last()?;
+    let mut lines = Outside::new(state, journal).read()?;
+    lines.retain(|line| line.position <= last);
+    let outside = Outside::new(to_state, journal);
+    if !lines.is_empty() {
+        outside.append(&lines).map_err(Error::io(outside.path().display().to_string()))?;
+    }
+    Ok(BackedUp { journal, last, blobs: copy.blobs()?.len(), checkpoints: lines.len() })
+}
