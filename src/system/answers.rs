@@ -124,6 +124,7 @@ pub enum Answer {
     Boot {
         epoch: u32,
         version: String,
+        core_version: u32,
         config: Digest,
     },
     ShutdownSignal {
@@ -257,9 +258,9 @@ impl Answer {
                 let tag = Tag::new(self.word()).with("budget", budget).maybe("of", of.as_ref());
                 tag.with("used", used).with("limit", limit).empty()
             }
-            Self::Boot { epoch, version, config } => {
-                let tag = Tag::new(self.word()).with("epoch", epoch);
-                tag.with("version", version).with("config", config).empty()
+            Self::Boot { epoch, version, core_version, config } => {
+                let tag = Tag::new(self.word()).with("epoch", epoch).with("version", version);
+                tag.with("core_version", core_version).with("config", config).empty()
             }
             Self::ShutdownSignal { reason } => Tag::new(self.word()).with("reason", reason).empty(),
             Self::ListenerJoined { name, detail } | Self::ListenerLeft { name, detail } => {

@@ -87,7 +87,7 @@ impl State {
     /// What concerns every tree.
     fn apply_to_all(&mut self, time: Time, fact: &Fact) {
         match fact {
-            Fact::Booted { journal, epoch, config } => {
+            Fact::Booted { journal, epoch, config, .. } => {
                 (self.journal, self.epoch, self.config) = (*journal, *epoch, *config);
                 // Without a pump nobody could answer.
                 self.pass_over(time.since(self.time), Duration::ZERO);

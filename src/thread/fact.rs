@@ -70,6 +70,11 @@ pub enum Hold {
     Answer,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 /// One thing that is so from here on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -79,6 +84,9 @@ pub enum Fact {
         journal: Uuid,
         epoch: u32,
         config: Digest,
+        /// Version of the step that decides from here on; journals from before it had one have 0.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        core_version: u32,
     },
     ThreadOpened {
         thread: ThreadId,

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::desk::Desk;
 use super::event::{Alarm, Effect};
-use super::{Core, Step};
+use super::{CORE_VERSION, Core, Step};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -18,12 +18,12 @@ impl Core {
         let config = self.config;
         step.booted(journal);
         step.records(organism.clone(), Input::Boot { detail: detail.clone() });
-        self.fact(step, Fact::Booted { journal, epoch, config });
+        self.fact(step, Fact::Booted { journal, epoch, config, core_version: CORE_VERSION });
         if self.state.thread(&organism).is_none() {
             let by = ListenerName::core();
             self.fact(step, Fact::ThreadOpened { thread: organism.clone(), by });
         }
-        let answer = Answer::Boot { epoch, version: detail, config };
+        let answer = Answer::Boot { epoch, version: detail, core_version: CORE_VERSION, config };
         self.organism_note(step, &answer);
         self.pick_up(step);
     }

@@ -22,6 +22,7 @@ pub mod replay;
 mod reservations;
 mod step;
 mod submit;
+mod version;
 mod wake;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 pub use event::{Alarm, Decision, Effect, Event, Receipt, Standstill, Submission, Target, Verb};
 pub use left::LeftOpen;
 pub use step::Step;
+pub use version::CORE_VERSION;
 
 use crate::clock::Time;
 use crate::contract::{Contracts, TreeLimits};

@@ -67,7 +67,12 @@ impl Script {
         let mut step =
             self.step(&ThreadId::organism(), Input::Boot { detail: "started".to_owned() });
         let journal = Uuid::nil();
-        step.facts.push(Fact::Booted { journal, epoch, config: Digest::of(b"config") });
+        step.facts.push(Fact::Booted {
+            journal,
+            epoch,
+            config: Digest::of(b"config"),
+            core_version: 0,
+        });
         step.end()
     }
 

@@ -6,6 +6,8 @@ use expect_test::expect;
 use organism::contract::Contract;
 use organism::envelope::Failure;
 use organism::ids::ThreadId;
+use organism::pump::core::CORE_VERSION;
+use organism::thread::Fact;
 
 use super::world::{World, agent, client, core, fresh, listener, word};
 
@@ -145,6 +147,21 @@ fn starts_and_stops_are_on_record() {
         5 system core>core boot [recorded]
     "#]]
     .assert_eq(&world.transcript(&ThreadId::organism()));
+}
+
+#[test]
+fn each_boot_records_the_version_of_the_core() {
+    let mut world = world();
+    world.restart();
+    let boots = world.records.iter().flat_map(|record| &record.facts);
+    let versions = boots.filter_map(|fact| match fact {
+        Fact::Booted { core_version, .. } => Some(*core_version),
+        _ => None,
+    });
+    assert_eq!(versions.collect::<Vec<_>>(), [CORE_VERSION; 2]);
+    let shown = world.records.iter().flat_map(|record| record.payloads());
+    let told = format!("core_version=\"{CORE_VERSION}\"");
+    assert_eq!(shown.filter(|payload| payload.as_str().contains(&told)).count(), 2);
 }
 
 #[test]

@@ -1,0 +1,19 @@
+//! The number that each boot records: which step decided what stands behind it.
+
+/// What changed with each number. It rises by one with every change of what a step decides, or of a
+/// text that the core puts into a payload or a record; a line is never changed or taken out.
+const CHANGES: &[(u32, &str)] = &[
+    (1, "a boot records this number"),
+    // One line a number: after a conflict, take the next one.
+];
+
+/// Journals of before there was a number have none.
+pub const CORE_VERSION: u32 = CHANGES.len() as u32;
+
+const _: () = {
+    let (mut before, mut rest) = (0, CHANGES);
+    while let [(number, _), after @ ..] = rest {
+        assert!(*number == before + 1, "the numbers rise by one");
+        (before, rest) = (*number, after);
+    }
+};
