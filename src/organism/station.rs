@@ -10,14 +10,14 @@ use super::access::Denied;
 use super::control::{Ask, Said};
 use super::door::{Answered, Parcel, Sent};
 use crate::audit;
-use crate::envelope::Disposition;
+use crate::envelope::{Kind, Message};
 use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
 use crate::limits;
 use crate::pump::core::{Receipt, Target};
 use crate::pump::driver::Handle;
-use crate::thread::{Closing, Fact};
+use crate::thread::{Fact, Record};
 
 #[derive(Clone)]
 pub struct Station {
@@ -165,27 +165,25 @@ async fn recorded(data: &Path, thread: &ThreadId, call: CallId) -> Result<Option
         }
     };
     let records = tokio::task::spawn_blocking(read).await.map_err(|_| Error::Stopped)??;
-    let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
-    let mut replies = Vec::new();
-    for fact in facts {
-        match fact {
-            Fact::Accepted { message, opening: None, .. } if message.cause == Some(call.0) => {
-                replies.push((message.id, Answered::of(message)));
-            }
-            // A result to a client is on record and nothing more.
-            Fact::Disposed { message, how } if *how != Disposition::Recorded => {
-                replies.retain(|(id, _)| id != message);
-            }
-            Fact::CallClosed { call: closed, how } if *closed == call => {
-                let replies = replies.into_iter().map(|(_, answered)| answered).collect();
-                return Ok(Some(closed_as(call, *how, replies)));
-            }
-            _ => {}
-        }
-    }
-    Ok(None)
+    Ok(records.iter().find_map(|sealed| result_in(&sealed.record, call)))
 }
 
-fn closed_as(call: CallId, how: Closing, replies: Vec<Answered>) -> Sent {
-    Sent::Result { call, how, replies }
+/// The result of a call, from the record that closed it. Notes, and messages that its callee was
+/// given on the way, are no part of it.
+fn result_in(record: &Record, call: CallId) -> Option<Sent> {
+    let how = record.facts.iter().find_map(|fact| match fact {
+        Fact::CallClosed { call: closed, how } if *closed == call => Some(*how),
+        _ => None,
+    })?;
+    let is_part = |message: &Message| {
+        let is_result = matches!(message.kind, Kind::Reply | Kind::System);
+        is_result && message.cause == Some(call.0) && message.call.is_none()
+    };
+    let replies = record.facts.iter().filter_map(|fact| match fact {
+        Fact::Accepted { message, opening: None, .. } if is_part(message) => {
+            Some(Answered::of(message))
+        }
+        _ => None,
+    });
+    Some(Sent::Result { call, how, replies: replies.collect() })
 }

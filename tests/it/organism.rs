@@ -27,6 +27,7 @@ mod provider;
 mod pumps;
 mod record;
 mod remote;
+pub mod repeated_keys;
 mod revoked;
 mod run;
 mod send;
