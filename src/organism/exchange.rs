@@ -166,6 +166,35 @@ fn split(piece: &[u8]) -> Option<(Head, &[u8])> {
 mod tests {
     use super::*;
 
+    const FIXTURE: &str = include_str!("../../tests/data/fixtures/exchange.txt");
+
+    #[test]
+    fn a_piece_is_written_in_the_bytes_of_its_fixture() {
+        let of = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001);
+        let written = [Is::Part, Is::Last, Is::Beat, Is::End].map(|is| {
+            let (name, bytes): (_, &[u8]) = match is {
+                Is::Part => ("part", b"{\"sent"),
+                Is::Last => ("last", b"\":1}"),
+                Is::Beat => ("beat", b""),
+                Is::End => ("end", b""),
+            };
+            let piece = Speaker { of, next: 7 }.one(is, bytes);
+            let piece = String::from_utf8(piece).unwrap();
+            format!("{name}\t{}\n", serde_json::to_string(&piece).unwrap())
+        });
+        assert_eq!(written.concat(), FIXTURE);
+    }
+
+    #[test]
+    fn a_piece_of_a_fixture_is_read() {
+        for line in FIXTURE.lines() {
+            let (name, piece) = line.split_once('\t').unwrap();
+            let piece: String = serde_json::from_str(piece).unwrap();
+            let (head, _) = split(piece.as_bytes()).expect(name);
+            assert_eq!(head.n, 7);
+        }
+    }
+
     #[test]
     fn whatever_its_length_a_line_is_heard_as_it_was_said() {
         let (mut speaker, mut hearer) = (Speaker::new(), Hearer::default());

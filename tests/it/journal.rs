@@ -6,7 +6,7 @@ mod death;
 mod log;
 pub mod script;
 mod sql;
-mod streamed;
+pub mod streamed;
 pub mod substrate;
 mod suite;
 #[cfg(target_os = "linux")]

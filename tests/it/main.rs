@@ -15,6 +15,7 @@ mod config;
 mod deploy;
 mod extract;
 mod faults;
+mod fixtures;
 mod gate;
 mod journal;
 mod listeners;

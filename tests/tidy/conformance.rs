@@ -7,9 +7,10 @@ use crate::nothing;
 use crate::tree::{read, rust};
 
 /// What is left out of `.ci/conformance` that touches a journal, each for its reason.
-const ONE_KIND: [(&str, &str); 13] = [
+const ONE_KIND: [(&str, &str); 14] = [
     ("journal", "its own suite runs on both kinds"),
     ("deploy", "starts what the examples say"),
+    ("fixtures", "holds journals of both kinds"),
     ("faults::places", "lists the failpoints"),
     ("faults::power", "cuts the power to an embedded journal's disk"),
     ("faults::rot", "flips bits of an embedded journal's file"),

@@ -300,6 +300,64 @@ fn row<'a>(step: Step<'a>, bytes: &'a [u8]) -> Result<Row<'a>, String> {
 mod tests {
     use super::*;
 
+    const FIXTURE: &str = include_str!("../../../tests/data/fixtures/stream.txt");
+
+    /// A message of each kind of line.
+    fn messages() -> Vec<(&'static str, Vec<u8>)> {
+        let id = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001);
+        let about = |partitions, moving| About {
+            id,
+            name: "desk".into(),
+            partition: 2,
+            partitions,
+            moving,
+        };
+        let checkpoint = Checkpoint {
+            journal: id,
+            position: Position(8),
+            count: 8,
+            merkle_root: Digest::of(b"heads"),
+            time: Time(12),
+            key: "0f".repeat(32),
+            signature: "1e".repeat(64),
+        };
+        let message = |group: Group| group.messages(3, 1 << 20).remove(0);
+        let mut messages = vec![
+            ("a journal", message(Group::about(about(1, false)))),
+            ("a journal of several partitions", message(Group::about(about(4, false)))),
+            ("a journal that moves here", message(Group::about(about(1, true)))),
+            ("an epoch", message(Group::epoch(3, "process 12 on host"))),
+            ("what was moved here", message(Group::moved(812, 2))),
+            ("a checkpoint", message(Group::default().checkpoint(&checkpoint))),
+            ("a group of a blob and steps", message(group())),
+        ];
+        let parts = group().messages(3, 400);
+        messages.extend(["part 1", "part 2", "part 3"].into_iter().zip(parts));
+        messages
+    }
+
+    #[test]
+    fn a_message_is_written_in_the_bytes_of_its_fixture() {
+        let line = |(name, bytes): (&str, Vec<u8>)| {
+            let text = String::from_utf8(bytes).unwrap();
+            format!("{name}\t{}\n", serde_json::to_string(&text).unwrap())
+        };
+        let written: String = messages().into_iter().map(line).collect();
+        assert_eq!(written, FIXTURE);
+    }
+
+    #[test]
+    fn a_message_of_a_fixture_is_read() {
+        let mut assembly = Assembly::default();
+        for line in FIXTURE.lines() {
+            let (name, message) = line.split_once('\t').unwrap();
+            let message: String = serde_json::from_str(message).unwrap();
+            let whole = assembly.take(message.as_bytes()).unwrap();
+            let read = whole.map(|whole| Contents::read(&whole).map(drop));
+            assert!(matches!(read, Some(Ok(())) | None), "{name}: {read:?}");
+        }
+    }
+
     fn group() -> Group {
         let place = Place {
             position: Position(7),

@@ -325,6 +325,33 @@ fn make(api: &Api, bucket: &str, options: &Options) -> Result<(), Error> {
 mod tests {
     use super::*;
 
+    const FIXTURE: &str = include_str!("../../../tests/data/fixtures/lease.txt");
+
+    #[test]
+    fn a_lease_is_written_in_the_bytes_of_its_fixture() {
+        let id = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001);
+        let holder = Holder {
+            id,
+            holder: "process 12 on host, since 2026-11-20T10:00:00.000000Z".to_owned(),
+            home: "host 0123 /data 0197".to_owned(),
+            beat: 41,
+        };
+        let left = Left { heir: Candidate(id) };
+        let (holder, left) = (serde_json::to_string(&holder), serde_json::to_string(&left));
+        let written = format!("held\t{}\nleft\t{}\n", holder.unwrap(), left.unwrap());
+        assert_eq!(written, FIXTURE);
+    }
+
+    #[test]
+    fn a_lease_of_a_fixture_is_read() {
+        for line in FIXTURE.lines() {
+            let (name, value) = line.split_once('\t').unwrap();
+            let is_holder = serde_json::from_str::<Holder>(value).is_ok();
+            let is_left = serde_json::from_str::<Left>(value).is_ok();
+            assert_eq!((is_holder, is_left), (name == "held", name == "left"), "{name}");
+        }
+    }
+
     #[test]
     fn a_directory_is_known_again_and_another_one_under_its_path_is_not() {
         let above = tempfile::tempdir().unwrap();

@@ -57,6 +57,37 @@ pub fn due<'a>(roll: impl Iterator<Item = &'a Entry> + Clone) -> Option<Move> {
 mod tests {
     use super::*;
 
+    const FIXTURE: &str = include_str!("../../../tests/data/fixtures/roll.txt");
+
+    #[test]
+    fn an_entry_is_written_in_the_bytes_of_its_fixture() {
+        let id = "\"01970000-0000-7000-8000-000000000001\"";
+        let first = Entry {
+            id: serde_json::from_str(id).unwrap(),
+            holder: "process 12 on host".to_owned(),
+            config: Digest::of(b"config"),
+            has: BTreeSet::from([0, 2]),
+            ready: BTreeSet::from([1]),
+            is_moving: true,
+            is_leaving: false,
+        };
+        let mut last = entry(&[]);
+        (last.id, last.is_leaving) = (first.id, true);
+        let line = |name: &str, entry: &Entry| {
+            format!("{name}\t{}\n", serde_json::to_string(entry).unwrap())
+        };
+        assert_eq!(line("an entry", &first) + &line("the last entry", &last), FIXTURE);
+    }
+
+    #[test]
+    fn an_entry_of_a_fixture_is_read() {
+        for line in FIXTURE.lines() {
+            let (name, entry) = line.split_once('\t').unwrap();
+            let entry: Entry = serde_json::from_str(entry).unwrap();
+            assert_eq!(entry.is_leaving, name == "the last entry");
+        }
+    }
+
     /// A process that may pump `may`, and has none of them.
     fn entry(may: &[u32]) -> Entry {
         Entry {
