@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use super::access::refuse_hosted_start;
 use super::operator;
-use crate::config::{Config, Directories, Project, directory_name, is_directory_of};
-use crate::journal::sqlite::{DATABASE, Lock, make_directory};
+use crate::config::{Config, Directories, Project, Storage, directory_name, is_directory_of};
+use crate::journal::sqlite::{DATABASE, Lock, is_without_mac, make_directory};
 use crate::journal::{self, partitions_in};
 use crate::mutant::mutant;
 use crate::thread::{ActionDetail, OperatorVerb};
@@ -173,7 +173,9 @@ pub fn adopt(
         },
     };
     let before = stored(&source)?;
-    if before.as_ref() == Some(&project.path) {
+    let is_ours = before.as_ref() == Some(&project.path);
+    // A journal from before MACs is adopted, too, whichever project it names.
+    if is_ours && !(matches!(config.storage, Storage::Embedded) && is_without_mac(data, state)?) {
         return Ok(None);
     }
 

@@ -49,6 +49,16 @@ pub fn acknowledged(state: &std::path::Path, journal: Uuid) -> Result<(Position,
     Ok(Watermark::read(state, journal)?.unwrap_or_default())
 }
 
+/// Whether the journal in `data` has records, and was kept before there were MACs.
+pub fn is_without_mac(data: &std::path::Path, state: &std::path::Path) -> Result<bool, Error> {
+    let reader = match Reader::open(data) {
+        Err(Error::Missing { .. }) => return Ok(false),
+        other => other?,
+    };
+    let is_noted = Watermark::read(state, reader.about()?.journal)?.is_some();
+    Ok(!is_noted && reader.last()? > Position(0) && !reader.has_any_mac()?)
+}
+
 const SCHEMA: &str = include_str!("schema.sql");
 /// Added to what earlier versions made, and to new journals in the same way: the text that SQLite
 /// keeps of the table is the same.

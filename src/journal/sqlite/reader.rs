@@ -93,6 +93,16 @@ impl Reader {
         if about.check() == read("check")? { Ok(about) } else { Err(damaged("check")) }
     }
 
+    /// Whether any record carries a MAC.
+    pub(super) fn has_any_mac(&self) -> Result<bool, Error> {
+        if !self.has_mac {
+            return Ok(false);
+        }
+        let found = self.db.prepare("SELECT 1 FROM step WHERE mac IS NOT NULL LIMIT 1");
+        let found = found.and_then(|mut query| query.exists([]));
+        found.map_err(|error| self.failed("its MACs", error))
+    }
+
     /// Writes the journal as it stands now into a file of its own, which is not there yet.
     pub(super) fn copy_to(&self, file: &Path) -> Result<(), Error> {
         let name = file.to_str().ok_or_else(|| {

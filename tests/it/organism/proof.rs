@@ -126,7 +126,7 @@ fn a_lost_key_is_accepted_on_record_and_its_change_is_reported() {
 }
 
 #[test]
-fn a_journal_from_before_macs_is_refused_by_name() {
+fn a_journal_from_before_macs_is_refused_until_it_is_adopted_on_record() {
     let house = answered();
     let state = house.state();
     let journal = house.reader().about().unwrap().journal;
@@ -136,6 +136,13 @@ fn a_journal_from_before_macs_is_refused_by_name() {
     let refused = house.send_text(&say("again"), &[]);
     assert_eq!(refused.code, Some(78), "{refused:?}");
     assert!(refused.err.contains("organism adopt"), "{refused:?}");
+
+    let adopted = house.organism(&["adopt"]);
+    assert_eq!(adopted.code, Some(0), "{adopted:?}");
+    let exported = house.organism(&["export"]);
+    assert!(exported.out.contains("without-mac-up-to"), "{exported:?}");
+    assert_eq!(house.send_text(&say("again"), &[]).code, Some(0));
+    house.verified();
 }
 
 #[test]
