@@ -138,6 +138,8 @@ pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 pub const LEFT_OPEN_SHOWN: usize = 8;
 /// How long a process may take to end once its input is closed, and again after SIGTERM.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
+/// Looks for processes of earlier pumps at a start; each ends what the one before left over.
+pub const LEFTOVER_PASSES_MAX: usize = 5;
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
 /// Of the last line a process wrote to standard error: kept with its crash.
 pub const LAST_WORDS_CHARS_MAX: usize = 200;

@@ -139,6 +139,40 @@ class _Connection:
         self._partial, self._frames = [], []
         self._ended = False
         self._lock = threading.Lock()
+        self._watch_lock = threading.Lock()
+        self._is_handling = False
+        self._pump_has_ended = False
+
+    def watch(self):
+        """Ends this program when the pump ends while a handler works (section 8). Both pipes have
+        lost their other end then; the end of standard input alone is none, since a delivery from a
+        file is answered, too."""
+        threading.Thread(target=self._wait_for_pump_end, daemon=True).start()
+
+    def _wait_for_pump_end(self):
+        for pipe in (self._source, self._sink):
+            poller = select.poll()
+            poller.register(pipe, 0)  # a hang-up and an error are always reported
+            seen = poller.poll()[0][1]
+            if not seen & (select.POLLHUP | select.POLLERR):
+                return  # it cannot be watched
+        with self._watch_lock:
+            self._pump_has_ended = True
+            if self._is_handling:
+                try:
+                    os.write(2, b"the pump has ended; this call is given up\n")
+                finally:
+                    os._exit(1)
+
+    def begin(self):
+        """Whether a handler may begin: there is still a pump."""
+        with self._watch_lock:
+            self._is_handling = not self._pump_has_ended
+            return self._is_handling
+
+    def end(self):
+        with self._watch_lock:
+            self._is_handling = False
 
     def read(self):
         """The next frame, or None when the pump has closed the pipe."""
@@ -219,14 +253,18 @@ def serve():
 
         return organism_bus.Bus(_handle).serve()
     connection = _take_over()
+    connection.watch()
     while (frame := connection.read()) is not None:
         if frame.startswith(b"<cancel"):
             continue  # too late to matter: that call has been answered
+        if not connection.begin():
+            return
         try:
             answer = _handle(ET.fromstring(frame), connection)
         except Exception:
             traceback.print_exc()
             sys.exit(1)
+        connection.end()
         connection.write(answer)
 
 

@@ -15,6 +15,7 @@ mod exit;
 mod export;
 mod host;
 mod init;
+mod launch;
 mod listener;
 mod models;
 mod nats_config;
@@ -41,6 +42,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::bus::process::{LAUNCH_VERB, use_this_program};
 pub use exit::Exit;
 
 /// An XML message bus for multi-agent workflows.
@@ -111,11 +113,14 @@ enum Verb {
     Listener(listener::Args),
     #[command(hide = true)]
     Debug(debug::Args),
+    #[command(hide = true, name = LAUNCH_VERB)]
+    Launch(launch::Args),
 }
 
 /// Reads the command line and does what it says.
 pub fn main() -> ExitCode {
     log();
+    use_this_program();
     match Cli::parse().verb.run() {
         Ok(code) => code,
         Err(error) => exit::report(&error),
@@ -154,6 +159,7 @@ impl Verb {
             Self::Secret(args) => secret::run(args),
             Self::Listener(args) => listener::run(args),
             Self::Debug(args) => debug::run(args),
+            Self::Launch(args) => launch::run(args),
         }
     }
 }

@@ -109,6 +109,9 @@ pub struct Config {
     pub keys_missing: Arc<Lacking>,
     /// Where the answers of models are written down as well.
     pub recorder: Option<Arc<Recorder>>,
+    /// The `organism` program that ties listeners' processes to this one; set by a program that
+    /// embeds the organism and has it elsewhere than beside itself or on `PATH`.
+    pub launcher: Option<PathBuf>,
     /// The effective config as JSON: defaults, overrides, prompt texts and the digests of
     /// schemas and recordings; no secrets, no paths of this machine.
     pub text: String,
@@ -402,17 +405,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     else {
         return Err(problems);
     };
-    let effective = effective::Effective {
-        name,
-        limits: &sections.limits,
-        payload_bytes: sections.payload_bytes,
-        contracts: contracts.iter().collect(),
-        processes: effective::processes(&sections.members),
-        agents: &agents,
-        models: models.iter().map(models::shown).collect(),
-        schemas: payloads.digests(),
-    };
-    let text = effective.text();
+    let text = effective_text(name, &sections, &contracts, &agents, &models, &payloads);
     let Directories { project, data, state } = sections.directories(name, path, around);
     Ok(Config {
         name: name.clone(),
@@ -438,7 +431,29 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         payload_bytes: sections.payload_bytes,
         keys_missing: Arc::new(keys_missing),
         recorder: None,
+        launcher: None,
         digest: Digest::of(text.as_bytes()),
         text,
     })
+}
+
+fn effective_text(
+    name: &str,
+    sections: &sections::Sections,
+    contracts: &Contracts,
+    agents: &[AgentSpec],
+    models: &[ModelSpec],
+    payloads: &payloads::Payloads,
+) -> String {
+    let effective = effective::Effective {
+        name,
+        limits: &sections.limits,
+        payload_bytes: sections.payload_bytes,
+        contracts: contracts.iter().collect(),
+        processes: effective::processes(&sections.members),
+        agents,
+        models: models.iter().map(models::shown).collect(),
+        schemas: payloads.digests(),
+    };
+    effective.text()
 }

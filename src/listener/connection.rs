@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::line::{Beat, Line};
+use super::pump_watch::PumpWatch;
 use crate::ids::CallId;
 
 const END: u8 = 0;
@@ -24,6 +25,7 @@ const READ_BYTES: usize = 64 << 10;
 pub(super) struct Connection {
     input: RefCell<Input>,
     output: Output,
+    watch: PumpWatch,
 }
 
 #[derive(Debug)]
@@ -36,7 +38,8 @@ struct Input {
 impl Connection {
     pub fn new(input: OwnedFd, output: OwnedFd) -> Self {
         let input = Input { from: input.into(), partial: Vec::new(), frames: VecDeque::default() };
-        Self { input: RefCell::new(input), output: Output(Arc::new(Mutex::new(output.into()))) }
+        let output = Output(Arc::new(Mutex::new(output.into())));
+        Self { input: RefCell::new(input), output, watch: PumpWatch::default() }
     }
 
     /// Takes over standard input and output. What the handler prints to standard output after
@@ -46,7 +49,10 @@ impl Connection {
         let input = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let output = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
         rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
-        Ok(Self::new(input, output))
+        let watched = (input.try_clone()?, output.try_clone()?);
+        let connection = Self::new(input, output);
+        connection.watch.start(watched.0, watched.1)?;
+        Ok(connection)
     }
 
     /// The next frame; nothing when the other side has closed the pipe.
@@ -76,6 +82,10 @@ impl Connection {
 
     pub fn output(&self) -> &Output {
         &self.output
+    }
+
+    pub fn watch(&self) -> &PumpWatch {
+        &self.watch
     }
 }
 

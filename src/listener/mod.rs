@@ -35,6 +35,7 @@ mod connection;
 mod line;
 mod nats;
 mod payload;
+mod pump_watch;
 mod request;
 mod serve;
 

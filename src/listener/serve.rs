@@ -78,7 +78,8 @@ impl Listener {
         self
     }
 
-    /// Serves standard input until it is closed, or, where the environment names a server in
+    /// Serves standard input until it is closed, and ends the program when the pump ends while a
+    /// handler works; or, where the environment names a server in
     /// [`Place::URL`], NATS until a signal ends the program.
     ///
     /// An `Err` of a handler is a crashed attempt, which the pump tries again: a process ends
@@ -126,7 +127,11 @@ impl Listener {
                 continue;
             }
             let request = Request::parse(&frame, Rc::clone(&line))?;
+            if !connection.watch().begin() {
+                return Ok(());
+            }
             let reply = self.handle(&request)?;
+            connection.watch().end();
             let payloads = reply.payloads().iter().map(String::as_str);
             connection.output().write(payloads).map_err(|e| format!("cannot answer: {e}"))?;
         }

@@ -30,7 +30,8 @@ pub(super) async fn remotes(
     let listeners = config.remotes.iter().map(|name| (name.clone(), None));
     for (name, far) in listeners.chain(far) {
         let sink: Arc<dyn Sink> = sink.clone();
-        let options = Options { far, ..Options::new(config.name.clone(), name.clone()) };
+        let mut options = Options { far, ..Options::new(config.name.clone(), name.clone()) };
+        options.waits_for_end = options.far.is_none() && is_ordered(config, &name);
         let host = NatsHost::start(Arc::clone(&wire), options, sink, runtime.clone()).await?;
         hosts.push((name, Arc::new(host)));
     }
@@ -40,6 +41,12 @@ pub(super) async fn remotes(
         Some(denied) => Err(nats::Error::from(denied).into()),
         None => Ok(hosts),
     }
+}
+
+/// Whether nothing may be handed over beside a handler that is at work.
+fn is_ordered(config: &Config, listener: &ListenerName) -> bool {
+    let contract = config.contracts.get(listener);
+    contract.is_some_and(|contract| contract.serial_per_thread || contract.concurrency == 1)
 }
 
 /// Agents that run elsewhere, each with what their hosts are told.

@@ -15,7 +15,7 @@ use super::station::Station;
 use super::watcher::Watched;
 use super::{Error, Hosted, Native};
 use super::{guests, remotes};
-use crate::bus::process::{Options, ProcessHost};
+use crate::bus::process::{Options, ProcessHost, PumpMark, end_leftovers};
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ProcessSpec};
 use crate::ids::ListenerName;
@@ -52,11 +52,14 @@ impl Works {
         for document in config.schemas.documents() {
             journal.put_blob(document.as_bytes())?;
         }
+        let mark = PumpMark::of_this_process(journal.id(), journal.epoch());
+        end_earlier_processes(&mark);
         let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
         let gate = gate.with_payload_bytes(config.payload_bytes);
         let mut pump = Pump::new(core, journal, gate).traced(tracer.clone());
         let watched = Watched::new(config, pump.counts());
-        let mut hosts = hosts(config, &pump.sink(), natives, &runtime, &watched.models, tracer)?;
+        let mut hosts =
+            hosts(config, &pump.sink(), natives, &runtime, &watched.models, tracer, &mark)?;
         hosts.extend(remotes::remotes(config, &pump.sink(), &runtime).await?);
         for (listener, host) in &hosts {
             pump.host(listener.clone(), Arc::clone(host));
@@ -163,13 +166,17 @@ fn hosts(
     runtime: &runtime::Handle,
     models: &Arc<ModelCounts>,
     tracer: &Tracer,
+    mark: &PumpMark,
 ) -> Result<Vec<Hosted>, Error> {
     let mut hosts: Vec<Hosted> = Vec::new();
     for spec in &config.processes {
         let sink: Arc<dyn Sink> = sink.clone();
         let host = match natives.remove(&spec.name) {
             Some(native) => native(sink, runtime),
-            None => Arc::new(ProcessHost::start(process_options(config, spec), sink, runtime)),
+            None => {
+                let options = process_options(config, spec, mark);
+                Arc::new(ProcessHost::start(options, sink, runtime))
+            }
         };
         hosts.push((spec.name.clone(), host));
     }
@@ -177,13 +184,26 @@ fn hosts(
     Ok(hosts)
 }
 
-fn process_options(config: &Config, spec: &ProcessSpec) -> Options {
+/// What listeners of an earlier pump left running must not work beside the processes of this one.
+fn end_earlier_processes(mark: &PumpMark) {
+    let ended = end_leftovers(mark);
+    if !ended.is_empty() {
+        tracing::warn!(
+            "processes that an earlier run of this journal left behind were ended: {}",
+            ended.join(", ")
+        );
+    }
+}
+
+fn process_options(config: &Config, spec: &ProcessSpec, mark: &PumpMark) -> Options {
     let mut options = Options::new(spec.name.clone(), spec.command.clone());
     options.instances = spec.instances;
     options.working_dir = Some(config.directory.clone());
     let exposed = spec.env.iter().map(|(key, value)| (key.clone(), value.expose().to_owned()));
     options.env = exposed.collect();
     options.withheld = config.withheld();
+    options.launcher.clone_from(&config.launcher);
+    options.pump = Some(mark.clone());
     options
 }
 

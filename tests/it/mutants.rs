@@ -226,6 +226,14 @@ const GUARDS: &[(&str, &str)] = &[
         "watch-only-the-pipe",
         "bus::exits::a_process_that_ends_has_crashed_although_its_child_holds_its_output",
     ),
+    (
+        "free-the-thread-early",
+        "pump::fairness::serial_per_thread_waits_for_a_handler_that_was_timed_out_or_cancelled",
+    ),
+    (
+        "free-the-thread-early",
+        "pump::simulation::whatever_happens_the_promises_hold_and_the_work_ends",
+    ),
     #[cfg(target_os = "linux")]
     ("skip-the-fsync", "journal::sync::every_record_is_synced_before_it_is_acknowledged"),
 ];

@@ -18,6 +18,7 @@ mod leaves;
 mod lost;
 mod model_calls;
 mod nats_config;
+mod orphans;
 mod partitions;
 mod playback;
 mod project;

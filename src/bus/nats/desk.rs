@@ -28,6 +28,8 @@ pub(super) struct Desk {
     is_draining: bool,
     looked: Instant,
     cancel_grace: Duration,
+    /// Whether a cancelled attempt is waited for as long as its replica renews its lease.
+    waits_for_end: bool,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,8 @@ struct Out {
     lease: Duration,
     /// Its caller is gone: when it has to have ended.
     patience: Option<Instant>,
+    /// It was reported as still at work after that.
+    is_reported: bool,
 }
 
 /// What an answer answers.
@@ -75,7 +79,15 @@ impl Desk {
             is_draining: false,
             looked: now,
             cancel_grace,
+            waits_for_end: false,
         }
+    }
+
+    /// Keeps a cancelled attempt for as long as its replica renews its lease: the handler is known
+    /// to be at work.
+    pub fn waiting_for_end(mut self, waits_for_end: bool) -> Self {
+        self.waits_for_end = waits_for_end;
+        self
     }
 
     /// Before it is published. False while draining.
@@ -83,8 +95,9 @@ impl Desk {
         if !self.is_draining {
             let lives_until = self.lease.map(|lease| now + lease);
             let lease = self.lease.unwrap_or_default();
-            let (since, is_heard, patience) = (now, false, None);
-            let out = Out { key, connection, lives_until, since, is_heard, lease, patience };
+            let (since, is_heard, patience, is_reported) = (now, false, None, false);
+            let out =
+                Out { key, connection, lives_until, since, is_heard, lease, patience, is_reported };
             self.out.insert(token, out);
         }
         !self.is_draining
@@ -204,7 +217,11 @@ impl Desk {
         }
         let mut overdue = Vec::new();
         let given_up = &mut self.given_up;
+        let waits_for_end = self.waits_for_end;
         self.out.retain(|token, out| {
+            if waits_for_end && out.is_kept(now) {
+                return true;
+            }
             let Some(failure) = out.failure(connection, now) else { return true };
             overdue.push((out.key, failure));
             given_up.push_back((*token, out.key));
@@ -217,7 +234,25 @@ impl Desk {
     }
 }
 
+impl Desk {
+    /// Attempts that are still at work although their time after a cancel is over; each once.
+    pub fn lingering(&mut self, now: Instant) -> Vec<Key> {
+        let kept = self.out.values_mut().filter(|out| out.is_kept(now) && !out.is_reported);
+        kept.map(|out| {
+            out.is_reported = true;
+            out.key
+        })
+        .collect()
+    }
+}
+
 impl Out {
+    /// Cancelled, given its time to end, and known to be at work still.
+    fn is_kept(&self, now: Instant) -> bool {
+        let is_cancelled = self.patience.is_some_and(|until| until <= now);
+        is_cancelled && self.lives_until.is_some_and(|until| until > now)
+    }
+
     fn lives(&mut self, lease: Duration, now: Instant) {
         self.lives_until = self.lives_until.max(Some(now + lease));
         self.lease = lease;
@@ -352,6 +387,33 @@ mod tests {
         desk.take(1, key(1), 1, now);
         assert!(desk.cancel(key(1), now));
         assert!(!desk.cancel(key(2), now));
+        assert_eq!(overdue(&mut desk, 1, now, GRACE + limits::NATS_LOOK), [key(1)]);
+    }
+
+    #[test]
+    fn a_cancelled_attempt_is_kept_while_its_replica_renews_its_lease_where_order_matters() {
+        let (desk, now) = desk();
+        let mut desk = desk.waiting_for_end(true);
+        desk.leases(Some(LEASE), now);
+        desk.take(1, key(1), 1, now);
+        desk.cancel(key(1), now);
+        let mut renewed = now;
+        for _ in 0..5 {
+            assert_eq!(overdue(&mut desk, 1, renewed, LEASE / 2), []);
+            renewed += LEASE / 2;
+            desk.lives(1, LEASE, renewed);
+        }
+        assert_eq!(desk.lingering(renewed), [key(1)]);
+        assert_eq!(desk.lingering(renewed), []);
+        assert_eq!(overdue(&mut desk, 1, renewed, LEASE + limits::NATS_LOOK), [key(1)]);
+    }
+
+    #[test]
+    fn a_cancelled_attempt_without_a_lease_is_waited_for_no_longer_than_the_grace() {
+        let (desk, now) = desk();
+        let mut desk = desk.waiting_for_end(true);
+        desk.take(1, key(1), 1, now);
+        desk.cancel(key(1), now);
         assert_eq!(overdue(&mut desk, 1, now, GRACE + limits::NATS_LOOK), [key(1)]);
     }
 

@@ -69,7 +69,8 @@ impl Shared {
         sink: Arc<dyn Sink>,
         runtime: runtime::Handle,
     ) -> Self {
-        let desk = Mutex::new(Desk::new(Instant::now(), options.cancel_grace));
+        let desk = Desk::new(Instant::now(), options.cancel_grace);
+        let desk = Mutex::new(desk.waiting_for_end(options.waits_for_end));
         let (ending, strays) = (AtomicUsize::default(), AtomicU64::default());
         let idle = Notify::new();
         let name = format!("{:016x}", OsRng.next_u64());
@@ -259,11 +260,28 @@ impl Shared {
                     let _ending = self.ending();
                     let overdue = self.desk().overdue(connection, Instant::now());
                     overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
+                    self.report_lingering();
                     if let Some(agency) = &self.agency {
                         agency.keep(|token| self.desk().standing(token));
                     }
                 }
             }
+        }
+    }
+
+    /// Warns of handlers that hold up what comes after them.
+    fn report_lingering(&self) {
+        if !self.options.waits_for_end {
+            return;
+        }
+        let lingering = self.desk().lingering(Instant::now());
+        for (call, attempt) in lingering {
+            let (listener, waited) = (&self.options.listener, self.options.cancel_grace);
+            tracing::warn!(
+                %listener, %call, %attempt, ?waited,
+                "a replica still works on a call whose caller is gone; what comes after it waits: \
+                 should it never end, restart the replica"
+            );
         }
     }
 

@@ -48,6 +48,9 @@ pub struct Options {
     pub listener: ListenerName,
     /// How long an attempt whose caller is gone is waited for.
     pub cancel_grace: Duration,
+    /// Whether it is waited for longer, as long as its replica renews its lease: nothing may be
+    /// handed over beside a handler that is at work.
+    pub waits_for_end: bool,
     /// How long outstanding deliveries may run on when the host is drained.
     pub drain_timeout: Duration,
     /// Where the listener is an agent.
@@ -61,6 +64,7 @@ impl Options {
             organism: organism.into(),
             listener,
             cancel_grace: limits::CANCEL_GRACE,
+            waits_for_end: false,
             drain_timeout: limits::DRAIN_TIMEOUT,
             far: None,
         }

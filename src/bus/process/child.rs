@@ -18,7 +18,8 @@ use crate::ids::ListenerName;
 use crate::limits;
 use crate::trace::TraceParent;
 
-use super::{Options, program};
+use super::leftovers::PUMP_VARIABLE;
+use super::{Options, launch, program};
 
 /// How long the last words of an ended child are waited for; something it started may hold its
 /// standard error open.
@@ -59,11 +60,30 @@ pub(super) enum SpawnError {
 }
 
 impl Child {
-    pub fn spawn(options: &Options, instance: usize) -> Result<(Self, Pipes), SpawnError> {
+    pub async fn start(
+        options: &Arc<Options>,
+        instance: usize,
+    ) -> Result<(Self, Pipes), SpawnError> {
+        let own = Arc::clone(options);
+        let started = launch::on_launch_thread(move || Self::spawn(&own, instance)).await;
+        started.map_err(|source| {
+            let program = options.command.first().cloned().unwrap_or_default();
+            SpawnError::Failed { program, source }
+        })?
+    }
+
+    fn spawn(options: &Options, instance: usize) -> Result<(Self, Pipes), SpawnError> {
         let mut command_line = options.command.iter();
         let program = command_line.next().map_or("", String::as_str);
         let path = program::find(program)?;
-        let mut command = Command::new(path);
+        let mut command = match launch::launcher(options.launcher.as_deref()) {
+            Some((launcher, arguments)) => {
+                let mut command = Command::new(launcher);
+                command.args(arguments).arg(path);
+                command
+            }
+            None => Command::new(path),
+        };
         for name in &options.withheld {
             command.env_remove(name);
         }
@@ -78,6 +98,9 @@ impl Child {
             // Away from the terminal's signals: an interrupt drains, it does not kill at once.
             .process_group(0)
             .kill_on_drop(true);
+        if let Some(pump) = &options.pump {
+            command.env(PUMP_VARIABLE, pump.to_string());
+        }
         if let Some(directory) = &options.working_dir {
             command.current_dir(directory);
         }

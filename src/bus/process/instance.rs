@@ -15,7 +15,7 @@ use super::restarts::{Next, Restarts};
 pub(super) async fn run(options: Arc<Options>, mut desk: Desk) {
     let mut restarts = Restarts::new(options.restarts);
     loop {
-        let next = match Child::spawn(&options, desk.seat) {
+        let next = match Child::start(&options, desk.seat).await {
             Ok((child, pipes)) => {
                 desk.up();
                 let ended = Conversation::new(&options, &mut desk, child, pipes).hold().await;

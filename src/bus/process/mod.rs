@@ -9,6 +9,8 @@ mod conversation;
 mod dispatch;
 mod frame;
 mod instance;
+mod launch;
+mod leftovers;
 mod program;
 mod restarts;
 
@@ -25,6 +27,8 @@ use crate::limits;
 
 use super::{Delivery, Host, Sink};
 use dispatch::Dispatch;
+pub use launch::{VERB as LAUNCH_VERB, become_listener, use_this_program};
+pub use leftovers::{NoMark, PUMP_VARIABLE, PumpMark, end_leftovers};
 pub use program::{NotFound, find};
 pub use restarts::Policy;
 
@@ -43,6 +47,11 @@ pub struct Options {
     /// Variables that are not passed through: what is secret to others.
     pub withheld: Vec<String>,
     pub restarts: Policy,
+    /// The `organism` program, which ties the processes to this one. Where not given it is this
+    /// program, if it is the command, or one beside it or on `PATH`.
+    pub launcher: Option<PathBuf>,
+    /// Marks everything that a process starts as this pump's.
+    pub pump: Option<PumpMark>,
     /// How long an instance may stay busy after its caller is gone.
     pub cancel_grace: Duration,
     /// How long outstanding deliveries may run on when the host is drained.
@@ -68,6 +77,8 @@ impl Options {
             env: Vec::new(),
             withheld: Vec::new(),
             restarts: Policy::default(),
+            launcher: None,
+            pump: None,
             cancel_grace: limits::CANCEL_GRACE,
             drain_timeout: limits::DRAIN_TIMEOUT,
         }

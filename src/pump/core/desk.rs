@@ -65,7 +65,7 @@ struct Queue {
 #[derive(Debug, Clone, Default)]
 struct Line {
     ready: VecDeque<CallId>,
-    /// Serial listeners: the call that has the thread.
+    /// Serial listeners: the call that has the thread, closed or not, until its handler has ended.
     current: Option<CallId>,
     in_ring: bool,
 }
@@ -298,8 +298,14 @@ impl Desk {
                 line.ready.retain(|ready| *ready != call);
             }
         }
-        self.free_line(listener, thread, call);
-        let running = self.running.remove(&call)?;
+        let Some(running) = self.running.remove(&call) else {
+            self.free_line(listener, thread, call);
+            return None;
+        };
+        // The handler still works: a serial listener's thread stays taken until it has ended.
+        if mutant("free-the-thread-early") {
+            self.free_line(listener, thread, call);
+        }
         self.ghosts.insert((call, running.attempt), ghost);
         Some(running.attempt)
     }
@@ -310,6 +316,7 @@ impl Desk {
         self.ghosts.get(&delivery).filter(|ghost| ghost.listener == source.listener)?;
         let ghost = self.ghosts.remove(&delivery)?;
         self.leave(&ghost.listener);
+        self.free_line(&ghost.listener, &ghost.thread, source.call);
         Some(ghost)
     }
 

@@ -1,5 +1,7 @@
-//! The end of a listener's process: noticed at once, whatever the process left behind.
+//! The end of a listener's process, noticed at once, and of its pump, noticed by the kits.
 
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +9,8 @@ use organism::bus::process::{Options, ProcessHost};
 use organism::envelope::Failure;
 use tokio::runtime::Handle;
 
-use super::ear::{Ear, Heard, done, name};
+use super::ear::{Ear, Heard, done, name, repository, script};
+use crate::organism::until;
 
 /// A listener in `bash` that keeps one child, which holds its standard output and standard error.
 fn with_child(program: &str) -> Ear {
@@ -38,8 +41,8 @@ async fn a_process_that_ends_has_crashed_although_its_child_holds_its_output() {
 #[tokio::test]
 async fn an_answer_written_just_before_the_end_counts() {
     let answer = done("once");
-    let mut ear = with_child(&format!("printf '{answer}\\0'; exit 3"));
     for _ in 0..3 {
+        let mut ear = with_child(&format!("printf '{answer}\\0'; exit 3"));
         let number = ear.tell("anything");
         ear.expect(Heard::Answer(number, vec![answer.clone()])).await;
     }
@@ -53,12 +56,40 @@ async fn an_end_within_a_frame_is_described_although_a_child_holds_the_output() 
     assert_eq!(detail, "exited with code 3, 5 bytes into an unfinished frame");
 }
 
-#[tokio::test]
-async fn an_answer_of_a_process_that_ended_reaches_no_second_delivery() {
-    let answer = done("once");
-    let mut ear = with_child(&format!("printf '{answer}\\0{answer}\\0'; exit 3"));
-    for number in [ear.tell("first"), ear.tell("second")] {
-        ear.expect(Heard::Answer(number, vec![answer.clone()])).await;
-    }
-    assert!(ear.is_quiet());
+/// A kit's listener as a host starts it, with a delivery of this text.
+fn kit_at_work(text: &str) -> Child {
+    let mut kit = Command::new("python3")
+        .arg(script("obedient.py"))
+        .env("PYTHONPATH", repository().join("listeners/python"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let payload = format!("<do xmlns=\"urn:test\">{text}</do>");
+    let frame = super::kit::delivery(&[&payload]);
+    kit.stdin.as_mut().unwrap().write_all(format!("{frame}\0").as_bytes()).unwrap();
+    kit
+}
+
+#[test]
+fn a_handler_of_the_python_kit_ends_with_its_pump() {
+    let mut kit = kit_at_work("stuck");
+    let mut beat = [0; 13];
+    kit.stdout.as_mut().unwrap().read_exact(&mut beat).unwrap();
+    assert_eq!(&beat, b"<heartbeat/>\0");
+    drop(kit.stdin.take());
+    assert_eq!(kit.try_wait().unwrap(), None, "its answer can still be taken");
+    drop(kit.stdout.take());
+    let status = until("the kit has ended", || kit.try_wait().unwrap());
+    assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn a_delivery_at_the_end_of_the_input_is_answered() {
+    let mut kit = kit_at_work("sleep 0.2");
+    drop(kit.stdin.take());
+    let output = kit.wait_with_output().unwrap();
+    assert_eq!(output.stdout, format!("{}\0", done("slept")).as_bytes());
+    assert_eq!(output.status.code(), Some(0));
 }

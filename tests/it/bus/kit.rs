@@ -88,7 +88,7 @@ impl Served {
 
 const CALL: &str = "00000000-0000-0000-0000-000000000001";
 
-fn delivery(payloads: &[&str]) -> String {
+pub fn delivery(payloads: &[&str]) -> String {
     let messages: String = payloads
         .iter()
         .enumerate()

@@ -87,6 +87,57 @@ fn serial_per_thread_keeps_order_while_a_failed_attempt_waits_to_be_retried() {
     assert_eq!(order, ["look(first)", "look(second)"]);
 }
 
+#[test]
+fn serial_per_thread_waits_for_a_handler_that_was_timed_out_or_cancelled() {
+    for is_cancelled in [false, true] {
+        let mut contracts = contracts();
+        contracts[3].serial_per_thread = true;
+        let mut world = World::new(contracts);
+        let (thread, first) = world.open("desk", &word("look", "first"));
+        let at_work = world.delivery("finder");
+        if is_cancelled {
+            world.cancel(&thread);
+        } else {
+            world.pass(Duration::from_secs(61));
+        }
+        assert_eq!(world.withdrawn, [first]);
+
+        world.say("desk", &thread, &word("look", "second"));
+        assert!(world.deliveries.is_empty(), "its handler still works");
+        world.open("desk", &word("look", "elsewhere"));
+        assert_eq!(fresh(&world.delivery("finder")), ["look(elsewhere)"]);
+
+        world.fail(&at_work, Failure::Crashed { detail: "it was killed".to_owned() });
+        assert_eq!(fresh(&world.delivery("finder")), ["look(second)"]);
+    }
+}
+
+#[test]
+fn an_agent_takes_no_second_turn_in_a_thread_before_a_cancelled_one_has_ended() {
+    let mut world = World::new(contracts());
+    let (thread, _) = world.open("desk", &word("plan", "first"));
+    let at_work = world.delivery("thinker");
+    world.cancel(&thread);
+    world.say("desk", &thread, &word("plan", "second"));
+    assert!(world.deliveries.is_empty(), "its turn goes on until its host ends it");
+    world.answer(&at_work, &[word("answer", "late")]);
+    assert_eq!(fresh(&world.delivery("thinker")), ["plan(second)"]);
+}
+
+#[test]
+fn one_instance_is_given_nothing_before_a_timed_out_handler_has_ended() {
+    let mut contracts = contracts();
+    contracts[3].concurrency = 1;
+    let mut world = World::new(contracts);
+    world.open("desk", &word("look", "first"));
+    let at_work = world.delivery("finder");
+    world.pass(Duration::from_secs(61));
+    world.open("desk", &word("look", "second"));
+    assert!(world.deliveries.is_empty(), "its handler still works");
+    world.answer(&at_work, &[word("found", "late")]);
+    assert_eq!(fresh(&world.delivery("finder")), ["look(second)"]);
+}
+
 /// One busy thread does not starve another.
 #[test]
 fn threads_take_turns() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use organism::bus::Delivery;
 use organism::contract::{Approval, Contract, Gather, Role, TreeLimits};
 use organism::envelope::{Failure, Turn};
-use organism::ids::{CallId, Digest, ThreadId};
+use organism::ids::{CallId, Digest, ListenerName, ThreadId};
 use organism::pump::core::{Event, Receipt, Target};
 use organism::thread::Hold;
 
@@ -151,14 +151,18 @@ struct Simulation {
     /// Deliveries that were answered although their listener may answer again.
     old: Vec<Delivery>,
     threads: Vec<(&'static str, ThreadId)>,
+    /// Listeners with `serial_per_thread`.
+    serial: HashSet<ListenerName>,
 }
 
 impl Simulation {
     fn new(seed: u64) -> Self {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let (contracts, limits) = (contracts(&mut dice), limits(&mut dice));
+        let serial = contracts.iter().filter(|contract| contract.serial_per_thread);
+        let serial = serial.map(|contract| contract.name.clone()).collect();
         let world = World::with_limits(contracts, limits);
-        Self { world, dice, old: Vec::new(), threads: Vec::new() }
+        Self { world, dice, old: Vec::new(), threads: Vec::new(), serial }
     }
 
     fn submit(&mut self) {
@@ -230,7 +234,7 @@ impl Simulation {
             }
             _ => self.turn(),
         }
-        self.agents_are_serial();
+        self.serial_listeners_are_serial();
     }
 
     /// Calls that wait for an operator, with the digests of what they ask for.
@@ -263,14 +267,14 @@ impl Simulation {
         );
     }
 
-    fn agents_are_serial(&self) {
-        let state = self.world.core.state();
-        let open = self.world.deliveries.iter().filter(|d| state.call(d.call).is_some());
-        let agents = open.filter(|d| matches!(d.listener.as_str(), "thinker" | "writer"));
+    /// Also while a handler works on whose call was closed.
+    fn serial_listeners_are_serial(&self) {
+        let is_agent = |d: &Delivery| matches!(d.listener.as_str(), "thinker" | "writer");
+        let is_serial = |d: &Delivery| is_agent(d) || self.serial.contains(&d.listener);
         let mut busy = HashSet::new();
-        for delivery in agents {
+        for delivery in self.world.deliveries.iter().filter(|d| is_serial(d)) {
             let place = (delivery.listener.clone(), delivery.thread.clone());
-            assert!(busy.insert(place), "{} has two calls at once", delivery.listener);
+            assert!(busy.insert(place), "{} has two deliveries at once", delivery.listener);
         }
     }
 

@@ -157,6 +157,20 @@ fn a_command_ends_with_the_process_that_started_it() {
 }
 
 #[test]
+fn a_handler_of_the_rust_kit_ends_with_its_pump() {
+    let room = prepared();
+    let fifo = room.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let mut program = Program::start(room.directory.path(), None);
+    program.send(1, &shell("exec 3> fifo; sleep 1000"));
+    let pipe = fs::File::open(&fifo).unwrap();
+    drop(program.child.stdin.take());
+    drop(program.child.stdout.take());
+    assert_eq!(std::io::read_to_string(pipe).unwrap(), "");
+    assert_eq!(program.child.wait().unwrap().code(), Some(1));
+}
+
+#[test]
 fn a_command_has_no_way_to_the_frames_and_the_listeners_environment() {
     let room = prepared();
     let mut program = Program::start(room.directory.path(), None);

@@ -1,0 +1,155 @@
+//! How child processes are started: by one thread that lives as long as this process, through a
+//! launcher that ties the child's life to this process.
+//!
+//! The launcher is the `organism` program under its hidden verb [`VERB`]. It has the kernel kill
+//! it when the thread that started it ends, checks that its parent is still the expected one, and
+//! executes the listener's program, which keeps both its pid and the signal.
+
+use std::ffi::OsString;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{OnceLock, mpsc};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::program;
+use crate::children;
+
+/// The hidden verb of the `organism` program: `launch-listener PARENT PROGRAM ARGUMENTS…`.
+pub const VERB: &str = "launch-listener";
+
+/// How long a program that may be a launcher has to answer.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The launcher of a program that has the verb itself.
+static OWN: OnceLock<PathBuf> = OnceLock::new();
+
+/// Declares that this program has the hidden verb, and so launches its own listeners.
+pub fn use_this_program() {
+    // Names the running program also after its file was replaced by an update.
+    let running = PathBuf::from("/proc/self/exe");
+    let own = if running.exists() { Some(running) } else { std::env::current_exe().ok() };
+    if let Some(own) = own {
+        OWN.get_or_init(|| own);
+    }
+}
+
+/// The launcher and its first arguments; none where children cannot be tied to this process.
+///
+/// May block: a program that is found for the first time is tried.
+pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])> {
+    if !cfg!(target_os = "linux") {
+        return None;
+    }
+    let program = named.map(Path::to_owned).or_else(|| OWN.get().cloned()).or_else(found)?;
+    Some((program, [VERB.into(), std::process::id().to_string().into()]))
+}
+
+/// The `organism` program beside this one, or on `PATH`.
+fn found() -> Option<PathBuf> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let look = || {
+        let usable = program::find("organism").ok().filter(|program| has_verb(program));
+        if usable.is_none() {
+            tracing::warn!(
+                "listeners' processes may outlive this program, should it be killed: there is no \
+                 `organism` program of this version beside it or on PATH to launch them; install \
+                 it there, or name it in `launcher`"
+            );
+        }
+        usable
+    };
+    FOUND.get_or_init(look).clone()
+}
+
+/// Whether a program launches: it is asked to launch itself, to print its version.
+fn has_verb(program: &Path) -> bool {
+    let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
+    if std::env::current_exe().is_ok_and(same) {
+        return false;
+    }
+    let mut command = std::process::Command::new(program);
+    command
+        .arg(VERB)
+        .arg(std::process::id().to_string())
+        .arg(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let start = || command.spawn();
+    let started = children::spawn(None, start, |child| Some(std::process::Child::id(child)));
+    let Ok((mut child, _owned)) = started else { return false };
+    let pid = Pid::from_child(&child);
+    let (tell, ended) = mpsc::channel();
+    std::thread::spawn(move || tell.send(child.wait()));
+    let status = ended.recv_timeout(PROBE_TIMEOUT).or_else(|_| {
+        // It did something else than it was asked for. It has not been waited for, so that its
+        // number is still its own.
+        let _ = kill_process(pid, Signal::KILL);
+        ended.recv()
+    });
+    status.is_ok_and(|status| status.is_ok_and(|status| status.success()))
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs `start` on the thread that starts all children, within the caller's runtime.
+///
+/// The death signal is sent when the *thread* that started a child ends, not when the process
+/// does. Threads of a runtime come and go; this one stays.
+pub(super) async fn on_launch_thread<T: Send + 'static>(
+    start: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    static THREAD: OnceLock<Option<mpsc::Sender<Job>>> = OnceLock::new();
+    let jobs = THREAD.get_or_init(|| {
+        let (jobs, inbox) = mpsc::channel::<Job>();
+        let run = move || {
+            for job in inbox {
+                // The thread must outlive every child: a panic ends the job alone, and its caller
+                // sees that no result comes.
+                let _ = catch_unwind(AssertUnwindSafe(job));
+            }
+        };
+        let thread = std::thread::Builder::new().name("launch".to_owned()).spawn(run);
+        thread.ok().map(|_| jobs)
+    });
+
+    let runtime = Handle::current();
+    let (result, done) = oneshot::channel();
+    let job = move || {
+        let _runtime = runtime.enter();
+        // Without a receiver the result is dropped here, which ends the child.
+        drop(result.send(start()));
+    };
+    let failed = || io::Error::other("the thread that starts listeners has failed");
+    jobs.as_ref().ok_or_else(failed)?.send(Box::new(job)).map_err(|_| failed())?;
+    done.await.map_err(|_| failed())
+}
+
+/// The verb: ties this process to `parent` and becomes `program`. Returns only on failure; nothing
+/// where the parent has ended already.
+///
+/// # Errors
+/// The program cannot be executed.
+pub fn become_listener(parent: u32, program: &OsString, arguments: &[OsString]) -> io::Result<()> {
+    use std::os::unix::process::CommandExt as _;
+
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::set_parent_process_death_signal;
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+    }
+
+    // A parent that ended before the signal was set sends none.
+    let own_parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+    if own_parent.and_then(|pid| u32::try_from(pid).ok()) != Some(parent) {
+        return Ok(());
+    }
+    Err(std::process::Command::new(program).args(arguments).exec())
+}

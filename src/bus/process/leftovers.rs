@@ -1,0 +1,235 @@
+//! Processes that an earlier pump of the same journal left behind: found by a variable that every
+//! process inherits from the listener that started it, and ended before a new pump delivers.
+//!
+//! The parent-death signal reaches a listener's own process and no process that it started.
+
+use std::fmt;
+use std::str::FromStr;
+
+use uuid::Uuid;
+
+use crate::children;
+
+/// Names the pump that started a listener, in the environment of everything the listener starts.
+pub const PUMP_VARIABLE: &str = "ORGANISM_PUMP";
+
+/// One run of a pump: its journal and epoch, and the process that it runs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PumpMark {
+    journal: Uuid,
+    epoch: u32,
+    /// Inode of the PID namespace; 0 where there is none.
+    namespace: u64,
+    pid: u32,
+    /// Start time of the process, in clock ticks since boot; 0 where it is not known.
+    started: u64,
+}
+
+impl PumpMark {
+    /// A pump of this process.
+    pub fn of_this_process(journal: Uuid, epoch: u32) -> Self {
+        let pid = std::process::id();
+        let namespace = linux::namespace().unwrap_or_default();
+        let started = children::status(i64::from(pid)).map_or(0, |status| status.started);
+        Self { journal, epoch, namespace, pid, started }
+    }
+
+    /// Whether a process that `mark` names may be ended by this pump: an earlier pump of this
+    /// journal started it, and that pump's process has ended, or is this one.
+    fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
+        let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
+        mark.journal == self.journal
+            && mark.epoch < self.epoch
+            && mark.namespace == self.namespace
+            && (is_own_process || !is_running(mark.pid, mark.started))
+    }
+}
+
+impl fmt::Display for PumpMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { journal, epoch, namespace, pid, started } = self;
+        write!(f, "{journal}/{epoch}/{namespace}/{pid}/{started}")
+    }
+}
+
+/// No mark of a pump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no mark of a pump")]
+pub struct NoMark;
+
+impl FromStr for PumpMark {
+    type Err = NoMark;
+
+    /// Reads exactly what [`fmt::Display`] writes.
+    fn from_str(text: &str) -> Result<Self, NoMark> {
+        let mut parts = text.split('/');
+        let mut next = || parts.next().ok_or(NoMark);
+        let mark = Self {
+            journal: next()?.parse().map_err(|_| NoMark)?,
+            epoch: next()?.parse().map_err(|_| NoMark)?,
+            namespace: next()?.parse().map_err(|_| NoMark)?,
+            pid: next()?.parse().map_err(|_| NoMark)?,
+            started: next()?.parse().map_err(|_| NoMark)?,
+        };
+        if mark.to_string() == text { Ok(mark) } else { Err(NoMark) }
+    }
+}
+
+/// Ends what earlier pumps of this journal left running, and waits until it has ended. Returns a
+/// line for each process. Does nothing where there is no `/proc`.
+pub fn end_leftovers(own: &PumpMark) -> Vec<String> {
+    linux::end_leftovers(own)
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::collections::HashSet;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+
+    use super::{PUMP_VARIABLE, PumpMark};
+    use crate::children;
+    use crate::limits;
+
+    pub(super) fn namespace() -> Option<u64> {
+        std::fs::metadata("/proc/self/ns/pid").ok().map(|metadata| metadata.ino())
+    }
+
+    pub(super) fn end_leftovers(own: &PumpMark) -> Vec<String> {
+        let spared = own_line(own.pid);
+        let mut ended = Vec::new();
+
+        // A process that is about to be ended may start another one meanwhile.
+        for _ in 0..limits::LEFTOVER_PASSES_MAX {
+            let found: Vec<_> = pids()
+                .filter(|pid| !spared.contains(pid))
+                .filter_map(|pid| find(pid, own))
+                .collect();
+            if found.is_empty() {
+                break;
+            }
+            for (pid, handle) in found {
+                let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                if pidfd_send_signal(&handle, Signal::KILL).is_ok() {
+                    wait(&handle);
+                    ended.push(format!("{pid} ({})", name.trim_end()));
+                }
+            }
+        }
+        ended
+    }
+
+    /// This process and its ancestors.
+    fn own_line(pid: u32) -> HashSet<u32> {
+        let mut line = HashSet::new();
+        let mut next = Some(pid);
+        while let Some(pid) = next.filter(|pid| line.insert(*pid)) {
+            let parent = children::status(i64::from(pid)).map(|status| status.parent);
+            next = parent.and_then(|parent| u32::try_from(parent).ok());
+        }
+        line
+    }
+
+    fn pids() -> impl Iterator<Item = u32> {
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    }
+
+    /// A process that may be ended. Its handle was opened before anything was read of it, and so
+    /// names no other process that later has its pid.
+    fn find(pid: u32, own: &PumpMark) -> Option<(u32, OwnedFd)> {
+        let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        let handle = pidfd_open(raw, PidfdFlags::empty()).ok()?;
+
+        let owner = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+        let status = children::status(i64::from(pid))?;
+        if owner != geteuid().as_raw() || status.is_zombie {
+            return None;
+        }
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let mark = mark_in(&environment)?;
+        own.may_end(&mark, is_running).then_some((pid, handle))
+    }
+
+    /// The mark of an environment that names exactly one.
+    fn mark_in(environment: &[u8]) -> Option<PumpMark> {
+        let variable = |entry: &[u8]| {
+            let value = entry.strip_prefix(PUMP_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
+            std::str::from_utf8(value).ok().map(str::to_owned)
+        };
+        let mut values = environment.split(|byte| *byte == 0).filter_map(variable);
+        let value = values.next().filter(|_| values.next().is_none())?;
+        value.parse().ok()
+    }
+
+    fn is_running(pid: u32, started: u64) -> bool {
+        let status = children::status(i64::from(pid));
+        status.is_some_and(|status| status.started == started && !status.is_zombie)
+    }
+
+    fn wait(handle: &OwnedFd) {
+        let mut polled = [PollFd::new(handle, PollFlags::IN)];
+        let seconds = i64::try_from(limits::EXIT_GRACE.as_secs()).unwrap_or(i64::MAX);
+        // One that does not end within it waits for its disk, and does nothing more.
+        let _ = poll(&mut polled, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 }));
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod linux {
+    use super::PumpMark;
+
+    pub(super) fn namespace() -> Option<u64> {
+        None
+    }
+
+    pub(super) fn end_leftovers(_: &PumpMark) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(epoch: u32) -> PumpMark {
+        PumpMark { journal: Uuid::from_u128(7), epoch, namespace: 1, pid: 100, started: 5 }
+    }
+
+    #[test]
+    fn a_mark_is_read_as_it_was_written_and_in_no_other_form() {
+        let text = mark(3).to_string();
+        assert_eq!(text.parse(), Ok(mark(3)));
+        for wrong in [
+            String::new(),
+            format!("{text}/"),
+            format!(" {text}"),
+            text.replace("/3/", "/03/"),
+            text.replace("/3/", "/+3/"),
+            text.to_uppercase().replace('-', ""),
+        ] {
+            assert_eq!(wrong.parse::<PumpMark>(), Err(NoMark), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_an_earlier_epoch_of_the_same_journal_whose_pump_has_ended_is_ended() {
+        let own = PumpMark { pid: 200, ..mark(4) };
+        let ends = |mark: &PumpMark| own.may_end(mark, |_, _| false);
+        assert!(ends(&mark(3)));
+        assert!(!ends(&mark(4)));
+        assert!(!ends(&mark(5)));
+        assert!(!ends(&PumpMark { journal: Uuid::from_u128(8), ..mark(3) }));
+        assert!(!ends(&PumpMark { namespace: 2, ..mark(3) }));
+        assert!(!own.may_end(&mark(3), |pid, started| (pid, started) == (100, 5)));
+        assert!(own.may_end(&mark(3), |pid, started| (pid, started) == (100, 6)));
+    }
+
+    #[test]
+    fn an_earlier_pump_of_this_process_has_ended() {
+        assert!(mark(4).may_end(&mark(3), |_, _| true));
+    }
+}

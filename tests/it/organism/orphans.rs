@@ -1,0 +1,152 @@
+//! What a pump that was killed leaves behind: its listeners end with it, and what they started ends
+//! before the next pump delivers anything.
+#![cfg(target_os = "linux")]
+
+use std::process::{Child, Command, Stdio};
+
+use super::{CONFIG, House, said, say, until};
+
+/// A listener that keeps a child of its own and a child in a session of its own, and answers.
+const KEEPER: &str = "sleep 1000 >/dev/null 2>&1 &
+echo $! > child
+setsid sh -c 'echo $$ > detached; exec sleep 1000' >/dev/null 2>&1 &
+echo $$ > listener
+exec ./player.py echo
+";
+
+const MARK: &str = "ORGANISM_PUMP";
+
+fn house() -> House {
+    let config = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"sh\", \"keeper.sh\"]");
+    let house = House::with(&config);
+    house.write("keeper.sh", KEEPER);
+    house
+}
+
+/// The number that a process wrote into a file of this name.
+fn pid(house: &House, file: &str) -> u32 {
+    until(file, || std::fs::read_to_string(house.path(file)).ok()?.trim().parse().ok())
+}
+
+fn is_running(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    !status.is_empty() && !status.contains("State:\tZ") && !status.contains("State:\tX")
+}
+
+fn ended(pid: u32) {
+    until("a process has ended", || (!is_running(pid)).then_some(()));
+}
+
+/// What a process has in its environment under [`MARK`].
+fn mark_of(pid: u32) -> String {
+    let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
+    let mark = environment.split('\0').find_map(|entry| entry.strip_prefix("ORGANISM_PUMP="));
+    mark.expect("a mark").to_owned()
+}
+
+/// A process of somebody else, killed when the test is over.
+struct Stranger(Child);
+
+impl Stranger {
+    fn start(mark: &str) -> Self {
+        let mut command = Command::new("sleep");
+        command.arg("1000").env(MARK, mark).stdout(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[test]
+fn a_killed_pump_leaves_no_listener_and_the_next_start_ends_what_they_started() {
+    let house = house();
+    let running = house.run();
+    let all = ["listener", "child", "detached"].map(|file| pid(&house, file));
+    let [listener, child, detached] = all;
+    let mark = mark_of(listener);
+    assert_eq!(mark_of(detached), mark, "what a listener starts inherits its mark");
+
+    running.signal("-KILL");
+    drop(running);
+    ended(listener);
+    assert!(is_running(detached), "the death signal reaches no process that a listener started");
+
+    for file in ["listener", "child", "detached"] {
+        std::fs::remove_file(house.path(file)).unwrap();
+    }
+    let running = house.run();
+    let survivors = all.iter().filter(|pid| is_running(**pid)).count();
+    assert_eq!(survivors, 0, "{child} and {detached} should be gone");
+    assert!(house.log().contains("an earlier run of this journal left behind"), "{}", house.log());
+    assert_eq!(house.send_text(&say("hello"), &[]).out, said("hello"));
+
+    let again = ["listener", "detached"].map(|file| pid(&house, file));
+    assert_ne!(mark_of(again[0]), mark, "a new epoch");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_start_ends_nothing_that_does_not_name_this_journal_and_an_earlier_epoch() {
+    let house = house();
+    let running = house.run();
+    let mark = mark_of(pid(&house, "listener"));
+    running.signal("-KILL");
+    drop(running);
+
+    let parts: Vec<_> = mark.split('/').collect();
+    let [journal, epoch, namespace, pump, started] = parts[..] else { panic!("{mark}") };
+    let other_journal = "00000000-0000-7000-8000-000000000000";
+    let own = std::process::id();
+    let stat = std::fs::read_to_string(format!("/proc/{own}/stat")).unwrap();
+    let own_start = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap();
+    let spared = [
+        format!("{other_journal}/{epoch}/{namespace}/{pump}/{started}"),
+        format!("{journal}/4000000000/{namespace}/{pump}/{started}"),
+        format!("{journal}/{epoch}/1/{pump}/{started}"),
+        format!("{journal}/{epoch}/{namespace}/{own}/{own_start}"),
+        format!("{mark}/"),
+        format!("0{mark}"),
+        journal.to_owned(),
+        String::new(),
+    ];
+    let spared: Vec<_> = spared.iter().map(|mark| Stranger::start(mark)).collect();
+    let mut leftover = Stranger::start(&mark);
+
+    let running = house.run();
+    until("what names an earlier run has ended", || leftover.0.try_wait().unwrap());
+    for stranger in &spared {
+        assert!(is_running(stranger.0.id()), "{}", mark_of(stranger.0.id()));
+    }
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_launcher_whose_parent_is_not_the_pump_starts_nothing() {
+    let house = House::new();
+    let launched = house.organism(&["launch-listener", "1", "touch", "started"]);
+    assert_eq!(launched.code, Some(69), "{launched:?}");
+    assert!(!house.path("started").exists());
+
+    let own = std::process::id().to_string();
+    let launched = house.organism(&["launch-listener", &own, "touch", "--", "started"]);
+    assert_eq!(launched.code, Some(0), "{launched:?}");
+    assert!(house.path("started").exists());
+}
+
+#[test]
+fn a_listener_that_cannot_be_executed_is_described() {
+    let config = CONFIG.replace("[\"./player.py\", \"echo\"]", "[\"./echo.bin\"]");
+    let house = House::with(&config);
+    house.write("echo.bin", "#!/nowhere/interpreter\n");
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(house.path("echo.bin"), executable).unwrap();
+    let sent = house.send_text(&say("hello"), &[]);
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    assert!(sent.err.contains("cannot start `"), "{sent:?}");
+    assert!(sent.err.contains("No such file or directory"), "{sent:?}");
+}
