@@ -138,6 +138,8 @@ pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 pub const LEFT_OPEN_SHOWN: usize = 8;
 /// How long a process may take to end once its input is closed, and again after SIGTERM.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
+/// Answers of one process that name another attempt than its own; the last one replaces it.
+pub const STRAYS_MAX: u32 = 3;
 /// Looks for processes of earlier pumps at a start; each ends what the one before left over.
 pub const LEFTOVER_PASSES_MAX: usize = 5;
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;

@@ -80,6 +80,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("trust-the-count", "a journal is never opened as one of another number of partitions"),
     ("watch-only-the-pipe", "the end of a listener's process is noticed at once"),
     ("free-the-thread-early", "a serial listener has one handler at work in a thread"),
+    ("trust-the-order", "an answer that names its call answers no other"),
     ("guess-the-format", "a final report is taken in its one format and in no other"),
 ];
 

@@ -111,7 +111,8 @@ class Program(unittest.TestCase):
             [sys.executable, str(HERE / "calculator.py")],
             input=frames.encode(), capture_output=True, timeout=20, check=True,
         )
-        return ran.stdout.decode().split("\0")[:-1]
+        answers = ran.stdout.decode().split("\0")[:-1]
+        return [answer.partition(">")[2].removesuffix("</e:answer>") for answer in answers]
 
     def test_a_value_and_a_failure_are_payloads(self):
         value, failure = self.answer("0.1 + 0.2", "1 / 0")

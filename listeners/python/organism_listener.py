@@ -238,6 +238,13 @@ def _answer(returned):
     return "".join(_answer(part) for part in returned)
 
 
+def _named(delivery, payloads):
+    """An answer that names its call (section 4)."""
+    call, attempt = (quoteattr(delivery.get(name)) for name in ("call", "attempt"))
+    opening = f'e:answer xmlns:e="{_ENVELOPE[1:-1]}" call={call} attempt={attempt}'
+    return f"<{opening}>{payloads}</e:answer>"
+
+
 def _take_over():
     """The protocol keeps standard output to itself: what a handler prints goes to the log."""
     sink = os.dup(1)
@@ -260,7 +267,8 @@ def serve():
         if not connection.begin():
             return
         try:
-            answer = _handle(ET.fromstring(frame), connection)
+            delivery = ET.fromstring(frame)
+            answer = _named(delivery, _handle(delivery, connection))
         except Exception:
             traceback.print_exc()
             sys.exit(1)

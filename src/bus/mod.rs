@@ -3,6 +3,7 @@
 //! **Invariant:** a host moves frames and watches over its listener; it never parses a payload,
 //! never decides where one goes, and does not know the pump: it meets it as a [`Sink`].
 
+mod answer;
 pub mod native;
 pub mod nats;
 pub mod process;
@@ -78,6 +79,11 @@ pub trait Sink: Send + Sync + 'static {
     /// have been taken ends by [`Sink::ended`].
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
         self.ended(listener, call, attempt, Err(Failure::Unreachable { detail }));
+    }
+    /// An instance answered, and named another attempt than the one it was given: recorded, and
+    /// nothing else. `named` is what it named, shortened.
+    fn stray(&self, listener: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
+        let _ = (listener, named, payloads);
     }
     /// The handler is alive: its deadline moves.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);

@@ -38,6 +38,8 @@ pub enum Rule {
     BadLabel,
     /// An answer to an attempt that is no longer the current one.
     StaleAttempt,
+    /// An answer that names another attempt than the one its instance was given.
+    StrayAnswer,
     /// The journal or a queue is full; try again.
     Busy,
     /// A client key seen before with another payload.
@@ -66,7 +68,7 @@ pub enum Rule {
 
 impl Rule {
     /// In the order of the gate.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::TooLarge,
         Self::NotUtf8,
         Self::Forbidden,
@@ -82,6 +84,7 @@ impl Rule {
         Self::CallBesideReply,
         Self::BadLabel,
         Self::StaleAttempt,
+        Self::StrayAnswer,
         Self::Busy,
         Self::KeyReused,
         Self::Cycle,
@@ -126,6 +129,7 @@ impl Rule {
             Self::CallBesideReply => "call-beside-reply",
             Self::BadLabel => "bad-label",
             Self::StaleAttempt => "stale-attempt",
+            Self::StrayAnswer => "stray-answer",
             Self::Busy => "busy",
             Self::KeyReused => "key-reused",
             Self::Cycle => "cycle",

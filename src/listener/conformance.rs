@@ -101,6 +101,8 @@ pub async fn run(
 enum Heard {
     Ended(Result<Outcome, Failure>),
     Heartbeat,
+    /// An answer that names another delivery.
+    Stray(String),
     Left(String),
 }
 
@@ -120,6 +122,10 @@ impl Sink for Ear {
 
     fn heartbeat(&self, _: &ListenerName, _: CallId, _: Attempt) {
         self.hear(Heard::Heartbeat);
+    }
+
+    fn stray(&self, _: &ListenerName, named: String, _: Vec<Vec<u8>>) {
+        self.hear(Heard::Stray(named));
     }
 
     fn joined(&self, _: &ListenerName, _: &str) {}
@@ -190,6 +196,9 @@ impl Trial {
                     return Err(Missing::Failed(format!("no answer within {:?}", self.patience)));
                 }
                 Ok(Some(Heard::Heartbeat)) => {}
+                Ok(Some(Heard::Stray(named))) => {
+                    return Err(Missing::Failed(format!("it answers {named}, not its own (4)")));
+                }
                 Ok(Some(Heard::Ended(Err(Failure::Unreachable { detail })))) => {
                     return Err(Missing::Nobody(detail));
                 }

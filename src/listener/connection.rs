@@ -14,7 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::line::{Beat, Line};
+use super::payload::Reply;
 use super::pump_watch::PumpWatch;
+use super::request::Request;
+use crate::envelope::NAMESPACE;
 use crate::ids::CallId;
 
 const END: u8 = 0;
@@ -80,8 +83,14 @@ impl Connection {
         Ok(input.frames.iter().any(|frame| wanted(frame)))
     }
 
-    pub fn output(&self) -> &Output {
-        &self.output
+    /// Writes an answer that names its call (docs/PROTOCOL.md, section 4).
+    pub fn answer(&self, request: &Request, reply: &Reply) -> io::Result<()> {
+        let Request { call, attempt, .. } = request;
+        let open =
+            format!("<e:answer xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\">");
+        let payloads = reply.payloads().iter().map(String::as_str);
+        let parts = std::iter::once(open.as_str()).chain(payloads).chain(["</e:answer>"]);
+        self.output.write(parts)
     }
 
     pub fn watch(&self) -> &PumpWatch {

@@ -132,8 +132,7 @@ impl Listener {
             }
             let reply = self.handle(&request)?;
             connection.watch().end();
-            let payloads = reply.payloads().iter().map(String::as_str);
-            connection.output().write(payloads).map_err(|e| format!("cannot answer: {e}"))?;
+            connection.answer(&request, &reply).map_err(|e| format!("cannot answer: {e}"))?;
         }
     }
 

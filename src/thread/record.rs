@@ -63,6 +63,12 @@ pub enum Input {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         turn: Option<Turn>,
     },
+    /// An answer that named another attempt than the one its instance was given.
+    Stray {
+        listener: ListenerName,
+        named: String,
+        verdicts: Vec<Verdict>,
+    },
     Failed {
         listener: ListenerName,
         call: CallId,

@@ -7,6 +7,7 @@ mod far;
 mod faults;
 mod kit;
 mod mines;
+mod names;
 pub mod remote;
 mod suite;
 

@@ -234,6 +234,10 @@ const GUARDS: &[(&str, &str)] = &[
         "free-the-thread-early",
         "pump::simulation::whatever_happens_the_promises_hold_and_the_work_ends",
     ),
+    (
+        "trust-the-order",
+        "bus::names::a_stale_answer_reaches_no_other_caller_and_the_third_replaces_the_process",
+    ),
     #[cfg(target_os = "linux")]
     ("skip-the-fsync", "journal::sync::every_record_is_synced_before_it_is_acknowledged"),
 ];

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use crate::bus::Outcome;
+use crate::bus::answer::{self, Answer, NamedAttempt};
 use crate::envelope::Failure;
 use crate::limits;
 use crate::nats::{HeaderMap, Message, StatusCode};
-use crate::xml::findings::Place;
-use crate::xml::scan::split;
 
 use super::words;
 
@@ -19,6 +18,8 @@ pub(super) enum Said {
     /// Whoever has it lives, for so long.
     Lease(Duration),
     Answer(Result<Outcome, Failure>),
+    /// An answer in an `<answer>`: which attempt it names, and what is in it.
+    Named(NamedAttempt, Result<Outcome, Failure>),
     /// A sign of life that says nothing of how long.
     Unreadable,
 }
@@ -51,7 +52,7 @@ pub(super) fn read(message: &Message) -> Said {
         let detail = format!("an answer of more than {} bytes", limits::FRAME_BYTES_MAX);
         return Said::Answer(Err(Failure::Garbage { detail }));
     }
-    Said::Answer(payloads(&message.payload))
+    answered(&message.payload)
 }
 
 /// How long a listener wants to be taken for alive.
@@ -78,13 +79,16 @@ fn failure(code: &str, detail: &str) -> Failure {
     }
 }
 
-fn payloads(body: &[u8]) -> Result<Outcome, Failure> {
-    let ranges = split(body).map_err(|violation| {
-        let place = Place::at(body, violation.offset);
-        Failure::Garbage { detail: format!("{violation} at {place} of the answer") }
-    })?;
-    let payloads = ranges.into_iter().filter_map(|range| body.get(range)).map(<[u8]>::to_vec);
-    Ok(Outcome { payloads: payloads.collect(), turn: None })
+fn answered(body: &[u8]) -> Said {
+    let Answer { named, payloads } = answer::read(body);
+    let outcome = match payloads {
+        Ok(payloads) => Ok(Outcome { payloads, turn: None }),
+        Err(detail) => Err(Failure::Garbage { detail }),
+    };
+    match named {
+        Some(named) => Said::Named(named, outcome),
+        None => Said::Answer(outcome),
+    }
 }
 
 #[cfg(test)]

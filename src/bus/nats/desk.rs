@@ -150,6 +150,12 @@ impl Desk {
         self.out.get(&token).map(|out| out.key)
     }
 
+    /// Whose attempt is out under it, or was and an answer may still come.
+    pub fn key_of(&self, token: Token) -> Option<Key> {
+        let given_up = || self.given_up.iter().find(|(known, _)| *known == token);
+        self.holder(token).or_else(|| given_up().map(|(_, key)| *key))
+    }
+
     pub fn standing(&self, token: Token) -> Standing {
         let is_any = mutant("take-any-token") && !self.out.is_empty();
         if self.out.contains_key(&token) || is_any {

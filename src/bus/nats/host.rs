@@ -11,6 +11,7 @@ use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use crate::bus::answer::NamedAttempt;
 use crate::bus::{Delivery, Outcome, Sink};
 use crate::envelope::Failure;
 use crate::ids::{Attempt, CallId};
@@ -332,17 +333,44 @@ impl Shared {
             return self.stray(message);
         };
         let said = match (answers::read(message), &self.agency) {
+            (Said::Named(named, answer), None) => match self.named(token, &named, answer) {
+                Some(answer) => Said::Answer(answer),
+                None => return,
+            },
             // Payloads without the turn that wrote them.
-            (Said::Answer(Ok(_)), Some(_)) => Said::Answer(asks::answer(&message.payload)),
+            (Said::Answer(Ok(_)) | Said::Named(..), Some(_)) => {
+                Said::Answer(asks::answer(&message.payload))
+            }
             (said, _) => said,
         };
         self.said(token, said, message);
+    }
+
+    /// An answer that names the attempt of its subject; one that names another is recorded, and
+    /// changes nothing else.
+    fn named(
+        &self,
+        token: Token,
+        named: &NamedAttempt,
+        answer: Result<Outcome, Failure>,
+    ) -> Option<Result<Outcome, Failure>> {
+        let key = self.desk().key_of(token);
+        if key.is_some_and(|(call, attempt)| named.is(call, attempt)) {
+            return Some(answer);
+        }
+        let listener = &self.options.listener;
+        tracing::warn!(%listener, "an answer to {named}, which it was not given");
+        let payloads = answer.map(|outcome| outcome.payloads).unwrap_or_default();
+        self.sink.stray(listener, named.to_string(), payloads);
+        None
     }
 
     pub(super) fn said(self: &Arc<Self>, token: Token, said: Said, message: &Message) {
         let ending = self.ending();
         match said {
             Said::Nobody => self.nobody(token),
+            // Held to its name before.
+            Said::Named(..) => {}
             Said::Unreadable => {
                 self.is_back();
                 tracing::warn!(

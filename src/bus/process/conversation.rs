@@ -7,6 +7,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep_until};
 
+use crate::bus::answer::{Answer, NamedAttempt};
 use crate::bus::{Delivery, Outcome};
 use crate::envelope::Failure;
 use crate::ids::{Attempt, CallId};
@@ -41,6 +42,8 @@ pub(super) struct Conversation<'a> {
     log_span: tracing::Span,
     draining: bool,
     has_exited: bool,
+    /// Answers that named another attempt.
+    strays: u32,
     /// When the call being served has to be answered at the latest, once it was cancelled or
     /// the host drains.
     patience: Option<Instant>,
@@ -75,6 +78,7 @@ impl<'a> Conversation<'a> {
             log_span: tracing::Span::none(),
             draining: false,
             has_exited: false,
+            strays: 0,
             patience: None,
         }
     }
@@ -142,20 +146,30 @@ impl<'a> Conversation<'a> {
 
     /// A frame: a heartbeat, the answer, or something nobody asked for.
     async fn said(&mut self, said: Said) -> Option<Ended> {
-        let Some((call, attempt)) = self.serving else {
-            return Some(self.unasked().await);
-        };
-        let answer = match said {
-            Said::Heartbeat => {
+        let answer = match (said, self.serving) {
+            (Said::Heartbeat, Some((call, attempt))) => {
                 self.desk.heartbeat(call, attempt);
                 return None;
             }
-            Said::Answer(answer) => answer,
+            (Said::Heartbeat, None) => return Some(self.unasked().await),
+            (Said::Answer(answer), _) => answer,
         };
-        let payloads = answer.map_err(|detail| Failure::Garbage { detail });
+
+        let is_named = answer.named.is_some();
+        match &answer.named {
+            Some(named) if !self.is_served(named) => return self.stray(answer).await,
+            None if self.serving.is_none() => return Some(self.unasked().await),
+            _ => {}
+        }
+        let payloads = answer.payloads.map_err(|detail| Failure::Garbage { detail });
         self.settle(payloads.map(|payloads| Outcome { payloads, turn: None }));
-        if self.frames.has_more() {
-            return Some(self.unasked().await);
+
+        // Without a name, what is in the pipe by now can only belong to this delivery.
+        if !is_named {
+            self.frames.read_available();
+        }
+        if let Some(ended) = self.surplus(is_named).await {
+            return Some(ended);
         }
         if !self.draining
             && !self.has_exited
@@ -164,6 +178,46 @@ impl<'a> Conversation<'a> {
             self.hand_over(&delivery);
         }
         None
+    }
+
+    fn is_served(&self, named: &NamedAttempt) -> bool {
+        self.serving.is_some_and(|(call, attempt)| named.is(call, attempt))
+            || (self.serving.is_some() && mutant("trust-the-order"))
+    }
+
+    /// What has come behind an answer, before anything else is handed over.
+    async fn surplus(&mut self, is_named: bool) -> Option<Ended> {
+        while self.frames.has_more() {
+            let said = self.frames.next_buffered().map(|frame| frame.map(frame::read));
+            match said {
+                Some(Ok(Said::Answer(answer))) if answer.named.is_some() => {
+                    if let Some(ended) = self.stray(answer).await {
+                        return Some(ended);
+                    }
+                }
+                // It may name its call, once it is whole.
+                None if is_named => return None,
+                _ => return Some(self.unasked().await),
+            }
+        }
+        None
+    }
+
+    /// An answer that names another attempt than the one at hand. The third replaces the process.
+    async fn stray(&mut self, answer: Answer) -> Option<Ended> {
+        let named = answer.named.map(|named| named.to_string()).unwrap_or_default();
+        let (listener, instance) = (&self.options.listener, self.desk.seat);
+        tracing::warn!(%listener, instance, "an answer to {named}, which it was not given");
+        self.desk.stray(named, answer.payloads.unwrap_or_default());
+
+        self.strays += 1;
+        if self.strays < limits::STRAYS_MAX {
+            return None;
+        }
+        self.child.kill().await;
+        let detail = format!("answered {} times to what it was not given", self.strays);
+        self.settle(Err(Failure::Crashed { detail: detail.clone() }));
+        Some(Ended::Fault(detail))
     }
 
     async fn unasked(&mut self) -> Ended {

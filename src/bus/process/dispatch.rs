@@ -278,6 +278,10 @@ impl Desk {
         self.dispatch.ended(call, attempt, result);
     }
 
+    pub fn stray(&self, named: String, payloads: Vec<Vec<u8>>) {
+        self.dispatch.sink.stray(&self.dispatch.listener, named, payloads);
+    }
+
     pub fn heartbeat(&self, call: CallId, attempt: Attempt) {
         self.dispatch.sink.heartbeat(&self.dispatch.listener, call, attempt);
     }

@@ -8,11 +8,10 @@ use rustix::buffer::spare_capacity;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::bus::Delivery;
+use crate::bus::answer::{self, Answer};
 use crate::envelope::text::{self, DeliveryHead};
 use crate::ids::CallId;
 use crate::limits;
-use crate::xml::findings::Place;
-use crate::xml::scan::split;
 
 /// Ends every frame. XML cannot contain it.
 const END: u8 = 0;
@@ -44,23 +43,14 @@ pub(super) fn write_cancel(out: &mut String, call: CallId) {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Heartbeat,
-    /// The payloads of the answer, or why they cannot be told apart.
-    Answer(Result<Vec<Vec<u8>>, String>),
+    Answer(Answer),
 }
 
 pub(super) fn read(frame: &[u8]) -> Said {
     match frame.trim_ascii() {
         b"<heartbeat/>" | b"<heartbeat />" => Said::Heartbeat,
-        frame => Said::Answer(payloads(frame)),
+        frame => Said::Answer(answer::read(frame)),
     }
-}
-
-fn payloads(frame: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-    let ranges = split(frame).map_err(|violation| {
-        let place = Place::at(frame, violation.offset);
-        format!("{violation} at {place} of the answer")
-    })?;
-    Ok(ranges.into_iter().filter_map(|range| frame.get(range)).map(<[u8]>::to_vec).collect())
 }
 
 /// Why no further frame can be read.
@@ -170,5 +160,34 @@ impl<R: AsFd> Frames<R> {
                 Ok(_) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::unix::pipe::pipe;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_the_pipe_holds_is_read_without_waiting() {
+        let (mut child, ours) = pipe().unwrap();
+        let mut frames = Frames::new(ours);
+        child.write_all(b"<a/>\0").await.unwrap();
+        assert_eq!(frames.next().await.unwrap(), b"<a/>");
+        frames.read_available();
+        assert!(!frames.has_more(), "nothing is there, and nothing is waited for");
+
+        child.write_all(b"<b/>\0<c").await.unwrap();
+        assert!(!frames.has_more());
+        frames.read_available();
+        assert!(frames.has_more());
+        assert_eq!(frames.next_buffered().unwrap().unwrap(), b"<b/>");
+        assert!(frames.next_buffered().is_none());
+        assert_eq!(frames.unfinished(), 2);
+
+        child.write_all(b"/>\0").await.unwrap();
+        assert_eq!(frames.next().await.unwrap(), b"<c/>");
     }
 }

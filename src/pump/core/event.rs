@@ -98,6 +98,13 @@ pub enum Event {
         attempt: Attempt,
         detail: String,
     },
+    /// An answer that names another attempt than the one its instance was given.
+    Stray {
+        listener: ListenerName,
+        /// As it named it, shortened.
+        named: String,
+        payloads: Vec<Result<Checked, Refusal>>,
+    },
     Heartbeat {
         call: CallId,
         attempt: Attempt,

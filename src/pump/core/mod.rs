@@ -101,6 +101,9 @@ impl Core {
             Event::NotTaken { listener, call, attempt, detail } => {
                 self.not_taken(&mut step, &Source { listener, call, attempt }, detail);
             }
+            Event::Stray { listener, named, payloads } => {
+                self.stray(&mut step, listener, named, payloads);
+            }
             Event::Heartbeat { call, attempt } => self.heartbeat(&mut step, call, attempt),
             Event::Reserve { call, attempt, asked } => {
                 self.reserve(&mut step, call, attempt, asked);

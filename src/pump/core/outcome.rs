@@ -300,6 +300,32 @@ impl Core {
         self.record_late(step, draft);
     }
 
+    /// An answer that names another attempt than its instance was given: refused on record, and
+    /// nothing else changes, whatever becomes of the attempt that it names.
+    pub(super) fn stray(
+        &mut self,
+        step: &mut Step,
+        listener: ListenerName,
+        named: String,
+        payloads: Vec<Gated>,
+    ) {
+        let message = format!("an answer to {named}, which its instance was not given");
+        let verdicts = Vec::new();
+        let input = Input::Stray { listener: listener.clone(), named, verdicts };
+        step.records(ThreadId::organism(), input);
+        if payloads.is_empty() {
+            let refusal = Refusal::new(Rule::StrayAnswer, message, b"");
+            return self.refuse(step, &listener, None, None, refusal);
+        }
+
+        for payload in payloads {
+            let stray = |checked: Checked| refused(Rule::StrayAnswer, &message, &checked);
+            let refusal = payload.map_or_else(|refusal| refusal, stray);
+            step.verdict(Verdict::Refused(refusal.digest));
+            self.refuse(step, &listener, None, None, refusal);
+        }
+    }
+
     /// An answer to an attempt that is not the current one. `thread`: where the call is open.
     fn stale_outcome(
         &mut self,

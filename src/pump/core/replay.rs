@@ -37,6 +37,12 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             let turn = turn.map(|turn| with_note(record, turn));
             Event::Outcome { listener, call, attempt, payloads, turn }
         }
+        Input::Stray { listener, named, verdicts } => {
+            let mut reader = Reader::new(record, gate);
+            let payloads = verdicts.iter().map(|verdict| reader.payload(&listener, verdict));
+            let payloads = payloads.collect::<Option<_>>()?;
+            Event::Stray { listener, named, payloads }
+        }
         Input::Failed { listener, call, attempt, failure } => {
             Event::Failed { listener, call, attempt, failure }
         }

@@ -52,7 +52,9 @@ impl Step {
     /// What became of the next payload of the outcome, or of the answer, that is processed.
     pub(super) fn verdict(&mut self, verdict: Verdict) {
         match &mut self.record {
-            Some((_, Input::Outcome { verdicts, .. })) => verdicts.push(verdict),
+            Some((_, Input::Outcome { verdicts, .. } | Input::Stray { verdicts, .. })) => {
+                verdicts.push(verdict);
+            }
             Some((_, Input::Decided { decision: Decided::Answer { verdict: own, .. }, .. })) => {
                 *own = verdict;
             }

@@ -141,6 +141,12 @@ impl Sink for PumpSink {
         self.send(Event::NotTaken { listener: listener.clone(), call, attempt, detail });
     }
 
+    fn stray(&self, listener: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
+        let taken = payloads.iter().take(limits::OUTCOME_PAYLOADS_MAX);
+        let payloads = taken.map(|text| self.gate.check(listener, text)).collect();
+        self.send(Event::Stray { listener: listener.clone(), named, payloads });
+    }
+
     fn heartbeat(&self, _listener: &ListenerName, call: CallId, attempt: Attempt) {
         if self.beats.all().insert((call, attempt)) {
             self.send(Event::Heartbeat { call, attempt });

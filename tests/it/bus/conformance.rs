@@ -77,16 +77,22 @@ fn each_breach_fails_its_own_check() {
         (&["python3", "rude.py", "exit"], "answers {https"),
         (&["python3", "rude.py", "not-xml"], "answers {https"),
         (&["python3", "rude.py", "twice"], "answers two requests in a row"),
+        (&["python3", "named.py", "other"], "answers {https"),
+        (&["python3", "named.py", "stale"], "answers two requests in a row"),
+        (&["python3", "named.py", "twice"], "answers two requests in a row"),
         (&["python3", "rude.py", "stays"], "ends when its input is closed"),
         (&["cat"], "answers {https"),
         (&["no-such-program"], "starts, and is quiet until it is asked"),
     ];
     let request = request();
     let payload = request.path().to_str().unwrap();
-    let rude = script("rude.py");
+    let (rude, named) = (script("rude.py"), script("named.py"));
     for (command, claim) in cases {
-        let words =
-            command.iter().map(|word| if *word == "rude.py" { rude.as_str() } else { word });
+        let words = command.iter().map(|word| match *word {
+            "rude.py" => rude.as_str(),
+            "named.py" => named.as_str(),
+            word => word,
+        });
         let arguments: Vec<_> = ["--payload", payload, "--"].into_iter().chain(words).collect();
         let (code, checklist, talk) = test(&arguments);
         assert_eq!(code, 1, "{command:?}: {checklist}{talk}");

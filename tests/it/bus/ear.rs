@@ -23,6 +23,8 @@ pub enum Heard {
     Answer(u32, Vec<String>),
     Failed(u32, Failure),
     Beat(u32),
+    /// What an answer named, and its payloads.
+    Stray(String, Vec<String>),
     Joined,
     Left(String),
 }
@@ -43,6 +45,11 @@ impl Sink for Mouth {
             Ok(outcome) => Heard::Answer(a.n, outcome.payloads.into_iter().map(text).collect()),
             Err(failure) => Heard::Failed(a.n, failure),
         });
+    }
+
+    fn stray(&self, _: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
+        let text = |payload: Vec<u8>| String::from_utf8(payload).unwrap();
+        self.say(Heard::Stray(named, payloads.into_iter().map(text).collect()));
     }
 
     fn heartbeat(&self, _: &ListenerName, _: CallId, attempt: Attempt) {
@@ -142,11 +149,11 @@ pub fn name(text: &str) -> ListenerName {
     ListenerName::parse(text).unwrap()
 }
 
-fn call(number: u32) -> CallId {
+pub fn call(number: u32) -> CallId {
     CallId(MessageId(Uuid::from_u128(number.into())))
 }
 
-fn attempt(number: u32) -> Attempt {
+pub fn attempt(number: u32) -> Attempt {
     Attempt { epoch: 1, n: number }
 }
 

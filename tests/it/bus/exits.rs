@@ -90,6 +90,7 @@ fn a_delivery_at_the_end_of_the_input_is_answered() {
     let mut kit = kit_at_work("sleep 0.2");
     drop(kit.stdin.take());
     let output = kit.wait_with_output().unwrap();
-    assert_eq!(output.stdout, format!("{}\0", done("slept")).as_bytes());
+    let answer = String::from_utf8(output.stdout).unwrap();
+    assert!(answer.contains(&done("slept")), "{answer}");
     assert_eq!(output.status.code(), Some(0));
 }

@@ -68,7 +68,7 @@ impl Served {
         self.input.write_all(b"\0").unwrap();
     }
 
-    fn hear(&mut self) -> String {
+    fn frame(&mut self) -> String {
         let mut frame = Vec::new();
         let mut byte = [0];
         loop {
@@ -80,6 +80,14 @@ impl Served {
         }
     }
 
+    /// The payloads of an answer, which names the delivery.
+    fn hear(&mut self) -> String {
+        let frame = self.frame();
+        let payloads = frame.strip_prefix(&answer_to(CALL, "2.1"));
+        let payloads = payloads.and_then(|rest| rest.strip_suffix("</e:answer>"));
+        payloads.unwrap_or_else(|| panic!("{frame}")).to_owned()
+    }
+
     fn end(self) -> Result<(), String> {
         drop(self.input);
         self.thread.join().unwrap()
@@ -87,6 +95,12 @@ impl Served {
 }
 
 const CALL: &str = "00000000-0000-0000-0000-000000000001";
+
+/// How both kits begin an answer.
+pub fn answer_to(call: &str, attempt: &str) -> String {
+    let namespace = organism::envelope::NAMESPACE;
+    format!("<e:answer xmlns:e=\"{namespace}\" call=\"{call}\" attempt=\"{attempt}\">")
+}
 
 pub fn delivery(payloads: &[&str]) -> String {
     let messages: String = payloads
@@ -180,7 +194,7 @@ fn a_cancel_is_seen_while_the_handler_works_and_skipped_after() {
     let cancel = format!("<cancel call=\"{CALL}\"/>");
     for _ in 0..2 {
         served.say(&delivery(&["<q/>"]));
-        assert_eq!(served.hear(), "<heartbeat/>");
+        assert_eq!(served.frame(), "<heartbeat/>");
         served.say("<cancel call=\"another\"/>");
         served.say(&cancel);
         assert_eq!(served.hear(), "");

@@ -130,6 +130,28 @@ fn a_timeout_ends_the_call_and_its_answer_is_late() {
 }
 
 #[test]
+fn a_stray_answer_is_recorded_and_changes_nothing_else() {
+    let mut world = world();
+    let (thread, call) = world.open("desk", &word("look", "q"));
+    let delivery = world.delivery("finder");
+    world.stray(&delivery, &[word("found", "stale"), word("unknown", "x")]);
+    world.stray(&delivery, &[]);
+    assert_eq!(world.result(call), "none");
+    assert_eq!(
+        world.refusals(),
+        ["finder stray-answer", "finder not-in-vocabulary", "finder stray-answer"]
+    );
+
+    world.answer(&delivery, &[word("found", "f")]);
+    assert_eq!(world.result(call), "completed: found(f)");
+    expect![[r#"
+        1 call desk>finder look(q) [handled]
+        2 reply finder>desk found(f) [recorded]
+    "#]]
+    .assert_eq(&world.transcript(&thread));
+}
+
+#[test]
 fn a_heartbeat_moves_the_deadline_of_the_current_attempt_only() {
     let mut world = world();
     let (_, call) = world.open("desk", &word("look", "q"));

@@ -226,6 +226,12 @@ impl Simulation {
                 self.world.answer(&delivery, &payloads);
             }
             9 => self.decide(),
+            10 if self.dice.one_in(4) => {
+                if let Some(delivery) = self.world.deliveries.front().cloned() {
+                    let payloads = payloads(&mut self.dice, &delivery);
+                    self.world.stray(&delivery, &payloads);
+                }
+            }
             8 => {
                 let running = self.world.deliveries.front();
                 if let Some((call, attempt)) = running.map(|d| (d.call, d.attempt)) {
@@ -313,7 +319,7 @@ fn run(seed: u64) -> String {
 }
 
 /// What a run of many seeds must have come across, or it proves little.
-const MET: [&str; 24] = [
+const MET: [&str; 25] = [
     "\"expired\"",
     "\"late\"",
     "\"cancelled\"",
@@ -321,6 +327,7 @@ const MET: [&str; 24] = [
     "\"retry\"",
     "attempt-failed",
     "stale-attempt",
+    "stray-answer",
     "call-closed",
     "call-beside-reply",
     "cycle",

@@ -373,6 +373,15 @@ impl World {
         self.step(Event::Outcome { listener, call, attempt, payloads, turn });
     }
 
+    /// An answer of another instance that names this delivery.
+    pub fn stray(&mut self, delivery: &Delivery, payloads: &[String]) {
+        let listener = delivery.listener.clone();
+        let gated = payloads.iter().map(|text| self.gate.check(&listener, text.as_bytes()));
+        let payloads = gated.collect();
+        let named = format!("attempt {} at call {}", delivery.attempt, delivery.call);
+        self.step(Event::Stray { listener, named, payloads });
+    }
+
     /// Takes the next delivery, which must be for `who`, and answers it.
     pub fn play(&mut self, who: &str, payloads: &[String]) -> Delivery {
         let delivery = self.delivery(who);

@@ -51,6 +51,8 @@ pub enum Fault {
     AnswerGarbled,
     /// Somebody else answers.
     AnswerForged,
+    /// Another instance answers, under this delivery's name.
+    AnswerStray,
     ClockForward,
     ClockBack,
     /// An operator decides, and the pump never hears of it.
@@ -68,7 +70,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::SubmissionLost,
         Self::ReceiptLost,
         Self::ResultLost,
@@ -93,6 +95,7 @@ impl Fault {
         Self::AnswerOfAnotherRun,
         Self::AnswerGarbled,
         Self::AnswerForged,
+        Self::AnswerStray,
         Self::ClockForward,
         Self::ClockBack,
         Self::DecisionLost,

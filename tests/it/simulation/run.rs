@@ -406,6 +406,9 @@ impl Simulation {
         if run == self.starts && self.dice.strikes(Fault::AnswerForged) {
             self.forge(&delivery);
         }
+        if run == self.starts && self.dice.strikes(Fault::AnswerStray) {
+            self.stray(&delivery);
+        }
         self.judge.effect(&delivery);
         if self.dice.strikes(Fault::DiedAfter) {
             return self.died(&delivery);
@@ -436,6 +439,15 @@ impl Simulation {
         };
         let event = self.outcome(&name(who), delivery, &[word(reply, FORGED)], None);
         self.inbox.push(event);
+    }
+
+    /// An instance answers under the name of a delivery that another instance has.
+    fn stray(&mut self, delivery: &Delivery) {
+        let listener = delivery.listener.clone();
+        let reply = if listener.as_str() == "finder" { "found" } else { "counted" };
+        let payload = self.machine.gate.check(&listener, word(reply, FORGED).as_bytes());
+        let named = format!("attempt {} at call {}", delivery.attempt, delivery.call);
+        self.inbox.push(Event::Stray { listener, named, payloads: vec![payload] });
     }
 
     fn outcome(

@@ -22,7 +22,9 @@ fn answers(payloads: &[&str]) -> Vec<String> {
         let mut frame = Vec::new();
         output.read_until(0, &mut frame).unwrap();
         assert_eq!(frame.pop(), Some(0), "the program ended without an answer");
-        answers.push(String::from_utf8(frame).unwrap());
+        let answer = String::from_utf8(frame).unwrap();
+        let (_, payloads) = answer.split_once('>').unwrap();
+        answers.push(payloads.strip_suffix("</e:answer>").unwrap().to_owned());
     }
     drop(input);
     assert!(child.wait().unwrap().success());

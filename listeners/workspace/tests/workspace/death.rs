@@ -29,7 +29,9 @@ impl Program {
         self.send(message, payload);
         let mut frame = Vec::new();
         BufReader::new(self.child.stdout.as_mut().unwrap()).read_until(0, &mut frame).unwrap();
-        (frame.pop() == Some(0)).then(|| String::from_utf8(frame).unwrap())
+        let answer = (frame.pop() == Some(0)).then(|| String::from_utf8(frame).unwrap())?;
+        let (_, payloads) = answer.split_once('>').unwrap();
+        Some(payloads.strip_suffix("</e:answer>").unwrap().to_owned())
     }
 
     fn send(&mut self, message: u32, payload: &str) {

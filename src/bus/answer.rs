@@ -1,0 +1,196 @@
+//! An answer as a listener wrote it: its payloads, and the call that it names, where it names one
+//! (docs/PROTOCOL.md, section 4).
+
+use std::ops::Range;
+
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::name::PrefixDeclaration;
+
+use crate::envelope;
+use crate::ids::{Attempt, CallId};
+use crate::limits;
+use crate::xml::findings::Place;
+use crate::xml::scan::split;
+
+/// Where `answer` stands in the first tag of an answer, at the latest.
+const HEAD_BYTES: usize = 1024;
+
+/// The attempt that an answer names, as it stands there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NamedAttempt {
+    call: String,
+    attempt: String,
+}
+
+impl NamedAttempt {
+    pub fn is(&self, call: CallId, attempt: Attempt) -> bool {
+        self.call == call.to_string() && self.attempt == attempt.to_string()
+    }
+}
+
+impl std::fmt::Display for NamedAttempt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let short = |text: &str| text.chars().take(limits::ID_ECHO_CHARS_MAX).collect::<String>();
+        write!(f, "attempt {} at call {}", short(&self.attempt), short(&self.call))
+    }
+}
+
+/// One answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Absent where it does not say which call it is for.
+    pub named: Option<NamedAttempt>,
+    /// Or why they cannot be told apart.
+    pub payloads: Result<Vec<Vec<u8>>, String>,
+}
+
+/// Reads a frame or a message, which need not be UTF-8, or XML.
+pub(super) fn read(frame: &[u8]) -> Answer {
+    match root(frame) {
+        None => Answer { named: None, payloads: payloads(frame, 0..frame.len()) },
+        Some(Root { named, content }) => {
+            let payloads = content.and_then(|content| payloads(frame, content));
+            Answer { named: Some(named), payloads }
+        }
+    }
+}
+
+fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String> {
+    let start = content.start;
+    let content = frame.get(content).unwrap_or_default();
+    let ranges = split(content).map_err(|violation| {
+        let place = Place::at(frame, start + violation.offset);
+        format!("{violation} at {place} of the answer")
+    })?;
+    Ok(ranges.into_iter().filter_map(|range| content.get(range)).map(<[u8]>::to_vec).collect())
+}
+
+/// An `<answer>` of the bus as the root of a frame.
+struct Root {
+    named: NamedAttempt,
+    /// The bytes between its tags, or why they cannot be found.
+    content: Result<Range<usize>, String>,
+}
+
+/// The root, where it is the `answer` of the bus that names a call and an attempt; any other root
+/// is a payload.
+fn root(frame: &[u8]) -> Option<Root> {
+    let head = frame.get(..frame.len().min(HEAD_BYTES))?;
+    memchr::memmem::find(head, b"answer")?;
+    let text = std::str::from_utf8(frame).ok()?;
+    let mut reader = Reader::from_str(text);
+    let (start, is_empty) = loop {
+        match reader.read_event().ok()? {
+            Event::Decl(_) | Event::Comment(_) => {}
+            Event::Text(text) if text.trim_ascii().is_empty() => {}
+            Event::Start(start) => break (start, false),
+            Event::Empty(start) => break (start, true),
+            _ => return None,
+        }
+    };
+    if start.local_name().as_ref() != "answer" || namespace(&start)? != envelope::NAMESPACE {
+        return None;
+    }
+    let named = NamedAttempt { call: value(&start, "call")?, attempt: value(&start, "attempt")? };
+    let begin = usize::try_from(reader.buffer_position()).ok()?;
+    let end = if is_empty {
+        text.get(begin..)?.trim_ascii().is_empty().then_some(begin)
+    } else {
+        end_of_content(text, start.name().as_ref()).filter(|end| *end >= begin)
+    };
+    let unclosed = || "its <answer> does not end where the frame does".to_owned();
+    let content = end.map(|end| begin..end).ok_or_else(unclosed);
+    Some(Root { named, content })
+}
+
+/// Where the end tag of this name begins that ends the text.
+fn end_of_content(text: &str, name: &str) -> Option<usize> {
+    let rest = text.trim_end().strip_suffix('>')?.trim_end();
+    Some(rest.strip_suffix(name)?.strip_suffix("</")?.len())
+}
+
+/// The namespace that a start tag itself declares for its name.
+fn namespace(start: &BytesStart<'_>) -> Option<String> {
+    let (_, prefix) = start.name().decompose();
+    let wanted = match &prefix {
+        Some(prefix) => PrefixDeclaration::Named(prefix.as_ref()),
+        None => PrefixDeclaration::Default,
+    };
+    let mut attributes = start.attributes().flatten();
+    let declared = attributes.find(|a| a.key.as_namespace_binding() == Some(wanted))?;
+    Some(quick_xml::escape::unescape(&declared.value).ok()?.into_owned())
+}
+
+fn value(start: &BytesStart<'_>, name: &str) -> Option<String> {
+    let attribute = start.try_get_attribute(name).ok()??;
+    Some(quick_xml::escape::unescape(&attribute.value).ok()?.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NS: &str = "https://xml-pipeline.org/ns/envelope/v1";
+
+    fn texts(payloads: Result<Vec<Vec<u8>>, String>) -> Result<Vec<String>, String> {
+        payloads.map(|all| all.into_iter().map(|p| String::from_utf8(p).unwrap()).collect())
+    }
+
+    #[track_caller]
+    fn named(frame: &str, payloads: &[&str]) {
+        let answer = read(frame.as_bytes());
+        let name = NamedAttempt { call: "a-b".to_owned(), attempt: "1.2".to_owned() };
+        assert_eq!(answer.named, Some(name), "{frame}");
+        let expected = payloads.iter().map(|payload| (*payload).to_owned()).collect();
+        assert_eq!(texts(answer.payloads), Ok(expected), "{frame}");
+    }
+
+    #[test]
+    fn an_answer_names_its_call_under_any_prefix() {
+        let one = "<q xmlns=\"urn:x\">1</q>";
+        let name = "call=\"a-b\" attempt='1.2'";
+        named(&format!("<answer xmlns=\"{NS}\" {name}>{one}</answer>"), &[one]);
+        named(&format!("<e:answer {name} xmlns:e='{NS}'>{one} {one}</e:answer >\n"), &[one, one]);
+        named(&format!("<?xml version=\"1.0\"?>\n<answer xmlns=\"{NS}\" {name}/>"), &[]);
+        named(&format!("<answer xmlns=\"{NS}\" {name}></answer>"), &[]);
+        let nested = format!("<answer xmlns=\"{NS}\" call=\"c\" attempt=\"d\"/>");
+        named(&format!("<answer xmlns=\"{NS}\" {name}>{nested}</answer>"), &[&nested]);
+    }
+
+    #[test]
+    fn any_other_root_is_a_payload() {
+        for frame in [
+            "<answer/>".to_owned(),
+            "<answer xmlns=\"urn:mine\" call=\"a-b\" attempt=\"1.2\"/>".to_owned(),
+            format!("<answer xmlns=\"{NS}\" call=\"a-b\"/>"),
+            format!("<e:answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\"/>"),
+            format!("<answers xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\"/>"),
+            format!("<q><answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\"/></q>"),
+        ] {
+            let answer = read(frame.as_bytes());
+            assert_eq!(answer.named, None, "{frame}");
+            assert_eq!(texts(answer.payloads), Ok(vec![frame.clone()]), "{frame}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_not_one_element_cannot_be_read() {
+        let open = format!("<answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\">");
+        for frame in [
+            open.clone(),
+            format!("{open}<q/>"),
+            format!("{open}<q/></answer><q/>"),
+            format!("{open}<q/></answer>{open}<q/></answer>"),
+            format!("{open}<q></answer>"),
+            format!("{open}text</answer>"),
+            format!("{open}<q/></other>"),
+            format!("<answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\"/><q/></answer>"),
+            format!("<answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\"/><q/>"),
+        ] {
+            let answer = read(frame.as_bytes());
+            assert!(answer.named.is_some(), "{frame}");
+            assert!(answer.payloads.is_err(), "{frame}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Answers that name their call: checked where they do, and recorded where they name another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use organism::bus::process::{Options, ProcessHost};
+use organism::envelope::Failure;
+use tokio::runtime::Handle;
+
+use super::ear::{Ear, Heard, attempt, call, done, name, script};
+
+fn listener(how: &str) -> Ear {
+    let command = ["python3", &script("named.py"), how].map(str::to_owned).into();
+    let mut options = Options::new(name("tested"), command);
+    options.restarts.backoff_first = Duration::from_millis(1);
+    Ear::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
+}
+
+/// What a stray answer of delivery `number` names, and says.
+fn stray(number: u32) -> Heard {
+    let named = format!("attempt {} at call {}", attempt(number), call(number));
+    Heard::Stray(named, vec![done(&attempt(number).to_string())])
+}
+
+fn answer(number: u32) -> Heard {
+    Heard::Answer(number, vec![done(&attempt(number).to_string())])
+}
+
+#[tokio::test]
+async fn an_answer_that_names_its_delivery_is_taken() {
+    let mut ear = listener("good");
+    for number in [ear.tell("first"), ear.tell("second")] {
+        ear.expect(answer(number)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stale_answer_reaches_no_other_caller_and_the_third_replaces_the_process() {
+    let mut ear = listener("stale");
+    let numbers = [(); 4].map(|()| ear.tell("anything"));
+    ear.expect(answer(numbers[0])).await;
+    for pair in numbers[..3].windows(2) {
+        ear.expect(stray(pair[0])).await;
+        ear.expect(answer(pair[1])).await;
+    }
+    ear.expect(stray(numbers[2])).await;
+    match ear.next().await {
+        Heard::Failed(number, Failure::Crashed { detail }) => {
+            assert_eq!(number, numbers[3]);
+            assert_eq!(detail, "answered 3 times to what it was not given");
+        }
+        other => panic!("expected a crash, heard {other:?}"),
+    }
+    let again = ear.tell("another process");
+    ear.expect(answer(again)).await;
+}
+
+#[tokio::test]
+async fn a_second_answer_of_the_same_name_is_a_stray() {
+    let mut ear = listener("twice");
+    for number in [ear.tell("first"), ear.tell("second")] {
+        ear.expect(answer(number)).await;
+        ear.expect(stray(number)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_nobody_gave_is_a_stray() {
+    let mut ear = listener("other");
+    let number = ear.tell("anything");
+    let named = "attempt 0.0 at call nobody".to_owned();
+    ear.expect(Heard::Stray(named, vec![done("other")])).await;
+    ear.expect(answer(number)).await;
+}
