@@ -17,6 +17,8 @@ pub struct Proposals {
     pub summary: Option<String>,
     pub edits: Vec<Edit>,
     pub steps: Vec<Step>,
+    /// Asked for in the form that always waits for a person's approval.
+    pub is_held: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +50,18 @@ impl Request {
                 summary: owned(&element, "summary"),
                 edits: element.children().filter_map(edit).collect(),
                 steps: element.children().filter_map(step).collect(),
+                is_held: false,
             }),
+            "replace-dangerous-file" => {
+                let body = crate::edit::body(&element.text()).to_owned();
+                let path = owned(&element, "file_path")?;
+                Self::Set(Proposals {
+                    summary: owned(&element, "change_summary"),
+                    edits: vec![Edit { path, kind: EditKind::Replace { body } }],
+                    is_held: true,
+                    ..Proposals::default()
+                })
+            }
             "show-changes" => Self::Show {
                 from: element.attribute("from_set").and_then(|text| text.trim().parse().ok()),
             },
@@ -57,7 +70,7 @@ impl Request {
             _ => match edit(&element) {
                 Some(edit) => {
                     let summary = owned(&element, "change_summary");
-                    Self::Set(Proposals { summary, edits: vec![edit], steps: Vec::new() })
+                    Self::Set(Proposals { summary, edits: vec![edit], ..Proposals::default() })
                 }
                 None => {
                     let steps = vec![step(&element)?];

@@ -12,6 +12,8 @@ pub enum Code {
     BadPath,
     /// What no agent writes: git's own directory, and this listener's temporary files.
     Protected,
+    /// A file that other programs run by themselves, written without a person's approval.
+    Dangerous,
     /// A symbolic link, anywhere in a path.
     Link,
     NotAFile,
@@ -44,6 +46,7 @@ impl Code {
             Self::OutsideWorkspace => "outside-workspace",
             Self::BadPath => "bad-path",
             Self::Protected => "protected",
+            Self::Dangerous => "dangerous",
             Self::Link => "link",
             Self::NotAFile => "not-a-file",
             Self::NotADirectory => "not-a-directory",

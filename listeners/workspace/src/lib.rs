@@ -20,6 +20,7 @@ mod place;
 mod plan;
 mod reply;
 mod root;
+mod self_running;
 mod set;
 mod state;
 mod supervise;

@@ -12,7 +12,7 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use workspace::{Call, Options, SUPERVISE, Workspace, limits, supervise};
 
 const USAGE: &str = "usage: workspace [--state DIR] [--time-limit SECONDS] [--shell PROGRAM] \
-                     [--pass VARIABLE]... [--install] ROOT";
+                     [--pass VARIABLE]... [--install] [--approved] ROOT";
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -62,6 +62,7 @@ fn parsed(arguments: &[OsString]) -> Result<(PathBuf, Options), String> {
         time: limits::COMMAND_TIME_DEFAULT,
         passed: Vec::new(),
         installs: false,
+        approved: false,
     };
     let mut root = None;
     let mut rest = arguments.iter();
@@ -73,6 +74,7 @@ fn parsed(arguments: &[OsString]) -> Result<(PathBuf, Options), String> {
             Some("--time-limit") => options.time = seconds(&value()?)?,
             Some("--pass") => options.passed.push(value()?.into_string().map_err(|_| USAGE)?),
             Some("--install") => options.installs = true,
+            Some("--approved") => options.approved = true,
             Some(option) if option.starts_with("--") => return Err(USAGE.to_owned()),
             _ if root.is_some() => return Err(USAGE.to_owned()),
             _ => root = Some(PathBuf::from(argument)),

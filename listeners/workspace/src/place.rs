@@ -6,11 +6,10 @@ use std::path::Path;
 
 use crate::failure::{Code, Failure};
 use crate::limits;
+use crate::self_running;
 
 /// What the names of this listener's temporary files begin with.
 pub const TEMPORARY: &str = ".organism-";
-/// Git runs what it finds there, with nobody's approval.
-const GIT: &str = ".git";
 
 /// A path beneath the workspace: plain names, from the top. No names at all: the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -98,12 +97,10 @@ fn beneath<'t>(text: &'t str, root: &Path) -> Option<&'t str> {
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 
-/// Some file systems take every spelling of a name for the same, and drop dots and spaces at
-/// its end.
+/// Git runs what it finds in its directory, with nobody's approval. Some file systems take many
+/// spellings of a name for the same.
 fn is_protected(name: &str) -> bool {
-    let plain = name.trim_end_matches(['.', ' ']);
-    plain.eq_ignore_ascii_case(GIT)
-        || name.get(..TEMPORARY.len()).is_some_and(|start| start.eq_ignore_ascii_case(TEMPORARY))
+    self_running::is_git(name) || self_running::plain(name).starts_with(TEMPORARY)
 }
 
 fn bad(message: String) -> Failure {

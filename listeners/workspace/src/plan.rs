@@ -9,13 +9,20 @@ use crate::failure::{Code, Failure};
 use crate::limits;
 use crate::place::Place;
 use crate::root::Root;
+use crate::self_running;
 
 /// What the edits come to, in the order in which files are first named. Later edits of a set
 /// see what earlier ones made. The first that cannot be done fails all.
-pub fn changes(root: &Root, edits: &[Edit]) -> Result<Vec<Change>, Failure> {
+///
+/// `is_approved`: whether a person has seen each of them, so that files that other programs run by
+/// themselves may be among them.
+pub fn changes(root: &Root, edits: &[Edit], is_approved: bool) -> Result<Vec<Change>, Failure> {
     let mut plan = Plan::default();
     for edit in edits {
         let place = Place::file(&edit.path, root.path())?;
+        if !is_approved {
+            hold(&place)?;
+        }
         let change = plan.change(root, place)?;
         let shown = change.place.to_string();
         let after = made(&shown, change.after.as_deref(), &edit.kind)?;
@@ -35,6 +42,16 @@ pub fn changes(root: &Root, edits: &[Edit]) -> Result<Vec<Change>, Failure> {
         return Err(Failure::new(Code::TooLarge, message));
     }
     Ok(plan.changes.into_iter().filter(Change::is_one).collect())
+}
+
+/// Refuses a place that other programs run by themselves.
+fn hold(place: &Place) -> Result<(), Failure> {
+    let Some(name) = self_running::find(place.names()) else { return Ok(()) };
+    let message = format!(
+        "`{place}` is dangerous to write: other programs run what they find in `{name}` by themselves. \
+         Nothing was written. Propose the whole file with replace-dangerous-file, which waits for a person's approval"
+    );
+    Err(Failure::new(Code::Dangerous, message))
 }
 
 #[derive(Default)]

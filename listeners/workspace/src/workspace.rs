@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use organism::ids::Digest;
 
-use crate::action::{Edit, Proposals, Request, Step};
+use crate::action::{Proposals, Request, Step};
 use crate::change::Change;
 use crate::command::{Commands, Done, Outcome};
 use crate::diff;
@@ -38,6 +38,9 @@ pub struct Options {
     /// Packages are installed as soon as they are proposed: for listeners whose every call is
     /// approved by a person.
     pub installs: bool,
+    /// Files that other programs run by themselves are written like any other: for listeners whose
+    /// every call is approved by a person.
+    pub approved: bool,
 }
 
 /// One payload to be answered.
@@ -56,6 +59,7 @@ pub struct Workspace {
     commands: Commands,
     shell: PathBuf,
     installs: bool,
+    approved: bool,
 }
 
 impl Workspace {
@@ -74,7 +78,8 @@ impl Workspace {
         let environment =
             environment::of(&options.passed, &options.shell, |name| std::env::var_os(name));
         let commands = Commands { supervisor: options.supervisor, environment, time: options.time };
-        Ok(Self { root, state, commands, shell: options.shell, installs: options.installs })
+        let Options { shell, installs, approved, .. } = options;
+        Ok(Self { root, state, commands, shell, installs, approved })
     }
 
     /// One or several elements. Fails where the payload is none of ours, or where the record of
@@ -103,7 +108,7 @@ impl Workspace {
         let mut answer = match (set.edits.is_empty(), set.steps.is_empty()) {
             (true, true) => return self.summary(set.summary.as_deref()),
             (true, false) => String::new(),
-            (false, _) => self.change(call.message, set.summary.as_deref(), &set.edits)?,
+            (false, _) => self.change(call.message, set)?,
         };
         if set.steps.is_empty() {
             return Ok(answer);
@@ -124,17 +129,14 @@ impl Workspace {
 
     // Files.
 
-    fn change(
-        &self,
-        message: &str,
-        summary: Option<&str>,
-        edits: &[Edit],
-    ) -> Result<String, Failure> {
+    fn change(&self, message: &str, set: &Proposals) -> Result<String, Failure> {
+        let summary = set.summary.as_deref();
         let sets = Sets::open(&self.root, &self.state)?;
         if let Some(made) = sets.made_for(message)? {
             return Ok(made.answer);
         }
-        let changes = plan::changes(&self.root, edits)?;
+        let is_approved = self.approved || set.is_held;
+        let changes = plan::changes(&self.root, &set.edits, is_approved)?;
         let diff = diff::of(&changes);
         if changes.is_empty() {
             return Ok(reply::applied(None, summary, None, &diff));

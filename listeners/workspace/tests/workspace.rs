@@ -93,6 +93,7 @@ fn options(room: &Path) -> Options {
         time: Duration::from_secs(20),
         passed: Vec::new(),
         installs: false,
+        approved: false,
     }
 }
 

@@ -41,7 +41,7 @@ fn trapped() -> Room {
 }
 
 /// `{out}` is the directory around the workspace. Each with the code it is refused by.
-const ESCAPES: [(&str, &str); 62] = [
+const ESCAPES: [(&str, &str); 73] = [
     ("../outside/secret", "outside-workspace"),
     ("..", "outside-workspace"),
     ("../desk/plain", "outside-workspace"),
@@ -96,6 +96,17 @@ const ESCAPES: [(&str, &str); 62] = [
     (".Git./config", "protected"),
     ("inside/.git /config", "protected"),
     ("inside/.git", "protected"),
+    (".g\u{200C}it/config", "protected"),
+    ("git~1/config", "protected"),
+    (".git::$INDEX_ALLOCATION/config", "protected"),
+    ("inside/.git:stream", "protected"),
+    (".gitmodules", "dangerous"),
+    ("inside/./.GitModules", "dangerous"),
+    ("{out}/desk/.envrc", "dangerous"),
+    (".vscode/tasks.json", "dangerous"),
+    ("inside/.VSCODE/new/tasks.json", "dangerous"),
+    ("inside/pre-commit", "dangerous"),
+    ("bare.git/hooks/x", "dangerous"),
     (".organism-1-0.tmp", "protected"),
     ("inside/.ORGANISM-9-9.tmp", "protected"),
     ("new&#10;line", "bad-path"),
@@ -139,6 +150,44 @@ fn no_path_leads_out_whatever_is_to_be_done_there() {
     let outside = room.directory.path().join("outside");
     assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), SECRET);
     assert_eq!(fs::read_dir(outside).unwrap().count(), 1);
+}
+
+const TASKS: &str = ".vscode/tasks.json";
+
+/// The one form that writes such a file; the pump holds it for a person.
+fn held(path: &str, body: &str) -> String {
+    super::own("replace-dangerous-file", &format!("file_path=\"{path}\""))
+        .replace("/>", &format!(">{body}</replace-dangerous-file>"))
+}
+
+#[test]
+fn what_runs_by_itself_is_written_in_the_held_form_alone() {
+    let room = Room::new();
+    let refused = room.ask(&replace(TASKS, "{}"));
+    assert_eq!(verdict(&refused), "dangerous");
+    assert!(said(&refused, "message").contains("replace-dangerous-file"), "{refused}");
+    assert!(!room.path(".vscode").exists());
+
+    assert_eq!(verdict(&room.ask(&held(TASKS, "{}"))), "changes-applied");
+    assert_eq!(room.read(TASKS), "{}");
+    assert_eq!(verdict(&room.ask(&substring(TASKS, "{}", "[]"))), "dangerous");
+    assert_eq!(verdict(&room.ask(&held(".git/config", "x"))), "protected");
+    assert_eq!(verdict(&room.ask(&held("plain", "x"))), "changes-applied");
+}
+
+#[test]
+fn one_dangerous_file_refuses_the_whole_set() {
+    let room = Room::new();
+    let set = super::set(&[replace("plain", "x"), replace(".envrc", "x")]);
+    assert_eq!(verdict(&room.ask(&set)), "dangerous");
+    assert!(!room.path("plain").exists());
+}
+
+#[test]
+fn where_every_call_is_approved_such_a_file_is_written_like_any_other() {
+    let room = Room::with(|options| options.approved = true);
+    assert_eq!(verdict(&room.ask(&replace(TASKS, "{}"))), "changes-applied");
+    assert_eq!(verdict(&room.ask(&replace(".git/config", "x"))), "protected");
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn both_vocabularies_and_their_answers_are_declared_and_their_examples_valid() {
     let expected = "action-failed changes-applied command-result create_file install-proposed \
          proposed_actions proposed_file_insert proposed_file_replace \
          proposed_file_replace_substring proposed_package_install proposed_shell_command shell \
-         str_replace install-packages show-changes undo-changes workspace-changes";
+         str_replace install-packages replace-dangerous-file show-changes undo-changes workspace-changes";
     assert_eq!(locals.join(" "), expected);
     for name in &names {
         let example = schemas.example(name).unwrap_or_else(|| panic!("{name} has no example"));

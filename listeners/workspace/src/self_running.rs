@@ -1,0 +1,315 @@
+//! Files that other programs run by themselves, without anybody's asking: a write to one of them is
+//! a command, and is held like one. Decides by names alone.
+
+/// Directories whose every file is held: configuration that editors, shells, agents, CI and
+/// version control read and act on.
+const DIRECTORIES: &[&str] = &[
+    ".aider",
+    ".buildkite",
+    ".bzr",
+    ".cargo",
+    ".circleci",
+    ".claude",
+    ".codex",
+    ".config",
+    ".continue",
+    ".cursor",
+    ".devcontainer",
+    ".emacs.d",
+    ".fleet",
+    ".forgejo",
+    ".gemini",
+    ".gitea",
+    ".githooks",
+    ".github",
+    ".gitlab",
+    ".hg",
+    ".husky",
+    ".idea",
+    ".jj",
+    ".lefthook",
+    ".local",
+    ".mise",
+    ".nvim",
+    ".roo",
+    ".ssh",
+    ".svn",
+    ".vim",
+    ".vscode",
+    ".vscode-insiders",
+    ".vscode-server",
+    ".windsurf",
+    ".woodpecker",
+    ".zed",
+];
+
+/// Files, wherever they stand.
+const FILES: &[&str] = &[
+    // Git: a submodule's address and update command; settings; the mark of a bare repository.
+    ".gitmodules",
+    ".gitconfig",
+    "head",
+    // Shells and what they source on entry.
+    ".bash_aliases",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_profile",
+    ".bashrc",
+    ".cshrc",
+    ".envrc",
+    ".kshrc",
+    ".login",
+    ".logout",
+    ".profile",
+    ".tcshrc",
+    ".xinitrc",
+    ".xprofile",
+    ".xsession",
+    ".xsessionrc",
+    ".zlogin",
+    ".zlogout",
+    ".zprofile",
+    ".zshenv",
+    ".zshrc",
+    ".autoenv.zsh",
+    ".mise.toml",
+    "mise.toml",
+    ".rtx.toml",
+    ".tool-versions",
+    // Editors and debuggers.
+    ".dir-locals.el",
+    ".dir-locals-2.el",
+    ".emacs",
+    ".exrc",
+    ".gdbinit",
+    ".gvimrc",
+    ".lldbinit",
+    ".lvimrc",
+    ".nvim.lua",
+    ".nvimrc",
+    ".vimrc",
+    // Interpreters and package managers, at each of their starts.
+    ".irbrc",
+    ".npmrc",
+    ".pdbrc",
+    ".pnp.cjs",
+    ".pnp.loader.mjs",
+    ".pnpmfile.cjs",
+    ".pryrc",
+    ".pythonrc",
+    ".yarnrc",
+    ".yarnrc.yml",
+    "sitecustomize.py",
+    "usercustomize.py",
+    // Hooks by another name.
+    ".hgrc",
+    ".overcommit.yml",
+    ".pre-commit-config.yaml",
+    "lefthook.yml",
+    "lefthook.yaml",
+    // Other agents' tools and hooks.
+    ".aider.conf.yml",
+    ".mcp.json",
+    // Continuous integration, at the next push.
+    ".appveyor.yml",
+    ".cirrus.yml",
+    ".drone.yml",
+    ".gitlab-ci.yml",
+    ".travis.yml",
+    ".woodpecker.yml",
+    "appveyor.yml",
+    "azure-pipelines.yml",
+    "bitbucket-pipelines.yml",
+    "jenkinsfile",
+    // Containers that an editor opens, and media that a desktop opens.
+    ".devcontainer.json",
+    "autorun.inf",
+];
+
+/// What git runs by these names, in whichever directory `core.hooksPath` names.
+const GIT_HOOKS: &[&str] = &[
+    "applypatch-msg",
+    "commit-msg",
+    "fsmonitor-watchman",
+    "p4-changelist",
+    "p4-post-changelist",
+    "p4-pre-submit",
+    "p4-prepare-changelist",
+    "post-applypatch",
+    "post-checkout",
+    "post-commit",
+    "post-index-change",
+    "post-merge",
+    "post-receive",
+    "post-rewrite",
+    "post-update",
+    "pre-applypatch",
+    "pre-auto-gc",
+    "pre-commit",
+    "pre-merge-commit",
+    "pre-push",
+    "pre-rebase",
+    "pre-receive",
+    "prepare-commit-msg",
+    "proc-receive",
+    "push-to-checkout",
+    "reference-transaction",
+    "sendemail-validate",
+    "update",
+];
+
+/// How names end that are held, with what stands before it being anything.
+const FILE_ENDS: &[&str] = &[".code-workspace", ".pth", ".sublime-project"];
+
+/// How the names of bare repositories end.
+const BARE_REPOSITORY: &str = ".git";
+
+/// Git's own directory, which is not written at all.
+const GIT: &str = ".git";
+
+/// The first name of a path by which some program runs the file by itself.
+pub fn find(names: &[String]) -> Option<&str> {
+    let (file, directories) = names.split_last()?;
+    let directory = directories.iter().find(|name| is_held_directory(&plain(name)));
+    let held = directory.or_else(|| is_held_file(&plain(file)).then_some(file));
+    held.map(String::as_str)
+}
+
+fn is_held_directory(name: &str) -> bool {
+    DIRECTORIES.iter().any(|held| is_same(name, held)) || name.ends_with(BARE_REPOSITORY)
+}
+
+/// A directory's name counts for a file, too: some programs take either.
+fn is_held_file(name: &str) -> bool {
+    let is_named = |names: &[&str]| names.iter().any(|held| is_same(name, held));
+    is_named(FILES)
+        || is_named(GIT_HOOKS)
+        || is_named(DIRECTORIES)
+        || FILE_ENDS.iter().any(|end| name.ends_with(end))
+        || name.starts_with(".envrc.")
+}
+
+/// Whether some file system takes this name for git's directory.
+pub fn is_git(name: &str) -> bool {
+    is_same(&plain(name), GIT)
+}
+
+fn is_same(plain: &str, held: &str) -> bool {
+    plain == held || is_short_name(plain, held)
+}
+
+/// What file systems that are lenient take a name for: without case, without the code points that
+/// some of them ignore, without a stream, without dots and spaces at its end.
+pub fn plain(name: &str) -> String {
+    let name = name.split([':', '\\']).next().unwrap_or(name);
+    let kept = name.chars().filter(|c| !is_ignored(*c));
+    // The long s has no capital of its own, and no small letter but itself.
+    let folded = kept.flat_map(char::to_lowercase).map(|c| if c == 'ſ' { 's' } else { c });
+    let folded: String = folded.collect();
+    folded.trim_end_matches(['.', ' ']).to_owned()
+}
+
+/// Code points that HFS+ leaves out of comparisons.
+fn is_ignored(c: char) -> bool {
+    matches!(c, '\u{200C}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{206A}'..='\u{206F}' | '\u{FEFF}')
+}
+
+/// The short form that FAT and NTFS keep beside a long name: up to six letters of it, a tilde, a
+/// number. NTFS makes others of a hash, after two letters.
+fn is_short_name(plain: &str, held: &str) -> bool {
+    let Some((letters, number)) = plain.split_once('~') else { return false };
+    let (number, _) = number.split_once('.').unwrap_or((number, ""));
+    let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    let long = held.trim_start_matches('.');
+    let long = long.split_once('.').map_or(long, |(base, _)| base).replace('.', "");
+    let is_hashed = letters.len() == 6
+        && letters.get(..2).is_some_and(|two| long.starts_with(two))
+        && letters.bytes().skip(2).all(|b| b.is_ascii_hexdigit());
+    let is_cut = letters.len() >= 3.min(long.len()) && long.starts_with(letters);
+    is_number && (is_cut || is_hashed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(path: &str) -> Vec<String> {
+        path.split('/').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn git_is_found_in_every_spelling() {
+        for name in [
+            ".git",
+            ".GIT",
+            ".Git",
+            ".git.",
+            ".git ",
+            ".git . .",
+            ".g\u{200C}it",
+            "\u{FEFF}.git",
+            ".gi\u{206F}T",
+            "git~1",
+            "GIT~1",
+            "git~12",
+            ".git::$INDEX_ALLOCATION",
+            ".git:x",
+            ".git\\hooks",
+        ] {
+            assert!(is_git(name), "{name:?}");
+        }
+        for name in [".gitignore", "git", ".gitx", "x.git", "git~", "git~x", "~1"] {
+            assert!(!is_git(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn what_runs_by_itself_is_found_wherever_it_stands_and_however_it_is_spelt() {
+        for path in [
+            ".gitmodules",
+            "sub/.GITMODULES",
+            "gitmod~1",
+            "GI7EBA~1",
+            ".envrc",
+            "a/b/.EnvRC",
+            ".envrc.local",
+            ".vscode/tasks.json",
+            "deep/.VSCODE/x/y",
+            ".vscode",
+            "vscode~1/tasks.json",
+            ".github/workflows/ci.yml",
+            ".husky/_/husky.sh",
+            "scripts/pre-commit",
+            "any/where/POST-CHECKOUT",
+            ".Config/systemd/user/x.service",
+            "mirror.git/config",
+            "bare/HEAD",
+            "x.code-workspace",
+            "\u{202E}.bashrc",
+            ".ba\u{17F}hrc",
+            ".pre-commit-config.yaml",
+            "lib/evil.pth",
+            "Jenkinsfile",
+        ] {
+            assert!(find(&names(path)).is_some(), "{path}");
+        }
+        for path in [
+            "src/hooks/use_state.ts",
+            ".gitignore",
+            ".gitattributes",
+            "README.md",
+            "vscode/tasks.json",
+            "update.py",
+            "src/head.rs",
+            "Makefile",
+            "package.json",
+            "build.rs",
+            "conftest.py",
+            "a~1",
+            "~",
+            "env/rc",
+        ] {
+            assert_eq!(find(&names(path)), None, "{path}");
+        }
+    }
+}
