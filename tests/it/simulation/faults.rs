@@ -159,8 +159,14 @@ impl Dice {
 }
 
 /// How often each fault happened.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Tally([u64; Fault::ALL.len()]);
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self([0; Fault::ALL.len()])
+    }
+}
 
 impl Tally {
     pub fn add(&mut self, other: &Self) {
