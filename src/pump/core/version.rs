@@ -4,6 +4,8 @@
 /// text that the core puts into a payload or a record; a line is never changed or taken out.
 const CHANGES: &[(u32, &str)] = &[
     (1, "a boot records this number"),
+    (2, "a serial listener's thread is taken until the handler of a closed call has ended"),
+    (3, "an answer that names another delivery is recorded as a stray"),
     // One line a number: after a conflict, take the next one.
 ];
 
