@@ -62,5 +62,7 @@ fn a_delivery_that_ends_its_pump_is_handed_over_as_often_as_it_has_attempts() {
     assert_eq!(begun(&house), 2);
     assert!(shown(&house).contains("unknown-outcome"), "{}", shown(&house));
     house.write("let-go", "");
+    // An orderly stop signs what the killed runs left.
+    assert_eq!(run(&house).stop(), Some(0));
     house.verified();
 }
