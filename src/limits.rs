@@ -272,6 +272,9 @@ pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Between two reports of progress of one model call; an eighth of a shorter time-out.
+pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
 // HTTP.
 /// Connections to the server of health and metrics; more wait to be accepted.
 pub const HTTP_CONNECTIONS_MAX: usize = 64;

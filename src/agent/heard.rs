@@ -53,6 +53,7 @@ impl Heard {
                 self.bytes = self.bytes.saturating_add(bytes);
                 return;
             }
+            Chunk::Waiting(..) => return,
             Chunk::Failed(error) => {
                 self.fail(error);
                 return;

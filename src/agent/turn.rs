@@ -130,10 +130,11 @@ impl Agent {
     ) -> Result<Outcome, Failure> {
         let rendered = self.render(delivery)?;
         let started = Instant::now();
-        let Answered { raw, reading, end, money } = match self.call(&rendered, context).await {
-            Ok(answered) => answered,
-            Err(broken) => self.rejected(broken)?,
-        };
+        let Answered { raw, reading, end, money } =
+            match self.call(&rendered, context, delivery.timeout).await {
+                Ok(answered) => answered,
+                Err(broken) => self.rejected(broken)?,
+            };
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let inputs = self.inputs(&rendered, &end.route);
         let sent = Sent::of(&rendered.request, &inputs);

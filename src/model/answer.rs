@@ -1,5 +1,7 @@
 //! What a model answers.
 
+use tokio::time::Instant;
+
 use super::error::Error;
 
 /// A piece of an answer, as it streams in.
@@ -11,6 +13,9 @@ pub enum Chunk<'a> {
     Reasoning(&'a str),
     /// So many bytes that are handed out with the end, such as those of a native call.
     Withheld(usize),
+    /// No request leaves for now: the provider asked for a pause, which ends then. Repeated for as
+    /// long as the pause lasts.
+    Waiting(&'a Route, Instant),
     /// This request failed, and another one may follow.
     Failed(&'a Error),
     /// The answer begins anew: what was handed out before this is void.

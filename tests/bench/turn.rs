@@ -22,6 +22,8 @@ impl TurnContext for Alone {
     async fn cancelled(&self) {
         std::future::pending().await
     }
+
+    fn progress(&self) {}
 }
 
 /// Of the turns whose median is a run.

@@ -66,6 +66,10 @@ const GUARDS: &[(&str, &str)] = &[
         "trust-any-project",
         "organism::project::a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted",
     ),
+    (
+        "cut-a-live-stream",
+        "pump::failures::progress_of_an_agent_extends_its_deadline_by_its_own_time_out",
+    ),
     ("trust-from", SIMULATION),
     ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
     ("trust-any-attempt", SIMULATION),

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::agent::heard::{self, Heard};
 use crate::agent::protocol::{Reading, Started, feedback};
@@ -25,6 +26,9 @@ pub trait TurnContext: Sync {
 
     /// Returns when nobody wants the outcome any more.
     fn cancelled(&self) -> impl Future<Output = ()> + Send;
+
+    /// The model's answer flows: the time-out of the attempt begins anew.
+    fn progress(&self);
 }
 
 impl TurnContext for Context {
@@ -34,6 +38,10 @@ impl TurnContext for Context {
 
     async fn cancelled(&self) {
         Self::cancelled(self).await;
+    }
+
+    fn progress(&self) {
+        self.heartbeat();
     }
 }
 
@@ -62,6 +70,28 @@ struct Requests<'a, C> {
     heard: Mutex<Heard>,
     /// Requests so far.
     count: AtomicU32,
+}
+
+/// Reports progress, but not with every piece of an answer.
+struct Progress {
+    interval: Duration,
+    reported: Instant,
+}
+
+impl Progress {
+    fn new(timeout: Duration) -> Self {
+        let interval = limits::PROGRESS_INTERVAL.min(timeout / 8);
+        Self { interval, reported: Instant::now() }
+    }
+
+    /// What was received, or an announced pause, is progress. A failure is none.
+    fn take(&mut self, chunk: &Chunk<'_>, context: &impl TurnContext) {
+        let is_progress = !matches!(chunk, Chunk::Failed(_) | Chunk::Restart);
+        if is_progress && self.reported.elapsed() >= self.interval {
+            self.reported = Instant::now();
+            context.progress();
+        }
+    }
 }
 
 impl<C: TurnContext> Requests<'_, C> {
@@ -119,12 +149,15 @@ impl Agent {
         &self,
         rendered: &Rendered,
         context: &impl TurnContext,
+        timeout: Duration,
     ) -> Result<Answered, Broken> {
         let (terms, request) = (&self.options.terms, &rendered.request);
         let (heard, count) = (Mutex::default(), AtomicU32::default());
         let requests = Requests { context, terms, request, heard, count };
         let mut reading = self.protocol.start(&rendered.slots);
+        let mut progress = Progress::new(timeout);
         let mut on_chunk = |chunk: Chunk<'_>| {
+            progress.take(&chunk, context);
             let mut heard = requests.heard();
             heard.keep(chunk);
             if matches!(chunk, Chunk::Restart) {

@@ -120,7 +120,7 @@ impl Said {
         match chunk {
             Chunk::Text(text) => self.text.push_str(text),
             Chunk::Reasoning(text) => self.reasoning.push_str(text),
-            Chunk::Withheld(_) | Chunk::Failed(_) => {}
+            Chunk::Withheld(_) | Chunk::Waiting(..) | Chunk::Failed(_) => {}
             Chunk::Restart => *self = Self::default(),
         }
     }

@@ -11,6 +11,7 @@ use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
+use crate::mutant::mutant;
 use crate::system::ErrorCode;
 use crate::thread::{Fact, Input};
 use crate::trace::SpanId;
@@ -80,8 +81,12 @@ impl Core {
     }
 
     pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
-        let deadline = step.time.plus(limits::HEARTBEAT_EXTENDS);
-        self.desk.extend(call, attempt, deadline);
+        let Some(running) = self.desk.running(call) else { return };
+        let contract = self.contracts.get(&running.listener);
+        // An agent's time-out is time without progress, and its heartbeats are progress.
+        let agent = contract.filter(|contract| contract.is_agent() && !mutant("cut-a-live-stream"));
+        let time = agent.map_or(limits::HEARTBEAT_EXTENDS, |contract| contract.timeout);
+        self.desk.extend(call, attempt, step.time.plus(time));
     }
 
     /// Time that is not counted. Where nothing is open there is nothing to count it for.

@@ -112,6 +112,8 @@ impl TurnContext for Alone {
     async fn cancelled(&self) {
         std::future::pending().await
     }
+
+    fn progress(&self) {}
 }
 
 pub fn take(agent: &Agent, delivery: &Delivery) -> Result<Outcome, Failure> {

@@ -241,7 +241,7 @@ impl Heard {
         match chunk {
             Chunk::Text(text) => self.text.push_str(text),
             Chunk::Reasoning(text) => self.reasoning.push_str(text),
-            Chunk::Withheld(_) | Chunk::Failed(_) => self.chunks -= 1,
+            Chunk::Withheld(_) | Chunk::Waiting(..) | Chunk::Failed(_) => self.chunks -= 1,
             Chunk::Restart => {
                 *self = Self { restarts: self.restarts + 1, chunks: self.chunks, ..Self::default() }
             }

@@ -212,3 +212,19 @@ fn calls_that_end_early_do_not_spend_a_budget_twice() {
     assert!(spent <= 6_000, "{spent} tokens");
     assert!(reserved(&facts).len() > 1);
 }
+
+/// Design 4.24: the time-out of an agent is time without progress.
+#[test]
+fn a_live_stream_is_not_cut_at_the_time_out_of_its_agent() {
+    let answer = "<said xmlns=\"urn:example:talk\">after all</said>".to_owned();
+    let provider = Provider::start(vec![Answer::Slowly(250, answer)]);
+    let house = house("timeout = \"3s\"", &provider.model("live", ""));
+    let running = house.run();
+
+    let sent = end(sending(&house));
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert!(sent.out.contains("after all"), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(failures(&records(&house)), []);
+    assert_eq!(provider.requests(), 1);
+}

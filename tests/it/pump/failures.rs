@@ -129,6 +129,26 @@ fn a_timeout_ends_the_call_and_its_answer_is_late() {
     .assert_eq(&world.transcript(&thread));
 }
 
+/// Design 4.24: an agent's `timeout` is time without progress, and its heartbeats are progress.
+#[test]
+fn progress_of_an_agent_extends_its_deadline_by_its_own_time_out() {
+    let mut thinker = agent("thinker", &["plan"], &["answer"], &[]);
+    thinker.timeout = Duration::from_secs(100);
+    let mut world = World::new(vec![client("desk", &["thinker"]), thinker]);
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let thinker = world.delivery("thinker");
+    for _ in 0..5 {
+        world.pass(Duration::from_secs(99));
+        let (call, attempt) = (thinker.call, thinker.attempt);
+        world.step(Event::Heartbeat { call, attempt });
+    }
+    world.pass(Duration::from_secs(99));
+    assert_eq!(world.result(call), "none", "it makes progress");
+
+    world.pass(Duration::from_secs(2));
+    assert_eq!(world.result(call), "failed: system-error timeout");
+}
+
 #[test]
 fn a_stray_answer_is_recorded_and_changes_nothing_else() {
     let mut world = world();

@@ -5,9 +5,9 @@ use super::super::model_calls::{THREAD, broken, charged, end, records, reserved,
 use super::super::provider::{Answer, Provider};
 use super::{Hosting, Server, house_with, server};
 
-fn house(server: &Server, provider: &Provider) -> House {
+fn house(server: &Server, provider: &Provider, lines: &str) -> House {
     let models = provider.model("live", "max_tokens = 1000") + "\n[models.recorded]";
-    house_with(server, &[("MODEL", "live"), ("[models.recorded]", &models)])
+    house_with(server, &[("MODEL", "live"), ("BUDGET", lines), ("[models.recorded]", &models)])
 }
 
 fn host(house: &House, log: &str) -> Hosting {
@@ -19,7 +19,7 @@ fn host(house: &House, log: &str) -> Hosting {
 fn a_cancelled_call_of_a_hosted_agent_closes_its_stream_and_is_charged_for_what_it_received() {
     let server = server();
     let provider = Provider::start(vec![Answer::Trickle]);
-    let house = house(&server, &provider);
+    let house = house(&server, &provider, "");
     let running = house.run();
     let _hosting = host(&house, "host");
     let sent = sending(&house);
@@ -42,7 +42,7 @@ fn a_cancelled_call_of_a_hosted_agent_closes_its_stream_and_is_charged_for_what_
 fn after_the_death_of_its_host_a_model_call_is_charged_its_whole_reservation() {
     let server = server();
     let provider = Provider::start(vec![Answer::Trickle, Answer::said("at last")]);
-    let house = house(&server, &provider);
+    let house = house(&server, &provider, "");
     let running = house.run();
     let mut doomed = host(&house, "first");
     let sent = sending(&house);
@@ -57,4 +57,21 @@ fn after_the_death_of_its_host_a_model_call_is_charged_its_whole_reservation() {
     assert_eq!(reserved.len(), 2, "{reserved:?}");
     assert_eq!(charged(&records), [reserved[0]]);
     house.verified();
+}
+
+/// Design 4.24, over NATS.
+#[test]
+fn a_live_stream_of_a_hosted_agent_is_not_cut_at_its_time_out() {
+    let server = server();
+    let answer = "<said xmlns=\"urn:example:talk\">after all</said>".to_owned();
+    let provider = Provider::start(vec![Answer::Slowly(250, answer)]);
+    let house = house(&server, &provider, "timeout = \"3s\"");
+    let running = house.run();
+    let _hosting = host(&house, "host");
+
+    let sent = end(sending(&house));
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert!(sent.out.contains("after all"), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(provider.requests(), 1);
 }
