@@ -272,6 +272,9 @@ pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long a provider that asks for a pause is left alone at most, and between two looks at it.
+pub const MODEL_REST_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+pub const MODEL_REST_LOOK: Duration = Duration::from_millis(250);
 /// Between two reports of progress of one model call; an eighth of a shorter time-out.
 pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 

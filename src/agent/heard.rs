@@ -55,6 +55,10 @@ impl Heard {
             }
             Chunk::Waiting(..) => return,
             Chunk::Failed(error) => {
+                if !self.is_under_way {
+                    self.route = error.route().cloned();
+                    self.is_under_way = true;
+                }
                 self.fail(error);
                 return;
             }

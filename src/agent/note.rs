@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::envelope::Money;
+use crate::envelope::{Money, RouteTry};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position};
+use crate::limits;
 use crate::model::{OwnBlock, StopReason, ToolCall, Usage};
 use crate::system;
 use crate::xml::findings::Finding;
@@ -58,6 +59,10 @@ pub struct TurnNote<'a> {
     pub left_out: &'a [MessageId],
     /// What the call cost, and in what.
     pub cost: Option<(Money, &'a str)>,
+    /// The model that answered, as its provider states it.
+    pub answered_by: Option<&'a str>,
+    /// Requests that failed before the answer.
+    pub tries: &'a [RouteTry],
 }
 
 impl TurnNote<'_> {
@@ -94,6 +99,11 @@ impl TurnNote<'_> {
         if let Some((money, currency)) = self.cost {
             let _ = write!(out, " cost=\"{money}\" currency=\"{}\"", escape_attribute(currency));
         }
+        if let Some(model) = self.answered_by {
+            let visible = model.chars().filter(|c| !c.is_control());
+            let model: String = visible.take(limits::MODEL_NAME_CHARS_MAX).collect();
+            let _ = write!(out, " answered_by=\"{}\"", escape_attribute(&model));
+        }
         let _ = write!(out, "><environment>{}</environment>", escape_text(self.environment));
         if let Some(notice) = self.notice {
             verbatim(&mut out, "notice", &[], notice);
@@ -119,6 +129,7 @@ impl TurnNote<'_> {
                 );
             }
         }
+        self.tries.iter().for_each(|lost| write_try(&mut out, lost));
         for message in self.left_out {
             let _ = write!(out, "<left-out message=\"{message}\"/>");
         }
@@ -127,6 +138,17 @@ impl TurnNote<'_> {
         out.push('>');
         out
     }
+}
+
+fn write_try(out: &mut String, lost: &RouteTry) {
+    let (route, reason) = (escape_attribute(&lost.route), escape_attribute(&lost.reason));
+    let _ = write!(out, "<tried route=\"{route}\" reason=\"{reason}\"/>");
+}
+
+/// The name of a model, bounded and without control characters.
+fn shown(model: &str) -> String {
+    let visible = model.chars().filter(|c| !c.is_control());
+    visible.take(limits::MODEL_NAME_CHARS_MAX).collect()
 }
 
 /// An element whose text is kept byte for byte, also where XML could not hold it.

@@ -8,11 +8,11 @@ use std::time::Instant;
 use crate::bus::native::{Context, Handler};
 use crate::bus::{Delivery, Outcome};
 use crate::contract::{Contract, Contracts, Meaning};
-use crate::envelope::{Failure, Money, Spent, Turn};
+use crate::envelope::{Failure, Spent, Turn};
 use crate::ids::{Digest, MessageId, PayloadName};
 use crate::limits;
 use crate::model::tokens::Size;
-use crate::model::{End, Model, Origin, Request, Route, Terms, ToolChoice};
+use crate::model::{Model, Origin, Request, Route, Terms, ToolChoice};
 use crate::schema::Schemas;
 
 use super::guard::{self, Fitted};
@@ -130,16 +130,15 @@ impl Agent {
     ) -> Result<Outcome, Failure> {
         let rendered = self.render(delivery)?;
         let started = Instant::now();
-        let Answered { raw, reading, end, money } =
-            match self.call(&rendered, context, delivery.timeout).await {
-                Ok(answered) => answered,
-                Err(broken) => self.rejected(broken)?,
-            };
+        let answered = match self.call(&rendered, context, delivery.timeout).await {
+            Ok(answered) => answered,
+            Err(broken) => self.rejected(&rendered, broken)?,
+        };
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let inputs = self.inputs(&rendered, &end.route);
+        let inputs = self.inputs(&rendered, &answered.end.route);
         let sent = Sent::of(&rendered.request, &inputs);
-        let sums = (&sent, latency_ms, money);
-        let note = self.note(delivery, &rendered, &raw, &reading, &end, sums);
+        let note = self.note(delivery, &rendered, &answered, (&sent, latency_ms));
+        let Answered { reading, end, money, .. } = answered;
         let turn = Turn {
             note,
             inputs: sent.kept,
@@ -177,14 +176,13 @@ impl Agent {
         &self,
         delivery: &Delivery,
         rendered: &Rendered,
-        raw: &str,
-        reading: &Reading,
-        end: &End,
-        (sent, latency_ms, money): (&Sent, u64, Money),
+        answered: &Answered,
+        (sent, latency_ms): (&Sent, u64),
     ) -> String {
+        let Answered { raw, reading, end, money, tries } = answered;
         let slotted = self.options.transport == Transport::XmlFinal;
         let terms = &self.options.terms;
-        let cost = terms.currency().map(|currency| (money, currency));
+        let cost = terms.currency().map(|currency| (*money, currency));
         let note = TurnNote {
             agent: &self.options.contract.name,
             call: delivery.call,
@@ -210,6 +208,8 @@ impl Agent {
             warnings: &reading.warnings,
             left_out: &rendered.left_out,
             cost,
+            answered_by: end.model.as_deref(),
+            tries,
         };
         note.write()
     }
@@ -362,4 +362,17 @@ struct Rendered {
     native: Option<String>,
     /// What stubs stand for now and did not before; with any, the turn is the last.
     left_out: Vec<MessageId>,
+}
+
+impl Rendered {
+    /// Whether the agent itself wrote something in this call that is part of the request. A turn
+    /// whose request was rejected wrote nothing.
+    fn is_of_own_making(&self) -> bool {
+        let last = self.remembered.items.iter().rev().find_map(|item| match item {
+            Item::Spoken(spoken) => Some(spoken),
+            _ => None,
+        });
+        self.remembered.iterations > 0
+            && last.is_some_and(|last| !last.raw.is_empty() || !last.calls.is_empty())
+    }
 }

@@ -148,6 +148,8 @@ impl Error {
                 | Self::NoCredit { .. }
                 | Self::UnknownModel { .. }
                 | Self::Redirected { .. }
+                | Self::Rejected { .. }
+                | Self::Exhausted { .. }
                 | Self::Status { .. }
                 | Self::Html { .. }
         );
@@ -157,6 +159,34 @@ impl Error {
     /// Whether the provider asked to be called less.
     pub fn is_overload(&self) -> bool {
         matches!(self.cause(), Self::RateLimited { .. } | Self::Overloaded { .. })
+    }
+
+    /// The route that failed, where it was one.
+    pub fn route(&self) -> Option<&Route> {
+        match self.cause() {
+            Self::Connect { route, .. }
+            | Self::Timeout { route, .. }
+            | Self::RateLimited { route, .. }
+            | Self::Overloaded { route, .. }
+            | Self::Denied { route, .. }
+            | Self::NoCredit { route, .. }
+            | Self::UnknownModel { route, .. }
+            | Self::Rejected { route, .. }
+            | Self::Status { route, .. }
+            | Self::Redirected { route, .. }
+            | Self::Html { route, .. }
+            | Self::Empty { route, .. }
+            | Self::InvalidEvent { route, .. }
+            | Self::Stream { route, .. }
+            | Self::Cut { route, .. }
+            | Self::TooLong { route, .. } => Some(route),
+            Self::NotRecorded { .. }
+            | Self::Exhausted { .. }
+            | Self::NoBudget { .. }
+            | Self::NoPump
+            | Self::GaveUp { .. }
+            | Self::NotRepeated { .. } => None,
+        }
     }
 
     /// Whether the request was broken off on this side after it had left.

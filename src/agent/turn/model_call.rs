@@ -51,6 +51,8 @@ pub(super) struct Answered {
     pub reading: Reading,
     pub end: End,
     pub money: Money,
+    /// Requests that failed before it.
+    pub tries: Vec<RouteTry>,
 }
 
 /// A call that came to no answer, and what its requests took.
@@ -214,13 +216,20 @@ impl Agent {
             return Err(Broken { error, usage, money, tries });
         }
         let reading = reading.finish(&heard.raw, &heard.thoughts, &end);
-        Ok(Answered { raw: heard.raw, reading, end, money })
+        let tries = heard.tries();
+        Ok(Answered { raw: heard.raw, reading, end, money, tries })
     }
 
-    /// A request that the provider would not take is a turn in which nothing was done: the agent
-    /// is told. Any other error fails the attempt.
-    pub(super) fn rejected(&self, broken: Broken) -> Result<Answered, Failure> {
+    /// A request that no provider would take is a turn in which nothing was done, and the agent gets
+    /// feedback, if it has written anything that is in the request: its next one can differ then.
+    /// Any other error fails the attempt.
+    pub(super) fn rejected(
+        &self,
+        rendered: &Rendered,
+        broken: Broken,
+    ) -> Result<Answered, Failure> {
         let message = broken.error.as_ref().and_then(Error::feedback);
+        let message = message.filter(|_| rendered.is_of_own_making());
         let Some(message) = message else { return Err(failure(broken)) };
 
         let (stop, usage) = (StopReason::Unknown, broken.usage.unwrap_or_default());
@@ -229,7 +238,8 @@ impl Agent {
         let finding = feedback::rejected(message);
         let (findings, told) = (vec![finding.clone()], vec![finding]);
         let reading = Reading { findings, told, ..Reading::default() };
-        Ok(Answered { raw: String::new(), reading, end, money: broken.money })
+        let (money, tries) = (broken.money, broken.tries);
+        Ok(Answered { raw: String::new(), reading, end, money, tries })
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::audit::{Item, Refused, Said, Status, Story, What};
 use crate::clock::Time;
-use crate::envelope::{Disposition, Kind, Spending};
+use crate::envelope::{Disposition, Failure, Kind, Spending};
 use crate::system;
 use crate::thread::TimerEnd;
 
@@ -109,6 +109,9 @@ impl<'p> Page<'p> {
                 let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
                 self.head(&time, &self.paper.red(&format!("{who}  attempt {attempt} failed")));
                 self.body(&failure.to_string(), |paper, line| paper.red(line));
+                for line in tried(failure) {
+                    self.body(&line, |paper, line| paper.red(line));
+                }
             }
             What::Charged { listener, attempt, spending } => {
                 let head = format!("{listener}  model call of attempt {attempt}");
@@ -235,6 +238,17 @@ impl<'p> Page<'p> {
         let line = format!("{}{line}", " ".repeat(self.time_columns + 2));
         self.line(&line);
     }
+}
+
+/// Requests of a failed model call, where there were several, and what they took.
+fn tried(failure: &Failure) -> Vec<String> {
+    let Failure::Model { spent, tries, .. } = failure else { return Vec::new() };
+    let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
+    let mut lines: Vec<_> = failed.filter(|_| tries.len() > 1).collect();
+    if spent.tokens > 0 {
+        lines.push(format!("charged: {} tokens", spent.tokens));
+    }
+    lines
 }
 
 /// Of a model call whose pump or host died.

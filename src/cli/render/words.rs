@@ -87,6 +87,7 @@ fn reasons(mut root: Node) -> Vec<String> {
 
 /// What a turn was accepted with although something was wrong with it.
 fn warnings(mut root: Node) -> Vec<String> {
+    let mut failover = failover(&mut root);
     let findings = root.take_children("finding");
     let accepted = findings.iter().filter(|one| one.attribute("accepted").is_some());
     let lines = accepted.map(|finding| {
@@ -94,7 +95,29 @@ fn warnings(mut root: Node) -> Vec<String> {
         let (code, line, column) = (get("code"), get("line"), get("column"));
         format!("warning: {code}: {} at line {line}, column {column}", finding.text().trim())
     });
-    lines.collect()
+    failover.extend(lines);
+    failover
+}
+
+/// Requests that failed before a model answered, and which one that was.
+fn failover(root: &mut Node) -> Vec<String> {
+    let tried = root.take_children("tried");
+    if tried.is_empty() {
+        return Vec::new();
+    }
+    let get = |node: &Node, name: &str| node.attribute(name).unwrap_or("?").to_owned();
+    let failed =
+        tried.iter().map(|one| format!("{} failed: {}", get(one, "route"), get(one, "reason")));
+    let mut lines: Vec<_> = failed.collect();
+
+    let (provider, model) = (get(root, "provider"), get(root, "model"));
+    match root.attribute("answered_by") {
+        Some(answered) if answered != model => {
+            lines.push(format!("answered by {provider}/{model} ({answered})"));
+        }
+        _ => lines.push(format!("answered by {provider}/{model}")),
+    }
+    lines
 }
 
 /// What a plan waits for, then its steps, ticked where they are done.
@@ -159,6 +182,12 @@ mod tests {
                 "<a agent=\"r\" turn=\"3\" iteration=\"2\" stop=\"normal\" tokens_in=\"5\" tokens_out=\"6\" latency_ms=\"7\"/>",
                 "r turn 3 (iteration 2)  normal  5 + 6 tokens  7 ms",
                 "",
+            ),
+            (
+                "model-turn",
+                "<a agent=\"r\" turn=\"1\" iteration=\"1\" stop=\"normal\" provider=\"q\" model=\"m\" answered_by=\"m-7\" tokens_in=\"5\" tokens_out=\"6\" latency_ms=\"7\"><tried route=\"p/m\" reason=\"denied\"/></a>",
+                "r turn 1  normal  5 + 6 tokens  7 ms",
+                "p/m failed: denied|answered by q/m (m-7)",
             ),
         ];
         for (word, payload, head, body) in cases {

@@ -192,7 +192,7 @@ impl Permit<'_> {
             return;
         }
         if let Some(after) = error.retry_after() {
-            let until = now + after.min(limits::RETRY_AFTER_MAX);
+            let until = now + after.min(limits::MODEL_REST_MAX);
             state.rests_until = state.rests_until.max(Some(until));
         }
         // Calls that began before the last lowering say nothing about what is allowed now.

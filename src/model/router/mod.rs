@@ -11,6 +11,9 @@ mod pause;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 pub use limiter::{Limiter, Pace};
 pub use pause::Jitter;
@@ -117,8 +120,7 @@ impl Router {
                 let pause = self.jitter.lock().unwrap_or_else(PoisonError::into_inner).pause(round);
                 tokio::time::sleep(pause).await;
             }
-            let rested: Vec<_> = rested(&order).await;
-            for route in rested {
+            for route in trial.rested(&mut order).await {
                 match trial.ask(route, self.name_of(route)).await {
                     Asked::Answered(end) => return Ok(*end),
                     Asked::Final => return Err(trial.gave_up()),
@@ -133,21 +135,6 @@ impl Router {
         }
         Err(trial.gave_up())
     }
-}
-
-/// Those routes that do not want to be left alone; where all do, the first one that no longer
-/// does.
-async fn rested<'r>(order: &[&'r Routed]) -> Vec<&'r Routed> {
-    let free: Vec<_> =
-        order.iter().copied().filter(|r| r.limiter.rests_until().is_none()).collect();
-    if !free.is_empty() {
-        return free;
-    }
-    let first = order.iter().copied().min_by_key(|route| route.limiter.rests_until());
-    if let Some(until) = first.and_then(|route| route.limiter.rests_until()) {
-        tokio::time::sleep_until(until).await;
-    }
-    first.into_iter().collect()
 }
 
 /// One call, over all its tries.
@@ -176,6 +163,44 @@ enum Asked {
 }
 
 impl Trial<'_> {
+    /// Those routes that do not want to be left alone; where all do, the first one that no longer
+    /// does. A route that is to be left alone for longer than anybody waits has refused.
+    async fn rested<'r>(&mut self, order: &mut Vec<&'r Routed>) -> Vec<&'r Routed> {
+        let now = Instant::now();
+        order.retain(|route| {
+            let until = route.limiter.rests_until();
+            let rest = until.map_or(Duration::ZERO, |until| until.duration_since(now));
+            if rest > limits::RETRY_AFTER_MAX {
+                self.refused(route.model.route(), rest);
+            }
+            rest <= limits::RETRY_AFTER_MAX
+        });
+
+        let free: Vec<_> =
+            order.iter().copied().filter(|r| r.limiter.rests_until().is_none()).collect();
+        if !free.is_empty() {
+            return free;
+        }
+        let first = order.iter().copied().min_by_key(|route| route.limiter.rests_until());
+        let Some(first) = first else { return Vec::new() };
+        let route = first.model.route();
+        while let Some(until) = first.limiter.rests_until() {
+            (self.on_chunk)(Chunk::Waiting(&route, until));
+            let look = Instant::now() + limits::MODEL_REST_LOOK;
+            tokio::time::sleep_until(until.min(look)).await;
+        }
+        vec![first]
+    }
+
+    /// The route was asked for too much before, and wants to be left alone.
+    fn refused(&mut self, route: Route, rest: Duration) {
+        let message = "it asked to be left alone after an earlier request".to_owned();
+        let retry_after = Some(Duration::from_secs(rest.as_secs()));
+        let error = Error::RateLimited { route, message, retry_after };
+        (self.on_chunk)(Chunk::Failed(&error));
+        self.last = Some(error);
+    }
+
     async fn ask(&mut self, route: &Routed, name: String) -> Asked {
         let answer = u64::from(self.request.max_tokens.unwrap_or_default());
         let permit = route.limiter.enter(estimate::of_request(self.request) + answer).await;

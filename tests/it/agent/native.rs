@@ -389,26 +389,36 @@ fn a_model_that_was_offered_no_tools_and_calls_one_is_told() {
 
 // F6
 #[test]
-fn a_rejected_request_is_a_turn_that_is_told_and_counts() {
+fn a_rejected_request_is_feedback_where_the_next_one_can_differ() {
     for way in [Transport::Xml, Transport::Native, Transport::XmlFinal] {
-        let turns = vec![Says::Rejects("tools: too many"), Says::Ends("x")];
+        let turns = vec![search(), Says::Rejects("tools: too many"), Says::Ends("x")];
         let (mut stage, model) = Stage::new(way, turns);
         stage.ask();
         assert_eq!(stage.results[0].0, Closing::Completed);
-        let told = shown(&model.heard()[1]);
+        let told = shown(&model.heard()[2]);
         assert!(
             told.contains("Error: request-rejected: the provider rejected the request"),
             "{told}"
         );
         assert!(told.contains("tools: too many"), "{told}");
-        let turns = vec![Says::Rejects("no"), Says::Rejects("no")];
-        let mut options = researcher(way);
-        options.max_iterations = 2;
-        let mut stage = Stage::with(options, Scripted::new(way, turns));
+
+        // It is told once, and nothing else was said in between.
+        let turns = vec![search(), Says::Rejects("no"), Says::Rejects("no"), Says::Ends("x")];
+        let (mut stage, model) = Stage::new(way, turns);
         stage.ask();
+        assert_eq!(model.heard().len(), 3);
         let (how, texts) = &stage.results[0];
         assert_eq!(*how, Closing::Failed);
-        assert!(texts[0].contains("iterations-spent"), "{texts:?}");
+        assert!(texts[0].contains("listener-failed"), "{texts:?}");
+
+        // Nothing in the first request of a call is of the agent's own making.
+        let turns = vec![Says::Rejects("no"), Says::Ends("x")];
+        let (mut stage, model) = Stage::new(way, turns);
+        stage.ask();
+        assert_eq!(model.heard().len(), 1);
+        let (how, texts) = &stage.results[0];
+        assert_eq!(*how, Closing::Failed);
+        assert!(texts[0].contains("listener-failed"), "{texts:?}");
     }
 }
 

@@ -177,12 +177,17 @@ async fn after_the_last_try_the_last_error_is_told_with_the_number_of_tries() {
 
 /// F6
 #[tokio::test(start_paused = true)]
-async fn what_is_wrong_with_the_request_is_tried_nowhere_else() {
+async fn a_rejected_request_is_tried_on_each_route_once() {
     let (first, second) =
         (Actor::new("a", vec![Act::Break("", rejected)]), Actor::new("b", vec![Act::Say("Yes.")]));
+    let (end, _) = asked(&router(&[&first, &second], Strategy::Failover, 3)).await;
+    assert_eq!(end.unwrap().route.model, "b");
+    assert_eq!((first.times(), second.times()), (1, 1));
+
+    let second = Actor::new("b", vec![Act::Break("", rejected)]);
     let error = asked(&router(&[&first, &second], Strategy::Failover, 3)).await.0.unwrap_err();
     assert_eq!(error.feedback(), Some("too many tools"));
-    assert_eq!((first.times(), second.times()), (1, 0));
+    assert_eq!((first.times(), second.times()), (2, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,6 +232,22 @@ async fn who_wants_to_be_left_alone_for_an_hour_has_refused() {
     let error = asked(&router(&[&actor], Strategy::Failover, 3)).await.0.unwrap_err();
     assert!(matches!(error, Error::RateLimited { .. }), "{error}");
     assert_eq!((actor.times(), Instant::now()), (1, began));
+}
+
+/// Neither this call nor the next waits for a pause that is longer than anybody waits.
+#[tokio::test(start_paused = true)]
+async fn a_route_that_is_to_be_left_alone_for_an_hour_is_not_waited_for_by_the_next_call() {
+    let first = Actor::new("a", vec![Act::Break("", limited_for_an_hour), Act::Say("Yes.")]);
+    let router = router(&[&first], Strategy::Failover, 3);
+    let began = Instant::now();
+    asked(&router).await.0.unwrap_err();
+    let error = asked(&router).await.0.unwrap_err();
+    let Error::RateLimited { retry_after, .. } = error.cause() else { panic!("{error}") };
+    assert_eq!(*retry_after, Some(Duration::from_secs(3600)));
+    assert_eq!((first.times(), Instant::now()), (1, began));
+
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    asked(&router).await.0.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

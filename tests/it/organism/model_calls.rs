@@ -228,3 +228,117 @@ fn a_live_stream_is_not_cut_at_the_time_out_of_its_agent() {
     assert_eq!(failures(&records(&house)), []);
     assert_eq!(provider.requests(), 1);
 }
+
+/// Two routes, the first of which fails.
+fn routed(first: &Provider, second: &Provider, more: &str) -> String {
+    let models = first.model("first", more) + &second.model("second", more);
+    models + "\n[models.live]\nroutes = [\"first\", \"second\"]\n"
+}
+
+/// A refused request goes to the next route at once, and the record shows where it went and why.
+#[test]
+fn a_refused_request_fails_over_at_once_and_the_record_shows_it() {
+    for status in ["400 Bad Request", "413 Content Too Large", "422 Unprocessable Entity"] {
+        let first = Provider::start(vec![Answer::error(status, "", "unknown field `tools`")]);
+        let second = Provider::start(vec![Answer::said("from the second")]);
+        let house = house("", &routed(&first, &second, ""));
+        let running = house.run();
+
+        let sent = end(sending(&house));
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        assert!(sent.out.contains("from the second"), "{sent:?}");
+        assert_eq!((first.requests(), second.requests()), (1, 1), "{status}");
+        let shown = house.organism(&["thread", THREAD]).out;
+        assert!(shown.contains("openai-compatible/first-1 failed: rejected"), "{shown}");
+        let answered = "answered by openai-compatible/second-1 (m-1)";
+        assert!(shown.contains(answered), "{shown}");
+        assert_eq!(running.stop(), Some(0));
+        house.verified();
+    }
+}
+
+/// With no route left, the caller gets the provider's own reason, and nothing is sent twice.
+#[test]
+fn a_request_that_no_route_takes_ends_the_call_with_the_providers_reason() {
+    let refuses = || Provider::start(vec![Answer::error("400 Bad Request", "", "no such field")]);
+    let (first, second) = (refuses(), refuses());
+    let house = house("", &routed(&first, &second, ""));
+    let running = house.run();
+
+    let sent = end(sending(&house));
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    assert!(sent.out.contains("no such field"), "{sent:?}");
+    assert!(sent.out.contains("code=\"listener-failed\" retry_allowed=\"false\""), "{sent:?}");
+    assert_eq!((first.requests(), second.requests()), (1, 1));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// A pause that nobody waits for is no pause: the next route is tried, or the call is refused.
+#[test]
+fn a_retry_after_of_an_hour_is_not_waited_for() {
+    let limited = Answer::error("429 Too Many Requests", "Retry-After: 3600\r\n", "slow down");
+    let first = Provider::start(vec![limited.clone()]);
+    let second = Provider::start(vec![Answer::said("from the second")]);
+    let house = house("", &routed(&first, &second, ""));
+    let running = house.run();
+    let sent = end(sending(&house));
+    assert!(sent.out.contains("from the second"), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    let alone = Provider::start(vec![limited]);
+    let house = self::house("", &alone.model("live", ""));
+    let running = house.run();
+    for _ in 0..2 {
+        let sent = house.send_text(&say("write"), &[]);
+        assert_eq!(sent.code, Some(1), "{sent:?}");
+        assert!(sent.out.contains("too many requests"), "{sent:?}");
+        assert!(sent.out.contains("retry_allowed=\"true\""), "it may succeed later: {sent:?}");
+    }
+    assert_eq!(alone.requests(), 1, "the second call knows of the pause");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// At most so many requests on each route, over all layers and attempts of the call.
+#[test]
+fn a_dead_provider_gets_as_many_requests_as_the_model_has_attempts() {
+    let dead = || Provider::start(vec![Answer::error("500 Internal Server Error", "", "dead")]);
+    let (first, second) = (dead(), dead());
+    let models = routed(&first, &second, "") + "attempts = 2\n";
+    let house = house("attempts = 3", &models);
+    let running = house.run();
+
+    let sent = end(sending(&house));
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    assert_eq!((first.requests(), second.requests()), (2, 2), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+    let failures = failures(&records(&house));
+    let [Failure::Model { tries, passing: true, .. }] = failures.as_slice() else {
+        panic!("{failures:?}")
+    };
+    assert_eq!(tries.len(), 4);
+    house.verified();
+}
+
+/// A request of an attempt that died with its pump counts as well.
+#[test]
+fn requests_before_the_death_of_a_pump_count() {
+    let provider = Provider::start(vec![Answer::Trickle, Answer::error("500 Dead", "", "dead")]);
+    let house = house("", &provider.model("live", "attempts = 2"));
+    let mut running = house.run();
+    let sent = house.send_text(&say("write"), &["--no-wait", "--new", THREAD]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    provider.sends(1);
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+
+    let running = house.run();
+    until("the call has failed", || {
+        let failures = failures(&records(&house));
+        failures.iter().any(|failure| matches!(failure, Failure::Model { .. })).then_some(())
+    });
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(provider.requests(), 2);
+    house.verified();
+}

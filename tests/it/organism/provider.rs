@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 
 use super::until;
-use crate::model::server::{STREAM_HEAD, http_chunk};
+use crate::model::server::{STREAM_HEAD, Script, http_chunk};
 
 /// How one request is answered.
 #[derive(Debug, Clone)]
@@ -22,11 +22,20 @@ pub enum Answer {
     Slowly(usize, String),
     /// With so many words, and then with nothing, until the client leaves.
     Stall(usize),
+    /// With a status, headers that each end in a line break, and a body.
+    Status(&'static str, String, String),
 }
 
 impl Answer {
     pub fn said(text: &str) -> Self {
         Self::Text(format!("<said xmlns=\"{}\">{text}</said>", super::TALK))
+    }
+
+    /// An error as providers of this format write it.
+    pub fn error(status: &'static str, headers: &str, message: &str) -> Self {
+        let error = json!({"error": {"message": message, "type": "test_error"}});
+        let headers = format!("Content-Type: application/json\r\n{headers}");
+        Self::Status(status, headers, error.to_string())
     }
 }
 
@@ -120,6 +129,11 @@ fn attend(mut stream: TcpStream, answers: &[Answer], seen: &Mutex<Seen>) {
         Answer::Slowly(words, text) => (*words, Some(text)),
         Answer::Trickle => (usize::MAX, None),
         Answer::Stall(words) => (*words, None),
+        Answer::Status(status, headers, body) => {
+            // Whoever asked may have left.
+            stream.write_all(&Script::whole(status, headers, body).bytes()).ok();
+            return;
+        }
     };
     if !speak(&mut stream, words, end, seen) {
         seen.lock().unwrap().left += 1;
