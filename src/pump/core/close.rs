@@ -92,16 +92,40 @@ impl Core {
         text: &str,
         unheard: Disposition,
     ) {
+        self.close_failed(step, call, (code, text), unheard, false);
+    }
+
+    /// As [`Core::fail_with`], where no retry can help.
+    pub(super) fn fail_for_good(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        code: ErrorCode,
+        text: &str,
+        unheard: Disposition,
+    ) {
+        self.close_failed(step, call, (code, text), unheard, true);
+    }
+
+    fn close_failed(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        (code, text): (ErrorCode, &str),
+        unheard: Disposition,
+        is_lasting: bool,
+    ) {
         let Some(open) = self.state.call(call) else { return };
         let about = open.request().map(|request| request.name.local.to_string());
         let (message, from) = (text.to_owned(), self.leg_name(call));
-        let error = Answer::Error { code, about, message, retry_after: None, from };
+        let error = Answer::Error { code, about, message, retry_after: None, from, is_lasting };
         self.close(step, call, CallResult::system(Closing::Failed, unheard, &error));
     }
 
     pub(super) fn cancel_call(&mut self, step: &mut Step, call: CallId, text: &str) {
         let (code, message, from) = (ErrorCode::Cancelled, text.to_owned(), self.leg_name(call));
-        let error = Answer::Error { code, about: None, message, retry_after: None, from };
+        let (about, is_lasting) = (None, false);
+        let error = Answer::Error { code, about, message, retry_after: None, from, is_lasting };
         self.close(
             step,
             call,

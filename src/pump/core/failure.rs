@@ -66,10 +66,19 @@ impl Core {
             // Nobody failed: what it would have taken was not to be had.
             (Failure::Spent { detail } | Failure::TooLarge { detail }, _) => detail.clone(),
             (Failure::Lost { .. }, _) => format!("{listener} was given this, and {LOST}"),
+            // What a caller can do depends on the cause.
+            (Failure::Model { detail, .. }, _) => {
+                format!("{listener} failed: its model call came to nothing: {detail}")
+            }
             (failure, 1) => format!("{listener} failed: {}", outward(failure)),
             (failure, n) => format!("{listener} failed {n} times, last: {}", outward(failure)),
         };
-        self.fail_with(step, call, code, &text, Disposition::Failed);
+        match failure {
+            Failure::Model { passing: false, .. } | Failure::Refused { .. } => {
+                self.fail_for_good(step, call, code, &text, Disposition::Failed);
+            }
+            _ => self.fail_with(step, call, code, &text, Disposition::Failed),
+        }
     }
 
     /// An earlier pump handed a call over and ended before it recorded what came of it. That was
@@ -150,7 +159,7 @@ impl Core {
         let (listener, thread) = (open.callee.clone(), open.thread.clone());
         step.records(thread.root(), Input::Gone { call });
         let text = format!("{listener} is no longer part of this organism");
-        self.fail_with(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
+        self.fail_for_good(step, call, ErrorCode::Undeliverable, &text, Disposition::Failed);
     }
 }
 

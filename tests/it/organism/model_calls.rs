@@ -342,3 +342,22 @@ fn requests_before_the_death_of_a_pump_count() {
     assert_eq!(provider.requests(), 2);
     house.verified();
 }
+
+/// Nobody has to look into the record for the reason, and nobody is told to try what cannot help.
+#[test]
+fn send_prints_the_cause_and_allows_a_retry_only_where_it_can_help() {
+    for (answer, cause, retry) in [
+        (Answer::error("401 Unauthorized", "", "wrong key"), "denied (HTTP 401): wrong key", false),
+        (Answer::error("402 Payment Required", "", "pay"), "no credit or quota left", false),
+        (Answer::error("503 Unavailable", "", "busy"), "overloaded (HTTP 503): busy", true),
+    ] {
+        let provider = Provider::start(vec![answer]);
+        let house = house("", &provider.model("live", "attempts = 1"));
+        let running = house.run();
+        let sent = end(sending(&house));
+        assert_eq!(sent.code, Some(1), "{sent:?}");
+        assert!(sent.out.contains(cause), "{cause}: {sent:?}");
+        assert!(sent.out.contains(&format!("retry_allowed=\"{retry}\"")), "{cause}: {sent:?}");
+        assert_eq!(running.stop(), Some(0));
+    }
+}
