@@ -272,6 +272,12 @@ pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 pub const TAIL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Notices on their way to one waiting client; more are dropped.
+pub const NOTICES_MAX: usize = 64;
+/// How long a model is waited for before a waiting client is notified, and how often that is looked
+/// at.
+pub const NOTICE_AFTER: Duration = Duration::from_secs(2);
+pub const NOTICE_LOOK: Duration = Duration::from_millis(500);
 /// How long a provider that asks for a pause is left alone at most, and between two looks at it.
 pub const MODEL_REST_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 pub const MODEL_REST_LOOK: Duration = Duration::from_millis(250);

@@ -1,6 +1,10 @@
 //! What is heard of a model while it speaks, and what its failed requests took: a request that broke
 //! off is charged like one that was answered.
 
+use tokio::time::Instant;
+
+use crate::bus::ModelState;
+use crate::clock::Time;
 use crate::envelope::{Money, RouteTry};
 use crate::limits;
 use crate::model::{Chunk, Error, Request, Route, Terms, Usage};
@@ -19,6 +23,8 @@ pub(super) struct Heard {
     /// Where the latest request went.
     route: Option<Route>,
     is_under_way: bool,
+    /// The end of the pause that is waited for.
+    pause: Option<Instant>,
     lost: Vec<LostRequest>,
 }
 
@@ -41,6 +47,22 @@ impl Heard {
         self.bytes = 0;
         self.route = Some(route);
         self.is_under_way = true;
+    }
+
+    /// What is waited for with this piece and was not before it.
+    pub fn changed_state(&mut self, chunk: &Chunk<'_>) -> Option<ModelState> {
+        match chunk {
+            Chunk::Text(_) | Chunk::Reasoning(_) | Chunk::Withheld(_) if self.bytes == 0 => {
+                let route = self.route.as_ref()?;
+                Some(ModelState::Streaming(route.to_string()))
+            }
+            Chunk::Waiting(route, until) if self.pause != Some(*until) => {
+                self.pause = Some(*until);
+                let rest = until.saturating_duration_since(Instant::now());
+                Some(ModelState::Delayed(route.to_string(), Time::now().plus(rest)))
+            }
+            _ => None,
+        }
     }
 
     /// Keeps a piece of the answer.

@@ -99,9 +99,7 @@ impl TurnNote<'_> {
         if let Some((money, currency)) = self.cost {
             let _ = write!(out, " cost=\"{money}\" currency=\"{}\"", escape_attribute(currency));
         }
-        if let Some(model) = self.answered_by {
-            let visible = model.chars().filter(|c| !c.is_control());
-            let model: String = visible.take(limits::MODEL_NAME_CHARS_MAX).collect();
+        if let Some(model) = self.answered_by.map(shown) {
             let _ = write!(out, " answered_by=\"{}\"", escape_attribute(&model));
         }
         let _ = write!(out, "><environment>{}</environment>", escape_text(self.environment));

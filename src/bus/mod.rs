@@ -11,8 +11,10 @@ pub mod process;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use crate::clock::Time;
 use crate::envelope::{Failure, Message, NotReserved, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
 use crate::trace::TraceParent;
@@ -59,6 +61,20 @@ pub struct Outcome {
     pub turn: Option<Turn>,
 }
 
+/// What the model call of an agent waits for: a state, and nothing of what is said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelState {
+    /// A request has left for this route, and nothing of the answer has come.
+    Requested(String),
+    /// The answer of this route streams.
+    Streaming(String),
+    /// This route asked for a pause that ends then.
+    Delayed(String, Time),
+    /// The model call has ended.
+    Ended,
+}
+
 /// The answer to [`Sink::reserve`].
 pub type Reserved = oneshot::Receiver<Result<(), NotReserved>>;
 
@@ -93,6 +109,11 @@ pub trait Sink: Send + Sync + 'static {
     fn reserve(&self, call: CallId, attempt: Attempt, asked: Reservation) -> Reserved {
         let _ = (call, attempt, asked);
         oneshot::channel().1
+    }
+    /// The model call of an attempt waits for something else than before. Nothing depends on it: it
+    /// is for people who watch.
+    fn model_state(&self, listener: &ListenerName, call: CallId, state: ModelState) {
+        let _ = (listener, call, state);
     }
     /// The listener can be reached again after it had left.
     fn joined(&self, listener: &ListenerName, detail: &str);

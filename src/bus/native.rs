@@ -23,7 +23,7 @@ use crate::envelope::{Failure, NotReserved, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 
-use super::{Delivery, Host, Outcome, Sink};
+use super::{Delivery, Host, ModelState, Outcome, Sink};
 
 type Answer = Result<Outcome, Failure>;
 type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -134,6 +134,11 @@ impl Context {
     /// same attempt does, too. `None` where the pump has stopped.
     pub async fn reserve(&self, asked: Reservation) -> Option<Result<(), NotReserved>> {
         self.sink.reserve(self.call, self.attempt, asked).await.ok()
+    }
+
+    /// What the attempt's model call waits for from now on.
+    pub fn model_state(&self, state: ModelState) {
+        self.sink.model_state(&self.listener, self.call, state);
     }
 
     pub fn is_cancelled(&self) -> bool {

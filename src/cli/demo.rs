@@ -118,7 +118,7 @@ async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<
                 replies.iter().for_each(|reply| eprintln!("{}", reply.payload));
             }
             Sent::Refused { refusal, .. } => eprintln!("refused: {refusal}"),
-            Sent::Accepted { .. } | Sent::NoThread { .. } => {}
+            Sent::Accepted { .. } | Sent::NoThread { .. } | Sent::Waits(_) => {}
         });
         let mut sending = std::pin::pin!(sending);
         loop {

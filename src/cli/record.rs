@@ -123,6 +123,7 @@ async fn send(organism: Organism, parcel: Parcel) -> anyhow::Result<Exit> {
                 exit = Exit::InvalidData;
             }
             Sent::NoThread { payload } => println!("{payload}"),
+            Sent::Waits(wait) => eprintln!("{wait}"),
             Sent::Result { how, replies, .. } => {
                 replies.iter().for_each(|reply| println!("{}", reply.payload));
                 if how != Closing::Completed {

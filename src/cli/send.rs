@@ -229,7 +229,7 @@ impl Tally {
 fn exit_of(sent: &Sent, wait: bool) -> Exit {
     match sent {
         Sent::Accepted { held: true, .. } if !wait => Exit::ApprovalPending,
-        Sent::Accepted { .. } => Exit::Done,
+        Sent::Accepted { .. } | Sent::Waits(_) => Exit::Done,
         Sent::Refused { refusal, .. }
             if matches!(refusal.rule, Rule::Busy | Rule::Draining | Rule::StorageFull) =>
         {
@@ -263,6 +263,7 @@ fn print_plain(sent: &Sent) {
             }
         }
         Sent::NoThread { payload } => println!("{payload}"),
+        Sent::Waits(wait) => eprintln!("{wait}"),
         Sent::Result { replies, .. } => replies.iter().for_each(|r| println!("{}", r.payload)),
     }
 }
@@ -270,7 +271,7 @@ fn print_plain(sent: &Sent) {
 /// A line for a file.
 fn print_brief(file: &str, sent: &Sent) {
     match sent {
-        Sent::Accepted { .. } => {}
+        Sent::Accepted { .. } | Sent::Waits(_) => {}
         Sent::Refused { refusal, .. } => println!("{file}: refused: {refusal}"),
         Sent::NoThread { payload } => println!("{file}: {payload}"),
         Sent::Result { replies, .. } => {

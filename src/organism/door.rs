@@ -10,6 +10,7 @@ use super::control::{Ask, Client, Said};
 use super::handshake::Handshake;
 use super::matter::Matter;
 use super::route::Route;
+use super::waits::TreeWait;
 use super::{Error, Organism};
 use crate::config::{Config, Directories, Secret};
 use crate::envelope::{Message, Refusal};
@@ -99,6 +100,8 @@ pub enum Sent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
     },
+    /// Something in its tree waits, while the results are waited for.
+    Waits(TreeWait),
     /// Not a thread this client may write to; the payload says so.
     NoThread {
         payload: String,
@@ -236,6 +239,9 @@ pub(super) enum Due {
 
 impl Due {
     pub(super) fn told(&mut self, sent: &Sent) {
+        if matches!(sent, Sent::Waits(_)) {
+            return;
+        }
         *self = match (&*self, sent) {
             (Self::Receipt { wait: true }, Sent::Accepted { calls, .. }) => {
                 Self::Results(calls.len())

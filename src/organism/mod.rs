@@ -23,6 +23,7 @@ pub mod repair;
 mod route;
 mod station;
 mod traced;
+mod waits;
 mod watcher;
 mod works;
 
@@ -49,6 +50,7 @@ pub use matter::{Matter, What};
 pub use models::Models;
 pub use partitioned::{Partitioned, Standing};
 pub use preview::{Due, Moment, Preview, due, preview};
+pub use waits::{TreeWait, WaitKind};
 pub use watcher::{Lack, Watcher};
 
 /// Why an organism does not run.

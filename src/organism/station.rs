@@ -9,6 +9,7 @@ use super::Error;
 use super::access::Denied;
 use super::control::{Ask, Said};
 use super::door::{Answered, Parcel, Sent};
+use super::waits::TreeWatch;
 use crate::audit;
 use crate::envelope::{Kind, Message};
 use crate::ids::{CallId, MessageId, Position, ThreadId};
@@ -68,11 +69,14 @@ impl Station {
             None => Target::New { suggested: parcel.suggested },
         };
         let Parcel { client, key, payload, trace, .. } = parcel;
-        let submitted = self.handle.submit_within(trace, &client, target, key, &payload);
+        let (notices, mut watch) = TreeWatch::new();
+        let notices = parcel.wait.then_some(notices);
+        let submitted = self.handle.submit_watched(trace, &client, target, key, &payload, notices);
         let (receipt, results) = submitted.await.map_err(|_| Error::Stopped)?;
         let (sent, known) = match receipt {
             Receipt::Accepted { thread, calls, again, held } => {
                 let known = again.then(|| (thread.clone(), calls.clone()));
+                watch.knows(&calls);
                 (Sent::Accepted { thread, calls, again, held }, known)
             }
             Receipt::Refused { refusal, retry_after } => {
@@ -85,8 +89,16 @@ impl Station {
         if !parcel.wait {
             return Ok(());
         }
-        for result in results {
-            let done = result.await.map_err(|_| Error::Stopped)?;
+        for mut result in results {
+            let done = loop {
+                tokio::select! {
+                    biased;
+                    done = &mut result => break done.map_err(|_| Error::Stopped)?,
+                    wait = watch.next() => {
+                        tell.send(Said::Sent(Sent::Waits(wait))).await.ok();
+                    }
+                }
+            };
             let replies = done.messages.iter().map(|message| Answered::of(message)).collect();
             let sent = Sent::Result { call: done.call, how: done.how, replies };
             tell.send(Said::Sent(sent)).await.ok();

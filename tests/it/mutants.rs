@@ -70,6 +70,10 @@ const GUARDS: &[(&str, &str)] = &[
         "cut-a-live-stream",
         "pump::failures::progress_of_an_agent_extends_its_deadline_by_its_own_time_out",
     ),
+    (
+        "notify-the-thread-alone",
+        "organism::waits::a_waiting_client_is_notified_of_a_hold_deep_in_its_tree",
+    ),
     ("trust-from", SIMULATION),
     ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
     ("trust-any-attempt", SIMULATION),

@@ -34,6 +34,7 @@ mod run;
 mod send;
 mod terminal;
 mod traces;
+mod waits;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::agent::heard::{self, Heard};
 use crate::agent::protocol::{Reading, Started, feedback};
+use crate::bus::ModelState;
 use crate::bus::native::Context;
 use crate::envelope::{Failure, Money, NotReserved, Reservation, RouteLimit, RouteTry, Spending};
 use crate::limits;
@@ -29,6 +30,11 @@ pub trait TurnContext: Sync {
 
     /// The model's answer flows: the time-out of the attempt begins anew.
     fn progress(&self);
+
+    /// What the model call waits for from now on.
+    fn model_state(&self, state: ModelState) {
+        let _ = state;
+    }
 }
 
 impl TurnContext for Context {
@@ -42,6 +48,10 @@ impl TurnContext for Context {
 
     fn progress(&self) {
         self.heartbeat();
+    }
+
+    fn model_state(&self, state: ModelState) {
+        Self::model_state(self, state);
     }
 }
 
@@ -134,6 +144,7 @@ impl<C: TurnContext> Admission for Requests<'_, C> {
         Box::pin(async move {
             match self.reserve(RouteLimit { route: name, most }).await {
                 Some(Ok(())) => {
+                    self.context.model_state(ModelState::Requested(route.to_string()));
                     self.heard().begin(route);
                     Ok(())
                 }
@@ -161,6 +172,9 @@ impl Agent {
         let mut on_chunk = |chunk: Chunk<'_>| {
             progress.take(&chunk, context);
             let mut heard = requests.heard();
+            if let Some(state) = heard.changed_state(&chunk) {
+                context.model_state(state);
+            }
             heard.keep(chunk);
             if matches!(chunk, Chunk::Restart) {
                 reading = self.protocol.start(&rendered.slots);
@@ -176,6 +190,7 @@ impl Agent {
             () = context.cancelled(), if !mutant("let-the-stream-run") => None,
         };
 
+        context.model_state(ModelState::Ended);
         let mut heard = requests.heard.into_inner().unwrap_or_else(PoisonError::into_inner);
         let error = match called {
             Some(Ok(end)) => {

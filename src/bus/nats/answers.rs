@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::bus::Outcome;
 use crate::bus::answer::{self, Answer, NamedAttempt};
+use crate::bus::{ModelState, Outcome};
 use crate::envelope::Failure;
 use crate::limits;
 use crate::nats::{HeaderMap, Message, StatusCode};
@@ -15,6 +15,8 @@ pub(super) enum Said {
     /// By the server: nobody takes what was published.
     Nobody,
     Heartbeat,
+    /// What the model call of an agent waits for.
+    ModelState(ModelState),
     /// Whoever has it lives, for so long.
     Lease(Duration),
     Answer(Result<Outcome, Failure>),
@@ -40,6 +42,9 @@ pub(super) fn read(message: &Message) -> Said {
             // Whatever it was to be, it is no answer that acknowledges.
             None => Said::Unreadable,
         };
+    }
+    if let Some(state) = header(headers, words::MODEL_STATE) {
+        return serde_json::from_str(state).map_or(Said::Unreadable, Said::ModelState);
     }
     if header(headers, words::HEARTBEAT).is_some() {
         return Said::Heartbeat;

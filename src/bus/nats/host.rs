@@ -385,6 +385,12 @@ impl Shared {
                     self.sink.heartbeat(&self.options.listener, call, attempt);
                 }
             }
+            Said::ModelState(state) => {
+                let holder = self.desk().works(token, Instant::now());
+                if let Some((call, _)) = holder.filter(|_| self.agency.is_some()) {
+                    self.sink.model_state(&self.options.listener, call, state);
+                }
+            }
             Said::Lease(lease) => {
                 self.is_back();
                 self.desk().lives(token, lease, Instant::now());

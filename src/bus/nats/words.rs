@@ -34,6 +34,8 @@ pub const SIZE: &str = "Organism-Size";
 /// taken for alive.
 pub const HEARTBEAT: &str = "Organism-Heartbeat";
 pub const LEASE: &str = "Organism-Lease";
+/// What the model call of an agent waits for, as JSON.
+pub const MODEL_STATE: &str = "Organism-Model-State";
 
 /// As NATS services say that they failed.
 pub const ERROR: &str = "Nats-Service-Error";

@@ -10,7 +10,7 @@ use crate::clock::Time;
 use crate::envelope::{Failure, Message, NotReserved, Refusal, Reservation, Turn};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
-use crate::thread::{Closing, DecisionOrigin, OperatorAction};
+use crate::thread::{Closing, DecisionOrigin, Hold, OperatorAction};
 use crate::trace::TraceParent;
 
 /// Where a client wants its payload to go.
@@ -244,6 +244,13 @@ pub enum Effect {
         call: CallId,
         attempt: Attempt,
         answer: Result<(), NotReserved>,
+    },
+    /// A call waits for a person.
+    Held {
+        call: CallId,
+        thread: ThreadId,
+        listener: ListenerName,
+        hold: Hold,
     },
     /// A call that a client opened has its result.
     Result {

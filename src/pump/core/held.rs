@@ -52,7 +52,9 @@ impl Core {
         let Some(open) = self.state.call(call) else { return };
         let patience = self.contracts.get(&open.callee).and_then(|contract| contract.patience);
         let until = patience.map(|patience| step.time.plus(patience));
+        let (thread, listener) = (open.thread.clone(), open.callee.clone());
         self.fact(step, Fact::Held { call, hold, until });
+        step.effect(Effect::Held { call, thread, listener, hold });
         if let Some(at) = until {
             step.effect(Effect::Alarm { at, alarm: Alarm::Held { call } });
         }

@@ -6,6 +6,7 @@ const CHANGES: &[(u32, &str)] = &[
     (1, "a boot records this number"),
     (2, "a serial listener's thread is taken until the handler of a closed call has ended"),
     (3, "an answer that names another delivery is recorded as a stray"),
+    (4, "a failed model call gives its cause, and no retry is allowed where none can help"),
     // One line a number: after a conflict, take the next one.
 ];
 

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::Letter;
-use super::handle::{Act, Done, Reserve};
+use super::handle::{Act, Done, Reserve, Submit};
+use super::notices::{Notice, Watchers};
 use crate::envelope::{Message, NotReserved, Refusal};
 use crate::ids::{Attempt, CallId, MessageId};
 use crate::pump::core::{Event, Receipt};
@@ -19,6 +20,8 @@ pub(super) struct Clerk {
     results: Map<CallId, oneshot::Sender<Done>>,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
+    /// Clients that are notified of what their tree waits for.
+    pub watchers: Watchers,
     put_off: VecDeque<Letter>,
     drained: Option<oneshot::Sender<()>>,
     stop: bool,
@@ -27,6 +30,7 @@ pub(super) struct Clerk {
 struct Waiter {
     receipt: oneshot::Sender<Receipt>,
     results: Vec<oneshot::Sender<Done>>,
+    notices: Option<mpsc::Sender<Notice>>,
 }
 
 impl Clerk {
@@ -35,9 +39,10 @@ impl Clerk {
         match letter {
             Letter::Event(event) => Some(event),
             Letter::Submit(submit) => {
-                let waiter = Waiter { receipt: submit.receipt, results: submit.results };
-                self.receipts.insert(submit.submission.id, waiter);
-                Some(Event::Submit(submit.submission))
+                let Submit { submission, receipt, results, notices } = *submit;
+                let waiter = Waiter { receipt, results, notices };
+                self.receipts.insert(submission.id, waiter);
+                Some(Event::Submit(submission))
             }
             Letter::Decide(decide) => {
                 self.rulings.insert(decide.decision.ticket, decide.ruling);
@@ -61,6 +66,8 @@ impl Clerk {
                 self.stop();
                 None
             }
+            // Taken before this is called.
+            Letter::ModelState(_) => None,
         }
     }
 
@@ -94,6 +101,11 @@ impl Clerk {
 
     pub fn receipt(&mut self, submission: MessageId, receipt: Receipt) {
         let Some(mut waiter) = self.receipts.remove(&submission) else { return };
+        if let Receipt::Accepted { thread, .. } = &receipt
+            && let Some(notices) = waiter.notices.take()
+        {
+            self.watchers.add(thread, notices);
+        }
         if let Receipt::Accepted { calls, again: false, .. } = &receipt {
             for (call, result) in calls.iter().zip(waiter.results.drain(..)) {
                 self.results.insert(*call, result);

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::Letter;
 use super::intake::Intake;
+use super::notices::Notice;
 use super::spans;
 use crate::bus::Delivery;
 use crate::envelope::{Message, NotReserved, Refusal, Reservation, Rule};
@@ -59,6 +60,8 @@ pub(in crate::pump) struct Submit {
     pub receipt: oneshot::Sender<Receipt>,
     /// One for each call it may open, handed out in order.
     pub results: Vec<oneshot::Sender<Done>>,
+    /// For what its tree waits for.
+    pub notices: Option<mpsc::Sender<Notice>>,
 }
 
 impl Submit {
@@ -142,6 +145,19 @@ impl Handle {
         key: Option<String>,
         text: &[u8],
     ) -> Result<(Receipt, Vec<oneshot::Receiver<Done>>), Refused> {
+        self.submit_watched(trace, client, target, key, text, None).await
+    }
+
+    /// As [`Handle::submit_within`]; `notices` gets what the tree waits for from then on.
+    pub async fn submit_watched(
+        &self,
+        trace: Option<TraceParent>,
+        client: &ListenerName,
+        target: Target,
+        key: Option<String>,
+        text: &[u8],
+        notices: Option<mpsc::Sender<Notice>>,
+    ) -> Result<(Receipt, Vec<oneshot::Receiver<Done>>), Refused> {
         let (key, payload) =
             match key.as_ref().filter(|key| key.len() > limits::CLIENT_KEY_BYTES_MAX) {
                 Some(_) => (None, Err(long_key(text))),
@@ -157,7 +173,7 @@ impl Handle {
         let submission = Submission { id, client: by, target, key, payload, trace, begun };
         let (receipt, answer) = oneshot::channel();
         let (results, done) = (0..LEGS_MAX).map(|_| oneshot::channel()).unzip();
-        let submit = Box::new(Submit { submission, receipt, results });
+        let submit = Box::new(Submit { submission, receipt, results, notices });
         self.outbox.send(Letter::Submit(submit)).map_err(|_| Refused)?;
         let receipt = answer.await.map_err(|_| Refused)?;
         drop(turn);
@@ -189,7 +205,7 @@ impl Handle {
             begun: None,
         };
         let (receipt, recorded) = oneshot::channel();
-        let submit = Box::new(Submit { submission, receipt, results: Vec::new() });
+        let submit = Box::new(Submit { submission, receipt, results: Vec::new(), notices: None });
         self.outbox.send(Letter::Submit(submit)).map_err(|_| Refused)?;
         recorded.await.map(drop).map_err(|_| Refused)
     }

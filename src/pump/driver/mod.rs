@@ -11,6 +11,7 @@ mod counts;
 mod handle;
 mod intake;
 mod meter;
+mod notices;
 mod sink;
 mod spans;
 mod watch;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 pub use counts::{Counts, Unready, WaitsFor};
 pub use handle::{Done, Handle, Refused};
+pub use notices::{Notice, Wait};
 pub use sink::PumpSink;
 
 use crate::bus::{Delivery, Host};
@@ -50,6 +52,7 @@ pub(super) enum Letter {
     Submit(Box<handle::Submit>),
     Decide(Box<handle::Decide>),
     Reserve(Box<handle::Reserve>),
+    ModelState(Box<notices::ModelReport>),
     Act(Box<handle::Act>),
     /// Take nothing more; answer when nothing is handed over any more.
     Drain {
@@ -214,6 +217,13 @@ impl Pump {
         let mut position = self.journal.next();
         let mut steps = Vec::new();
         for letter in letters {
+            let letter = match letter {
+                Letter::ModelState(report) => {
+                    self.clerk.watchers.report(self.core.state(), *report);
+                    continue;
+                }
+                letter => letter,
+            };
             let Some(mut event) = self.clerk.open(letter) else { continue };
             if let Event::Heartbeat { call, attempt } = &event {
                 self.beats.heard(*call, *attempt);
@@ -355,6 +365,10 @@ impl Pump {
                 failpoint("before-result");
                 self.clerk.result(call, how, &messages);
                 failpoint("after-result");
+            }
+            Effect::Held { call, thread, listener, hold } => {
+                let wait = Wait::Held(hold);
+                self.clerk.watchers.notify(&Notice { thread, call, listener, wait });
             }
             Effect::Ruled { ticket, ruling } => self.clerk.ruled(ticket, ruling),
             Effect::Reserved { call, attempt, answer } => {

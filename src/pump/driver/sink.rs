@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 use super::Letter;
 use super::counts::Counts;
 use super::handle::Reserve;
-use crate::bus::{Outcome, Reserved, Sink};
+use super::notices::ModelReport;
+use crate::bus::{ModelState, Outcome, Reserved, Sink};
 use crate::envelope::{Failure, Reservation};
 use crate::failpoint::failpoint;
 use crate::ids::{Attempt, CallId, ListenerName};
@@ -159,6 +160,12 @@ impl Sink for PumpSink {
         let reserve = Box::new(Reserve { call, attempt, asked, answer });
         self.outbox.send(Letter::Reserve(reserve)).ok();
         reserved
+    }
+
+    fn model_state(&self, listener: &ListenerName, call: CallId, state: ModelState) {
+        let report = ModelReport { listener: listener.clone(), call, state };
+        // As in `send`: without a pump nobody watches.
+        self.outbox.send(Letter::ModelState(Box::new(report))).ok();
     }
 
     fn joined(&self, listener: &ListenerName, detail: &str) {

@@ -149,6 +149,7 @@ impl Stage {
                 Effect::Withdraw { .. }
                 | Effect::Receipt { .. }
                 | Effect::Alarm { .. }
+                | Effect::Held { .. }
                 | Effect::Reserved { .. }
                 | Effect::Ruled { .. } => {}
             }

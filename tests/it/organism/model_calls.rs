@@ -10,7 +10,7 @@ use organism::thread::{Fact, Input, Record};
 use super::provider::{Answer, Provider, WORD};
 use super::{House, Said, say, until};
 
-const CONFIG: &str = r#"
+pub const CONFIG: &str = r#"
 [organism]
 name = "talk"
 

@@ -240,6 +240,7 @@ impl World {
                 }
                 Effect::Ruled { ruling, .. } => self.ruling = Some(ruling),
                 Effect::Reserved { answer, .. } => self.reserved = Some(answer),
+                Effect::Held { .. } => {}
                 Effect::Alarm { at, alarm } => self.alarms.push((at, alarm)),
             }
         }

@@ -245,7 +245,7 @@ impl Simulation {
                         self.judge.ruled(CallId(MessageId(ticket)), ruling.is_ok());
                     }
                 }
-                Effect::Alarm { .. } | Effect::Reserved { .. } => {}
+                Effect::Alarm { .. } | Effect::Held { .. } | Effect::Reserved { .. } => {}
             }
         }
     }

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use crate::bus::nats::Subjects;
 use crate::bus::nats::asks::{self, Ask, Refused};
 use crate::bus::nats::words;
-use crate::bus::{Delivery, Outcome, Reserved, Sink};
+use crate::bus::{Delivery, ModelState, Outcome, Reserved, Sink};
 use crate::envelope::{Failure, NotReserved, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
@@ -237,6 +237,16 @@ impl Sink for Relay {
         let Some(reply) = self.reply((call, attempt)) else { return };
         let mut headers = HeaderMap::new();
         headers.insert(words::HEARTBEAT, "1");
+        let relay = self.clone();
+        self.0.runtime.spawn(async move { relay.say(reply, headers).await });
+    }
+
+    fn model_state(&self, _: &ListenerName, call: CallId, state: ModelState) {
+        let held = self.held();
+        let reply = held.iter().find(|((of, _), _)| *of == call).map(|(_, reply)| reply.clone());
+        let (Some(reply), Ok(state)) = (reply, serde_json::to_string(&state)) else { return };
+        let mut headers = HeaderMap::new();
+        headers.insert(words::MODEL_STATE, state);
         let relay = self.clone();
         self.0.runtime.spawn(async move { relay.say(reply, headers).await });
     }

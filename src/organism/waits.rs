@@ -1,0 +1,161 @@
+//! What a waiting client is shown of its tree: holds at once, models once they take their time.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::bus::ModelState;
+use crate::clock::Time;
+use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
+use crate::limits;
+use crate::pump::driver::{Notice, Wait};
+use crate::thread::Hold;
+
+/// Something that a tree waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeWait {
+    pub thread: ThreadId,
+    /// The listener whose call is held, or the agent whose model is waited for.
+    pub listener: ListenerName,
+    #[serde(flatten)]
+    pub wait: WaitKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "for", rename_all = "lowercase")]
+pub enum WaitKind {
+    /// An operator's approval of this message.
+    Approval { message: MessageId },
+    /// A person's answer to this message.
+    Answer { message: MessageId },
+    /// A model that has not begun to answer for so long.
+    Model { route: String, seconds: u64 },
+    /// The rest of an answer that has streamed for so long.
+    Stream { route: String, seconds: u64 },
+    /// The end of a pause that the provider asked for.
+    Pause { route: String, until: Time },
+}
+
+/// The model calls of one tree, and which of their states were shown.
+pub(super) struct TreeWatch {
+    notices: mpsc::Receiver<Notice>,
+    /// Calls that the receipt shows.
+    known: Vec<CallId>,
+    models: HashMap<CallId, ModelWait>,
+}
+
+struct ModelWait {
+    thread: ThreadId,
+    listener: ListenerName,
+    state: ModelState,
+    since: Instant,
+    /// When it is shown, if it lasts until then.
+    due: Duration,
+}
+
+impl TreeWatch {
+    pub fn new() -> (mpsc::Sender<Notice>, Self) {
+        let (sender, notices) = mpsc::channel(limits::NOTICES_MAX);
+        (sender, Self { notices, known: Vec::new(), models: HashMap::new() })
+    }
+
+    /// The receipt shows that these calls wait for an approval, where they do.
+    pub fn knows(&mut self, calls: &[CallId]) {
+        self.known.extend_from_slice(calls);
+    }
+
+    /// The next thing to be shown. Never ends by itself; nothing is lost where it is dropped.
+    pub async fn next(&mut self) -> TreeWait {
+        loop {
+            if let Some(due) = self.due() {
+                return due;
+            }
+            let tick = tokio::time::sleep(limits::NOTICE_LOOK);
+            tokio::select! {
+                notice = self.notices.recv() => match notice {
+                    Some(notice) => {
+                        if let Some(wait) = self.take(notice) {
+                            return wait;
+                        }
+                    }
+                    // The pump has ended, and whoever waits for a result learns that.
+                    None => std::future::pending::<()>().await,
+                },
+                () = tick => {}
+            }
+        }
+    }
+
+    fn take(&mut self, notice: Notice) -> Option<TreeWait> {
+        let Notice { thread, call, listener, wait } = notice;
+        match wait {
+            Wait::Held(hold) => {
+                let message = call.0;
+                let wait = match hold {
+                    Hold::Approval => WaitKind::Approval { message },
+                    Hold::Answer => WaitKind::Answer { message },
+                };
+                let is_shown = hold == Hold::Approval && self.known.contains(&call);
+                (!is_shown).then_some(TreeWait { thread, listener, wait })
+            }
+            Wait::Model(ModelState::Ended) => {
+                self.models.remove(&call);
+                None
+            }
+            Wait::Model(ModelState::Delayed(route, until)) => {
+                self.models.remove(&call);
+                Some(TreeWait { thread, listener, wait: WaitKind::Pause { route, until } })
+            }
+            Wait::Model(state) => {
+                let (since, due) = (Instant::now(), limits::NOTICE_AFTER);
+                self.models.insert(call, ModelWait { thread, listener, state, since, due });
+                None
+            }
+        }
+    }
+
+    /// A state that has lasted long enough to be shown, and then rarer and rarer.
+    fn due(&mut self) -> Option<TreeWait> {
+        let one = self.models.values_mut().find(|one| one.since.elapsed() >= one.due)?;
+        one.due *= 4;
+        let (thread, listener) = (one.thread.clone(), one.listener.clone());
+        let seconds = one.since.elapsed().as_secs();
+        let wait = match &one.state {
+            ModelState::Requested(route) => WaitKind::Model { route: route.clone(), seconds },
+            ModelState::Streaming(route) => WaitKind::Stream { route: route.clone(), seconds },
+            ModelState::Delayed(..) | ModelState::Ended => return None,
+        };
+        Some(TreeWait { thread, listener, wait })
+    }
+}
+
+impl std::fmt::Display for TreeWait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { thread, listener, wait } = self;
+        match wait {
+            WaitKind::Approval { message } => write!(
+                f,
+                "{thread}: a call to {listener} waits for an approval; `organism approvals` shows \
+                 it, `organism approve {message}` lets it go"
+            ),
+            WaitKind::Answer { message } => write!(
+                f,
+                "{thread}: a question waits for {listener}; `organism answer {message}` answers it"
+            ),
+            WaitKind::Model { route, seconds } => {
+                write!(f, "{thread}: {listener} waits for {route}, {seconds} s so far")
+            }
+            WaitKind::Stream { route, seconds } => {
+                write!(f, "{thread}: {listener} receives the answer of {route}, {seconds} s so far")
+            }
+            WaitKind::Pause { route, until } => {
+                write!(
+                    f,
+                    "{thread}: {listener} waits for {route}, which asks for a pause until {until}"
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Notices to clients that wait: calls held anywhere in their tree, and what agents wait for.
+//! Nothing of it is recorded, and a client that takes none misses only what it could have seen.
+
+use tokio::sync::mpsc;
+
+use crate::bus::ModelState;
+use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::mutant::mutant;
+use crate::thread::{Hold, Map, State};
+
+/// What a tree waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    pub thread: ThreadId,
+    pub call: CallId,
+    pub listener: ListenerName,
+    pub wait: Wait,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wait {
+    /// For a person.
+    Held(Hold),
+    /// For a model.
+    Model(ModelState),
+}
+
+/// What an agent reported.
+pub(in crate::pump) struct ModelReport {
+    pub listener: ListenerName,
+    pub call: CallId,
+    pub state: ModelState,
+}
+
+/// Clients that wait, by the root of the tree that they wait for.
+#[derive(Default)]
+pub(super) struct Watchers(Map<ThreadId, Vec<mpsc::Sender<Notice>>>);
+
+impl Watchers {
+    pub fn add(&mut self, thread: &ThreadId, watcher: mpsc::Sender<Notice>) {
+        // Clients that have left are forgotten when another one comes.
+        self.0.retain(|_, watchers| {
+            watchers.retain(|watcher| !watcher.is_closed());
+            !watchers.is_empty()
+        });
+        self.0.entry(thread.root()).or_default().push(watcher);
+    }
+
+    pub fn notify(&self, notice: &Notice) {
+        let root = if mutant("notify-the-thread-alone") {
+            notice.thread.clone()
+        } else {
+            notice.thread.root()
+        };
+        for watcher in self.0.get(&root).into_iter().flatten() {
+            // One that takes no more has enough to show.
+            watcher.try_send(notice.clone()).ok();
+        }
+    }
+
+    pub fn report(&self, state: &State, report: ModelReport) {
+        if self.0.is_empty() {
+            return;
+        }
+        let ModelReport { listener, call, state: wait } = report;
+        let Some(open) = state.call(call) else { return };
+        let (thread, wait) = (open.thread.clone(), Wait::Model(wait));
+        self.notify(&Notice { thread, call, listener, wait });
+    }
+}

@@ -1,0 +1,69 @@
+//! What a waiting client is shown of the tree that it waits for.
+
+use super::model_calls::{CONFIG, THREAD, end, sending};
+use super::provider::{Answer, Provider};
+use super::{House, TALK};
+
+/// A writer whose tool is held, in a thread beneath the client's.
+const HELD: &str = r#"
+peers = ["solo"]
+
+[listeners.solo]
+command = ["./player.py", "solo"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+approval = "always"
+"#;
+
+fn spawns() -> Answer {
+    let ping = format!("<ping xmlns=\"{TALK}\"><n>1</n></ping>");
+    let spawn = format!("<spawn-thread><initial-payload>{ping}</initial-payload></spawn-thread>");
+    Answer::Text(format!("{spawn}<wait for=\"all\"/>"))
+}
+
+#[test]
+fn a_waiting_client_is_notified_of_a_hold_deep_in_its_tree() {
+    let provider = Provider::start(vec![spawns(), Answer::said("at last")]);
+    let lines = format!("max_actions_per_turn = 2\n{HELD}");
+    let house = House::with(&format!("{CONFIG}{lines}{}", provider.model("live", "")));
+    let running = house.run();
+    let sent = sending(&house);
+    let held = super::until("it is held", || {
+        let held = house.organism(&["approvals", "--json"]).json();
+        held.into_iter().next()
+    });
+
+    let message = held["message"].as_str().unwrap();
+    let hash = held["sha256"].as_str().unwrap();
+    let approved = house.organism(&["approve", message, "--hash", hash]);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+    let sent = end(sent);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let told = format!(
+        "a call to solo waits for an approval; `organism approvals` shows it, \
+                        `organism approve {message}` lets it go"
+    );
+    assert_eq!(sent.err.matches(&told).count(), 1, "{sent:?}");
+    assert!(sent.err.contains(&format!("{THREAD}.")), "of a subthread: {sent:?}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_waiting_client_sees_which_agent_waits_for_which_model_and_until_when() {
+    let limited = "Retry-After: 3\r\n";
+    let provider = Provider::start(vec![
+        Answer::error("429 Too Many Requests", limited, "slow down"),
+        Answer::Slowly(200, format!("<said xmlns=\"{TALK}\">after all</said>")),
+    ]);
+    let house = super::model_calls::house("", &provider.model("live", ""));
+    let running = house.run();
+    let sent = end(sending(&house));
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let pause = "writer waits for openai-compatible/live-1, which asks for a pause until 20";
+    assert!(sent.err.contains(pause), "{sent:?}");
+    let streams = "writer receives the answer of openai-compatible/live-1, ";
+    assert!(sent.err.contains(streams), "{sent:?}");
+    assert!(!sent.err.contains("word word"), "states only: {sent:?}");
+    assert_eq!(running.stop(), Some(0));
+}
