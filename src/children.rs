@@ -81,8 +81,8 @@ pub fn status(pid: i64) -> Option<ProcessStatus> {
 /// None where there is no such process, or where it cannot be looked at.
 #[cfg(not(target_os = "linux"))]
 pub fn status(pid: i64) -> Option<ProcessStatus> {
-    let asked = std::process::Command::new("ps").args(["-o", "ppid=", "-p"]).arg(pid.to_string());
-    let output = asked.output().ok()?;
+    let mut command = std::process::Command::new("ps");
+    let output = command.args(["-o", "ppid=", "-p"]).arg(pid.to_string()).output().ok()?;
     let parent = String::from_utf8(output.stdout).ok()?.trim().parse().ok()?;
     Some(ProcessStatus { parent, started: 0, is_zombie: false })
 }

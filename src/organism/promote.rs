@@ -4,6 +4,7 @@ use crate::config::{Config, Storage};
 use crate::journal::jetstream;
 
 use super::Error;
+use super::access::refuse_hosted_start;
 
 pub use crate::journal::jetstream::{Phase, Promoted};
 
@@ -22,6 +23,7 @@ pub fn promote(
     config: &Config,
     progress: &mut dyn FnMut(Phase, u64, u64),
 ) -> Result<Outcome, Error> {
+    refuse_hosted_start(&config.contracts)?;
     let Storage::JetStream { servers, journal } = &config.storage else {
         return Ok(Outcome::NowhereToGo);
     };

@@ -12,6 +12,7 @@ use crate::journal::sqlite::{self, Acceptance, Found, Reader, TakenOut};
 use crate::limits;
 use crate::thread::{ActionDetail, Input, OperatorVerb};
 
+use super::access::refuse_hosted_start;
 use super::{Error, core, operator};
 
 /// What the operator accepts.
@@ -37,6 +38,7 @@ pub struct Repaired {
 /// Accepts what a start of `config` refuses, as a recorded action that a checkpoint follows. None
 /// where there is nothing of that kind to accept; nothing is recorded then.
 pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<Repaired>, Error> {
+    refuse_hosted_start(&config.contracts)?;
     let Storage::Embedded = config.storage else { return Err(Error::NotEmbedded) };
     let (data, state) = (&config.data, &config.state);
     let (taken_out, accept) = match accepted {

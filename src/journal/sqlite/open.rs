@@ -97,10 +97,7 @@ impl Opening {
         }
         write::commit(&db)?;
         let Proved { about, known, heads, coverage, unwritten, checked, refreshed } = proved;
-        let is_covered = coverage.covered() == heads.last();
-        let last_mac = coverage.last().filter(|_| is_covered);
-        let last_mac = last_mac.map(|(_, mac)| mac);
-        let sealer = HeadSealer::new(self.key.mac(), about.journal, last_mac);
+        let sealer = sealer(&self.key, about.journal, &coverage, &heads);
 
         let journal = Journal {
             db,
@@ -208,6 +205,11 @@ impl Journal {
         failpoint("epoch-raised");
         journal.settle()?;
         Ok(journal)
+    }
+
+    /// The MAC of the next commit follows the last one that covers everything there is.
+    pub(super) fn renew_sealer(&mut self) {
+        self.sealer = sealer(&self.key, self.id, &self.coverage, &self.heads);
     }
 
     /// A new epoch for this pump: from here on, commits of any earlier one are fenced off.
@@ -441,4 +443,12 @@ pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {
         db.execute_batch("PRAGMA synchronous = OFF")?;
     }
     Ok(db)
+}
+
+/// Continues the chain of MACs where the last one covers the end of the journal; begins a new
+/// chain otherwise.
+fn sealer(key: &Key, journal: Uuid, coverage: &Coverage, heads: &Heads) -> HeadSealer {
+    let is_covered = coverage.covered() == heads.last();
+    let last = coverage.last().filter(|_| is_covered).map(|(_, mac)| mac);
+    HeadSealer::new(key.mac(), journal, last)
 }

@@ -163,6 +163,7 @@ impl Following {
     pub fn caught_up(mut self, epoch: u32) -> Result<Journal, Error> {
         self.known.check_end(self.last())?;
         self.journal.raise_epoch(&self.about, epoch)?;
+        self.journal.renew_sealer();
         self.journal.settle()?;
         Ok(self.journal)
     }

@@ -54,7 +54,10 @@ pub fn of(pid: Option<i32>, is_listener: impl Fn(&str) -> bool) -> Ancestry {
                 End::Here(child) => Ancestry::Hosted(children::listener_of(child)),
                 End::Gone => Ancestry::Hosted(None),
                 End::Hidden => Ancestry::Unknown,
-                End::Elsewhere if is_marked(pid, is_listener) => Ancestry::Hosted(None),
+                // A command hides its own environment, and what started it may show one.
+                End::Elsewhere if seen.0.iter().any(|(pid, _)| is_marked(*pid, &is_listener)) => {
+                    Ancestry::Hosted(None)
+                }
                 End::Elsewhere => Ancestry::Foreign,
             };
         }
@@ -110,7 +113,7 @@ fn exists(pid: i64) -> bool {
 }
 
 /// Whether it has the environment of a listener: one that an earlier pump started is told by it.
-fn is_marked(pid: i32, is_listener: impl Fn(&str) -> bool) -> bool {
+fn is_marked(pid: i64, is_listener: impl Fn(&str) -> bool) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| {
         let name = entry.strip_prefix(LISTENER_VARIABLE.as_bytes());

@@ -50,17 +50,20 @@ impl Walk<'_> {
                 Some((name, next)) => Piece::Close { name, next },
                 None => Piece::Literal { end: at + 1 },
             }),
-            _ => self.open_piece(at),
+            _ => self.open_piece(at, floor),
         }
     }
 
-    fn open_piece(&mut self, at: usize) -> Result<Piece, More> {
+    fn open_piece(&mut self, at: usize, floor: usize) -> Result<Piece, More> {
         let tag = match self.source.opening(at)? {
             Opening::Tag(tag) => tag,
             _ => return Ok(Piece::Literal { end: at + 1 }),
         };
         let (root, scope, bare) = self.meaning(&tag);
         let action = match root {
+            Root::Reasoning if self.is_quoted(tag.start, tag.end, floor)? => {
+                return Ok(Piece::Literal { end: tag.end });
+            }
             Root::Reasoning if tag.empty => return Ok(Piece::Reasoning { end: tag.end }),
             Root::Reasoning => {
                 let end = self.reasoning_end(&tag)?.unwrap_or(self.source.len());

@@ -213,7 +213,7 @@ impl Walk<'_> {
                 return Ok(Step::text(tag.end));
             }
             Root::Reasoning => return self.reasoning(tag),
-            Root::Reserved => return self.forged(tag),
+            Root::Reserved => return self.forged(tag, floor),
             Root::Unknown => self.unknown(tag, &scope, floor, unknown)?,
         };
         if !matches!(step.item, Some(Draft::Action(_) | Draft::Unknown(_))) {
@@ -226,13 +226,13 @@ impl Walk<'_> {
     }
 
     /// A tag only the system may write: neither it nor what stands inside is acted on.
-    fn forged(&mut self, tag: &OpenTag) -> Result<Step, More> {
+    fn forged(&mut self, tag: &OpenTag, floor: usize) -> Result<Step, More> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
         let end = if tag.empty {
             tag.end
         } else {
-            self.matching_close(name, tag.end)?.map_or(self.source.len(), |close| close.next)
+            self.unknown_end(name, tag.end, floor)?.unwrap_or(self.source.len())
         };
         let message = format!("only the system writes `<{shown}>`; nothing in it is acted on");
         let note = Note::new(Code::ForgedSystemTag, tag.start, message);
@@ -260,8 +260,8 @@ impl Walk<'_> {
                     || unknown_root(tag.start, local, &namespace),
                     |known| missed(tag.start, &format!("{{{namespace}}}{local}"), known),
                 );
-                let close = if tag.empty { None } else { self.matching_close(name, tag.end)? };
-                let end = close.map_or(tag.end, |close| close.next);
+                let close = if tag.empty { None } else { self.unknown_end(name, tag.end, floor)? };
+                let end = close.unwrap_or(tag.end);
                 let mut step = Step::text(end).note(note);
                 if tag.empty || close.is_some() {
                     step.item = Some(Draft::Unknown(QName::new(Some(&namespace), local)));
@@ -282,10 +282,10 @@ impl Walk<'_> {
         let local = name.split_once(':').map_or(name, |(_, local)| local);
         if self.grammar.has_namespaced_root(local) {
             let bytes = self.source.slice(tag.name.clone());
-            let close = if tag.empty { None } else { self.matching_close(bytes, tag.end)? };
+            let close = if tag.empty { None } else { self.unknown_end(bytes, tag.end, floor)? };
             let message = format!("the prefix of `<{name}>` is not bound; declare its namespace");
             let note = Note::new(Code::UnboundPrefix, tag.start, message);
-            let end = close.map_or(tag.end, |close| close.next);
+            let end = close.unwrap_or(tag.end);
             return Ok(Step::item(end, Draft::Broken(note)));
         }
         self.unknown_element(tag, floor, unknown)

@@ -72,7 +72,7 @@ impl Walk<'_> {
     /// reasoning and the values of actions. Where the only close tag stands in code and an action
     /// stands before it, the element reaches to the end of that code: what may stand inside an
     /// element is not acted on.
-    fn unknown_end(
+    pub fn unknown_end(
         &mut self,
         name: &[u8],
         from: usize,
@@ -115,6 +115,13 @@ impl Walk<'_> {
                     next
                 }
                 Piece::Close { name: closed, next } if source.slice(closed.clone()) == name => {
+                    if self.is_quoted(at, next, floor)? {
+                        if in_code.is_none() && self.holds_action(from, at, b"") {
+                            in_code = Some(next);
+                        }
+                        at = next;
+                        continue;
+                    }
                     if depth == 0 {
                         return Ok(Some(next));
                     }

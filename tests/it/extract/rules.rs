@@ -310,6 +310,9 @@ fn a_closed_unknown_element_is_one_refused_action_and_an_open_one_is_text() {
         ("<a><list_tabs/>\n```\n</a>\n<list_tabs/>", &["unknown element a with an action"]),
         ("<a:b><list_tabs/></a:b>", &["unknown element a:b with an action"]),
         ("<a xmlns=''><list_tabs/></a>", &["unknown element a with an action"]),
+        ("<a>\"</a>\" <list_tabs/></a>", &["unknown element a with an action"]),
+        ("<a><list_tabs/>\"</a>\"", &["unknown element a with an action"]),
+        ("<a>\"<think>\" <list_tabs/></a>", &["unknown element a with an action"]),
         ("“<a><list_tabs/></a>”", &["notice action_in_quotes"]),
         ("'<a>b</a>'", &[]),
     ]);
@@ -374,6 +377,10 @@ fn reasoning_that_began_in_the_prompt_ends_with_the_first_close_of_reasoning() {
         ("</think><list_tabs/>", &["reasoning ", "<list_tabs/>", "notice orphan_close_tag"]),
         ("<list_tabs/> `</think>` “</think>”", &["<list_tabs/>", "notice orphan_close_tag"]),
         ("<list_tabs/>\n> </think>", &["<list_tabs/>"]),
+        (
+            "\"<think>\" <code>b</code></think><list_tabs/>",
+            &with("reasoning \"<think>\" <code>b</code>"),
+        ),
         ("<code></think></code>", &["<code>&lt;/think&gt;</code>"]),
         (
             "<think>a</think><list_tabs/></think>",
