@@ -6,6 +6,7 @@
 mod export;
 mod held;
 mod ledger;
+mod report;
 mod said;
 mod search;
 mod story;
@@ -15,11 +16,9 @@ mod verify;
 pub use export::{Format, export};
 pub use held::{HeldCall, held};
 pub use ledger::{Ledger, Tally};
+pub use report::{Break, OutsideState, ProofVerdict, RecordedLoss, Redacted, Report};
 pub use said::{Refused, Said};
 pub use search::search;
 pub use story::{Item, Story, What, story};
 pub use threads::{Status, Summary, is_recorded, summaries};
-pub use verify::{
-    Break, OutsideState, ProofVerdict, RecordedLoss, Redacted, Report, VerifyOptions, verify,
-    verify_with,
-};
+pub use verify::{VerifyOptions, verify, verify_with};

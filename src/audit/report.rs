@@ -1,0 +1,107 @@
+//! What proving a journal comes to.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::ids::{MessageId, Position};
+
+use super::ledger::Tally;
+
+/// The first thing that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Break {
+    /// 0 where it is about the journal as a whole.
+    pub position: u64,
+    pub detail: String,
+}
+
+/// A payload that was taken out of the record; the chain still proves what it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Redacted {
+    pub position: Position,
+    pub message: MessageId,
+}
+
+/// How the checkpoints outside compare with those inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OutsideState {
+    /// Nobody said where they are kept.
+    NotCompared,
+    /// There are none: a rewritten log could not be told from this one.
+    Missing,
+    Agrees,
+}
+
+/// What a proof comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProofVerdict {
+    Proved,
+    /// Nothing contradicts it, and something is missing that would prove it.
+    NotProved,
+    Broken,
+}
+
+impl Report {
+    /// The stream holds the same records: the projection stands for it.
+    pub fn stream_agrees(&mut self) {
+        self.unproved.retain(|reason| reason != NOT_COMPARED);
+        if self.broken.is_none() && self.unproved.is_empty() {
+            self.verdict = ProofVerdict::Proved;
+        }
+    }
+
+    /// The stream does not hold the same records.
+    pub fn stream_differs(&mut self, position: u64, detail: String) {
+        self.verdict = ProofVerdict::Broken;
+        self.broken.get_or_insert(Break { position, detail });
+    }
+}
+
+/// Why a projection by itself is not proved.
+pub(super) const NOT_COMPARED: &str = "this is a projection of a stream on JetStream, and was not compared \
+                            with it: `--stream` does that";
+
+/// Records that an operator accepted as lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RecordedLoss {
+    /// The last record that was kept.
+    pub kept: Position,
+    /// The last one that had been acknowledged.
+    pub acknowledged: Position,
+}
+
+/// What was proved, up to the first break.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    pub verdict: ProofVerdict,
+    /// Why it is not proved, where nothing is broken.
+    pub unproved: Vec<String>,
+    pub journal: Uuid,
+    pub epoch: u32,
+    pub records: u64,
+    pub trees: usize,
+    pub threads: usize,
+    pub messages: Tally,
+    pub in_flight: u64,
+    pub redacted: Vec<Redacted>,
+    pub blobs: usize,
+    pub checkpoints: usize,
+    pub outside: OutsideState,
+    /// Files of checkpoints outside the journal that it was compared with.
+    pub copies: Vec<PathBuf>,
+    /// The last record that a MAC or a signature of a key at hand covers.
+    pub covered: Position,
+    /// Public keys that signed checkpoints, in hexadecimal.
+    pub keys: BTreeSet<String>,
+    /// Each key from the first checkpoint that it signed on.
+    pub key_changes: Vec<(Position, String)>,
+    /// Keys that are not at hand: public keys of checkpoints, ids of keys of MACs.
+    pub unknown_keys: BTreeSet<String>,
+    pub losses: Vec<RecordedLoss>,
+    pub broken: Option<Break>,
+}
