@@ -46,10 +46,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         Input::Failed { listener, call, attempt, failure } => {
             Event::Failed { listener, call, attempt, failure }
         }
-        Input::Reserved { call, attempt, counted, most } => {
-            let asked = reservation(record, counted, most)?;
-            Event::Reserve { call, attempt, asked }
-        }
+        Input::Reserved { .. } => reserve(record)?,
         Input::Deadline { .. }
         | Input::Unsettled { .. }
         | Input::Probe { .. }
@@ -114,12 +111,15 @@ fn boot(record: &Record, detail: String) -> Option<Event> {
 }
 
 /// What was reserved stands in the record's fact.
-fn reservation(record: &Record, counted: bool, most: Option<u32>) -> Option<Reservation> {
+fn reserve(record: &Record) -> Option<Event> {
+    let Input::Reserved { call, attempt, counted, most } = record.input else { return None };
     record.facts.iter().find_map(|fact| match fact {
         Fact::Reserved { spending, request, route, .. } => {
             let route = route.clone().zip(most);
             let route = route.map(|(route, most)| RouteLimit { route, most });
-            Some(Reservation { spending: *spending, counted, request: *request, route })
+            let (spending, request) = (*spending, *request);
+            let asked = Reservation { spending, counted, request, route };
+            Some(Event::Reserve { call, attempt, asked })
         }
         _ => None,
     })
