@@ -7,6 +7,10 @@ const CHANGES: &[(u32, &str)] = &[
     (2, "a serial listener's thread is taken until the handler of a closed call has ended"),
     (3, "an answer that names another delivery is recorded as a stray"),
     (4, "a failed model call gives its cause, and no retry is allowed where none can help"),
+    (5, "hand-overs are facts, and a call whose last attempt was lost ends as `unknown-outcome`"),
+    (6, "what no listener took is taken back, and time that stood still is recorded"),
+    (7, "an unknown element or native call is refused as `unknown-action`"),
+    (8, "refusals of a turn name places in the model's own text, and what would be right"),
     // One line a number: after a conflict, take the next one.
 ];
 
