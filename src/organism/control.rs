@@ -283,7 +283,10 @@ async fn answer(
         Err(error) => return write.say(&Said::Failed(format!("not a request: {error}"))).await,
     };
     if let Err(denied) = desk.rules.judge(caller, &request.ask) {
-        desk.record_denied(&denied).await;
+        // A command that only looks is refused, too; what it then tries is what is on record.
+        if !matches!(request.ask, Ask::Status) {
+            desk.record_denied(&denied).await;
+        }
         return write.say(&refused(&request.ask, denied.refusal)).await;
     }
     if let Some(answer) = desk.identity.as_ref().and_then(|identity| identity.judge(&request)) {

@@ -335,8 +335,9 @@ fn a_decision_is_on_record_with_the_user_that_the_system_names() {
 
     let (message, _) = hosted.hold("2");
     let thread = hosted.held()[0]["thread"].as_str().unwrap().to_owned();
+    let project = hosted.house.handshake().project.unwrap();
     let claim = format!(
-        "{{\"do\":\"decide\",\"message\":\"{message}\",\"by\":\"operator\",\
+        "{{\"do\":\"decide\",\"project\":\"{project}\",\"message\":\"{message}\",\"by\":\"operator\",\
          \"what\":{{\"refuse\":{{\"reason\":\"no\"}}}},\
          \"origin\":{{\"who\":{{\"uid\":4242,\"login\":\"boss\"}},\"note\":\"mine\"}}}}\n"
     );

@@ -344,7 +344,7 @@ fn under_a_changed_config_nothing_new_is_sent_and_everything_else_works_and_says
     says_so(&["threads"]);
     says_so(&["thread", &one.0]);
     says_so(&["approvals"]);
-    says_so(&["verify"]);
+    says_so(&["export"]);
     says_so(&["approve", &one.1, "--hash", &one.2]);
 
     // Also where it can be loaded no longer.
