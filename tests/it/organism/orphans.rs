@@ -37,11 +37,14 @@ fn ended(pid: u32) {
     until("a process has ended", || (!is_running(pid)).then_some(()));
 }
 
-/// What a process has in its environment under [`MARK`].
+/// What a process has in its environment under [`MARK`]. Nothing is there while it executes another
+/// program.
 fn mark_of(pid: u32) -> String {
-    let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
-    let mark = environment.split('\0').find_map(|entry| entry.strip_prefix("ORGANISM_PUMP="));
-    mark.expect("a mark").to_owned()
+    until("a mark", || {
+        let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).ok()?;
+        let mark = environment.split('\0').find_map(|entry| entry.strip_prefix("ORGANISM_PUMP="));
+        mark.map(str::to_owned)
+    })
 }
 
 /// A process of somebody else, killed when the test is over.
