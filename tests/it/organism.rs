@@ -274,7 +274,10 @@ impl House {
     /// The record proves itself.
     pub fn verified(&self) {
         let verified = self.organism(&["verify"]);
-        assert_eq!(verified.code, Some(self.proof_code()), "{verified:?}");
+        // One that was killed before its first checkpoint has nothing outside to be held to.
+        let is_young = verified.out.contains("no checkpoint outside the journal was seen");
+        let expected = if is_young { 5 } else { self.proof_code() };
+        assert_eq!(verified.code, Some(expected), "{verified:?}");
         if self.is_projection() {
             let compared = self.organism(&["verify", "--stream"]);
             // Where several hosts pumped, one does not know the keys of the others.

@@ -391,8 +391,8 @@ fn reasoning_that_began_in_the_prompt_ends_with_the_first_close_of_reasoning() {
             &[
                 "reasoning <a> <list_tabs/>",
                 "<list_tabs/>",
-                "notice orphan_close_tag",
                 "notice action_in_reasoning",
+                "notice orphan_close_tag",
             ],
         ),
     ]);

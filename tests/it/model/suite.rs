@@ -214,15 +214,15 @@ fn verdict(error: &Error) -> (&'static str, bool, bool) {
 
 async fn a_status_says_what_is_wrong(wire: &Wire) {
     let cases = [
-        ("400 Bad Request", "invalid_request_error", ("rejected", false, false)),
+        ("400 Bad Request", "invalid_request_error", ("rejected", false, true)),
         ("401 Unauthorized", "authentication_error", ("denied", false, true)),
         ("402 Payment Required", "billing_error", ("no credit", false, true)),
         ("403 Forbidden", "permission_error", ("denied", false, true)),
         ("404 Not Found", "not_found_error", ("unknown model", false, true)),
         ("408 Request Timeout", "timeout", ("status", true, true)),
-        ("413 Too Large", "request_too_large", ("rejected", false, false)),
+        ("413 Too Large", "request_too_large", ("rejected", false, true)),
         ("418 Teapot", "teapot", ("status", false, true)),
-        ("422 Unprocessable", "invalid", ("rejected", false, false)),
+        ("422 Unprocessable", "invalid", ("rejected", false, true)),
         ("429 Too Many Requests", "rate_limit_error", ("rate limited", true, true)),
         ("429 Too Many Requests", "insufficient_quota", ("no credit", false, true)),
         ("500 Internal Server Error", "api_error", ("status", true, true)),
