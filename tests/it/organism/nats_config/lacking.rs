@@ -91,9 +91,9 @@ fn a_delivery_that_may_not_be_published_fails_by_what_is_lacking() {
         assert!(house.log().contains(word), "{word}: {}", house.log());
     }
     let record = rusqlite::Connection::open(house.data().join("journal.db")).unwrap();
-    let asked = "SELECT count(*) FROM fact WHERE value LIKE '%publish to%'";
-    let failures: u32 = record.query_row(asked, [], |row| row.get(0)).unwrap();
-    assert_eq!(failures, 3, "each attempt is on record with its reason");
+    let asked = "SELECT count(*) FROM step WHERE body LIKE '%publish to%'";
+    let taken_back: u32 = record.query_row(asked, [], |row| row.get(0)).unwrap();
+    assert!(taken_back > 0, "what was taken back is on record with its reason");
 }
 
 #[test]
