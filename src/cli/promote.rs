@@ -22,7 +22,7 @@ pub struct Args {
 }
 
 const WRITE: &str = "the config keeps the journal in its file; with the organism stopped, write\n\n  \
-    [journal]\n  store = \"jetstream\"\n\n  [nats]\n  url = \"nats://127.0.0.1:4222\"\n\n\
+    [journal]\n  store = \"jetstream\"\n  durability = \"synced\"\n\n  [nats]\n  url = \"nats://127.0.0.1:4222\"\n\n\
     and run this again";
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {

@@ -78,11 +78,16 @@ impl<'a> Reader<'a> {
 
     /// Reports `key` where it is not written.
     pub fn required(&mut self, key: &str, example: &str) -> bool {
+        self.required_with(key, &format!("add {key} = {example}"))
+    }
+
+    /// As [`Reader::required`], with a help text of its own.
+    pub fn required_with(&mut self, key: &str, help: &str) -> bool {
         let there = self.table.get(key).is_some();
         if !there && !self.mistyped.contains(&key) {
             let message = format!("{} needs `{key}`", self.what);
             let problem = Problem::new(Code::MissingKey, &self.place, message);
-            self.problems.push(problem.help(format!("add {key} = {example}")));
+            self.problems.push(problem.help(help));
         }
         there
     }

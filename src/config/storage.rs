@@ -28,6 +28,12 @@ const STORES: [(&str, Store); 2] = [("embedded", Store::Embedded), ("jetstream",
 const DURABILITIES: [(&str, Durability); 2] =
     [("lazy", Durability::Lazy), ("synced", Durability::Synced)];
 
+/// Both settings, for a config that names none and keeps its journal on one server.
+const NAME_DURABILITY: &str = "one server keeps this journal, and its machine may crash: add \
+     durability = \"synced\" where that server has `sync_interval: always` (nothing acknowledged is \
+     lost), or durability = \"lazy\" where it syncs later, by default every two minutes (a power cut \
+     loses up to that much of what was acknowledged)";
+
 /// What was declared, before files are looked at.
 pub(super) struct Declared {
     store: Store,
@@ -76,9 +82,16 @@ fn read_journal(read: &mut Reader<'_>, nats: Option<Nats>) -> Declared {
         fits.then_some(name)
     });
     let partitions = read.count32("partitions", limits::PARTITIONS_MAX).unwrap_or(1);
-    let replicas = read.count32("replicas", limits::STREAM_REPLICAS_CEILING).unwrap_or(1);
+    let replicas = match read.has("replicas") {
+        true => read.count32("replicas", limits::STREAM_REPLICAS_CEILING),
+        false => Some(1),
+    };
+    if store == Store::JetStream && replicas == Some(1) {
+        read.required_with("durability", NAME_DURABILITY);
+    }
     let durability = read.choice("durability", &DURABILITIES).unwrap_or_default();
     let journal = read.place_of("store");
+    let replicas = replicas.unwrap_or(1);
     Declared { store, journal, stream, partitions, replicas, durability, nats }
 }
 

@@ -128,7 +128,10 @@ pub fn judge_server(
 fn lazily(replicas: u32) -> String {
     let when = match replicas {
         1 => "if the machine of the server loses its power or its system crashes",
-        _ => "if most of the servers' machines lose their power or crash at the same time",
+        _ => {
+            "if most of the servers' machines lose their power or crash at the same time, or one \
+             does while the network is divided"
+        }
     };
     format!(
         "the journal is durable as the server syncs it, by default every two minutes: {when}, up \

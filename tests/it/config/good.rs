@@ -137,7 +137,11 @@ fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
     assert_eq!((config.partitions(), journal.stream().as_str()), (4, "desk_2-3"));
     assert_eq!((third.data, &third.state), (config.data.join("p3"), &config.state));
     assert_eq!(journal.durability, Durability::Synced);
-    let variables = [("ORGANISM_JOURNAL__STORE", "jetstream"), ("ORGANISM_NATS__URL", "nats://h")];
+    let variables = [
+        ("ORGANISM_JOURNAL__STORE", "jetstream"),
+        ("ORGANISM_JOURNAL__DURABILITY", "lazy"),
+        ("ORGANISM_NATS__URL", "nats://h"),
+    ];
     let config = load(Path::new("good.toml"), &surroundings(&data(), &variables)).unwrap();
     let Storage::JetStream { servers, journal } = &config.storage else { panic!("it streams") };
     assert_eq!((servers.servers.len(), &servers.credentials), (1, &Credentials::Nobody));
@@ -146,6 +150,21 @@ fn a_journal_on_jetstream_is_said_by_store_and_how_to_get_there() {
     let embedded = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
     assert_eq!((&embedded.storage, embedded.partitions()), (&Storage::Embedded, 1));
     assert_eq!(embedded.digest, config.digest, "where a record is kept changes nothing in it");
+}
+
+#[test]
+fn a_journal_on_three_servers_needs_no_named_durability() {
+    let text = std::fs::read_to_string(data().join("good-jetstream.toml")).unwrap();
+    let unnamed = text.replace("durability = \"synced\"\n", "");
+
+    let Storage::JetStream { journal, .. } = load_text(unnamed, &[]).unwrap().storage else {
+        panic!("it streams")
+    };
+    assert_eq!(journal.durability, Durability::Lazy);
+
+    let alone = text.replace("durability = \"synced\"\n", "").replace("replicas = 3\n", "");
+    let problems = load_text(alone, &[]).map(drop).unwrap_err().to_string();
+    assert!(problems.contains("needs `durability`"), "{problems}");
 }
 
 /// What a config that says nothing of it comes to under these variables: who is told, and what is

@@ -40,6 +40,7 @@ NKEY
 [journal]
 store = "jetstream"
 replicas = 1
+durability = "lazy"
 "#;
 
 /// A house with its keys and a server that knows them, and one who may do everything.

@@ -29,7 +29,10 @@ fn is_to_move(house: &House, server: &Server) {
 
 fn moved(server: &Server) -> String {
     let address = server.address();
-    format!("{CONFIG}\n[journal]\nstore = \"jetstream\"\n\n[nats]\nurl = \"{address}\"\n")
+    format!(
+        "{CONFIG}\n[journal]\nstore = \"jetstream\"\ndurability = \"lazy\"\n\n\
+         [nats]\nurl = \"{address}\"\n"
+    )
 }
 
 /// The record in both its forms.

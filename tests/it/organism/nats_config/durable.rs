@@ -11,7 +11,7 @@ use organism::nats::Credentials;
 fn synced(guarded: &Guarded, asks: &str) {
     let config = CONFIG.replace("ADDRESS", &guarded.server.address());
     let nats = format!("nkey_file = \"nats/pump.nk\"\n{asks}");
-    let config = config.replace("NKEY", &nats) + "durability = \"synced\"\n";
+    let config = config.replace("NKEY", &nats).replace("\"lazy\"", "\"synced\"");
     guarded.house.write("organism.toml", config);
 }
 
@@ -81,7 +81,7 @@ fn a_cluster_as_it_is_written_works_and_each_of_its_servers_is_asked() {
     let _servers = ["a", "b", "c"].map(server);
     let nats = format!("nkey_file = \"nats/pump.nk\"\n{ASKS}");
     let config = CONFIG.replace("ADDRESS", &address).replace("NKEY", &nats);
-    let config = config.replace("replicas = 1", "replicas = 3\ndurability = \"synced\"");
+    let config = config.replace("replicas = 1", "replicas = 3").replace("\"lazy\"", "\"synced\"");
     house.write("organism.toml", config);
     // A cluster that begins needs a moment to agree on a leader.
     until("it has a leader", || {
