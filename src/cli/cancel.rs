@@ -10,7 +10,7 @@ use crate::journal::sqlite::Reader;
 use crate::journal::{self, partitions_in};
 use crate::organism::control::{Ask, Client, Said};
 use crate::organism::handshake::Handshake;
-use crate::organism::{Door, Error, Organism};
+use crate::organism::{Door, Error};
 
 use super::exit::{Exit, Failed};
 use super::opened::{self, ConfigArg, NoteArg, Reach};
@@ -46,13 +46,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Reach::Config(config) => {
             refuse_unknown(&config.data, &thread)?;
-            let handshake = Handshake::of(&config);
-            opened::runtime()?.block_on(async {
-                match Client::find(&config.data, handshake).await {
-                    Some(client) => ask(&client, &cancel).await,
-                    None => start_and_cancel(*config, cancel).await,
-                }
-            })?;
+            opened::runtime()?.block_on(cancel_through_door(*config, cancel))?;
         }
         Reach::Running(directories) => {
             refuse_unknown(&directories.data, &thread)?;
@@ -81,9 +75,13 @@ async fn ask(client: &Client, cancel: &Ask) -> anyhow::Result<()> {
     answer
 }
 
-async fn start_and_cancel(config: Config, cancel: Ask) -> anyhow::Result<()> {
+async fn cancel_through_door(config: Config, cancel: Ask) -> anyhow::Result<()> {
+    let organism = match Door::open(config).await? {
+        Door::Running(client) => return ask(&client, &cancel).await,
+        Door::Own(organism) => organism,
+        Door::Routed(_) => return Ok(()),
+    };
     let Ask::Cancel { thread, by, reason, origin } = cancel else { return Ok(()) };
-    let organism = Organism::start(config).await?;
     organism.handle().cancel(thread, by, reason, origin)?;
     organism.stop("the command is done").await?;
     Ok(())

@@ -90,6 +90,7 @@ fn code(error: &anyhow::Error) -> Exit {
             Some(
                 organism::Error::Lost
                 | organism::Error::Nobody { .. }
+                | organism::Error::NotUp { .. }
                 | organism::Error::ConfigChanged { .. },
             ),
         ) => Exit::TryAgain,

@@ -62,10 +62,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let exit = opened::runtime()?.block_on(async {
         refuse_changed(&config).await?;
-        let organism = Organism::start(config).await?;
         match parcel {
-            Some(parcel) => send(organism, parcel).await,
-            None => until_told(organism).await,
+            Some(parcel) => send(Organism::start_for_command(config).await?, parcel).await,
+            None => until_told(Organism::start(config).await?).await,
         }
     })?;
     let so_far = recorder.so_far();

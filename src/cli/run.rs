@@ -44,7 +44,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 async fn whole(config: Config, web: Option<&web::Server>) -> anyhow::Result<ExitCode> {
     let (name, data) = (config.name.clone(), config.data.clone());
-    let organism = Organism::start(config).await?;
+    let on_wait = |holder: &str| {
+        eprintln!("a command has started {name} for itself ({holder}); waiting until it ends");
+    };
+    let organism = Organism::start_announced(config, on_wait).await?;
     ask(web, organism.watcher());
     eprintln!("{name} is ready; journal {}", data.display());
     let mut watch = Watch::start()?;

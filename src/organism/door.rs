@@ -1,11 +1,12 @@
 //! The door: how a payload from outside gets in, and its result out, whether the organism runs
 //! already or is started for it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use super::announcement;
 use super::control::{Ask, Client, Said};
 use super::handshake::Handshake;
 use super::matter::Matter;
@@ -142,16 +143,31 @@ impl Door {
     /// Finds the running organism of this config, or starts it. One that is just starting, or
     /// ending, is waited for. Of one with several partitions nothing is started.
     pub async fn open(config: Config) -> Result<Self, Error> {
+        Self::open_within(config, limits::ANNOUNCED_PATIENCE).await
+    }
+
+    /// As [`Door::open`]. `patience`: how long an organism is waited for that has announced itself.
+    pub async fn open_within(config: Config, patience: Duration) -> Result<Self, Error> {
         if config.partitions() > 1 {
             return Ok(Self::Routed(Box::new(Route::of(&config)?)));
         }
-        let patience = Instant::now() + limits::DOOR_PATIENCE;
+        let announced_until = Instant::now() + patience;
+        let mut held_until = Instant::now() + limits::DOOR_PATIENCE;
         loop {
             if let Some(client) = Client::find(&config.data, Handshake::of(&config)).await {
                 return Ok(Self::Running(client));
             }
-            match Organism::start(config.clone()).await {
-                Err(Error::Journal(journal::Error::Held { .. })) if Instant::now() < patience => {
+            if announcement::is_announced(&config.data) {
+                if Instant::now() >= announced_until {
+                    let process = announcement::announced_process(&config.data);
+                    return Err(Error::NotUp { process, waited: patience });
+                }
+                held_until = Instant::now() + limits::DOOR_PATIENCE;
+                tokio::time::sleep(limits::DOOR_RETRY).await;
+                continue;
+            }
+            match Organism::start_for_command(config.clone()).await {
+                Err(Error::Journal(journal::Error::Held { .. })) if Instant::now() < held_until => {
                     tokio::time::sleep(limits::DOOR_RETRY).await;
                 }
                 started => return Ok(Self::Own(Box::new(started?))),

@@ -3,6 +3,7 @@
 //! Must not know terminals or browsers.
 
 mod access;
+pub mod announcement;
 pub mod control;
 mod door;
 mod exchange;
@@ -29,6 +30,7 @@ mod works;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime;
 
@@ -36,12 +38,14 @@ use crate::bus::{Host, Sink};
 use crate::config::{Config, Problems, Storage};
 use crate::ids::{Digest, ListenerName, ThreadId};
 use crate::journal::{self, Journal, Sealed, jetstream, sqlite};
+use crate::limits;
 use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::Handle;
 use crate::pump::gate::Gate;
 use crate::telemetry::Exporter;
 use crate::trace::Tracer;
+use announcement::{Announcement, CommandPresence};
 use works::Works;
 
 pub use door::{Answered, BearerSecret, Door, Parcel, Sent};
@@ -96,6 +100,12 @@ pub enum Error {
         "nobody pumps partition {partition} at present ({detail}); try again, or start `organism run`"
     )]
     Nobody { partition: u32, detail: String },
+    /// Nothing was done.
+    #[error(
+        "{process} has announced that it starts this organism and has not opened its socket within \
+         {waited:?}; nothing was done. Its log says what it waits for; try again, or end it"
+    )]
+    NotUp { process: String, waited: Duration },
     /// Nobody can be hosted, or not whom was asked for.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),
@@ -162,6 +172,8 @@ pub struct Organism {
     control: Option<control::Server>,
     watcher: Watcher,
     exporter: Option<Exporter>,
+    // Declared last: dropped after the journal's lock.
+    _presence: Option<CommandPresence>,
 }
 
 impl Organism {
@@ -171,10 +183,52 @@ impl Organism {
         Self::start_with(config, HashMap::new()).await
     }
 
+    /// As [`Organism::start`], for a process that keeps running: it announces itself, waits while a
+    /// command has an organism of its own here, and takes over when that one ends. `on_wait` is
+    /// called once, with the holder of the journal, where it waits.
+    pub async fn start_announced(
+        config: Config,
+        on_wait: impl FnOnce(&str),
+    ) -> Result<Self, Error> {
+        access::refuse_hosted_start(&config.contracts)?;
+        project::begin(&config.directories(), false)?;
+        let _announcement = Announcement::make(&config.data)?;
+        let mut on_wait = Some(on_wait);
+        loop {
+            let is_used = || announcement::is_used_by_command(&config.data);
+            // Also looked at before: the command may end once the journal was found in use.
+            let was_used = is_used();
+            match Self::start(config.clone()).await {
+                Err(Error::Journal(journal::Error::Held { holder, .. }))
+                    if was_used || is_used() =>
+                {
+                    if let Some(on_wait) = on_wait.take() {
+                        on_wait(&holder);
+                    }
+                    tokio::time::sleep(limits::DOOR_RETRY).await;
+                }
+                started => return started,
+            }
+        }
+    }
+
+    /// As [`Organism::start`], for a command whose organism ends with it.
+    pub async fn start_for_command(config: Config) -> Result<Self, Error> {
+        Self::start_as(config, HashMap::new(), true).await
+    }
+
     /// As [`Organism::start`], with handlers of the embedding program in place of processes.
     pub async fn start_with(
         config: Config,
         natives: HashMap<ListenerName, Native>,
+    ) -> Result<Self, Error> {
+        Self::start_as(config, natives, false).await
+    }
+
+    async fn start_as(
+        config: Config,
+        natives: HashMap<ListenerName, Native>,
+        for_command: bool,
     ) -> Result<Self, Error> {
         if config.partitions() > 1 {
             return Err(Error::Divided { partitions: config.partitions() });
@@ -183,13 +237,18 @@ impl Organism {
         refuse_without_keys(&config)?;
         let config = Arc::new(with_core_words(config)?);
         project::begin(&config.directories(), false)?;
+        let presence = match for_command {
+            true => Some(CommandPresence::take(&config.data)?),
+            false => None,
+        };
         let mut core = core(&config);
         let journal = open_journal(&config, &mut core)?;
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
         let works = Works::start(&config, core, journal, natives, &tracer).await?;
         let watcher = Watcher::of_one(&config.name, works.watched(), &tracer);
-        let mut organism = Self { config, works, control: None, watcher, exporter };
+        let mut organism =
+            Self { config, works, control: None, watcher, exporter, _presence: presence };
         match organism.open_door() {
             Ok(()) => Ok(organism),
             // Half an organism would hold the journal and answer nobody.

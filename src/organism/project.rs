@@ -114,7 +114,13 @@ pub fn begin(directories: &Directories, anew: bool) -> Result<(), Error> {
 
     make_directory(data)?;
     // Two projects that begin in one directory at the same moment: one of them is refused.
-    let _lock = Lock::take(data)?;
+    let _lock = match Lock::take(data) {
+        // Another process of this project was quicker, and runs already.
+        Err(journal::Error::Held { .. }) if stored(data)?.is_some() => {
+            return check(directories);
+        }
+        lock => lock?,
+    };
     check(directories)?;
     if stored(data)?.is_none() {
         store(data, &project.path)?;

@@ -63,6 +63,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::project::under_a_changed_config_nothing_new_is_sent_and_everything_else_works_and_says_so",
     ),
     (
+        "ignore-the-announced",
+        "organism::announced::no_command_starts_a_pump_while_an_organism_is_announced",
+    ),
+    (
         "trust-any-project",
         "organism::project::a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted",
     ),

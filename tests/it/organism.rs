@@ -1,6 +1,7 @@
 //! The whole product: the real command, real child processes, real files.
 
 mod access;
+mod announced;
 mod answers;
 mod approvals;
 mod asleep;

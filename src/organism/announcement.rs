@@ -1,0 +1,102 @@
+//! Two locks in the data directory by which `organism run` and commands that start an organism for
+//! themselves wait for each other. The system drops a lock with its process, so that nothing stale
+//! stays behind.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::time::Instant;
+
+use super::Error;
+use crate::journal;
+use crate::limits;
+use crate::mutant::mutant;
+
+/// Locked by `organism run` until its socket is open; names the process, for people to read.
+const ANNOUNCED: &str = "announced";
+/// Locked, shared, by commands with an organism of their own.
+const COMMANDS: &str = "commands";
+
+/// `organism run` is about to pump: commands wait for its socket, and start no pump of their own.
+#[derive(Debug)]
+pub struct Announcement {
+    _file: File,
+}
+
+impl Announcement {
+    /// Refuses where another process has announced itself, and names it.
+    pub fn make(data: &Path) -> Result<Self, Error> {
+        let path = data.join(ANNOUNCED);
+        let failed = || Error::io(path.display().to_string());
+        let mut file = open(&path).map_err(failed())?;
+        let until = Instant::now() + limits::LOCK_PATIENCE;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                // A command that looks holds it for a moment.
+                Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                    std::thread::sleep(limits::LOCK_RETRY);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let holder = format!("{}, which is starting", announced_process(data));
+                    let path = data.display().to_string();
+                    return Err(journal::Error::Held { path, holder }.into());
+                }
+                Err(TryLockError::Error(error)) => return Err(failed()(error)),
+            }
+        }
+
+        let pid = std::process::id();
+        file.set_len(0).map_err(failed())?;
+        file.seek(SeekFrom::Start(0)).map_err(failed())?;
+        writeln!(file, "process {pid}").map_err(failed())?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// Whether a process has announced itself that still lives.
+pub fn is_announced(data: &Path) -> bool {
+    let Ok(file) = File::open(data.join(ANNOUNCED)) else { return false };
+    let is_locked = matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    is_locked && !mutant("ignore-the-announced")
+}
+
+/// The process that has announced itself, as it is named to people.
+pub(super) fn announced_process(data: &Path) -> String {
+    let text = std::fs::read_to_string(data.join(ANNOUNCED)).unwrap_or_default();
+    match text.trim() {
+        "" => "another process".to_owned(),
+        process => process.to_owned(),
+    }
+}
+
+/// The organism of a command, which ends with it.
+#[derive(Debug)]
+pub(super) struct CommandPresence {
+    _file: File,
+}
+
+impl CommandPresence {
+    /// Taken before the journal's lock and dropped after it: `organism run` that finds the journal
+    /// in use by a command finds this, too.
+    pub fn take(data: &Path) -> Result<Self, Error> {
+        let path = data.join(COMMANDS);
+        let failed = || Error::io(path.display().to_string());
+        let file = open(&path).map_err(failed())?;
+        // Blocks only while `is_used_by_command` looks.
+        file.lock_shared().map_err(failed())?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// Whether a command has an organism of its own here, or is about to start one.
+pub(super) fn is_used_by_command(data: &Path) -> bool {
+    let Ok(file) = File::open(data.join(COMMANDS)) else { return false };
+    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+fn open(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
