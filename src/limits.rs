@@ -251,6 +251,8 @@ pub const GROUP_COMMIT_MAX: usize = 256;
 /// From here on, time in which a pump did not run is nobody's: a process that was stopped, a machine
 /// that slept, a clock that was set forward.
 pub const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Between looks of a pump at whether its process runs.
+pub const PULSE: Duration = Duration::from_millis(250);
 pub const IN_FLIGHT_MAX: usize = 100_000;
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);

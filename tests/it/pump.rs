@@ -22,6 +22,7 @@ mod operator;
 mod replay;
 mod restart;
 mod simulation;
+mod slow_disk;
 mod threads;
 mod timers;
 mod traces;

@@ -12,6 +12,7 @@ mod handle;
 mod intake;
 mod meter;
 mod notices;
+mod pulse;
 mod sink;
 mod spans;
 mod watch;
@@ -33,7 +34,7 @@ use crate::ids::{Digest, ListenerName};
 use crate::journal::{Error, Journal};
 use crate::limits;
 use crate::mutant::{self, mutant};
-use crate::pump::core::{Core, Effect, Event, Step};
+use crate::pump::core::{Alarm, Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
 use crate::trace::Tracer;
 use alarms::Alarms;
@@ -74,6 +75,8 @@ pub struct Pump {
     inbox: Receiver<Letter>,
     handle: Handle,
     alarms: Alarms,
+    /// A deadline that has passed is on its way through the inbox.
+    is_deadline_queued: bool,
     clerk: Clerk,
     watch: Watch,
     beats: Beats,
@@ -101,6 +104,7 @@ impl Pump {
             inbox,
             handle,
             alarms,
+            is_deadline_queued: false,
             clerk,
             watch,
             beats,
@@ -185,7 +189,6 @@ impl Pump {
         let rest = self.journal.rest();
         let patience = next.map_or(rest, |at| at.since(now)).min(rest);
         let next_up = self.clerk.take_put_off().map_or_else(|| self.inbox.try_recv(), Ok);
-        let waits_from = self.watch.waits();
         let first = match next_up {
             Ok(letter) => Ok(letter),
             Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
@@ -201,16 +204,20 @@ impl Pump {
             let Some(letter) = letter else { break };
             batch.push(letter);
         }
-        self.watch.woke(waits_from, patience);
         let now = self.watch.now();
         let due = self.alarms.due(now);
         batch.extend(due.into_iter().map(|alarm| Letter::Event(Event::Alarm(alarm))));
-        if let Some((at, alarm)) = self.core.next_deadline()
-            && at <= now
-        {
-            batch.push(Letter::Event(Event::Alarm(alarm)));
-        }
+        self.queue_deadline(now);
         !batch.is_empty()
+    }
+
+    /// A deadline that has passed comes after everything that is in the inbox: an answer that came
+    /// in time is not late because the pump was.
+    fn queue_deadline(&mut self, now: Time) {
+        let passed = self.core.next_deadline().filter(|(at, _)| *at <= now);
+        let Some((_, alarm)) = passed.filter(|_| !self.is_deadline_queued) else { return };
+        let letter = Letter::Event(Event::Alarm(alarm));
+        self.is_deadline_queued = self.handle.outbox().send(letter).is_ok();
     }
 
     fn step_all(&mut self, now: Time, letters: impl Iterator<Item = Letter>) -> Vec<Step> {
@@ -225,8 +232,10 @@ impl Pump {
                 letter => letter,
             };
             let Some(mut event) = self.clerk.open(letter) else { continue };
-            if let Event::Heartbeat { call, attempt } = &event {
-                self.beats.heard(*call, *attempt);
+            match &event {
+                Event::Heartbeat { call, attempt } => self.beats.heard(*call, *attempt),
+                Event::Alarm(Alarm::Deadline { .. }) => self.is_deadline_queued = false,
+                _ => {}
             }
             if let Event::Outcome { turn: Some(turn), .. } = &mut event {
                 self.inputs.extend(turn.inputs.take());
@@ -302,6 +311,7 @@ impl Pump {
         &mut self,
         mut attempt: impl FnMut(&mut dyn Journal) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        let since = Instant::now();
         let mut has_waited = false;
         loop {
             match attempt(&mut *self.journal) {
@@ -316,6 +326,7 @@ impl Pump {
         }
         if has_waited {
             self.meter.counts().waits(None);
+            self.watch.was_kept(since);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::pulse::Pulse;
 use crate::clock::{Time, since_boot};
 use crate::limits;
 use crate::mutant::mutant;
@@ -12,8 +13,7 @@ use crate::pump::core::Standstill;
 /// deadlines keep their distance. One that is set forward is followed, and by how much is noted.
 pub(super) struct Watch {
     set: (Time, Reading),
-    /// When the pump last stopped waiting.
-    woke: Instant,
+    pulse: Pulse,
     standstill: Standstill,
 }
 
@@ -37,11 +37,13 @@ impl Watch {
         let now = Time::now();
         let start = if mutant("turn-back-the-clock") { now } else { now.max(last) };
         let (reading, standstill) = (Reading::now(), Standstill::default());
-        Self { set: (start, reading), woke: reading.awake, standstill }
+        Self { set: (start, reading), pulse: Pulse::start(reading.awake), standstill }
     }
 
     pub fn now(&mut self) -> Time {
-        self.at(Time::now(), Reading::now())
+        let reading = Reading::now();
+        self.standstill.stood += self.pulse.take(reading.awake);
+        self.at(Time::now(), reading)
     }
 
     fn at(&mut self, system: Time, now: Reading) -> Time {
@@ -55,22 +57,12 @@ impl Watch {
         system.max(ours)
     }
 
-    /// The pump is about to wait, until now it was at work.
-    pub fn waits(&mut self) -> Instant {
+    /// The journal took nothing since then, as its disk was full or its server away: whatever was
+    /// to be heard or handed over had to wait.
+    pub fn was_kept(&mut self, since: Instant) {
         let now = Instant::now();
-        let worked = now.saturating_duration_since(self.woke);
-        // Whoever is kept so long by a full disk, or frozen, hears no answers meanwhile.
-        if worked >= limits::PAUSE_MIN {
-            self.standstill.stood += worked;
-        }
-        now
-    }
-
-    /// It has waited since then, and was not to wait longer than this.
-    pub fn woke(&mut self, since: Instant, patience: Duration) {
-        self.woke = Instant::now();
-        let waited = self.woke.saturating_duration_since(since);
-        self.standstill.stood += waited.saturating_sub(patience);
+        let frozen = self.pulse.take(now);
+        self.standstill.stood += frozen.max(now.saturating_duration_since(since));
     }
 
     /// The time since this was last called that is not counted, where it is worth a record.
@@ -94,8 +86,8 @@ mod tests {
     /// up and awake for so long since.
     fn watch() -> (Watch, impl Fn(&mut Watch, Time, Duration, Duration) -> Time) {
         let start = Reading { awake: Instant::now(), since_boot: HOUR };
-        let standstill = Standstill::default();
-        let watch = Watch { set: (noon(), start), woke: start.awake, standstill };
+        let (pulse, standstill) = (Pulse::start(start.awake), Standstill::default());
+        let watch = Watch { set: (noon(), start), pulse, standstill };
         let at = move |watch: &mut Watch, system: Time, up: Duration, awake: Duration| {
             let awake = start.awake + awake;
             watch.at(system, Reading { awake, since_boot: start.since_boot + up })
@@ -140,11 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pump_that_overslept_stood_still() {
+    fn time_in_which_the_journal_took_nothing_is_a_standstill() {
         let (mut watch, _) = watch();
         let since = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
-        watch.woke(since, Duration::from_secs(4));
+        watch.was_kept(since);
         let stood = watch.standstill().unwrap().stood;
-        assert!(stood >= Duration::from_secs(6), "{stood:?}");
+        assert!(stood >= Duration::from_secs(10), "{stood:?}");
     }
 }

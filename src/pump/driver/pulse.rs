@@ -1,0 +1,85 @@
+//! Whether this process runs: a thread of its own ticks, and a gap between ticks is time in which no
+//! thread of the process ran, such as after `SIGSTOP` or on a starved machine. A pump that is merely
+//! busy, or waits for a slow disk, leaves no gap.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::limits;
+
+/// The ticking thread ends with it.
+pub(super) struct Pulse(Arc<Mutex<Ticks>>);
+
+struct Ticks {
+    latest: Instant,
+    /// Time in gaps that was not taken yet.
+    stood: Duration,
+}
+
+impl Pulse {
+    pub fn start(now: Instant) -> Self {
+        let ticks = Arc::new(Mutex::new(Ticks::new(now)));
+        let shared = Arc::downgrade(&ticks);
+        let started = std::thread::Builder::new().name("pulse".to_owned()).spawn(|| tick(shared));
+        if let Err(error) = started {
+            tracing::warn!("cannot tell a pump that is busy from one that was stopped: {error}");
+        }
+        Self(ticks)
+    }
+
+    /// How long the process stood still since this was last called.
+    pub fn take(&self, now: Instant) -> Duration {
+        // Whichever thread runs first after a standstill notes it, so that the pump never judges a
+        // deadline before it knows.
+        let mut ticks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ticks.tick(now);
+        std::mem::take(&mut ticks.stood)
+    }
+}
+
+fn tick(ticks: Weak<Mutex<Ticks>>) {
+    while let Some(ticks) = ticks.upgrade() {
+        ticks.lock().unwrap_or_else(PoisonError::into_inner).tick(Instant::now());
+        drop(ticks);
+        std::thread::sleep(limits::PULSE);
+    }
+}
+
+impl Ticks {
+    fn new(now: Instant) -> Self {
+        Self { latest: now, stood: Duration::ZERO }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        let gap = now.saturating_duration_since(self.latest);
+        self.latest = self.latest.max(now);
+        if gap >= limits::PULSE + limits::PAUSE_MIN {
+            self.stood += gap - limits::PULSE;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_between_ticks_is_a_standstill_and_is_counted_once() {
+        let start = Instant::now();
+        let mut ticks = Ticks::new(start);
+        let thawed = start + Duration::from_secs(10);
+        ticks.tick(thawed);
+        ticks.tick(thawed);
+        assert_eq!(ticks.stood, Duration::from_secs(10) - limits::PULSE);
+    }
+
+    #[test]
+    fn a_process_that_runs_never_stands_still_however_long_its_pump_is_busy() {
+        let start = Instant::now();
+        let mut ticks = Ticks::new(start);
+        for n in 1..=400 {
+            ticks.tick(start + limits::PULSE * n);
+        }
+        assert_eq!(ticks.stood, Duration::ZERO);
+    }
+}

@@ -1,0 +1,124 @@
+//! The driver on a disk that takes more than a second for each commit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use organism::bus::native::{Context, Handler, InlineHost, NativeHost};
+use organism::bus::{Delivery, Outcome};
+use organism::clock::Time;
+use organism::contract::TreeLimits;
+use organism::envelope::Failure;
+use organism::ids::{Digest, Position};
+use organism::journal::{Error, Journal};
+use organism::limits;
+use organism::pump::core::{Core, Target};
+use organism::pump::driver::{Done, Handle, Pump};
+use organism::thread::{Closing, Record};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::world::{World, client, listener, name, word};
+use crate::journal::substrate::Kept;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A journal whose every commit takes this long.
+struct SlowJournal(Box<dyn Journal>);
+
+impl SlowJournal {
+    const COMMIT: Duration = limits::PAUSE_MIN.saturating_add(Duration::from_millis(100));
+}
+
+impl Journal for SlowJournal {
+    fn id(&self) -> Uuid {
+        self.0.id()
+    }
+
+    fn epoch(&self) -> u32 {
+        self.0.epoch()
+    }
+
+    fn next(&self) -> Position {
+        self.0.next()
+    }
+
+    fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
+        std::thread::sleep(Self::COMMIT);
+        self.0.write(records)
+    }
+
+    fn show(&mut self, records: &[Record]) -> Result<(), Error> {
+        self.0.show(records)
+    }
+
+    fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
+        self.0.checkpoint_if_due(now)
+    }
+
+    fn checked_at(&self) -> Option<Time> {
+        self.0.checked_at()
+    }
+
+    fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
+        self.0.put_blob(bytes)
+    }
+
+    fn close(self: Box<Self>, now: Time) -> Result<(), Error> {
+        self.0.close(now)
+    }
+}
+
+/// Never answers.
+struct Silent;
+
+impl Handler for Silent {
+    async fn handle(&self, _: Delivery, _: Context) -> Result<Outcome, Failure> {
+        std::future::pending().await
+    }
+}
+
+async fn send(handle: &Handle, text: &str) -> oneshot::Receiver<Done> {
+    let target = Target::New { suggested: None };
+    let sent = handle.submit(&name("desk"), target, None, text.as_bytes()).await;
+    sent.unwrap().1.remove(0)
+}
+
+#[tokio::test]
+async fn a_time_out_fires_though_every_commit_takes_longer_than_a_second() {
+    let mut silent = listener("silent", &["ask"], &["report"], &[]);
+    silent.timeout = SlowJournal::COMMIT;
+    let contracts = vec![
+        client("desk", &["finder", "silent"]),
+        listener("finder", &["look"], &["found"], &[]),
+        silent,
+    ];
+    let place = Kept::new();
+    let gate = World::new(contracts).gate.clone();
+    let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
+    let mut pump = Pump::new(core, Box::new(SlowJournal(place.open(None))), gate);
+    let found =
+        |_: &Delivery| Ok(Outcome { payloads: vec![word("found", "f").into_bytes()], turn: None });
+    pump.host(name("finder"), Arc::new(InlineHost::new(name("finder"), found, pump.sink())));
+    let runtime = tokio::runtime::Handle::current();
+    let host = NativeHost::new(name("silent"), Silent, pump.sink(), runtime);
+    pump.host(name("silent"), Arc::new(host));
+    let handle = pump.handle();
+    let pump = std::thread::spawn(move || pump.run("test"));
+
+    let asked = send(&handle, &word("ask", "q")).await;
+    let traffic = async {
+        loop {
+            send(&handle, &word("look", "q")).await.await.unwrap();
+        }
+    };
+    let done = tokio::select! {
+        done = tokio::time::timeout(PATIENCE, asked) => done.expect("it never times out").unwrap(),
+        () = traffic => unreachable!("it has no end"),
+    };
+    assert_eq!(done.how, Closing::Failed);
+    assert!(done.messages[0].payload.as_str().contains("timeout"), "{:?}", done.messages);
+
+    handle.stop();
+    let ended = tokio::task::spawn_blocking(move || pump.join().unwrap()).await.unwrap();
+    ended.unwrap();
+}
