@@ -26,6 +26,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("count-every-time", "time without a pump, or by which a clock was set, is of no time-out"),
     ("count-what-nobody-took", "a delivery that no listener took was no attempt"),
     ("probe-for-ever", "when a listener joins, its calls are handed over at once"),
+    ("forget-a-probe", "calls behind a probe are handed over after a standstill, too"),
     ("forget-the-hand-over", "a call that was handed over when its pump died had its attempt"),
     ("deliver-what-was-lost", "a call is delivered no more often than it has attempts"),
     ("forget-a-disposition", "every message ends in one recorded disposition"),

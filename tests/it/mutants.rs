@@ -115,6 +115,10 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     ("probe-for-ever", "pump::absent::one_call_of_an_absent_listener_is_tried_and_the_others_wait"),
     (
+        "forget-a-probe",
+        "pump::absent::a_probe_that_was_out_during_a_standstill_lets_the_others_go_too",
+    ),
+    (
         "forget-the-hand-over",
         "pump::lost::a_single_attempt_that_was_out_when_the_pump_died_is_never_delivered_again",
     ),

@@ -120,6 +120,12 @@ impl Absences {
         !mutant("probe-for-ever") && self.0.remove(listener).is_some()
     }
 
+    /// When each probe that is out counts as taken.
+    pub fn probes_out(&self) -> Vec<Time> {
+        let out = self.0.values().filter(|absence| absence.probe.is_some());
+        out.map(Absence::next_look).collect()
+    }
+
     /// None of this was their time.
     pub fn extend_all(&mut self, by: Duration) {
         for absence in self.0.values_mut() {

@@ -102,6 +102,11 @@ impl Core {
         // What was answered meanwhile has yet to come in.
         let grace = if stood.is_zero() { Duration::ZERO } else { limits::PAUSE_MIN };
         self.desk.extend_all(standstill.all() + grace);
+        // Their alarms come too early now, and do nothing.
+        let probes = self.desk.absences.probes_out().into_iter();
+        for at in probes.filter(|_| !mutant("forget-a-probe")) {
+            step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
+        }
     }
 
     /// The next delivery to run out of time, if none ends before.

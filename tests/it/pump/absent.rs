@@ -6,7 +6,7 @@ use organism::bus::Delivery;
 use organism::contract::Contract;
 use organism::envelope::Failure;
 use organism::ids::CallId;
-use organism::pump::core::Event;
+use organism::pump::core::{Event, Standstill};
 
 use super::world::{World, client, fresh, listener, name, word};
 
@@ -138,6 +138,26 @@ fn a_probe_that_does_not_come_back_was_taken_and_lets_the_others_go() {
     world.answer(&other, &[word("found", "2")]);
     world.answer(&probe, &[word("found", "1")]);
     assert_eq!(world.result(first), "completed: found(1)");
+    assert_eq!(world.result(second), "completed: found(2)");
+    world.check_replay();
+}
+
+#[test]
+fn a_probe_that_was_out_during_a_standstill_lets_the_others_go_too() {
+    let mut world = world();
+    open(&mut world, "1");
+    absent_for(&mut world, Duration::from_millis(50));
+    let second = open(&mut world, "2");
+    world.pass(Duration::from_millis(200));
+    world.delivery("finder");
+    let stood = Duration::from_secs(3600);
+    world.now = world.now.plus(stood);
+    world.step(Event::Standstill(Standstill { stood, stepped: Duration::ZERO }));
+
+    world.pass(Duration::from_millis(500));
+    assert!(world.deliveries.is_empty(), "the probe may still come back");
+    world.pass(Duration::from_secs(3));
+    world.play("finder", &[word("found", "2")]);
     assert_eq!(world.result(second), "completed: found(2)");
     world.check_replay();
 }
