@@ -81,6 +81,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("trust-any-project", "a journal answers the project that it belongs to and no other"),
     ("send-under-any-config", "new work is done under the config that its sender checked"),
     ("ignore-the-announced", "no command starts a pump where an organism is about to"),
+    ("end-with-the-reader", "a closed pipe ends the output of a command, never its work"),
     ("trust-the-count", "a journal is never opened as one of another number of partitions"),
     ("watch-only-the-pipe", "the end of a listener's process is noticed at once"),
     ("free-the-thread-early", "a serial listener has one handler at work in a thread"),

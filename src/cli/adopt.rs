@@ -28,21 +28,21 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_unbound()?;
     if args.new {
         project::begin(&config.directories(), true).map_err(organism::Error::from)?;
-        eprintln!("the journal of {} is {}", config.project.path.display(), config.data.display());
+        note!("the journal of {} is {}", config.project.path.display(), config.data.display());
         return Ok(Exit::Done.into());
     }
     match project::adopt(&config, args.from.as_deref(), &args.note)? {
-        None => eprintln!("there is nothing to adopt for {}", config.project.path.display()),
+        None => note!("there is nothing to adopt for {}", config.project.path.display()),
         Some(Adopted { before, renamed }) => {
             let ours = config.project.path.display();
             match before {
-                Some(before) => eprintln!("adopted the journal of {} for {ours}", before.display()),
-                None => eprintln!("adopted a journal that named no project for {ours}"),
+                Some(before) => note!("adopted the journal of {} for {ours}", before.display()),
+                None => note!("adopted a journal that named no project for {ours}"),
             }
             for (from, to) in renamed {
-                eprintln!("renamed {} to {}", from.display(), to.display());
+                note!("renamed {} to {}", from.display(), to.display());
             }
-            eprintln!("it is on record in sess-organism; the journal is {}", config.data.display());
+            note!("it is on record in sess-organism; the journal is {}", config.data.display());
         }
     }
     Ok(Exit::Done.into())

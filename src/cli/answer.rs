@@ -48,7 +48,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => opened::bytes(Path::new("-"))?,
     };
     opened::decide(reach, message, What::Answer { listener: question.to, payload }, &args.note)?;
-    eprintln!("{message}: answered");
+    note!("{message}: answered");
     Ok(Exit::Done.into())
 }
 
@@ -58,7 +58,7 @@ fn list(questions: &[HeldCall], json: bool) -> anyhow::Result<ExitCode> {
         return Ok(Exit::Done.into());
     }
     if questions.is_empty() {
-        eprintln!("no question is open");
+        note!("no question is open");
     }
     for question in questions {
         let shown = held(&Paper::stdout(true), question);
@@ -72,7 +72,7 @@ fn by_form(reach: &Reach, question: &HeldCall) -> anyhow::Result<Vec<u8>> {
         let text = "the form needs a config that loads; name a file with the answer instead";
         return Err(Failed::new(Exit::Config, text).into());
     };
-    eprint!("{}", held(&Paper { colour: false, ..Paper::stdout(true) }, question));
+    note_part!("{}", held(&Paper { colour: false, ..Paper::stdout(true) }, question));
     let contract = config.contracts.get(&question.to);
     let replies = contract.map(|contract| contract.replies.as_slice()).unwrap_or_default();
     let descriptions = replies.iter().map(|name| config.schemas.describe(name)).collect::<Vec<_>>();

@@ -25,7 +25,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(Exit::Done.into());
     }
     if waiting.is_empty() {
-        eprintln!("nothing waits for an approval");
+        note!("nothing waits for an approval");
     }
     for call in &waiting {
         let digest = call.sha256.to_string();

@@ -30,7 +30,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let waiting = opened::waiting(reach.data(), Hold::Approval)?;
     let call = waiting.iter().find(|call| call.message == message);
     if let Some(call) = call {
-        eprint!("{}", held(&Paper { colour: false, ..Paper::stdout(true) }, call));
+        note_part!("{}", held(&Paper { colour: false, ..Paper::stdout(true) }, call));
     }
     let hash = match (args.hash, call) {
         (Some(hash), _) => hash.trim().to_lowercase(),
@@ -41,7 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     opened::decide(reach, message, What::Approve { hash }, &args.note)?;
-    eprintln!("{message}: approved");
+    note!("{message}: approved");
     Ok(Exit::Done.into())
 }
 
@@ -51,7 +51,7 @@ fn asked(call: &HeldCall) -> anyhow::Result<String> {
         let text = "nobody is here to look at it: say --hash, as `organism approvals` shows it";
         return Err(Failed::new(Exit::Usage, text).into());
     }
-    eprint!("approve exactly this? yes or no: ");
+    note_part!("approve exactly this? yes or no: ");
     loop {
         std::io::stderr().flush()?;
         let mut line = String::new();
@@ -62,7 +62,7 @@ fn asked(call: &HeldCall) -> anyhow::Result<String> {
                 let text = "not approved; it waits on";
                 return Err(Failed::new(Exit::ApprovalPending, text).into());
             }
-            _ => eprint!("say yes or no: "),
+            _ => note_part!("say yes or no: "),
         }
     }
 }

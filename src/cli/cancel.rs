@@ -57,7 +57,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             })?;
         }
     }
-    eprintln!("{thread}: whatever was open in it and beneath it is cancelled");
+    note!("{thread}: whatever was open in it and beneath it is cancelled");
     Ok(Exit::Done.into())
 }
 
@@ -102,7 +102,7 @@ fn routed(
         Err(Error::NoThread { thread }) => Err(place::unknown(&thread).into()),
         other => {
             other?;
-            eprintln!("{thread}: whatever was open in it and beneath it is cancelled");
+            note!("{thread}: whatever was open in it and beneath it is cancelled");
             Ok(Exit::Done.into())
         }
     }

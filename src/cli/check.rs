@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::config::{self, Config, Problems, Provider, Storage, Surroundings};
 use crate::contract::{Approval, Contract, Role};
 
-use super::render::{Paper, wrap};
+use super::render::{Paper, put, wrap};
 use super::{Exit, problems};
 
 #[derive(Debug, clap::Args)]
@@ -22,16 +22,16 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match load(args.config) {
         Ok(config) if args.json => {
-            println!("{}", serde_json::to_string_pretty(&summary(&config)?)?);
+            put_line!("{}", serde_json::to_string_pretty(&summary(&config)?)?);
             Ok(Exit::Done.into())
         }
         Ok(config) => {
-            print!("{}", screen(&config));
+            put(&screen(&config))?;
             for warning in config.schemas.warnings() {
-                eprintln!("\nnote: {}:{}: {}", warning.file, warning.line, warning.message);
+                note!("\nnote: {}:{}: {}", warning.file, warning.line, warning.message);
             }
             for note in &config.notes {
-                eprintln!("\nnote: {note}");
+                note!("\nnote: {note}");
             }
             Ok(Exit::Done.into())
         }

@@ -3,7 +3,7 @@
 mod gate;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, Write as _};
+use std::io::BufRead as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -14,6 +14,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::Exit;
+use super::output;
+use super::render::put_json;
 use crate::xml::element::{Element, Value};
 use crate::xml::extract::{ExtractLimits, Extraction, Extractor, Grammar};
 use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
@@ -41,11 +43,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn extract() -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
     for (number, line) in std::io::stdin().lock().lines().enumerate() {
         let answer = answer(&line?).with_context(|| format!("line {}", number + 1))?;
-        writeln!(out, "{answer}")?;
-        out.flush()?;
+        put_json(&answer)?;
+        if output::is_closed() {
+            break;
+        }
     }
     Ok(())
 }

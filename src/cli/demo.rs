@@ -115,9 +115,9 @@ async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<
                 answer = replies.into_iter().next().map(|reply| reply.payload);
             }
             Sent::Result { replies, .. } => {
-                replies.iter().for_each(|reply| eprintln!("{}", reply.payload));
+                replies.iter().for_each(|reply| note!("{}", reply.payload));
             }
-            Sent::Refused { refusal, .. } => eprintln!("refused: {refusal}"),
+            Sent::Refused { refusal, .. } => note!("refused: {refusal}"),
             Sent::Accepted { .. } | Sent::NoThread { .. } | Sent::Waits(_) => {}
         });
         let mut sending = std::pin::pin!(sending);

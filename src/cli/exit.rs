@@ -55,7 +55,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     }
     let text = told(error);
     if !text.is_empty() {
-        eprintln!("organism: {text}");
+        note!("organism: {text}");
     }
     code(error).into()
 }

@@ -11,6 +11,7 @@ use crate::audit;
 use crate::journal::Error;
 
 use super::exit::{Exit, Failed};
+use super::output::Stdout;
 use super::place::{self, Place, known, unknown};
 
 #[derive(Debug, clap::Args)]
@@ -52,7 +53,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(path) => Box::new(File::create(path).map_err(|error| {
             Failed::new(Exit::Unavailable, format!("cannot write {}: {error}", path.display()))
         })?),
-        None => Box::new(std::io::stdout().lock()),
+        None => Box::new(Stdout),
     };
     let mut out = BufWriter::new(out);
     let format = match args.format {
@@ -61,7 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let result = audit::export(&readers, tree.as_ref(), format, &mut out);
     match result {
-        // Whoever read our output has had enough.
+        // The output is all there is to do.
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}
         other => {
             other.map_err(place::failed)?;

@@ -43,9 +43,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let hosting = Hosting::start(config, &agents, args.keys.as_deref()).await?;
         if let Some(web) = &web {
             web.asks(hosting.watcher());
-            eprintln!("health and metrics on http://{}", web.address());
+            note!("health and metrics on http://{}", web.address());
         }
-        eprintln!("{name}: {names} hosted here; deliveries come over NATS");
+        note!("{name}: {names} hosted here; deliveries come over NATS");
         let mut look = tokio::time::interval(Duration::from_millis(200));
         let told = loop {
             tokio::select! {
@@ -57,7 +57,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 },
             }
         };
-        eprintln!("stopping on {told}: turns that were begun end, others go elsewhere");
+        note!("stopping on {told}: turns that were begun end, others go elsewhere");
         hosting.stop().await;
         Ok(Exit::Done.into())
     })

@@ -52,12 +52,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         write(&directory.join(seed.path), &seed.text.replace("NAME", &name), seed.mode)?;
     }
     let listed: Vec<_> = SEEDS.iter().map(|seed| format!("  {}", seed.path)).collect();
-    eprintln!("wrote to {}:\n{}", directory.display(), listed.join("\n"));
+    note!("wrote to {}:\n{}", directory.display(), listed.join("\n"));
     let go = match directory == Path::new(".") {
         true => String::new(),
         false => format!("  cd {}\n", directory.display()),
     };
-    eprintln!("\nnext:\n{go}  organism check\n  organism send hello.xml");
+    note!("\nnext:\n{go}  organism check\n  organism send hello.xml");
     Ok(Exit::Done.into())
 }
 

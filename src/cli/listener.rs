@@ -82,9 +82,7 @@ impl Test {
         let trial = conformance::run(command, way, &requests, patience, &judge, &mut report);
         let passed = runtime.block_on(trial);
         if !self.json {
-            eprintln!(
-                "{good} of {count} checks passed; the numbers are sections of docs/PROTOCOL.md"
-            );
+            note!("{good} of {count} checks passed; the numbers are sections of docs/PROTOCOL.md");
         }
         Ok(if passed { Exit::Done } else { Exit::WorkflowFailed }.into())
     }
@@ -103,11 +101,11 @@ impl Test {
         let why = check.verdict.as_ref().err();
         if self.json {
             let line = serde_json::json!({ "check": claim, "ok": why.is_none(), "found": why });
-            println!("{line}");
+            put_line!("{line}");
         } else if let Some(why) = why {
-            println!("  FAIL  {claim}\n        {why}");
+            put_line!("  FAIL  {claim}\n        {why}");
         } else {
-            println!("  ok    {claim}");
+            put_line!("  ok    {claim}");
         }
     }
 

@@ -1,6 +1,22 @@
 //! The command line: one verb, one file; each reads its arguments, calls `audit` or
 //! `organism`, and prints. No logic of their own.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line talks here")]
+
+/// A line of standard output.
+macro_rules! put_line {
+    ($($text:tt)*) => { $crate::cli::output::put_line(format_args!($($text)*)) };
+}
+
+/// A line of standard error.
+macro_rules! note {
+    ($($text:tt)*) => {
+        $crate::cli::output::note(format_args!("{}\n", format_args!($($text)*)))
+    };
+}
+
+/// Text of standard error without its end of line.
+macro_rules! note_part {
+    ($($text:tt)*) => { $crate::cli::output::note(format_args!($($text)*)) };
+}
 
 mod adopt;
 mod answer;
@@ -20,6 +36,7 @@ mod listener;
 mod models;
 mod nats_config;
 mod opened;
+mod output;
 mod place;
 mod problems;
 mod promote;
@@ -121,10 +138,10 @@ enum Verb {
 pub fn main() -> ExitCode {
     log();
     use_this_program();
-    match Cli::parse().verb.run() {
+    output::finish(match Cli::parse().verb.run() {
         Ok(code) => code,
         Err(error) => exit::report(&error),
-    }
+    })
 }
 
 impl Verb {
@@ -175,5 +192,7 @@ fn log() {
         .with_writer(std::io::stderr)
         .with_target(std::env::var_os("ORGANISM_LOG").is_some())
         .with_ansi(colour)
+        // Nobody reads it: that is no reason to end.
+        .log_internal_errors(false)
         .init();
 }

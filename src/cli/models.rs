@@ -100,7 +100,7 @@ fn missing_key(spec: &ModelSpec) -> Option<String> {
 
 fn print(models: &[&ModelSpec], tried: &[Tried], has_tried: bool) -> anyhow::Result<()> {
     if models.is_empty() {
-        eprintln!("this config has no models");
+        note!("this config has no models");
         return Ok(());
     }
     let headers = ["model", "provider", "asks for", "key", "limits"];

@@ -89,7 +89,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let path = seed.canonicalize().unwrap_or_else(|_| seed.clone());
             format!("\n  system_nkey_file = \"{}\"", path.display())
         });
-        eprintln!(
+        note!(
             "each user gets the file of its own seed, and no other; the organism's [nats] gets\n  \
              nkey_file = \"{}\"{}\nservers that run are told with `nats-server --signal reload`",
             path.display(),

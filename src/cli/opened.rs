@@ -99,11 +99,11 @@ fn note_change_now(given: Option<&Path>, directories: &Directories) {
         .map(|config| config.digest);
     match now {
         Ok(now) if now == running => {}
-        Ok(now) => eprintln!(
+        Ok(now) => note!(
             "note: the config has changed since the organism started: it runs with {running}, and \
              the config is {now} now; the change takes effect at a restart"
         ),
-        Err(_) => eprintln!(
+        Err(_) => note!(
             "note: the config has changed since the organism started, and no longer loads \
              (`organism check` says why); the organism goes on with {running}"
         ),
@@ -210,8 +210,8 @@ pub(super) fn decide(
     })?;
     let Some(refusal) = ruled else { return Ok(()) };
     if let Some(expected) = &refusal.expected {
-        eprintln!("expected, for example:");
-        expected.lines().for_each(|line| eprintln!("  {line}"));
+        note!("expected, for example:");
+        expected.lines().for_each(|line| note!("  {line}"));
     }
     Err(Failed::new(Exit::InvalidData, refusal.to_string()).into())
 }

@@ -25,7 +25,7 @@ pub fn report(problems: &Problems) -> ExitCode {
         (true, true) => GraphicalTheme::unicode_nocolor(),
         (false, _) => ascii(),
     };
-    eprint!("{}", draw(problems, theme));
+    note_part!("{}", draw(problems, theme));
     Exit::Config.into()
 }
 
@@ -33,7 +33,7 @@ pub fn report(problems: &Problems) -> ExitCode {
 pub fn report_json(problems: &Problems) -> anyhow::Result<ExitCode> {
     let list: Vec<_> = problems.iter().collect();
     let json = serde_json::json!({ "ok": false, "problems": list });
-    println!("{}", serde_json::to_string_pretty(&json)?);
+    put_line!("{}", serde_json::to_string_pretty(&json)?);
     Ok(Exit::Config.into())
 }
 

@@ -72,9 +72,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let text = format!("{} does not hold everything: {failure}", args.out.display());
         return Err(Failed::new(Exit::Unavailable, text).into());
     }
-    eprintln!("{} turns in {}", so_far.turns, args.out.display());
+    note!("{} turns in {}", so_far.turns, args.out.display());
     if so_far.skipped > 0 {
-        eprintln!(
+        note!(
             "{} more were not recorded: a recording holds one thread, the first that takes a turn",
             so_far.skipped
         );
@@ -116,15 +116,15 @@ async fn send(organism: Organism, parcel: Parcel) -> anyhow::Result<Exit> {
     let mut exit = Exit::Done;
     let sent = door
         .send(parcel, |sent| match sent {
-            Sent::Accepted { thread, .. } => eprintln!("thread {thread}"),
+            Sent::Accepted { thread, .. } => note!("thread {thread}"),
             Sent::Refused { refusal, .. } => {
-                eprintln!("refused: {refusal}");
+                note!("refused: {refusal}");
                 exit = Exit::InvalidData;
             }
-            Sent::NoThread { payload } => println!("{payload}"),
-            Sent::Waits(wait) => eprintln!("{wait}"),
+            Sent::NoThread { payload } => put_line!("{payload}"),
+            Sent::Waits(wait) => note!("{wait}"),
             Sent::Result { how, replies, .. } => {
-                replies.iter().for_each(|reply| println!("{}", reply.payload));
+                replies.iter().for_each(|reply| put_line!("{}", reply.payload));
                 if how != Closing::Completed {
                     exit = Exit::WorkflowFailed;
                 }
@@ -139,7 +139,7 @@ async fn send(organism: Organism, parcel: Parcel) -> anyhow::Result<Exit> {
 
 /// Runs until a signal, or until the pump ends by itself.
 async fn until_told(organism: Organism) -> anyhow::Result<Exit> {
-    eprintln!("recording; stop with Ctrl-C");
+    note!("recording; stop with Ctrl-C");
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut look = tokio::time::interval(Duration::from_millis(200));

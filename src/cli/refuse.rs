@@ -24,6 +24,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach()?;
     let message = opened::message(&args.message)?;
     opened::decide(reach, message, What::Refuse { reason: args.reason }, &args.note)?;
-    eprintln!("{message}: refused");
+    note!("{message}: refused");
     Ok(Exit::Done.into())
 }

@@ -45,11 +45,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn whole(config: Config, web: Option<&web::Server>) -> anyhow::Result<ExitCode> {
     let (name, data) = (config.name.clone(), config.data.clone());
     let on_wait = |holder: &str| {
-        eprintln!("a command has started {name} for itself ({holder}); waiting until it ends");
+        note!("a command has started {name} for itself ({holder}); waiting until it ends");
     };
     let organism = Organism::start_announced(config, on_wait).await?;
     ask(web, organism.watcher());
-    eprintln!("{name} is ready; journal {}", data.display());
+    note!("{name} is ready; journal {}", data.display());
     let mut watch = Watch::start()?;
     let told = loop {
         match watch.next().await {
@@ -82,7 +82,7 @@ async fn divided(
         let now = organism.standings();
         let settled = !now.contains(&Standing::Starting) && !organism.has_ended();
         if told_of.is_empty() && settled {
-            eprintln!("{name} is ready; {}; journals {}", overview(&now), data.display());
+            note!("{name} is ready; {}; journals {}", overview(&now), data.display());
             told_of = now;
         } else if !told_of.is_empty() {
             told_of
@@ -112,7 +112,7 @@ async fn divided(
 fn ask(web: Option<&web::Server>, watcher: Watcher) {
     if let Some(web) = web {
         web.asks(watcher);
-        eprintln!("health and metrics on http://{}", web.address());
+        note!("health and metrics on http://{}", web.address());
     }
 }
 
@@ -153,17 +153,17 @@ fn overview(standings: &[Standing]) -> String {
 fn say_change(partition: usize, was: &Standing, is: &Standing) {
     match (was, is) {
         (was, Standing::Here) if *was != Standing::Here => {
-            eprintln!("partition {partition}: pumped here now");
+            note!("partition {partition}: pumped here now");
         }
         (Standing::Here | Standing::Leaving, Standing::Elsewhere(holder)) => {
-            eprintln!("partition {partition}: pumped by {holder} now; standing by");
+            note!("partition {partition}: pumped by {holder} now; standing by");
         }
         _ => {}
     }
 }
 
 fn say_stopping(reason: &str) {
-    eprintln!("stopping on {reason}: what is handed over ends, what waits is on record");
+    note!("stopping on {reason}: what is handed over ends, what waits is on record");
 }
 
 /// Waits for signals, and for time to pass.

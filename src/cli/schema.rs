@@ -1,7 +1,7 @@
 //! `organism schema`: what a schema says of a text, and what is derived from it.
 
 use std::collections::HashMap;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,6 +11,8 @@ use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 
 use super::exit::{Exit, Failed};
+use super::output::{self, Stdout, put};
+use super::render::put_json;
 use crate::ids::PayloadName;
 use crate::schema::{Compiler, SchemaFile, SchemaProblem, Verdict, serve_compiler};
 use crate::xml::findings::Finding;
@@ -70,7 +72,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Verb::Example(args) => example(&args),
         Verb::Json(args) => json(&args),
         Verb::Compile => {
-            serve_compiler(std::io::stdin().lock(), std::io::stdout().lock())?;
+            serve_compiler(std::io::stdin().lock(), Stdout)?;
             Ok(Exit::Done.into())
         }
     }
@@ -83,7 +85,7 @@ fn open(path: &Path) -> anyhow::Result<SchemaFile> {
         Failed::new(Exit::Config, format!("the schema is refused\n{}", lines.join("\n")))
     })?;
     for warning in file.warnings() {
-        eprintln!("warning: {warning}");
+        note!("warning: {warning}");
     }
     Ok(file)
 }
@@ -151,9 +153,9 @@ fn validate(args: &Validate) -> anyhow::Result<ExitCode> {
     let file = open(schema)?;
     if args.texts.is_empty() {
         for name in file.names() {
-            println!("{name}");
+            put_line!("{name}");
         }
-        eprintln!("{}: the schema is good; {} payload names", file.label(), file.names().len());
+        note!("{}: the schema is good; {} payload names", file.label(), file.names().len());
         return Ok(Exit::Done.into());
     }
     let mut exit = Exit::Done;
@@ -164,7 +166,7 @@ fn validate(args: &Validate) -> anyhow::Result<ExitCode> {
         let verdict = file.validate(None, &bytes);
         if args.json {
             let answer = Answer::of_verdict(serde_json::Value::String(shown), &verdict);
-            println!("{}", serde_json::to_string(&answer)?);
+            put_line!("{}", serde_json::to_string(&answer)?);
         } else {
             print_verdict(&shown, &verdict);
         }
@@ -181,9 +183,9 @@ fn print_verdict(text: &str, verdict: &Verdict) {
         Verdict::Invalid(findings) => ("invalid", findings),
         Verdict::Malformed(findings) => ("malformed", findings),
     };
-    println!("{text}: {word}");
+    put_line!("{text}: {word}");
     for finding in findings {
-        println!("  {finding}");
+        put_line!("  {finding}");
     }
 }
 
@@ -202,7 +204,6 @@ type Opened = Result<Arc<SchemaFile>, Option<SchemaProblem>>;
 fn batch() -> anyhow::Result<ExitCode> {
     let mut compiler = Compiler::default();
     let mut opened: HashMap<PathBuf, Opened> = HashMap::new();
-    let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().split(b'\n') {
         let line = line?;
         if line.trim_ascii().is_empty() {
@@ -217,9 +218,11 @@ fn batch() -> anyhow::Result<ExitCode> {
                 Answer::bad(id.unwrap_or_default(), "bad-line", error.to_string())
             }
         };
-        serde_json::to_writer(&mut out, &answer)?;
-        out.write_all(b"\n")?;
-        out.flush()?;
+        put_json(&answer)?;
+        // The verdicts are all there is to do.
+        if output::is_closed() {
+            break;
+        }
     }
     Ok(Exit::Done.into())
 }
@@ -266,10 +269,10 @@ fn describe(args: &One) -> anyhow::Result<ExitCode> {
     let chosen = chosen(&file, args.payload.as_deref())?;
     let all: Vec<_> = chosen.iter().map(|name| file.describe(name)).collect();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&all)?);
+        put_line!("{}", serde_json::to_string_pretty(&all)?);
     } else {
         let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
-        print!("{}", texts.join("\n"));
+        put(&texts.join("\n"))?;
     }
     Ok(Exit::Done.into())
 }
@@ -281,11 +284,11 @@ fn example(args: &One) -> anyhow::Result<ExitCode> {
         match file.example(&name) {
             Some(example) if args.json => {
                 let line = serde_json::json!({"name": name, "example": example});
-                println!("{line}");
+                put_line!("{line}");
             }
-            Some(example) => println!("{example}"),
+            Some(example) => put_line!("{example}"),
             None => {
-                eprintln!(
+                note!(
                     "{}: no example of `{name}` could be made up; give one in <xs:appinfo><example>",
                     file.label()
                 );
@@ -300,11 +303,11 @@ fn json(args: &One) -> anyhow::Result<ExitCode> {
     let file = open(&args.schema)?;
     let chosen = chosen(&file, args.payload.as_deref())?;
     if let ([name], true) = (chosen.as_slice(), args.payload.is_some()) {
-        println!("{}", serde_json::to_string_pretty(&file.json(name))?);
+        put_line!("{}", serde_json::to_string_pretty(&file.json(name))?);
         return Ok(Exit::Done.into());
     }
     let all: serde_json::Map<String, serde_json::Value> =
         chosen.iter().map(|name| (name.to_string(), file.json(name))).collect();
-    println!("{}", serde_json::to_string_pretty(&all)?);
+    put_line!("{}", serde_json::to_string_pretty(&all)?);
     Ok(Exit::Done.into())
 }

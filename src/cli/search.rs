@@ -47,7 +47,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         if args.json { put_json(said)? } else { put(&render::said(&paper, said))? }
     }
     if found.is_empty() {
-        eprintln!("no message mentions `{}`", args.text);
+        note!("no message mentions `{}`", args.text);
         return Ok(Exit::WorkflowFailed.into());
     }
     Ok(Exit::Done.into())

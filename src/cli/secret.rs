@@ -46,6 +46,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     file.and_then(|mut file| file.write_all(secret.as_bytes())).map_err(|error| {
         Failed::new(Exit::Usage, format!("cannot write {}: {error}", path.display()))
     })?;
-    eprintln!("{}: a secret, for secret_file of a client", path.display());
+    note!("{}: a secret, for secret_file of a client", path.display());
     Ok(Exit::Done.into())
 }

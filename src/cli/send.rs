@@ -110,7 +110,7 @@ async fn send_one(config: Config, parcel: Parcel, json: bool) -> anyhow::Result<
     sent?;
     closed?;
     if let (Exit::WorkflowFailed, Some(thread), false) = (exit, opened, json) {
-        eprintln!("failed; `organism thread {thread}` shows how");
+        note!("failed; `organism thread {thread}` shows how");
     }
     Ok(exit.into())
 }
@@ -148,7 +148,7 @@ async fn send_each(
     }
     bar.finish_and_clear();
     door.close().await?;
-    eprintln!(
+    note!(
         "{} sent: {} done,{} {} refused, {} failed",
         files.len(),
         tally.done,
@@ -212,7 +212,7 @@ impl Tally {
     /// A file that could not even be handed in does not stop the others.
     fn unread(&mut self, error: &anyhow::Error) {
         self.failed += 1;
-        eprintln!("organism: {error:#}");
+        note!("organism: {error:#}");
     }
 
     fn exit(&self) -> Exit {
@@ -248,23 +248,23 @@ fn worse(a: Exit, b: Exit) -> Exit {
 /// The result is data and goes to stdout; everything about it is talk.
 fn print_plain(sent: &Sent) {
     if let Sent::Accepted { held: true, .. } = sent {
-        eprintln!("it waits for an approval; `organism approvals` shows it");
+        note!("it waits for an approval; `organism approvals` shows it");
     }
     match sent {
-        Sent::Accepted { thread, again: false, .. } => eprintln!("thread {thread}"),
+        Sent::Accepted { thread, again: false, .. } => note!("thread {thread}"),
         Sent::Accepted { thread, again: true, .. } => {
-            eprintln!("thread {thread}; this key was used before, its recorded result follows");
+            note!("thread {thread}; this key was used before, its recorded result follows");
         }
         Sent::Refused { refusal, .. } => {
-            eprintln!("refused: {refusal}");
+            note!("refused: {refusal}");
             if let Some(expected) = &refusal.expected {
-                eprintln!("expected, for example:");
-                expected.lines().for_each(|line| eprintln!("  {line}"));
+                note!("expected, for example:");
+                expected.lines().for_each(|line| note!("  {line}"));
             }
         }
-        Sent::NoThread { payload } => println!("{payload}"),
-        Sent::Waits(wait) => eprintln!("{wait}"),
-        Sent::Result { replies, .. } => replies.iter().for_each(|r| println!("{}", r.payload)),
+        Sent::NoThread { payload } => put_line!("{payload}"),
+        Sent::Waits(wait) => note!("{wait}"),
+        Sent::Result { replies, .. } => replies.iter().for_each(|r| put_line!("{}", r.payload)),
     }
 }
 
@@ -272,10 +272,10 @@ fn print_plain(sent: &Sent) {
 fn print_brief(file: &str, sent: &Sent) {
     match sent {
         Sent::Accepted { .. } | Sent::Waits(_) => {}
-        Sent::Refused { refusal, .. } => println!("{file}: refused: {refusal}"),
-        Sent::NoThread { payload } => println!("{file}: {payload}"),
+        Sent::Refused { refusal, .. } => put_line!("{file}: refused: {refusal}"),
+        Sent::NoThread { payload } => put_line!("{file}: {payload}"),
         Sent::Result { replies, .. } => {
-            replies.iter().for_each(|reply| println!("{file}: {}", reply.payload));
+            replies.iter().for_each(|reply| put_line!("{file}: {}", reply.payload));
         }
     }
 }
@@ -285,7 +285,7 @@ fn print_json(file: Option<&str>, sent: &Sent) {
     if let (Some(file), Some(line)) = (file, line.as_object_mut()) {
         line.insert("file".to_owned(), file.into());
     }
-    println!("{line}");
+    put_line!("{line}");
 }
 
 fn progress(files: usize) -> ProgressBar {

@@ -10,6 +10,7 @@ use crate::limits;
 use crate::thread::Fact;
 
 use super::exit::Exit;
+use super::output;
 use super::place::{self, Place, known};
 use super::render::{self, Paper, put, put_json};
 
@@ -61,7 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 show(sealed, within.as_ref(), &paper, args.json)?;
             }
         }
-        if args.no_follow {
+        if args.no_follow || output::is_closed() {
             return Ok(Exit::Done.into());
         }
         drop(readers);

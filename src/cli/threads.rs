@@ -44,7 +44,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(Exit::Done.into());
     }
     if threads.is_empty() {
-        eprintln!("no threads yet; `organism send` starts one");
+        note!("no threads yet; `organism send` starts one");
         return Ok(Exit::Done.into());
     }
     let headers = ["thread", "status", "opened", ">took", ">messages", "asked"];

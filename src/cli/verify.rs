@@ -87,7 +87,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     if !broken.is_empty() && journals.len() > 1 {
-        eprintln!("broken: partition {} of the {} here", broken.join(", "), journals.len());
+        note!("broken: partition {} of the {} here", broken.join(", "), journals.len());
     }
     Ok(match verdict {
         ProofVerdict::Proved => Exit::Done,

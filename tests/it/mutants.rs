@@ -67,6 +67,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::announced::no_command_starts_a_pump_while_an_organism_is_announced",
     ),
     (
+        "end-with-the-reader",
+        "organism::pipes::every_file_of_a_directory_is_sent_though_nobody_reads_the_results",
+    ),
+    (
         "trust-any-project",
         "organism::project::a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted",
     ),

@@ -21,6 +21,7 @@ mod model_calls;
 mod nats_config;
 mod orphans;
 mod partitions;
+mod pipes;
 mod playback;
 mod project;
 mod promote;

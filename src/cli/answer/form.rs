@@ -13,12 +13,12 @@ pub fn fill(replies: &[Description]) -> anyhow::Result<Vec<u8>> {
         [only] => only,
         several => which(several)?,
     };
-    eprintln!();
+    note!("");
     if !reply.doc.is_empty() {
-        eprintln!("{}: {}", reply.name.local, reply.doc);
+        note!("{}: {}", reply.name.local, reply.doc);
     }
     let text = fill_in(reply, &mut ask)?.to_xml();
-    eprintln!("\n{}", visible(&text));
+    note!("\n{}", visible(&text));
     match choose("send it", &["yes", "no"])?.as_str() {
         "yes" => Ok(text.into_bytes()),
         _ => Err(Failed::new(Exit::Usage, "not sent; the question is still open").into()),
@@ -49,16 +49,16 @@ fn choose(what: &str, choices: &[&str]) -> anyhow::Result<String> {
 
 fn ask(question: Question<'_>) -> anyhow::Result<String> {
     if let Some(again) = question.again {
-        eprintln!("  {again}");
+        note!("  {again}");
     }
     if let Some(doc) = question.doc {
-        eprintln!("  {doc}");
+        note!("  {doc}");
     }
     let mut more = if question.required { String::new() } else { ", may be left out".to_owned() };
     if let Some(default) = question.default {
         more = format!(", {default} if left out");
     }
-    eprint!("{} ({}{more}): ", question.path, question.content);
+    note_part!("{} ({}{more}): ", question.path, question.content);
     std::io::stderr().flush()?;
     let mut line = String::new();
     if std::io::stdin().lock().read_line(&mut line)? == 0 {

@@ -1,6 +1,6 @@
 //! Verdicts of a config's gate on files, as a client or listener would get them.
 
-use std::io::{BufRead as _, Write as _};
+use std::io::BufRead as _;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +8,8 @@ use serde_json::Value as Json;
 
 use crate::cli::exit::{Exit, Failed};
 use crate::cli::opened;
+use crate::cli::output;
+use crate::cli::render::put_json;
 use crate::envelope::Rule;
 use crate::ids::ListenerName;
 use crate::organism;
@@ -51,12 +53,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let sender = ListenerName::parse(&args.from);
     let sender = sender.map_err(|error| Failed::new(Exit::Usage, error.to_string()))?;
     let gate = organism::gate(args.config.load()?)?;
-    let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().split(b'\n') {
         let line = line?;
         if !line.trim_ascii().is_empty() {
-            writeln!(out, "{}", serde_json::to_string(&answer(&gate, &sender, &line))?)?;
-            out.flush()?;
+            put_json(&answer(&gate, &sender, &line))?;
+        }
+        if output::is_closed() {
+            break;
         }
     }
     Ok(())

@@ -9,9 +9,10 @@ mod table;
 mod words;
 mod wrap;
 
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
+pub use super::output::put;
 pub use held::held;
 pub use payload::lines as payload_lines;
 pub use story::{refused, said, story};
@@ -66,15 +67,6 @@ impl Paper {
 
     pub fn cyan(&self, text: &str) -> String {
         self.ink("36", text)
-    }
-}
-
-/// Writes to stdout. Whoever stops reading ends the command, as for any filter.
-pub fn put(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-        other => Ok(other?),
     }
 }
 

@@ -1,0 +1,134 @@
+//! A reader that goes away ends the output of a command, never its work.
+
+use std::process::{Child, Command, Stdio};
+
+use super::{CONFIG, House, said, say, until};
+
+/// A pipe that nobody reads.
+fn unread() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+/// How a command ends whose output nobody reads; with `all`, neither of its two outputs.
+fn code_unread(mut command: Command, all: bool) -> Option<i32> {
+    command.stdout(unread());
+    command.stderr(if all { unread() } else { Stdio::null() });
+    command.status().unwrap().code()
+}
+
+/// `NEW` stands for a name that no command was given before.
+const COMMANDS: &[&[&str]] = &[
+    &["--help"],
+    &["help", "send"],
+    &["init", "NEW"],
+    &["check"],
+    &["check", "--json"],
+    &["check", "--config", "bad.toml"],
+    &["check", "--json", "--config", "bad.toml"],
+    &["schema", "validate", "talk.xsd"],
+    &["schema", "describe", "talk.xsd"],
+    &["schema", "describe", "--json", "talk.xsd"],
+    &["schema", "example", "talk.xsd"],
+    &["schema", "json", "talk.xsd"],
+    &["schema", "validate", "talk.xsd", "good.xml"],
+    &["schema", "validate", "talk.xsd", "bad.xml"],
+    &["send", "--as", "desk", "good.xml"],
+    &["send", "--as", "desk", "--json", "good.xml"],
+    &["send", "--as", "desk", "bad.xml"],
+    &["threads"],
+    &["threads", "--json"],
+    &["thread", "sess-first000"],
+    &["thread", "sess-first000", "--json"],
+    &["thread", "sess-none0000"],
+    &["tail", "--no-follow"],
+    &["tail", "--no-follow", "--json"],
+    &["search", "first"],
+    &["search", "nothing of this kind"],
+    &["export"],
+    &["export", "--format", "jsonl"],
+    &["approvals"],
+    &["approvals", "--json"],
+    &["answer"],
+    &["models"],
+    &["models", "--json"],
+    &["backup", "NEW"],
+    &["verify"],
+    &["verify", "--json"],
+    &["cancel", "sess-first000"],
+    &["adopt"],
+    &["secret", "new"],
+    &["secret", "new", "--out", "NEW"],
+    &["listener", "test", "--payload", "good.xml", "--timeout", "2", "./player.py", "echo"],
+];
+
+#[test]
+fn every_command_ends_as_it_does_where_its_output_is_read() {
+    let house = House::new();
+    house.write("bad.toml", CONFIG.replace("peers = [\"back\"]", "peers = [\"nobody\"]"));
+    house.write("good.xml", say("hello"));
+    house.write("bad.xml", "<say>");
+    assert_eq!(house.send_text(&say("first"), &["--new", "sess-first000"]).out, said("first"));
+
+    let mut names = 0;
+    let mut command = |arguments: &[&str]| {
+        names += 1;
+        let new = format!("new-{names}");
+        let arguments = arguments.iter().map(|argument| argument.replace("NEW", &new));
+        let arguments: Vec<_> = arguments.collect();
+        house.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    for arguments in COMMANDS {
+        let read = command(arguments).output().unwrap();
+        for all in [false, true] {
+            let ended = code_unread(command(arguments), all);
+            assert_eq!(ended, read.status.code(), "{arguments:?}, {all}: {read:?}");
+        }
+    }
+}
+
+#[test]
+fn a_tail_ends_when_its_reader_goes_away() {
+    let house = House::new();
+    assert_eq!(house.send_text(&say("first"), &[]).out, said("first"));
+    assert_eq!(code_unread(house.command(&["tail"]), false), Some(0));
+}
+
+#[test]
+fn every_file_of_a_directory_is_sent_though_nobody_reads_the_results() {
+    let house = House::new();
+    std::fs::create_dir(house.path("all")).unwrap();
+    for number in 0..70 {
+        house.write(&format!("all/{number}.xml"), say(&number.to_string()));
+    }
+    let each = ["send", "--each", "all", "--as", "desk"];
+    assert_eq!(code_unread(house.command(&each), true), Some(0));
+    assert_eq!(house.recorded("said"), 70);
+}
+
+#[test]
+fn a_run_goes_on_though_nobody_reads_its_log() {
+    let house = House::new();
+    let mut run: Child = house.command(&["run"]).stdout(unread()).stderr(unread()).spawn().unwrap();
+    until("its socket is there", || house.data().join("control.sock").exists().then_some(()));
+    assert_eq!(house.send_text(&say("hello"), &[]).out, said("hello"));
+    let stopping = Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap();
+    assert!(stopping.success());
+    assert_eq!(until("it stops", || run.try_wait().unwrap()).code(), Some(0));
+}
+
+/// A full disk is no reader that went away.
+#[test]
+#[cfg(target_os = "linux")]
+fn output_that_cannot_be_written_is_an_error_and_the_work_is_done() {
+    let house = House::new();
+    house.write("good.xml", say("hello"));
+    let mut send = house.command(&["send", "--as", "desk", "good.xml"]);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ended = send.stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(ended.status.code(), Some(69), "{ended:?}");
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert!(told.contains("standard output does not hold everything"), "{told}");
+    assert_eq!(house.recorded("said"), 1);
+}
