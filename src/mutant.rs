@@ -9,6 +9,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("no-lock", "one pump at a time writes a journal"),
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
     ("trust-the-tail", "what was acknowledged and is gone is a broken journal"),
+    ("trust-any-journal", "a journal in the place of an acknowledged one is refused"),
     ("trust-the-hash", "a record that was changed is found"),
     ("trust-the-mac", "records that no MAC of a pump covers are found"),
     ("deliver-before-durable", "record first, then deliver"),

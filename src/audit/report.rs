@@ -73,6 +73,9 @@ pub struct RecordedLoss {
     pub kept: Position,
     /// The last one that had been acknowledged.
     pub acknowledged: Position,
+    /// The journal that they stood in, where it was another than this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal: Option<Uuid>,
 }
 
 /// What was proved, up to the first break.

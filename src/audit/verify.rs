@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::{Key, Outside};
-use crate::journal::sqlite::{Reader, acknowledged, scan};
+use crate::journal::sqlite::{Reader, acknowledged, replaced, replaced_journal, scan};
 use crate::journal::{Checkpoint, Coverage, Error, Heads, KeyId, Sealed};
 use crate::limits;
 use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
@@ -100,6 +100,8 @@ impl Proof {
         let state = options.state.as_deref();
         let mark = state.map(|state| acknowledged(state, about.journal)).transpose()?;
         let mark = mark.unwrap_or_default();
+        let replaced = state.map(|state| replaced(data, state, about.journal)).transpose()?;
+        let replaced = replaced.flatten();
         let outside = self.take_keys_and_copies(options)?;
         let reader = Reader::open(data)?;
         let checkpoints = reader.checkpoints()?;
@@ -115,6 +117,7 @@ impl Proof {
             let detail = format!("a checkpoint speaks of position {}", beyond.position);
             return Err(ends_early(last, &detail));
         }
+        self.judge_place(replaced)?;
         self.judge_macs(mark.0)?;
         self.judge_redactions()?;
         self.check_trees(&reader, last)?;
@@ -238,23 +241,19 @@ impl Proof {
         if action.verb != OperatorVerb::Repair {
             return;
         }
-        let numbers = |name: &str| {
-            let named = action.details.iter().filter(move |detail| detail.name == name);
-            named.filter_map(|detail| detail.value.parse::<u64>().ok()).collect::<Vec<_>>()
-        };
         self.redactions.extend(action.redacted());
-        if let Some(kept) = numbers("kept-up-to").first() {
-            let ends = [numbers("acknowledged-up-to"), numbers("taken-out-to")].concat();
-            let acknowledged = ends.iter().max().copied().unwrap_or(*kept);
-            self.losses
-                .push(RecordedLoss { kept: Position(*kept), acknowledged: Position(acknowledged) });
-        }
+        self.losses.extend(action.accepted_loss().map(|loss| RecordedLoss {
+            kept: loss.kept,
+            acknowledged: loss.acknowledged,
+            journal: loss.journal,
+        }));
     }
 
     /// Every line outside must stand inside, too, but for what an operator accepted as lost.
     fn judge_copies(&mut self, differs: Vec<Position>) -> Result<(), Error> {
         let is_lost = |position: &Position| {
-            self.losses.iter().any(|loss| loss.kept < *position && *position <= loss.acknowledged)
+            let mut losses = self.losses.iter().filter(|loss| loss.journal.is_none());
+            losses.any(|loss| loss.kept < *position && *position <= loss.acknowledged)
         };
         if let Some(position) = differs.iter().find(|position| !is_lost(position)) {
             let detail = "the checkpoint outside is not the one in the journal".to_owned();
@@ -266,6 +265,15 @@ impl Proof {
             ));
         }
         Ok(())
+    }
+
+    /// Another journal with acknowledged records lay here, and no operator accepted its loss.
+    fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
+        let Some((journal, records)) = replaced else { return Ok(()) };
+        match self.losses.iter().any(|loss| loss.journal == Some(journal)) {
+            true => Ok(()),
+            false => Err(replaced_journal(journal, records)),
+        }
     }
 
     /// A commit brings its MAC along: where one is missing or wrong, no pump wrote what is there.
@@ -374,7 +382,9 @@ impl Proof {
             let first = covered.0 + 1;
             reasons.push(format!("{count} records, from {first} on, are under no key at hand"));
         }
-        if last > Position(0) && self.copies.is_empty() {
+        if last == Position(0) {
+            reasons.push("the journal is empty: nothing in it is proved".to_owned());
+        } else if self.copies.is_empty() {
             reasons.push("no checkpoint outside the journal was seen".to_owned());
         }
         reasons

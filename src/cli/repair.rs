@@ -46,10 +46,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(repaired) if args.json => put_json(&json!({
             "repaired": {
                 "kept_up_to": repaired.found.last,
-                "acknowledged_up_to": repaired.found.acknowledged,
+                "acknowledged_up_to": repaired.found.loss.acknowledged,
+                "journal_before": repaired.found.loss.journal,
                 "redacted": repaired.redacted,
                 "covered_up_to": repaired.found.covered,
-                "taken_out_to": repaired.taken_out.as_ref().map(|file| file.file.clone()),
+                "taken_out_to": repaired.found.taken_out.as_ref().map(|file| file.file.clone()),
             }
         }))?,
         Some(repaired) => put(&summary(accepted, repaired))?,
@@ -62,12 +63,20 @@ fn summary(accepted: Accepted, repaired: &Repaired) -> String {
     let mut lines = Vec::new();
     match accepted {
         Accepted::Loss => {
+            let loss = &found.loss;
             lines.push(format!("kept         records up to {}", found.last));
-            if found.acknowledged > found.last {
-                let first = found.last.0 + 1;
-                lines.push(format!("lost         records {first} to {}", found.acknowledged));
+            match loss.journal {
+                Some(journal) => lines.push(format!(
+                    "lost         the journal {journal}, with {} records",
+                    loss.acknowledged
+                )),
+                None if loss.acknowledged > found.last => {
+                    let first = found.last.0 + 1;
+                    lines.push(format!("lost         records {first} to {}", loss.acknowledged));
+                }
+                None => {}
             }
-            if let Some(out) = &repaired.taken_out {
+            if let Some(out) = &found.taken_out {
                 let file = out.file.display();
                 lines.push(format!(
                     "taken out    records {} to {}, kept in {file}",

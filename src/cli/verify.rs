@@ -194,7 +194,11 @@ fn summary(paper: &Paper, report: &Report) -> String {
     let losses = report.losses.iter();
     lines.extend(losses.map(|loss| {
         let (kept, acknowledged) = (loss.kept, loss.acknowledged);
-        format!("lost         records after {kept} up to {acknowledged}, accepted by an operator")
+        let of = loss.journal.map(|journal| format!(" of the journal {journal}"));
+        let of = of.unwrap_or_default();
+        format!(
+            "lost         records after {kept} up to {acknowledged}{of}, accepted by an operator"
+        )
     }));
     lines.push(match &report.broken {
         None if report.verdict == ProofVerdict::Proved => paper.green("ok"),

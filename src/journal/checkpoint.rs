@@ -160,7 +160,8 @@ impl Outside {
         }
         let aside = (1..).map(|n: u32| self.path.with_extension(format!("checkpoints.lost-{n}")));
         let aside = aside.into_iter().find(|path| !path.exists()).unwrap_or_default();
-        std::fs::copy(&self.path, aside)?;
+        std::fs::copy(&self.path, &aside)?;
+        File::open(&aside)?.sync_all()?;
         let rest = Self { path: self.path.with_extension("checkpoints.new") };
         match std::fs::remove_file(&rest.path) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),

@@ -136,8 +136,8 @@ pub enum Error {
     /// Records at its end that no pump of this host wrote, or that were changed.
     #[error(
         "the records from {first} to {last} of the journal {path} are covered by no MAC: no pump \
-         of this host wrote them, or they were changed. `organism repair --accept-loss` takes them \
-         out and goes on behind the last record that is covered"
+         of this host wrote them, or they were changed. {}",
+        way_on(*first)
     )]
     Uncovered { path: String, first: Position, last: Position },
     #[error("the journal stopped after an earlier error ({cause}); start again to recover")]
@@ -171,6 +171,21 @@ impl Error {
     fn sqlite(context: impl Into<String>) -> impl FnOnce(rusqlite::Error) -> Self {
         let context = context.into();
         move |source| Self::Sqlite { context, source }
+    }
+}
+
+/// What an operator can do about records from `first` on that no MAC covers: behind none that is
+/// covered there is nothing to go on from.
+fn way_on(first: Position) -> &'static str {
+    match first {
+        Position(..=1) => {
+            "Restore a backup, or accept what stands there under this host's key with `organism \
+             repair --accept-key`"
+        }
+        Position(2..) => {
+            "`organism repair --accept-loss` takes them out and goes on behind the last record \
+             that is covered"
+        }
     }
 }
 

@@ -96,26 +96,27 @@ pub(super) fn open_accepting(
     Ok(sqlite::Journal::open_accepting(data, state, accept, &mut replay)?)
 }
 
-/// Appends an action to a journal that `core` has replayed and that has no pump.
+/// Appends an action to a journal that `core` has replayed and that has no pump, in one commit.
 pub fn append_action(
     core: &mut Core,
     journal: &mut dyn Journal,
     action: OperatorAction,
 ) -> Result<(), Error> {
+    let mut events = Vec::new();
     // Ids are derived from the journal's own, which the first boot records.
     if core.state().journal.is_nil() {
-        let (id, epoch) = (journal.id(), journal.epoch());
         let detail = super::VERSION.to_owned();
-        append(core, journal, Event::Boot { journal: id, epoch, detail })?;
+        events.push(Event::Boot { journal: journal.id(), epoch: journal.epoch(), detail });
     }
-    append(core, journal, Event::Operator { ticket: uuid::Uuid::nil(), action })
-}
+    events.push(Event::Operator { ticket: uuid::Uuid::nil(), action });
 
-fn append(core: &mut Core, journal: &mut dyn Journal, event: Event) -> Result<(), Error> {
-    // Record time never runs backwards, whatever the system's clock says.
-    let now = Time::now().max(core.state().time);
-    let step = core.step(journal.next(), now, event);
-    let mut records: Vec<_> = step.into_record().into_iter().collect();
+    let mut records = Vec::new();
+    for event in events {
+        // Record time never runs backwards, whatever the system's clock says.
+        let now = Time::now().max(core.state().time);
+        let position = Position(journal.next().0 + records.len() as u64);
+        records.extend(core.step(position, now, event).into_record());
+    }
     journal.append(&mut records)?;
     Ok(())
 }

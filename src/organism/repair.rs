@@ -30,34 +30,30 @@ pub enum Accepted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repaired {
     pub found: Found,
-    pub taken_out: Option<TakenOut>,
     /// Records whose blanked payloads were accepted, at most [`limits::ACTION_DETAILS_MAX`] at once.
     pub redacted: Vec<Position>,
 }
 
 /// Accepts what a start of `config` refuses, as a recorded action that a checkpoint follows. None
-/// where there is nothing of that kind to accept; nothing is recorded then.
+/// where there is nothing of that kind to accept; nothing is recorded then. What is accepted takes
+/// effect with the commit of the action.
 pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<Repaired>, Error> {
     refuse_hosted_start(&config.contracts)?;
     let Storage::Embedded = config.storage else { return Err(Error::NotEmbedded) };
-    let (data, state) = (&config.data, &config.state);
-    let (taken_out, accept) = match accepted {
-        Accepted::Loss => {
-            let taken_out = sqlite::Journal::take_out_uncovered(data, state)?;
-            (taken_out, Acceptance { loss: true, ..Acceptance::default() })
-        }
-        Accepted::Redaction => (None, Acceptance::default()),
-        Accepted::Key => (None, Acceptance { key: true, ..Acceptance::default() }),
+    let accept = match accepted {
+        Accepted::Loss => Acceptance { loss: true, ..Acceptance::default() },
+        Accepted::Redaction => Acceptance::default(),
+        Accepted::Key => Acceptance { key: true, ..Acceptance::default() },
     };
     let redacted = match accepted {
-        Accepted::Redaction => blanked(data)?,
+        Accepted::Redaction => blanked(&config.data)?,
         Accepted::Loss | Accepted::Key => Vec::new(),
     };
     let mut core = core(config);
     let mut journal = operator::open_accepting(config, &mut core, accept)?;
     let found = journal.found().clone();
-    let repaired = Repaired { found, taken_out, redacted };
-    if repaired.is_nothing(accepted, journal.public_key()) {
+    let repaired = Repaired { found, redacted };
+    if repaired.is_nothing(accepted) {
         journal.close(Time::now())?;
         return Ok(None);
     }
@@ -86,26 +82,25 @@ fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
 }
 
 impl Repaired {
-    fn is_nothing(&self, accepted: Accepted, key: &str) -> bool {
-        let Found { covered, last, acknowledged, .. } = self.found;
+    fn is_nothing(&self, accepted: Accepted) -> bool {
+        let Found { covered, last, loss, taken_out, .. } = &self.found;
         match accepted {
-            Accepted::Loss => self.taken_out.is_none() && acknowledged <= last,
+            Accepted::Loss => {
+                taken_out.is_none() && loss.journal.is_none() && loss.acknowledged <= *last
+            }
             Accepted::Redaction => self.redacted.is_empty(),
-            Accepted::Key => covered == last && self.found.key == key,
+            Accepted::Key => covered == last,
         }
     }
 
     fn details(&self, accepted: Accepted, key: &str) -> Vec<ActionDetail> {
-        let Found { covered, last, acknowledged, .. } = self.found;
+        let Found { covered, last, loss, taken_out, .. } = &self.found;
         let mut details = Vec::new();
         match accepted {
             Accepted::Loss => {
                 details.push(ActionDetail::new("accepted", "loss"));
-                details.push(ActionDetail::new("kept-up-to", last));
-                if acknowledged > last {
-                    details.push(ActionDetail::new("acknowledged-up-to", acknowledged));
-                }
-                if let Some(TakenOut { first, last, file }) = &self.taken_out {
+                details.extend(loss.details());
+                if let Some(TakenOut { first, last, file }) = taken_out {
                     details.push(ActionDetail::new("taken-out-from", first));
                     details.push(ActionDetail::new("taken-out-to", last));
                     details.push(ActionDetail::new("taken-out-file", file.display()));

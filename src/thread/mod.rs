@@ -11,7 +11,9 @@ mod state;
 pub mod text;
 
 pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};
-pub use operator::{ActionDetail, DecisionOrigin, OperatorAction, OperatorIdentity, OperatorVerb};
+pub use operator::{
+    AcceptedLoss, ActionDetail, DecisionOrigin, OperatorAction, OperatorIdentity, OperatorVerb,
+};
 pub use record::{Decided, Input, Record, Verdict};
 pub use state::{
     Awaited, ByListener, Call, Held, KeyUse, Map, Pending, Reserved, Slot, State, Thread, Timer,

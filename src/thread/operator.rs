@@ -1,8 +1,9 @@
 //! Actions of operators on the organism itself, as they stand in the record.
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-use crate::ids::{ListenerName, Position};
+use crate::ids::{Digest, ListenerName, Position};
 use crate::limits;
 use crate::system::ActionReport;
 
@@ -84,7 +85,65 @@ pub struct OperatorAction {
     pub details: Vec<ActionDetail>,
 }
 
+/// What an operator accepted as lost, with the evidence outside the journal that the action answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AcceptedLoss {
+    /// The last record that was kept.
+    pub kept: Position,
+    /// The last record that was known outside the journal.
+    pub acknowledged: Position,
+    /// The mark of the last acknowledged record, where the journal does not hold that record.
+    pub mark: Option<(Position, Digest)>,
+    /// Position and Merkle root of the last checkpoint outside, where it is over lost records.
+    pub checkpoint: Option<(Position, Digest)>,
+    /// The journal that lay in the directory before, where that one is lost as a whole.
+    pub journal: Option<Uuid>,
+}
+
+impl AcceptedLoss {
+    /// As details of an action.
+    pub fn details(&self) -> Vec<ActionDetail> {
+        let mut details = vec![ActionDetail::new("kept-up-to", self.kept)];
+        if self.acknowledged > self.kept {
+            details.push(ActionDetail::new("acknowledged-up-to", self.acknowledged));
+        }
+        let evidence = [("lost-mark", self.mark), ("lost-checkpoint", self.checkpoint)];
+        for (name, value) in evidence {
+            if let Some((position, digest)) = value {
+                details.push(ActionDetail::new(name, format!("{position} {digest}")));
+            }
+        }
+        details.extend(self.journal.map(|journal| ActionDetail::new("journal-before", journal)));
+        details
+    }
+}
+
 impl OperatorAction {
+    /// What it accepts as lost; none where it accepts something else.
+    pub fn accepted_loss(&self) -> Option<AcceptedLoss> {
+        if self.verb != OperatorVerb::Repair {
+            return None;
+        }
+        let value = |name: &str| {
+            let detail = self.details.iter().find(|detail| detail.name == name);
+            detail.map(|detail| detail.value.as_str())
+        };
+        let position = |name: &str| value(name)?.parse().ok().map(Position);
+        let evidence = |name: &str| {
+            let (position, digest) = value(name)?.split_once(' ')?;
+            Some((Position(position.parse().ok()?), Digest::parse(digest).ok()?))
+        };
+        let kept = position("kept-up-to")?;
+        let acknowledged = position("acknowledged-up-to").max(position("taken-out-to"));
+        Some(AcceptedLoss {
+            kept,
+            acknowledged: acknowledged.unwrap_or(kept),
+            mark: evidence("lost-mark"),
+            checkpoint: evidence("lost-checkpoint"),
+            journal: value("journal-before").and_then(|journal| journal.parse().ok()),
+        })
+    }
+
     /// Records whose blanked payloads it accepts.
     pub fn redacted(&self) -> impl Iterator<Item = Position> {
         let details = self.details.iter().filter(|detail| detail.name == "redacted");

@@ -31,6 +31,10 @@ const GUARDS: &[(&str, &str)] = &[
         "journal::streamed::fences::what_another_wrote_into_the_stream_fences_whatever_the_lease_says",
     ),
     ("trust-the-tail", "journal::damage::a_tail_cut_at_any_byte_is_never_taken_for_the_end"),
+    (
+        "trust-any-journal",
+        "organism::losses::another_journal_in_place_of_an_acknowledged_one_starts_nothing_until_accepted",
+    ),
     ("trust-the-hash", "journal::damage::every_flipped_bit_in_a_record_is_found_at_its_position"),
     ("trust-the-mac", "journal::attacks::an_attack_without_the_key_is_never_proved"),
     (

@@ -16,6 +16,7 @@ pub mod hosted;
 mod keys;
 pub mod kill;
 mod leaves;
+mod losses;
 mod lost;
 mod model_calls;
 mod nats_config;

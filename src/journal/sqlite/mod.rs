@@ -6,6 +6,7 @@
 mod backup;
 mod connect;
 mod directory;
+mod known;
 mod mover;
 mod open;
 mod projection;
@@ -37,6 +38,7 @@ use mover::{Moved, Mover};
 
 pub use backup::{BackedUp, back_up};
 pub use directory::{DATABASE, Lock, is_free, make as make_directory};
+pub use known::{replaced, replaced_journal};
 pub use open::{Acceptance, Found, hold};
 pub(in crate::journal) use projection::{Following, Opening, Taken};
 pub use reader::{About, Reader};
@@ -96,6 +98,10 @@ pub struct Journal {
     state: PathBuf,
     /// How it was when it was opened.
     found: Found,
+    /// Where an operator accepts a loss: the last record before what is lost.
+    kept: Option<Position>,
+    /// What an operator accepts takes effect with the next commit of records.
+    awaits_action: bool,
     /// How far MACs cover what was read.
     coverage: Coverage,
     key: Key,
@@ -174,7 +180,10 @@ impl Journal {
         group: &mut Group,
         mark: Option<&str>,
     ) -> Result<Vec<Digest>, Error> {
+        let out = self.found.taken_out.as_ref().filter(|_| self.awaits_action);
+        let out = out.map(|out| out.first);
         self.commit(group.checkpoint.as_ref(), |db| {
+            out.map_or(Ok(()), |first| repair::take_out_from(db, first))?;
             write::steps(db, records.iter().map(Into::into).zip(group.encoded()))?;
             mark.map_or(Ok(()), |mark| write::set_meta(db, STREAM, mark))
         })?;
@@ -186,6 +195,9 @@ impl Journal {
         self.rows = std::mem::take(rows);
         for (record, hash) in records.iter().zip(&hashes) {
             self.heads.advance(record, *hash);
+        }
+        if std::mem::take(&mut self.awaits_action) {
+            self.settle().map_err(|error| self.stop(error))?;
         }
         self.watermark
             .set(self.heads.last(), self.heads.last_hash())

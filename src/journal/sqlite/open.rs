@@ -7,16 +7,19 @@ use rusqlite::{Connection, OpenFlags};
 use uuid::Uuid;
 
 use crate::failpoint::failpoint;
-use crate::ids::{Digest, Position};
+use crate::ids::Position;
 use crate::journal::checkpoint::{Key, Outside};
 use crate::journal::mac::{Coverage, HeadSealer};
 use crate::journal::row::Rows;
 use crate::journal::{Checkpoint, Error, FORMAT, Heads, Sealed};
 use crate::limits;
 use crate::mutant::mutant;
+use crate::thread::AcceptedLoss;
 
 use super::directory::{self, DATABASE, Lock, Watermark, make};
+use super::known::{Known, refuse_lost_file};
 use super::mover::Mover;
+use super::repair::{TakenOut, keep_uncovered_aside};
 use super::{About, Journal, Reader, SCHEMA, STREAM, scan, write};
 
 /// A journal's directory that is ours, before anything in it was read.
@@ -81,14 +84,23 @@ impl Opening {
         Reader::open(&self.data)?.check_tables()?;
         let db = connect(&self.data).map_err(Error::sqlite("opening the journal"))?;
         write::begin(&db)?;
-        let mut proved = prove(&self.data, &self.state, &self.key, purpose, accept, visit)?;
-        proved.take_rest(&db, visit)?;
+        let taken_out = match accept.loss {
+            true => keep_uncovered_aside(&self.data, &self.state, &self.key)?,
+            false => None,
+        };
+        let end = taken_out.as_ref().map(|out| Position(out.first.0 - 1));
+        let mut proved = self.prove_file(purpose, accept, end, visit)?;
+        if end.is_none() {
+            proved.take_rest(&db, visit)?;
+        }
+        let loss = proved.judge_known(purpose, accept, &self.state)?;
         let before = proved.about.key.clone();
         if purpose != Purpose::Follow {
             proved.judge_end(&self.data, &self.key, accept)?;
         }
         if purpose == Purpose::Write {
-            let key = self.key.public();
+            // Where another key is accepted, the old one stays known until the action is on record.
+            let key = if accept.key { before.clone() } else { self.key.public() };
             proved.about = About { epoch: proved.about.epoch + 1, key, ..proved.about };
             write::about(&db, &proved.about).map_err(write::failed)?;
         }
@@ -96,7 +108,7 @@ impl Opening {
             db.execute_batch(super::MAC_COLUMN).map_err(write::failed)?;
         }
         write::commit(&db)?;
-        let Proved { about, known, heads, coverage, unwritten, checked, refreshed } = proved;
+        let Proved { about, known, heads, coverage, unwritten, checked, refreshed, kept } = proved;
         let sealer = sealer(&self.key, about.journal, &coverage, &heads);
 
         let journal = Journal {
@@ -111,8 +123,11 @@ impl Opening {
                 without_mac: coverage.first().is_none(),
                 covered: coverage.covered(),
                 last: heads.last(),
-                acknowledged: known.mark.0.max(known.latest_position()),
+                loss,
+                taken_out,
             },
+            kept,
+            awaits_action: accept != Acceptance::default(),
             coverage,
             public_key: self.key.public(),
             key: self.key,
@@ -164,9 +179,12 @@ pub struct Found {
     pub without_mac: bool,
     /// The last record that a MAC of this host's key covers.
     pub covered: Position,
+    /// The last record that was kept of it.
     pub last: Position,
-    /// The last record that is known outside it.
-    pub acknowledged: Position,
+    /// What an operator accepts as lost of it: what was known outside it and does not stand in it.
+    pub loss: AcceptedLoss,
+    /// Records behind the last that was kept, which go with the commit of the operator's action.
+    pub taken_out: Option<TakenOut>,
 }
 
 impl Journal {
@@ -183,7 +201,9 @@ impl Journal {
         Self::open_accepting(data, state, Acceptance::default(), visit)
     }
 
-    /// As [`Journal::open`], for an operator who accepts what it would refuse.
+    /// As [`Journal::open`], for an operator who accepts what it would refuse. What is accepted
+    /// takes effect with the commit of the first records, which hold the operator's action: a crash
+    /// before it leaves everything as it was.
     pub fn open_accepting(
         data: &Path,
         state: &Path,
@@ -203,7 +223,9 @@ impl Journal {
         }
         let (mut journal, ..) = opening.prove(Purpose::Write, accept, visit)?;
         failpoint("epoch-raised");
-        journal.settle()?;
+        if !journal.awaits_action {
+            journal.settle()?;
+        }
         Ok(journal)
     }
 
@@ -222,6 +244,8 @@ impl Journal {
 
     /// Does what a crash may have left undone: the watermark, lines outside, the trees' table.
     pub(super) fn settle(&mut self) -> Result<(), Error> {
+        let kept = self.kept.take().unwrap_or(self.heads.last());
+        self.outside.keep_up_to(kept).map_err(Error::io("checkpoints outside"))?;
         // Also in an empty journal: where the disk is full later, the mark has its room.
         // A journal from before MACs keeps its old mark until its first commit has one.
         if self.heads.last() == Position(0) || self.coverage.last().is_some() {
@@ -229,29 +253,12 @@ impl Journal {
             Watermark::remove_beside(&self.data)?;
         }
         directory::note_journal(&self.data, &self.state, self.id)?;
-        self.outside.keep_up_to(self.heads.last()).map_err(Error::io("checkpoints outside"))?;
         self.write_outside();
         if self.refreshed < self.heads.last() {
             return self.refresh_trees();
         }
         self.heads.saved();
         Ok(())
-    }
-}
-
-fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
-    let noted = match directory::noted_journal(data, state) {
-        Some(journal) => Watermark::read(state, journal)?,
-        None => None,
-    };
-    match noted.or(Watermark::read_beside(data)?) {
-        Some((position, _)) if position > Position(0) => {
-            let detail = format!(
-                "{DATABASE} is gone, but {position} records were acknowledged; {ACCEPT_LOSS}"
-            );
-            Err(Error::broken(1, detail))
-        }
-        _ => Ok(()),
     }
 }
 
@@ -292,80 +299,79 @@ struct Proved {
     checked: Position,
     /// How far the table of trees is right.
     refreshed: Position,
+    /// Where an operator accepted a loss: the last record before what is lost.
+    kept: Option<Position>,
 }
 
-/// What is known of a journal from outside its file.
-pub(super) struct Known {
-    /// It has no mark in the state, as before MACs.
-    is_old: bool,
-    /// The last record that was acknowledged, and its hash.
-    mark: (Position, Digest),
-    /// The latest checkpoint outside.
-    latest: Option<Checkpoint>,
-}
-
-impl Known {
-    pub fn latest_position(&self) -> Position {
-        self.latest.as_ref().map(|latest| latest.position).unwrap_or_default()
-    }
-
-    /// Refuses a journal that ends before what is known of it.
-    pub fn check_end(&self, last: Position) -> Result<(), Error> {
-        refuse_cut_tail(last, self.mark.0, "acknowledged")?;
-        refuse_cut_tail(last, self.latest_position(), "signed in a checkpoint outside")
-    }
-
-    pub fn check(&self, sealed: &Sealed, heads: &mut Heads) -> Result<(), Error> {
-        let position = sealed.record.position;
-        if position == self.mark.0 && sealed.hash != self.mark.1 {
-            return Err(Error::broken(position.0, "it is not the record that was acknowledged"));
+impl Opening {
+    /// Reads everything up to `end`, holding it against what is known from outside the file.
+    /// Read-only, so that a damaged journal stays as it is for whoever looks into it.
+    fn prove_file(
+        &self,
+        purpose: Purpose,
+        accept: Acceptance,
+        end: Option<Position>,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Proved, Error> {
+        let reader = Reader::open(&self.data)?;
+        let about = reader.about()?;
+        let last = end.map_or_else(|| reader.last(), Ok)?;
+        let mut known = Known::read(&self.data, &self.state, about.journal)?;
+        if purpose == Purpose::Follow {
+            // The stream says which journal it is.
+            known.before = None;
         }
-        match self.latest.as_ref().filter(|latest| latest.position == position) {
-            Some(latest) => agree(latest, heads),
-            None => Ok(()),
+        let mut heads = Heads::default();
+        let mut coverage = Coverage::new(about.journal, Some(self.key.mac()));
+        let scanned = scan(&self.data, last, &mut heads, &mut |sealed, heads| {
+            coverage.take(sealed.hash, sealed.mac, heads);
+            known.take(&sealed, heads);
+            visit(sealed)
+        });
+        if scanned.is_err() && purpose != Purpose::Follow && !accept.loss {
+            // What is known outside explains more than the first record that does not follow.
+            known.check_end(last)?;
+            known.disagreement()?;
         }
-    }
-}
+        scanned?;
 
-/// Reads everything, holding it against what is known from outside the file. Read-only, so
-/// that a damaged journal stays as it is for whoever looks into it.
-fn prove(
-    data: &Path,
-    state: &Path,
-    key: &Key,
-    purpose: Purpose,
-    accept: Acceptance,
-    visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
-) -> Result<Proved, Error> {
-    let reader = Reader::open(data)?;
-    let about = reader.about()?;
-    let last = reader.last()?;
-    let noted = Watermark::read(state, about.journal)?;
-    let mark = noted.or(Watermark::read_beside(data)?).unwrap_or_default();
-    let mut outside = Outside::new(state, about.journal).read()?;
-    let latest = match accept.loss {
-        true => outside.iter().rfind(|line| line.position <= last).cloned(),
-        false => outside.pop(),
-    };
-    let known = Known { is_old: noted.is_none(), mark, latest };
-    if purpose != Purpose::Follow && !accept.loss {
-        known.check_end(last)?;
+        let mut unwritten = reader.checkpoints()?;
+        unwritten.retain(|checkpoint| end.is_none_or(|end| checkpoint.position <= end));
+        let checked = unwritten.last().map(|last| last.position).unwrap_or_default();
+        let is_right = end.is_none() && reader.agrees_with(&heads)?;
+        let refreshed = if is_right { heads.last() } else { Position(0) };
+        Ok(Proved { about, known, heads, coverage, unwritten, checked, refreshed, kept: None })
     }
-    let mut heads = Heads::default();
-    let mut coverage = Coverage::new(about.journal, Some(key.mac()));
-    scan(data, last, &mut heads, &mut |sealed, heads| {
-        coverage.take(sealed.hash, sealed.mac, heads);
-        known.check(&sealed, heads)?;
-        visit(sealed)
-    })?;
-    let mut unwritten = reader.checkpoints()?;
-    let checked = unwritten.last().map(|last| last.position).unwrap_or_default();
-    unwritten.retain(|checkpoint| checkpoint.position > known.latest_position());
-    let refreshed = if reader.agrees_with(&heads)? { heads.last() } else { Position(0) };
-    Ok(Proved { about, known, heads, coverage, unwritten, checked, refreshed })
 }
 
 impl Proved {
+    /// Refuses a journal that does not agree with what is known of it, unless an operator accepts
+    /// that now, or has accepted it on record. Returns what is accepted now.
+    fn judge_known(
+        &mut self,
+        purpose: Purpose,
+        accept: Acceptance,
+        state: &Path,
+    ) -> Result<AcceptedLoss, Error> {
+        let last = self.heads.last();
+        let mut loss = AcceptedLoss { kept: last, acknowledged: last, ..AcceptedLoss::default() };
+        self.kept = self.known.forgive();
+        let lines = Outside::new(state, self.about.journal).read()?;
+        if let Some(kept) = self.kept {
+            self.known.latest = lines.iter().rfind(|line| line.position <= kept).cloned();
+        }
+        if accept.loss {
+            loss = self.known.give_up(last, &lines);
+            self.kept = Some(self.kept.unwrap_or(last));
+        } else if purpose != Purpose::Follow {
+            self.known.check_end(last)?;
+        }
+        self.known.disagreement()?;
+        let outside = self.known.latest_position();
+        self.unwritten.retain(|checkpoint| checkpoint.position > outside);
+        Ok(loss)
+    }
+
     /// Proves what the connection that holds the write lock sees behind what was proved.
     fn take_rest(
         &mut self,
@@ -375,7 +381,7 @@ impl Proved {
         let Self { known, heads, coverage, .. } = self;
         super::scan::rest(db, heads, &mut |sealed, heads| {
             coverage.take(sealed.hash, sealed.mac, heads);
-            known.check(&sealed, heads)?;
+            known.take(&sealed, heads);
             visit(sealed)
         })
     }
@@ -397,32 +403,6 @@ impl Proved {
             _ => Err(Error::Uncovered { path, first: Position(covered.0 + 1), last }),
         }
     }
-}
-
-const ACCEPT_LOSS: &str = "restore what is missing, or go on without it with `organism repair \
-                           --accept-loss`";
-
-fn refuse_cut_tail(last: Position, known: Position, how: &str) -> Result<(), Error> {
-    if known <= last || mutant("trust-the-tail") {
-        return Ok(());
-    }
-    let detail = format!(
-        "it ends here, but records up to {known} were {how}: its tail was cut or damaged, \
-                 or an older copy was put in its place; {ACCEPT_LOSS}"
-    );
-    Err(Error::broken(last.0 + 1, detail))
-}
-
-pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut Heads) -> Result<(), Error> {
-    let position = checkpoint.position.0;
-    if !checkpoint.is_genuine() {
-        return Err(Error::broken(position, "the checkpoint outside has a false signature"));
-    }
-    if checkpoint.merkle_root != heads.merkle_root() {
-        let detail = "the records up to here are not those of the checkpoint outside";
-        return Err(Error::broken(position, detail));
-    }
-    Ok(())
 }
 
 pub(super) fn connect(data: &Path) -> rusqlite::Result<Connection> {

@@ -7,7 +7,8 @@ use crate::journal::row::{Encoded, Row};
 use crate::journal::{Checkpoint, Error, HeadMac, Sealed};
 use crate::thread::text::Names;
 
-use super::open::{Acceptance, Known, Purpose, agree};
+use super::known::{Known, agree};
+use super::open::{Acceptance, Purpose};
 use super::{About, Group, Journal, STREAM, write};
 
 pub use super::open::Opening;

@@ -1,8 +1,10 @@
 //! Taking out records that no MAC covers, for an operator who accepts their loss.
 
-use std::io::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use rusqlite::Connection;
 use uuid::Uuid;
 
 use crate::ids::Position;
@@ -10,10 +12,9 @@ use crate::journal::checkpoint::Key;
 use crate::journal::mac::Coverage;
 use crate::journal::{Error, Heads};
 
-use super::open::{self, Opening};
-use super::{Journal, Reader, scan, write};
+use super::{Reader, scan, write};
 
-/// What was taken out of the end of a journal.
+/// What is taken out of the end of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenOut {
     pub first: Position,
@@ -22,39 +23,38 @@ pub struct TakenOut {
     pub file: PathBuf,
 }
 
-impl Journal {
-    /// Takes the records out that stand behind the last one that a MAC of this host covers. None
-    /// where there are none, or where there is no MAC at all.
-    pub fn take_out_uncovered(data: &Path, state: &Path) -> Result<Option<TakenOut>, Error> {
-        let opening = Opening::begin(data, state)?;
-        if !opening.exists() {
-            return Ok(None);
-        }
-        let reader = Reader::open(data)?;
-        let (about, last) = (reader.about()?, reader.last()?);
-        let covered = covered(data, state, about.journal, last)?;
-        if covered == Position(0) || covered >= last {
-            return Ok(None);
-        }
-        let first = Position(covered.0 + 1);
-        let file = state.join(format!("{}.taken-out-{first}-{last}.jsonl", about.journal));
-        keep_aside(&reader, first, last, &file)?;
-
-        let db = open::connect(data).map_err(Error::sqlite("opening the journal"))?;
-        write::transaction(&db, about.epoch, |db| {
-            db.execute("DELETE FROM step WHERE position >= ?1", [first.0])?;
-            db.execute("DELETE FROM checkpoint WHERE position >= ?1", [first.0])?;
-            db.execute("DELETE FROM tree", [])?;
-            write::set_meta(db, "refreshed", "0")
-        })?;
-        Ok(Some(TakenOut { first, last, file }))
+/// Writes the records aside that stand behind the last one that a MAC of this host covers. None
+/// where there are none, or where there is no MAC at all. They stay where they are until
+/// [`take_out_from`].
+pub fn keep_uncovered_aside(
+    data: &Path,
+    state: &Path,
+    key: &Key,
+) -> Result<Option<TakenOut>, Error> {
+    let reader = Reader::open(data)?;
+    let (about, last) = (reader.about()?, reader.last()?);
+    let covered = covered(data, key, about.journal, last)?;
+    if covered == Position(0) || covered >= last {
+        return Ok(None);
     }
+    let first = Position(covered.0 + 1);
+    let name = format!("{}.taken-out-{first}-{last}", about.journal);
+    let file = keep_aside(&reader, first, last, &state.join(name))?;
+    Ok(Some(TakenOut { first, last, file }))
+}
+
+/// Within a transaction: removes the records from `first` on.
+pub fn take_out_from(db: &Connection, first: Position) -> rusqlite::Result<()> {
+    db.execute("DELETE FROM step WHERE position >= ?1", [first.0])?;
+    db.execute("DELETE FROM checkpoint WHERE position >= ?1", [first.0])?;
+    db.execute("DELETE FROM tree", [])?;
+    write::set_meta(db, "refreshed", "0")
 }
 
 /// The last record that a MAC of this host covers. Whatever stands behind a break in the chain is
 /// covered by nothing.
-fn covered(data: &Path, state: &Path, journal: Uuid, last: Position) -> Result<Position, Error> {
-    let mut coverage = Coverage::new(journal, Some(Key::open(state)?.mac()));
+fn covered(data: &Path, key: &Key, journal: Uuid, last: Position) -> Result<Position, Error> {
+    let mut coverage = Coverage::new(journal, Some(key.mac()));
     let scanned = scan(data, last, &mut Heads::default(), &mut |sealed, heads| {
         coverage.take(sealed.hash, sealed.mac, heads);
         Ok(())
@@ -65,9 +65,15 @@ fn covered(data: &Path, state: &Path, journal: Uuid, last: Position) -> Result<P
     }
 }
 
-fn keep_aside(reader: &Reader, first: Position, last: Position, file: &Path) -> Result<(), Error> {
-    let failed = |error| Error::io(file.display().to_string())(error);
-    let mut out = std::fs::File::create(file).map_err(failed)?;
+/// Writes the rows into a file of their own, which no earlier one is overwritten for.
+fn keep_aside(
+    reader: &Reader,
+    first: Position,
+    last: Position,
+    stem: &Path,
+) -> Result<PathBuf, Error> {
+    let (path, mut out) = create_beside_earlier(stem)?;
+    let failed = |error| Error::io(path.display().to_string())(error);
     reader.rows(first, last, &mut |row| {
         let line = serde_json::json!({
             "position": row.place.position,
@@ -81,5 +87,26 @@ fn keep_aside(reader: &Reader, first: Position, last: Position, file: &Path) -> 
         });
         writeln!(out, "{line}").map_err(failed)
     })?;
-    out.sync_all().map_err(failed)
+    out.sync_all().map_err(failed)?;
+    if let Some(directory) = path.parent() {
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+    }
+    Ok(path)
+}
+
+/// A file that was not there: `stem.jsonl`, or the first free name of `stem-2.jsonl` and so on.
+fn create_beside_earlier(stem: &Path) -> Result<(PathBuf, File), Error> {
+    let name = |number: u32| match number {
+        1 => format!("{}.jsonl", stem.display()),
+        _ => format!("{}-{number}.jsonl", stem.display()),
+    };
+    let mut number = 1;
+    loop {
+        let path = PathBuf::from(name(number));
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(Error::io(path.display().to_string())(error)),
+        }
+    }
 }

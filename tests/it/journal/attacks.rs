@@ -543,11 +543,12 @@ fn a_start_refuses_an_end_that_no_mac_covers_and_goes_on_when_an_operator_takes_
         );
 
         let (data, state) = (scene.place.data(), scene.place.state());
-        let out = Journal::take_out_uncovered(&data, &state).unwrap().unwrap();
+        let accept = Acceptance { loss: true, ..Acceptance::default() };
+        let mut journal = Journal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
+        let out = journal.found().taken_out.clone().unwrap();
         assert!(out.first <= Position(before.0 + 1), "{out:?}");
         assert!(std::fs::read_to_string(&out.file).unwrap().lines().count() > 0);
-        let accept = Acceptance { loss: true, ..Acceptance::default() };
-        let journal = Journal::open_accepting(&data, &state, accept, &mut |_| Ok(())).unwrap();
+        journal.append(&mut [Script::default().boot(3)]).unwrap();
         journal.close(Time(0)).unwrap();
         scene.place.open().unwrap();
     }

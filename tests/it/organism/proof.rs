@@ -8,24 +8,24 @@ use rusqlite::Connection;
 use super::{CONFIG, House, say};
 
 /// A house whose organism answered and stopped.
-fn answered() -> House {
+pub fn answered() -> House {
     let house = House::settled(CONFIG);
     let sent = house.send_text(&say("hello"), &[]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
     house
 }
 
-fn sql(house: &House, statement: &str) {
+pub fn sql(house: &House, statement: &str) {
     let db = Connection::open(house.data().join("journal.db")).unwrap();
     db.execute_batch(statement).unwrap();
 }
 
-fn last(house: &House) -> Position {
+pub fn last(house: &House) -> Position {
     house.reader().last().unwrap()
 }
 
 /// A row of nobody's at the end, chained to the one before it.
-fn forge(house: &House) {
+pub fn forge(house: &House) {
     let reader = house.reader();
     let sealed = reader.record(reader.last().unwrap()).unwrap().unwrap();
     let (mut record, before) = (sealed.record, sealed.hash);
@@ -52,7 +52,7 @@ fn forge(house: &House) {
     db.execute(sql, row).unwrap();
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     std::fs::remove_dir_all(to).ok();
     std::fs::create_dir_all(to).unwrap();
     for file in std::fs::read_dir(from).unwrap() {

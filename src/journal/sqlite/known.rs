@@ -1,0 +1,200 @@
+//! What is known of a journal from outside its file: the journal that its directory is noted with,
+//! the mark of its last acknowledged record, and its checkpoints. A journal that does not agree
+//! with all of it is refused, but for what an operator accepted as lost on record.
+
+use std::path::Path;
+
+use uuid::Uuid;
+
+use crate::ids::{Digest, Position};
+use crate::journal::checkpoint::Outside;
+use crate::journal::{Checkpoint, Error, Heads, Sealed};
+use crate::mutant::mutant;
+use crate::thread::{AcceptedLoss, Input};
+
+use super::directory::{self, DATABASE, Watermark};
+
+const ACCEPT_LOSS: &str = "restore what is missing, or go on without it with `organism repair \
+                           --accept-loss`";
+
+/// What is known of a journal from outside its file.
+#[derive(Debug, Default)]
+pub(in crate::journal) struct Known {
+    /// It has no mark in the state, as before MACs.
+    pub is_old: bool,
+    /// The last record that was acknowledged, and its hash.
+    pub mark: (Position, Digest),
+    /// The latest checkpoint outside.
+    pub latest: Option<Checkpoint>,
+    /// The journal that its directory was noted with, and how far that one was acknowledged.
+    pub before: Option<(Uuid, Position)>,
+    /// What operators accepted as lost, as its own records have it.
+    losses: Vec<AcceptedLoss>,
+    /// The first record that is not the one known outside.
+    disagreement: Option<Error>,
+}
+
+impl Known {
+    /// Reads what is known of `journal`, which lies in `data`.
+    pub fn read(data: &Path, state: &Path, journal: Uuid) -> Result<Self, Error> {
+        let noted = Watermark::read(state, journal)?;
+        let mark = noted.or(Watermark::read_beside(data)?).unwrap_or_default();
+        let latest = Outside::new(state, journal).read()?.pop();
+        let before = replaced(data, state, journal)?;
+        Ok(Self { is_old: noted.is_none(), mark, latest, before, ..Self::default() })
+    }
+
+    pub fn latest_position(&self) -> Position {
+        self.latest.as_ref().map(|latest| latest.position).unwrap_or_default()
+    }
+
+    /// The last record that is known outside.
+    pub fn acknowledged(&self) -> Position {
+        self.mark.0.max(self.latest_position())
+    }
+
+    /// Refuses a journal that ends before what is known of it.
+    pub fn check_end(&self, last: Position) -> Result<(), Error> {
+        if let Some((journal, records)) = self.before {
+            return Err(replaced_journal(journal, records));
+        }
+        refuse_cut_tail(last, self.mark.0, "acknowledged")?;
+        refuse_cut_tail(last, self.latest_position(), "signed in a checkpoint outside")
+    }
+
+    /// Refuses a record that is not the one known at its position.
+    pub fn check(&self, sealed: &Sealed, heads: &mut Heads) -> Result<(), Error> {
+        let position = sealed.record.position;
+        if position == self.mark.0 && sealed.hash != self.mark.1 {
+            return Err(Error::broken(position.0, "it is not the record that was acknowledged"));
+        }
+        match self.latest.as_ref().filter(|latest| latest.position == position) {
+            Some(latest) => agree(latest, heads),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Known::check`], and keeps a refusal until the whole journal was read: an operator's
+    /// action behind the record may answer it.
+    pub fn take(&mut self, sealed: &Sealed, heads: &mut Heads) {
+        if let Err(error) = self.check(sealed, heads) {
+            self.disagreement.get_or_insert(error);
+        }
+        if let Input::Operator(action) = &sealed.record.input {
+            self.losses.extend(action.accepted_loss());
+        }
+    }
+
+    /// Forgets what an operator accepted as lost, where the pump that recorded the action died
+    /// before it could settle that. Returns the last record that was kept then.
+    pub fn forgive(&mut self) -> Option<Position> {
+        let mut kept = None;
+        for loss in &self.losses {
+            if self.mark.0 > loss.kept && loss.mark == Some(self.mark) {
+                self.mark = (Position(0), Digest::ZERO);
+                kept = Some(loss.kept);
+            }
+            let latest = self.latest.as_ref().map(|line| (line.position, line.merkle_root));
+            if latest.is_some() && loss.checkpoint == latest {
+                self.latest = None;
+                kept = Some(loss.kept);
+            }
+            let before = self.before.map(|(journal, _)| journal);
+            if before.is_some() && loss.journal == before {
+                self.before = None;
+            }
+        }
+        if kept.is_some() {
+            self.disagreement = None;
+        }
+        kept
+    }
+
+    /// The refusal of a record that is not the one known at its position.
+    pub fn disagreement(&mut self) -> Result<(), Error> {
+        self.disagreement.take().map_or(Ok(()), Err)
+    }
+
+    /// Takes out what an operator accepts as lost of a journal that ends with `last`.
+    pub fn give_up(&mut self, last: Position, outside: &[Checkpoint]) -> AcceptedLoss {
+        let acknowledged = self.acknowledged();
+        let mut loss = AcceptedLoss { kept: last, acknowledged, ..AcceptedLoss::default() };
+        if self.mark.0 > last {
+            loss.mark = Some(std::mem::take(&mut self.mark));
+        }
+        if self.latest_position() > last {
+            let lost = self.latest.take();
+            loss.checkpoint = lost.map(|line| (line.position, line.merkle_root));
+            self.latest = outside.iter().rfind(|line| line.position <= last).cloned();
+        }
+        if let Some((journal, records)) = self.before.take() {
+            loss.journal = Some(journal);
+            loss.acknowledged = records;
+        }
+        loss
+    }
+}
+
+/// Another journal that lay in `data` before `journal` and had acknowledged records.
+pub fn replaced(
+    data: &Path,
+    state: &Path,
+    journal: Uuid,
+) -> Result<Option<(Uuid, Position)>, Error> {
+    let noted = directory::noted_journal(data, state).filter(|noted| *noted != journal);
+    let Some(noted) = noted else { return Ok(None) };
+    let mark = Watermark::read(state, noted)?.unwrap_or_default();
+    let latest = Outside::new(state, noted).read()?.pop().map(|line| line.position);
+    let records = mark.0.max(latest.unwrap_or_default());
+    let is_lost = records > Position(0) && !mutant("trust-any-journal");
+    Ok(is_lost.then_some((noted, records)))
+}
+
+/// Refuses to make a journal anew where one with acknowledged records lay.
+pub fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
+    let noted = match directory::noted_journal(data, state) {
+        Some(journal) => Watermark::read(state, journal)?,
+        None => None,
+    };
+    match noted.or(Watermark::read_beside(data)?) {
+        Some((position, _)) if position > Position(0) => {
+            let detail = format!(
+                "{DATABASE} is gone, but {position} records were acknowledged; {ACCEPT_LOSS}"
+            );
+            Err(Error::broken(1, detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The refusal of a journal that lies in the place of another one.
+pub fn replaced_journal(journal: Uuid, records: Position) -> Error {
+    let detail = format!(
+        "this is another journal than the journal {journal} that lay here, of which {records} \
+         records were acknowledged; {ACCEPT_LOSS}"
+    );
+    Error::broken(1, detail)
+}
+
+fn refuse_cut_tail(last: Position, known: Position, how: &str) -> Result<(), Error> {
+    if known <= last || mutant("trust-the-tail") {
+        return Ok(());
+    }
+    let detail = format!(
+        "it ends here, but records up to {known} were {how}: its tail was cut or damaged, \
+                 or an older copy was put in its place; {ACCEPT_LOSS}"
+    );
+    Err(Error::broken(last.0 + 1, detail))
+}
+
+pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut Heads) -> Result<(), Error> {
+    let position = checkpoint.position.0;
+    if !checkpoint.is_genuine() {
+        return Err(Error::broken(position, "the checkpoint outside has a false signature"));
+    }
+    if checkpoint.merkle_root != heads.merkle_root() {
+        let detail = "the records up to here are not those of the checkpoint outside";
+        return Err(Error::broken(position, detail));
+    }
+    Ok(())
+}

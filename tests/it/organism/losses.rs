@@ -1,0 +1,201 @@
+//! Journals that are gone, replaced or forged, and the operator's acceptance of each: durable with
+//! the action that records it, or not at all.
+
+use std::path::PathBuf;
+
+use organism::ids::Position;
+use organism::journal::sqlite::{Journal, Reader};
+use organism::thread::Input;
+
+use super::proof::{answered, copy, forge, last, sql};
+use super::{House, Said, say};
+
+/// Removes the journal file with its log.
+fn remove_journal(house: &House) {
+    for name in ["journal.db", "journal.db-wal", "journal.db-shm"] {
+        std::fs::remove_file(house.data().join(name)).ok();
+    }
+}
+
+/// Puts an empty journal with an id of its own in the place of the house's.
+fn put_another_journal(house: &House) {
+    let (data, state) = (house.path("other/data"), house.path("other/state"));
+    let other = Journal::open(&data, &state, &mut |_| Ok(())).unwrap();
+    other.close(organism::clock::Time(0)).unwrap();
+    remove_journal(house);
+    std::fs::copy(data.join("journal.db"), house.data().join("journal.db")).unwrap();
+}
+
+/// Puts an older copy of the data back.
+fn put_old_data_back(house: &House) {
+    remove_journal(house);
+    copy(&house.path("older"), &house.data());
+}
+
+fn repair(house: &House) -> Said {
+    house.organism(&["repair", "--accept-loss", "--note", "a test"])
+}
+
+fn is_on_record(house: &House) -> bool {
+    house.organism(&["export"]).out.contains("action=\"repair\"")
+}
+
+#[test]
+fn another_journal_in_place_of_an_acknowledged_one_starts_nothing_until_accepted() {
+    let house = answered();
+    let (journal, records) = (house.reader().about().unwrap().journal, last(&house));
+    put_another_journal(&house);
+
+    let verified = house.organism(&["verify"]);
+    assert_eq!(verified.code, Some(4), "{verified:?}");
+    assert!(verified.out.contains(&journal.to_string()), "{verified:?}");
+    let refused = house.send_text(&say("again"), &[]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.err.contains("organism repair --accept-loss"), "{refused:?}");
+
+    let repaired = repair(&house);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    let lost = format!("lost         the journal {journal}, with {records} records");
+    assert!(repaired.out.contains(&lost), "{repaired:?}");
+    assert!(is_on_record(&house));
+    assert_eq!(house.send_text(&say("again"), &[]).code, Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_journal_file_that_is_gone_is_accepted_as_lost_on_record() {
+    let house = answered();
+    let journal = house.reader().about().unwrap().journal;
+    remove_journal(&house);
+    let refused = house.send_text(&say("again"), &[]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+
+    let repaired = repair(&house);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    let exported = house.organism(&["export"]);
+    assert!(exported.out.contains("action=\"repair\""), "{exported:?}");
+    assert!(exported.out.contains(&journal.to_string()), "{exported:?}");
+    assert_eq!(house.send_text(&say("again"), &[]).code, Some(0));
+    house.verified();
+}
+
+#[test]
+fn an_empty_journal_is_not_proved() {
+    let house = House::settled(super::CONFIG);
+    let (data, state) = (house.path("other/data"), house.path("other/state"));
+    let other = Journal::open(&data, &state, &mut |_| Ok(())).unwrap();
+    other.close(organism::clock::Time(0)).unwrap();
+    let (data, state) = (data.display().to_string(), state.display().to_string());
+    let verified = house.organism(&["verify", "--data", &data, "--state", &state]);
+    assert_eq!(verified.code, Some(5), "{verified:?}");
+    assert!(verified.out.contains("the journal is empty"), "{verified:?}");
+}
+
+const LOSSES: [(&str, fn(&House)); 4] = [
+    ("a forged tail", forge),
+    ("older data", put_old_data_back),
+    ("a journal that is gone", remove_journal),
+    ("another journal", put_another_journal),
+];
+
+/// Places that `repair` passes, in their order.
+const PLACES: [&str; 9] = [
+    "before-commit:1",
+    "epoch-raised",
+    "before-append",
+    "before-commit:2",
+    "after-commit",
+    "before-checkpoint",
+    "after-checkpoint",
+    "after-outside-line",
+    "after-append",
+];
+
+#[test]
+fn a_repair_that_is_killed_anywhere_has_accepted_nothing_or_is_on_record() {
+    let house = answered();
+    copy(&house.data(), &house.path("older"));
+    assert_eq!(house.send_text(&say("later"), &[]).code, Some(0));
+    let whole =
+        [(house.data(), house.path("data-copy")), (house.state(), house.path("state-copy"))];
+    whole.iter().for_each(|(from, to)| copy(from, to));
+
+    for (name, lose) in LOSSES {
+        for place in PLACES {
+            whole.iter().for_each(|(to, from)| copy(from, to));
+            lose(&house);
+            let mut killed = house.command(&["repair", "--accept-loss"]);
+            let killed = killed.env("ORGANISM_FAILPOINT", place).output().unwrap();
+            assert_eq!(killed.status.code(), None, "{name}, {place}: {killed:?}");
+
+            let is_accepted = has_action(&house);
+            let started = Journal::open(&house.data(), &house.state(), &mut |_| Ok(()));
+            assert_eq!(started.is_ok(), is_accepted, "{name}, {place}: {started:?}");
+            drop(started);
+            let again = repair(&house);
+            assert_eq!(again.code, Some(0), "{name}, {place}: {again:?}");
+            assert_eq!(again.out.contains("nothing was recorded"), is_accepted, "{name}, {place}");
+            assert!(has_action(&house), "{name}, {place}");
+            Journal::open(&house.data(), &house.state(), &mut |_| Ok(())).unwrap();
+            let verified = house.organism(&["verify"]);
+            assert_eq!(verified.code, Some(0), "{name}, {place}: {verified:?}");
+        }
+    }
+    assert_eq!(house.send_text(&say("last"), &[]).code, Some(0));
+    house.verified();
+}
+
+/// Whether a journal that is there holds the action.
+fn has_action(house: &House) -> bool {
+    let Ok(reader) = Reader::open(&house.data()) else { return false };
+    let last = reader.last().unwrap();
+    let records = reader.records(Position(1), last).unwrap();
+    let mut inputs = records.iter().map(|sealed| &sealed.record.input);
+    inputs.any(|input| matches!(input, Input::Operator(action) if action.accepted_loss().is_some()))
+}
+
+#[test]
+fn a_key_that_is_accepted_by_a_killed_repair_stays_unaccepted_and_the_old_one_is_recorded() {
+    for place in ["epoch-raised", "before-append", "before-commit:2"] {
+        let house = answered();
+        let before = house.organism(&["verify", "--json"]).json();
+        let before = before[0]["keys"][0].as_str().unwrap().to_owned();
+        std::fs::remove_file(house.state().join("key")).unwrap();
+        let mut killed = house.command(&["repair", "--accept-key"]);
+        killed.env("ORGANISM_FAILPOINT", place).output().unwrap();
+        assert_eq!(house.send_text(&say("again"), &[]).code, Some(5), "{place}");
+
+        assert_eq!(house.organism(&["repair", "--accept-key"]).code, Some(0), "{place}");
+        let exported = house.organism(&["export"]);
+        assert!(exported.out.contains(&before), "{place}: {exported:?}");
+        assert_eq!(house.send_text(&say("again"), &[]).code, Some(0), "{place}");
+        house.verified();
+    }
+}
+
+#[test]
+fn a_journal_without_any_mac_of_this_host_names_the_acceptance_that_works() {
+    let house = answered();
+    sql(&house, "UPDATE step SET mac = NULL");
+    let refused = house.send_text(&say("again"), &[]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.err.contains("organism repair --accept-key"), "{refused:?}");
+    assert!(!refused.err.contains("--accept-loss"), "{refused:?}");
+    assert_eq!(house.organism(&["repair", "--accept-key"]).code, Some(0));
+    assert_eq!(house.send_text(&say("again"), &[]).code, Some(0));
+}
+
+#[test]
+fn records_that_are_taken_out_overwrite_no_earlier_file() {
+    let house = answered();
+    let journal = house.reader().about().unwrap().journal;
+    forge(&house);
+    let forged = last(&house);
+    let file = |end: &str| -> PathBuf {
+        house.state().join(format!("{journal}.taken-out-{forged}-{forged}{end}.jsonl"))
+    };
+    std::fs::write(file(""), "earlier evidence").unwrap();
+    assert_eq!(repair(&house).code, Some(0));
+    assert_eq!(std::fs::read_to_string(file("")).unwrap(), "earlier evidence");
+    assert_eq!(std::fs::read_to_string(file("-2")).unwrap().lines().count(), 1);
+}
