@@ -147,7 +147,7 @@ mod tests {
         let enough = [
             "0123456789abcdef0123456789abcdef",
             "AbCdEfGhIjKlMnOpQrStUv",
-            "abcdefghijklmnopqrstuvwxyz",
+            "abcdefghijklmnopqrstuvwxyzab",
             "b2VyZ2Fuc2Vjcm-0X3Rlc3Qx",
         ];
         for secret in enough {
