@@ -159,8 +159,10 @@ fn form(out: &mut String, taught: &Taught) {
          child elements, or attributes where the description says so. DO NOT write it in a code \
          fence, in quotes or inside <thinking>; ALWAYS close it. Text around it is kept, but \
          nothing is done with it.\n\
-         Values are text. Write & as &amp; and < as &lt; in them; a value with much \
-         markup may stand in <![CDATA[...]]>.\n",
+         Values are text. Write them raw, as they are: code such as a && b < c, quotes and tags are \
+         not escaped. A value that is escaped throughout is unescaped once. DO NOT mix raw and \
+         escaped characters in one value. ONLY where a value itself holds text such as &amp; or its \
+         own closing tag, it MUST stand in <![CDATA[...]]>.\n",
         taught.max_iterations,
     );
 }

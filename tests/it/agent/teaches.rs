@@ -89,7 +89,7 @@ fn the_prompt_has_its_sections_in_order_and_the_tools_from_their_schemas() {
         You MUST think before every action: every response is your reasoning in <thinking>...</thinking>, then EXACTLY ONE action. You have at most 10 responses for a task.
         You MUST write every action as XML, the end of the task included. DO NOT respond with plain text: ONLY what stands in <answer> or <attempt_completion> reaches the asker.
         An action is one XML element: its root is the name of the action, its parameters are child elements, or attributes where the description says so. DO NOT write it in a code fence, in quotes or inside <thinking>; ALWAYS close it. Text around it is kept, but nothing is done with it.
-        Values are text. Write & as &amp; and < as &lt; in them; a value with much markup may stand in <![CDATA[...]]>.
+        Values are text. Write them raw, as they are: code such as a && b < c, quotes and tags are not escaped. A value that is escaped throughout is unescaped once. DO NOT mix raw and escaped characters in one value. ONLY where a value itself holds text such as &amp; or its own closing tag, it MUST stand in <![CDATA[...]]>.
 
         When the task is complete, respond ONLY with this action, with everything the asker needs to know, in plain text:
         <answer>
