@@ -124,6 +124,11 @@ pub const FRAME_BYTES_MAX: usize = 16 << 20;
 pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
 pub const RESTARTS_MAX: u32 = 5;
 pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
+/// Rounds of a call in a row in which every result was a failure.
+pub const ROUNDS_FAILED_DEFAULT: u32 = 20;
+pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
+/// After so many failed rounds in a row, a listener that is no agent gets the results with backoff.
+pub const ROUNDS_FAILED_BACKOFF: u32 = 3;
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// Between probes of a listener that took nothing, doubling from the first to the last.

@@ -87,6 +87,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("watch-only-the-pipe", "the end of a listener's process is noticed at once"),
     ("free-the-thread-early", "a serial listener has one handler at work in a thread"),
     ("trust-the-order", "an answer that names its call answers no other"),
+    ("forget-failed-rounds", "a listener that answers failures with other tries is stopped"),
     ("guess-the-format", "a final report is taken in its one format and in no other"),
 ];
 

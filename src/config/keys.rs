@@ -42,6 +42,7 @@ pub(super) const LIMITS: Section = Section {
         ("children", Integer),
         ("threads", Integer),
         ("messages", Integer),
+        ("rounds_failed", Integer),
         ("model_calls", Integer),
         ("tokens", Integer),
         ("money", Number),

@@ -236,6 +236,9 @@ fn limits_of(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Lim
         children: read.count32("children", limits::CHILDREN_CEILING).unwrap_or(or.children),
         threads: read.count32("threads", limits::THREADS_CEILING).unwrap_or(or.threads),
         messages: read.count("messages", limits::MESSAGES_CEILING).unwrap_or(or.messages),
+        rounds_failed: read
+            .count32("rounds_failed", limits::ROUNDS_FAILED_CEILING)
+            .unwrap_or(or.rounds_failed),
         model_calls: read
             .count("model_calls", limits::MODEL_CALLS_CEILING)
             .unwrap_or(or.model_calls),

@@ -16,6 +16,8 @@ pub struct TreeLimits {
     pub children: u32,
     pub threads: u32,
     pub messages: u64,
+    /// In a row, of one call, in which every result was a failure.
+    pub rounds_failed: u32,
     pub model_calls: u64,
     pub tokens: u64,
     /// Without it, as much as the tokens cost.
@@ -31,6 +33,7 @@ impl Default for TreeLimits {
             children: limits::CHILDREN_DEFAULT,
             threads: limits::THREADS_DEFAULT,
             messages: limits::MESSAGES_DEFAULT,
+            rounds_failed: limits::ROUNDS_FAILED_DEFAULT,
             model_calls: limits::MODEL_CALLS_DEFAULT,
             tokens: limits::TOKENS_DEFAULT,
             money: None,

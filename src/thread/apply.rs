@@ -211,7 +211,8 @@ impl Tree {
                 }
             }
         }
-        let request = Pending { slot: Slot { action: 0, leg: 0 }, message: Arc::clone(message) };
+        let slot = Slot { action: 0, leg: 0 };
+        let request = Pending { slot, answers_call: false, message: Arc::clone(message) };
         let call = Call {
             id,
             thread: message.thread.clone(),
@@ -225,6 +226,7 @@ impl Tree {
             waiting: None,
             turns: 0,
             failures: 0,
+            failed_rounds: 0,
             handed_over: None,
             requests: Vec::new(),
             offered_since: None,
@@ -269,6 +271,7 @@ impl Tree {
     fn heard(&mut self, call: CallId, attempt: Attempt) {
         self.release_reservation(call, attempt);
         if let Some(call) = self.calls.get_mut(&call) {
+            call.failed_rounds = call.rounds_failed();
             call.turns += 1;
             call.failures = 0;
             (call.handed_over, call.offered_since) = (None, None);
@@ -465,7 +468,8 @@ impl Call {
             }
         };
         let after = self.pending.iter().position(|p| p.slot > slot).unwrap_or(self.pending.len());
-        self.pending.insert(after, Pending { slot, message: Arc::clone(message) });
+        let (answers_call, message) = (leg.is_some(), Arc::clone(message));
+        self.pending.insert(after, Pending { slot, answers_call, message });
     }
 
     fn slot_of(&self, leg: CallId) -> Option<Slot> {

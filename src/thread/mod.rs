@@ -7,6 +7,7 @@ mod apply;
 mod fact;
 mod operator;
 mod record;
+mod rounds;
 mod state;
 pub mod text;
 

@@ -205,6 +205,8 @@ pub struct Call {
     pub turns: u32,
     /// Attempts failed since the last outcome.
     pub failures: u32,
+    /// Rounds in a row, up to the last outcome, in which every result was a failure.
+    pub failed_rounds: u32,
     /// The attempt that its listener has, also where the pump that handed it over has ended.
     pub handed_over: Option<Attempt>,
     /// Requests of model calls since the last outcome, by route.
@@ -227,6 +229,8 @@ pub struct Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
     pub slot: Slot,
+    /// It is the result of a call in the same thread.
+    pub answers_call: bool,
     pub message: Arc<Message>,
 }
 

@@ -49,6 +49,10 @@ const GUARDS: &[(&str, &str)] = &[
         "take-while-full",
         "pump::full_disk::a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_order",
     ),
+    (
+        "forget-failed-rounds",
+        "pump::rounds::a_call_ends_with_its_twentieth_round_of_failures_in_a_row",
+    ),
     ("skip-the-reservation", "pump::budgets::model_calls_side_by_side_cannot_spend_the_same_twice"),
     (
         "forget-a-reservation",

@@ -33,6 +33,7 @@ mod record;
 mod remote;
 pub mod repeated_keys;
 mod revoked;
+mod rounds;
 mod run;
 mod send;
 mod terminal;

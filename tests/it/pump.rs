@@ -21,6 +21,7 @@ mod lost;
 mod operator;
 mod replay;
 mod restart;
+mod rounds;
 mod simulation;
 mod slow_disk;
 mod threads;

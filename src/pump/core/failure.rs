@@ -128,9 +128,35 @@ impl Core {
         self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
     }
 
+    /// Ends a call whose listener has spent its failed rounds in a row, or hands it over after a
+    /// pause. Returns whether it did: an agent's rounds are paced by its model.
+    pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
+        let Some(open) = self.state.call(call) else { return false };
+        let (listener, failed) = (open.callee.clone(), open.rounds_failed());
+        if failed >= self.limits.rounds_failed && !mutant("forget-failed-rounds") {
+            let text = format!(
+                "{listener} went on through {failed} rounds in a row in which every result was a \
+                 failure"
+            );
+            self.fail(step, call, ErrorCode::LimitReached, &text);
+            return true;
+        }
+        let contract = self.contracts.get(&listener);
+        if contract.is_none_or(|contract| contract.is_agent()) {
+            return false;
+        }
+        let Some(paced) = failed.checked_sub(limits::ROUNDS_FAILED_BACKOFF) else { return false };
+        let at = step.time.plus(backoff(call, paced.saturating_add(1)));
+        step.effect(Effect::Alarm { at, alarm: Alarm::Retry { call } });
+        true
+    }
+
     fn retry(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
-        if open.failures == 0 || self.desk.is_busy_with(call) {
+        let timers = self.state.tree(&open.thread).map_or(0, |tree| tree.timers_of(call));
+        let is_paced = open.rounds_failed() >= limits::ROUNDS_FAILED_BACKOFF;
+        let is_due = open.failures > 0 || (is_paced && open.is_ready(timers));
+        if !is_due || self.desk.is_busy_with(call) {
             return;
         }
         let (callee, thread) = (open.callee.clone(), open.thread.clone());

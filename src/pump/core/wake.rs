@@ -32,6 +32,9 @@ impl Core {
         if let Some(spent) = self.spent_for_agent(step, &listener, &thread) {
             return self.fail(step, id, ErrorCode::BudgetSpent, &spent);
         }
+        if self.bound_rounds(step, id) {
+            return;
+        }
         self.enqueue(step, &listener, &thread, id);
     }
 

@@ -1,6 +1,7 @@
 //! Talk without end: with oneself, in twos and threes, the same words again, and storms.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use organism::contract::{Contract, TreeLimits};
 use organism::envelope::Turn;
@@ -27,7 +28,12 @@ type Habits = HashMap<&'static str, Vec<String>>;
 /// in between.
 fn run(world: &mut World, habits: &Habits) -> usize {
     let mut turns = 0;
-    while let Some(delivery) = world.deliveries.pop_front() {
+    loop {
+        // Listeners that loop on failures are paced.
+        if world.deliveries.is_empty() && !world.alarms.is_empty() {
+            world.pass(Duration::from_secs(20));
+        }
+        let Some(delivery) = world.deliveries.pop_front() else { break };
         // An agent's outcome is a model's turn, which its tree pays for.
         let note = core("model-turn", "", "");
         let is_agent = world.gate.contracts.get(&delivery.listener).unwrap().is_agent();
