@@ -9,6 +9,7 @@ listener; `detached` forks twice, starts a session of its own and empties its en
 import os
 import re
 import subprocess
+import time
 
 ORGANISM = os.environ["ORGANISM_UNDER_TEST"]
 KEPT = {k: os.environ[k] for k in ("PATH", "XDG_DATA_HOME", "XDG_STATE_HOME")}
@@ -33,11 +34,12 @@ def detached(arguments):
     ours, theirs = os.pipe()
     if os.fork() == 0:
         os.setsid()
+        parent = os.getpid()
         if os.fork() == 0:
             os.close(ours)
-            # Its parent has ended by now, or does so before the command asks for anything.
-            while os.getppid() != PUMP:
-                pass
+            # The command begins when another process has adopted this one.
+            while os.getppid() == parent:
+                time.sleep(0.001)
             os.write(theirs, run(arguments, KEPT).encode())
         os._exit(0)
     os.close(theirs)
@@ -48,7 +50,6 @@ def detached(arguments):
     return told.decode()
 
 
-PUMP = os.getppid()
 for frame in frames():
     if frame.startswith(b"<cancel"):
         continue
