@@ -197,6 +197,11 @@ pub struct PastTurn {
 }
 
 impl PastTurn {
+    /// As [`PastTurn::read`], of a note that kept what the turn was sent; other notes are not read.
+    pub fn with_inputs(payload: &str) -> Option<Self> {
+        payload.contains(" inputs=\"").then(|| Self::read(payload)).flatten()
+    }
+
     /// Reads a note; `None` where it is not one.
     pub fn read(payload: &str) -> Option<Self> {
         let note = Element::read(payload)?;

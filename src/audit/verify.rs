@@ -1,15 +1,18 @@
 //! Proving a journal, from what stands in it and from the checkpoints outside it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+use crate::agent::PastTurn;
+use crate::envelope::Kind;
 use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::{Key, Outside};
 use crate::journal::sqlite::{Reader, acknowledged, replaced, replaced_journal, scan};
 use crate::journal::{Checkpoint, Coverage, Error, Heads, KeyId, Sealed};
 use crate::limits;
+use crate::mutant::mutant;
 use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
 
 use super::ledger::Ledger;
@@ -64,6 +67,27 @@ fn ends_early(last: Position, known: &str) -> Error {
     Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
 }
 
+/// What a record names a blob as; a later one wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum BlobUse {
+    /// What a turn was sent.
+    Turn,
+    /// The config of a boot from before boots listed what they run on.
+    Older,
+    /// Listed by a boot.
+    Boot,
+}
+
+impl std::fmt::Display for BlobUse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Turn => "a turn",
+            Self::Older => "an older boot",
+            Self::Boot => "a boot",
+        })
+    }
+}
+
 #[derive(Default)]
 struct Proof {
     journal: Uuid,
@@ -76,6 +100,8 @@ struct Proof {
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
     blobs: usize,
+    /// Blobs that records name, with the first record and what it is of them.
+    named_blobs: BTreeMap<Digest, (Position, BlobUse)>,
     checkpoints: usize,
     outside: Option<OutsideState>,
     copies: Vec<PathBuf>,
@@ -226,14 +252,28 @@ impl Proof {
                 Fact::Accepted { message, .. } if message.payload.is_redacted() => {
                     self.redacted.push(Redacted { position, message: message.id });
                 }
+                Fact::Accepted { message, .. } if message.kind == Kind::Note => {
+                    let note = PastTurn::with_inputs(&message.payload.bytes);
+                    let inputs = note.and_then(|turn| turn.inputs);
+                    inputs.map(|digest| self.name_blob(digest, position, BlobUse::Turn));
+                }
                 Fact::Booted { epoch, .. } if *epoch > self.epoch => {
                     let detail = format!("a pump started with epoch {epoch}, beyond the journal's");
                     return Err(broken(detail));
+                }
+                Fact::Booted { config, blobs, .. } => {
+                    self.name_blob(*config, position, BlobUse::Older);
+                    blobs.iter().for_each(|blob| self.name_blob(*blob, position, BlobUse::Boot));
                 }
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    fn name_blob(&mut self, digest: Digest, at: Position, of: BlobUse) {
+        let (_, known) = self.named_blobs.entry(digest).or_insert((at, of));
+        *known = of.max(*known);
     }
 
     /// What an operator accepted explains what would be a break otherwise.
@@ -357,6 +397,17 @@ impl Proof {
         for digest in reader.blobs()? {
             reader.blob(digest)?;
             self.blobs += 1;
+            self.named_blobs.remove(&digest);
+        }
+        if mutant("miss-no-blob") {
+            return Ok(());
+        }
+        for (digest, (position, of)) in &self.named_blobs {
+            if *of == BlobUse::Boot {
+                let detail = format!("blob {digest}, which this boot lists, is missing");
+                return Err(Error::Broken { position: position.0, detail });
+            }
+            self.unproved.push(format!("blob {digest} of {of} at {position} is missing"));
         }
         Ok(())
     }

@@ -124,6 +124,12 @@ impl Config {
         Directories { project: self.project.clone(), data, state }
     }
 
+    /// Everything that the organism runs on and that the journal keeps as blobs: the effective
+    /// config with its prompts, and the schemas.
+    pub fn texts(&self) -> Vec<&str> {
+        std::iter::once(self.text.as_str()).chain(self.schemas.documents()).collect()
+    }
+
     /// How many pumps share the threads.
     pub fn partitions(&self) -> u32 {
         match &self.storage {

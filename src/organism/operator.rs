@@ -63,7 +63,7 @@ pub fn record_offline(config: &Config, mut action: OperatorAction) -> Result<(),
         (Storage::Embedded, OperatorVerb::Adopt) => adopted(config, &mut core, &mut action)?,
         _ => open_journal(config, &mut core)?,
     };
-    append_action(&mut core, &mut *journal, action)?;
+    append_action(&mut core, &mut *journal, &config.texts(), action)?;
     Ok(journal.close(Time::now())?)
 }
 
@@ -97,16 +97,20 @@ pub(super) fn open_accepting(
 }
 
 /// Appends an action to a journal that `core` has replayed and that has no pump, in one commit.
+/// `texts`: what the organism runs on, for the boot of a journal that had none.
 pub fn append_action(
     core: &mut Core,
     journal: &mut dyn Journal,
+    texts: &[&str],
     action: OperatorAction,
 ) -> Result<(), Error> {
     let mut events = Vec::new();
     // Ids are derived from the journal's own, which the first boot records.
     if core.state().journal.is_nil() {
-        let detail = super::VERSION.to_owned();
-        events.push(Event::Boot { journal: journal.id(), epoch: journal.epoch(), detail });
+        let (id, epoch, detail) = (journal.id(), journal.epoch(), super::VERSION.to_owned());
+        let blobs = texts.iter().map(|text| journal.put_blob(text.as_bytes()));
+        let blobs = blobs.collect::<Result<Vec<_>, _>>()?;
+        events.push(Event::Boot { journal: id, epoch, detail, blobs });
     }
     events.push(Event::Operator { ticket: uuid::Uuid::nil(), action });
 

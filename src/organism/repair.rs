@@ -59,7 +59,7 @@ pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<
     }
     let details = repaired.details(accepted, journal.public_key());
     let action = operator::action(OperatorVerb::Repair, note, details)?;
-    operator::append_action(&mut core, &mut journal, action)?;
+    operator::append_action(&mut core, &mut journal, &config.texts(), action)?;
     journal.close(Time::now())?;
     Ok(Some(repaired))
 }

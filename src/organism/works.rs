@@ -48,15 +48,14 @@ impl Works {
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
         // What a model is sent must be a function of what the journal holds.
-        journal.put_blob(config.text.as_bytes())?;
-        for document in config.schemas.documents() {
-            journal.put_blob(document.as_bytes())?;
-        }
+        let blobs = config.texts().into_iter().map(|text| journal.put_blob(text.as_bytes()));
+        let blobs = blobs.collect::<Result<Vec<_>, _>>()?;
         let mark = PumpMark::of_this_process(journal.id(), journal.epoch());
         end_earlier_processes(&mark);
         let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
         let gate = gate.with_payload_bytes(config.payload_bytes);
-        let mut pump = Pump::new(core, journal, gate).traced(tracer.clone());
+        let pump = Pump::new(core, journal, gate).with_blobs(blobs);
+        let mut pump = pump.traced(tracer.clone());
         let watched = Watched::new(config, pump.counts());
         let mut hosts =
             hosts(config, &pump.sink(), natives, &runtime, &watched.models, tracer, &mark)?;

@@ -87,6 +87,10 @@ pub enum Fact {
         /// Version of the step that decides from here on; journals from before it had one have 0.
         #[serde(default, skip_serializing_if = "is_zero")]
         core_version: u32,
+        /// Every blob that the organism runs on from here: config, prompts, schemas. Journals from
+        /// before boots listed them have none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        blobs: Vec<Digest>,
     },
     ThreadOpened {
         thread: ThreadId,

@@ -203,7 +203,8 @@ impl Relay {
             rounds,
         };
         let (journal, epoch) = (journal.id(), journal.epoch());
-        relay.step(Event::Boot { journal, epoch, detail: "the relay".to_owned() });
+        let detail = "the relay".to_owned();
+        relay.step(Event::Boot { journal, epoch, detail, blobs: Vec::new() });
         relay
     }
 

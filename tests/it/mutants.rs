@@ -35,6 +35,10 @@ const GUARDS: &[(&str, &str)] = &[
         "trust-any-journal",
         "organism::losses::another_journal_in_place_of_an_acknowledged_one_starts_nothing_until_accepted",
     ),
+    (
+        "miss-no-blob",
+        "organism::blobs::a_blob_that_a_boot_lists_and_the_journal_has_lost_is_a_break",
+    ),
     ("trust-the-hash", "journal::damage::every_flipped_bit_in_a_record_is_found_at_its_position"),
     ("trust-the-mac", "journal::attacks::an_attack_without_the_key_is_never_proved"),
     (

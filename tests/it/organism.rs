@@ -5,6 +5,7 @@ mod announced;
 mod answers;
 mod approvals;
 mod asleep;
+mod blobs;
 mod budgets;
 mod cancel;
 mod clock;

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::envelope::{Failure, Message, NotReserved, Refusal, Reservation, Turn};
-use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId, TimerId};
+use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
 use crate::thread::{Closing, DecisionOrigin, Hold, OperatorAction};
 use crate::trace::TraceParent;
@@ -76,6 +76,8 @@ pub enum Event {
         journal: Uuid,
         epoch: u32,
         detail: String,
+        /// What the organism runs on, which the journal holds already.
+        blobs: Vec<Digest>,
     },
     Submit(Submission),
     Outcome {

@@ -5,25 +5,33 @@ use uuid::Uuid;
 use super::desk::Desk;
 use super::event::{Alarm, Effect};
 use super::{CORE_VERSION, Core, Step};
-use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{ActionReport, Answer};
 use crate::thread::{DecisionOrigin, Fact, Input, Opener, OperatorAction};
 
 impl Core {
-    pub(super) fn boot(&mut self, step: &mut Step, journal: Uuid, epoch: u32, detail: String) {
+    pub(super) fn boot(
+        &mut self,
+        step: &mut Step,
+        journal: Uuid,
+        epoch: u32,
+        detail: String,
+        blobs: Vec<Digest>,
+    ) {
         (self.desk, self.draining) = (Desk::default(), false);
         let organism = ThreadId::organism();
         let config = self.config;
         step.booted(journal);
         step.records(organism.clone(), Input::Boot { detail: detail.clone() });
-        self.fact(step, Fact::Booted { journal, epoch, config, core_version: CORE_VERSION });
+        let core_version = CORE_VERSION;
+        self.fact(step, Fact::Booted { journal, epoch, config, core_version, blobs });
         if self.state.thread(&organism).is_none() {
             let by = ListenerName::core();
             self.fact(step, Fact::ThreadOpened { thread: organism.clone(), by });
         }
-        let answer = Answer::Boot { epoch, version: detail, core_version: CORE_VERSION, config };
+        let answer = Answer::Boot { epoch, version: detail, core_version, config };
         self.organism_note(step, &answer);
         self.pick_up(step);
     }

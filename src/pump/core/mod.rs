@@ -90,7 +90,9 @@ impl Core {
     pub fn step(&mut self, position: Position, now: Time, event: Event) -> Step {
         let mut step = Step::new(position, now, self.state.journal);
         match event {
-            Event::Boot { journal, epoch, detail } => self.boot(&mut step, journal, epoch, detail),
+            Event::Boot { journal, epoch, detail, blobs } => {
+                self.boot(&mut step, journal, epoch, detail, blobs);
+            }
             Event::Submit(submission) => self.submit(&mut step, submission),
             Event::Outcome { listener, call, attempt, payloads, turn } => {
                 self.outcome(&mut step, Source { listener, call, attempt }, payloads, turn);

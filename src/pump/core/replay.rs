@@ -103,9 +103,12 @@ fn alarm_of(input: &Input) -> Option<Alarm> {
 
 fn boot(record: &Record, detail: String) -> Option<Event> {
     record.facts.iter().find_map(|fact| match fact {
-        Fact::Booted { journal, epoch, .. } => {
-            Some(Event::Boot { journal: *journal, epoch: *epoch, detail: detail.clone() })
-        }
+        Fact::Booted { journal, epoch, blobs, .. } => Some(Event::Boot {
+            journal: *journal,
+            epoch: *epoch,
+            detail: detail.clone(),
+            blobs: blobs.clone(),
+        }),
         _ => None,
     })
 }

@@ -13,6 +13,7 @@ const CHANGES: &[(u32, &str)] = &[
     (8, "refusals of a turn name places in the model's own text, and what would be right"),
     (9, "a probe that was out during a standstill is looked at again after it"),
     (10, "failed rounds in a row are paced, and end a call at their limit"),
+    (11, "a boot lists the blobs that the organism runs on"),
     // One line a number: after a conflict, take the next one.
 ];
 

@@ -85,6 +85,8 @@ pub struct Pump {
     inputs: Vec<String>,
     /// Digests of those that are kept already.
     kept: HashSet<Digest>,
+    /// What the organism runs on, until the boot lists it.
+    blobs: Vec<Digest>,
 }
 
 impl Pump {
@@ -111,7 +113,15 @@ impl Pump {
             meter,
             inputs: Vec::new(),
             kept: HashSet::new(),
+            blobs: Vec::new(),
         }
+    }
+
+    /// Has the boot list these blobs, which the journal holds already.
+    #[must_use]
+    pub fn with_blobs(mut self, blobs: Vec<Digest>) -> Self {
+        self.blobs = blobs;
+        self
     }
 
     /// Hands its spans to this tracer.
@@ -145,7 +155,8 @@ impl Pump {
     /// disk failed, or another pump took over.
     pub fn run(mut self, detail: &str) -> Result<(), Error> {
         let (journal, epoch) = (self.journal.id(), self.journal.epoch());
-        let boot = Event::Boot { journal, epoch, detail: detail.to_owned() };
+        let blobs = std::mem::take(&mut self.blobs);
+        let boot = Event::Boot { journal, epoch, detail: detail.to_owned(), blobs };
         if let Some(mutant) = mutant::active() {
             tracing::error!(mutant, "a safety rule is switched off; this pump is for tests only");
         }

@@ -115,7 +115,7 @@ impl Stage {
             turns: Vec::new(),
         };
         let journal = Uuid::from_u128(7);
-        stage.step(Event::Boot { journal, epoch: 1, detail: "test".to_owned() });
+        stage.step(Event::Boot { journal, epoch: 1, detail: "test".to_owned(), blobs: Vec::new() });
         stage
     }
 

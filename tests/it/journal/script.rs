@@ -72,6 +72,7 @@ impl Script {
             epoch,
             config: Digest::of(b"config"),
             core_version: 0,
+            blobs: Vec::new(),
         });
         step.end()
     }

@@ -116,8 +116,8 @@ fn an_operator_action_needs_no_pump() {
     let kept = Kept::new();
     let mut core = core();
     let mut journal = kept.open(None);
-    append_action(&mut core, &mut *journal, adoption()).unwrap();
-    append_action(&mut core, &mut *journal, adoption()).unwrap();
+    append_action(&mut core, &mut *journal, &[], adoption()).unwrap();
+    append_action(&mut core, &mut *journal, &[], adoption()).unwrap();
     journal.close(organism::clock::Time::now()).unwrap();
 
     let (core, records, _journal) = replayed(&kept);

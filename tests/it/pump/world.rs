@@ -155,7 +155,7 @@ impl World {
         let epoch = self.core.state().epoch + 1;
         let journal = Uuid::from_u128(7);
         self.starts.push((self.gate.clone(), self.limits, self.config));
-        self.step(Event::Boot { journal, epoch, detail: "test".to_owned() });
+        self.step(Event::Boot { journal, epoch, detail: "test".to_owned(), blobs: Vec::new() });
         let is_lost = |(_, alarm): &mut (Time, Alarm)| matches!(alarm, Alarm::Lost { .. });
         let lost: Vec<_> = self.alarms.extract_if(.., is_lost).collect();
         for (_, alarm) in lost {

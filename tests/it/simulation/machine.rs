@@ -101,7 +101,11 @@ impl Machine {
                 continue;
             }
             let (journal, epoch, detail) = (Uuid::from_u128(7), self.epoch, "test".to_owned());
-            let done = self.group(vec![Event::Boot { journal, epoch, detail }], dice, judge);
+            let done = self.group(
+                vec![Event::Boot { journal, epoch, detail, blobs: Vec::new() }],
+                dice,
+                judge,
+            );
             if done.dead || dice.strikes(Fault::StartKept) {
                 continue;
             }
