@@ -452,6 +452,12 @@ pub const EXCHANGE_HALF_PATIENCE: Duration = Duration::from_secs(10);
 pub const EXCHANGE_PIECE_BYTES: usize = 512 << 10;
 /// How long the last answers of a pump that stops may take to be handed over.
 pub const EXCHANGE_FAREWELL: Duration = Duration::from_secs(2);
+/// How long after it was made an operator's signature holds.
+pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(5 * 60);
+/// How far the clock of an operator's host may be ahead of the pump's.
+pub const SIGNATURE_AHEAD_MAX: Duration = Duration::from_secs(60);
+/// Of the passphrase that encrypts an operator's key.
+pub const PASSPHRASE_CHARS_MIN: usize = 8;
 /// Bits that a client's secret has at least.
 pub const SECRET_BITS_MIN: u32 = 128;
 /// Different characters that a client's secret has at least.

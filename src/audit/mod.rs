@@ -19,6 +19,6 @@ pub use ledger::{Ledger, Tally};
 pub use report::{Break, OutsideState, ProofVerdict, RecordedLoss, Redacted, Report};
 pub use said::{Refused, Said};
 pub use search::search;
-pub use story::{Item, Story, What, story};
+pub use story::{Item, SignedBy, Story, What, story};
 pub use threads::{Status, Summary, is_recorded, summaries};
 pub use verify::{VerifyOptions, verify, verify_with};

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use crate::clock::Time;
-use crate::envelope::{Disposition, Failure, Spending};
+use crate::envelope::{Disposition, Failure, Rule, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::journal::sqlite::Reader;
 use crate::journal::{Error, Sealed};
-use crate::thread::{Decided, DecisionOrigin, Fact, Input, Record, TimerEnd};
+use crate::thread::{Decided, DecisionOrigin, Fact, Input, OperatorPublicKey, Record, TimerEnd};
 use crate::xml::findings::Finding;
 
 use super::said::{Refused, Said};
@@ -69,12 +69,24 @@ pub enum What {
         verb: &'static str,
         by: ListenerName,
         origin: DecisionOrigin,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signed: Option<SignedBy>,
     },
     Cancelled {
         by: ListenerName,
         reason: String,
     },
     Subthread(Story),
+}
+
+/// The signature of a decision, as the record alone shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct SignedBy {
+    /// The operator who had this key; none where the decision was refused.
+    pub operator: Option<ListenerName>,
+    pub key: OperatorPublicKey,
+    /// Whether this key signed exactly what is recorded.
+    pub holds: bool,
 }
 
 /// The story of a thread, up to `up_to`; None where no such thread is on record.
@@ -138,15 +150,15 @@ impl Teller {
 
     fn take_input(&mut self, record: &Record, scene: &ThreadId) {
         if let Some((verb, by, origin)) = decision_of(&record.input) {
-            let (by, origin) = (by.clone(), origin.clone());
-            self.add(scene, record, What::Decision { verb, by, origin });
+            let (by, origin, signed) = (by.clone(), origin.clone(), signed_by(record, origin));
+            self.add(scene, record, What::Decision { verb, by, origin, signed });
         }
         match &record.input {
             Input::Outcome { listener, turn: Some(turn), .. } if !turn.findings.is_empty() => {
                 let findings = turn.findings.clone();
                 self.add(scene, record, What::Findings { by: listener.clone(), findings });
             }
-            Input::Cancel { by, reason, .. } => {
+            Input::Cancel { by, reason, .. } if !is_refused(record) => {
                 let what = What::Cancelled { by: by.clone(), reason: reason.clone() };
                 self.add(scene, record, what);
             }
@@ -231,6 +243,23 @@ impl Teller {
         }
         Some(story)
     }
+}
+
+/// Whether a cancellation was refused for its signature.
+fn is_refused(record: &Record) -> bool {
+    let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if refusal.rule == Rule::NotSigned);
+    record.facts.iter().any(refused)
+}
+
+/// What the record shows of the signature of its decision.
+fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<SignedBy> {
+    let signature = origin.signature.as_deref()?;
+    let operator = record.facts.iter().find_map(|fact| match fact {
+        Fact::Signed { operator, .. } => Some(operator.clone()),
+        _ => None,
+    });
+    let holds = signature.holds_for(&record.input, &origin.note);
+    Some(SignedBy { operator, key: signature.key, holds })
 }
 
 /// The decision that an input is, with who took it.

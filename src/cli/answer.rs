@@ -11,7 +11,7 @@ use crate::organism::What;
 use crate::thread::Hold;
 
 use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg, NoteArg, Reach};
+use super::opened::{self, ConfigArg, DecisionArgs, Reach};
 use super::render::{Paper, held, put, put_visible_json};
 
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
     #[command(flatten)]
-    note: NoteArg,
+    decision: DecisionArgs,
     /// The question; without it, all that are open are listed.
     message: Option<String>,
     /// The answer's file, or `-` for standard input; on a terminal, else, a form.
@@ -47,7 +47,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None if args.form || std::io::stdin().is_terminal() => by_form(&reach, &question)?,
         None => opened::bytes(Path::new("-"))?,
     };
-    opened::decide(reach, message, What::Answer { listener: question.to, payload }, &args.note)?;
+    opened::decide(
+        reach,
+        message,
+        What::Answer { listener: question.to, payload },
+        &args.decision,
+    )?;
     note!("{message}: answered");
     Ok(Exit::Done.into())
 }

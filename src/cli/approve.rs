@@ -4,11 +4,12 @@ use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use crate::audit::HeldCall;
+use crate::limits;
 use crate::organism::What;
 use crate::thread::Hold;
 
 use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg, NoteArg};
+use super::opened::{self, ConfigArg, DecisionArgs};
 use super::render::{Paper, held};
 
 #[derive(Debug, clap::Args)]
@@ -16,7 +17,7 @@ pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
     #[command(flatten)]
-    note: NoteArg,
+    decision: DecisionArgs,
     /// The held call, as `organism approvals` names it.
     message: String,
     /// The SHA-256 of the payload you looked at, or how it begins: at least 8 digits.
@@ -33,16 +34,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         note_part!("{}", held(&Paper { colour: false, ..Paper::stdout(true) }, call));
     }
     let hash = match (args.hash, call) {
-        (Some(hash), _) => hash.trim().to_lowercase(),
+        (Some(hash), call) => whole(hash.trim().to_lowercase(), call),
         (None, Some(call)) => asked(call)?,
         (None, None) => {
             let text = format!("{message} waits for no approval; `organism approvals` shows all");
             return Err(Failed::new(Exit::InvalidData, text).into());
         }
     };
-    opened::decide(reach, message, What::Approve { hash }, &args.note)?;
+    opened::decide(reach, message, What::Approve { hash }, &args.decision)?;
     note!("{message}: approved");
     Ok(Exit::Done.into())
+}
+
+/// The whole hash that `hash` begins, where the call is known here: a signature needs it.
+fn whole(hash: String, call: Option<&HeldCall>) -> String {
+    let known = call.map(|call| call.sha256.to_string());
+    let is_begun =
+        |whole: &String| hash.len() >= limits::HASH_CHARS_MIN && whole.starts_with(&hash);
+    known.filter(is_begun).unwrap_or(hash)
 }
 
 /// The hash of what was shown, once somebody has seen it and said yes.

@@ -4,16 +4,14 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::audit;
-use crate::config::Config;
 use crate::ids::{ListenerName, ThreadId};
 use crate::journal::sqlite::Reader;
 use crate::journal::{self, partitions_in};
-use crate::organism::control::{Ask, Client, Said};
-use crate::organism::handshake::Handshake;
+use crate::organism::control::Ask;
 use crate::organism::{Door, Error};
 
 use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg, NoteArg, Reach};
+use super::opened::{self, ConfigArg, DecisionArgs, Reach};
 use super::place;
 
 #[derive(Debug, clap::Args)]
@@ -21,7 +19,7 @@ pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
     #[command(flatten)]
-    note: NoteArg,
+    decision: DecisionArgs,
     /// The thread; its subthreads are cancelled with it.
     thread: String,
     /// Told to whoever waits for it.
@@ -34,78 +32,32 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let usage = |e: crate::ids::IdError| Failed::new(Exit::Usage, e.to_string());
     let thread = ThreadId::parse(&args.thread).map_err(usage)?;
     let by = ListenerName::parse("operator").map_err(usage)?;
+    if reach.has_one_journal() {
+        refuse_unknown(reach.data(), &thread)?;
+    }
+    let signer = args.decision.signer()?;
     let cancel = Ask::Cancel {
         thread: thread.clone(),
-        by: by.clone(),
-        reason: args.reason.clone(),
-        origin: Some(args.note.origin()),
+        by,
+        reason: args.reason,
+        origin: Some(args.decision.origin()),
     };
-    match reach {
-        Reach::Config(config) if config.partitions() > 1 => {
-            return routed(*config, &thread, &by, &args);
-        }
-        Reach::Config(config) => {
-            refuse_unknown(&config.data, &thread)?;
-            opened::runtime()?.block_on(cancel_through_door(*config, cancel))?;
-        }
-        Reach::Running(directories) => {
-            refuse_unknown(&directories.data, &thread)?;
-            let handshake = Handshake::of_project(&directories);
-            opened::runtime()?.block_on(async {
-                let client = Client::find(&directories.data, handshake).await;
-                ask(&client.ok_or(Error::Lost)?, &cancel).await
-            })?;
-        }
+
+    let cancelled = opened::runtime()?.block_on(async {
+        let door = match reach {
+            Reach::Config(config) => Door::open(*config).await?,
+            Reach::Running(directories) => Door::of_running(&directories).await?,
+        };
+        let cancelled = door.cancel(cancel, signer.as_ref()).await;
+        door.close().await?;
+        cancelled
+    });
+    match cancelled {
+        Err(Error::NoThread { thread }) => return Err(place::unknown(&thread).into()),
+        other => opened::ruled(other?)?,
     }
     note!("{thread}: whatever was open in it and beneath it is cancelled");
     Ok(Exit::Done.into())
-}
-
-async fn ask(client: &Client, cancel: &Ask) -> anyhow::Result<()> {
-    let mut answer = Ok(());
-    let on_line = |said| match said {
-        Said::Failed(detail) => answer = Err(Failed::new(Exit::Unavailable, detail).into()),
-        Said::Unknown => {
-            let text = "there is no such thread; `organism threads` lists them";
-            answer = Err(Failed::new(Exit::Usage, text).into());
-        }
-        _ => {}
-    };
-    client.ask(cancel, on_line).await?;
-    answer
-}
-
-async fn cancel_through_door(config: Config, cancel: Ask) -> anyhow::Result<()> {
-    let organism = match Door::open(config).await? {
-        Door::Running(client) => return ask(&client, &cancel).await,
-        Door::Own(organism) => organism,
-        Door::Routed(_) => return Ok(()),
-    };
-    let Ask::Cancel { thread, by, reason, origin } = cancel else { return Ok(()) };
-    organism.handle().cancel(thread, by, reason, origin)?;
-    organism.stop("the command is done").await?;
-    Ok(())
-}
-
-/// Whoever has the thread's partition also knows whether there is such a thread.
-fn routed(
-    config: Config,
-    thread: &ThreadId,
-    by: &ListenerName,
-    args: &Args,
-) -> anyhow::Result<ExitCode> {
-    let cancelled = opened::runtime()?.block_on(async {
-        let Door::Routed(route) = Door::open(config).await? else { return Ok(()) };
-        route.cancel(thread, by, &args.reason, args.note.origin()).await
-    });
-    match cancelled {
-        Err(Error::NoThread { thread }) => Err(place::unknown(&thread).into()),
-        other => {
-            other?;
-            note!("{thread}: whatever was open in it and beneath it is cancelled");
-            Ok(Exit::Done.into())
-        }
-    }
 }
 
 /// Where the threads have one journal, it knows all of them. An organism that never ran has none.

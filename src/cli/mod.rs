@@ -36,7 +36,9 @@ mod listener;
 mod models;
 mod nats_config;
 mod opened;
+mod operator;
 mod output;
+mod passphrase;
 mod place;
 mod problems;
 mod promote;
@@ -126,6 +128,8 @@ enum Verb {
     Repair(repair::Args),
     /// Make secrets for clients.
     Secret(secret::Args),
+    /// Make the key with which an operator signs decisions.
+    Operator(operator::Args),
     /// Tools for listener authors.
     Listener(listener::Args),
     #[command(hide = true)]
@@ -174,6 +178,7 @@ impl Verb {
             Self::Promote(args) => promote::run(args),
             Self::Repair(args) => repair::run(args),
             Self::Secret(args) => secret::run(args),
+            Self::Operator(args) => operator::run(args),
             Self::Listener(args) => listener::run(args),
             Self::Debug(args) => debug::run(args),
             Self::Launch(args) => launch::run(args),

@@ -7,6 +7,7 @@ use std::sync::Once;
 use crate::audit::{self, HeldCall};
 use crate::children;
 use crate::config::{self, Config, Directories, Problems, Surroundings};
+use crate::envelope::Refusal;
 use crate::ids::{Digest, ListenerName, MessageId};
 use crate::journal::sqlite::Reader;
 use crate::journal::{Error, partitions_in};
@@ -14,11 +15,12 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::organism::control::{self, Client};
 use crate::organism::handshake::Handshake;
+use crate::organism::signing::{self, OperatorSigner};
 use crate::organism::{self, Door, Matter, What, operator, project};
 use crate::thread::{DecisionOrigin, Hold};
 
 use super::exit::Failed;
-use super::{Exit, place, problems};
+use super::{Exit, passphrase, place, problems};
 
 /// Loads the config a verb was given, or says everything that is wrong with it and exits 78.
 pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
@@ -138,6 +140,14 @@ impl Reach {
             Self::Running(directories) => &directories.data,
         }
     }
+
+    /// Whether one journal has all threads.
+    pub fn has_one_journal(&self) -> bool {
+        match self {
+            Self::Config(config) => config.partitions() == 1,
+            Self::Running(_) => true,
+        }
+    }
 }
 
 /// Refuses the directories of another project.
@@ -194,8 +204,9 @@ pub(super) fn decide(
     reach: Reach,
     message: MessageId,
     what: What,
-    note: &NoteArg,
+    args: &DecisionArgs,
 ) -> anyhow::Result<()> {
+    let signer = args.signer()?;
     let operator = ListenerName::parse("operator");
     let by = operator.map_err(|e| Failed::new(Exit::Bug, e.to_string()))?;
     let ruled = runtime()?.block_on(async {
@@ -203,11 +214,16 @@ pub(super) fn decide(
             Reach::Config(config) => Door::open(*config).await?,
             Reach::Running(directories) => Door::of_running(&directories).await?,
         };
-        let origin = Some(note.origin());
-        let ruled = door.decide(Matter { message, partition: None, by, what, origin }).await;
+        let matter = Matter { message, partition: None, by, what, origin: Some(args.origin()) };
+        let ruled = door.decide(matter, signer.as_ref()).await;
         door.close().await?;
         ruled
     })?;
+    self::ruled(ruled)
+}
+
+/// Says why a decision was refused, if it was.
+pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     let Some(refusal) = ruled else { return Ok(()) };
     if let Some(expected) = &refusal.expected {
         note!("expected, for example:");
@@ -242,16 +258,32 @@ pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 /// What every verb that decides something takes.
 #[derive(Debug, clap::Args)]
-pub(super) struct NoteArg {
+pub(super) struct DecisionArgs {
     /// Put on record with the decision, and told to nobody.
     #[arg(long, default_value = "")]
     note: String,
+    /// Sign the decision with this key of an operator, made by `organism operator key`.
+    #[arg(long, value_name = "FILE")]
+    sign: Option<PathBuf>,
 }
 
-impl NoteArg {
+impl DecisionArgs {
     /// The user of this process, and the note.
     pub fn origin(&self) -> DecisionOrigin {
-        DecisionOrigin { who: operator::this_user(), note: self.note.clone() }
+        let (who, note) = (operator::this_user(), self.note.clone());
+        DecisionOrigin { who, note, signature: None }
+    }
+
+    /// What signs the decision, if anything does.
+    pub fn signer(&self) -> anyhow::Result<Option<OperatorSigner>> {
+        let Some(path) = &self.sign else { return Ok(None) };
+        hide_memory();
+        OperatorSigner::load(path, || passphrase::of_key(path)).map(Some).map_err(|error| {
+            match error.downcast::<signing::Error>() {
+                Ok(error) => Failed::new(Exit::Usage, error.to_string()).into(),
+                Err(error) => error,
+            }
+        })
     }
 }
 

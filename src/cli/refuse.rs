@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use crate::organism::What;
 
 use super::exit::Exit;
-use super::opened::{self, ConfigArg, NoteArg};
+use super::opened::{self, ConfigArg, DecisionArgs};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
     #[command(flatten)]
-    note: NoteArg,
+    decision: DecisionArgs,
     /// The held call, as `organism approvals` or `organism answer` names it.
     message: String,
     /// Told to whoever called.
@@ -23,7 +23,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach()?;
     let message = opened::message(&args.message)?;
-    opened::decide(reach, message, What::Refuse { reason: args.reason }, &args.note)?;
+    opened::decide(reach, message, What::Refuse { reason: args.reason }, &args.decision)?;
     note!("{message}: refused");
     Ok(Exit::Done.into())
 }

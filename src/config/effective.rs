@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::contract::{Contract, TreeLimits};
-use crate::ids::Digest;
+use crate::ids::{Digest, ListenerName};
+use crate::thread::{OperatorKeys, OperatorPublicKey};
 
 use super::AgentSpec;
 use super::members::Declared;
@@ -20,6 +21,9 @@ pub(super) struct Effective<'a> {
     pub processes: Vec<Process<'a>>,
     pub agents: &'a [AgentSpec],
     pub models: Vec<serde_json::Value>,
+    /// Public keys by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub operators: BTreeMap<ListenerName, OperatorPublicKey>,
     /// By path as the config writes it.
     pub schemas: BTreeMap<String, Digest>,
 }
@@ -42,6 +46,10 @@ pub(super) fn processes(members: &[Declared]) -> Vec<Process<'_>> {
         instances: process.instances,
     });
     shown.collect()
+}
+
+pub(super) fn operators(keys: &OperatorKeys) -> BTreeMap<ListenerName, OperatorPublicKey> {
+    keys.iter().cloned().collect()
 }
 
 impl Effective<'_> {

@@ -57,6 +57,9 @@ pub(super) const CLIENTS: Section = Section {
     keys: &[("description", Text), ("peers", List), ("secret_env", Text), ("secret_file", Text)],
 };
 
+pub(super) const OPERATORS: Section =
+    Section { name: "operators", member: Some("operator"), keys: &[("key", Text)] };
+
 pub(super) const LISTENERS: Section = Section {
     name: "listeners",
     member: Some("listener"),
@@ -201,9 +204,9 @@ pub(super) const TELEMETRY: Section = Section {
     ],
 };
 
-pub(super) const SECTIONS: [&Section; 11] = [
-    &ORGANISM, &JOURNAL, &NATS, &HTTP, &TELEMETRY, &LIMITS, &CLIENTS, &LISTENERS, &HUMANS, &AGENTS,
-    &MODELS,
+pub(super) const SECTIONS: [&Section; 12] = [
+    &ORGANISM, &JOURNAL, &NATS, &HTTP, &TELEMETRY, &LIMITS, &OPERATORS, &CLIENTS, &LISTENERS,
+    &HUMANS, &AGENTS, &MODELS,
 ];
 
 impl Section {

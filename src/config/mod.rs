@@ -15,6 +15,7 @@ mod mask;
 mod members;
 mod models;
 mod names;
+mod operators;
 mod overrides;
 mod payloads;
 mod problem;
@@ -52,6 +53,7 @@ use crate::model::remote;
 use crate::model::router::{Pace, Strategy};
 use crate::nats;
 use crate::schema::Schemas;
+use crate::thread::OperatorKeys;
 pub use duration::show as show_duration;
 pub use http::loopback;
 pub use keys::nearest;
@@ -63,6 +65,7 @@ pub use secrets::ClientSecret;
 pub use source::{Place, Source};
 pub use surroundings::{Surroundings, locate};
 pub use telemetry::Telemetry;
+pub use withheld::PASSPHRASE_FILE;
 
 /// A good config.
 #[derive(Clone)]
@@ -93,6 +96,10 @@ pub struct Config {
     pub remotes: Vec<ListenerName>,
     /// Clients that may prove themselves with a secret.
     pub client_secrets: Vec<ClientSecret>,
+    /// Who signs decisions; without any, decisions need no signature.
+    pub operators: OperatorKeys,
+    /// Variables that their keys name.
+    pub operator_variables: Vec<String>,
     /// The servers of NATS, where the config names any.
     pub nats: Option<nats::Options>,
     pub agents: Vec<AgentSpec>,
@@ -429,6 +436,8 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         processes,
         remotes,
         client_secrets,
+        operators: sections.operators.keys(),
+        operator_variables: sections.operators.variables.clone(),
         nats: sections.storage.servers(&file::directory(path, around), around),
         agents,
         models,
@@ -459,6 +468,7 @@ fn effective_text(
         processes: effective::processes(&sections.members),
         agents,
         models: models.iter().map(models::shown).collect(),
+        operators: effective::operators(&sections.operators.keys()),
         schemas: payloads.digests(),
     };
     effective.text()

@@ -73,6 +73,7 @@ codes! {
     SecretMissing = "secret-missing",
     SecretWeak = "secret-weak",
     SecretReadable = "secret-readable",
+    OperatorKey = "operator-key",
     RecordingMissing = "recording-missing",
     // Transports.
     ToolChoice = "tool-choice",

@@ -14,6 +14,7 @@ use super::http;
 use super::keys::{self, SECTIONS, Section, nearest};
 use super::members::{Declared, agent, client, human, listener, token};
 use super::models::{self, Model};
+use super::operators::Operators;
 use super::problem::{Code, Problem, Problems};
 use super::project::{self, Project};
 use super::read::Reader;
@@ -40,6 +41,7 @@ pub(super) struct Sections {
     /// Clients, listeners, humans and agents, in that order.
     pub members: Vec<Declared>,
     pub models: Vec<Model>,
+    pub operators: Operators,
     /// Names of members that could not be read: whoever names one of them made no mistake.
     pub unread: HashSet<String>,
 }
@@ -79,6 +81,8 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
     each(root, &keys::AGENTS, problems, |name, reader| declared.extend(agent(name, reader)));
     let mut models = Vec::new();
     each(root, &keys::MODELS, problems, |name, reader| models.push(models::read(name, reader)));
+    let mut operators = Operators::default();
+    each(root, &keys::OPERATORS, problems, |name, reader| operators.read(name, reader));
     let unread = unread(root, &declared, &models);
     Sections {
         name,
@@ -93,12 +97,15 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
         payload_bytes,
         members: declared,
         models,
+        operators,
         unread,
     }
 }
 
 fn unread(root: &Table, members: &[Declared], models: &[Model]) -> HashSet<String> {
-    let sections = SECTIONS.iter().filter(|section| section.member.is_some());
+    let is_named =
+        |section: &&&Section| section.member.is_some() && section.name != keys::OPERATORS.name;
+    let sections = SECTIONS.iter().filter(is_named);
     let tables = sections.filter_map(|section| match &root.get(section.name)?.value {
         Value::Table(table) => Some(table),
         _ => None,

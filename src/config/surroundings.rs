@@ -44,6 +44,11 @@ impl Surroundings {
         })
     }
 
+    /// Where the key of this user as an operator lies by default.
+    pub fn operator_key(&self) -> PathBuf {
+        self.xdg("XDG_CONFIG_HOME", ".config").join("organism").join("operator.key")
+    }
+
     /// Where the directories of organisms' journals lie by default.
     pub(super) fn data_parent(&self) -> PathBuf {
         self.xdg("XDG_DATA_HOME", ".local/share").join("organism")

@@ -60,6 +60,8 @@ pub enum Rule {
     NotWaiting,
     /// The hash given with an approval is not that of the payload.
     WrongHash,
+    /// A decision without a valid signature of an operator.
+    NotSigned,
     /// A process that the organism hosts asked for what only others may ask for.
     HostedProcess,
     /// Where the caller comes from is not known, and nothing else proves who it is.
@@ -68,7 +70,7 @@ pub enum Rule {
 
 impl Rule {
     /// In the order of the gate.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::TooLarge,
         Self::NotUtf8,
         Self::Forbidden,
@@ -95,6 +97,7 @@ impl Rule {
         Self::CallClosed,
         Self::NotWaiting,
         Self::WrongHash,
+        Self::NotSigned,
         Self::HostedProcess,
         Self::UnknownCaller,
     ];
@@ -140,6 +143,7 @@ impl Rule {
             Self::CallClosed => "call-closed",
             Self::NotWaiting => "not-waiting",
             Self::WrongHash => "wrong-hash",
+            Self::NotSigned => "not-signed",
             Self::HostedProcess => "hosted-process",
             Self::UnknownCaller => "unknown-caller",
         }

@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::Error;
 use super::access::{AccessRules, Caller, Denied};
@@ -59,6 +60,10 @@ pub enum Ask {
         message: MessageId,
         partition: u32,
     },
+    /// Id of the journal of a partition: decisions are signed for one journal.
+    Journal {
+        partition: u32,
+    },
     /// Which config runs.
     Status,
 }
@@ -73,6 +78,7 @@ pub enum Said {
     /// What became of a decision; the refusal, where nothing did.
     Ruled(Option<Box<Refusal>>),
     Where(Option<ThreadId>),
+    Journal(Uuid),
     /// There is no such thread.
     Unknown,
     /// Not everything was said, as the pump of that partition is not there: ask again.
@@ -300,8 +306,8 @@ async fn answer(
 pub(super) fn refused(ask: &Ask, refusal: Refusal) -> Said {
     match ask {
         Ask::Send(_) => Said::Sent(Sent::Refused { refusal, retry_after_ms: None }),
-        Ask::Decide(_) => Said::Ruled(Some(Box::new(refusal))),
-        Ask::Cancel { .. } | Ask::Results { .. } | Ask::Where { .. } | Ask::Status => {
+        Ask::Decide(_) | Ask::Cancel { .. } => Said::Ruled(Some(Box::new(refusal))),
+        Ask::Results { .. } | Ask::Where { .. } | Ask::Journal { .. } | Ask::Status => {
             Said::Failed(refusal.to_string())
         }
     }
@@ -349,6 +355,11 @@ impl Client {
         let client = Self { data: data.to_owned(), path: path(data), handshake };
         client.connect().await.ok()?;
         Some(client)
+    }
+
+    /// Where its journal is.
+    pub fn data(&self) -> &Path {
+        &self.data
     }
 
     /// Digest of the config that runs. None where the organism does not say so in time.

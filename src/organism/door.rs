@@ -1,6 +1,7 @@
 //! The door: how a payload from outside gets in, and its result out, whether the organism runs
 //! already or is started for it.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -10,13 +11,17 @@ use super::announcement;
 use super::control::{Ask, Client, Said};
 use super::handshake::Handshake;
 use super::matter::Matter;
-use super::route::Route;
+use super::route::{Route, strange};
+use super::signing::OperatorSigner;
+use super::station::{held_in, journal_in};
 use super::waits::TreeWait;
 use super::{Error, Organism};
+use crate::audit;
 use crate::config::{Config, Directories, Secret};
 use crate::envelope::{Message, Refusal};
 use crate::ids::{CallId, Digest, ListenerName, PayloadName, ThreadId};
-use crate::journal;
+use crate::journal::sqlite::Reader;
+use crate::journal::{self, partitions_in};
 use crate::limits;
 use crate::thread::Closing;
 use crate::trace::TraceParent;
@@ -220,8 +225,15 @@ impl Door {
         }
     }
 
-    /// Has something decided; the refusal, where that was not to be.
-    pub async fn decide(&self, matter: Matter) -> Result<Option<Refusal>, Error> {
+    /// Has something decided, signed where there is a key; the refusal, where that was not to be.
+    pub async fn decide(
+        &self,
+        mut matter: Matter,
+        signer: Option<&OperatorSigner>,
+    ) -> Result<Option<Refusal>, Error> {
+        if let (Some(signer), Some(data)) = (signer, self.data()) {
+            matter = signed(matter, signer, data)?;
+        }
         match self {
             Self::Running(client) => {
                 let mut ruled = Err(Error::Lost);
@@ -234,7 +246,49 @@ impl Door {
                 ruled
             }
             Self::Own(organism) => matter.put_to(&organism.handle()).await,
-            Self::Routed(route) => route.decide(matter).await,
+            Self::Routed(route) => route.decide(matter, signer).await,
+        }
+    }
+
+    /// As [`Door::decide`], for a cancellation.
+    pub async fn cancel(
+        &self,
+        mut cancel: Ask,
+        signer: Option<&OperatorSigner>,
+    ) -> Result<Option<Refusal>, Error> {
+        if let (Some(signer), Some(data)) = (signer, self.data())
+            && let Ask::Cancel { thread, .. } = &cancel
+        {
+            let thread = thread.clone();
+            let mut journals = partitions_in(data).into_iter().map(|(_, journal)| journal);
+            let journal = journals.find(|journal| knows(journal, &thread));
+            if let Some(journal) = journal {
+                signer.sign(&mut cancel, journal_in(&journal)?, &thread);
+            }
+        }
+        match self {
+            Self::Running(client) => {
+                let mut ruled = Err(Error::Lost);
+                let on_line = |said| ruled = cancelled(said, &cancel);
+                client.ask(&cancel, on_line).await.map_err(lost)?;
+                ruled
+            }
+            Self::Own(organism) => {
+                let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
+                organism.works.station().answer(cancel.clone(), tell).await?;
+                let said = told.recv().await.ok_or(Error::Stopped)?;
+                cancelled(said, &cancel)
+            }
+            Self::Routed(route) => route.cancel(cancel, signer).await,
+        }
+    }
+
+    /// Where its journal is, if it has one alone.
+    fn data(&self) -> Option<&Path> {
+        match self {
+            Self::Running(client) => Some(client.data()),
+            Self::Own(organism) => Some(&organism.config.data),
+            Self::Routed(_) => None,
         }
     }
 
@@ -244,6 +298,42 @@ impl Door {
             Self::Running(_) | Self::Routed(_) => Ok(()),
             Self::Own(organism) => organism.stop_when_served("the command is done").await,
         }
+    }
+}
+
+/// Whether the journal in `data` has this thread.
+fn knows(data: &Path, thread: &ThreadId) -> bool {
+    let known = Reader::open(data).and_then(|reader| audit::is_recorded(&reader, thread));
+    known.unwrap_or_default()
+}
+
+/// What a line says of a cancellation.
+pub(super) fn cancelled(said: Said, cancel: &Ask) -> Result<Option<Refusal>, Error> {
+    match (said, cancel) {
+        (Said::Taken, _) => Ok(None),
+        (Said::Ruled(refusal), _) => Ok(refusal.map(|refusal| *refusal)),
+        (Said::Unknown, Ask::Cancel { thread, .. }) => {
+            Err(Error::NoThread { thread: thread.clone() })
+        }
+        (Said::Failed(detail), _) => Err(Error::Control { detail }),
+        (other, _) => Err(strange(&other)),
+    }
+}
+
+/// Signs a decision for the journal in `data`. Where nothing waits for it, it is left as it is, and
+/// refused as such.
+fn signed(matter: Matter, signer: &OperatorSigner, data: &Path) -> Result<Matter, Error> {
+    let mut journals = partitions_in(data).into_iter().map(|(_, journal)| journal);
+    let held = journals.find_map(|journal| {
+        let thread = held_in(&journal, matter.message).ok().flatten()?;
+        Some((journal, thread))
+    });
+    let Some((journal, thread)) = held else { return Ok(matter) };
+    let mut ask = Ask::Decide(matter);
+    signer.sign(&mut ask, journal_in(&journal)?, &thread);
+    match ask {
+        Ask::Decide(matter) => Ok(matter),
+        other => Err(Error::Control { detail: format!("no decision: {other:?}") }),
     }
 }
 

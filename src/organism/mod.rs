@@ -22,6 +22,7 @@ pub mod promote;
 mod remotes;
 pub mod repair;
 mod route;
+pub mod signing;
 mod station;
 mod traced;
 mod waits;
@@ -345,7 +346,8 @@ fn open_door(config: &Config, desk: control::Desk) -> Result<control::Server, Er
 
 /// What decides, before it has heard of anything.
 fn core(config: &Config) -> Core {
-    Core::new(Arc::new(config.contracts.clone()), config.limits, config.digest)
+    let core = Core::new(Arc::new(config.contracts.clone()), config.limits, config.digest);
+    core.with_operators(config.operators.clone())
 }
 
 /// The gate of a config by itself, for whoever wants verdicts and nothing else.

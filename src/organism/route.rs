@@ -9,18 +9,18 @@ use uuid::Uuid;
 
 use super::Error;
 use super::control::{Ask, Client, Gone, Said};
-use super::door::{Due, Parcel, Sent, lost};
+use super::door::{Due, Parcel, Sent, cancelled, lost};
 use super::exchange::Exchange;
 use super::handshake::Handshake;
 use super::matter::Matter;
+use super::signing::OperatorSigner;
 use super::station::held_in;
 use crate::config::{Config, Storage};
 use crate::envelope::{Refusal, Rule};
-use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
+use crate::ids::{CallId, Digest, MessageId, ThreadId};
 use crate::journal::partitions_in;
 use crate::limits;
 use crate::nats;
-use crate::thread::DecisionOrigin;
 
 /// The way to every partition of an organism.
 pub struct Route {
@@ -128,32 +128,56 @@ impl Route {
         }
     }
 
-    /// Cancels whatever is open in a thread and beneath it.
+    /// Cancels whatever is open in a thread and beneath it; the refusal, where nothing was.
     pub async fn cancel(
         &self,
-        thread: &ThreadId,
-        by: &ListenerName,
-        reason: &str,
-        origin: DecisionOrigin,
-    ) -> Result<(), Error> {
-        let (by, reason) = (by.clone(), reason.to_owned());
-        let ask = Ask::Cancel { thread: thread.clone(), by, reason, origin: Some(origin) };
-        match self.until_answered(thread.partition(self.partitions), &ask).await?.0 {
-            Said::Taken => Ok(()),
-            Said::Unknown => Err(Error::NoThread { thread: thread.clone() }),
-            other => Err(strange(&other)),
+        mut cancel: Ask,
+        signer: Option<&OperatorSigner>,
+    ) -> Result<Option<Refusal>, Error> {
+        let Ask::Cancel { thread, .. } = &cancel else { return Ok(None) };
+        let (thread, partition) = (thread.clone(), thread.partition(self.partitions));
+        self.sign(&mut cancel, partition, Some(&thread), signer).await?;
+        match self.until_answered(partition, &cancel).await? {
+            // It may be used up by this very cancellation, whose answer was lost.
+            (Said::Ruled(Some(refusal)), true) if refusal.rule == Rule::NotSigned => {
+                Err(Error::Lost)
+            }
+            (said, _) => cancelled(said, &cancel),
         }
     }
 
+    /// Signs a decision, if there is a key, for the journal of the partition that it is about.
+    async fn sign(
+        &self,
+        ask: &mut Ask,
+        partition: u32,
+        thread: Option<&ThreadId>,
+        signer: Option<&OperatorSigner>,
+    ) -> Result<(), Error> {
+        let (Some(signer), Some(thread)) = (signer, thread) else { return Ok(()) };
+        match self.until_answered(partition, &Ask::Journal { partition }).await?.0 {
+            Said::Journal(journal) => signer.sign(ask, journal, thread),
+            other => return Err(strange(&other)),
+        }
+        Ok(())
+    }
+
     /// Has something decided; the refusal, where that was not to be.
-    pub async fn decide(&self, matter: Matter) -> Result<Option<Refusal>, Error> {
+    pub async fn decide(
+        &self,
+        matter: Matter,
+        signer: Option<&OperatorSigner>,
+    ) -> Result<Option<Refusal>, Error> {
         // A call that nobody holds is refused by the first partition, on the record.
         let thread = self.find(matter.message).await?;
-        let partition = thread.map_or(0, |thread| thread.partition(self.partitions));
-        let matter = Matter { partition: Some(partition), ..matter };
-        match self.until_answered(partition, &Ask::Decide(matter)).await? {
+        let partition = thread.as_ref().map_or(0, |thread| thread.partition(self.partitions));
+        let mut ask = Ask::Decide(Matter { partition: Some(partition), ..matter });
+        self.sign(&mut ask, partition, thread.as_ref(), signer).await?;
+        match self.until_answered(partition, &ask).await? {
             // It may be that very decision, whose answer was lost, which came before this one.
-            (Said::Ruled(Some(refusal)), true) if refusal.rule == Rule::NotWaiting => {
+            (Said::Ruled(Some(refusal)), true)
+                if matches!(refusal.rule, Rule::NotWaiting | Rule::NotSigned) =>
+            {
                 Err(Error::Lost)
             }
             (Said::Ruled(refusal), _) => Ok(refusal.map(|refusal| *refusal)),
@@ -227,7 +251,7 @@ impl Route {
     }
 }
 
-fn strange(said: &Said) -> Error {
+pub(super) fn strange(said: &Said) -> Error {
     Error::Control { detail: format!("its answer was to something else: {said:?}") }
 }
 
@@ -270,6 +294,7 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::ListenerName;
 
     fn parcel(client: &str, key: Option<&str>) -> Parcel {
         let mut parcel = Parcel {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use uuid::Uuid;
 
 use super::Error;
 use super::access::Denied;
@@ -44,13 +45,24 @@ impl Station {
             Ask::Send(parcel) => self.send(parcel, &tell).await,
             Ask::Results { thread, calls } => self.results(&thread, calls, &tell).await,
             Ask::Cancel { thread, by, reason, origin } => {
-                self.handle.cancel(thread, by, reason, origin).map_err(|_| Error::Stopped)?;
-                tell.send(Said::Taken).await.ok();
+                let cancelled = self.handle.cancel(thread, by, reason, origin).await;
+                let said = match cancelled.map_err(|_| Error::Stopped)? {
+                    Ok(()) => Said::Taken,
+                    Err(refusal) => Said::Ruled(Some(Box::new(refusal))),
+                };
+                tell.send(said).await.ok();
                 Ok(())
             }
             Ask::Decide(matter) => {
                 let ruled = matter.put_to(&self.handle).await?;
                 tell.send(Said::Ruled(ruled.map(Box::new))).await.ok();
+                Ok(())
+            }
+            Ask::Journal { .. } => {
+                let data = self.data.clone();
+                let look = move || journal_in(&data);
+                let journal = tokio::task::spawn_blocking(look).await;
+                tell.send(Said::Journal(journal.map_err(|_| Error::Stopped)??)).await.ok();
                 Ok(())
             }
             // The socket answers it.
@@ -164,6 +176,11 @@ impl Station {
 pub(super) fn held_in(data: &Path, message: MessageId) -> Result<Option<ThreadId>, Error> {
     let held = audit::held(&Reader::open(data)?)?;
     Ok(held.into_iter().find(|call| call.message == message).map(|call| call.thread))
+}
+
+/// Id of the journal in `data`.
+pub(super) fn journal_in(data: &Path) -> Result<Uuid, Error> {
+    Ok(Reader::open(data)?.about()?.journal)
 }
 
 /// The result of a call, once there is one.

@@ -9,6 +9,7 @@ use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{Disposition, Failure, Kind, Message, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::limits;
 use crate::mutant::mutant;
 use crate::system::WaitFor;
 
@@ -27,6 +28,7 @@ impl State {
             Fact::Booted { .. }
             | Fact::Refused { .. }
             | Fact::HandedOver { .. }
+            | Fact::Signed { .. }
             | Fact::StoodStill { .. } => {}
             Fact::ThreadOpened { thread, by } => home.open_thread(thread, by),
             Fact::Accepted { message, opening, key } => {
@@ -96,6 +98,11 @@ impl State {
                 let [stood, stepped] =
                     [stood_micros, stepped_micros].map(|time| Duration::from_micros(*time));
                 self.pass_over(stood, stepped);
+            }
+            Fact::Signed { nonce, time: signed, .. } => {
+                // What holds no longer is refused by its time, used or not.
+                self.nonces.retain(|_, signed| signed.plus(limits::SIGNATURE_VALIDITY) >= time);
+                self.nonces.insert(*nonce, *signed);
             }
             _ => {}
         }

@@ -228,6 +228,13 @@ pub enum Fact {
         stood_micros: u64,
         stepped_micros: u64,
     },
+    /// An operator's signature on the decision of this record was checked and is used up.
+    Signed {
+        operator: ListenerName,
+        nonce: Uuid,
+        /// When it was signed.
+        time: Time,
+    },
     /// A budget of the tree passed its warning mark.
     Warned {
         budget: String,

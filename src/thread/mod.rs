@@ -8,6 +8,7 @@ mod fact;
 mod operator;
 mod record;
 mod rounds;
+mod signature;
 mod state;
 pub mod text;
 
@@ -16,6 +17,7 @@ pub use operator::{
     AcceptedLoss, ActionDetail, DecisionOrigin, OperatorAction, OperatorIdentity, OperatorVerb,
 };
 pub use record::{Decided, Input, Record, Verdict};
+pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
 pub use state::{
     Awaited, ByListener, Call, Held, KeyUse, Map, Pending, Reserved, Slot, State, Thread, Timer,
     Tree, Usage,

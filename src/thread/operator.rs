@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::DecisionSignature;
 use crate::ids::{Digest, ListenerName, Position};
 use crate::limits;
 use crate::system::ActionReport;
@@ -47,6 +48,9 @@ pub struct DecisionOrigin {
     /// Text of the operator, for the record alone; empty without any.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// Required where the config names operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Box<DecisionSignature>>,
 }
 
 impl DecisionOrigin {

@@ -30,6 +30,8 @@ pub struct State {
     pub calls: Map<CallId, ThreadId>,
     /// What each client's keys were used for.
     pub keys: Map<(ListenerName, String), KeyUse>,
+    /// Nonces of operators' signatures that could still hold, with the time of each signature.
+    pub nonces: BTreeMap<Uuid, Time>,
     /// Accepted messages without a disposition, over all trees.
     pub in_flight: usize,
     /// Of the latest record. No later record is of an earlier time.

@@ -183,6 +183,18 @@ const GUARDS: &[(&str, &str)] = &[
         "trust-the-name",
         "organism::access::a_decision_is_on_record_with_the_user_that_the_system_names",
     ),
+    (
+        "let-unknown-callers-decide",
+        "organism::signed::a_caller_that_nothing_shows_decides_with_the_signature_of_an_operator_alone",
+    ),
+    (
+        "take-unsigned-decisions",
+        "pump::signed::an_unsigned_decision_changes_nothing_where_there_are_operators",
+    ),
+    ("take-any-signature", "pump::signed::a_signature_of_anything_else_is_refused"),
+    ("take-signatures-of-other-threads", "pump::signed::a_signature_of_anything_else_is_refused"),
+    ("take-old-signatures", "pump::signed::a_signature_holds_for_five_minutes"),
+    ("use-a-signature-twice", "pump::signed::a_signature_is_used_once_also_after_a_restart"),
     ("trust-the-process", "organism::access::a_hosted_process_uses_no_verb_of_the_control_socket"),
     #[cfg(target_os = "linux")]
     (

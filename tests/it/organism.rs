@@ -37,6 +37,7 @@ mod revoked;
 mod rounds;
 mod run;
 mod send;
+mod signed;
 mod terminal;
 mod traces;
 mod waits;

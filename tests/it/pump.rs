@@ -22,6 +22,7 @@ mod operator;
 mod replay;
 mod restart;
 mod rounds;
+mod signed;
 mod simulation;
 mod slow_disk;
 mod threads;

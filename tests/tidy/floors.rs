@@ -78,7 +78,8 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
 ];
 
 /// What the verbs of the command line share; no verb knows another.
-const SHARED_BY_VERBS: &[&str] = &["exit", "opened", "place", "problems", "render"];
+const SHARED_BY_VERBS: &[&str] =
+    &["exit", "opened", "output", "passphrase", "place", "problems", "render"];
 
 fn floor_of(module: &str) -> Option<usize> {
     FLOORS.iter().position(|(_, modules, _)| modules.contains(&module))

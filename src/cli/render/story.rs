@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::audit::{Item, Refused, Said, Status, Story, What};
+use crate::audit::{Item, Refused, Said, SignedBy, Status, Story, What};
 use crate::clock::Time;
 use crate::envelope::{Disposition, Failure, Kind, Spending};
 use crate::system;
@@ -125,13 +125,16 @@ impl<'p> Page<'p> {
                 let how = format!("{how:?}").to_lowercase();
                 self.head(&time, &self.paper.dim(&format!("timer {how}  {timer}")));
             }
-            What::Decision { verb, by, origin } => {
+            What::Decision { verb, by, origin, signed } => {
                 let login = origin.who.login.as_deref().unwrap_or("unknown");
                 let uid = origin.who.uid.map_or_else(String::new, |uid| format!(", uid {uid}"));
                 let host =
                     origin.who.host.as_deref().map_or_else(String::new, |h| format!(" on {h}"));
                 let who = format!("{verb} by {by}: {login}{uid}{host}");
                 self.head(&time, &self.paper.dim(&who));
+                if let Some(signed) = signed {
+                    self.signature(signed);
+                }
                 self.body(&origin.note, |_, line| line.to_owned());
             }
             What::Cancelled { by, reason } => {
@@ -139,6 +142,18 @@ impl<'p> Page<'p> {
                 self.body(reason, |_, line| line.to_owned());
             }
             What::Subthread(story) => self.subthread(story),
+        }
+    }
+
+    fn signature(&mut self, signed: &SignedBy) {
+        let SignedBy { operator, key, holds } = signed;
+        let who = operator.as_ref().map_or("nobody who may", |operator| operator.as_str());
+        if *holds {
+            let text = format!("signed by {who}, {key}: the signature holds");
+            self.body(&text, |paper, line| paper.dim(line));
+        } else {
+            let text = format!("signed by {who}, {key}: the signature DOES NOT HOLD");
+            self.body(&text, |paper, line| paper.red(line));
         }
     }
 

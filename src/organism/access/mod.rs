@@ -3,7 +3,7 @@
 //!
 //! A process that this organism hosts is refused, with everything that it started. The one
 //! exception is a listener with a client of its own, which may send as this client. Where nothing
-//! tells where a caller comes from, a client's secret has to.
+//! tells where a caller comes from, a client's secret has to, or an operator's signature.
 
 mod ancestry;
 
@@ -16,11 +16,13 @@ use super::control::Ask;
 use super::door::{BearerSecret, Parcel};
 use super::matter::What;
 use super::operator;
+use super::signing::holding_signature;
 use crate::config::{ClientSecret, Config};
 use crate::contract::{Contracts, Role};
 use crate::envelope::{Refusal, Rule};
 use crate::ids::ListenerName;
 use crate::mutant::mutant;
+use crate::thread::OperatorKeys;
 use ancestry::Ancestry;
 
 /// The variable that every hosted process is given, with its listener's name.
@@ -50,6 +52,7 @@ pub struct AccessRules {
     /// Every hosted listener, with the client of its own where it has one.
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
+    operators: OperatorKeys,
 }
 
 impl AccessRules {
@@ -57,7 +60,8 @@ impl AccessRules {
         let listeners = config.contracts.iter();
         let listeners = listeners.filter(|contract| contract.role == Role::Listener);
         let listeners = listeners.map(|c| (c.name.clone(), c.client.clone())).collect();
-        Self { listeners, secrets: config.client_secrets.clone() }
+        let (secrets, operators) = (config.client_secrets.clone(), config.operators.clone());
+        Self { listeners, secrets, operators }
     }
 
     /// Looks at the process at the other end of a connection that was just accepted, while that
@@ -106,11 +110,38 @@ impl AccessRules {
                  [clients.{}], for the organism and for this command",
                 parcel.client
             ),
+            // Journal, time and nonce are for the pump to judge, as of every decision.
+            _ if self.is_signed(ask) => return Ok(()),
+            Ask::Decide(_) | Ask::Cancel { .. } => self.unknown_operator(),
             _ => "nothing tells here which process this is (it may run in another container): \
                   run this command where the organism runs"
                 .to_owned(),
         };
         Err(Box::new(nobody(message, ask)))
+    }
+
+    /// What a person is told of whom nothing shows that they may decide.
+    fn unknown_operator(&self) -> String {
+        let unknown = "nothing tells here which process this is (it may run in another container), \
+                       so the operator has to prove themselves";
+        match self.operators.is_empty() {
+            true => format!(
+                "{unknown}: set [operators.NAME] key in the config and sign with --sign FILE, or \
+                 run this command where the organism runs"
+            ),
+            false => format!(
+                "{unknown}: sign with --sign FILE, the key of one of [operators] ({})",
+                self.operators.names()
+            ),
+        }
+    }
+
+    /// Whether an operator of this config signed what is asked for.
+    fn is_signed(&self, ask: &Ask) -> bool {
+        let signature = holding_signature(ask);
+        let is_owned = |key| self.operators.owner(key).is_some();
+        signature.is_some_and(|signature| is_owned(&signature.key))
+            || mutant("let-unknown-callers-decide")
     }
 
     /// Whether a request over NATS may be asked. The servers' permissions say who may ask anything
@@ -140,7 +171,7 @@ impl AccessRules {
             }
             Ask::Decide(matter) => &mut matter.origin,
             Ask::Cancel { origin, .. } => origin,
-            Ask::Results { .. } | Ask::Where { .. } | Ask::Status => return,
+            Ask::Results { .. } | Ask::Where { .. } | Ask::Journal { .. } | Ask::Status => return,
         };
         if mutant("trust-the-name") && origin.is_some() {
             return;
@@ -212,6 +243,7 @@ fn attempt(ask: &Ask) -> Vec<u8> {
         },
         Ask::Results { thread, .. } => format!("results of {thread}"),
         Ask::Where { message, .. } => format!("where {message}"),
+        Ask::Journal { partition } => format!("journal of partition {partition}"),
         Ask::Status => "status".to_owned(),
     };
     text.into_bytes()

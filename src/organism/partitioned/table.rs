@@ -168,7 +168,7 @@ impl Table {
             Ask::Cancel { thread, .. } | Ask::Results { thread, .. } => {
                 thread.partition(partitions)
             }
-            Ask::Where { partition, .. } => *partition,
+            Ask::Where { partition, .. } | Ask::Journal { partition } => *partition,
             Ask::Status => return Ok(()),
             Ask::Decide(matter) => matter.partition.unwrap_or_default(),
         };

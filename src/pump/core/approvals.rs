@@ -7,15 +7,18 @@
 use super::event::{Decision, Effect, Verb};
 use super::outcome::{Gated, Scene};
 use super::refused::refused;
+use super::signatures::SignedDecision;
 use super::{Core, Step};
 use crate::contract::Meaning;
 use crate::envelope::{Disposition, Refusal, Rule};
-use crate::ids::{CallId, Digest, ListenerName, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::NOT_IN_VOCABULARY;
 use crate::system::ErrorCode;
-use crate::thread::{Decided, DecisionOrigin, Fact, Hold, Input, Opener, Verdict};
+use crate::thread::{
+    Decided, DecisionOrigin, DecisionStatement, Fact, Hold, Input, Opener, Verdict,
+};
 
 /// What became of a decision.
 type Ruling = Result<(), Refusal>;
@@ -40,8 +43,20 @@ impl Core {
         };
         let decision = decided(&verb);
         let origin = origin.map(DecisionOrigin::shortened);
-        step.records(tree, Input::Decided { message, by: by.clone(), decision, origin });
+        let input = Input::Decided {
+            message,
+            by: by.clone(),
+            decision: decision.clone(),
+            origin: origin.clone(),
+        };
+        step.records(tree, input);
+
+        let signed = self.check_decision(step, message, &decision, &origin.unwrap_or_default());
         let ruling = match verb {
+            Verb::Answer { payload, .. } if signed.is_err() => {
+                signed.map_err(|refusal| of_answer(refusal, &payload))
+            }
+            _ if signed.is_err() => signed,
             Verb::Approve { hash } => self.approve(step, call, &by, &hash),
             Verb::Refuse { reason } => self.refuse_held(step, call, &by, &reason),
             Verb::Answer { listener, payload } => self.answer_held(step, call, listener, payload),
@@ -57,6 +72,25 @@ impl Core {
             }
         }
         step.effects.insert(0, Effect::Ruled { ticket, ruling });
+    }
+
+    /// Where nothing waits for a decision, it changes nothing, signed or not.
+    fn check_decision(
+        &mut self,
+        step: &mut Step,
+        message: MessageId,
+        decision: &Decided,
+        origin: &DecisionOrigin,
+    ) -> Ruling {
+        let call = CallId(message);
+        let waiting = self.state.call(call).filter(|open| open.held.is_some());
+        let Some(thread) = waiting.map(|open| open.thread.clone()) else { return Ok(()) };
+        let signed = SignedDecision {
+            statement: DecisionStatement::decided(message, decision, &origin.note),
+            thread: &thread,
+            signature: origin.signature.as_deref(),
+        };
+        self.check_signature(step, &signed)
     }
 
     fn waits(&self, call: CallId, hold: Option<Hold>) -> bool {
@@ -160,6 +194,14 @@ impl Core {
         let scene = Scene { call, listener, thread, is_agent, first_seq, shown };
         self.reply(step, &scene, vec![checked]);
         Ok(())
+    }
+}
+
+/// A refusal of the signature, which stands on record with the answer that was signed.
+fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
+    match payload {
+        Ok(checked) => refused(refusal.rule, refusal.message, checked),
+        Err(other) => other.instead(refusal.rule, refusal.message),
     }
 }
 

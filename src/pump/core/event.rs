@@ -53,6 +53,18 @@ pub struct Decision {
     pub origin: Option<DecisionOrigin>,
 }
 
+/// What a person cancels: everything open in a thread and beneath it.
+#[derive(Debug, Clone)]
+pub struct Cancellation {
+    /// As of a [`Decision`].
+    pub ticket: Uuid,
+    pub thread: ThreadId,
+    pub by: ListenerName,
+    pub reason: String,
+    /// Who cancels, where the entry point knows.
+    pub origin: Option<DecisionOrigin>,
+}
+
 #[derive(Debug, Clone)]
 pub enum Verb {
     /// `hash`: the digest of the payload that was looked at, or how it begins.
@@ -119,13 +131,7 @@ pub enum Event {
     },
     Alarm(Alarm),
     Decide(Decision),
-    Cancel {
-        thread: ThreadId,
-        by: ListenerName,
-        reason: String,
-        /// Who cancels, where the entry point knows.
-        origin: Option<DecisionOrigin>,
-    },
+    Cancel(Cancellation),
     Joined {
         listener: ListenerName,
         detail: String,

@@ -3,13 +3,14 @@
 use uuid::Uuid;
 
 use super::desk::Desk;
-use super::event::{Alarm, Effect};
+use super::event::{Alarm, Cancellation, Effect};
+use super::signatures::SignedDecision;
 use super::{CORE_VERSION, Core, Step};
 use crate::ids::{CallId, Digest, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{ActionReport, Answer};
-use crate::thread::{DecisionOrigin, Fact, Input, Opener, OperatorAction};
+use crate::thread::{DecisionOrigin, DecisionStatement, Fact, Input, Opener, OperatorAction};
 
 impl Core {
     pub(super) fn boot(
@@ -125,25 +126,35 @@ impl Core {
     }
 
     /// Cancels everything open in a thread and beneath it. Who waits from outside is told.
-    pub(super) fn cancel(
-        &mut self,
-        step: &mut Step,
-        thread: ThreadId,
-        by: ListenerName,
-        reason: String,
-        origin: Option<DecisionOrigin>,
-    ) {
+    pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
+        let Cancellation { ticket, thread, by, reason, origin } = cancellation;
         if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {
-            return;
+            return step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
         }
         let reason: String = reason.chars().take(limits::REASON_CHARS_MAX).collect();
+        let origin = origin.map(DecisionOrigin::shortened);
         let input = Input::Cancel {
             thread: thread.clone(),
             by: by.clone(),
             reason: reason.clone(),
-            origin: origin.map(DecisionOrigin::shortened),
+            origin: origin.clone(),
         };
         step.records(thread.root(), input);
+
+        let origin = origin.unwrap_or_default();
+        let ruling = self.check_signature(
+            step,
+            &SignedDecision {
+                statement: Some(DecisionStatement::cancel(&reason, &origin.note)),
+                thread: &thread,
+                signature: origin.signature.as_deref(),
+            },
+        );
+        step.effects.insert(0, Effect::Ruled { ticket, ruling: ruling.clone() });
+        if let Err(refusal) = ruling {
+            return self.refuse(step, &by, Some(&thread), None, refusal);
+        }
+
         let report = ActionReport::cancel(by, thread.clone(), reason.clone());
         let answer = Answer::OperatorAction(report);
         self.system_note(step, &thread, &ListenerName::core(), &answer);

@@ -20,6 +20,7 @@ mod primitives;
 mod refused;
 pub mod replay;
 mod reservations;
+mod signatures;
 mod step;
 mod submit;
 mod version;
@@ -27,7 +28,9 @@ mod wake;
 
 use std::sync::Arc;
 
-pub use event::{Alarm, Decision, Effect, Event, Receipt, Standstill, Submission, Target, Verb};
+pub use event::{
+    Alarm, Cancellation, Decision, Effect, Event, Receipt, Standstill, Submission, Target, Verb,
+};
 pub use left::LeftOpen;
 pub use step::Step;
 pub use version::CORE_VERSION;
@@ -35,7 +38,7 @@ pub use version::CORE_VERSION;
 use crate::clock::Time;
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{CallId, Digest, ListenerName, Position};
-use crate::thread::{Record, State};
+use crate::thread::{OperatorKeys, Record, State};
 use desk::Desk;
 use outcome::Source;
 
@@ -46,6 +49,8 @@ pub struct Core {
     /// What is handed over and what waits its turn: never recorded, rebuilt at every boot.
     desk: Desk,
     contracts: Arc<Contracts>,
+    /// Who signs decisions; without any, decisions need no signature.
+    operators: OperatorKeys,
     limits: TreeLimits,
     config: Digest,
     draining: bool,
@@ -56,7 +61,8 @@ pub struct Core {
 impl Core {
     pub fn new(contracts: Arc<Contracts>, limits: TreeLimits, config: Digest) -> Self {
         let (state, desk) = (State::default(), Desk::default());
-        Self { state, desk, contracts, limits, config, draining: false, hearing: None }
+        let operators = OperatorKeys::default();
+        Self { state, desk, contracts, operators, limits, config, draining: false, hearing: None }
     }
 
     pub fn state(&self) -> &State {
@@ -112,9 +118,7 @@ impl Core {
             }
             Event::Alarm(alarm) => self.alarm(&mut step, alarm),
             Event::Decide(decision) => self.decide(&mut step, decision),
-            Event::Cancel { thread, by, reason, origin } => {
-                self.cancel(&mut step, thread, by, reason, origin);
-            }
+            Event::Cancel(cancellation) => self.cancel(&mut step, cancellation),
             Event::Joined { listener, detail } => self.joined(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),
             Event::Standstill(standstill) => self.standstill(&mut step, standstill),

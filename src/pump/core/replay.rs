@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::event::{Alarm, Decision, Event, Standstill, Submission, Target, Verb};
+use super::event::{Alarm, Cancellation, Decision, Event, Standstill, Submission, Target, Verb};
 use crate::envelope::{Kind, Message, Refusal, Reservation, RouteLimit, Rule, Turn};
 use crate::ids::{Digest, ListenerName};
 use crate::pump::gate::{Checked, Gate};
@@ -71,7 +71,8 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             Event::Decide(Decision { ticket: Uuid::nil(), by, message, verb, origin })
         }
         Input::Cancel { thread, by, reason, origin } => {
-            Event::Cancel { thread, by, reason, origin }
+            let ticket = Uuid::nil();
+            Event::Cancel(Cancellation { ticket, thread, by, reason, origin })
         }
         Input::Joined { listener, detail } => Event::Joined { listener, detail },
         Input::Left { listener, detail } => Event::Left { listener, detail },

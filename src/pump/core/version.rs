@@ -14,6 +14,7 @@ const CHANGES: &[(u32, &str)] = &[
     (9, "a probe that was out during a standstill is looked at again after it"),
     (10, "failed rounds in a row are paced, and end a call at their limit"),
     (11, "a boot lists the blobs that the organism runs on"),
+    (12, "where the config names operators, a decision needs the signature of one of them"),
     // One line a number: after a conflict, take the next one.
 ];
 

@@ -48,6 +48,10 @@ impl Clerk {
                 self.rulings.insert(decide.decision.ticket, decide.ruling);
                 Some(Event::Decide(decide.decision))
             }
+            Letter::Cancel(cancel) => {
+                self.rulings.insert(cancel.cancellation.ticket, cancel.ruling);
+                Some(Event::Cancel(cancel.cancellation))
+            }
             Letter::Reserve(reserve) => {
                 let Reserve { call, attempt, asked, answer } = *reserve;
                 self.reservations.insert((call, attempt), answer);

@@ -15,7 +15,7 @@ use crate::envelope::{Message, NotReserved, Refusal, Reservation, Rule};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::journal::Error;
 use crate::limits;
-use crate::pump::core::{Decision, Event, Receipt, Submission, Target, Verb};
+use crate::pump::core::{Cancellation, Decision, Event, Receipt, Submission, Target, Verb};
 use crate::pump::gate::Gate;
 use crate::thread::{Closing, DecisionOrigin, OperatorAction};
 use crate::trace::{SpanId, TraceParent, Tracer};
@@ -36,6 +36,12 @@ pub struct Refused;
 /// A decision with whoever waits to hear what became of it.
 pub(in crate::pump) struct Decide {
     pub decision: Decision,
+    pub ruling: oneshot::Sender<Result<(), Refusal>>,
+}
+
+/// A cancellation, with the caller that waits until it is durable.
+pub(in crate::pump) struct Cancel {
+    pub cancellation: Cancellation,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
 }
 
@@ -210,14 +216,20 @@ impl Handle {
         recorded.await.map(drop).map_err(|_| Refused)
     }
 
-    pub fn cancel(
+    /// Cancels everything open in a thread and beneath it. Returns once that is durable, or why it
+    /// was refused.
+    pub async fn cancel(
         &self,
         thread: ThreadId,
         by: ListenerName,
         reason: String,
         origin: Option<DecisionOrigin>,
-    ) -> Result<(), Refused> {
-        self.event(Event::Cancel { thread, by, reason, origin })
+    ) -> Result<Result<(), Refusal>, Refused> {
+        let (ruling, ruled) = oneshot::channel();
+        let cancellation = Cancellation { ticket: Uuid::now_v7(), thread, by, reason, origin };
+        let cancel = Box::new(Cancel { cancellation, ruling });
+        self.outbox.send(Letter::Cancel(cancel)).map_err(|_| Refused)?;
+        ruled.await.map_err(|_| Refused)
     }
 
     /// Decides about a held call: has it recorded, and says what became of it. Answers are gated

@@ -52,6 +52,7 @@ pub(super) enum Letter {
     Event(Event),
     Submit(Box<handle::Submit>),
     Decide(Box<handle::Decide>),
+    Cancel(Box<handle::Cancel>),
     Reserve(Box<handle::Reserve>),
     ModelState(Box<notices::ModelReport>),
     Act(Box<handle::Act>),

@@ -1,7 +1,7 @@
 //! Clients: keys, suggested ids, conversations, and other people's threads.
 
 use expect_test::expect;
-use organism::pump::core::{Event, Receipt, Target};
+use organism::pump::core::{Cancellation, Event, Receipt, Target};
 
 use super::world::{World, agent, client, fresh, listener, name, word};
 
@@ -58,7 +58,8 @@ fn an_endless_thread_id_or_reason_does_not_fill_the_record() {
         assert_eq!(rule(&world.submit_to("desk", target, None, &word("look", "q"))), ends);
     }
     let by = name("operator");
-    world.step(Event::Cancel { thread, by, reason: endless, origin: None });
+    let (ticket, reason) = (uuid::Uuid::nil(), endless);
+    world.step(Event::Cancel(Cancellation { ticket, thread, by, reason, origin: None }));
     for record in &world.records {
         let text = serde_json::to_string(record).unwrap();
         assert!(text.len() < 16 << 10, "{} bytes", text.len());

@@ -16,12 +16,12 @@ use organism::ids::{
 };
 use organism::pump::core::replay::event_of;
 use organism::pump::core::{
-    Alarm, Core, Decision, Effect, Event, Receipt, Submission, Target, Verb,
+    Alarm, Cancellation, Core, Decision, Effect, Event, Receipt, Submission, Target, Verb,
 };
 use organism::pump::gate::Gate;
 use organism::schema::Schemas;
 use organism::thread::text::{Names, read};
-use organism::thread::{Closing, Fact, Input, Record};
+use organism::thread::{Closing, DecisionOrigin, Fact, Input, OperatorKeys, Record};
 use organism::trace::TraceParent;
 use uuid::Uuid;
 
@@ -78,6 +78,7 @@ pub struct World {
     pub results: HashMap<CallId, (Closing, Vec<Arc<Message>>)>,
     pub alarms: Vec<(Time, Alarm)>,
     limits: TreeLimits,
+    operators: OperatorKeys,
     config: Digest,
     /// What the records alone say, kept up to date record by record.
     shadow: Core,
@@ -140,6 +141,7 @@ impl World {
             results: HashMap::new(),
             alarms: Vec::new(),
             limits,
+            operators: OperatorKeys::default(),
             submissions: 0,
             trace: None,
             begun: None,
@@ -149,6 +151,12 @@ impl World {
         };
         world.boot();
         world
+    }
+
+    /// From here on, decisions need a signature of one of these.
+    pub fn takes_decisions_of(&mut self, operators: OperatorKeys) {
+        self.operators = operators;
+        self.core = self.core.clone().with_operators(self.operators.clone());
     }
 
     pub fn boot(&mut self) {
@@ -189,7 +197,8 @@ impl World {
     }
 
     fn rebuilt(&self, records: &[Record]) -> Core {
-        let mut core = Core::new(self.gate.contracts.clone(), self.limits, self.config);
+        let core = Core::new(self.gate.contracts.clone(), self.limits, self.config);
+        let mut core = core.with_operators(self.operators.clone());
         records.iter().for_each(|record| core.replay(record));
         core
     }
@@ -202,7 +211,8 @@ impl World {
         for record in &self.records {
             if matches!(record.input, Input::Boot { .. }) {
                 let (gate, limits, config) = starts.next().expect("a start for every boot");
-                let mut core = Core::new(gate.contracts.clone(), *limits, *config);
+                let core = Core::new(gate.contracts.clone(), *limits, *config);
+                let mut core = core.with_operators(self.operators.clone());
                 again.iter().for_each(|record| core.replay(record));
                 pump = Some((core, gate));
             }
@@ -462,16 +472,35 @@ impl World {
     }
 
     pub fn cancel(&mut self, thread: &ThreadId) {
+        self.cancel_as(thread, None).unwrap();
+    }
+
+    pub fn cancel_as(
+        &mut self,
+        thread: &ThreadId,
+        origin: Option<DecisionOrigin>,
+    ) -> Result<(), Refusal> {
         let (thread, by) = (thread.clone(), name("operator"));
-        self.step(Event::Cancel { thread, by, reason: "enough".to_owned(), origin: None });
+        let (ticket, reason) = (Uuid::nil(), "enough".to_owned());
+        self.step(Event::Cancel(Cancellation { ticket, thread, by, reason, origin }));
+        self.ruling.take().unwrap()
     }
 
     /// What an operator, or a person who was asked, decides; the rule it breaks, if any.
     pub fn decide(&mut self, call: CallId, verb: Verb) -> Result<(), String> {
+        self.decide_as(call, verb, None).map_err(|refusal| refusal.rule.to_string())
+    }
+
+    pub fn decide_as(
+        &mut self,
+        call: CallId,
+        verb: Verb,
+        origin: Option<DecisionOrigin>,
+    ) -> Result<(), Refusal> {
         let (ticket, by, message) = (Uuid::nil(), name("operator"), call.0);
-        let decision = Decision { ticket, by, message, verb, origin: None };
+        let decision = Decision { ticket, by, message, verb, origin };
         self.step(Event::Decide(decision));
-        self.ruling.take().unwrap().map_err(|refusal| refusal.rule.to_string())
+        self.ruling.take().unwrap()
     }
 
     pub fn approve(&mut self, call: CallId, hash: &str) -> Result<(), String> {

@@ -8,7 +8,9 @@ use organism::bus::Delivery;
 use organism::contract::Gather;
 use organism::envelope::{Failure, Refusal, Rule, Turn};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
-use organism::pump::core::{Decision, Effect, Event, Receipt, Submission, Target, Verb};
+use organism::pump::core::{
+    Cancellation, Decision, Effect, Event, Receipt, Submission, Target, Verb,
+};
 use organism::thread::Hold;
 use uuid::Uuid;
 
@@ -240,6 +242,8 @@ impl Simulation {
                         self.judge.result(call, how);
                     }
                 }
+                // Nobody waits for a cancellation.
+                Effect::Ruled { ticket, .. } if ticket.is_nil() => {}
                 Effect::Ruled { ticket, ruling } => {
                     if !self.dice.strikes(Fault::RulingLost) {
                         self.judge.ruled(CallId(MessageId(ticket)), ruling.is_ok());
@@ -341,7 +345,9 @@ impl Simulation {
         }
         let thread = self.threads[self.dice.below(self.threads.len())].clone();
         let (by, reason) = (name("operator"), "enough".to_owned());
-        self.inbox.push(Event::Cancel { thread, by, reason, origin: None });
+        let ticket = Uuid::nil();
+        let cancellation = Cancellation { ticket, thread, by, reason, origin: None };
+        self.inbox.push(Event::Cancel(cancellation));
     }
 
     /// Somebody looks at what waits, and decides about one of it.

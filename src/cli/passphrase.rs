@@ -1,0 +1,96 @@
+//! Passphrases of operators' keys: from a file, from a terminal that does not show them, or from
+//! standard input.
+
+use std::io::{BufRead as _, IsTerminal as _};
+use std::path::Path;
+
+use pkcs8::der::zeroize::Zeroizing;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use crate::config::PASSPHRASE_FILE;
+use crate::limits;
+use crate::organism::signing::read_private;
+
+use super::exit::{Exit, Failed};
+
+/// The passphrase of the key in `path`.
+pub(super) fn of_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
+    read(&format!("passphrase of {}: ", path.display()))
+}
+
+/// A passphrase for a key that is made now; at a terminal, typed twice.
+pub(super) fn of_new_key(path: &Path) -> anyhow::Result<Zeroizing<String>> {
+    let passphrase = read(&format!("new passphrase of {}: ", path.display()))?;
+    let least = limits::PASSPHRASE_CHARS_MIN;
+    if passphrase.chars().count() < least {
+        return Err(usage(format!("a passphrase has at least {least} characters")));
+    }
+    if is_typed() && *read("the same again: ")? != *passphrase {
+        return Err(usage("the two passphrases differ; no key was made".to_owned()));
+    }
+    Ok(passphrase)
+}
+
+/// Whether somebody types it.
+fn is_typed() -> bool {
+    std::env::var_os(PASSPHRASE_FILE).is_none() && std::io::stdin().is_terminal()
+}
+
+fn read(prompt: &str) -> anyhow::Result<Zeroizing<String>> {
+    let text = match std::env::var_os(PASSPHRASE_FILE) {
+        Some(path) => {
+            let text = read_private(Path::new(&path));
+            text.map_err(|error| usage(format!("{PASSPHRASE_FILE}: {error}")))?
+        }
+        None if is_typed() => hidden_line(prompt)?,
+        None => line()?,
+    };
+    let passphrase = text.lines().next().unwrap_or_default();
+    if passphrase.is_empty() {
+        return Err(usage(format!(
+            "there is no passphrase: type it at a terminal, name its file in {PASSPHRASE_FILE}, or \
+             write it to standard input"
+        )));
+    }
+    Ok(Zeroizing::new(passphrase.to_owned()))
+}
+
+fn line() -> anyhow::Result<Zeroizing<String>> {
+    let mut line = Zeroizing::new(String::new());
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(line)
+}
+
+/// A line that the terminal does not show.
+fn hidden_line(prompt: &str) -> anyhow::Result<Zeroizing<String>> {
+    let shown = HiddenInput::begin()?;
+    note_part!("{prompt}");
+    let line = line();
+    drop(shown);
+    note_part!("\n");
+    line
+}
+
+/// Shows what is typed again when it is dropped.
+struct HiddenInput(Termios);
+
+impl HiddenInput {
+    fn begin() -> anyhow::Result<Self> {
+        let before = tcgetattr(std::io::stdin())?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(std::io::stdin(), OptionalActions::Flush, &hidden)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for HiddenInput {
+    fn drop(&mut self) {
+        // Nothing can be done about a terminal that is gone.
+        tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0).ok();
+    }
+}
+
+fn usage(text: String) -> anyhow::Error {
+    Failed::new(Exit::Usage, text).into()
+}

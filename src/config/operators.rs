@@ -1,0 +1,46 @@
+//! Operators: people who sign their decisions, each with a public key.
+
+use crate::ids::ListenerName;
+use crate::thread::{OperatorKeys, OperatorPublicKey};
+
+use super::members::token;
+use super::problem::{Code, Problem};
+use super::read::Reader;
+use super::tree::At;
+use super::variables;
+
+/// The operators of a file, as far as they could be read.
+#[derive(Default)]
+pub(super) struct Operators {
+    keys: Vec<(ListenerName, OperatorPublicKey)>,
+    /// Variables that their keys name.
+    pub variables: Vec<String>,
+}
+
+const MAKE: &str = "`organism operator key FILE` makes a key and prints this line";
+
+impl Operators {
+    pub fn keys(&self) -> OperatorKeys {
+        OperatorKeys::new(self.keys.iter().cloned())
+    }
+
+    pub fn read(&mut self, name: &At<String>, read: &mut Reader<'_>) {
+        let name = token(name, read.problems);
+        let Some(text) = read.required_text("key", "\"ed25519:…\"") else { return };
+        self.variables.extend(variables::named(&text.value.written).map(str::to_owned));
+        if text.value.failed {
+            return;
+        }
+        let Some(key) = OperatorPublicKey::parse(&text.value.value) else {
+            let message = "this is no public key of an operator";
+            let problem = Problem::new(Code::OperatorKey, &text.place, message);
+            return read.problem(problem.help(MAKE));
+        };
+        if let Some((other, _)) = self.keys.iter().find(|(_, known)| *known == key) {
+            let message = format!("this is the key of the operator `{other}`");
+            let problem = Problem::new(Code::OperatorKey, &text.place, message);
+            return read.problem(problem.help("give each operator a key of their own"));
+        }
+        self.keys.extend(name.map(|name| (name.value, key)));
+    }
+}

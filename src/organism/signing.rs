@@ -1,0 +1,202 @@
+//! An operator's key: in a file that a passphrase encrypts (PKCS #8, as OpenSSL reads it), and how
+//! it signs decisions.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use ed25519_dalek::SigningKey;
+use ed25519_dalek::pkcs8::{DecodePrivateKey as _, KeypairBytes};
+use pkcs8::der::pem::PemLabel as _;
+use pkcs8::der::zeroize::Zeroizing;
+use pkcs8::{EncodePrivateKey as _, EncryptedPrivateKeyInfo, LineEnding};
+use rand_core::{OsRng, RngCore as _};
+use uuid::Uuid;
+
+use super::control::Ask;
+use super::matter::{Matter, What};
+use crate::clock::Time;
+use crate::ids::{Digest, ThreadId};
+use crate::limits;
+use crate::thread::{
+    Decided, DecisionOrigin, DecisionSignature, DecisionStatement, OperatorPublicKey, Verdict,
+};
+use crate::xml::scan::scan_within;
+
+/// Why there is no key to sign with.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{} cannot be read: {source}", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("{} exists, and a key is never overwritten; name another file", path.display())]
+    Exists { path: PathBuf },
+    #[error("{} cannot be written: {source}", path.display())]
+    NotWritten { path: PathBuf, source: std::io::Error },
+    #[error("other users can read {}: run `chmod 600 {}`", path.display(), path.display())]
+    Readable { path: PathBuf },
+    #[error("{} is no encrypted Ed25519 key of `organism operator key`", path.display())]
+    NotAKey { path: PathBuf },
+    #[error("this is not the passphrase of {}", path.display())]
+    WrongPassphrase { path: PathBuf },
+    #[error("the key cannot be encrypted: {detail}")]
+    NotEncrypted { detail: String },
+}
+
+/// Signs decisions. Never shows its key.
+pub struct OperatorSigner(SigningKey);
+
+impl std::fmt::Debug for OperatorSigner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OperatorSigner({})", self.public())
+    }
+}
+
+impl OperatorSigner {
+    /// Makes a key and writes it, encrypted, to a file that only its owner can read.
+    pub fn create(path: &Path, passphrase: &str) -> Result<Self, Error> {
+        let key = SigningKey::generate(&mut OsRng);
+        let plain = KeypairBytes { secret_key: key.to_bytes(), public_key: None };
+        let encrypted = plain.to_pkcs8_encrypted_pem(OsRng, passphrase, LineEnding::LF);
+        let pem: Zeroizing<String> =
+            encrypted.map_err(|error| Error::NotEncrypted { detail: error.to_string() })?;
+
+        let mut options = OpenOptions::new();
+        let written = options.write(true).create_new(true).mode(0o600).open(path);
+        let written = written.and_then(|mut file| {
+            file.write_all(pem.as_bytes())?;
+            file.sync_all()
+        });
+        let path = path.to_owned();
+        match written {
+            Ok(()) => Ok(Self(key)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::Exists { path }),
+            Err(source) => Err(Error::NotWritten { path, source }),
+        }
+    }
+
+    /// Reads the key in `path`. `passphrase` is called once the file is known to be one.
+    pub fn load<E: From<Error>>(
+        path: &Path,
+        passphrase: impl FnOnce() -> Result<Zeroizing<String>, E>,
+    ) -> Result<Self, E> {
+        let pem = read_private(path)?;
+        let named = || path.to_owned();
+        if pkcs8::der::pem::decode_label(pem.as_bytes()) != Ok(EncryptedPrivateKeyInfo::PEM_LABEL) {
+            return Err(Error::NotAKey { path: named() }.into());
+        }
+        let passphrase = passphrase()?;
+        let key = SigningKey::from_pkcs8_encrypted_pem(&pem, passphrase.as_bytes());
+        key.map(Self).map_err(|_| Error::WrongPassphrase { path: named() }.into())
+    }
+
+    pub fn public(&self) -> OperatorPublicKey {
+        OperatorPublicKey::of(&self.0)
+    }
+
+    /// Signs what is asked for, now: a decision about a call of `thread`, or its cancellation. An
+    /// answer is cut to the payload that it holds, as that is what is recorded.
+    pub fn sign(&self, ask: &mut Ask, journal: Uuid, thread: &ThreadId) {
+        let mut random = [0; 16];
+        OsRng.fill_bytes(&mut random);
+        let nonce = uuid::Builder::from_random_bytes(random).into_uuid();
+        self.sign_at(ask, journal, thread, (Time::now(), nonce));
+    }
+
+    /// As [`OperatorSigner::sign`], at another time and with a nonce that is given.
+    pub fn sign_at(&self, ask: &mut Ask, journal: Uuid, thread: &ThreadId, moment: (Time, Uuid)) {
+        shorten(ask);
+        let place = (journal, thread.clone());
+        let signed = with_statement(ask, |statement| {
+            DecisionSignature::new(&self.0, place, moment, statement)
+        });
+        if let Some(origin) = origin_of(ask) {
+            origin.get_or_insert_default().signature = signed.map(Box::new);
+        }
+    }
+}
+
+/// The text of a file that only its owner can read.
+pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
+    const OTHERS_READ: u32 = 0o044;
+    let failed = |source| Error::Unreadable { path: path.to_owned(), source };
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if metadata.is_file() && metadata.permissions().mode() & OTHERS_READ != 0 {
+        return Err(Error::Readable { path: path.to_owned() });
+    }
+    std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
+}
+
+/// Whether the signature of what is asked for is of this very thing, whoever's key it is.
+pub(super) fn holding_signature(ask: &Ask) -> Option<&DecisionSignature> {
+    let (origin, cancelled) = match ask {
+        Ask::Decide(matter) => (&matter.origin, None),
+        Ask::Cancel { origin, thread, .. } => (origin, Some(thread)),
+        _ => return None,
+    };
+    let signature = origin.as_ref()?.signature.as_deref()?;
+    let fits = cancelled.is_none_or(|thread| *thread == signature.thread);
+    let holds = with_statement(ask, |statement| signature.holds(statement))?;
+    (fits && holds).then_some(signature)
+}
+
+/// What is signed of a request; None where it is no decision, or one that cannot be signed.
+fn with_statement<T>(ask: &Ask, then: impl FnOnce(&DecisionStatement<'_>) -> T) -> Option<T> {
+    let note = |origin: &Option<DecisionOrigin>| {
+        origin.as_ref().map(|origin| origin.note.clone()).unwrap_or_default()
+    };
+    match ask {
+        Ask::Decide(Matter { message, what, origin, .. }) => {
+            let (decision, note) = (decided(what), note(origin));
+            DecisionStatement::decided(*message, &decision, &note).map(|signed| then(&signed))
+        }
+        Ask::Cancel { reason, origin, .. } => {
+            Some(then(&DecisionStatement::cancel(reason, &note(origin))))
+        }
+        _ => None,
+    }
+}
+
+/// A decision as it will be recorded.
+fn decided(what: &What) -> Decided {
+    match what {
+        What::Approve { hash } => Decided::Approve { hash: hash.clone() },
+        What::Refuse { reason } => Decided::Refuse { reason: reason.clone() },
+        What::Answer { listener, payload } => {
+            let verdict = Verdict::Passed(Digest::of(payload));
+            Decided::Answer { listener: listener.clone(), verdict }
+        }
+    }
+}
+
+/// Cuts texts to what is recorded of them, and an answer to its payload.
+fn shorten(ask: &mut Ask) {
+    let cut = |text: &mut String| *text = text.chars().take(limits::REASON_CHARS_MAX).collect();
+    match ask {
+        Ask::Decide(Matter { what: What::Answer { payload, .. }, .. }) => cut_to_root(payload),
+        Ask::Decide(Matter { what: What::Refuse { reason }, .. }) | Ask::Cancel { reason, .. } => {
+            cut(reason);
+        }
+        _ => {}
+    }
+    if let Some(Some(origin)) = origin_of(ask) {
+        cut(&mut origin.note);
+    }
+}
+
+fn origin_of(ask: &mut Ask) -> Option<&mut Option<DecisionOrigin>> {
+    match ask {
+        Ask::Decide(matter) => Some(&mut matter.origin),
+        Ask::Cancel { origin, .. } => Some(origin),
+        _ => None,
+    }
+}
+
+/// Leaves the payload alone where the gate would: what it refuses, it refuses whole.
+fn cut_to_root(payload: &mut Vec<u8>) {
+    let scanned = scan_within(payload, limits::PAYLOAD_BYTES_MAX);
+    let root = scanned.ok().and_then(|scanned| payload.get(scanned.root).map(<[u8]>::to_vec));
+    if let Some(root) = root {
+        *payload = root;
+    }
+}

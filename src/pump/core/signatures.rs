@@ -1,0 +1,111 @@
+//! Signatures of decisions: where the config names operators, a decision needs the signature of
+//! one of them, and a signature is used once.
+
+use super::{Core, Step};
+use crate::clock::Time;
+use crate::envelope::{Refusal, Rule};
+use crate::ids::ThreadId;
+use crate::limits;
+use crate::mutant::mutant;
+use crate::thread::{DecisionSignature, DecisionStatement, Fact, OperatorKeys};
+
+/// A decision, as far as its signature has to fit it.
+pub(super) struct SignedDecision<'a> {
+    /// None for an approval that does not name the whole digest.
+    pub statement: Option<DecisionStatement<'a>>,
+    pub thread: &'a ThreadId,
+    pub signature: Option<&'a DecisionSignature>,
+}
+
+impl Core {
+    /// Takes decisions of these operators alone, if there are any.
+    #[must_use]
+    pub fn with_operators(self, operators: OperatorKeys) -> Self {
+        Self { operators, ..self }
+    }
+
+    /// Checks the signature of a decision and records it, so that it is never used again.
+    pub(super) fn check_signature(
+        &mut self,
+        step: &mut Step,
+        decision: &SignedDecision<'_>,
+    ) -> Result<(), Refusal> {
+        let Some(signature) = decision.signature else {
+            if self.operators.is_empty() || mutant("take-unsigned-decisions") {
+                return Ok(());
+            }
+            return Err(refusal(&unsigned(&self.operators)));
+        };
+        self.judge(step.time, decision, signature).map_err(|message| refusal(&message))?;
+
+        let Some(operator) = self.operators.owner(&signature.key).cloned() else { return Ok(()) };
+        let DecisionSignature { nonce, time, .. } = *signature;
+        self.fact(step, Fact::Signed { operator, nonce, time });
+        Ok(())
+    }
+
+    /// Why this signature does not count, if it does not.
+    fn judge(
+        &self,
+        now: Time,
+        decision: &SignedDecision<'_>,
+        signature: &DecisionSignature,
+    ) -> Result<(), String> {
+        if self.operators.owner(&signature.key).is_none() {
+            let names = self.operators.names();
+            return Err(format!(
+                "the key that signed it is of no operator of this config ({names})"
+            ));
+        }
+        let Some(statement) = &decision.statement else {
+            return Err("a signed approval names the whole hash of its payload".to_owned());
+        };
+        if !signature.holds(statement) && !mutant("take-any-signature") {
+            return Err("its signature is of something else: it was changed after it was \
+                        signed"
+                .to_owned());
+        }
+        let is_here = signature.journal == self.state.journal;
+        if !is_here && !mutant("take-signatures-of-other-threads") {
+            return Err("it was signed for another journal; sign it again".to_owned());
+        }
+        let is_thread = *decision.thread == signature.thread;
+        if !is_thread && !mutant("take-signatures-of-other-threads") {
+            return Err("it was signed for another thread; sign it again".to_owned());
+        }
+        self.judge_time(now, signature)
+    }
+
+    fn judge_time(&self, now: Time, signature: &DecisionSignature) -> Result<(), String> {
+        let signed = signature.time;
+        if now > signed.plus(limits::SIGNATURE_VALIDITY) && !mutant("take-old-signatures") {
+            let minutes = limits::SIGNATURE_VALIDITY.as_secs() / 60;
+            return Err(format!(
+                "it was signed at {signed}, and a signature holds for {minutes} minutes; sign it \
+                 again"
+            ));
+        }
+        if signed > now.plus(limits::SIGNATURE_AHEAD_MAX) {
+            return Err(format!(
+                "it was signed at {signed}, and here it is {now}: compare the clocks of the two \
+                 hosts, then sign it again"
+            ));
+        }
+        if self.state.nonces.contains_key(&signature.nonce) && !mutant("use-a-signature-twice") {
+            return Err("its signature was used before; sign it again".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn unsigned(operators: &OperatorKeys) -> String {
+    format!(
+        "this organism takes decisions of its operators alone ({}): sign it with --sign FILE, the \
+         key of one of them",
+        operators.names()
+    )
+}
+
+fn refusal(message: &str) -> Refusal {
+    Refusal::new(Rule::NotSigned, message, b"")
+}

@@ -1,0 +1,295 @@
+//! Operators' signatures on their decisions: Ed25519 over everything that a decision changes.
+//!
+//! Pure: whoever signs brings the time and the nonce, and whoever checks the record brings the
+//! rest.
+
+use std::fmt;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+use super::{Decided, Input, Verdict};
+use crate::clock::Time;
+use crate::ids::{Digest, ListenerName, MessageId, ThreadId};
+
+/// First line of the bytes that are signed.
+const SCHEME: &str = "organism decision 1\n";
+
+/// What a public key begins with as text.
+const ALGORITHM: &str = "ed25519:";
+
+/// The public key of an operator.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperatorPublicKey([u8; 32]);
+
+impl OperatorPublicKey {
+    pub fn of(key: &SigningKey) -> Self {
+        Self(key.verifying_key().to_bytes())
+    }
+
+    /// Reads `ed25519:` with 43 characters of base64url. None where it is no usable key.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = URL_SAFE_NO_PAD.decode(text.strip_prefix(ALGORITHM)?).ok()?;
+        let key = VerifyingKey::from_bytes(&bytes.try_into().ok()?).ok()?;
+        (!key.is_weak()).then(|| Self(key.to_bytes()))
+    }
+
+    fn verifies(&self, message: &[u8], signature: &Signature) -> bool {
+        let key = VerifyingKey::from_bytes(&self.0);
+        key.is_ok_and(|key| key.verify_strict(message, signature).is_ok())
+    }
+}
+
+impl fmt::Display for OperatorPublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{ALGORITHM}{}", URL_SAFE_NO_PAD.encode(self.0))
+    }
+}
+
+impl fmt::Debug for OperatorPublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for OperatorPublicKey {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for OperatorPublicKey {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not an operator's public key"))
+    }
+}
+
+/// The operators of a config, each with a public key of their own.
+#[derive(Debug, Clone, Default)]
+pub struct OperatorKeys(Arc<[(ListenerName, OperatorPublicKey)]>);
+
+impl OperatorKeys {
+    pub fn new(keys: impl IntoIterator<Item = (ListenerName, OperatorPublicKey)>) -> Self {
+        Self(keys.into_iter().collect())
+    }
+
+    /// Without operators, decisions need no signature.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &(ListenerName, OperatorPublicKey)> {
+        self.0.iter()
+    }
+
+    pub fn owner(&self, key: &OperatorPublicKey) -> Option<&ListenerName> {
+        self.0.iter().find(|(_, known)| known == key).map(|(name, _)| name)
+    }
+
+    /// For messages: `ana, ben`.
+    pub fn names(&self) -> String {
+        self.0.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What a decision changes, as far as it is signed beside thread, journal, time and nonce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecisionStatement<'a> {
+    pub verb: &'static str,
+    /// The request of the held call. None for a cancellation.
+    pub call: Option<MessageId>,
+    /// Of the payload that is approved, or of the answer.
+    pub digest: Option<Digest>,
+    pub reason: &'a str,
+    pub note: &'a str,
+}
+
+impl<'a> DecisionStatement<'a> {
+    /// None where an approval does not name the whole digest.
+    pub fn decided(message: MessageId, decision: &'a Decided, note: &'a str) -> Option<Self> {
+        let (verb, digest, reason) = match decision {
+            Decided::Approve { hash } => ("approve", Some(Digest::parse(hash).ok()?), ""),
+            Decided::Refuse { reason } => ("refuse", None, reason.as_str()),
+            Decided::Answer { verdict, .. } => {
+                let (Verdict::Passed(digest) | Verdict::Refused(digest)) = verdict;
+                ("answer", Some(*digest), "")
+            }
+        };
+        Some(Self { verb, call: Some(message), digest, reason, note })
+    }
+
+    pub fn cancel(reason: &'a str, note: &'a str) -> Self {
+        Self { verb: "cancel", call: None, digest: None, reason, note }
+    }
+}
+
+/// An operator's signature on one decision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionSignature {
+    pub key: OperatorPublicKey,
+    pub journal: Uuid,
+    /// The thread of the call, or the one that is cancelled.
+    pub thread: ThreadId,
+    pub time: Time,
+    /// Makes each signature another one, so that it is used once.
+    pub nonce: Uuid,
+    #[serde(with = "in_base64")]
+    signature: [u8; 64],
+}
+
+impl DecisionSignature {
+    /// Signs a decision about `thread` in the journal of this id.
+    pub fn new(
+        key: &SigningKey,
+        (journal, thread): (Uuid, ThreadId),
+        (time, nonce): (Time, Uuid),
+        statement: &DecisionStatement<'_>,
+    ) -> Self {
+        let public = OperatorPublicKey::of(key);
+        let mut signed = Self { key: public, journal, thread, time, nonce, signature: [0; 64] };
+        signed.signature = key.sign(&signed.message(statement)).to_bytes();
+        signed
+    }
+
+    /// Whether its key signed exactly this.
+    pub fn holds(&self, statement: &DecisionStatement<'_>) -> bool {
+        let signature = Signature::from_bytes(&self.signature);
+        self.key.verifies(&self.message(statement), &signature)
+    }
+
+    /// Whether it holds for the recorded decision that it stands beside.
+    pub fn holds_for(&self, input: &Input, note: &str) -> bool {
+        let statement = match input {
+            Input::Decided { message, decision, .. } => {
+                DecisionStatement::decided(*message, decision, note)
+            }
+            Input::Cancel { thread, reason, .. } if *thread == self.thread => {
+                Some(DecisionStatement::cancel(reason, note))
+            }
+            _ => None,
+        };
+        statement.is_some_and(|statement| self.holds(&statement))
+    }
+
+    /// The bytes that are signed.
+    fn message(&self, statement: &DecisionStatement<'_>) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Signed<'a> {
+            journal: Uuid,
+            verb: &'a str,
+            thread: &'a ThreadId,
+            call: Option<MessageId>,
+            digest: Option<Digest>,
+            reason: &'a str,
+            note: &'a str,
+            time: Time,
+            nonce: Uuid,
+        }
+        let DecisionStatement { verb, call, digest, reason, note } = *statement;
+        let Self { journal, thread, time, nonce, .. } = self;
+        let (journal, time, nonce) = (*journal, *time, *nonce);
+        let signed = Signed { journal, verb, thread, call, digest, reason, note, time, nonce };
+
+        let mut message = SCHEME.as_bytes().to_vec();
+        message.extend(serde_json::to_vec(&signed).expect("plain data is JSON"));
+        message
+    }
+}
+
+mod in_base64 {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(bytes: &[u8; 64], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 64], D::Error> {
+        let text = String::deserialize(from)?;
+        let bytes = URL_SAFE_NO_PAD.decode(text).ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.ok_or_else(|| serde::de::Error::custom("not an Ed25519 signature"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> SigningKey {
+        SigningKey::from_bytes(&[7; 32])
+    }
+
+    fn thread() -> ThreadId {
+        ThreadId::parse("sess-fixture1").unwrap()
+    }
+
+    /// Operators keep signed decisions, and other programs make them: the bytes never change.
+    #[test]
+    fn the_signed_bytes_are_these() {
+        let statement = DecisionStatement {
+            verb: "approve",
+            call: Some(MessageId(Uuid::from_u128(1))),
+            digest: Some(Digest::of(b"<run/>")),
+            reason: "",
+            note: "seen \"by\" two\n",
+        };
+        let place = (Uuid::from_u128(2), thread());
+        let signed =
+            DecisionSignature::new(&key(), place, (Time(3), Uuid::from_u128(4)), &statement);
+        let message = String::from_utf8(signed.message(&statement)).unwrap();
+        expect_test::expect![[r#"
+            organism decision 1
+            {"journal":"00000000-0000-0000-0000-000000000002","verb":"approve","thread":"sess-fixture1","call":"00000000-0000-0000-0000-000000000001","digest":"201f3adbddeececeac4e9f6e572568de56bfdfb4f46ab4a7fd9b8589beef397d","reason":"","note":"seen \"by\" two\n","time":3,"nonce":"00000000-0000-0000-0000-000000000004"}"#]]
+        .assert_eq(&message);
+        assert!(signed.holds(&statement));
+    }
+
+    #[test]
+    fn a_signature_holds_for_nothing_but_what_was_signed() {
+        let statement = DecisionStatement::cancel("enough", "as agreed");
+        let now = (Time(3), Uuid::from_u128(4));
+        let signed =
+            DecisionSignature::new(&key(), (Uuid::from_u128(2), thread()), now, &statement);
+        let other_statements = [
+            DecisionStatement { verb: "refuse", ..statement },
+            DecisionStatement { call: Some(MessageId(Uuid::nil())), ..statement },
+            DecisionStatement { digest: Some(Digest::ZERO), ..statement },
+            DecisionStatement { reason: "", ..statement },
+            DecisionStatement { note: "as agreed ", ..statement },
+        ];
+        for other in other_statements {
+            assert!(!signed.holds(&other), "{other:?}");
+        }
+
+        let other_key = SigningKey::from_bytes(&[8; 32]);
+        let other_signatures = [
+            DecisionSignature { key: OperatorPublicKey::of(&other_key), ..signed.clone() },
+            DecisionSignature { journal: Uuid::nil(), ..signed.clone() },
+            DecisionSignature {
+                thread: ThreadId::parse("sess-fixture2").unwrap(),
+                ..signed.clone()
+            },
+            DecisionSignature { time: Time(4), ..signed.clone() },
+            DecisionSignature { nonce: Uuid::nil(), ..signed.clone() },
+        ];
+        for other in other_signatures {
+            assert!(!other.holds(&statement), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_public_key_is_read_as_it_is_shown_and_nothing_else_is_one() {
+        let key = OperatorPublicKey::of(&key());
+        assert_eq!(OperatorPublicKey::parse(&key.to_string()), Some(key));
+        let shown = key.to_string();
+        let weak = format!("{ALGORITHM}{}", URL_SAFE_NO_PAD.encode([0; 32]));
+        let texts = ["", "ed25519:", "ed25519:AAAA", &weak, &shown[1..], &format!("{shown}A")];
+        for text in texts {
+            assert_eq!(OperatorPublicKey::parse(text), None, "{text}");
+        }
+    }
+}

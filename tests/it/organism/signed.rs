@@ -1,0 +1,448 @@
+//! Operators: where the config names any, a decision changes nothing without the signature of one
+//! of them.
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use organism::clock::Time;
+use organism::ids::{ListenerName, MessageId, ThreadId};
+use organism::organism::control::{Ask, Client, Said as Answer};
+use organism::organism::signing::{self, OperatorSigner};
+use organism::organism::{Matter, What};
+use organism::thread::DecisionOrigin;
+use serde_json::Value as Json;
+use uuid::Uuid;
+
+use super::{House, Running, Said, numbered, say};
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["echo", "boss", "commander"]
+
+[listeners.echo]
+command = ["./player.py", "echo"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+approval = "always"
+
+[listeners.commander]
+command = ["./commander.py"]
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+env = { ORGANISM_PASSPHRASE_FILE = "passphrase" }
+
+[humans.boss]
+schema = "people.xsd"
+accepts = ["question"]
+replies = ["decision", "pass"]
+"#;
+
+const PEOPLE: &str = "urn:example:people";
+const PASSPHRASE: &str = "correct horse battery";
+
+/// A directory with the keys of two operators and of somebody who is none.
+struct Signing {
+    house: House,
+}
+
+impl Signing {
+    fn new() -> Self {
+        let house = House::with(CONFIG);
+        house.copy("commander.py");
+        house.write("people.xsd", include_str!("../../data/organism/people.xsd"));
+        house.write("payload.xml", numbered("ping", "forged"));
+        house.write("passphrase", format!("{PASSPHRASE}\n"));
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(house.path("passphrase"), mode).unwrap();
+
+        let signing = Self { house };
+        let [ana, ben, _] = ["ana", "ben", "stranger"].map(|name| signing.make_key(name));
+        let operators =
+            format!("[operators.ana]\nkey = \"{ana}\"\n[operators.ben]\nkey = \"{ben}\"");
+        signing.house.write("organism.toml", format!("{CONFIG}\n{operators}\n"));
+        signing
+    }
+
+    /// The public key of a new key in the file `NAME.key`.
+    fn make_key(&self, name: &str) -> String {
+        let made = self.signs(&["operator", "key", &format!("{name}.key")]);
+        assert_eq!(made.code, Some(0), "{made:?}");
+        let line = made.out.lines().find_map(|line| line.strip_prefix("key = \"")).unwrap();
+        line.trim_end_matches('"').to_owned()
+    }
+
+    fn run(&self) -> Running {
+        let mut command = self.house.command(&["run"]);
+        command.env("ORGANISM_UNDER_TEST", env!("CARGO_BIN_EXE_organism"));
+        self.house.run_with(command)
+    }
+
+    fn signing_command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.house.command(arguments);
+        command.env("ORGANISM_PASSPHRASE_FILE", self.house.path("passphrase"));
+        command
+    }
+
+    /// A command that finds the passphrase.
+    fn signs(&self, arguments: &[&str]) -> Said {
+        self.signing_command(arguments).output().unwrap().into()
+    }
+
+    /// A held call of a ping: message, hash and thread.
+    fn hold(&self, number: &str) -> (String, String, String) {
+        let sent = self.house.send_text(&numbered("ping", number), &["--no-wait"]);
+        assert_eq!(sent.code, Some(3), "{sent:?}");
+        let held = self.house.organism(&["approvals", "--json"]).json().pop().unwrap();
+        let text = |key: &str| held[key].as_str().unwrap().to_owned();
+        (text("message"), text("sha256"), text("thread"))
+    }
+
+    fn held(&self) -> usize {
+        self.house.organism(&["approvals", "--json"]).json().len()
+    }
+
+    fn ask_boss(&self, text: &str) -> (String, String) {
+        let question = format!("<question xmlns=\"{PEOPLE}\">{text}</question>");
+        assert_eq!(self.house.send_text(&question, &["--no-wait"]).code, Some(0));
+        let open = self.house.organism(&["answer", "--json"]).json().pop().unwrap();
+        let text = |key: &str| open[key].as_str().unwrap().to_owned();
+        (text("message"), text("thread"))
+    }
+
+    fn signer(&self, name: &str) -> OperatorSigner {
+        let passphrase = || Ok::<_, signing::Error>(PASSPHRASE.to_owned().into());
+        OperatorSigner::load(&self.house.path(&format!("{name}.key")), passphrase).unwrap()
+    }
+
+    fn journal(&self) -> Uuid {
+        self.house.reader().about().unwrap().journal
+    }
+
+    /// The rule and the text of the refusal, where a request is refused.
+    fn asks(&self, ask: &Ask) -> Result<(), String> {
+        let mut answer = None;
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let client = Client::find(&self.house.data(), self.house.handshake()).await.unwrap();
+            client.ask(ask, |line| answer = Some(line)).await.unwrap();
+        });
+        match answer.unwrap() {
+            Answer::Taken | Answer::Ruled(None) => Ok(()),
+            Answer::Ruled(Some(refusal)) => Err(refusal.to_string()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What the story of a thread shows of signatures: verb, operator and whether each holds.
+    fn signatures(&self, thread: &str) -> Vec<(String, String, bool)> {
+        let shown = self.house.organism(&["thread", thread, "--json"]);
+        let story: Json = serde_json::from_str(&shown.out).unwrap();
+        let items = story["items"].as_array().unwrap().iter().map(|item| &item["decision"]);
+        let signed = items.filter(|decision| decision["signed"].is_object()).map(|decision| {
+            let text = |value: &Json| value.as_str().unwrap_or("nobody").to_owned();
+            let signed = &decision["signed"];
+            let holds = signed["holds"].as_bool().unwrap();
+            (text(&decision["verb"]), text(&signed["operator"]), holds)
+        });
+        signed.collect()
+    }
+}
+
+fn cancel(thread: &str) -> Ask {
+    let note = "as agreed".to_owned();
+    let origin = Some(DecisionOrigin { note, ..DecisionOrigin::default() });
+    let thread = ThreadId::parse(thread).unwrap();
+    Ask::Cancel { thread, by: operator(), reason: "enough".to_owned(), origin }
+}
+
+fn decide(message: &str, what: What) -> Ask {
+    let message: MessageId = message.parse().unwrap();
+    Ask::Decide(Matter { message, partition: None, by: operator(), what, origin: None })
+}
+
+fn operator() -> ListenerName {
+    ListenerName::parse("operator").unwrap()
+}
+
+#[test]
+fn a_decision_needs_the_signature_of_an_operator() {
+    let signing = Signing::new();
+    let running = signing.run();
+    let (message, hash, thread) = signing.hold("1");
+    let (question, asked) = signing.ask_boss("left or right?");
+    let pass = format!("<?xml version=\"1.0\"?>\n<pass xmlns=\"{PEOPLE}\">no idea</pass>\n");
+    signing.house.write("pass.xml", pass);
+    let commands: [&[&str]; 4] = [
+        &["approve", &message, "--hash", &hash],
+        &["refuse", &message],
+        &["answer", &question, "pass.xml"],
+        &["cancel", &thread],
+    ];
+    for command in commands {
+        for sign in [&[][..], &["--sign", "stranger.key"]] {
+            let refused = signing.signs(&[command, sign].concat());
+            assert_eq!(refused.code, Some(65), "{command:?}: {refused:?}");
+            assert!(refused.err.contains("not-signed"), "{command:?}: {refused:?}");
+        }
+        let unsigned = signing.signs(command);
+        assert!(unsigned.err.contains("--sign FILE"), "{unsigned:?}");
+        assert!(unsigned.err.contains("ana, ben"), "{unsigned:?}");
+    }
+    assert_eq!(signing.held(), 1, "it waits on");
+
+    let approve = ["approve", &message, "--hash", &hash[..12], "--note", "seen", "--sign"];
+    let approved = signing.signs(&[&approve[..], &["ana.key"]].concat());
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+    let answered = signing.signs(&["answer", &question, "pass.xml", "--sign", "ben.key"]);
+    assert_eq!(answered.code, Some(0), "{answered:?}");
+    let (held, _, other) = signing.hold("2");
+    let refused = signing.signs(&["refuse", &held, "--reason", "no", "--sign", "ana.key"]);
+    assert_eq!(refused.code, Some(0), "{refused:?}");
+    let cancelled = signing.signs(&["cancel", &other, "--sign", "ben.key"]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+
+    let good = |thread: &str| {
+        let mut shown = signing.signatures(thread);
+        shown.retain(|(_, operator, _)| operator != "nobody");
+        shown
+    };
+    let shown = |verb: &str, operator: &str| (verb.to_owned(), operator.to_owned(), true);
+    assert_eq!(good(&thread), [shown("approve", "ana")]);
+    assert_eq!(good(&asked), [shown("answer", "ben")]);
+    assert_eq!(good(&other), [shown("refuse", "ana"), shown("cancel", "ben")]);
+    let page = signing.house.organism(&["thread", &thread]).out;
+    assert!(page.contains("signed by ana, ed25519:"), "{page}");
+    assert!(page.contains("the signature holds"), "{page}");
+    assert_eq!(running.stop(), Some(0));
+    signing.house.verified();
+}
+
+#[test]
+fn a_signed_decision_counts_once_and_for_what_was_signed() {
+    let signing = Signing::new();
+    let running = signing.run();
+    let (message, hash, thread) = signing.hold("1");
+    let (_, _, other) = signing.hold("2");
+    let (journal, ana) = (signing.journal(), signing.signer("ana"));
+    let thread_id = ThreadId::parse(&thread).unwrap();
+    let signed = |ask: Ask| {
+        let mut ask = ask;
+        ana.sign(&mut ask, journal, &thread_id);
+        ask
+    };
+
+    let Ask::Cancel { origin, .. } = signed(cancel(&thread)) else { unreachable!() };
+    let with_origin = |ask: Ask, origin: &Option<DecisionOrigin>| match ask {
+        Ask::Cancel { thread, by, reason, .. } => {
+            Ask::Cancel { thread, by, reason, origin: origin.clone() }
+        }
+        Ask::Decide(matter) => Ask::Decide(Matter { origin: origin.clone(), ..matter }),
+        other => other,
+    };
+    let noted = origin.clone().map(|origin| DecisionOrigin { note: "mine".to_owned(), ..origin });
+    let mut elsewhere = cancel(&thread);
+    ana.sign(&mut elsewhere, Uuid::from_u128(1), &thread_id);
+    let mut expired = cancel(&thread);
+    let six_minutes = i64::try_from(Duration::from_secs(360).as_micros()).unwrap();
+    let early = Time(Time::now().0 - six_minutes);
+    ana.sign_at(&mut expired, journal, &thread_id, (early, Uuid::from_u128(2)));
+    let mut other_key = cancel(&thread);
+    signing.signer("stranger").sign(&mut other_key, journal, &thread_id);
+    let refuse = decide(&message, What::Refuse { reason: "enough".to_owned() });
+    let forged = [
+        ("changed after it was signed", with_origin(cancel(&thread), &noted)),
+        ("changed after it was signed", with_origin(refuse, &origin)),
+        ("another thread", with_origin(cancel(&other), &origin)),
+        ("another journal", elsewhere),
+        ("holds for 5 minutes", expired),
+        ("of no operator", other_key),
+    ];
+    for (why, ask) in &forged {
+        let refusal = signing.asks(ask).unwrap_err();
+        assert!(refusal.starts_with("not-signed: ") && refusal.contains(why), "{why}: {refusal}");
+    }
+    assert_eq!(signing.held(), 2, "both wait on");
+
+    let approval = signed(decide(&message, What::Approve { hash }));
+    assert_eq!(signing.asks(&approval), Ok(()));
+    assert!(signing.asks(&approval).unwrap_err().starts_with("not-waiting"));
+    let cancellation = with_origin(cancel(&thread), &origin);
+    assert_eq!(signing.asks(&cancellation), Ok(()));
+    assert!(signing.asks(&cancellation).unwrap_err().contains("used before"));
+    assert_eq!(running.stop(), Some(0));
+
+    let running = signing.run();
+    assert!(signing.asks(&cancellation).unwrap_err().contains("used before"), "after a restart");
+    assert_eq!(running.stop(), Some(0));
+    signing.house.verified();
+}
+
+#[test]
+fn a_hosted_process_with_the_key_of_an_operator_decides_nothing() {
+    let signing = Signing::new();
+    let running = signing.run();
+    let (message, hash, thread) = signing.hold("1");
+    let commands = [
+        format!("approve {message} --hash {hash} --sign ana.key"),
+        format!("refuse {message} --sign ana.key"),
+        format!("cancel {thread} --sign ana.key"),
+    ];
+    for command in &commands {
+        let said = signing.house.send_text(&say(&format!("plain {command}")), &[]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.out.contains("hosted-process: this process runs in"), "{command}: {said:?}");
+    }
+    assert_eq!(signing.held(), 1, "it waits on");
+    assert_eq!(running.stop(), Some(0));
+    signing.house.verified();
+}
+
+#[test]
+fn an_operators_key_is_encrypted_and_its_owners_alone_and_never_overwritten() {
+    let signing = Signing::new();
+    let path = signing.house.path("ana.key");
+    let pem = std::fs::read_to_string(&path).unwrap();
+    assert!(pem.starts_with("-----BEGIN ENCRYPTED PRIVATE KEY-----\n"), "{pem}");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let again = signing.signs(&["operator", "key", "ana.key"]);
+    assert_eq!(again.code, Some(2), "{again:?}");
+    assert!(again.err.contains("never overwritten"), "{again:?}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), pem);
+
+    let typed = |passphrase: &str, arguments: &[&str]| -> Said {
+        let mut command = signing.house.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(passphrase.as_bytes()).unwrap();
+        child.wait_with_output().unwrap().into()
+    };
+    for (passphrase, why) in [("", "there is no passphrase"), ("short\n", "at least 8 characters")]
+    {
+        let refused = typed(passphrase, &["operator", "key", "new.key"]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.err.contains(why), "{refused:?}");
+    }
+    let made = typed("long enough\n", &["operator", "key", "new/key"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(signing.house.path("new/key").exists());
+
+    let running = signing.run();
+    let (message, hash, _) = signing.hold("1");
+    let approve = ["approve", &message, "--hash", &hash, "--sign"];
+    let wrong = typed("incorrect horse\n", &[&approve[..], &["ana.key"]].concat());
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(wrong.err.contains("this is not the passphrase of ana.key"), "{wrong:?}");
+    let none = typed("anything\n", &[&approve[..], &["talk.xsd"]].concat());
+    assert!(none.code == Some(2) && none.err.contains("talk.xsd"), "{none:?}");
+    let mode = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(&path, mode).unwrap();
+    let open = typed(&format!("{PASSPHRASE}\n"), &[&approve[..], &["ana.key"]].concat());
+    assert!(open.code == Some(2) && open.err.contains("other users can read"), "{open:?}");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let approved = typed(&format!("{PASSPHRASE}\n"), &[&approve[..], &["ana.key"]].concat());
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn check_names_an_operators_key_that_is_malformed_or_given_twice() {
+    let signing = Signing::new();
+    let good = std::fs::read_to_string(signing.house.path("organism.toml")).unwrap();
+    let key = good.lines().find_map(|line| line.strip_prefix("key = ")).unwrap().to_owned();
+    let cases = [
+        ("\"ed25519:AAAA\"", "this is no public key of an operator"),
+        ("\"secret of somebody\"", "this is no public key of an operator"),
+        (&*key, "this is the key of the operator `ana`"),
+    ];
+    for (written, why) in cases {
+        let config = format!("{good}\n[operators.eve]\nkey = {written}\n");
+        signing.house.write("organism.toml", config);
+        let checked = signing.house.organism(&["check"]);
+        assert_eq!(checked.code, Some(78), "{checked:?}");
+        assert!(checked.err.contains("operator-key"), "{checked:?}");
+        assert!(checked.err.contains(why), "{checked:?}");
+        assert!(!checked.err.contains("secret of somebody"), "{checked:?}");
+    }
+    signing.house.write("organism.toml", good);
+    assert_eq!(signing.house.organism(&["check"]).code, Some(0));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_listener_does_not_learn_where_the_passphrase_of_an_operator_is() {
+    let signing = Signing::new();
+    let mut command = signing.signing_command(&["run"]);
+    command.env("ORGANISM_UNDER_TEST", env!("CARGO_BIN_EXE_organism"));
+    let running = signing.house.run_with(command);
+    let own = i64::from(running.child.id());
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i64>().ok());
+    let is_child =
+        |pid: &i64| organism::children::status(*pid).is_some_and(|status| status.parent == own);
+    let environments: Vec<_> = pids
+        .filter(is_child)
+        .filter_map(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok())
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .filter(|environment| environment.contains("ORGANISM_LISTENER=echo"))
+        .collect();
+    assert_eq!(environments.len(), 1);
+    assert!(!environments[0].contains("ORGANISM_PASSPHRASE_FILE"), "{environments:?}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
+
+/// An organism that cannot see where its callers come from, and a call that it holds.
+fn blind(signing: &Signing) -> (Running, String, String) {
+    let mut command = signing.house.command(&["run"]);
+    let others = std::env::var("ORGANISM_MUTANT").unwrap_or_default();
+    command.env("ORGANISM_MUTANT", format!("hide-the-caller,{others}"));
+    command.env("ORGANISM_UNDER_TEST", env!("CARGO_BIN_EXE_organism"));
+    command.env("DESK_SECRET", SECRET);
+    let running = signing.house.run_with(command);
+    let mut send = signing.house.command(&["send", "--as", "desk", "--no-wait", "payload.xml"]);
+    assert_eq!(send.env("DESK_SECRET", SECRET).status().unwrap().code(), Some(3));
+    let held = signing.house.organism(&["approvals", "--json"]).json().pop().unwrap();
+    let text = |key: &str| held[key].as_str().unwrap().to_owned();
+    (running, text("message"), text("sha256"))
+}
+
+#[test]
+fn a_caller_that_nothing_shows_decides_with_the_signature_of_an_operator_alone() {
+    let signing = Signing::new();
+    let with_operators = std::fs::read_to_string(signing.house.path("organism.toml")).unwrap();
+    let secret = "[clients.desk]\nsecret_env = \"DESK_SECRET\"\n";
+    for config in [CONFIG, &with_operators] {
+        let config = config.replace("[clients.desk]\n", secret);
+        signing.house.write("organism.toml", &config);
+        let (running, message, hash) = blind(&signing);
+        let approve = ["approve", &message, "--hash", &hash];
+        for sign in [&[][..], &["--sign", "stranger.key"]] {
+            let refused = signing.signs(&[&approve[..], sign].concat());
+            assert_eq!(refused.code, Some(65), "{refused:?}");
+            assert!(refused.err.contains("unknown-caller"), "{refused:?}");
+            let is_configured = config.contains("[operators.ana]");
+            let key = if is_configured { "(ana, ben)" } else { "set [operators.NAME] key" };
+            assert!(refused.err.contains(key), "{refused:?}");
+            assert!(refused.err.contains("--sign FILE"), "{refused:?}");
+        }
+        assert_eq!(signing.held(), 1, "it waits on");
+        let signed = signing.signs(&[&approve[..], &["--sign", "ana.key"]].concat());
+        let expected = if config.contains("[operators.ana]") { 0 } else { 65 };
+        assert_eq!(signed.code, Some(expected), "{signed:?}");
+        assert_eq!(running.stop(), Some(0));
+        if expected == 65 {
+            // Of nobody's process: the command starts the organism for itself.
+            let mut refuse = signing.house.command(&["refuse", &message]);
+            let refused = Said::from(refuse.env("DESK_SECRET", SECRET).output().unwrap());
+            assert_eq!(refused.code, Some(0), "{refused:?}");
+        }
+    }
+    signing.house.verified();
+}
