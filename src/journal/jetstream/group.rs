@@ -321,6 +321,7 @@ mod tests {
             key: "0f".repeat(32),
             signature: "1e".repeat(64),
         };
+        let mac = HeadMac::parse(&"02".repeat(41)).unwrap();
         let message = |group: Group| group.messages(3, 1 << 20).remove(0);
         let mut messages = vec![
             ("a journal", message(Group::about(about(1, false)))),
@@ -330,6 +331,7 @@ mod tests {
             ("what was moved here", message(Group::moved(812, 2))),
             ("a checkpoint", message(Group::default().checkpoint(&checkpoint))),
             ("a group of a blob and steps", message(group())),
+            ("a group with the MAC of its head", message(group().mac(&mac))),
         ];
         let parts = group().messages(3, 400);
         messages.extend(["part 1", "part 2", "part 3"].into_iter().zip(parts));
