@@ -12,6 +12,8 @@ import subprocess
 import time
 
 ORGANISM = os.environ["ORGANISM_UNDER_TEST"]
+# What `run` does, for a process that has none of this one's memory.
+RUN = 'last=$("$@" 2>&1 >/dev/null <payload.xml); printf "%s %s" $? "${last##*\n}"'
 KEPT = {k: os.environ[k] for k in ("PATH", "XDG_DATA_HOME", "XDG_STATE_HOME")}
 
 
@@ -40,7 +42,8 @@ def detached(arguments):
             # The command begins when another process has adopted this one.
             while os.getppid() == parent:
                 time.sleep(0.001)
-            os.write(theirs, run(arguments, KEPT).encode())
+            os.dup2(theirs, 1)
+            os.execve("/bin/sh", ["sh", "-c", RUN, "sh", ORGANISM, *arguments], KEPT)
         os._exit(0)
     os.close(theirs)
     told = b""
