@@ -398,6 +398,8 @@ pub const STREAM_LOOK: Duration = Duration::from_millis(700);
 /// How long a stream must be gone to be called lost: while a cluster starts, its servers may not
 /// know it yet.
 pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
+/// How long all places together may take that are asked how far a stream went.
+pub const BOUNDS_PATIENCE: Duration = Duration::from_secs(2);
 /// About what a message has when a journal is moved into a stream.
 pub const PROMOTION_GROUP_BYTES: usize = 256 << 10;
 /// A move waits so long for a server that is away or full; run again, it goes on.
@@ -423,6 +425,9 @@ pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 /// says nothing.
 pub const ROLL_BEAT: Duration = Duration::from_millis(500);
 pub const ROLL_LAPSE: Duration = Duration::from_secs(2);
+/// For how long after it was heard of a process is waited for by who is about to lead: less than a
+/// lease lapses in, so that nobody waits for the process that is replaced.
+pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Processes that are known at the same time.
 pub const ROLL_MAX: usize = 256;
 /// How long nobody's partitions must have changed before one is handed over: what everybody knows

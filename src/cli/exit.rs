@@ -112,7 +112,10 @@ fn code(error: &anyhow::Error) -> Exit {
 pub fn of_journal(error: &journal::Error) -> Exit {
     use journal::Error;
     match error {
-        Error::Broken { .. } | Error::Uncovered { .. } => Exit::ChainBroken,
+        Error::Broken { .. }
+        | Error::Uncovered { .. }
+        | Error::StreamShorter { .. }
+        | Error::StreamForked { .. } => Exit::ChainBroken,
         Error::OtherKey { .. } => Exit::NotProved,
         Error::WithoutMac { .. } => Exit::Config,
         Error::Format { .. } | Error::Strange { .. } => Exit::InvalidData,

@@ -120,6 +120,20 @@ pub enum Error {
     /// What stands in the journal is not what was written there, or is gone.
     #[error("the journal is broken at position {position}: {detail}")]
     Broken { position: u64, detail: String },
+    /// Its servers lost acknowledged records, or somebody put an older copy in their place.
+    #[error(
+        "the stream {stream} {end}, but more was acknowledged: {sources}. No pump leads it \
+         (docs/errors/stream-shorter.md). Restore the store of its servers, or run `organism \
+         repair` where the projection goes farthest: it publishes the rest again"
+    )]
+    StreamShorter { stream: String, end: String, sources: String },
+    /// Two pumps led different ends of it.
+    #[error(
+        "the stream {stream} is forked at record {position}: it holds another record there than \
+         what was acknowledged, as {sources}. No pump leads it (docs/errors/stream-forked.md). \
+         `organism repair` shows both sides and takes the choice"
+    )]
+    StreamForked { stream: String, position: Position, sources: String },
     /// It was kept before there were MACs.
     #[error(
         "the journal {path} has {records} records and no MAC, as before this version: nobody can \

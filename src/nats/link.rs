@@ -116,6 +116,19 @@ impl Link {
     /// Asks whoever is there, and hands over answers as they come, for as long as somebody takes
     /// them.
     pub fn ask_everybody(&self, question: Question) -> mpsc::Receiver<Reply> {
+        self.gather(question, |_| false)
+    }
+
+    /// As [`Link::ask_everybody`]; where nobody listens, no answer is waited for.
+    pub fn ask_listeners(&self, question: Question) -> mpsc::Receiver<Reply> {
+        self.gather(question, |answer| answer.status == Some(async_nats::StatusCode::NO_RESPONDERS))
+    }
+
+    fn gather(
+        &self,
+        question: Question,
+        is_end: fn(&async_nats::Message) -> bool,
+    ) -> mpsc::Receiver<Reply> {
         let (tell, told) = mpsc::channel();
         let client = self.client.clone();
         self.drive.spawn(async move {
@@ -127,7 +140,7 @@ impl Link {
             }
             let gather = async {
                 while let Some(answer) = answers.next().await {
-                    if tell.send(answer.payload.into()).is_err() {
+                    if is_end(&answer) || tell.send(answer.payload.into()).is_err() {
                         return;
                     }
                 }

@@ -9,6 +9,7 @@
 //! Core NATS only: what is lost is asked again, and a submission carries a key for that.
 
 mod ask;
+mod projections;
 mod serve;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use super::Error;
 use crate::limits;
 use crate::nats::{self, Client, Subscriber};
 
+pub(super) use projections::{KnownMembers, ProjectionResponder};
 pub(super) use serve::changing_hands;
 
 /// The connection on which an organism asks and answers.

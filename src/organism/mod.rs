@@ -29,11 +29,12 @@ mod waits;
 mod watcher;
 mod works;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime;
+use tokio::task::JoinHandle;
 
 use crate::bus::{Host, Sink};
 use crate::config::{Config, Problems, Storage};
@@ -47,6 +48,7 @@ use crate::pump::gate::Gate;
 use crate::telemetry::Exporter;
 use crate::trace::Tracer;
 use announcement::{Announcement, CommandPresence};
+use exchange::Exchange;
 use works::Works;
 
 pub use door::{Answered, BearerSecret, Door, Parcel, Sent};
@@ -173,6 +175,8 @@ pub struct Organism {
     control: Option<control::Server>,
     watcher: Watcher,
     exporter: Option<Exporter>,
+    /// Tells other hosts how far the projection here goes.
+    _responder: Option<AbortOnDrop>,
     // Declared last: dropped after the journal's lock.
     _presence: Option<CommandPresence>,
 }
@@ -244,12 +248,20 @@ impl Organism {
         };
         let mut core = core(&config);
         let journal = open_journal(&config, &mut core)?;
+        let _responder = responder(&config);
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
         let works = Works::start(&config, core, journal, natives, &tracer).await?;
         let watcher = Watcher::of_one(&config.name, works.watched(), &tracer);
-        let mut organism =
-            Self { config, works, control: None, watcher, exporter, _presence: presence };
+        let mut organism = Self {
+            config,
+            works,
+            control: None,
+            watcher,
+            exporter,
+            _responder,
+            _presence: presence,
+        };
         match organism.open_door() {
             Ok(()) => Ok(organism),
             // Half an organism would hold the journal and answer nobody.
@@ -308,6 +320,36 @@ impl Organism {
         let ended = self.works.join().await;
         farewell(self.exporter).await;
         ended
+    }
+}
+
+/// Answers as soon as the servers are there. Without it, a pump that starts elsewhere learns less of
+/// how far the stream went.
+fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
+    let Storage::JetStream { servers, .. } = &config.storage else { return None };
+    let (servers, config) = (servers.clone(), Arc::clone(config));
+    let here = BTreeMap::from([(jetstream::Candidate::here(), jetstream::this_process())]);
+    Some(AbortOnDrop(tokio::spawn(async move {
+        let answered = async {
+            let exchange = Exchange::open(&servers, &config.name).await?;
+            exchange.answer_for_projections(&config, Arc::new(move || here.clone())).await
+        };
+        match answered.await {
+            Ok(Some(mut responder)) => responder.ended().await,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!("other hosts cannot ask how far the projection here goes: {error}");
+            }
+        }
+    })))
+}
+
+/// A task that ends with its owner.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

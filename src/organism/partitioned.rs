@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::access::{self, AccessRules};
 use super::control;
-use super::exchange::Exchange;
+use super::exchange::{Exchange, KnownMembers, ProjectionResponder};
 use super::project;
 use super::watcher::Watcher;
 use super::{Error, exporter, farewell, open_door, refuse_without_keys, tracer, with_core_words};
@@ -52,6 +52,8 @@ pub struct Partitioned {
     stop: watch::Sender<Option<String>>,
     control: Option<control::Server>,
     exporter: Option<Exporter>,
+    /// Tells other processes how far the projections here go, also of partitions that are broken.
+    _responder: Option<ProjectionResponder>,
     // Last, so that the directory is let go of when everything in it is.
     _lock: Lock,
 }
@@ -72,6 +74,9 @@ impl Partitioned {
         let exchange = Exchange::open(servers, &config.name).await?;
         let rules = Arc::new(AccessRules::of(&config));
         let table = Arc::new(Table::new(config.partitions(), partitions, exchange, rules));
+        let known = Arc::clone(&table);
+        let members: KnownMembers = Arc::new(move || known.members());
+        let _responder = table.exchange.answer_for_projections(&config, members).await?;
         let (stop, stopped) = watch::channel(None);
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
@@ -92,7 +97,8 @@ impl Partitioned {
         }));
         let name = config.name.as_str().into();
         let control = None;
-        let mut organism = Self { name, table, keepers, stop, control, exporter, _lock: lock };
+        let mut organism =
+            Self { name, table, keepers, stop, control, exporter, _responder, _lock: lock };
         let desk = control::Desk::of_several(Arc::clone(&organism.table), &config);
         match open_door(&config, desk) {
             Ok(control) => organism.control = Some(control),

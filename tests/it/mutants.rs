@@ -263,6 +263,30 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::partitions::another_number_of_partitions_than_the_journal_has_is_refused_and_told",
     ),
     (
+        "ignore-the-projection",
+        "journal::streamed::bounds::a_stream_that_is_shorter_than_the_projection_is_led_by_nobody",
+    ),
+    (
+        "ignore-the-state",
+        "journal::streamed::bounds::a_stream_that_is_shorter_than_the_state_shows_is_led_by_nobody",
+    ),
+    (
+        "ignore-the-lease",
+        "journal::streamed::bounds::a_stream_that_is_shorter_than_the_lease_shows_is_led_by_nobody",
+    ),
+    (
+        "ignore-the-members",
+        "journal::streamed::bounds::a_stream_that_is_shorter_than_another_hosts_projection_is_led_by_nobody",
+    ),
+    (
+        "lead-a-fork",
+        "journal::streamed::bounds::a_stream_that_another_host_continued_is_a_fork_and_led_by_nobody",
+    ),
+    (
+        "lead-a-fork",
+        "journal::streamed::bounds::another_record_in_another_hosts_projection_is_a_fork_and_led_by_nobody",
+    ),
+    (
         "leave-what-is-out",
         "organism::partitions::shares::a_partition_is_handed_over_when_what_is_out_has_ended",
     ),

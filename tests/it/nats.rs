@@ -175,6 +175,20 @@ impl Server {
         self.run();
     }
 
+    /// A copy of everything that it has on disk; it does not run meanwhile.
+    pub fn copy_store(&self) -> TempDir {
+        let copy = TempDir::new().unwrap();
+        copy_directory(&self.home.path().join("store"), &copy.path().join("store"));
+        copy
+    }
+
+    /// An older copy takes the place of what it has; it does not run meanwhile.
+    pub fn put_back(&self, copy: &TempDir) {
+        let store = self.home.path().join("store");
+        std::fs::remove_dir_all(&store).unwrap();
+        copy_directory(&copy.path().join("store"), &store);
+    }
+
     /// Whether it runs.
     pub fn is_alive(&self) -> bool {
         let pid = self.pid();
@@ -192,6 +206,11 @@ impl Server {
     pub fn admin(&self) -> Admin {
         Admin::of(&self.options())
     }
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(copied.success());
 }
 
 /// A file as the server's own config names it: includes are looked for from where that stands.

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,7 @@ use crate::nats::{Away, Denied};
 
 use super::Options;
 use super::api::{Api, Failed, Stored, code};
+use super::bounds::Acknowledged;
 
 /// A process that may pump, as others know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -43,10 +44,15 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// What stands in the bucket where the lease was let go of for somebody.
+/// What stands in the bucket where the lease was let go of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Left {
-    heir: Candidate,
+    /// Who is to have it next, where that was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    heir: Option<Candidate>,
+    /// Where the journal is handed over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    acknowledged: Option<Acknowledged>,
 }
 
 /// Who gets a lease that is let go of, where that was said before.
@@ -74,6 +80,9 @@ pub struct Holder {
     /// The machine and the directory: whoever has that directory's lock knows that it is gone.
     home: String,
     beat: u64,
+    /// How far the journal went when this was written: a lower bound for whoever leads next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    acknowledged: Option<Acknowledged>,
 }
 
 impl Holder {
@@ -84,7 +93,7 @@ impl Holder {
         let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
         let holder = format!("{}, since {}", this_process(), Time::now());
         let home = format!("{host} {machine} {} {}", home.display(), own_name(&home));
-        Self { id: Uuid::now_v7(), holder, home, beat: 0 }
+        Self { id: Uuid::now_v7(), holder, home, beat: 0, acknowledged: None }
     }
 
     pub fn shown(&self) -> &str {
@@ -126,6 +135,9 @@ pub struct Lease {
     /// The key's revision, as it was last written here.
     revision: AtomicU64,
     heir: OnceLock<Candidate>,
+    /// As it was found in the bucket, until this pump leads; then as this pump wrote. It goes into
+    /// every renewal, so that a candidate that does not lead hands the bound on.
+    acknowledged: Mutex<Option<Acknowledged>>,
 }
 
 /// What a renewal came to.
@@ -165,7 +177,18 @@ impl Lease {
         make(api, &bucket, options)?;
         super::count::agree(api, options, &bucket)?;
         let (revision, heir) = (AtomicU64::default(), OnceLock::new());
-        Ok(Self { api: api.clone(), bucket, subject, mine, revision, heir })
+        let (api, acknowledged) = (api.clone(), Mutex::default());
+        Ok(Self { api, bucket, subject, mine, revision, heir, acknowledged })
+    }
+
+    /// How far the journal went, as far as this lease shows it.
+    pub fn acknowledged(&self) -> Option<Acknowledged> {
+        *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next renewal says so.
+    pub fn acknowledge(&self, acknowledged: Acknowledged) {
+        *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = Some(acknowledged);
     }
 
     /// Waits until the lease is free, or names who has it: at once where that one is seen to live.
@@ -197,8 +220,15 @@ impl Lease {
         let found = self.found().inspect_err(|_| seen.0 = None)?;
         let Some(found) = found else { return Ok(Vacancy::Free(0)) };
         let Ok(theirs) = serde_json::from_slice::<Holder>(&found.body) else {
-            return Ok(left(&found, seen));
+            let left = serde_json::from_slice::<Left>(&found.body).ok();
+            left.as_ref().and_then(|left| left.acknowledged).into_iter().for_each(|known| {
+                self.acknowledge(known);
+            });
+            return Ok(vacancy(&found, left.and_then(|left| left.heir), seen));
         };
+        if let Some(known) = theirs.acknowledged {
+            self.acknowledge(known);
+        }
         let (first, since) = *seen.0.get_or_insert((found.seq, Instant::now()));
         if found.seq != first {
             seen.0 = Some((found.seq, Instant::now()));
@@ -234,7 +264,8 @@ impl Lease {
     /// Says that this pump lives.
     pub fn renew(&self) -> Beat {
         let revision = self.revision.load(Ordering::Acquire);
-        let mine = Holder { beat: revision, ..self.mine.clone() };
+        let acknowledged = self.acknowledged();
+        let mine = Holder { beat: revision, acknowledged, ..self.mine.clone() };
         let value = serde_json::to_vec(&mine).expect("plain data is JSON");
         match self.write(revision, &[], value) {
             Ok(seq) => {
@@ -263,9 +294,12 @@ impl Lease {
     pub fn let_go(&self) {
         let revision = self.revision.load(Ordering::Acquire);
         let headers = [("KV-Operation", "DEL")];
-        let left = self.heir.get().map(|heir| Left { heir: *heir });
-        let value = left.map(|left| serde_json::to_vec(&left).expect("plain data is JSON"));
-        if let Err(failed) = self.write(revision, &headers, value.unwrap_or_default()) {
+        let left = Left { heir: self.heir.get().copied(), acknowledged: self.acknowledged() };
+        let value = match (left.heir, left.acknowledged) {
+            (None, None) => Vec::new(),
+            _ => serde_json::to_vec(&left).expect("plain data is JSON"),
+        };
+        if let Err(failed) = self.write(revision, &headers, value) {
             tracing::debug!("the lease is left to lapse: {failed}");
         }
     }
@@ -280,9 +314,8 @@ impl Lease {
 
 /// A lease that was let go of by whoever had it last is free, at once for its heir where it has
 /// one. Should that one not come, it is anybody's.
-fn left(found: &Stored, seen: &mut Seen) -> Vacancy {
-    let heir = serde_json::from_slice::<Left>(&found.body).map(|left| left.heir);
-    let Ok(heir) = heir else { return Vacancy::Free(found.seq) };
+fn vacancy(found: &Stored, heir: Option<Candidate>, seen: &mut Seen) -> Vacancy {
+    let Some(heir) = heir else { return Vacancy::Free(found.seq) };
     if heir == Candidate::here() {
         return Vacancy::Free(found.seq);
     }
@@ -335,11 +368,30 @@ mod tests {
             holder: "process 12 on host, since 2026-11-20T10:00:00.000000Z".to_owned(),
             home: "host 0123 /data 0197".to_owned(),
             beat: 41,
+            acknowledged: None,
         };
-        let left = Left { heir: Candidate(id) };
-        let (holder, left) = (serde_json::to_string(&holder), serde_json::to_string(&left));
-        let written = format!("held\t{}\nleft\t{}\n", holder.unwrap(), left.unwrap());
-        assert_eq!(written, FIXTURE);
+        let left = Left { heir: Some(Candidate(id)), acknowledged: None };
+        let (position, hash) = (crate::ids::Position(75), crate::ids::Digest::of(b"75"));
+        let acknowledged = Some(Acknowledged { journal: id, seq: 80, position, hash });
+        let bounded = Holder { acknowledged, ..holder.clone() };
+        let handed_over = Left { acknowledged, ..left.clone() };
+        let for_anybody = Left { heir: None, acknowledged };
+
+        let mut written = String::new();
+        for (name, holder) in [("held", holder), ("held with a bound", bounded)] {
+            written += &format!("{name}\t{}\n", serde_json::to_string(&holder).unwrap());
+        }
+        let left =
+            [("left", left), ("left with a bound", handed_over), ("left for anybody", for_anybody)];
+        for (name, left) in left {
+            written += &format!("{name}\t{}\n", serde_json::to_string(&left).unwrap());
+        }
+        let sorted = |text: &str| {
+            let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        };
+        assert_eq!(sorted(&written), sorted(FIXTURE));
     }
 
     #[test]
@@ -347,8 +399,15 @@ mod tests {
         for line in FIXTURE.lines() {
             let (name, value) = line.split_once('\t').unwrap();
             let is_holder = serde_json::from_str::<Holder>(value).is_ok();
-            let is_left = serde_json::from_str::<Left>(value).is_ok();
-            assert_eq!((is_holder, is_left), (name == "held", name == "left"), "{name}");
+            let left = serde_json::from_str::<Left>(value).unwrap();
+            assert_eq!(is_holder, name.starts_with("held"), "{name}");
+            assert_eq!(
+                left.heir.is_some(),
+                ["left", "left with a bound"].contains(&name),
+                "{name}"
+            );
+            let is_bounded = name.ends_with("bound") || name.ends_with("anybody");
+            assert_eq!(left.acknowledged.is_some(), is_bounded, "{name}");
         }
     }
 

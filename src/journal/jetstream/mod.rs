@@ -8,7 +8,9 @@
 //! Must not know how a connection is made: that is `nats`.
 
 mod against;
+mod align;
 mod api;
+mod bounds;
 mod count;
 mod group;
 mod lease;
@@ -39,6 +41,7 @@ use tail::Mark;
 use watch::Watch;
 
 pub use against::{StreamAgreement, compare_with_stream};
+pub use bounds::{Acknowledged, ProjectionHead, ProjectionReport};
 pub use lease::{Bequest, Candidate, this_process};
 pub use promote::{Phase, Promoted, promote};
 pub use standby::{Office, Standby};
@@ -163,6 +166,9 @@ impl Journal {
             group = group.mac(&stamped.mac);
             let mark = self.put(&group)?;
             self.publisher.put(mark.seq);
+            if let (Some(record), Some(row)) = (records.last(), stamped.rows.iter().last()) {
+                self.acknowledge(mark.seq, record.position, row.hash);
+            }
             self.unshown = Some(Unshown { stamped, mark: mark.to_string() });
         }
         let rows = self.unshown.iter().flat_map(|unshown| unshown.stamped.rows.iter());
@@ -252,7 +258,15 @@ impl Journal {
         let mark = self.put(group)?;
         keep(&mut self.projection, &mark.to_string())?;
         self.publisher.put(mark.seq);
+        let heads = self.projection.heads();
+        self.acknowledge(mark.seq, heads.last(), heads.last_hash());
         Ok(())
+    }
+
+    /// Message `seq` is durable, and with it the record at `position`.
+    fn acknowledge(&self, seq: u64, position: Position, hash: Digest) {
+        let journal = self.projection.id();
+        self.watch.acknowledge(Acknowledged { journal, seq, position, hash });
     }
 
     /// Into the stream. Until the publisher is told that it is there, the same again finds it.

@@ -15,10 +15,11 @@ use crate::limits;
 use crate::nats::{self, Link};
 
 use super::api::{Api, Info, code};
+use super::bounds::{Bounds, Directories};
 use super::group::{About, Group};
 use super::lease::Lease;
 use super::proof;
-use super::publish::{Publisher, lost};
+use super::publish::Publisher;
 use super::standby::{Followed, Standby};
 use super::tail::{self, Mark};
 use super::watch::{Renewal, Watch};
@@ -62,35 +63,44 @@ impl Journal {
         servers: &nats::Options,
         api: &Api,
         options: &Options,
+        host: &Directories,
         lease: Arc<Lease>,
         followed: Followed,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let shown = lease.holder().to_owned();
         // Held by this from here on: whatever goes wrong lets go of it.
-        let renewal = Renewal::start(options, lease)?;
+        let renewal = Renewal::start(options, Arc::clone(&lease))?;
         let before = followed.found()?;
-        let info = stream(api, options, before.as_ref())?;
+        // Asked for before the stream is made: one that is gone is never made anew.
+        let bounds = Bounds::gather(api, options, host, &lease)?;
+        let heard = before.as_ref().map_or(0, |(_, mark)| mark.seq);
+        let info = stream(api, options, &bounds, heard)?;
         proof::hold_to_its_word(servers, options, api, &info)?;
         let last = Arc::new(AtomicU64::new(info.state.last_seq));
         let created = info.created.clone();
         let watch = Watch::start(api, options, renewal, created, Arc::clone(&last))?;
         let mut publisher = Publisher::new(api, options, last);
         if info.state.last_seq == 0 {
+            bounds.check_empty()?;
             let put = publisher.publish(&Group::about(about(options)));
             publisher.put(put.map_err(|error| begun(error, 0))?.0);
         }
-        let mut warm = followed.warm(api, options, before.as_ref(), visit)?;
+        let mut warm = followed.warm(api, options, before.as_ref(), Some(&bounds), visit)?;
         warm.hear(api, options, publisher.last(), visit)?;
         if warm.epoch() == 0 && tail::first(api, options)?.moving {
             return Err(half_moved(options));
         }
+        warm.check(&bounds, host, publisher.last())?;
         publisher.epoch = warm.epoch() + 1;
         let put = publisher.publish(&Group::epoch(publisher.epoch, &shown));
         publisher.put(put.map_err(|error| begun(error, publisher.epoch))?.0);
         failpoint("epoch-raised");
         let projection = warm.caught_up(publisher.epoch)?;
-        Ok(Self { projection, publisher, owed: None, unshown: None, watch })
+        let journal = Self { projection, publisher, owed: None, unshown: None, watch };
+        let (seq, heads) = (journal.publisher.last(), journal.projection.heads());
+        journal.acknowledge(seq, heads.last(), heads.last_hash());
+        Ok(journal)
     }
 }
 
@@ -148,23 +158,18 @@ fn half_moved(options: &Options) -> Error {
     Error::Strange { path: format!("the stream {}", options.stream()), detail: detail.to_owned() }
 }
 
-/// The stream as it stands, made where there never was one.
+/// The stream as it stands, made where there never was one. Messages up to `heard` were read from
+/// it before.
 pub(super) fn stream(
     api: &Api,
     options: &Options,
-    before: Option<&(Uuid, Mark)>,
+    bounds: &Bounds,
+    heard: u64,
 ) -> Result<Info, Error> {
     let name = options.stream();
-    let known = before.map_or(0, |(_, mark)| mark.seq);
     let info = match api.info(&name) {
         Err(failed) if failed.is(code::STREAM_NOT_FOUND) => {
-            if known > 0 {
-                let detail = format!(
-                    "the stream {name} is gone, but messages up to {known} were acknowledged; \
-                     restore it, or keep the projection elsewhere and begin anew"
-                );
-                return Err(Error::broken(0, detail));
-            }
+            bounds.check_empty()?;
             api.create(&name, &settings::of(options))
         }
         other => other,
@@ -177,14 +182,12 @@ pub(super) fn stream(
         return Err(Error::Unfit { server: api.link.server(), detail });
     }
     // Between two leaders of a cluster a stream may look shorter than it is.
+    let known = heard.max(bounds.last_seq());
     while info.state.last_seq < known && begun.elapsed() < limits::STREAM_GONE_AFTER {
         std::thread::sleep(limits::LEASE_LOOK);
         info = api.info(&name).unwrap_or(info);
     }
     let state = info.state;
-    if state.last_seq < known {
-        return Err(tail::how_many(api, options, lost(&name, known, state.last_seq), state));
-    }
     if state.messages != state.last_seq || (state.messages > 0 && state.first_seq != 1) {
         let missing = state.last_seq - state.messages;
         let detail = format!("{missing} messages were taken out of the stream {name}");

@@ -23,6 +23,7 @@ use crate::nats;
 
 use super::Options;
 use super::api::Api;
+use super::bounds::Bounds;
 use super::count;
 use super::group::{About, Group};
 use super::lease::{Holder, Lease};
@@ -100,7 +101,7 @@ pub fn promote(
     let source = Source::open(data)?;
     let lease = Lease::of(&api, options, Holder::here(data))?;
     lease.take(lease.wait_until_free(options)?, options)?;
-    let info = stream(&api, options, None)?;
+    let info = stream(&api, options, &Bounds::default(), 0)?;
     let last = Arc::new(AtomicU64::new(info.state.last_seq));
     let renewal = Renewal::start(options, Arc::new(lease))?;
     let watch = Watch::start(&api, options, renewal, info.created, Arc::clone(&last))?;

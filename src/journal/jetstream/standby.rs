@@ -6,11 +6,15 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use crate::ids::Position;
 use crate::journal::sqlite::{self, Following, Opening};
 use crate::journal::{Error, Sealed};
+use crate::mutant::mutant;
 use crate::nats;
 
+use super::align::{Alignment, compare};
 use super::api::{Api, Failed, code};
+use super::bounds::{Bounds, Directories, hash_at};
 use super::lease::{Holder, Lease, Seen, Vacancy};
 use super::open::{connect, found, strange};
 use super::tail::{self, Heard, Mark};
@@ -21,6 +25,7 @@ pub struct Standby {
     servers: nats::Options,
     api: Api,
     options: Options,
+    host: Directories,
     lease: Lease,
     seen: Seen,
     followed: Followed,
@@ -43,6 +48,7 @@ pub struct Elect {
     servers: nats::Options,
     api: Api,
     options: Options,
+    host: Directories,
     lease: Arc<Lease>,
     followed: Followed,
 }
@@ -60,7 +66,8 @@ impl Standby {
         let lease = Lease::of(&api, options, Holder::here(data))?;
         let followed = Followed::Cold(Box::new(opening));
         let (servers, options, seen) = (servers.clone(), options.clone(), Seen::default());
-        Ok(Self { servers, api, options, lease, seen, followed })
+        let host = Directories { data: data.to_owned(), state: state.to_owned() };
+        Ok(Self { servers, api, options, host, lease, seen, followed })
     }
 
     /// Waits for the lease until whoever has it is seen to live.
@@ -87,15 +94,15 @@ impl Standby {
 
     fn elect(self, free: u64) -> Result<Elect, Error> {
         self.lease.take(free, &self.options)?;
-        let Self { servers, api, options, lease, followed, .. } = self;
-        Ok(Elect { servers, api, options, lease: Arc::new(lease), followed })
+        let Self { servers, api, options, host, lease, followed, .. } = self;
+        Ok(Elect { servers, api, options, host, lease: Arc::new(lease), followed })
     }
 
     /// Hears what was written since the last time, as far as the server is there to tell, and
     /// hands every new record to `visit`. The first time, the projection is proved and all of it
     /// handed over.
     pub fn follow(self, visit: &mut dyn FnMut(Sealed) -> Result<(), Error>) -> Result<Self, Error> {
-        let Self { servers, api, options, lease, seen, followed } = self;
+        let Self { servers, api, options, host, lease, seen, followed } = self;
         let name = options.stream();
         let last = match api.info(&name) {
             Ok(info) => info.state.last_seq,
@@ -106,16 +113,16 @@ impl Standby {
             Err(failed) => return Err(refused(&format!("the stream {name}"), failed)),
         };
         if last == 0 {
-            return Ok(Self { servers, api, options, lease, seen, followed });
+            return Ok(Self { servers, api, options, host, lease, seen, followed });
         }
         let before = followed.found()?;
-        let mut warm = followed.warm(&api, &options, before.as_ref(), visit)?;
+        let mut warm = followed.warm(&api, &options, before.as_ref(), None, visit)?;
         match warm.hear(&api, &options, last, visit) {
             Ok(()) | Err(Error::Away { .. }) => {}
             Err(error) => return Err(error),
         }
         let followed = Followed::Warm(Box::new(warm));
-        Ok(Self { servers, api, options, lease, seen, followed })
+        Ok(Self { servers, api, options, host, lease, seen, followed })
     }
 }
 
@@ -126,7 +133,8 @@ impl Elect {
         self,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Journal, Error> {
-        Journal::lead(&self.servers, &self.api, &self.options, self.lease, self.followed, visit)
+        let Self { servers, api, options, host, lease, followed } = self;
+        Journal::lead(&servers, &api, &options, &host, lease, followed, visit)
     }
 }
 
@@ -153,18 +161,21 @@ impl Followed {
     }
 
     /// Proves what is here, and that the stream is the one it came from; `before` is what was
-    /// [found](Self::found).
+    /// [found](Self::found), `bounds` what else is known of the stream, for a refusal.
     pub fn warm(
         self,
         api: &Api,
         options: &Options,
         before: Option<&(Uuid, Mark)>,
+        bounds: Option<&Bounds>,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Warm, Error> {
         let opening = match self {
             Self::Cold(opening) => *opening,
-            Self::Warm(warm) => {
-                tail::check(api, options, &warm.heard.mark)?;
+            Self::Warm(mut warm) => {
+                let data = warm.following.data().to_owned();
+                let place = place_of(api, options, &data, warm.heard.mark, bounds)?;
+                (warm.heard.mark, warm.heard.known) = place;
                 return Ok(*warm);
             }
         };
@@ -178,10 +189,41 @@ impl Followed {
             Some(_) => {}
         }
         let mark = before.map(|(_, mark)| *mark).unwrap_or_default();
-        tail::check(api, options, &mark)?;
+        let (mark, known) = place_of(api, options, opening.data(), mark, bounds)?;
         let following = opening.follow(visit)?;
-        let heard = Heard { mark, epoch: following.epoch() };
+        let heard = Heard { mark, epoch: following.epoch(), known };
         Ok(Warm { journal, heard, following })
+    }
+}
+
+/// The last message that a projection need not hear again, and the records that may follow it and
+/// stand in the projection already.
+fn place_of(
+    api: &Api,
+    options: &Options,
+    data: &Path,
+    mark: Mark,
+    bounds: Option<&Bounds>,
+) -> Result<(Mark, Position), Error> {
+    if tail::is_there(api, options, &mark)? || mutant("ignore-the-projection") {
+        return Ok((mark, Position(0)));
+    }
+    let name = options.stream();
+    let info = api.info(&name).map_err(|f| refused(&format!("the stream {name}"), f))?;
+    let alignment = compare(api, options, data, info.state.last_seq)?;
+    let alone;
+    let bounds = match bounds {
+        Some(bounds) => bounds,
+        None => {
+            alone = Bounds::of_projection(options, data)?;
+            &alone
+        }
+    };
+    match alignment {
+        Alignment::Whole { mark, last } => Ok((mark, last)),
+        Alignment::Shorter(last) => Err(bounds.shorter(Some(last))),
+        Alignment::Forked(_) if mutant("lead-a-fork") => Ok((mark, Position(0))),
+        Alignment::Forked(position) => Err(bounds.forked(position)),
     }
 }
 
@@ -195,6 +237,12 @@ impl Warm {
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<(), Error> {
         tail::read(api, options, &mut self.heard, last, &mut self.following, visit)
+    }
+
+    /// Refuses a stream that is shorter than any place shows, or differs from what it shows. All
+    /// of it was heard, up to message `seq`.
+    pub fn check(&self, bounds: &Bounds, host: &Directories, seq: u64) -> Result<(), Error> {
+        bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(&host.data, at))
     }
 
     /// Of whoever wrote last.

@@ -7,13 +7,14 @@ use std::time::Instant;
 use uuid::Uuid;
 
 use crate::failpoint::failpoint;
-use crate::ids::Digest;
+use crate::ids::{Digest, Position};
 use crate::journal::sqlite::{Following, Taken};
 use crate::journal::{Error, Sealed};
 use crate::limits;
 
 use super::Options;
-use super::api::{Api, Failed, State, Stored, code};
+use super::align::newer;
+use super::api::{Api, Failed, Stored, code};
 use super::group::{Assembly, Contents};
 use super::refused;
 
@@ -107,14 +108,18 @@ pub fn first(api: &Api, options: &Options) -> Result<First, Error> {
     }
 }
 
-/// Whether the message a projection heard last is still the one it heard.
-pub fn check(api: &Api, options: &Options, mark: &Mark) -> Result<(), Error> {
+/// Whether the message that a projection heard last still stands where it heard it.
+pub fn is_there(api: &Api, options: &Options, mark: &Mark) -> Result<bool, Error> {
     if mark.seq == 0 {
-        return Ok(());
+        return Ok(true);
     }
-    match Digest::of(&message(api, options, mark.seq)?.body) == mark.digest {
-        true => Ok(()),
-        false => Err(damaged(options, mark.seq, "it is not the one that was acknowledged")),
+    match patiently(|| api.message(&options.stream(), mark.seq)) {
+        Ok(stored) => Ok(Digest::of(&stored.body) == mark.digest),
+        Err(failed) if failed.is(code::NO_MESSAGE) => Ok(false),
+        Err(failed) => Err(refused(
+            &format!("message {} of the stream {}", mark.seq, options.stream()),
+            failed,
+        )),
     }
 }
 
@@ -123,6 +128,8 @@ pub fn check(api: &Api, options: &Options, mark: &Mark) -> Result<(), Error> {
 pub struct Heard {
     pub epoch: u32,
     pub mark: Mark,
+    /// Records up to here may follow in the stream and stand in the projection already.
+    pub known: Position,
 }
 
 /// So many messages may be asked for at once: in bytes no more than a connection holds, however
@@ -167,7 +174,10 @@ pub fn read(
             let contents = Contents::read(whole);
             let contents = contents.map_err(|detail| damaged(options, *seq, &detail))?;
             now.epoch = now.epoch.max(contents.epoch.unwrap_or_default());
-            taken.extend(contents.taken);
+            taken.extend(match heard.known {
+                Position(0) => contents.taken,
+                known => newer(contents.taken, known),
+            });
         }
         if !wholes.is_empty() {
             following.take_in(&taken, &now.mark.to_string(), now.epoch, visit)?;
@@ -176,22 +186,6 @@ pub fn read(
         next = end + 1;
     }
     Ok(())
-}
-
-/// The error of a stream that lost messages, with the number of records where it can be told.
-pub fn how_many(api: &Api, options: &Options, lost: Error, state: State) -> Error {
-    let Error::Broken { detail, .. } = lost else { return lost };
-    let back = state.last_seq.saturating_sub(limits::STREAM_READ_AHEAD);
-    let last = (back + 1..=state.last_seq).rev().find_map(|seq| {
-        let whole = whole(options, &message(api, options, seq).ok()?).ok()?;
-        let contents = Contents::read(&whole).ok()?;
-        contents.taken.iter().rev().find_map(|taken| match taken {
-            Taken::Step(row) => Some(row.place.position),
-            _ => None,
-        })
-    });
-    let last = last.unwrap_or_default();
-    Error::broken(last.0 + 1, format!("{detail}; the last record it still has is {last}"))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::limits;
 
 use super::Options;
 use super::api::{Api, code};
+use super::bounds::Acknowledged;
 use super::lease::{Beat, Bequest, Lease};
 use super::publish::lost;
 use super::settings::differences;
@@ -130,6 +131,11 @@ impl Watch {
     /// Who gets the lease when it is let go of.
     pub fn bequest(&self) -> Bequest {
         Bequest::of(&self.renewal.lease)
+    }
+
+    /// The next renewal of the lease says so.
+    pub fn acknowledge(&self, acknowledged: Acknowledged) {
+        self.renewal.lease.acknowledge(acknowledged);
     }
 
     /// What keeps the pump from going on; `ours` is its epoch.

@@ -37,6 +37,7 @@ use directory::Watermark;
 use mover::{Moved, Mover};
 
 pub use backup::{BackedUp, back_up};
+pub(in crate::journal) use directory::noted_journal;
 pub use directory::{DATABASE, Lock, is_free, make as make_directory};
 pub use known::{replaced, replaced_journal};
 pub use open::{Acceptance, Found, hold};

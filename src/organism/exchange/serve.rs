@@ -20,6 +20,12 @@ use crate::organism::partitioned::Table;
 /// What every inbox begins with: an answer never goes anywhere else.
 const INBOX: &str = "_INBOX.";
 
+/// Whether an answer may go there.
+pub(super) fn is_inbox(subject: &str) -> bool {
+    let fits = subject.starts_with(INBOX) && !subject.contains(['*', '>', ' ']);
+    fits || mutant("answer-anywhere")
+}
+
 /// A partition's subject, while it is listened to.
 pub(in crate::organism) struct Serving {
     client: Client,
@@ -85,8 +91,7 @@ impl Halves {
     /// A whole question, and where its answer goes.
     fn take(&mut self, message: &Message) -> Option<(String, Vec<u8>)> {
         let inbox = message.reply.as_ref()?.as_str();
-        let fits = inbox.starts_with(INBOX) && !inbox.contains(['*', '>', ' ']);
-        if !fits && !mutant("answer-anywhere") {
+        if !is_inbox(inbox) {
             tracing::warn!("a question is refused that wants its answer at `{inbox}`");
             return None;
         }

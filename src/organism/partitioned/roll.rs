@@ -66,6 +66,7 @@ impl Roll {
                 _ = beat.tick() => {
                     exchange.call_roll(&self.entry(false)).await?;
                     self.consider();
+                    self.table.set_members(self.known.holders());
                 }
                 () = &mut stopping => break,
             }
@@ -160,6 +161,12 @@ struct Known {
 impl Known {
     fn get(&self, id: Candidate) -> Option<&Entry> {
         self.entries.get(&id).map(|(entry, _)| entry)
+    }
+
+    /// Each process as people know it, and when it was heard of last.
+    fn holders(&self) -> BTreeMap<Candidate, (String, Instant)> {
+        let entries = self.entries.values();
+        entries.map(|(entry, at)| (entry.id, (entry.holder.clone(), *at))).collect()
     }
 
     fn hear(&mut self, entry: Entry, now: Instant) {

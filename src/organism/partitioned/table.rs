@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::{Notify, mpsc};
 
 use super::Standing;
+use crate::journal::jetstream::{Candidate, this_process};
+use crate::limits;
 use crate::organism::Error;
 use crate::organism::access::{AccessRules, Denied};
 use crate::organism::control::{Ask, Gone, Said};
@@ -22,6 +25,9 @@ pub struct Table {
     arrivals: Notify,
     /// Numbers of the pumps that run here, by partition.
     watched: Mutex<BTreeMap<u32, Watched>>,
+    /// Processes of this organism that were heard of lately, as people know them.
+    members: Mutex<BTreeMap<Candidate, (String, Instant)>>,
+    begun: Instant,
     pub(super) exchange: Exchange,
     /// What is asked over NATS is judged by these.
     pub(in crate::organism) rules: Arc<AccessRules>,
@@ -80,6 +86,8 @@ impl Table {
             poise: Mutex::default(),
             arrivals: Notify::new(),
             watched: Mutex::default(),
+            members: Mutex::default(),
+            begun: Instant::now(),
             exchange,
             rules,
         }
@@ -96,6 +104,25 @@ impl Table {
     /// Numbers of the pumps that run here, by partition.
     pub(in crate::organism) fn watched(&self) -> MutexGuard<'_, BTreeMap<u32, Watched>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Processes that were heard of lately, this one included. Empty until every process has had
+    /// the time to be heard of.
+    pub(super) fn members(&self) -> BTreeMap<Candidate, String> {
+        if self.begun.elapsed() < 2 * limits::ROLL_BEAT {
+            return BTreeMap::new();
+        }
+        let known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = |at: &Instant| at.elapsed() < limits::MEMBER_FRESH;
+        let fresh = known.iter().filter(|(_, (_, at))| is_fresh(at));
+        let mut members: BTreeMap<_, _> =
+            fresh.map(|(id, (holder, _))| (*id, holder.clone())).collect();
+        members.insert(Candidate::here(), this_process());
+        members
+    }
+
+    pub(super) fn set_members(&self, members: BTreeMap<Candidate, (String, Instant)>) {
+        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
     }
 
     fn poise(&self) -> MutexGuard<'_, Poise> {

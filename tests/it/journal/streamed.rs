@@ -1,5 +1,6 @@
 //! What a journal on JetStream promises beyond what every journal does.
 
+mod bounds;
 mod death;
 mod fences;
 mod outages;

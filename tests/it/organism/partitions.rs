@@ -4,6 +4,7 @@
 mod load;
 mod repeated;
 mod shares;
+mod shorter;
 mod takeover;
 mod unserved;
 

@@ -1,0 +1,134 @@
+//! Finding the place of a projection in a stream that no longer has the message it heard last.
+//!
+//! A repaired stream holds the same records in other messages. So records are compared, each by
+//! what was hashed, until the first group that has more than the projection.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use crate::ids::{Digest, Position};
+use crate::journal::Error;
+use crate::journal::row::Row;
+use crate::journal::sqlite::{Reader, Taken};
+
+use super::api::Api;
+use super::group::{Assembly, Contents};
+use super::tail::{Mark, ahead};
+use super::{Options, refused};
+
+/// How the records of a projection stand in a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Alignment {
+    /// The stream holds all of them, and this is the last message that has nothing newer.
+    Whole { mark: Mark, last: Position },
+    /// The stream ends at this record; the projection has more records, or files.
+    Shorter(Position),
+    /// The stream holds another record at this position.
+    Forked(Position),
+}
+
+/// Compares the projection in `data` with the stream up to message `last_seq`.
+pub(super) fn compare(
+    api: &Api,
+    options: &Options,
+    data: &Path,
+    last_seq: u64,
+) -> Result<Alignment, Error> {
+    let reader = Reader::open(data)?;
+    let last = reader.last()?;
+    let mut walk = Walk { reader: &reader, last, mark: Mark::default(), records: Position(0) };
+    let (mut is_newer, mut blobs, mut forked) = (false, HashSet::new(), None);
+    each_group(api, options, last_seq, &mut |mark, contents| {
+        for taken in &contents.taken {
+            match taken {
+                Taken::Step(row) if forked.is_none() => forked = walk.follow(row)?,
+                Taken::Blob(digest, _) => drop(blobs.insert(*digest)),
+                _ => {}
+            }
+        }
+        is_newer |= walk.records > last;
+        if !is_newer {
+            walk.mark = mark;
+        }
+        Ok(())
+    })?;
+    let has_files = reader.blobs()?.iter().all(|digest| blobs.contains(digest));
+    let Walk { mark, records, .. } = walk;
+    Ok(match forked {
+        Some(position) => Alignment::Forked(position),
+        None if records < last || !has_files => Alignment::Shorter(records),
+        None => Alignment::Whole { mark, last },
+    })
+}
+
+struct Walk<'w> {
+    reader: &'w Reader,
+    /// Of the projection.
+    last: Position,
+    mark: Mark,
+    /// Of the stream, so far.
+    records: Position,
+}
+
+impl Walk<'_> {
+    /// The position of `row`, where the projection holds another record.
+    fn follow(&mut self, row: &Row<'_>) -> Result<Option<Position>, Error> {
+        let position = Position(self.records.0 + 1);
+        if row.place.position != position {
+            let detail = format!("the stream has record {} here", row.place.position);
+            return Err(Error::broken(position.0, detail));
+        }
+        self.records = position;
+        if position > self.last {
+            return Ok(None);
+        }
+        let mut is_same = false;
+        self.reader.rows(position, position, &mut |ours| {
+            is_same = ours.is_same_record(row);
+            Ok(())
+        })?;
+        Ok((!is_same).then_some(position))
+    }
+}
+
+/// Hands over every whole group of the stream, with its last message.
+fn each_group(
+    api: &Api,
+    options: &Options,
+    last_seq: u64,
+    visit: &mut dyn FnMut(Mark, Contents<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let name = options.stream();
+    let mut assembly = Assembly::default();
+    let (ahead, mut next) = (ahead(api), 1);
+    while next <= last_seq {
+        let end = last_seq.min(next + ahead - 1);
+        let stored = api.messages(&name, next..=end);
+        for stored in stored.map_err(|f| refused(&format!("the stream {name}"), f))? {
+            let seq = stored.seq;
+            let damaged =
+                |detail| Error::broken(0, format!("message {seq} of the stream {name}: {detail}"));
+            let Some(whole) = assembly.take(&stored.body).map_err(damaged)? else { continue };
+            let contents = Contents::read(&whole).map_err(damaged)?;
+            visit(Mark { seq, digest: Digest::of(&stored.body) }, contents)?;
+        }
+        next = end + 1;
+    }
+    Ok(())
+}
+
+/// What of `taken` a projection that has all records up to `known` does not have.
+pub(super) fn newer(taken: Vec<Taken<'_>>, known: Position) -> Vec<Taken<'_>> {
+    let mut is_known = false;
+    let is_newer = |one: &Taken<'_>| match one {
+        Taken::Step(row) => {
+            is_known = row.place.position <= known;
+            !is_known
+        }
+        // It belongs to the step before it.
+        Taken::Mac(_) => !is_known,
+        Taken::Checkpoint(checkpoint) => checkpoint.position > known,
+        Taken::Blob(..) => true,
+    };
+    taken.into_iter().filter(is_newer).collect()
+}

@@ -1,0 +1,384 @@
+//! Lower bounds of a stream: how far each place that can be reached shows that it went.
+//!
+//! Servers may lose the end of a stream, and the bucket of the leases with it. Whoever is about to
+//! lead therefore asks every place that knows a position and the hash of the record there: the
+//! projection and the state directory of this host, the lease as its last holder wrote it, and the
+//! projections of the other processes. A stream that is shorter than one of them has no leader; one
+//! that holds another record at such a position is forked and has none, either.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::ids::{Digest, Position};
+use crate::journal::checkpoint::Outside;
+use crate::journal::sqlite::{self, Reader};
+use crate::journal::{Error, jetstream};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::nats::Question;
+
+use super::Options;
+use super::api::Api;
+use super::lease::{Candidate, Lease};
+
+/// The last record of a journal, and the last message of its stream, that were acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acknowledged {
+    pub journal: Uuid,
+    pub seq: u64,
+    pub position: Position,
+    /// Of the record at that position.
+    pub hash: Digest,
+}
+
+/// The last record of a projection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectionHead {
+    pub journal: Uuid,
+    pub position: Position,
+    pub hash: Digest,
+}
+
+/// What a process answers that is asked how far its projection goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectionReport {
+    pub member: Candidate,
+    /// For people.
+    pub holder: String,
+    /// None where it has no projection, or an empty one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub projection: Option<ProjectionHead>,
+    /// Every process that it knows to run, itself included; each is waited for. Empty where it has
+    /// not listened for long enough to know.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub members: BTreeMap<Candidate, String>,
+}
+
+impl ProjectionReport {
+    /// Of this process, whose projection lies in `data`.
+    pub fn of(data: &Path, members: BTreeMap<Candidate, String>) -> Result<Self, Error> {
+        let (member, holder) = (Candidate::here(), jetstream::this_process());
+        Ok(Self { member, holder, projection: projection_head(data)?, members })
+    }
+}
+
+/// The last record of the projection in `data`.
+pub fn projection_head(data: &Path) -> Result<Option<ProjectionHead>, Error> {
+    let reader = match Reader::open(data) {
+        Err(Error::Missing { .. }) => return Ok(None),
+        other => other?,
+    };
+    let position = reader.last()?;
+    let Some(sealed) = reader.record(position)? else { return Ok(None) };
+    let journal = reader.about()?.journal;
+    Ok(Some(ProjectionHead { journal, position, hash: sealed.hash }))
+}
+
+/// The hash of a record of the projection in `data`.
+pub(super) fn hash_at(data: &Path, position: Position) -> Result<Option<Digest>, Error> {
+    Ok(Reader::open(data)?.record(position)?.map(|sealed| sealed.hash))
+}
+
+impl Options {
+    /// Where processes answer how far their projections of this partition go.
+    pub fn bound_subject(&self) -> String {
+        format!("{}.{}", self.bound_subjects(), self.partition)
+    }
+
+    /// What those subjects begin with, for all partitions.
+    pub fn bound_subjects(&self) -> String {
+        format!("organism.{}.pump.bound.{}", self.organism, self.stream)
+    }
+}
+
+/// What one place shows of the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bound {
+    /// As people know it.
+    source: String,
+    journal: Uuid,
+    position: Position,
+    /// None where only the number of records is known.
+    hash: Option<Digest>,
+    /// The last message, where it is known.
+    seq: Option<u64>,
+}
+
+/// What all places show.
+#[derive(Debug, Default)]
+pub(super) struct Bounds {
+    stream: String,
+    all: Vec<Bound>,
+    /// Processes that did not answer in time.
+    unreachable: Vec<String>,
+}
+
+/// Directories of a pump on this host.
+#[derive(Debug, Clone)]
+pub(super) struct Directories {
+    pub data: PathBuf,
+    pub state: PathBuf,
+}
+
+impl Bounds {
+    /// What the projection in `data` shows.
+    pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
+        let mut bounds = Self { stream: options.stream(), ..Self::default() };
+        let head = projection_head(data)?;
+        if let Some(head) = head.filter(|_| !mutant("ignore-the-projection")) {
+            bounds.add_head(format!("the projection in {}", data.display()), head);
+        }
+        Ok(bounds)
+    }
+
+    /// What every place shows that can be reached within [`limits::BOUNDS_PATIENCE`].
+    pub fn gather(
+        api: &Api,
+        options: &Options,
+        host: &Directories,
+        lease: &Lease,
+    ) -> Result<Self, Error> {
+        let mut bounds = Self::of_projection(options, &host.data)?;
+        if !mutant("ignore-the-state") {
+            bounds.add_state(host)?;
+        }
+        if let Some(acknowledged) = lease.acknowledged().filter(|_| !mutant("ignore-the-lease")) {
+            let Acknowledged { journal, seq, position, hash } = acknowledged;
+            let source = format!("the lease in {}", options.bucket());
+            let (hash, seq) = (Some(hash), Some(seq));
+            bounds.all.push(Bound { source, journal, position, hash, seq });
+        }
+        if !mutant("ignore-the-members") {
+            bounds.ask_members(api, options);
+        }
+        if !bounds.unreachable.is_empty() {
+            tracing::warn!(
+                stream = bounds.stream,
+                "no answer within {} s about how far the stream went: {}",
+                limits::BOUNDS_PATIENCE.as_secs(),
+                bounds.unreachable.join(", ")
+            );
+        }
+        Ok(bounds)
+    }
+
+    fn add_head(&mut self, source: String, head: ProjectionHead) {
+        let ProjectionHead { journal, position, hash } = head;
+        self.all.push(Bound { source, journal, position, hash: Some(hash), seq: None });
+    }
+
+    fn add_state(&mut self, host: &Directories) -> Result<(), Error> {
+        let Directories { data, state } = host;
+        let projection = self.all.first().map(|bound| bound.journal);
+        let noted = || sqlite::noted_journal(data, state);
+        let Some(journal) = projection.or_else(noted) else { return Ok(()) };
+        let (position, hash) = sqlite::acknowledged(state, journal)?;
+        if position > Position(0) {
+            let source = format!("the watermark in {}", state.display());
+            self.all.push(Bound { source, journal, position, hash: Some(hash), seq: None });
+        }
+        let outside = Outside::new(state, journal);
+        if let Some(latest) = outside.read()?.pop() {
+            let source = format!("the checkpoints in {}", outside.path().display());
+            let position = latest.position;
+            self.all.push(Bound { source, journal, position, hash: None, seq: None });
+        }
+        Ok(())
+    }
+
+    /// Waits until every process has answered that another one names, but not for long.
+    fn ask_members(&mut self, api: &Api, options: &Options) {
+        let patience = limits::BOUNDS_PATIENCE;
+        let until = Instant::now() + patience;
+        let (subject, body) = (options.bound_subject(), Vec::new());
+        let reports = api.link.ask_listeners(Question { subject, headers: None, body, patience });
+        let (mut expected, mut answered) = (BTreeMap::new(), BTreeSet::new());
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let Ok(report) = reports.recv_timeout(left) else { break };
+            let Ok(report) = serde_json::from_slice::<ProjectionReport>(&report) else { continue };
+            if let Some(head) = report.projection.filter(|_| report.member != Candidate::here()) {
+                self.add_head(format!("the projection of {}", report.holder), head);
+            }
+            answered.insert(report.member);
+            expected.extend(report.members);
+            let is_known = !expected.is_empty();
+            if is_known && expected.keys().all(|member| answered.contains(member)) {
+                break;
+            }
+        }
+        // Where nobody listens, the server says so at once.
+        if answered.is_empty() && until.saturating_duration_since(Instant::now()) < patience / 4 {
+            expected.insert(Candidate::new(), "a process that listens".to_owned());
+        }
+        expected.retain(|member, _| !answered.contains(member));
+        self.unreachable = expected.into_values().collect();
+    }
+
+    /// The last message that any of them names.
+    pub fn last_seq(&self) -> u64 {
+        self.all.iter().filter_map(|bound| bound.seq).max().unwrap_or_default()
+    }
+
+    /// Refuses a stream that is not there, or has no records yet, where one was.
+    pub fn check_empty(&self) -> Result<(), Error> {
+        let is_new = self.all.iter().all(|bound| bound.position == Position(0));
+        if is_new { Ok(()) } else { Err(self.shorter(None)) }
+    }
+
+    /// Refuses a stream of `journal` that ends at record `last` and message `seq`, where any place
+    /// shows more or another record. `hash_at` gives the hash of a record of the stream.
+    pub fn check(
+        &self,
+        journal: Uuid,
+        seq: u64,
+        last: Position,
+        hash_at: &dyn Fn(Position) -> Result<Option<Digest>, Error>,
+    ) -> Result<(), Error> {
+        for bound in &self.all {
+            let Some(hash) = bound.hash.filter(|_| bound.position <= last) else { continue };
+            let differs = bound.journal != journal || hash_at(bound.position)? != Some(hash);
+            if differs && bound.position > Position(0) && !mutant("lead-a-fork") {
+                return Err(self.forked(bound.position));
+            }
+        }
+        let is_shorter =
+            |bound: &Bound| bound.position > last || bound.seq.is_some_and(|known| known > seq);
+        match self.all.iter().any(is_shorter) {
+            true => Err(self.shorter(Some(last))),
+            false => Ok(()),
+        }
+    }
+
+    /// The stream ends at record `last`, or is gone.
+    pub fn shorter(&self, last: Option<Position>) -> Error {
+        let end = match last {
+            Some(last) => format!("ends at record {last}"),
+            None => "is gone".to_owned(),
+        };
+        let beyond = |bound: &&Bound| bound.position > last.unwrap_or_default();
+        let mut sources = named(self.all.iter().filter(beyond));
+        if sources.is_empty() {
+            // Only messages without records are missing.
+            sources = named(self.all.iter());
+        }
+        Error::StreamShorter {
+            stream: self.stream.clone(),
+            end,
+            sources: self.with_silent(sources),
+        }
+    }
+
+    /// The stream holds another record at `position` than one of the places.
+    pub fn forked(&self, position: Position) -> Error {
+        let sources = named(self.all.iter().filter(|bound| bound.position >= position));
+        let stream = self.stream.clone();
+        Error::StreamForked { stream, position, sources: self.with_silent(sources) }
+    }
+
+    fn with_silent(&self, sources: String) -> String {
+        match self.unreachable.is_empty() {
+            true => sources,
+            false => {
+                let silent = self.unreachable.join(", ");
+                format!("{sources} (no answer from {silent})")
+            }
+        }
+    }
+}
+
+fn named<'b>(bounds: impl Iterator<Item = &'b Bound>) -> String {
+    let one = |bound: &Bound| format!("{} goes up to record {}", bound.source, bound.position);
+    bounds.map(one).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIXTURE: &str = include_str!("../../../tests/data/fixtures/projections.txt");
+
+    fn reports() -> [(&'static str, ProjectionReport); 2] {
+        let id = "\"01970000-0000-7000-8000-000000000001\"";
+        let member: Candidate = serde_json::from_str(id).unwrap();
+        let journal = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0002);
+        let head = ProjectionHead { journal, position: Position(75), hash: Digest::of(b"75") };
+        let holder = "process 12 on host".to_owned();
+        let members = BTreeMap::from([(member, holder.clone())]);
+        let full = ProjectionReport { member, holder, projection: Some(head), members };
+        let holder = full.holder.clone();
+        let empty = ProjectionReport { member, holder, projection: None, members: BTreeMap::new() };
+        [("a projection", full), ("no projection", empty)]
+    }
+
+    #[test]
+    fn a_report_of_a_projection_is_written_in_the_bytes_of_its_fixture() {
+        let line = |(name, report): (&str, ProjectionReport)| {
+            format!("{name}\t{}\n", serde_json::to_string(&report).unwrap())
+        };
+        let written: String = reports().into_iter().map(line).collect();
+        assert_eq!(written, FIXTURE);
+    }
+
+    #[test]
+    fn a_report_of_a_fixture_is_read() {
+        for (line, (name, report)) in FIXTURE.lines().zip(reports()) {
+            let (_, text) = line.split_once('\t').unwrap();
+            let read: ProjectionReport = serde_json::from_str(text).unwrap();
+            assert_eq!(read, report, "{name}");
+        }
+    }
+
+    fn bounds(journal: Uuid, seq: Option<u64>) -> Bounds {
+        let bound = |source: &str, position: u64, seq| Bound {
+            source: source.to_owned(),
+            journal,
+            position: Position(position),
+            hash: Some(Digest::of(&position.to_be_bytes())),
+            seq,
+        };
+        let all = vec![bound("the projection", 7, None), bound("the lease", 9, seq)];
+        Bounds { stream: "S-0".to_owned(), all, unreachable: vec!["process 3".to_owned()] }
+    }
+
+    fn hash_at(position: Position) -> Result<Option<Digest>, Error> {
+        Ok(Some(Digest::of(&position.0.to_be_bytes())))
+    }
+
+    #[test]
+    fn a_stream_is_led_that_holds_everything_that_is_known_of_it() {
+        let journal = Uuid::now_v7();
+        bounds(journal, Some(12)).check(journal, 12, Position(9), &hash_at).unwrap();
+        bounds(journal, Some(12)).check(journal, 40, Position(30), &hash_at).unwrap();
+    }
+
+    #[test]
+    fn a_shorter_stream_is_refused_with_the_places_that_show_more() {
+        let journal = Uuid::now_v7();
+        let refused = bounds(journal, None).check(journal, 40, Position(8), &hash_at).unwrap_err();
+        let text = refused.to_string();
+        assert!(matches!(refused, Error::StreamShorter { .. }), "{text}");
+        assert!(text.contains("ends at record 8"), "{text}");
+        assert!(text.contains("the lease goes up to record 9"), "{text}");
+        assert!(!text.contains("the projection goes"), "{text}");
+        assert!(text.contains("no answer from process 3"), "{text}");
+        let refused = bounds(journal, Some(13)).check(journal, 12, Position(9), &hash_at);
+        assert!(matches!(refused, Err(Error::StreamShorter { .. })), "a message was lost");
+        assert!(bounds(journal, None).check_empty().unwrap_err().to_string().contains("is gone"));
+        Bounds::default().check_empty().unwrap();
+    }
+
+    #[test]
+    fn another_record_or_another_journal_is_a_fork() {
+        let journal = Uuid::now_v7();
+        let other = |_: Position| Ok(Some(Digest::of(b"another")));
+        let refused = bounds(journal, None).check(journal, 40, Position(9), &other).unwrap_err();
+        assert!(matches!(refused, Error::StreamForked { .. }), "{refused}");
+        let refused = bounds(journal, None).check(Uuid::now_v7(), 40, Position(9), &hash_at);
+        assert!(matches!(refused, Err(Error::StreamForked { .. })));
+    }
+}

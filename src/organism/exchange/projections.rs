@@ -1,0 +1,81 @@
+//! Answering how far the projections of this process go, for a pump that is about to lead.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use tokio::task::JoinHandle;
+
+use super::Exchange;
+use super::serve::is_inbox;
+use crate::config::{Config, Storage};
+use crate::journal::jetstream::{Candidate, ProjectionReport};
+use crate::nats::Message;
+use crate::organism::Error;
+
+/// Every process that this one knows to run, itself included.
+pub(in crate::organism) type KnownMembers =
+    Arc<dyn Fn() -> BTreeMap<Candidate, String> + Send + Sync>;
+
+/// Answers until it is dropped.
+pub(in crate::organism) struct ProjectionResponder(JoinHandle<()>);
+
+impl ProjectionResponder {
+    /// Waits until nothing can be asked any more.
+    pub async fn ended(&mut self) {
+        (&mut self.0).await.ok();
+    }
+}
+
+impl Drop for ProjectionResponder {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Exchange {
+    /// None where the journal is embedded.
+    pub async fn answer_for_projections(
+        &self,
+        config: &Config,
+        members: KnownMembers,
+    ) -> Result<Option<ProjectionResponder>, Error> {
+        let Storage::JetStream { journal, .. } = &config.storage else { return Ok(None) };
+        let subject = format!("{}.*", journal.bound_subjects());
+        let subscribed = self.client.subscribe(subject).await;
+        let mut questions =
+            subscribed.map_err(|error| Error::Control { detail: error.to_string() })?;
+        let places: Vec<PathBuf> =
+            (0..config.partitions()).map(|partition| config.of_partition(partition).data).collect();
+        let client = self.client.clone();
+        let answering = tokio::spawn(async move {
+            // One after another: each reads one record of a file.
+            while let Some(question) = questions.next().await {
+                let Some(inbox) = question.reply.clone().filter(|inbox| is_inbox(inbox)) else {
+                    continue;
+                };
+                let Some(data) = partition_of(&question).and_then(|at| places.get(at)).cloned()
+                else {
+                    continue;
+                };
+                let known = members();
+                let report = move || ProjectionReport::of(&data, known);
+                match tokio::task::spawn_blocking(report).await {
+                    Ok(Ok(report)) => {
+                        let report = serde_json::to_vec(&report).expect("plain data is JSON");
+                        client.publish(inbox, report.into()).await.ok();
+                    }
+                    Ok(Err(error)) => tracing::warn!("a projection cannot be read: {error}"),
+                    Err(error) => tracing::warn!("a projection cannot be read: {error}"),
+                }
+            }
+        });
+        Ok(Some(ProjectionResponder(answering)))
+    }
+}
+
+/// The partition that a question is about.
+fn partition_of(question: &Message) -> Option<usize> {
+    question.subject.rsplit('.').next()?.parse().ok()
+}

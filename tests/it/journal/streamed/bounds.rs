@@ -1,0 +1,226 @@
+//! A stream that lost its end has no leader: each place that knows more is enough to refuse it.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use organism::clock::Time;
+use organism::ids::{Digest, Position};
+use organism::journal::Error;
+use organism::journal::jetstream::{Candidate, ProjectionHead, ProjectionReport};
+use serde_json::json;
+
+use super::Place;
+use crate::journal::script::Script;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A journal with records up to position `last`, which was closed.
+fn with_records(last: u64) -> Place {
+    let place = Place::new();
+    append(&place, last);
+    place
+}
+
+fn append(place: &Place, count: u64) {
+    let mut script = Script::default();
+    let mut journal = place.open().unwrap();
+    for _ in 0..count {
+        journal.append(&mut [script.boot(1)]).unwrap();
+    }
+    journal.close(Time(0)).unwrap();
+}
+
+/// Puts an older copy of the stream in its place: its first messages, up to and with record `last`.
+pub(super) fn cut(place: &Place, last: u64) {
+    let (admin, stream, subject) = (place.admin(), place.options.stream(), place.options.subject());
+    let info = admin.info(&stream);
+    let messages = info["state"]["messages"].as_u64().unwrap();
+    let step = format!("{{\"step\":{{\"position\":{},", last + 1);
+    let bodies = (1..=messages).map(|seq| super::unfit::body(&admin, &stream, seq));
+    let kept: Vec<_> = bodies.take_while(|body| !body.contains(&step)).collect();
+    assert!((kept.len() as u64) < messages, "nothing is cut");
+
+    admin.delete(&stream);
+    admin.must(&format!("STREAM.CREATE.{stream}"), &info["config"]);
+    for body in kept {
+        admin.publish(&subject, &body);
+    }
+}
+
+fn lose_projection(place: &Place) {
+    for file in ["journal.db", "journal.db-wal", "journal.db-shm"] {
+        std::fs::remove_file(place.data().join(file)).ok();
+    }
+}
+
+fn lose_state(place: &Place) {
+    std::fs::remove_dir_all(place.state()).unwrap();
+    std::fs::create_dir_all(place.state()).unwrap();
+}
+
+/// The refusal, which left the stream as it was.
+fn refused(place: &Place) -> Error {
+    let (admin, stream) = (place.admin(), place.options.stream());
+    let messages = || {
+        let info = admin.ask(&format!("STREAM.INFO.{stream}"), &json!({}));
+        info["state"]["messages"].as_u64()
+    };
+    let before = messages();
+    let refused = place.open().map(drop).unwrap_err();
+    assert_eq!(messages(), before, "a pump that does not lead writes nothing");
+    refused
+}
+
+fn assert_shorter(refused: &Error, source: &str, more: u64) {
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::StreamShorter { .. }), "{text}");
+    assert!(text.contains(source), "{text}");
+    assert!(text.contains(&format!("goes up to record {more}")), "{text}");
+    assert!(text.contains("organism repair"), "{text}");
+}
+
+#[test]
+fn a_stream_that_is_shorter_than_the_projection_is_led_by_nobody() {
+    let place = with_records(7);
+    cut(&place, 3);
+    place.let_lapse();
+    lose_state(&place);
+    let refused = refused(&place);
+    assert_shorter(&refused, "the projection in", 7);
+    assert!(refused.to_string().contains("ends at record 3"), "{refused}");
+}
+
+#[test]
+fn a_stream_that_is_shorter_than_the_state_shows_is_led_by_nobody() {
+    let place = with_records(7);
+    cut(&place, 3);
+    place.let_lapse();
+    lose_projection(&place);
+    assert_shorter(&refused(&place), "the watermark in", 7);
+}
+
+#[test]
+fn a_stream_that_is_shorter_than_the_lease_shows_is_led_by_nobody() {
+    let place = with_records(7);
+    cut(&place, 3);
+    let other = place.elsewhere();
+    assert_shorter(&refused(&other), "the lease in", 7);
+    // Whoever was refused hands the bound on.
+    assert_shorter(&refused(&place.elsewhere()), "the lease in", 7);
+}
+
+#[test]
+fn a_lost_stream_is_not_made_anew_where_only_the_lease_knows_of_it() {
+    let place = with_records(7);
+    place.admin().delete(&place.options.stream());
+    let other = place.elsewhere();
+    let refused = refused(&other);
+    assert_shorter(&refused, "the lease in", 7);
+    assert!(refused.to_string().contains("is gone"), "{refused}");
+}
+
+#[test]
+fn a_renewed_lease_names_the_last_record() {
+    let place = Place::new();
+    let mut journal = place.open().unwrap();
+    let mut script = Script::default();
+    let hashes = journal.append(&mut [script.boot(1), script.boot(1)]).unwrap();
+    let (admin, lease) = (place.admin(), place.options.lease());
+    let bucket = format!("STREAM.MSG.GET.KV_{}", place.options.bucket());
+    let begun = Instant::now();
+    loop {
+        use base64::Engine as _;
+        let found = admin.must(&bucket, &json!({ "last_by_subj": lease }));
+        let data = found["message"]["data"].as_str().unwrap().to_owned();
+        let value = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
+        let value: serde_json::Value = serde_json::from_slice(&value).unwrap();
+        let acknowledged = &value["acknowledged"];
+        if acknowledged["position"] == 2 && acknowledged["hash"] == hashes[1].to_string() {
+            assert_eq!(acknowledged["seq"], 3);
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{value}");
+    }
+}
+
+/// Another process of the organism, which answers for a projection.
+struct Member(tokio::runtime::Runtime);
+
+impl Member {
+    /// It names these others, too.
+    fn answers(place: &Place, head: ProjectionHead, others: &[&str]) -> Self {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (servers, subject) = (place.server().options(), place.options.bound_subject());
+        let member = Candidate::new();
+        let named = others.iter().map(|other| (Candidate::new(), (*other).to_owned()));
+        let members = named.chain([(member, "process 7 on attic".to_owned())]).collect();
+        let holder = "process 7 on attic".to_owned();
+        let report = ProjectionReport { member, holder, projection: Some(head), members };
+        let report = serde_json::to_vec(&report).unwrap();
+        let (client, mut questions) = runtime.block_on(async {
+            let client = organism::nats::connect(&servers, "member").await.unwrap();
+            let questions = client.subscribe(subject).await.unwrap();
+            client.flush().await.unwrap();
+            (client, questions)
+        });
+        runtime.spawn(async move {
+            while let Some(question) = questions.next().await {
+                let inbox = question.reply.unwrap();
+                client.publish(inbox, report.clone().into()).await.unwrap();
+            }
+        });
+        Self(runtime)
+    }
+}
+
+fn head(place: &Place) -> ProjectionHead {
+    let sealed = place.records().pop().unwrap();
+    let journal = place.reader().about().unwrap().journal;
+    ProjectionHead { journal, position: sealed.record.position, hash: sealed.hash }
+}
+
+#[test]
+fn a_stream_that_is_shorter_than_another_hosts_projection_is_led_by_nobody() {
+    let place = with_records(7);
+    let head = head(&place);
+    cut(&place, 3);
+    place.let_lapse();
+    let _member = Member::answers(&place, head, &[]);
+    assert_shorter(&refused(&place.elsewhere()), "the projection of process 7 on attic", 7);
+}
+
+#[test]
+fn a_stream_that_was_lost_with_its_bucket_is_not_made_anew_while_a_projection_answers() {
+    let place = with_records(7);
+    let member = Member::answers(&place, head(&place), &["process 9 on cellar"]);
+    place.admin().delete(&place.options.stream());
+    place.admin().delete(&format!("KV_{}", place.options.bucket()));
+    let begun = Instant::now();
+    let refused = refused(&place.elsewhere());
+    assert_shorter(&refused, "the projection of process 7 on attic", 7);
+    assert!(refused.to_string().contains("no answer from process 9 on cellar"), "{refused}");
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+    drop(member.0);
+}
+
+#[test]
+fn another_record_in_another_hosts_projection_is_a_fork_and_led_by_nobody() {
+    let place = with_records(7);
+    let other = ProjectionHead { hash: Digest::of(b"another"), ..head(&place) };
+    let _member = Member::answers(&place, ProjectionHead { position: Position(5), ..other }, &[]);
+    let refused = refused(&place.elsewhere());
+    assert!(matches!(refused, Error::StreamForked { position: Position(5), .. }), "{refused}");
+    assert!(refused.to_string().contains("process 7 on attic"), "{refused}");
+}
+
+#[test]
+fn a_stream_that_another_host_continued_is_a_fork_and_led_by_nobody() {
+    let place = with_records(7);
+    cut(&place, 3);
+    place.let_lapse();
+    // Nothing that it can reach shows more.
+    append(&place.elsewhere(), 9);
+    let refused = refused(&place);
+    assert!(matches!(refused, Error::StreamForked { position: Position(4), .. }), "{refused}");
+    assert!(refused.to_string().contains("the projection in"), "{refused}");
+}
