@@ -44,6 +44,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("let-the-stream-run", "a model call whose caller is gone closes its stream at once"),
     ("cut-a-live-stream", "an agent's time-out is time without progress"),
     ("notify-the-thread-alone", "a waiting client is notified of every hold in its tree"),
+    ("renew-for-anybody", "no listener renews the budgets that it spends"),
+    ("renew-while-it-runs", "a request while an earlier one runs renews no budget"),
     ("skip-the-budget", "a tree spends what it was given and no more"),
     ("skip-the-vocabulary", "a sender writes its own vocabulary and nothing else"),
     ("skip-the-reserved-names", "only the core writes the core's words"),

@@ -96,6 +96,11 @@ fn screen(config: &Config) -> String {
         (Some(money), Some(price)) => format!("{of_tree}, {money} {}", price.currency),
         _ => of_tree,
     };
+    let of_request = [
+        limits.per_request_tokens.map(|tokens| format!(", {tokens} tokens each request")),
+        limits.per_request_money.map(|money| format!(", {money} each request")),
+    ];
+    let of_tree = of_request.into_iter().flatten().fold(of_tree, |all, own| all + &own);
     out.push('\n');
     row(&mut out, &format!("{:<12}", "limits"), &of_tree);
     if let Some(stream) = stream(config) {

@@ -46,6 +46,8 @@ pub(super) const LIMITS: Section = Section {
         ("model_calls", Integer),
         ("tokens", Integer),
         ("money", Number),
+        ("per_request_tokens", Integer),
+        ("per_request_money", Number),
         ("wall_time", Duration),
         ("payload_bytes", Integer),
     ],

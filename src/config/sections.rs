@@ -251,10 +251,14 @@ fn limits_of(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Lim
             .unwrap_or(or.model_calls),
         tokens: read.count("tokens", limits::TOKENS_CEILING).unwrap_or(or.tokens),
         money: read.money("money"),
+        per_request_tokens: read.count("per_request_tokens", limits::TOKENS_CEILING),
+        per_request_money: read.money("per_request_money"),
         wall_time: read.duration("wall_time", limits::WALL_TIME_CEILING).unwrap_or(or.wall_time),
     };
     let most = u64::try_from(limits::PAYLOAD_BYTES_MAX).unwrap_or(u64::MAX);
     let bytes = read.count("payload_bytes", most).and_then(|bytes| usize::try_from(bytes).ok());
-    let money = tree.money.map(|_| read.place_of("money"));
+    let of_tree = tree.money.map(|_| read.place_of("money"));
+    let money =
+        of_tree.or_else(|| tree.per_request_money.map(|_| read.place_of("per_request_money")));
     Limits { tree, money, payload_bytes: bytes.unwrap_or(limits::PAYLOAD_BYTES_MAX) }
 }

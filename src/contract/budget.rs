@@ -23,6 +23,11 @@ pub struct TreeLimits {
     /// Without it, as much as the tokens cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
+    /// Of one request, within what the tree may use up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_request_tokens: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_request_money: Option<Money>,
     pub wall_time: Duration,
 }
 
@@ -37,6 +42,8 @@ impl Default for TreeLimits {
             model_calls: limits::MODEL_CALLS_DEFAULT,
             tokens: limits::TOKENS_DEFAULT,
             money: None,
+            per_request_tokens: None,
+            per_request_money: None,
             wall_time: limits::WALL_TIME_DEFAULT,
         }
     }
@@ -46,6 +53,11 @@ impl TreeLimits {
     /// What model calls may take, over all agents.
     pub fn budget(&self) -> Budget {
         Budget { tokens: Some(self.tokens), money: self.money }
+    }
+
+    /// What model calls may take for one request, over all agents.
+    pub fn request_budget(&self) -> Budget {
+        Budget { tokens: self.per_request_tokens, money: self.per_request_money }
     }
 }
 

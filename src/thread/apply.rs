@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::renewal::RECORDED_SINCE;
 use super::state::{Awaited, Held, KeyUse, Pending, Reserved, Slot, State, Thread, Timer, Tree};
 use super::{Call, Closing, Fact, Opener, Opening};
 use crate::clock::Time;
@@ -24,6 +25,7 @@ impl State {
             self.trees.insert(tree.clone(), Tree::started(time));
         }
         let Some(home) = self.trees.get_mut(tree) else { return };
+        let renews_implicitly = self.core_version < RECORDED_SINCE;
         match fact {
             Fact::Booted { .. }
             | Fact::Refused { .. }
@@ -34,6 +36,9 @@ impl State {
             Fact::Accepted { message, opening, key } => {
                 self.in_flight += 1;
                 if let Some(opening) = opening {
+                    if renews_implicitly && home.calls.is_empty() {
+                        home.started = message.time;
+                    }
                     self.calls.insert(CallId(message.id), tree.clone());
                     home.open_call(message, opening);
                     if let Some(key) = key {
@@ -79,6 +84,7 @@ impl State {
                 home.release(*call, time);
                 home.approve(*call, !lapsed);
             }
+            Fact::Renewed { .. } => home.renew(time),
             Fact::Traced { trace } => home.trace = Some(Box::new(*trace)),
             Fact::Warned { budget } => {
                 home.warned.insert(budget.clone());
@@ -89,8 +95,9 @@ impl State {
     /// What concerns every tree.
     fn apply_to_all(&mut self, time: Time, fact: &Fact) {
         match fact {
-            Fact::Booted { journal, epoch, config, .. } => {
+            Fact::Booted { journal, epoch, config, core_version, .. } => {
                 (self.journal, self.epoch, self.config) = (*journal, *epoch, *config);
+                self.core_version = *core_version;
                 // Without a pump nobody could answer.
                 self.pass_over(time.since(self.time), Duration::ZERO);
             }
@@ -201,9 +208,6 @@ impl Tree {
     fn open_call(&mut self, message: &Arc<Message>, opening: &Opening) {
         self.take_seq(message);
         let id = CallId(message.id);
-        if self.calls.is_empty() {
-            self.started = message.time;
-        }
         self.in_flight.insert(message.id, Some(id));
         if let Some(thread) = self.threads.get_mut(&message.thread) {
             thread.open_calls += 1;

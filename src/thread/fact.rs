@@ -218,6 +218,10 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         lapsed: bool,
     },
+    /// A client's next request: the counts and the wall time of its tree start again.
+    Renewed {
+        by: ListenerName,
+    },
     /// From here on the tree's work belongs to this trace.
     Traced {
         trace: TraceParent,

@@ -7,6 +7,7 @@ mod apply;
 mod fact;
 mod operator;
 mod record;
+mod renewal;
 mod rounds;
 mod signature;
 mod state;
@@ -17,6 +18,7 @@ pub use operator::{
     AcceptedLoss, ActionDetail, DecisionOrigin, OperatorAction, OperatorIdentity, OperatorVerb,
 };
 pub use record::{Decided, Input, Record, Verdict};
+pub use renewal::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
 pub use state::{
     Awaited, ByListener, Call, Held, KeyUse, Map, Pending, Reserved, Slot, State, Thread, Timer,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Closing, Hold, Opening};
+use super::{Closing, Hold, Opening, Renewal};
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{Kind, Message, Money, Spending};
@@ -24,6 +24,8 @@ pub type Map<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState
 pub struct State {
     pub journal: Uuid,
     pub epoch: u32,
+    /// Of the step that decides since the last boot.
+    pub core_version: u32,
     pub config: Digest,
     pub trees: Map<ThreadId, Tree>,
     /// The tree each open call works in.
@@ -66,12 +68,14 @@ pub struct Tree {
     pub in_flight: Map<MessageId, Option<CallId>>,
     pub timers: BTreeMap<TimerId, Timer>,
     pub usage: Usage,
+    /// Where its counts last started again. Boxed: most trees have one request.
+    pub renewal: Option<Box<Renewal>>,
     /// What each agent's model calls took of it.
     pub by_agent: ByListener<Spending>,
     /// What model calls under way have reserved of it.
     pub reserved: Vec<Reserved>,
     pub warned: BTreeSet<String>,
-    /// When it last began to work: a conversation that goes on the next day is not late.
+    /// When its wall time last started.
     pub started: Time,
     /// Calls that wait for a person.
     pub held: u64,
@@ -140,6 +144,8 @@ pub struct Thread {
     pub seq: u64,
     /// Labels that children have, or once had.
     pub children: BTreeSet<String>,
+    /// How many of them there were when the counts of the tree last started again.
+    pub earlier_children: usize,
     pub open_calls: usize,
     /// How the latest closed call of another opener than this thread ended.
     pub result: Option<Closing>,
@@ -150,7 +156,7 @@ pub struct Thread {
 impl Thread {
     pub(super) fn new(by: ListenerName) -> Self {
         let (children, shown) = (BTreeSet::new(), ByListener::default());
-        Self { by, seq: 0, children, open_calls: 0, result: None, shown }
+        Self { by, seq: 0, children, earlier_children: 0, open_calls: 0, result: None, shown }
     }
 }
 

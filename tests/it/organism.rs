@@ -32,6 +32,7 @@ mod provider;
 mod pumps;
 mod record;
 mod remote;
+mod renewals;
 pub mod repeated_keys;
 mod revoked;
 mod rounds;

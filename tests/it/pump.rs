@@ -19,6 +19,7 @@ mod humans;
 mod limits;
 mod lost;
 mod operator;
+mod renewals;
 mod replay;
 mod restart;
 mod rounds;

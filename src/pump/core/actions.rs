@@ -143,7 +143,7 @@ impl Core {
         let tree = self.state.tree(thread).filter(|_| !mutant("skip-the-budget"))?;
         let most = self.limits.messages;
         // What is held will be handed over or answered: its share is spoken for.
-        if tree.usage.messages.saturating_add(tree.held) >= most {
+        if tree.request_usage().messages.saturating_add(tree.held) >= most {
             return Some(format!("all {most} messages of this tree are used"));
         }
         let most = self.limits.wall_time;

@@ -133,7 +133,7 @@ impl Core {
         }
         // Its own share is among what is spoken for.
         let tree = self.state.tree(&thread)?;
-        let others = tree.usage.messages.saturating_add(tree.held.saturating_sub(1));
+        let others = tree.request_usage().messages.saturating_add(tree.held.saturating_sub(1));
         match others >= self.limits.messages {
             true => Some(format!("all {} messages of this tree are used", self.limits.messages)),
             false => None,

@@ -9,7 +9,7 @@ use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::Answer;
-use crate::thread::{Call, Fact, Reserved};
+use crate::thread::{Call, Fact, REQUEST_MONEY, REQUEST_TOKENS, Reserved};
 
 impl Core {
     /// Why `listener` may take no turn: a model call is refused before it is made.
@@ -21,7 +21,7 @@ impl Core {
     ) -> Option<String> {
         let contract = self.contracts.get(listener).filter(|contract| contract.is_agent())?;
         let tree = self.state.tree(thread)?;
-        let (usage, limits) = (tree.usage, &self.limits);
+        let (usage, request, limits) = (tree.usage, tree.request_usage(), &self.limits);
         // Turns that are being taken, or will be, have their model call reserved.
         let takes_turn = |call: &&Call| {
             let contract = self.contracts.get(&call.callee);
@@ -29,7 +29,7 @@ impl Core {
             contract.is_some_and(|contract| contract.is_agent()) && busy
         };
         let reserved = tree.calls.values().filter(takes_turn).count() as u64;
-        if usage.model_calls.saturating_add(reserved) >= limits.model_calls {
+        if request.model_calls.saturating_add(reserved) >= limits.model_calls {
             return Some(format!("all {} model calls of this tree are used", limits.model_calls));
         }
         if tree.worked(step.time) >= limits.wall_time {
@@ -38,9 +38,13 @@ impl Core {
         }
         let own = tree.by_agent.get(listener).copied().unwrap_or_default();
         let spent = |budget, used, whose: &str| Some(used_up(budget, used)? + whose);
-        spent(limits.budget(), usage.spending(), " of this tree are used").or_else(|| {
-            spent(contract.budget, own, &format!(" of {listener} in this tree are used"))
-        })
+        let of_listener = format!(" of {listener} in this tree are used");
+        spent(limits.budget(), usage.spending(), " of this tree are used")
+            .or_else(|| {
+                let of_request = " of this request are used";
+                spent(limits.request_budget(), request.spending(), of_request)
+            })
+            .or_else(|| spent(contract.budget, own, &of_listener))
     }
 
     /// Why the budgets have no room for a request of a model call, if they have none.
@@ -56,7 +60,9 @@ impl Core {
         let contract = self.contracts.get(&running.listener).ok_or("its listener is gone")?;
         let is_own = |own: &&Reserved| own.call == call && own.attempt == attempt;
         let others = || tree.reserved.iter().filter(|other| !is_own(other));
-        let of_all = others().fold(tree.usage.spending(), |sum, other| sum.plus(other.spending));
+        let reserved = others().fold(Spending::default(), |sum, other| sum.plus(other.spending));
+        let of_all = reserved.plus(tree.usage.spending());
+        let of_request = reserved.plus(tree.request_usage().spending());
         let own = tree.by_agent.get(&running.listener).copied().unwrap_or_default();
         let of_own = others().filter(|other| other.agent == running.listener);
         let of_own = of_own.fold(own, |sum, other| sum.plus(other.spending));
@@ -64,13 +70,14 @@ impl Core {
             return Ok(());
         }
         // Also for another attempt at the same turn, whose failed one was a model call too.
-        if tree.usage.model_calls >= self.limits.model_calls {
+        if tree.request_usage().model_calls >= self.limits.model_calls {
             return Err(format!(
                 "all {} model calls of this tree are used",
                 self.limits.model_calls
             ));
         }
         within(self.limits.budget(), of_all, asked, "this tree")?;
+        within(self.limits.request_budget(), of_request, asked, "this request")?;
         within(contract.budget, of_own, asked, running.listener.as_str())
     }
 
@@ -81,12 +88,13 @@ impl Core {
             return;
         }
         let Some(tree) = self.state.tree(&scene.thread) else { return };
-        let (usage, limits) = (tree.usage, &self.limits);
+        let (usage, request, limits) = (tree.usage, tree.request_usage(), &self.limits);
         let mut budgets = vec![
-            Gauge::plain("messages", usage.messages, limits.messages),
-            Gauge::plain("model-calls", usage.model_calls, limits.model_calls),
+            Gauge::plain("messages", request.messages, limits.messages),
+            Gauge::plain("model-calls", request.model_calls, limits.model_calls),
         ];
         budgets.extend(Gauge::of_budget(None, limits.budget(), usage.spending()));
+        budgets.extend(Gauge::of_request(limits.request_budget(), request.spending()));
         let own = tree.by_agent.get(&scene.listener).copied().unwrap_or_default();
         if let Some(contract) = self.contracts.get(&scene.listener) {
             budgets.extend(Gauge::of_budget(Some(&scene.listener), contract.budget, own));
@@ -131,6 +139,13 @@ impl Gauge {
         let tokens = budget.tokens.map(|limit| gauge("tokens", used.tokens, limit, false));
         let money = budget.money.map(|limit| gauge("money", used.money.0, limit.0, true));
         tokens.into_iter().chain(money)
+    }
+
+    fn of_request(budget: Budget, used: Spending) -> impl Iterator<Item = Self> {
+        Self::of_budget(None, budget, used).map(|gauge| {
+            let budget = if gauge.is_money { REQUEST_MONEY } else { REQUEST_TOKENS };
+            Self { budget, ..gauge }
+        })
     }
 
     fn is_nearly_spent(&self) -> bool {

@@ -63,7 +63,7 @@ impl Core {
 
     fn cannot_spawn(&self, parent: &ThreadId) -> Option<String> {
         let tree = self.state.tree(parent)?;
-        let children = tree.threads.get(parent)?.children.len();
+        let children = tree.threads.get(parent)?.request_children();
         let limits = &self.limits;
         if parent.depth() as u64 >= u64::from(limits.depth) {
             return Some(format!("threads may be at most {} deep", limits.depth));
@@ -71,7 +71,7 @@ impl Core {
         if children as u64 >= u64::from(limits.children) {
             return Some(format!("a thread may have at most {} children", limits.children));
         }
-        (tree.threads.len() as u64 >= u64::from(limits.threads))
+        (tree.request_threads() as u64 >= u64::from(limits.threads))
             .then(|| format!("a tree may have at most {} threads", limits.threads))
     }
 

@@ -109,11 +109,22 @@ impl Core {
             return refused(Rule::Busy, "too much is waiting; send it again in a moment");
         }
         if let Some(tree) = self.state.tree(&thread)
-            && tree.usage.messages.saturating_add(tree.held) >= self.limits.messages
+            && !self.renews(&submission.client, &thread)
+            && tree.request_usage().messages.saturating_add(tree.held) >= self.limits.messages
         {
             return refused(Rule::BudgetSpent, "this thread has used all its messages");
         }
         Ok((checked.clone(), thread, peers.clone()))
+    }
+
+    /// Whether a client's request starts the counts of a tree again. While an earlier request runs,
+    /// or where the processes of a listener send as this client, it does not: nothing renews its own
+    /// budgets.
+    fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
+        let Some(tree) = self.state.tree(thread) else { return false };
+        let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));
+        let is_at_rest = tree.calls.is_empty() || mutant("renew-while-it-runs");
+        is_at_rest && (mutant("renew-for-anybody") || !is_hosted())
     }
 
     /// The thread a submission names, or a fresh id. A client may go on only in a root thread
@@ -180,6 +191,8 @@ impl Core {
         let by = submission.client.clone();
         if self.state.thread(&thread).is_none() {
             self.fact(step, Fact::ThreadOpened { thread: thread.clone(), by: by.clone() });
+        } else if self.renews(&by, &thread) {
+            self.fact(step, Fact::Renewed { by: by.clone() });
         }
         let belongs = self.state.tree(&thread).is_some_and(|tree| tree.trace.is_some());
         let begun = submission.begun.filter(|_| !belongs);

@@ -15,6 +15,7 @@ const CHANGES: &[(u32, &str)] = &[
     (10, "failed rounds in a row are paced, and end a call at their limit"),
     (11, "a boot lists the blobs that the organism runs on"),
     (12, "where the config names operators, a decision needs the signature of one of them"),
+    (13, "counts and wall time of a tree start again with a recorded renewal"),
     // One line a number: after a conflict, take the next one.
 ];
 

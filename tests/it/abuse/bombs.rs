@@ -93,7 +93,7 @@ fn ten_thousand_spawns_in_one_turn_are_answered_one_by_one_and_bounded() {
     assert!(tally.accepted < 3 * TreeLimits::default().messages, "{tally:?}");
 }
 
-/// Each goes one deeper, and the deepest tries again a thousand times.
+/// Each goes one deeper, and the deepest would try again a thousand times.
 #[test]
 fn spawning_a_thousand_deep_ends_at_the_limit() {
     let mut campaign = Campaign::new("spawns, deep");
@@ -108,7 +108,9 @@ fn spawning_a_thousand_deep_ends_at_the_limit() {
     let deepest = deepest.map(ThreadId::depth).max().unwrap();
     let refused = over_limit(&world.records);
     campaign.note(format!("{turns} turns, {deepest} deep, {refused} told so; {tally:?}"));
-    assert_eq!((deepest, refused), (16, 1_000));
+    // As often as a call may go on after failures alone, and once more as its result.
+    let rounds = TreeLimits::default().rounds_failed as usize;
+    assert_eq!((deepest, refused), (16, rounds + 1));
     assert_eq!(world.result(call), "completed: answer(enough)");
 }
 

@@ -39,13 +39,13 @@ fn spent_messages_are_told_to_agents_and_end_the_calls_of_others() {
     let woken =
         world.play("thinker", &[word("look", "2"), word("plan", "3"), spawn(&word("ask", "4"))]);
     assert_eq!(fresh(&woken), ["system-error budget-spent"]);
-    let woken = world.play("thinker", &[word("answer", "a")]);
-    assert_eq!(fresh(&woken), ["system-error budget-spent"; 3]);
-    assert_eq!(world.result(call), "completed: answer(a)", "a result always gets through");
     let target = Target::Thread { id: thread.to_string() };
     let receipt = world.submit_to("desk", target, None, &word("plan", "more"));
     assert!(matches!(receipt, Receipt::Refused { .. }));
     assert_eq!(world.refusals().last().unwrap(), "desk budget-spent");
+    let woken = world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(fresh(&woken), ["system-error budget-spent"; 3]);
+    assert_eq!(world.result(call), "completed: answer(a)", "a result always gets through");
     expect![[r#"
         1 call desk>thinker plan(p) [handled]
         2 call thinker>finder look(1) [handled]
@@ -59,8 +59,8 @@ fn spent_messages_are_told_to_agents_and_end_the_calls_of_others() {
         7 system core>thinker system-error budget-spent [handled]
         - refused thinker budget-spent
         8 system core>thinker system-error budget-spent [handled]
-        9 reply thinker>desk answer(a) [recorded]
         - refused desk budget-spent
+        9 reply thinker>desk answer(a) [recorded]
     "#]]
     .assert_eq(&world.transcript(&thread));
 }
@@ -84,8 +84,8 @@ fn the_next_model_call_is_refused_before_it_is_made() {
 
 /// The result of a call that ends as it is opened follows its receipt: whoever waits hears of it.
 #[test]
-fn a_conversation_that_goes_on_without_a_model_call_left_is_answered_at_once() {
-    let mut world = limited(TreeLimits { model_calls: 1, ..Default::default() });
+fn a_conversation_that_goes_on_without_tokens_left_is_answered_at_once() {
+    let mut world = limited(TreeLimits { tokens: 1, ..Default::default() });
     let (thread, _) = world.open("desk", &word("plan", "p"));
     world.turn("thinker", 1, &[word("answer", "a")]);
     let call = world.say("desk", &thread, &word("plan", "more"));
