@@ -24,6 +24,9 @@ pub const JETSTREAM: [&str; 2] = ["before-publish", "after-publish"];
 /// What the move of a journal into a stream passes beside these.
 pub const PROMOTION: [&str; 3] = ["before-comparing", "compared", "promoted"];
 
+/// What the repair of a stream passes beside these.
+pub const REPAIR: [&str; 3] = ["repair-noted", "repair-publishing", "repair-published"];
+
 /// The pump's places: around what it does once a record is durable, and where an answer has come
 /// in that no record has yet.
 pub const PUMP: [&str; 9] = [

@@ -100,7 +100,8 @@ fn code(error: &anyhow::Error) -> Exit {
                 organism::Error::Preview { .. }
                 | organism::Error::Divided { .. }
                 | organism::Error::NoThread { .. }
-                | organism::Error::NotEmbedded,
+                | organism::Error::NotEmbedded
+                | organism::Error::NotOnJetStream,
             ),
         ) => Exit::Usage,
         (None, Some(organism::Error::Builtin { .. }) | None) => Exit::Bug,

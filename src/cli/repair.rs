@@ -1,5 +1,7 @@
 //! `organism repair`: accepts what a start refuses of a journal, on record.
 
+mod stream;
+
 use std::process::ExitCode;
 
 use serde_json::json;
@@ -11,7 +13,7 @@ use super::opened::ConfigArg;
 use super::render::{put, put_json};
 
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("accepted").required(true)))]
+#[command(group(clap::ArgGroup::new("accepted")))]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
@@ -24,6 +26,10 @@ pub struct Args {
     /// Let payloads that were blanked count as taken out.
     #[arg(long, group = "accepted")]
     accept_redaction: bool,
+    /// On JetStream, the side that is kept: what the projection of this host has is published again,
+    /// or the stream goes on without it. Where neither is a part of the other, it must be named.
+    #[arg(long, value_enum, group = "accepted")]
+    from: Option<stream::From>,
     /// Why; it goes on record.
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
@@ -34,6 +40,10 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_without_keys()?;
+    let accepts = args.accept_loss || args.accept_key || args.accept_redaction;
+    if !accepts {
+        return stream::run(&config, args.from, &args.note, args.json);
+    }
     let accepted = match (args.accept_key, args.accept_redaction) {
         (true, _) => Accepted::Key,
         (false, true) => Accepted::Redaction,

@@ -21,6 +21,7 @@ pub mod project;
 pub mod promote;
 mod remotes;
 pub mod repair;
+pub mod repair_stream;
 mod route;
 pub mod signing;
 mod station;
@@ -118,12 +119,19 @@ pub enum Error {
          process starts no pump; start `organism run` outside of it"
     )]
     HostedProcess { listener: ListenerName },
-    /// The journal has its servers, which are not repaired from here.
+    /// What is accepted here is of a file.
     #[error(
-        "the journal of this config is on JetStream: `organism repair` accepts losses and keys of an \
-         embedded journal"
+        "the journal of this config is on JetStream: `--accept-loss`, `--accept-key` and \
+         `--accept-redaction` are of an embedded journal. Without them `organism repair` brings the \
+         stream and the projection of this host together; `--from stream` accepts a loss"
     )]
     NotEmbedded,
+    /// What is brought together there are a stream and a projection.
+    #[error(
+        "the journal of this config is embedded: `organism repair` needs `--accept-loss`, \
+         `--accept-key` or `--accept-redaction`, as its start says"
+    )]
+    NotOnJetStream,
     /// There is no such thread.
     #[error("no thread {thread} is on record")]
     NoThread { thread: ThreadId },

@@ -281,6 +281,10 @@ const GUARDS: &[(&str, &str)] = &[
         "journal::streamed::bounds::a_stream_that_is_shorter_than_another_hosts_projection_is_led_by_nobody",
     ),
     (
+        "forget-the-repair",
+        "organism::pumps::shorter::a_repair_that_was_killed_goes_on_and_is_recorded_once",
+    ),
+    (
         "lead-a-fork",
         "journal::streamed::bounds::a_stream_that_another_host_continued_is_a_fork_and_led_by_nobody",
     ),

@@ -27,17 +27,30 @@ pub(super) enum Alignment {
     Forked(Position),
 }
 
+/// What of a projection stands in a stream.
+#[derive(Debug)]
+pub(super) struct Compared {
+    pub alignment: Alignment,
+    /// Digests of the files that the stream has.
+    pub blobs: HashSet<Digest>,
+    /// Records that the stream has.
+    pub records: Position,
+    /// Whether a pump ever led it.
+    pub has_epoch: bool,
+}
+
 /// Compares the projection in `data` with the stream up to message `last_seq`.
 pub(super) fn compare(
     api: &Api,
     options: &Options,
     data: &Path,
     last_seq: u64,
-) -> Result<Alignment, Error> {
+) -> Result<Compared, Error> {
     let reader = Reader::open(data)?;
     let last = reader.last()?;
     let mut walk = Walk { reader: &reader, last, mark: Mark::default(), records: Position(0) };
-    let (mut is_newer, mut blobs, mut forked) = (false, HashSet::new(), None);
+    let (mut is_newer, mut has_epoch) = (false, false);
+    let (mut blobs, mut forked) = (HashSet::new(), None);
     each_group(api, options, last_seq, &mut |mark, contents| {
         for taken in &contents.taken {
             match taken {
@@ -46,6 +59,7 @@ pub(super) fn compare(
                 _ => {}
             }
         }
+        has_epoch |= contents.epoch.is_some();
         is_newer |= walk.records > last;
         if !is_newer {
             walk.mark = mark;
@@ -54,11 +68,12 @@ pub(super) fn compare(
     })?;
     let has_files = reader.blobs()?.iter().all(|digest| blobs.contains(digest));
     let Walk { mark, records, .. } = walk;
-    Ok(match forked {
+    let alignment = match forked {
         Some(position) => Alignment::Forked(position),
         None if records < last || !has_files => Alignment::Shorter(records),
         None => Alignment::Whole { mark, last },
-    })
+    };
+    Ok(Compared { alignment, blobs, records, has_epoch })
 }
 
 struct Walk<'w> {

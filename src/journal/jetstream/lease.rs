@@ -138,6 +138,8 @@ pub struct Lease {
     /// As it was found in the bucket, until this pump leads; then as this pump wrote. It goes into
     /// every renewal, so that a candidate that does not lead hands the bound on.
     acknowledged: Mutex<Option<Acknowledged>>,
+    /// One renewal after another: what is acknowledged before one begins stands in it.
+    renewing: Mutex<()>,
 }
 
 /// What a renewal came to.
@@ -177,13 +179,18 @@ impl Lease {
         make(api, &bucket, options)?;
         super::count::agree(api, options, &bucket)?;
         let (revision, heir) = (AtomicU64::default(), OnceLock::new());
-        let (api, acknowledged) = (api.clone(), Mutex::default());
-        Ok(Self { api, bucket, subject, mine, revision, heir, acknowledged })
+        let (api, acknowledged, renewing) = (api.clone(), Mutex::default(), Mutex::default());
+        Ok(Self { api, bucket, subject, mine, revision, heir, acknowledged, renewing })
     }
 
     /// How far the journal went, as far as this lease shows it.
     pub fn acknowledged(&self) -> Option<Acknowledged> {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An operator accepted that what it showed is lost.
+    pub fn forget(&self) {
+        *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// The next renewal says so.
@@ -263,6 +270,7 @@ impl Lease {
 
     /// Says that this pump lives.
     pub fn renew(&self) -> Beat {
+        let _turn = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         let revision = self.revision.load(Ordering::Acquire);
         let acknowledged = self.acknowledged();
         let mine = Holder { beat: revision, acknowledged, ..self.mine.clone() };

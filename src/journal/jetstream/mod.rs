@@ -18,6 +18,7 @@ mod open;
 mod promote;
 mod proof;
 mod publish;
+mod repair;
 mod settings;
 mod standby;
 mod tail;
@@ -44,6 +45,7 @@ pub use against::{StreamAgreement, compare_with_stream};
 pub use bounds::{Acknowledged, ProjectionHead, ProjectionReport};
 pub use lease::{Bequest, Candidate, this_process};
 pub use promote::{Phase, Promoted, promote};
+pub use repair::{RepairSource, StreamRepair, recorded, repair};
 pub use standby::{Office, Standby};
 
 /// Which journal, and how it is kept.

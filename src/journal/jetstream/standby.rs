@@ -210,7 +210,7 @@ fn place_of(
     }
     let name = options.stream();
     let info = api.info(&name).map_err(|f| refused(&format!("the stream {name}"), f))?;
-    let alignment = compare(api, options, data, info.state.last_seq)?;
+    let alignment = compare(api, options, data, info.state.last_seq)?.alignment;
     let alone;
     let bounds = match bounds {
         Some(bounds) => bounds,

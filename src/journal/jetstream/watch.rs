@@ -106,6 +106,35 @@ impl Renewal {
     }
 }
 
+impl Renewal {
+    /// How far the journal went, as far as the lease shows it.
+    pub fn acknowledged(&self) -> Option<Acknowledged> {
+        self.lease.acknowledged()
+    }
+
+    /// The next renewal says so.
+    pub fn acknowledge(&self, acknowledged: Acknowledged) {
+        self.lease.acknowledge(acknowledged);
+    }
+
+    /// The lease says so when this returns.
+    pub fn acknowledge_now(&self, acknowledged: Acknowledged) -> Result<(), Error> {
+        self.lease.acknowledge(acknowledged);
+        match self.lease.renew() {
+            Beat::Renewed => Ok(()),
+            Beat::Denied(denied) => Err(Error::Denied(denied)),
+            Beat::Taken | Beat::Unheard => {
+                Err(Error::Away { detail: "the lease was not confirmed".to_owned() })
+            }
+        }
+    }
+
+    /// The next renewal shows nothing of how far the journal went.
+    pub fn forget(&self) {
+        self.lease.forget();
+    }
+}
+
 impl Watch {
     pub fn start(
         api: &Api,
@@ -135,7 +164,7 @@ impl Watch {
 
     /// The next renewal of the lease says so.
     pub fn acknowledge(&self, acknowledged: Acknowledged) {
-        self.renewal.lease.acknowledge(acknowledged);
+        self.renewal.acknowledge(acknowledged);
     }
 
     /// What keeps the pump from going on; `ours` is its epoch.

@@ -182,6 +182,8 @@ fn a_stream_deleted_under_load_stops_its_organism_within_seconds_and_is_not_made
     assert!(again.err.contains("is gone, but more was acknowledged"), "{again:?}");
     let left = server.admin().ask(&format!("STREAM.INFO.{stream}-0"), &serde_json::json!({}));
     assert!(left.get("error").is_some(), "it was made again: {left}");
+    let compared = house.organism(&["verify", "--stream"]);
+    assert_eq!(compared.code, Some(4), "{compared:?}");
     // There is no stream left to compare the projection with.
     let alone = house.organism(&["verify"]);
     assert_eq!(alone.code, Some(5), "{alone:?}");

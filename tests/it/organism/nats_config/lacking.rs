@@ -4,7 +4,7 @@ use organism::nats::Credentials;
 
 use super::super::{House, Running, said, say, until};
 use super::tls::{Echo, Solo, Way, ask};
-use super::{Guarded, guarded};
+use super::{CONFIG, Guarded, guarded, guarded_of};
 
 /// A right of a user.
 #[derive(Debug)]
@@ -78,7 +78,10 @@ fn a_pump_that_lacks_a_right_it_cannot_do_without_says_which_and_does_not_start(
 
 #[test]
 fn a_delivery_that_may_not_be_published_fails_by_what_is_lacking() {
-    let guarded = guarded();
+    // Nobody takes the delivery, so the call ends with its time-out.
+    let config = CONFIG.replace("[listeners.echo]\n", "[listeners.echo]\ntimeout = \"3s\"\n");
+    assert_ne!(config, CONFIG);
+    let guarded = guarded_of(&config, &[], "sync_interval: always");
     let house = &guarded.house;
     let right = Right { user: "pump", to: "publish", subject: "organism.talk.to.*" };
     without(&guarded, &right, || {

@@ -32,4 +32,13 @@ fn a_stream_lost_with_its_leases_is_not_made_anew_by_the_other_machine() {
         one.log().contains("it is not pumped here any more").then_some(())
     });
     drop((first, second));
+
+    let repaired = one.organism(&["repair"]);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    assert!(repaired.out.contains("ORGANISM-talk-0"), "{repaired:?}");
+    assert!(!repaired.out.contains("ORGANISM-talk-1"), "{repaired:?}");
+    let running = run(&one, "0,1,2,3");
+    let sent = ask_in(&one, 0, 1);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
 }

@@ -2,6 +2,12 @@
 
 use super::{House, Server, ask, host, stream};
 
+/// Repairs that are on record.
+fn repairs(house: &House) -> usize {
+    let exported = house.organism(&["export", "--format", "jsonl"]).out;
+    exported.matches("published-from").count() + exported.matches("kept-up-to").count()
+}
+
 /// Runs an organism that answers these, and stops it.
 fn answer(house: &House, numbers: std::ops::Range<u32>) {
     let running = house.run();
@@ -38,4 +44,71 @@ fn a_store_that_went_back_gets_no_pump_and_every_command_names_what_shows_more()
         assert!(refused.err.contains("docs/errors/stream-shorter.md"), "{refused:?}");
     }
     assert_eq!(house.recorded("pong"), 4, "the projection keeps what the servers lost");
+}
+
+#[test]
+fn a_repaired_stream_is_the_same_record_on_every_host() {
+    let server = Server::start();
+    let name = stream("same");
+    let (house, other) = (host(&server, &name), host(&server, &name));
+    goes_back(&server, &house);
+    let repaired = house.organism(&["repair", "--note", "power cut"]);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    assert!(repaired.out.contains("published    records "), "{repaired:?}");
+    assert_eq!(repairs(&house), 1);
+    let again = house.organism(&["repair"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(again.out.contains("nothing was done"), "{again:?}");
+
+    answer(&house, 3..7);
+    answer(&other, 3..8);
+    assert_eq!(other.recorded("pong"), 7);
+    assert_eq!(repairs(&other), 1);
+    let verified = house.organism(&["verify", "--stream"]);
+    assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
+}
+
+#[test]
+fn a_repair_that_was_killed_goes_on_and_is_recorded_once() {
+    for place in ["repair-noted", "before-publish", "repair-published", "epoch-raised"] {
+        let server = Server::start();
+        let name = stream(&format!("killed-{place}"));
+        let (house, other) = (host(&server, &name), host(&server, &name));
+        goes_back(&server, &house);
+        let mut command = house.command(&["repair"]);
+        let killed = command.env("ORGANISM_FAILPOINT", place).output().unwrap();
+        assert_eq!(killed.status.code(), None, "{place}: {killed:?}");
+        if ["repair-noted", "before-publish"].contains(&place) {
+            // A host that never saw the journal knows from the lease.
+            let early = other.organism(&["run"]);
+            assert_eq!(early.code, Some(4), "{place}: {early:?}");
+            assert!(early.err.contains("the lease in"), "{place}: {early:?}");
+        }
+        let repaired = house.organism(&["repair"]);
+        assert_eq!(repaired.code, Some(0), "{place}: {repaired:?}");
+        answer(&other, 3..6);
+        assert_eq!(other.recorded("pong"), 5, "{place}");
+        assert_eq!(repairs(&other), 1, "{place}");
+    }
+}
+
+#[test]
+fn a_forked_stream_gets_no_pump_and_a_repair_takes_the_choice() {
+    let server = Server::start();
+    let name = stream("forked");
+    let (house, other) = (host(&server, &name), host(&server, &name));
+    goes_back(&server, &house);
+    // It never saw the journal, and what it can reach shows no more than the stream has.
+    answer(&other, 7..12);
+    for command in [&["run"][..], &["repair"], &["repair", "--from", "projection"]] {
+        let refused = house.organism(command);
+        assert_eq!(refused.code, Some(4), "{refused:?}");
+        assert!(refused.err.contains("is forked at record"), "{refused:?}");
+        assert!(refused.err.contains("the projection in"), "{refused:?}");
+    }
+    let kept = house.organism(&["repair", "--from", "stream"]);
+    assert_eq!(kept.code, Some(0), "{kept:?}");
+    assert!(kept.out.contains("set aside    the projection"), "{kept:?}");
+    answer(&house, 12..13);
+    assert_eq!((house.recorded("pong"), repairs(&house)), (8, 1));
 }

@@ -1,0 +1,67 @@
+//! `organism repair` of a journal on JetStream.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::cli::exit::Exit;
+use crate::cli::render::{put, put_json};
+use crate::config::Config;
+use crate::journal::jetstream::RepairSource;
+use crate::organism::repair_stream::{PartitionRepair, repair_stream};
+
+/// The side that is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum From {
+    /// Publish again what the projection of this host has and the stream does not.
+    Projection,
+    /// Go on with the stream, and set the projection of this host aside.
+    Stream,
+}
+
+pub fn run(
+    config: &Config,
+    from: Option<From>,
+    note: &str,
+    is_json: bool,
+) -> anyhow::Result<ExitCode> {
+    let from = from.map(|from| match from {
+        From::Projection => RepairSource::Projection,
+        From::Stream => RepairSource::Stream,
+    });
+    let repairs = repair_stream(config, from, note)?;
+    if is_json {
+        let one = |PartitionRepair { stream, repair }: &PartitionRepair| json!({ "stream": stream, "repair": repair });
+        put_json(&json!({ "repaired": repairs.iter().map(one).collect::<Vec<_>>() }))?;
+        return Ok(Exit::Done.into());
+    }
+    if repairs.is_empty() {
+        put("the stream has every record of this host; nothing was done, and nothing recorded\n")?;
+    }
+    for PartitionRepair { stream, repair } in &repairs {
+        put(&summary(stream, repair))?;
+    }
+    Ok(Exit::Done.into())
+}
+
+fn summary(stream: &str, repair: &crate::journal::jetstream::StreamRepair) -> String {
+    let (first, last) = (repair.kept.0 + 1, repair.acknowledged);
+    let mut lines = vec![format!("stream       {stream}")];
+    match repair.from {
+        RepairSource::Projection if first > last.0 => {
+            lines.push("published    what the stream lacked beside records".to_owned());
+        }
+        RepairSource::Projection => {
+            lines.push(format!("published    records {first} to {last} again"));
+        }
+        RepairSource::Stream => {
+            lines.push(format!("kept         the stream, up to record {}", repair.kept));
+            lines.push(format!("given up     what was acknowledged up to record {last}"));
+        }
+    }
+    if let Some(aside) = &repair.aside {
+        lines.push(format!("set aside    the projection, in {}", aside.display()));
+    }
+    lines.push("on record    in sess-organism, and signed; start the organism\n".to_owned());
+    lines.join("\n")
+}

@@ -1,0 +1,379 @@
+//! Repairing a stream that is shorter than what was acknowledged, or forked: the rest is published
+//! again from a projection of which the stream is a prefix, or an operator goes on with the stream.
+//!
+//! What is about to be done is noted in the state first, and stands there until it is on record: a
+//! repair that was killed goes on where it ended, and is recorded once.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::failpoint::failpoint;
+use crate::ids::{Digest, Position};
+use crate::journal::sqlite::{self, DATABASE, Opening, Reader};
+use crate::journal::{Checkpoint, Error, Heads};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::nats;
+
+use super::align::{Alignment, Compared, compare};
+use super::api::{Api, Info, code};
+use super::bounds::{Acknowledged, hash_at};
+use super::group::{About, Group};
+use super::lease::{Holder, Lease};
+use super::open::{connect, found};
+use super::publish::Publisher;
+use super::watch::{Renewal, Watch};
+use super::{Options, settings, tail, unfit};
+
+/// Which side of a stream and a projection that differ is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RepairSource {
+    /// The rest is published again from the projection of this host.
+    Projection,
+    /// The projection of this host is set aside.
+    Stream,
+}
+
+/// What a repair does, noted before it begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamRepair {
+    pub from: RepairSource,
+    /// The last record that the stream had.
+    pub kept: Position,
+    /// The last record that was acknowledged.
+    pub acknowledged: Position,
+    /// Where the projection was set aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aside: Option<PathBuf>,
+}
+
+/// Brings stream and projection together. None where nothing is to be done. What is returned has to
+/// be put on record, then [`recorded`].
+pub fn repair(
+    servers: &nats::Options,
+    options: &Options,
+    data: &Path,
+    state: &Path,
+    from: Option<RepairSource>,
+) -> Result<Option<StreamRepair>, Error> {
+    let opening = Opening::begin(data, state)?;
+    let api = connect(servers, options)?;
+    let lease = Lease::of(&api, options, Holder::here(data))?;
+    lease.take(lease.wait_until_free(options)?, options)?;
+    let renewal = Renewal::start(options, Arc::new(lease))?;
+    let noted = read_note(options, state)?;
+    let host = Host { api: &api, options, data, state, opening: &opening, renewal };
+    let noted = noted.filter(|noted| from.is_none_or(|from| from == noted.from));
+    match from.or(noted.as_ref().map(|noted| noted.from)) {
+        Some(RepairSource::Stream) => host.keep_stream(noted),
+        _ => host.publish_rest(noted, from),
+    }
+}
+
+/// What was repaired is on record.
+pub fn recorded(options: &Options, state: &Path) -> Result<(), Error> {
+    let path = note_path(options, state);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io(path.display().to_string())(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn note_path(options: &Options, state: &Path) -> PathBuf {
+    state.join(format!("{}.repair", options.stream()))
+}
+
+fn read_note(options: &Options, state: &Path) -> Result<Option<StreamRepair>, Error> {
+    let path = note_path(options, state);
+    let context = || path.display().to_string();
+    match std::fs::read(&path) {
+        Ok(bytes) => {
+            let note = serde_json::from_slice(&bytes).map_err(std::io::Error::other);
+            note.map(Some).map_err(Error::io(context()))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(context())(error)),
+    }
+}
+
+/// Complete under another name first, so that no crash leaves half a note.
+fn write_note(options: &Options, state: &Path, note: &StreamRepair) -> Result<(), Error> {
+    if mutant("forget-the-repair") {
+        return Ok(());
+    }
+    let path = note_path(options, state);
+    let half = path.with_extension("repair.new");
+    let bytes = serde_json::to_vec(note).expect("plain data is JSON");
+    let written = std::fs::write(&half, bytes)
+        .and_then(|()| std::fs::File::open(&half)?.sync_all())
+        .and_then(|()| std::fs::rename(&half, &path))
+        .and_then(|()| std::fs::File::open(state)?.sync_all());
+    written.map_err(Error::io(path.display().to_string()))
+}
+
+/// A host whose directories and lease are held.
+struct Host<'h> {
+    api: &'h Api,
+    options: &'h Options,
+    data: &'h Path,
+    state: &'h Path,
+    opening: &'h Opening,
+    renewal: Renewal,
+}
+
+impl Host<'_> {
+    fn info(&self) -> Result<Option<Info>, Error> {
+        let name = self.options.stream();
+        match self.api.info(&name) {
+            Ok(info) => Ok(Some(info)),
+            Err(failed) if failed.is(code::STREAM_NOT_FOUND) => Ok(None),
+            Err(failed) => {
+                Err(unfit(self.api.link.server(), &format!("the stream {name}"), failed))
+            }
+        }
+    }
+
+    /// Publishes what the projection has and the stream does not.
+    fn publish_rest(
+        self,
+        noted: Option<StreamRepair>,
+        from: Option<RepairSource>,
+    ) -> Result<Option<StreamRepair>, Error> {
+        let Some((journal, _)) = found(self.opening)? else { return Ok(noted) };
+        let reader = Reader::open(self.data)?;
+        let last = reader.last()?;
+        let info = self.info()?;
+        let last_seq = info.as_ref().map_or(0, |info| info.state.last_seq);
+        if last_seq > 0 && tail::journal(self.api, self.options)? != journal {
+            return Err(self.forked(Position(1), Position(0), last));
+        }
+        let compared = compare(self.api, self.options, self.data, last_seq)?;
+        let kept = match compared.alignment {
+            Alignment::Forked(at) if !mutant("lead-a-fork") => {
+                return Err(self.forked(at, compared.records, last));
+            }
+            Alignment::Whole { .. } if noted.is_none() && !self.is_behind_lease(last) => {
+                return Ok(None);
+            }
+            _ => compared.records.min(last),
+        };
+        // Before anything is published: what is published has to be whole.
+        sqlite::scan(self.data, last, &mut Heads::default(), &mut |_, _| Ok(()))?;
+        let from = from.unwrap_or(RepairSource::Projection);
+        let fresh = StreamRepair { from, kept, acknowledged: last, aside: None };
+        let note = noted.unwrap_or(fresh);
+        write_note(self.options, self.state, &note)?;
+        if let Some(hash) = hash_at(self.data, last)? {
+            // Whoever comes before this has ended knows how far it has to go.
+            let known = self.renewal.acknowledged().map_or(Position(0), |known| known.position);
+            if known <= last {
+                let bound = Acknowledged { journal, seq: 0, position: last, hash };
+                self.renewal.acknowledge_now(bound)?;
+            }
+        }
+        failpoint("repair-noted");
+        let info = match info {
+            Some(info) => info,
+            None => {
+                let name = self.options.stream();
+                let made = self.api.create(&name, &settings::of(self.options));
+                made.map_err(|f| unfit(self.api.link.server(), &format!("the stream {name}"), f))?
+            }
+        };
+        self.send(&reader, info, &compared, last)?;
+        Ok(Some(note))
+    }
+
+    /// Whether the lease names messages that a stream with all of these records does not have.
+    fn is_behind_lease(&self, last: Position) -> bool {
+        let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
+        let known = self.renewal.acknowledged();
+        known.is_some_and(|known| known.seq > seq && known.position <= last)
+    }
+
+    fn forked(&self, position: Position, stream: Position, projection: Position) -> Error {
+        let (data, name) = (self.data.display(), self.options.stream());
+        let sources = format!(
+            "the projection in {data}, which goes up to record {projection} (the stream goes up to \
+             record {stream}; `--from stream` keeps that, and to keep the projection delete the \
+             stream first)"
+        );
+        Error::StreamForked { stream: name, position, sources }
+    }
+
+    fn send(
+        self,
+        reader: &Reader,
+        info: Info,
+        compared: &Compared,
+        last: Position,
+    ) -> Result<(), Error> {
+        let Self { api, options, renewal, .. } = self;
+        let seq = Arc::new(AtomicU64::new(info.state.last_seq));
+        let watch = Watch::start(api, options, renewal, info.created, Arc::clone(&seq))?;
+        let mut publisher = Publisher::new(api, options, seq);
+        let about = reader.about()?;
+        publisher.epoch = about.epoch;
+        let mut sending = Sending { reader, publisher, watch };
+        if info.state.last_seq == 0 {
+            let (name, &Options { partition, partitions, .. }) = (&options.organism, options);
+            let name = name.as_str().into();
+            let (id, moving) = (about.journal, true);
+            sending.put(&Group::about(About { id, name, partition, partitions, moving }))?;
+        }
+        sending.blobs(&compared.blobs)?;
+        sending.records(compared.records, last)?;
+        if tail::first(api, options)?.moving && !compared.has_epoch {
+            // Until this no pump goes on with a stream that was made anew.
+            sending.put(&Group::moved(last.0, about.epoch))?;
+        }
+        failpoint("repair-published");
+        Ok(())
+    }
+
+    /// Sets the projection aside, with what the state notes of it.
+    fn keep_stream(self, noted: Option<StreamRepair>) -> Result<Option<StreamRepair>, Error> {
+        let Some(info) = self.info()? else {
+            let end = "is gone".to_owned();
+            let sources = "there is nothing to go on with".to_owned();
+            return Err(Error::StreamShorter { stream: self.options.stream(), end, sources });
+        };
+        let note = match noted {
+            Some(note) => note,
+            None => self.note_of_stream(&info)?,
+        };
+        write_note(self.options, self.state, &note)?;
+        failpoint("repair-noted");
+        self.set_aside(note.aside.as_deref())?;
+        self.renewal.forget();
+        Ok(Some(note))
+    }
+
+    fn note_of_stream(&self, info: &Info) -> Result<StreamRepair, Error> {
+        let last_seq = info.state.last_seq;
+        let (kept, last, aside) = match self.opening.exists() {
+            true => {
+                let compared = compare(self.api, self.options, self.data, last_seq)?;
+                let last = Reader::open(self.data)?.last()?;
+                (compared.records, last, Some(unused(self.data)))
+            }
+            false => (Position(0), Position(0), None),
+        };
+        let known = self.renewal.acknowledged().map_or(last, |known| known.position.max(last));
+        Ok(StreamRepair { from: RepairSource::Stream, kept, acknowledged: known, aside })
+    }
+
+    fn set_aside(&self, aside: Option<&Path>) -> Result<(), Error> {
+        let noted = sqlite::noted_journal(self.data, self.state);
+        if let Some(aside) = aside {
+            std::fs::create_dir_all(aside).map_err(Error::io(aside.display().to_string()))?;
+            for file in [DATABASE.to_owned(), format!("{DATABASE}-wal"), format!("{DATABASE}-shm")]
+            {
+                move_file(&self.data.join(&file), &aside.join(&file))?;
+            }
+        }
+        if let Some(journal) = noted {
+            let aside = aside.map_or_else(|| unused(self.data), Path::to_owned);
+            std::fs::create_dir_all(&aside).map_err(Error::io(aside.display().to_string()))?;
+            for kind in ["watermark", "checkpoints"] {
+                let file = format!("{journal}.{kind}");
+                move_file(&self.state.join(&file), &aside.join(&file))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A directory in `data` that is not there yet.
+fn unused(data: &Path) -> PathBuf {
+    let mut all = (1..).map(|n: u32| data.join(format!("set-aside-{n}")));
+    all.find(|path| !path.exists()).unwrap_or_default()
+}
+
+fn move_file(from: &Path, to: &Path) -> Result<(), Error> {
+    if !from.exists() {
+        return Ok(());
+    }
+    let copied = std::fs::copy(from, to)
+        .and_then(|_| std::fs::File::open(to)?.sync_all())
+        .and_then(|()| std::fs::remove_file(from));
+    copied.map_err(Error::io(from.display().to_string()))
+}
+
+/// Puts into the stream what is not there yet.
+struct Sending<'s> {
+    reader: &'s Reader,
+    publisher: Publisher,
+    watch: Watch,
+}
+
+impl Sending<'_> {
+    fn blobs(&mut self, there: &HashSet<Digest>) -> Result<(), Error> {
+        for digest in self.reader.blobs()? {
+            if there.contains(&digest) {
+                continue;
+            }
+            let gone = || Error::broken(0, format!("blob {digest} is gone"));
+            let bytes = self.reader.blob(digest)?.ok_or_else(gone)?;
+            self.put(&Group::default().blob(digest, &bytes))?;
+        }
+        Ok(())
+    }
+
+    /// Records behind `kept`, each checkpoint where it belongs.
+    fn records(&mut self, kept: Position, last: Position) -> Result<(), Error> {
+        if kept >= last {
+            return Ok(());
+        }
+        let reader = self.reader;
+        let mut checkpoints: Vec<Checkpoint> = reader.checkpoints()?;
+        checkpoints.retain(|checkpoint| checkpoint.position > kept);
+        let mut checkpoints = checkpoints.iter().peekable();
+        let mut group = Group::default();
+        reader.rows(Position(kept.0 + 1), last, &mut |row| {
+            let position = row.place.position;
+            while let Some(due) = checkpoints.next_if(|due| due.position < position) {
+                group = std::mem::take(&mut group).checkpoint(due);
+            }
+            group = std::mem::take(&mut group).step(&row.place, &row.encoded());
+            if let Some(mac) = &row.mac {
+                group = std::mem::take(&mut group).mac(mac);
+            }
+            if group.size() >= limits::PROMOTION_GROUP_BYTES {
+                self.put(&std::mem::take(&mut group))?;
+                failpoint("repair-publishing");
+            }
+            Ok(())
+        })?;
+        let group = checkpoints.fold(group, Group::checkpoint);
+        match group.size() {
+            0 => Ok(()),
+            _ => self.put(&group),
+        }
+    }
+
+    /// Waits for a server that is away or full, but not for ever.
+    fn put(&mut self, group: &Group) -> Result<(), Error> {
+        let until = Instant::now() + limits::PROMOTION_PATIENCE;
+        loop {
+            self.watch.check(self.publisher.epoch)?;
+            match self.publisher.publish(group) {
+                Err(Error::Full { .. } | Error::Away { .. }) if Instant::now() < until => {
+                    std::thread::sleep(limits::LEASE_LOOK);
+                }
+                published => {
+                    self.publisher.put(published?.0);
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
