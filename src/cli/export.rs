@@ -60,14 +60,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Format::Xml => audit::Format::Xml,
         Format::Jsonl => audit::Format::Jsonl,
     };
-    let result = audit::export(&readers, tree.as_ref(), format, &mut out);
-    match result {
-        // The output is all there is to do.
+    // The output is all there is to do: it ends where its reader does.
+    match audit::export(&readers, tree.as_ref(), format, &mut out) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}
-        other => {
-            other.map_err(place::failed)?;
-            out.flush().context("writing the export")?;
+        exported => exported.map_err(place::failed)?,
+    }
+    match out.flush() {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            return Err(error).context("writing the export");
         }
+        _ => {}
     }
     Ok(Exit::Done.into())
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::builder::NonEmptyStringValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::Config;
@@ -33,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "ID")]
     new: Option<String>,
     /// A key of yours: the same key again gets the recorded answer, nothing is done twice.
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// The W3C trace it belongs to; without it, the one in the variable TRACEPARENT, if any.
     #[arg(long)]

@@ -43,6 +43,8 @@ fn a_key_beyond_its_limit_is_refused_and_the_longest_one_taken() {
     let refused = send(most + 1);
     assert_eq!(refused.code, Some(65));
     assert_eq!(refused.err, "refused: bad-label: the key is too long; at most 256 bytes\n");
+    let empty = send(0);
+    assert_eq!(empty.code, Some(2), "a script whose variable is not set: {empty:?}");
 }
 
 // O1
