@@ -144,7 +144,7 @@ impl Child {
         }
         if exited.is_err() {
             let waited = limits::EXIT_GRACE;
-            tracing::warn!(%listener, instance, ?waited, "it did not end with its input: SIGTERM");
+            tracing::info!(%listener, instance, ?waited, "it did not end with its input: SIGTERM");
             self.signal(Signal::TERM);
             // Whether it obeys is seen by `gone`.
             let _ = timeout(limits::EXIT_GRACE, self.process.wait()).await;
