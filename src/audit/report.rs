@@ -47,9 +47,17 @@ pub enum ProofVerdict {
 }
 
 impl Report {
-    /// The stream holds the same records: the projection stands for it.
-    pub fn stream_agrees(&mut self) {
+    /// The stream holds the same records: the projection stands for it. `ahead`: so many records
+    /// stand in the stream behind the projection's last, and were not proved.
+    pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
+        if ahead > 0 {
+            let reason = format!("the stream holds {ahead} records that this projection has not");
+            self.unproved.push(reason);
+            if self.broken.is_none() {
+                self.verdict = ProofVerdict::NotProved;
+            }
+        }
         if self.broken.is_none() && self.unproved.is_empty() {
             self.verdict = ProofVerdict::Proved;
         }

@@ -29,6 +29,8 @@ pub struct VerifyOptions {
     pub key_state: Option<PathBuf>,
     /// Files of checkpoints that are kept elsewhere.
     pub copies: Vec<PathBuf>,
+    /// Public keys of other hosts, which count beside the one in `state` where `keys` names none.
+    pub known_keys: Vec<String>,
     /// Public keys that count, and no others; none: the one in `state`, and those of `copies`.
     pub keys: Vec<String>,
     /// Copies in `state` count for nothing: whoever has the key may have written them.
@@ -171,6 +173,9 @@ impl Proof {
         self.at_hand.extend(options.keys.iter().cloned());
         let key = key.filter(|key| options.keys.is_empty() || self.at_hand.contains(&key.public()));
         self.at_hand.extend(key.as_ref().map(Key::public));
+        if options.keys.is_empty() {
+            self.at_hand.extend(options.known_keys.iter().cloned());
+        }
         self.coverage = Coverage::new(self.journal, key.as_ref().map(Key::mac));
 
         let mut lines = Vec::new();

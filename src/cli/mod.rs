@@ -31,6 +31,7 @@ mod exit;
 mod export;
 mod host;
 mod init;
+mod key;
 mod launch;
 mod listener;
 mod models;
@@ -126,6 +127,8 @@ enum Verb {
     Promote(promote::Args),
     /// Accept what a start refuses of a journal: a loss, or another key.
     Repair(repair::Args),
+    /// Show the key that signs this host's checkpoints.
+    Key(key::Args),
     /// Make secrets for clients.
     Secret(secret::Args),
     /// Make the key with which an operator signs decisions.
@@ -177,6 +180,7 @@ impl Verb {
             Self::Adopt(args) => adopt::run(args),
             Self::Promote(args) => promote::run(args),
             Self::Repair(args) => repair::run(args),
+            Self::Key(args) => key::run(args),
             Self::Secret(args) => secret::run(args),
             Self::Operator(args) => operator::run(args),
             Self::Listener(args) => listener::run(args),

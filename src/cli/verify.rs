@@ -8,13 +8,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::audit::{self, OutsideState, ProofVerdict, Report, VerifyOptions};
-use crate::config::{self, Storage, Surroundings};
+use crate::config::{self, ProofSettings, Storage, Surroundings};
 use crate::journal::{Error, jetstream, partitions_in};
 use crate::nats;
 
 use super::exit::{Exit, Failed};
 use super::opened::ConfigArg;
 use super::place::{self, Place};
+use super::problems;
 use super::render::{Paper, clean, count, put, put_json};
 
 #[derive(Debug, clap::Args)]
@@ -54,11 +55,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         true => None,
         false => place::state_dir(&args.place)?,
     };
+    let settings = proof_settings(&args.place)?;
     let options = VerifyOptions {
         state: args.directory.as_ref().map(|copy| copy.join("state")).or(key_state.clone()),
         key_state,
         copies: args.checkpoint.clone(),
         keys: args.key.clone(),
+        known_keys: settings.known_keys,
         distrust_state: args.distrust_state,
     };
     let streams = match args.stream {
@@ -97,6 +100,21 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     .into())
 }
 
+/// What the config says of proofs; nothing where the journal is named by its directories.
+fn proof_settings(place: &Place) -> anyhow::Result<ProofSettings> {
+    let around = Surroundings::of_process();
+    if place.data.is_some() || place.state.is_some() {
+        return Ok(ProofSettings::default());
+    }
+    let Ok(path) = config::locate(place.config.as_deref(), &around) else {
+        return Ok(ProofSettings::default());
+    };
+    config::proof_settings(&path, &around).map_err(|problems| {
+        problems::report(&problems);
+        Failed::silent(Exit::Config).into()
+    })
+}
+
 /// The streams that projections are compared with.
 struct Streams {
     servers: nats::Options,
@@ -119,7 +137,7 @@ impl Streams {
     fn compare(&self, partition: u32, data: &Path, report: &mut Report) -> anyhow::Result<()> {
         let journal = jetstream::Options { partition, ..self.journal.clone() };
         match jetstream::compare_with_stream(&self.servers, &journal, data) {
-            Ok(_) => report.stream_agrees(),
+            Ok(agreement) => report.stream_agrees(agreement.ahead),
             Err(Error::Broken { position, detail }) => report.stream_differs(position, detail),
             Err(error) => return Err(place::failed(error)),
         }

@@ -174,6 +174,7 @@ pub(super) const JOURNAL: Section = Section {
         ("partitions", Integer),
         ("replicas", Integer),
         ("durability", Text),
+        ("known_keys", List),
     ],
 };
 

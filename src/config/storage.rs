@@ -12,6 +12,7 @@ use super::agents::near_or_rule;
 use super::file;
 use super::keys;
 use super::problem::{Code, Problem, Problems};
+use super::proof::{self, ProofSettings};
 use super::read::Reader;
 use super::sections::in_section;
 use super::source::{Place, Source};
@@ -43,6 +44,7 @@ pub(super) struct Declared {
     replicas: u32,
     durability: Durability,
     nats: Option<Nats>,
+    pub proof: ProofSettings,
 }
 
 struct Nats {
@@ -67,7 +69,7 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
 fn read_journal(read: &mut Reader<'_>, nats: Option<Nats>) -> Declared {
     let store = read.choice("store", &STORES).unwrap_or(Store::Embedded);
     if store == Store::Embedded {
-        read.only(&["store"], "a journal that is embedded");
+        read.only(&["store", "known_keys"], "a journal that is embedded");
     }
     let stream = read.text("stream").and_then(|text| {
         let name = text.value.value;
@@ -92,7 +94,8 @@ fn read_journal(read: &mut Reader<'_>, nats: Option<Nats>) -> Declared {
     let durability = read.choice("durability", &DURABILITIES).unwrap_or_default();
     let journal = read.place_of("store");
     let replicas = replicas.unwrap_or(1);
-    Declared { store, journal, stream, partitions, replicas, durability, nats }
+    let proof = proof::read(read);
+    Declared { store, journal, stream, partitions, replicas, durability, nats, proof }
 }
 
 fn read_nats(read: &mut Reader<'_>) -> Nats {
@@ -167,6 +170,7 @@ impl Declared {
                         Some(path) => Some(Box::new(Credentials::Nkey(path?))),
                         None => None,
                     },
+                    known_keys: self.proof.known_keys.clone(),
                 };
                 Some(Storage::JetStream { servers: servers?, journal })
             }

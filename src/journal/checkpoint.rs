@@ -14,7 +14,8 @@ use crate::clock::Time;
 use crate::ids::{Digest, Position};
 
 use super::Error;
-use super::mac::MacKey;
+use super::mac::{KeyId, MacKey};
+use super::sqlite::make_directory;
 
 /// A journal had `count` records up to `position`, and `merkle_root` over the heads of all its
 /// trees, in order of first appearance. As a line of JSON, it stands in the file outside.
@@ -113,6 +114,25 @@ impl Key {
         checkpoint.signature = hex(&self.0.sign(&checkpoint.claim()).to_bytes());
         checkpoint
     }
+}
+
+/// The public half of a host's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostKey {
+    /// In hexadecimal.
+    pub public: String,
+    /// What MACs name it by.
+    pub id: String,
+    /// Where its private half is.
+    pub file: PathBuf,
+}
+
+/// The key of the host whose state directory that is, made where there is none.
+pub fn host_key(state: &Path) -> Result<HostKey, Error> {
+    make_directory(state)?;
+    let public = Key::open(state)?.public();
+    let id = KeyId::of(&public).to_string();
+    Ok(HostKey { public, id, file: state.join("key") })
 }
 
 /// The file outside the journal: a line of JSON per checkpoint.

@@ -21,7 +21,7 @@ use crate::limits;
 use crate::nats;
 use crate::thread::Record;
 
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, HostKey, host_key};
 pub use heads::{Head, Heads};
 pub use mac::{Coverage, HeadMac, KeyId};
 pub use places::{partition_in, partitions_in};

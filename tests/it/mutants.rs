@@ -36,6 +36,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::losses::another_journal_in_place_of_an_acknowledged_one_starts_nothing_until_accepted",
     ),
     (
+        "know-every-key",
+        "journal::streamed::attacks::a_host_that_does_not_know_a_key_names_it_and_takes_no_checkpoint_of_it_for_proof",
+    ),
+    (
         "miss-no-blob",
         "organism::blobs::a_blob_that_a_boot_lists_and_the_journal_has_lost_is_a_break",
     ),

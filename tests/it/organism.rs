@@ -16,6 +16,7 @@ mod hidden;
 pub mod hosted;
 mod keys;
 pub mod kill;
+mod known_keys;
 mod leaves;
 mod losses;
 mod lost;

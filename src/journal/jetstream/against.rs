@@ -1,10 +1,11 @@
 //! Comparing a projection with the stream it follows, record by record.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::ids::Position;
+use crate::ids::{Digest, Position};
 use crate::journal::sqlite::{Reader, Taken};
-use crate::journal::{Error, HeadMac};
+use crate::journal::{Checkpoint, Error, HeadMac};
 use crate::nats;
 
 use super::group::{Assembly, Contents};
@@ -30,6 +31,9 @@ pub fn compare_with_stream(
 ) -> Result<StreamAgreement, Error> {
     let reader = Reader::open(data)?;
     let last = reader.last()?;
+    // Read before the stream's end is, which a pump may move on meanwhile.
+    let checkpoints = reader.checkpoints()?;
+    let blobs = reader.blobs()?.into_iter().collect();
     let api = connect(servers, options)?;
     let name = options.stream();
     let info = api.info(&name).map_err(|f| refused(&format!("the stream {name}"), f))?;
@@ -38,7 +42,8 @@ pub fn compare_with_stream(
         return Err(Error::broken(0, format!("the stream {name} keeps the journal {theirs}")));
     }
 
-    let mut comparison = Comparison { reader: &reader, last, records: 0, name: &name };
+    let mut comparison =
+        Comparison { last, records: 0, checkpoints, blobs, reader: &reader, name: &name };
     let mut assembly = Assembly::default();
     let ahead = ahead(&api);
     let end = info.state.last_seq;
@@ -56,6 +61,7 @@ pub fn compare_with_stream(
         }
         next = to + 1;
     }
+    comparison.judge_rest()?;
     let records = comparison.records;
     if records < last.0 {
         let detail = format!("the stream {name} ends here, but the projection goes up to {last}");
@@ -70,13 +76,43 @@ struct Comparison<'c> {
     last: Position,
     /// So many records of the stream were seen.
     records: u64,
+    /// Those of the projection that were not seen in the stream.
+    checkpoints: Vec<Checkpoint>,
+    blobs: BTreeSet<Digest>,
     name: &'c str,
 }
 
 impl Comparison<'_> {
+    /// What the projection has besides records came from the stream, too.
+    fn judge_rest(&self) -> Result<(), Error> {
+        let name = self.name;
+        if let Some(line) = self.checkpoints.first() {
+            let detail = format!("its checkpoint does not stand in the stream {name}");
+            return Err(Error::broken(line.position.0, detail));
+        }
+        match self.blobs.first() {
+            Some(blob) => {
+                let detail = format!("blob {blob} does not stand in the stream {name}");
+                Err(Error::broken(0, detail))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn take(&mut self, taken: &[Taken<'_>]) -> Result<(), Error> {
         for (at, one) in taken.iter().enumerate() {
-            let Taken::Step(theirs) = one else { continue };
+            let theirs = match one {
+                Taken::Step(theirs) => theirs,
+                Taken::Checkpoint(line) => {
+                    self.checkpoints.retain(|ours| ours != line);
+                    continue;
+                }
+                Taken::Blob(digest, bytes) if Digest::of(bytes) == *digest => {
+                    self.blobs.remove(digest);
+                    continue;
+                }
+                Taken::Blob(..) | Taken::Mac(_) => continue,
+            };
             self.records += 1;
             let position = Position(self.records);
             if theirs.place.position != position {

@@ -22,6 +22,7 @@ mod repair;
 mod settings;
 mod standby;
 mod tail;
+mod takeover;
 mod watch;
 
 use std::time::Duration;
@@ -47,6 +48,7 @@ pub use lease::{Bequest, Candidate, this_process};
 pub use promote::{Phase, Promoted, promote};
 pub use repair::{RepairSource, StreamRepair, recorded, repair};
 pub use standby::{Office, Standby};
+pub use takeover::Takeover;
 
 /// Which journal, and how it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +65,8 @@ pub struct Options {
     pub durability: Durability,
     /// Who may ask the servers how they sync.
     pub system: Option<Box<nats::Credentials>>,
+    /// Public keys of the other hosts of this organism.
+    pub known_keys: Vec<String>,
 }
 
 /// What the servers do before they acknowledge, as the config has it: they say it to their system
@@ -112,6 +116,7 @@ pub struct Journal {
     /// A checkpoint that may be in the stream already: its answer never came.
     owed: Option<Checkpoint>,
     unshown: Option<Unshown>,
+    takeover: Takeover,
 }
 
 /// What is in the stream and not in the projection yet.
@@ -132,6 +137,11 @@ impl Journal {
 
     pub fn next(&self) -> Position {
         self.projection.next()
+    }
+
+    /// How much of the stream was proved when this pump took it over.
+    pub fn takeover(&self) -> &Takeover {
+        &self.takeover
     }
 
     pub fn heads(&self) -> &super::Heads {

@@ -22,6 +22,7 @@ use super::proof;
 use super::publish::Publisher;
 use super::standby::{Followed, Standby};
 use super::tail::{self, Mark};
+use super::takeover::Takeover;
 use super::watch::{Renewal, Watch};
 use super::{Journal, Options, settings, unfit};
 
@@ -92,12 +93,14 @@ impl Journal {
             return Err(half_moved(options));
         }
         warm.check(&bounds, host, publisher.last())?;
+        let takeover = Takeover::judge(&warm.evidence(), options)?;
+        takeover.report(options);
         publisher.epoch = warm.epoch() + 1;
         let put = publisher.publish(&Group::epoch(publisher.epoch, &shown));
         publisher.put(put.map_err(|error| begun(error, publisher.epoch))?.0);
         failpoint("epoch-raised");
         let projection = warm.caught_up(publisher.epoch)?;
-        let journal = Self { projection, publisher, owed: None, unshown: None, watch };
+        let journal = Self { projection, publisher, owed: None, unshown: None, watch, takeover };
         let (seq, heads) = (journal.publisher.last(), journal.projection.heads());
         journal.acknowledge(seq, heads.last(), heads.last_hash());
         Ok(journal)

@@ -160,6 +160,7 @@ mod tests {
             replicas: 1,
             durability: Durability::Synced,
             system: None,
+            known_keys: Vec::new(),
         }
     }
 

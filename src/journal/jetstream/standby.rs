@@ -7,7 +7,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::ids::Position;
-use crate::journal::sqlite::{self, Following, Opening};
+use crate::journal::sqlite::{self, Evidence, Following, Opening};
 use crate::journal::{Error, Sealed};
 use crate::mutant::mutant;
 use crate::nats;
@@ -248,6 +248,11 @@ impl Warm {
     /// Of whoever wrote last.
     pub fn epoch(&self) -> u32 {
         self.heard.epoch
+    }
+
+    /// What the stream showed of who wrote it.
+    pub fn evidence(&self) -> Evidence<'_> {
+        self.following.evidence()
     }
 
     pub fn caught_up(self, epoch: u32) -> Result<sqlite::Journal, Error> {

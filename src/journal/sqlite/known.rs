@@ -2,6 +2,7 @@
 //! the mark of its last acknowledged record, and its checkpoints. A journal that does not agree
 //! with all of it is refused, but for what an operator accepted as lost on record.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use uuid::Uuid;
@@ -28,6 +29,8 @@ pub(in crate::journal) struct Known {
     pub latest: Option<Checkpoint>,
     /// The journal that its directory was noted with, and how far that one was acknowledged.
     pub before: Option<(Uuid, Position)>,
+    /// Of a journal that follows a stream: each key with the last of its checkpoints that agree.
+    pub signers: BTreeMap<String, Position>,
     /// What operators accepted as lost, as its own records have it.
     losses: Vec<AcceptedLoss>,
     /// The first record that is not the one known outside.

@@ -41,7 +41,7 @@ pub(in crate::journal) use directory::noted_journal;
 pub use directory::{DATABASE, Lock, is_free, make as make_directory};
 pub use known::{replaced, replaced_journal};
 pub use open::{Acceptance, Found, hold};
-pub(in crate::journal) use projection::{Following, Opening, Taken};
+pub(in crate::journal) use projection::{Evidence, Following, Opening, Taken};
 pub use reader::{About, Reader};
 pub use repair::TakenOut;
 pub use scan::scan;

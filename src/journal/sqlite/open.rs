@@ -17,7 +17,7 @@ use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
 
 use super::directory::{self, DATABASE, Lock, Watermark, make};
-use super::known::{Known, refuse_lost_file};
+use super::known::{Known, agree, refuse_lost_file};
 use super::mover::Mover;
 use super::repair::{TakenOut, keep_uncovered_aside};
 use super::{About, Journal, Reader, SCHEMA, STREAM, scan, write};
@@ -321,11 +321,21 @@ impl Opening {
             // The stream says which journal it is.
             known.before = None;
         }
+        // Those of other hosts prove what their pumps wrote.
+        let mut due = match purpose {
+            Purpose::Follow => reader.checkpoints()?,
+            Purpose::Write | Purpose::Move => Vec::new(),
+        };
+        due.reverse();
         let mut heads = Heads::default();
         let mut coverage = Coverage::new(about.journal, Some(self.key.mac()));
         let scanned = scan(&self.data, last, &mut heads, &mut |sealed, heads| {
             coverage.take(sealed.hash, sealed.mac, heads);
             known.take(&sealed, heads);
+            if let Some(line) = due.pop_if(|line| line.position == sealed.record.position) {
+                agree(&line, heads)?;
+                known.signers.insert(line.key, line.position);
+            }
             visit(sealed)
         });
         if scanned.is_err() && purpose != Purpose::Follow && !accept.loss {

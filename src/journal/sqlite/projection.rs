@@ -2,9 +2,12 @@
 //!
 //! Must not know what the stream is or how it is read; only what its messages bring.
 
-use crate::ids::Digest;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::{Digest, Position};
 use crate::journal::row::{Encoded, Row};
-use crate::journal::{Checkpoint, Error, HeadMac, Sealed};
+use crate::journal::{Checkpoint, Coverage, Error, HeadMac, KeyId, Sealed};
+use crate::mutant::mutant;
 use crate::thread::text::Names;
 
 use super::known::{Known, agree};
@@ -74,7 +77,43 @@ impl Journal {
     }
 }
 
+/// What a stream showed of who wrote it, up to its last record.
+pub struct Evidence<'f> {
+    pub coverage: &'f Coverage,
+    pub last: Position,
+    /// This host's own public key.
+    own: &'f str,
+    signers: &'f BTreeMap<String, Position>,
+}
+
+impl Evidence<'_> {
+    /// The last record under a checkpoint of this host or of one of these keys.
+    pub fn signed_by(&self, known: &[String]) -> Position {
+        let signers = self.signers.iter().filter(|(key, _)| self.knows(key, known));
+        signers.map(|(_, position)| *position).max().unwrap_or_default()
+    }
+
+    /// Public keys of checkpoints, and ids of keys of MACs, that are none of these.
+    pub fn unknown_to(&self, known: &[String]) -> BTreeSet<String> {
+        let signers = self.signers.keys().filter(|key| !self.knows(key, known));
+        let named = known.iter().map(String::as_str).chain(self.signers.keys().map(String::as_str));
+        let ids: BTreeSet<KeyId> = named.map(KeyId::of).collect();
+        let of_macs = self.coverage.foreign().iter().filter(|id| !ids.contains(id));
+        signers.cloned().chain(of_macs.map(KeyId::to_string)).collect()
+    }
+
+    fn knows(&self, key: &str, known: &[String]) -> bool {
+        key == self.own || known.iter().any(|known| known == key) || mutant("know-every-key")
+    }
+}
+
 impl Following {
+    pub fn evidence(&self) -> Evidence<'_> {
+        let Journal { coverage, heads, public_key, .. } = &self.journal;
+        let signers = &self.known.signers;
+        Evidence { coverage, last: heads.last(), own: public_key, signers }
+    }
+
     pub fn last(&self) -> crate::ids::Position {
         self.journal.heads.last()
     }
@@ -157,6 +196,7 @@ impl Following {
             return Err(Error::broken(position, "a checkpoint of it stands at another place"));
         }
         agree(checkpoint, &mut journal.heads)?;
+        self.known.signers.insert(checkpoint.key.clone(), checkpoint.position);
         journal.checked = checkpoint.position;
         if checkpoint.position > self.known.latest_position() {
             journal.unwritten.push(checkpoint.clone());

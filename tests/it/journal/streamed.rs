@@ -1,5 +1,6 @@
 //! What a journal on JetStream promises beyond what every journal does.
 
+mod attacks;
 mod bounds;
 mod death;
 mod fences;

@@ -117,5 +117,6 @@ pub fn options(name: &str) -> Options {
         replicas: 1,
         durability: Durability::Synced,
         system: None,
+        known_keys: Vec::new(),
     }
 }

@@ -1,0 +1,64 @@
+//! What a pump that takes a stream over has proved of it, and what it accepts on the server's
+//! statement alone.
+
+use std::collections::BTreeSet;
+
+use crate::ids::Position;
+use crate::journal::Error;
+use crate::journal::sqlite::Evidence;
+
+use super::Options;
+
+/// How much of a stream is proved to the pump that takes it over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Takeover {
+    /// The last record that a MAC of this host or a checkpoint of a known key covers.
+    pub proved: Position,
+    pub last: Position,
+    /// Keys that signed checkpoints or made MACs and that this host does not know.
+    pub unknown: BTreeSet<String>,
+}
+
+impl Takeover {
+    /// Judges what was heard of the stream of `options`. Refuses MACs of this host's key that are
+    /// wrong, and an end without a MAC behind records that have one.
+    pub fn judge(evidence: &Evidence<'_>, options: &Options) -> Result<Self, Error> {
+        let (coverage, last) = (evidence.coverage, evidence.last);
+        let name = options.stream();
+        if let Some(wrong) = coverage.wrong().filter(|wrong| coverage.covered() < *wrong) {
+            let detail = format!(
+                "the records of the stream {name} up to here are not those that the MAC of this \
+                 host covers"
+            );
+            return Err(Error::broken(wrong.0, detail));
+        }
+        if let Some((at, _)) = coverage.last().filter(|(at, _)| *at < last) {
+            let detail = format!("the records of the stream {name} from here on have no MAC");
+            return Err(Error::broken(at.0 + 1, detail));
+        }
+        let signed = evidence.signed_by(&options.known_keys);
+        let unknown = evidence.unknown_to(&options.known_keys);
+        Ok(Self { proved: signed.max(coverage.covered()), last, unknown })
+    }
+
+    /// Says in the log what was accepted unproved, and which keys are unknown.
+    pub fn report(&self, options: &Options) {
+        let (stream, Self { proved, last, unknown }) = (options.stream(), self);
+        if proved < last {
+            let count = last.0 - proved.0;
+            tracing::warn!(
+                "the stream {stream} is proved up to record {proved}, by MACs and checkpoints of \
+                 known keys; {count} records, up to {last}, are accepted on the statement of the \
+                 server alone"
+            );
+        }
+        if !unknown.is_empty() {
+            let keys: Vec<&str> = unknown.iter().map(String::as_str).collect();
+            tracing::warn!(
+                "the stream {stream} was kept with keys that this host does not know: {}; \
+                 `organism key show` prints the key of a host, for `known_keys` under [journal]",
+                keys.join(", ")
+            );
+        }
+    }
+}
