@@ -59,6 +59,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("trust-the-process", "a process that the organism hosts sends and decides nothing"),
     ("hide-the-caller", "a caller whose process is seen needs no secret"),
     ("take-any-secret", "a client proves itself with its own secret and no other"),
+    ("take-any-sender-over-nats", "over NATS, a client that has a secret needs it"),
     ("trust-the-name", "who decided is on record as the system names them, not the request"),
     ("let-unknown-callers-decide", "a caller that nothing shows decides with a signature alone"),
     ("take-unsigned-decisions", "where there are operators, an unsigned decision changes nothing"),

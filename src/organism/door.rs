@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use super::access::refuse_hosted_start;
 use super::announcement;
 use super::control::{Ask, Client, Said};
 use super::handshake::Handshake;
@@ -162,6 +163,8 @@ impl Door {
             if let Some(client) = Client::find(&config.data, Handshake::of(&config)).await {
                 return Ok(Self::Running(client));
             }
+            // Its pump has gone: it must not outlive that and be a stranger to the next one.
+            refuse_hosted_start(&config)?;
             if announcement::is_announced(&config.data) {
                 if Instant::now() >= announced_until {
                     let process = announcement::announced_process(&config.data);

@@ -203,7 +203,7 @@ impl Organism {
         config: Config,
         on_wait: impl FnOnce(&str),
     ) -> Result<Self, Error> {
-        access::refuse_hosted_start(&config.contracts)?;
+        access::refuse_hosted_start(&config)?;
         project::begin(&config.directories(), false)?;
         let _announcement = Announcement::make(&config.data)?;
         let mut on_wait = Some(on_wait);
@@ -246,7 +246,7 @@ impl Organism {
         if config.partitions() > 1 {
             return Err(Error::Divided { partitions: config.partitions() });
         }
-        access::refuse_hosted_start(&config.contracts)?;
+        access::refuse_hosted_start(&config)?;
         refuse_without_keys(&config)?;
         let config = Arc::new(with_core_words(config)?);
         project::begin(&config.directories(), false)?;

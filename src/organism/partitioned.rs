@@ -63,7 +63,7 @@ impl Partitioned {
     /// partitions gets a keeper (its journal is proved and followed; once its lease is free its
     /// hosts are made, its pump runs, its subject is listened to), and last the door is opened.
     pub async fn start(config: Config, partitions: &[u32]) -> Result<Self, Error> {
-        access::refuse_hosted_start(&config.contracts)?;
+        access::refuse_hosted_start(&config)?;
         refuse_without_keys(&config)?;
         let config = Arc::new(with_core_words(config)?);
         project::begin(&config.directories(), false)?;

@@ -167,7 +167,7 @@ pub fn adopt(
     from: Option<&Path>,
     note: &str,
 ) -> Result<Option<Adopted>, super::Error> {
-    refuse_hosted_start(&config.contracts)?;
+    refuse_hosted_start(config)?;
     let directories = config.directories();
     let Directories { project, data, state } = &directories;
     let is_here = has_journal(data) || stored(data)?.is_some();

@@ -23,7 +23,7 @@ pub fn promote(
     config: &Config,
     progress: &mut dyn FnMut(Phase, u64, u64),
 ) -> Result<Outcome, Error> {
-    refuse_hosted_start(&config.contracts)?;
+    refuse_hosted_start(config)?;
     let Storage::JetStream { servers, journal } = &config.storage else {
         return Ok(Outcome::NowhereToGo);
     };

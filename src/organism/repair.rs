@@ -38,7 +38,7 @@ pub struct Repaired {
 /// where there is nothing of that kind to accept; nothing is recorded then. What is accepted takes
 /// effect with the commit of the action.
 pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<Repaired>, Error> {
-    refuse_hosted_start(&config.contracts)?;
+    refuse_hosted_start(config)?;
     let Storage::Embedded = config.storage else { return Err(Error::NotEmbedded) };
     let accept = match accepted {
         Accepted::Loss => Acceptance { loss: true, ..Acceptance::default() },

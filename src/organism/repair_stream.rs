@@ -22,7 +22,7 @@ pub fn repair_stream(
     from: Option<RepairSource>,
     note: &str,
 ) -> Result<Vec<PartitionRepair>, Error> {
-    refuse_hosted_start(&config.contracts)?;
+    refuse_hosted_start(config)?;
     let mut repairs = Vec::new();
     for partition in 0..config.partitions() {
         let config = config.of_partition(partition);

@@ -186,6 +186,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::access::a_caller_that_nothing_shows_needs_the_secret_of_its_client",
     ),
     (
+        "take-any-sender-over-nats",
+        "organism::partitions::proved::over_nats_a_client_with_a_secret_needs_it",
+    ),
+    (
         "trust-the-name",
         "organism::access::a_decision_is_on_record_with_the_user_that_the_system_names",
     ),

@@ -34,6 +34,11 @@ impl PumpMark {
         Self { journal, epoch, namespace, pid, started }
     }
 
+    /// Id of the journal of this pump.
+    pub fn journal(&self) -> Uuid {
+        self.journal
+    }
+
     /// Whether a process that `mark` names may be ended by this pump: an earlier pump of this
     /// journal started it, and that pump's process has ended, or is this one.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {

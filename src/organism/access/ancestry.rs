@@ -4,7 +4,9 @@
 //! is known to be hosted, and no more. Environment and process groups are no evidence of which
 //! listener it is: a process chooses them.
 
-use super::LISTENER_VARIABLE;
+use uuid::Uuid;
+
+use crate::bus::process::{PUMP_VARIABLE, PumpMark};
 use crate::children::{self, ProcessStatus};
 use crate::ids::ListenerName;
 use crate::mutant::mutant;
@@ -39,8 +41,8 @@ enum End {
 }
 
 /// `pid`: as the socket knows its peer; 0 is a process of a namespace that is not seen from here.
-/// `is_listener`: whether this organism hosts one of that name.
-pub fn of(pid: Option<i32>, is_listener: impl Fn(&str) -> bool) -> Ancestry {
+/// `is_own`: whether this organism keeps the journal of that id.
+pub fn of(pid: Option<i32>, is_own: impl Fn(Uuid) -> bool) -> Ancestry {
     let Some(pid) = pid.filter(|pid| *pid > 0) else { return Ancestry::Unknown };
     if !processes_are_ours() || mutant("hide-the-caller") {
         return Ancestry::Unknown;
@@ -55,7 +57,7 @@ pub fn of(pid: Option<i32>, is_listener: impl Fn(&str) -> bool) -> Ancestry {
                 End::Gone => Ancestry::Hosted(None),
                 End::Hidden => Ancestry::Unknown,
                 // A command hides its own environment, and what started it may show one.
-                End::Elsewhere if seen.0.iter().any(|(pid, _)| is_marked(*pid, &is_listener)) => {
+                End::Elsewhere if seen.0.iter().any(|(pid, _)| is_marked(*pid, &is_own)) => {
                     Ancestry::Hosted(None)
                 }
                 End::Elsewhere => Ancestry::Foreign,
@@ -112,14 +114,15 @@ fn exists(pid: i64) -> bool {
     matches!(tried, Some(Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
-/// Whether it has the environment of a listener: one that an earlier pump started is told by it.
-fn is_marked(pid: i64, is_listener: impl Fn(&str) -> bool) -> bool {
+/// Whether its environment has the mark of a pump of one of our journals: an earlier pump started
+/// it. The name of a listener would be no evidence, as a person may set it for a program on NATS.
+fn is_marked(pid: i64, is_own: impl Fn(Uuid) -> bool) -> bool {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| {
-        let name = entry.strip_prefix(LISTENER_VARIABLE.as_bytes());
-        let name = name.and_then(|name| name.strip_prefix(b"="));
-        let name = name.and_then(|name| std::str::from_utf8(name).ok());
-        name.is_some_and(&is_listener)
+        let mark = entry.strip_prefix(PUMP_VARIABLE.as_bytes());
+        let mark = mark.and_then(|mark| mark.strip_prefix(b"="));
+        let mark = mark.and_then(|mark| std::str::from_utf8(mark).ok()?.parse::<PumpMark>().ok());
+        mark.is_some_and(|mark| is_own(mark.journal()))
     })
 }
 
@@ -157,6 +160,25 @@ mod tests {
         assert_eq!(ancestry(grandchild), Ancestry::Hosted(None), "gone: nobody can tell any more");
         let parent = children::status(i64::from(std::process::id())).unwrap().parent;
         assert_eq!(ancestry(i32::try_from(parent).unwrap()), Ancestry::Foreign);
+    }
+
+    #[test]
+    fn a_detached_process_is_hosted_by_the_mark_of_its_pump_and_not_by_the_name_of_a_listener() {
+        let journal = Uuid::from_u128(7);
+        let mark = PumpMark::of_this_process(journal, 1).to_string();
+        for (variable, value, is_hosted) in
+            [(PUMP_VARIABLE, mark.as_str(), true), ("ORGANISM_LISTENER", "echo", false)]
+        {
+            let mut command = Command::new("sh");
+            command.args(["-c", "sleep 60 >/dev/null & echo $!"]).env_remove(PUMP_VARIABLE);
+            let started = command.env(variable, value).output().unwrap();
+            let detached: i32 = String::from_utf8(started.stdout).unwrap().trim().parse().unwrap();
+
+            let expected = if is_hosted { Ancestry::Hosted(None) } else { Ancestry::Foreign };
+            assert_eq!(of(Some(detached), |own| own == journal), expected, "{variable}");
+            assert_eq!(of(Some(detached), |_| false), Ancestry::Foreign, "another's journal");
+            Command::new("kill").arg(detached.to_string()).status().unwrap();
+        }
     }
 
     #[test]

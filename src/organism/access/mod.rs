@@ -8,8 +8,10 @@
 mod ancestry;
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use tokio::net::UnixStream;
+use uuid::Uuid;
 
 use super::Error;
 use super::control::Ask;
@@ -17,10 +19,13 @@ use super::door::{BearerSecret, Parcel};
 use super::matter::What;
 use super::operator;
 use super::signing::holding_signature;
+use super::station::journal_in;
+use crate::bus::process::{PUMP_VARIABLE, PumpMark};
 use crate::config::{ClientSecret, Config};
-use crate::contract::{Contracts, Role};
+use crate::contract::Role;
 use crate::envelope::{Refusal, Rule};
 use crate::ids::ListenerName;
+use crate::journal::partitions_in;
 use crate::mutant::mutant;
 use crate::thread::OperatorKeys;
 use ancestry::Ancestry;
@@ -53,6 +58,8 @@ pub struct AccessRules {
     listeners: HashMap<ListenerName, Option<ListenerName>>,
     secrets: Vec<ClientSecret>,
     operators: OperatorKeys,
+    /// Where the journals are whose pumps mark their processes.
+    data: PathBuf,
 }
 
 impl AccessRules {
@@ -61,7 +68,7 @@ impl AccessRules {
         let listeners = listeners.filter(|contract| contract.role == Role::Listener);
         let listeners = listeners.map(|c| (c.name.clone(), c.client.clone())).collect();
         let (secrets, operators) = (config.client_secrets.clone(), config.operators.clone());
-        Self { listeners, secrets, operators }
+        Self { listeners, secrets, operators, data: config.data.clone() }
     }
 
     /// Looks at the process at the other end of a connection that was just accepted, while that
@@ -70,10 +77,8 @@ impl AccessRules {
         let peer = stream.peer_cred().ok();
         let pid = peer.as_ref().and_then(tokio::net::unix::UCred::pid);
         let uid = peer.as_ref().map(tokio::net::unix::UCred::uid);
-        let is_listener = |name: &str| {
-            ListenerName::parse(name).is_ok_and(|name| self.listeners.contains_key(&name))
-        };
-        Caller { ancestry: ancestry::of(pid, is_listener), uid }
+        let is_own = |journal| has_journal(&self.data, journal);
+        Caller { ancestry: ancestry::of(pid, is_own), uid }
     }
 
     /// Whether this caller may ask for this.
@@ -149,7 +154,7 @@ impl AccessRules {
     pub fn judge_remote(&self, ask: &Ask) -> Result<(), Box<Denied>> {
         let Ask::Send(parcel) = ask else { return Ok(()) };
         let has_secret = self.secrets.iter().any(|known| known.client == parcel.client);
-        if !has_secret || self.is_proved(parcel) {
+        if !has_secret || self.is_proved(parcel) || mutant("take-any-sender-over-nats") {
             return Ok(());
         }
         let message = format!(
@@ -196,17 +201,30 @@ fn nobody(message: String, ask: &Ask) -> Denied {
     Denied { sender, refusal }
 }
 
-/// A process of one of these listeners does not start the pump that the control socket would have
-/// refused it. Its environment tells; what hides it could as well write to the journal's files.
-pub(super) fn refuse_hosted_start(contracts: &Contracts) -> Result<(), Error> {
-    let marked = std::env::var(LISTENER_VARIABLE).ok();
-    let listener = marked.and_then(|name| ListenerName::parse(&name).ok());
-    let hosted = listener
-        .filter(|name| contracts.get(name).is_some_and(|contract| contract.role == Role::Listener));
-    match hosted.filter(|_| !mutant("trust-the-process")) {
-        Some(listener) => Err(Error::HostedProcess { listener }),
-        None => Ok(()),
+/// Whether a journal in `data`, or one of a partition there, has this id.
+fn has_journal(data: &Path, id: Uuid) -> bool {
+    let mut journals = partitions_in(data).into_iter();
+    journals.any(|(_, journal)| journal_in(&journal).is_ok_and(|found| found == id))
+}
+
+/// A process that a pump of this organism started does not start the pump that the control socket
+/// would have refused it. Its environment tells; what hides it could as well write to the
+/// journal's files.
+pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
+    let mark = std::env::var(PUMP_VARIABLE).ok();
+    let Some(mark) = mark.and_then(|mark| mark.parse::<PumpMark>().ok()) else { return Ok(()) };
+    let named = std::env::var(LISTENER_VARIABLE).ok();
+    let named = named.and_then(|name| ListenerName::parse(&name).ok());
+
+    let contract = named.as_ref().and_then(|name| config.contracts.get(name));
+    let is_named = contract.is_some_and(|contract| contract.role == Role::Listener);
+    // A journal on JetStream may have no projection in these directories.
+    let is_hosted = is_named || has_journal(&config.data, mark.journal());
+    if !is_hosted || mutant("trust-the-process") {
+        return Ok(());
     }
+    let unknown = || ListenerName::parse(UNKNOWN_LISTENER).unwrap_or_else(|_| ListenerName::core());
+    Err(Error::HostedProcess { listener: named.unwrap_or_else(unknown) })
 }
 
 fn denied(listener: Option<&ListenerName>, client: Option<&ListenerName>, ask: &Ask) -> Denied {

@@ -1,7 +1,9 @@
 //! Who may do what at the control socket: a process that the organism hosts acts as nobody but its
 //! listener's own client.
 
+use organism::bus::process::PumpMark;
 use serde_json::Value as Json;
+use uuid::Uuid;
 
 use super::{House, TALK, numbered, say, until};
 
@@ -179,12 +181,35 @@ fn a_hosted_process_starts_no_pump_of_its_own() {
     let house = house("commander");
     for arguments in [["run"].as_slice(), &["send", "--as", "desk", "organism.toml"]] {
         let mut command = house.command(arguments);
-        command.env("ORGANISM_LISTENER", "commander");
+        let mark = PumpMark::of_this_process(Uuid::from_u128(7), 1).to_string();
+        command.env("ORGANISM_LISTENER", "commander").env("ORGANISM_PUMP", mark);
         let told = super::Said::from(command.output().unwrap());
         assert_eq!(told.code, Some(69), "{told:?}");
         assert!(told.err.contains("a hosted process starts no pump"), "{told:?}");
     }
     assert!(!house.data().join("journal.db").exists());
+}
+
+#[test]
+fn a_start_is_refused_by_the_mark_of_a_pump_and_not_by_the_name_of_a_listener() {
+    let house = house("commander");
+    house.write("payload.xml", numbered("ping", "1"));
+    let send = |variable: &str, value: &str| -> super::Said {
+        let mut command = house.command(&["send", "--as", "desk", "--no-wait", "payload.xml"]);
+        command.env_remove("ORGANISM_LISTENER").env(variable, value).output().unwrap().into()
+    };
+    // As the service of a program on NATS may have it.
+    let sent = send("ORGANISM_LISTENER", "commander");
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+
+    let own = house.reader().about().unwrap().journal;
+    let mark = |journal| PumpMark::of_this_process(journal, 1).to_string();
+    let refused = send("ORGANISM_PUMP", &mark(own));
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    assert!(refused.err.contains("a hosted process starts no pump"), "{refused:?}");
+    let of_another = send("ORGANISM_PUMP", &mark(Uuid::from_u128(7)));
+    assert_eq!(of_another.code, Some(3), "{of_another:?}");
+    assert_eq!(house.recorded("ping"), 2);
 }
 
 const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";

@@ -2,6 +2,7 @@
 //! asks reaches the right one, and what one of them leaves behind the other goes on with.
 
 mod load;
+mod proved;
 mod repeated;
 mod shares;
 mod shorter;

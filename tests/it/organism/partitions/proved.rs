@@ -1,0 +1,126 @@
+//! What a sender and an operator have to show over NATS, where no host sees their process.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
+const OTHER_SECRET: &str = "b3RoZXItc2VjcmV0LW9mLW5vLWNsaWVudA";
+
+/// A host whose client `desk` has a secret; `more` is added to its config.
+fn host_with_secret(server: &Server, more: &str) -> House {
+    let secret = "[clients.desk]\nsecret_env = \"DESK_SECRET\"\n";
+    let config = config(server, PARTITIONS).replace("[clients.desk]\n", secret);
+    House::settled(&format!("{config}\n{more}\n"))
+}
+
+fn run_with_secret(house: &House, partitions: &str) -> Running {
+    let mut command = command(house, partitions);
+    command.env("DESK_SECRET", SECRET);
+    house.run_with(command)
+}
+
+/// What each host keeps proves itself.
+fn verified(hosts: &[House]) {
+    for house in hosts {
+        let verified = house.organism(&["verify", "--stream"]);
+        assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
+    }
+}
+
+/// Sends a ping into a thread of that partition, with this secret in the environment.
+fn send(house: &House, secret: Option<&str>, partition: u32, number: u32) -> Said {
+    house.write("ping.xml", numbered("ping", "1"));
+    let thread = root(partition, number);
+    let mut command = house.command(&["send", "ping.xml", "--as", "desk", "--new", &thread]);
+    if let Some(secret) = secret {
+        command.env("DESK_SECRET", secret);
+    }
+    command.output().unwrap().into()
+}
+
+#[test]
+fn over_nats_a_client_with_a_secret_needs_it() {
+    let server = Server::start();
+    let hosts = [host_with_secret(&server, ""), host_with_secret(&server, "")];
+    let running = [run_with_secret(&hosts[0], "0,1"), run_with_secret(&hosts[1], "2,3")];
+    let outside = host_with_secret(&server, "");
+    for secret in [None, Some(OTHER_SECRET)] {
+        let refused = send(&outside, secret, 0, 0);
+        assert_eq!(refused.code, Some(65), "{refused:?}");
+        assert!(refused.err.contains("unknown-caller"), "{refused:?}");
+        let names_key = "set secret_env or secret_file of [clients.desk]";
+        assert!(refused.err.contains(names_key), "{refused:?}");
+    }
+    let sent = send(&outside, Some(SECRET), 0, 0);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+
+    // A host that sees the process vouches for it, also where another host has the partition.
+    for partition in [0, 2] {
+        let vouched = send(&hosts[0], None, partition, 1);
+        assert_eq!(vouched.code, Some(0), "{vouched:?}");
+    }
+
+    for running in running {
+        assert_eq!(running.stop(), Some(0));
+    }
+    let exported = hosts[0].organism(&["export", "--format", "jsonl"]).json();
+    let refused = exported.iter().filter(|line| line["rule"] == "unknown-caller");
+    let senders: Vec<_> = refused.map(|line| line["sender"].as_str().unwrap()).collect();
+    assert_eq!(senders, ["unknown-caller"; 2]);
+    for house in &hosts {
+        assert!(!house.log().contains(SECRET));
+    }
+    verified(&hosts);
+}
+
+#[test]
+fn over_nats_a_decision_needs_the_signature_of_an_operator() {
+    let server = Server::start();
+    let outside = host_with_secret(&server, "");
+    outside.write("passphrase", "correct horse battery\n");
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(outside.path("passphrase"), private).unwrap();
+    let signs = |arguments: &[&str]| -> Said {
+        let mut command = outside.command(arguments);
+        command.env("ORGANISM_PASSPHRASE_FILE", outside.path("passphrase"));
+        command.output().unwrap().into()
+    };
+    let made = signs(&["operator", "key", "ana.key"]);
+    let key = made.out.lines().find(|line| line.starts_with("key = ")).unwrap();
+    let operators = format!("[operators.ana]\n{key}");
+    let own = std::fs::read_to_string(outside.path("organism.toml")).unwrap();
+    outside.write("organism.toml", format!("{own}\n{operators}\n"));
+
+    let hosts = [host_with_secret(&server, &operators), host_with_secret(&server, &operators)];
+    let running = [run_with_secret(&hosts[0], "0,1"), run_with_secret(&hosts[1], "2,3")];
+    for partition in [1, 2] {
+        let thread = root(partition, 0);
+        let sent = hosts[0].send_text(&say("hello"), &["--new", &thread, "--no-wait"]);
+        assert_eq!(sent.code, Some(3), "{sent:?}");
+        let pumping = &hosts[usize::from(partition == 2)];
+        let held = pumping.organism(&["approvals", "--json"]).json();
+        let held = held.iter().find(|call| call["thread"] == *thread).unwrap().clone();
+        let (message, hash) = (held["message"].as_str().unwrap(), held["sha256"].as_str().unwrap());
+
+        let approve = ["approve", message, "--hash", hash];
+        for (house, from) in [(&outside, "NATS"), (&hosts[0], "a socket")] {
+            let unsigned = house.organism(&approve);
+            assert_eq!(unsigned.code, Some(65), "over {from}: {unsigned:?}");
+            assert!(unsigned.err.contains("not-signed"), "over {from}: {unsigned:?}");
+        }
+        let cancelled = outside.organism(&["cancel", &thread]);
+        assert_eq!(cancelled.code, Some(65), "{cancelled:?}");
+        let signed = signs(&[&approve[..], &["--sign", "ana.key"]].concat());
+        assert_eq!(signed.code, Some(0), "{signed:?}");
+        let cancelled = signs(&["cancel", &thread, "--sign", "ana.key"]);
+        assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+        let shown = pumping.organism(&["thread", &thread]).out;
+        assert_eq!(shown.matches("signed by ana").count(), 2, "{shown}");
+        assert_eq!(shown.matches("the signature holds").count(), 2, "{shown}");
+    }
+    for running in running {
+        assert_eq!(running.stop(), Some(0));
+    }
+    verified(&hosts);
+}
