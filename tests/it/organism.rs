@@ -11,6 +11,7 @@ mod cancel;
 mod clock;
 mod cluster;
 mod demo;
+mod forgers;
 mod gate;
 mod hidden;
 pub mod hosted;
