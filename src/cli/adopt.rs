@@ -33,11 +33,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     match project::adopt(&config, args.from.as_deref(), &args.note)? {
         None => note!("there is nothing to adopt for {}", config.project.path.display()),
-        Some(Adopted { before, renamed }) => {
+        Some(Adopted { before, renamed, copied, stream }) => {
             let ours = config.project.path.display();
-            match before {
-                Some(before) => note!("adopted the journal of {} for {ours}", before.display()),
-                None => note!("adopted a journal that named no project for {ours}"),
+            match (stream, before) {
+                (Some(stream), _) => {
+                    note!("adopted the journal {stream} on JetStream for {ours}");
+                }
+                (None, Some(before)) => {
+                    note!("adopted the journal of {} for {ours}", before.display());
+                }
+                (None, None) => note!("adopted a journal that named no project for {ours}"),
+            }
+            if let Some((from, to)) = copied {
+                let (from, to) = (from.display(), to.display());
+                note!("copied {from} to {to}; other projects of this name may use the former, too");
             }
             for (from, to) in renamed {
                 note!("renamed {} to {}", from.display(), to.display());

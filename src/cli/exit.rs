@@ -129,7 +129,7 @@ pub fn of_journal(error: &journal::Error) -> Exit {
         {
             Exit::TryAgain
         }
-        Error::Partitions { .. } => Exit::Config,
+        Error::Partitions { .. } | Error::OtherJournal { .. } => Exit::Config,
         Error::Misplaced { .. } => Exit::Bug,
         _ => Exit::Unavailable,
     }

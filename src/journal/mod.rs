@@ -113,6 +113,14 @@ pub enum Error {
          fixed for the life of a journal: write `partitions = {theirs}` under [journal]"
     )]
     Partitions { journal: String, ours: u32, theirs: u32 },
+    /// The stream is not of this organism, as far as this host knows.
+    #[error(
+        "the stream {stream} holds the journal {theirs} of another project, and {state} knows {}; \
+         nothing was changed. Where it is this organism's, begun on another host or before `state` \
+         was lost, `organism adopt` accepts it; otherwise name another `stream` under [journal]",
+        known.map_or_else(|| "none of its own there".to_owned(), |known| known.to_string())
+    )]
+    OtherJournal { stream: String, theirs: Uuid, known: Option<Uuid>, state: String },
     #[error(transparent)]
     Nats(#[from] nats::Error),
     #[error("the journal {path} has format {found}; this program writes format {ours}")]

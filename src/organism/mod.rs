@@ -36,11 +36,13 @@ use std::time::Duration;
 
 use tokio::runtime;
 use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 use crate::bus::{Host, Sink};
 use crate::config::{Config, Problems, Storage};
 use crate::ids::{Digest, ListenerName, ThreadId};
-use crate::journal::{self, Journal, Sealed, jetstream, sqlite};
+use crate::journal::jetstream::{self, Member};
+use crate::journal::{self, Journal, Sealed, sqlite};
 use crate::limits;
 use crate::nats;
 use crate::pump::core::Core;
@@ -419,6 +421,15 @@ fn with_core_words(mut config: Config) -> Result<Config, Error> {
 }
 
 fn open_journal(config: &Config, core: &mut Core) -> Result<Box<dyn Journal>, Error> {
+    open_journal_as(config, None, core)
+}
+
+/// `accepts`: the journal of another host that an operator adopts on JetStream.
+fn open_journal_as(
+    config: &Config,
+    accepts: Option<Uuid>,
+    core: &mut Core,
+) -> Result<Box<dyn Journal>, Error> {
     let Config { data, state, .. } = config;
     let mut replay = |sealed: Sealed| {
         core.replay(&sealed.record);
@@ -427,7 +438,8 @@ fn open_journal(config: &Config, core: &mut Core) -> Result<Box<dyn Journal>, Er
     Ok(match &config.storage {
         Storage::Embedded => Box::new(sqlite::Journal::open(data, state, &mut replay)?),
         Storage::JetStream { servers, journal } => {
-            Box::new(jetstream::Journal::open(servers, journal, data, state, &mut replay)?)
+            let member = Member { accepts, ..Member::new(data, state) };
+            Box::new(jetstream::Journal::open_as(servers, journal, &member, &mut replay)?)
         }
     })
 }

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::{Error, core, open_journal};
+use uuid::Uuid;
+
+use super::{Error, core, open_journal_as};
 use crate::clock::Time;
 use crate::config::{Config, Storage};
 use crate::ids::{ListenerName, Position};
@@ -56,12 +58,17 @@ fn login(passwd: &Path, uid: u32) -> Option<String> {
 }
 
 /// Records an action where no pump runs: takes the journal's lock, opens the journal, appends the
-/// one step, and closes the journal with a checkpoint.
-pub fn record_offline(config: &Config, mut action: OperatorAction) -> Result<(), Error> {
+/// one step, and closes the journal with a checkpoint. `accepts`: the journal of another host that
+/// is adopted on JetStream.
+pub fn record_offline(
+    config: &Config,
+    accepts: Option<Uuid>,
+    mut action: OperatorAction,
+) -> Result<(), Error> {
     let mut core = core(config);
     let mut journal = match (&config.storage, action.verb) {
         (Storage::Embedded, OperatorVerb::Adopt) => adopted(config, &mut core, &mut action)?,
-        _ => open_journal(config, &mut core)?,
+        _ => open_journal_as(config, accepts, &mut core)?,
     };
     append_action(&mut core, &mut *journal, &config.texts(), action)?;
     Ok(journal.close(Time::now())?)
@@ -112,7 +119,7 @@ pub fn append_action(
         let blobs = blobs.collect::<Result<Vec<_>, _>>()?;
         events.push(Event::Boot { journal: id, epoch, detail, blobs });
     }
-    events.push(Event::Operator { ticket: uuid::Uuid::nil(), action });
+    events.push(Event::Operator { ticket: Uuid::nil(), action });
 
     let mut records = Vec::new();
     for event in events {

@@ -8,9 +8,12 @@ use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
+use uuid::Uuid;
+
 use super::access::refuse_hosted_start;
 use super::operator;
 use crate::config::{Config, Directories, Project, Storage, directory_name, is_directory_of};
+use crate::journal::jetstream::{Member, identity};
 use crate::journal::sqlite::{DATABASE, Lock, is_without_mac, make_directory};
 use crate::journal::{self, partitions_in};
 use crate::mutant::mutant;
@@ -18,6 +21,8 @@ use crate::thread::{ActionDetail, OperatorVerb};
 
 /// In the data directory: the path of the project that it belongs to.
 const PROJECT_FILE: &str = "project";
+/// In the state directory: the private key.
+const KEY_FILE: &str = "key";
 
 /// Why the directories of a config are not used.
 #[derive(Debug, thiserror::Error)]
@@ -155,6 +160,10 @@ pub struct Adopted {
     pub before: Option<PathBuf>,
     /// Directories that were renamed, with their new names.
     pub renamed: Vec<(PathBuf, PathBuf)>,
+    /// The directory of state that was copied, and the copy: other projects may use it, too.
+    pub copied: Option<(PathBuf, PathBuf)>,
+    /// On JetStream, the journal that another project or host began.
+    pub stream: Option<Uuid>,
 }
 
 /// Accepts the journal of another path as this project's, as an operator's recorded action. None
@@ -173,45 +182,94 @@ pub fn adopt(
     let is_here = has_journal(data) || stored(data)?.is_some();
     let source = match (is_here, from) {
         (true, None) => data.clone(),
-        (_, from) => match chosen(earlier(project, data)?, from, &project.path)? {
-            Some(source) => source,
-            None => return Ok(None),
-        },
+        (_, from) => {
+            chosen(earlier(project, data)?, from, &project.path)?.unwrap_or_else(|| data.clone())
+        }
     };
     let before = stored(&source)?;
-    let is_ours = before.as_ref() == Some(&project.path);
+    let is_ours = before.as_ref() == Some(&project.path) || !has_journal(&source);
     // A journal from before MACs is adopted, too, whichever project it names.
-    if is_ours && !(matches!(config.storage, Storage::Embedded) && is_without_mac(data, state)?) {
+    let is_bound =
+        is_ours && !(matches!(config.storage, Storage::Embedded) && is_without_mac(data, state)?);
+    if is_bound && foreign_stream(config)?.is_none() {
         return Ok(None);
     }
 
-    let mut renamed = Vec::new();
+    make_directory(&source)?;
+    let mut adopted = Adopted { before, renamed: Vec::new(), copied: None, stream: None };
     {
         // Whoever holds the journal is named, and goes on with it.
         let _lock = Lock::take(&source)?;
-        let state_before = state_of(project, before.as_deref());
-        let moves = [state_before.map(|from| (from, state)), Some((source.clone(), data))];
-        for (from, to) in moves.into_iter().flatten() {
-            if from != *to && from.exists() {
-                rename(&from, to)?;
-                renamed.push((from, to.clone()));
-            }
+        if has_journal(&source) {
+            take_state(project, state, &mut adopted)?;
+        }
+        if source != *data {
+            rename(&source, data)?;
+            adopted.renamed.push((source, data.clone()));
         }
     }
 
+    // The id of the journal may have come with the state.
+    adopted.stream = foreign_stream(config)?;
+    let action = operator::action(OperatorVerb::Adopt, note, details(project, &adopted))?;
+    let config = config.of_partition(0);
+    operator::record_offline(&config, adopted.stream, action)?;
+    if let (Some(stream), Storage::JetStream { journal, .. }) = (adopted.stream, &config.storage) {
+        identity::note(state, journal, stream)?;
+    }
+    store(data, &project.path)?;
+    Ok(Some(adopted))
+}
+
+/// The journal of a stream that another project or host began.
+fn foreign_stream(config: &Config) -> Result<Option<Uuid>, Error> {
+    let config = config.of_partition(0);
+    let Storage::JetStream { servers, journal } = &config.storage else { return Ok(None) };
+    let member = Member::new(&config.data, &config.state);
+    Ok(identity::foreign(servers, journal, &member)?)
+}
+
+fn details(project: &Project, adopted: &Adopted) -> Vec<ActionDetail> {
     let mut details = Vec::new();
-    if let Some(before) = &before {
+    if let Some(before) = &adopted.before {
         details.push(ActionDetail::new("from", before.display()));
     }
     details.push(ActionDetail::new("to", project.path.display()));
-    for (from, to) in &renamed {
+    for (from, to) in &adopted.renamed {
         details.push(ActionDetail::new("renamed", from.display()));
         details.push(ActionDetail::new("to-directory", to.display()));
     }
-    let action = operator::action(OperatorVerb::Adopt, note, details)?;
-    operator::record_offline(&config.of_partition(0), action)?;
-    store(data, &project.path)?;
-    Ok(Some(Adopted { before, renamed }))
+    if let Some((from, to)) = &adopted.copied {
+        details.push(ActionDetail::new("copied", from.display()));
+        details.push(ActionDetail::new("to-directory", to.display()));
+    }
+    if let Some(stream) = adopted.stream {
+        details.push(ActionDetail::new("stream-journal", stream));
+    }
+    details
+}
+
+/// Takes over the default directory of state that the project had before. One that is named after
+/// a path is that project's alone and is renamed. One that is named after the organism alone, as in
+/// earlier versions, may hold the keys of other projects: it is copied and stays.
+fn take_state(project: &Project, state: &Path, adopted: &mut Adopted) -> Result<(), Error> {
+    let Some(parent) = &project.state_parent else { return Ok(()) };
+    let from = match &adopted.before {
+        Some(path) => parent.join(directory_name(&project.name, path)),
+        None => parent.join(&project.name),
+    };
+    if from == state || !from.exists() {
+        return Ok(());
+    }
+
+    if adopted.before.is_some() {
+        rename(&from, state)?;
+        adopted.renamed.push((from, state.to_owned()));
+    } else {
+        copy(&from, state)?;
+        adopted.copied = Some((from, state.to_owned()));
+    }
+    Ok(())
 }
 
 /// The directory that is meant: the one named, or the only one there is.
@@ -234,13 +292,44 @@ fn chosen(
     }
 }
 
-/// The default directory of state that the project had at its earlier path.
-fn state_of(project: &Project, before: Option<&Path>) -> Option<PathBuf> {
-    let parent = project.state_parent.as_ref()?;
-    Some(match before {
-        Some(path) => parent.join(directory_name(&project.name, path)),
-        None => parent.join(&project.name),
+/// Copies a directory. Complete under another name first; a copy that was made before a crash
+/// stands.
+fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+    let is_copied = |name: &str| {
+        let ours = std::fs::read(to.join(name)).ok();
+        ours.is_some() && ours == std::fs::read(from.join(name)).ok()
+    };
+    if is_copied(KEY_FILE) {
+        return Ok(());
+    }
+    let unfinished = to.with_extension("copying");
+    match std::fs::remove_dir_all(&unfinished) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(io(&unfinished)(error));
+        }
+        _ => {}
+    }
+
+    copy_files(from, &unfinished)?;
+    rename(&unfinished, to).map_err(|error| match error {
+        Error::Occupied { to, .. } => Error::Occupied { from: from.to_owned(), to },
+        other => other,
     })
+}
+
+fn copy_files(from: &Path, to: &Path) -> Result<(), Error> {
+    make_directory(to)?;
+    for entry in std::fs::read_dir(from).map_err(io(from))? {
+        let entry = entry.map_err(io(from))?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type().map_err(io(&source))?.is_dir() {
+            copy_files(&source, &target)?;
+            continue;
+        }
+        std::fs::copy(&source, &target).map_err(io(&source))?;
+        File::open(&target).and_then(|file| file.sync_all()).map_err(io(&target))?;
+    }
+    File::open(to).and_then(|directory| directory.sync_all()).map_err(io(to))
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), Error> {

@@ -32,7 +32,7 @@ pub fn repair_stream(
         let repair = jetstream::repair(servers, journal, &config.data, &config.state, from)?;
         let Some(repair) = repair else { continue };
         let action = operator::action(OperatorVerb::Repair, note, details(&repair))?;
-        operator::record_offline(&config, action)?;
+        operator::record_offline(&config, None, action)?;
         jetstream::recorded(journal, &config.state)?;
         repairs.push(PartitionRepair { stream: journal.stream(), repair });
     }

@@ -18,7 +18,8 @@ use super::station::held_in;
 use crate::config::{Config, Storage};
 use crate::envelope::{Refusal, Rule};
 use crate::ids::{CallId, Digest, MessageId, ThreadId};
-use crate::journal::partitions_in;
+use crate::journal::jetstream::{self, identity};
+use crate::journal::{self, partitions_in};
 use crate::limits;
 use crate::nats;
 
@@ -27,7 +28,9 @@ pub struct Route {
     name: String,
     data: PathBuf,
     handshake: Handshake,
+    state: PathBuf,
     servers: nats::Options,
+    journal: jetstream::Options,
     partitions: u32,
     exchange: OnceCell<Exchange>,
 }
@@ -59,10 +62,12 @@ const OWN_KEY: &str = "door-";
 
 impl Route {
     pub(super) fn of(config: &Config) -> Result<Self, Error> {
-        let Storage::JetStream { servers, .. } = &config.storage else {
+        let Storage::JetStream { servers, journal } = &config.storage else {
             return Err(Error::Divided { partitions: config.partitions() });
         };
         Ok(Self {
+            state: config.state.clone(),
+            journal: journal.clone(),
             name: config.name.clone(),
             data: config.data.clone(),
             handshake: Handshake::of(config),
@@ -238,8 +243,13 @@ impl Route {
                 other => other,
             };
         }
-        let open = || Exchange::open(&self.servers, &self.name);
-        let exchange = self.exchange.get_or_try_init(open).await?;
+        let exchange = match self.exchange.get_or_try_init(|| self.open_exchange()).await {
+            Err(Error::Journal(journal::Error::Away { detail })) => {
+                heard(Said::Gone(Gone { detail, soon: false, unsure: false }));
+                return Ok(());
+            }
+            exchange => exchange?,
+        };
         let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let asking = async move { exchange.ask(partition, ask, &tell).await };
         let telling = async {
@@ -248,6 +258,18 @@ impl Route {
             }
         };
         tokio::join!(asking, telling).0
+    }
+}
+
+impl Route {
+    /// Organisms are asked by their names: it is looked at first whether this one's journal is the
+    /// one on the server.
+    async fn open_exchange(&self) -> Result<Exchange, Error> {
+        let (servers, journal) = (self.servers.clone(), self.journal.clone());
+        let (data, state) = (self.data.clone(), self.state.clone());
+        let check = move || identity::check(&servers, &journal, &data, &state);
+        tokio::task::spawn_blocking(check).await.map_err(|_| Error::Stopped)??;
+        Exchange::open(&self.servers, &self.name).await
     }
 }
 

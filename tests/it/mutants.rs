@@ -81,6 +81,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::project::under_a_changed_config_nothing_new_is_sent_and_everything_else_works_and_says_so",
     ),
     (
+        "trust-any-stream",
+        "organism::streams::a_stream_that_another_project_began_is_refused_until_it_is_adopted",
+    ),
+    (
         "ignore-the-announced",
         "organism::announced::no_command_starts_a_pump_while_an_organism_is_announced",
     ),

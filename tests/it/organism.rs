@@ -41,6 +41,7 @@ mod rounds;
 mod run;
 mod send;
 mod signed;
+mod streams;
 mod terminal;
 mod traces;
 mod waits;
@@ -56,6 +57,7 @@ use organism::journal::sqlite::Reader;
 use organism::organism::handshake::Handshake;
 use serde_json::Value as Json;
 use tempfile::TempDir;
+use uuid::Uuid;
 
 /// Long enough for a busy machine; nothing waits this long unless it is broken.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -181,9 +183,29 @@ impl House {
         house
     }
 
-    /// As [`House::with`], where the test is about one kind of journal.
+    /// As [`House::with`], where the test is about one kind of journal. On JetStream, houses of one
+    /// stream are hosts of one organism.
     pub fn settled(config: &str) -> Self {
-        Self { settled: true, ..Self::with(config) }
+        let house = Self { settled: true, ..Self::with(config) };
+        if config.contains("store = \"jetstream\"") {
+            let stream = config.lines().find_map(|line| line.strip_prefix("stream = "));
+            let stream = stream.unwrap_or("ORGANISM-talk").trim_matches('"');
+            let journal = Uuid::new_v5(&Uuid::NAMESPACE_OID, stream.as_bytes());
+            std::fs::create_dir_all(house.state()).unwrap();
+            std::fs::write(house.stream_note(stream), journal.to_string()).unwrap();
+        }
+        house
+    }
+
+    /// Where it is noted which journal it knows in a stream.
+    pub fn stream_note(&self, stream: &str) -> PathBuf {
+        self.state().join(format!("{stream}.organism"))
+    }
+
+    /// Accepts what another project or host began.
+    pub fn adopt(&self) {
+        let adopted = self.organism(&["adopt"]);
+        assert_eq!(adopted.code, Some(0), "{adopted:?}");
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

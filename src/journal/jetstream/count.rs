@@ -1,37 +1,126 @@
-//! How many partitions a journal has: said once, in the bucket of its leases, and for as long as
-//! its streams live in the first message of each.
+//! How many partitions a journal has, and which organism it belongs to: written once, in the bucket
+//! of its leases, and for as long as its streams live in the first message of each.
+
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::journal::Error;
 use crate::mutant::mutant;
 
-use super::api::{Api, Failed, code};
+use super::api::{Api, Failed, Stored, code};
+use super::identity::Member;
 use super::{Options, away, refused, tail};
 
 /// What stands in the bucket.
 #[derive(Debug, Serialize, Deserialize)]
 struct Count {
     partitions: u32,
+    /// Id of the organism's journal. An entry of an earlier version has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    journal: Option<Uuid>,
 }
 
-/// Refuses another number than the journal has; of a new one, says the number for good.
-pub fn agree(api: &Api, options: &Options, bucket: &str) -> Result<(), Error> {
-    let subject = options.count();
-    if let Some(count) = said(api, bucket, &subject)? {
-        return compare(options, count);
+/// How often an entry is read again that another pump wrote at the same moment.
+const TRIES: usize = 3;
+
+/// The partitions of a process begin a journal one after another: they note one id.
+static BEGINNING: Mutex<()> = Mutex::new(());
+
+/// Refuses another number of partitions than the journal has, and the journal of another organism;
+/// of a new one, writes both for good. Returns the id of the organism's journal.
+pub fn agree(
+    api: &Api,
+    options: &Options,
+    bucket: &str,
+    member: &Member<'_>,
+) -> Result<Uuid, Error> {
+    if let (Some(_), Some(journal)) = look(api, options, bucket, member)? {
+        return Ok(journal);
     }
-    // The bucket can be emptied; the streams cannot.
-    let partitions = of_first_stream(api, options)?.unwrap_or(options.partitions);
-    compare(options, partitions)?;
-    let value = serde_json::to_vec(&Count { partitions }).expect("plain data is JSON");
-    match api.publish(&subject, &[("Nats-Expected-Last-Subject-Sequence", "0")], value) {
-        Ok(_) => Ok(()),
-        Err(failed) if failed.is(code::WRONG_LAST_SEQUENCE) => {
-            // Another pump began at the same moment.
-            said(api, bucket, &subject)?.map_or(Ok(()), |count| compare(options, count))
+
+    let _one_at_a_time = BEGINNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut changed = None;
+    for _ in 0..TRIES {
+        let (found, journal) = look(api, options, bucket, member)?;
+        let journal = match (found, journal) {
+            (Some(_), Some(journal)) => return Ok(journal),
+            (None, Some(journal)) => journal,
+            (_, None) => member.begin(options)?,
+        };
+
+        let count = Count { partitions: options.partitions, journal: Some(journal) };
+        let value = serde_json::to_vec(&count).expect("plain data is JSON");
+        let last = found.unwrap_or_default().to_string();
+        let expected = [("Nats-Expected-Last-Subject-Sequence", last.as_str())];
+        match api.publish(&options.count(), &expected, value) {
+            Ok(_) => return Ok(journal),
+            // A pump on another host began at the same moment.
+            Err(error) if error.is(code::WRONG_LAST_SEQUENCE) => changed = Some(error),
+            Err(error) => return Err(unsaid(bucket, &error)),
         }
-        Err(failed) => Err(unsaid(bucket, &failed)),
+    }
+    let detail = changed.map(|error| error.to_string()).unwrap_or_default();
+    Err(Error::Away { detail: format!("the number of partitions in {bucket}: {detail}") })
+}
+
+/// The entry's sequence in the bucket, and the id of a journal that has begun and that this host
+/// takes part in.
+fn look(
+    api: &Api,
+    options: &Options,
+    bucket: &str,
+    member: &Member<'_>,
+) -> Result<(Option<u64>, Option<Uuid>), Error> {
+    let found = api.last(bucket, &options.count()).map_err(|failed| unsaid(bucket, &failed))?;
+    let found = parsed(found);
+    if let Some((_, count)) = &found {
+        compare(options, count.partitions)?;
+    }
+    let journal = journal_of(api, options, found.as_ref())?;
+    if let Some(journal) = journal {
+        member.admit(api, options, journal)?;
+    }
+    Ok((found.map(|(seq, _)| seq), journal))
+}
+
+/// Id of the organism's journal on the server; None where none has begun.
+pub fn begun(api: &Api, options: &Options) -> Result<Option<Uuid>, Error> {
+    let bucket = format!("KV_{}", options.bucket());
+    let found = match api.last(&bucket, &options.count()) {
+        Err(failed) if failed.is(code::STREAM_NOT_FOUND) => None,
+        found => parsed(found.map_err(|failed| unsaid(&bucket, &failed))?),
+    };
+    journal_of(api, options, found.as_ref())
+}
+
+/// By the entry, or by the streams, which outlive it.
+fn journal_of(
+    api: &Api,
+    options: &Options,
+    found: Option<&(u64, Count)>,
+) -> Result<Option<Uuid>, Error> {
+    if let Some((_, Count { journal: Some(journal), .. })) = found {
+        return Ok(Some(*journal));
+    }
+    for partition in 0..options.partitions {
+        let options = Options { partition, ..options.clone() };
+        if !is_empty(api, &options)? {
+            let first = tail::first(api, &options)?;
+            compare(&options, first.partitions)?;
+            return Ok(Some(first.journal));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether no journal has begun in the stream of `options`.
+pub fn is_empty(api: &Api, options: &Options) -> Result<bool, Error> {
+    match api.info(&options.stream()) {
+        Ok(info) => Ok(info.state.last_seq == 0),
+        Err(failed) if failed.is(code::STREAM_NOT_FOUND) => Ok(true),
+        Err(failed) => Err(refused(&format!("the stream {}", options.stream()), failed)),
     }
 }
 
@@ -44,22 +133,37 @@ pub fn compare(options: &Options, theirs: u32) -> Result<(), Error> {
     }
 }
 
-fn said(api: &Api, bucket: &str, subject: &str) -> Result<Option<u32>, Error> {
-    let found = api.last(bucket, subject).map_err(|failed| unsaid(bucket, &failed))?;
-    let count = found.and_then(|found| serde_json::from_slice::<Count>(&found.body).ok());
-    Ok(count.map(|count| count.partitions))
+/// With its sequence in the bucket.
+fn parsed(found: Option<Stored>) -> Option<(u64, Count)> {
+    let found = found?;
+    Some((found.seq, serde_json::from_slice(&found.body).ok()?))
 }
 
 fn unsaid(bucket: &str, failed: &Failed) -> Error {
     away(&format!("the number of partitions in {bucket}"), failed)
 }
 
-fn of_first_stream(api: &Api, options: &Options) -> Result<Option<u32>, Error> {
-    let first = Options { partition: 0, ..options.clone() };
-    match api.info(&first.stream()) {
-        Ok(info) if info.state.last_seq > 0 => Ok(Some(tail::first(api, &first)?.partitions)),
-        Ok(_) => Ok(None),
-        Err(failed) if failed.is(code::STREAM_NOT_FOUND) => Ok(None),
-        Err(failed) => Err(refused(&format!("the stream {}", first.stream()), failed)),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIXTURE: &str = include_str!("../../../tests/data/fixtures/count.txt");
+
+    fn entry(form: &str) -> &'static str {
+        let mut lines = FIXTURE.lines().filter_map(|line| line.split_once('\t'));
+        lines.find(|(found, _)| *found == form).expect("a line of the fixture").1
+    }
+
+    #[test]
+    fn an_entry_of_an_earlier_version_is_read_and_names_no_journal() {
+        let count: Count = serde_json::from_str(entry("before")).expect("an entry");
+        assert_eq!((count.partitions, count.journal), (4, None));
+    }
+
+    #[test]
+    fn an_entry_is_written_in_the_bytes_of_its_fixture() {
+        let journal = Some(Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001));
+        let count = Count { partitions: 4, journal };
+        assert_eq!(serde_json::to_string(&count).expect("plain data is JSON"), entry("now"));
     }
 }

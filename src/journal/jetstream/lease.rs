@@ -18,6 +18,7 @@ use crate::nats::{Away, Denied};
 use super::Options;
 use super::api::{Api, Failed, Stored, code};
 use super::bounds::Acknowledged;
+use super::identity::Member;
 
 /// A process that may pump, as others know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -132,6 +133,7 @@ pub struct Lease {
     bucket: String,
     subject: String,
     mine: Holder,
+    first_id: Uuid,
     /// The key's revision, as it was last written here.
     revision: AtomicU64,
     heir: OnceLock<Candidate>,
@@ -173,14 +175,20 @@ pub struct Seen(Option<(u64, Instant)>);
 
 impl Lease {
     /// Nobody's yet.
-    pub fn of(api: &Api, options: &Options, mine: Holder) -> Result<Self, Error> {
+    pub fn of(
+        api: &Api,
+        options: &Options,
+        mine: Holder,
+        member: &Member<'_>,
+    ) -> Result<Self, Error> {
         let bucket = format!("KV_{}", options.bucket());
         let subject = options.lease();
         make(api, &bucket, options)?;
-        super::count::agree(api, options, &bucket)?;
+        let organism = super::count::agree(api, options, &bucket, member)?;
+        let first_id = member.first_id(options, organism);
         let (revision, heir) = (AtomicU64::default(), OnceLock::new());
         let (api, acknowledged, renewing) = (api.clone(), Mutex::default(), Mutex::default());
-        Ok(Self { api, bucket, subject, mine, revision, heir, acknowledged, renewing })
+        Ok(Self { api, bucket, subject, mine, first_id, revision, heir, acknowledged, renewing })
     }
 
     /// How far the journal went, as far as this lease shows it.
@@ -196,6 +204,11 @@ impl Lease {
     /// The next renewal says so.
     pub fn acknowledge(&self, acknowledged: Acknowledged) {
         *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = Some(acknowledged);
+    }
+
+    /// Id of the journal that begins under this lease, where the stream is empty.
+    pub fn first_id(&self) -> Uuid {
+        self.first_id
     }
 
     /// Waits until the lease is free, or names who has it: at once where that one is seen to live.

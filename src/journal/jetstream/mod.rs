@@ -13,6 +13,7 @@ mod api;
 mod bounds;
 mod count;
 mod group;
+pub mod identity;
 mod lease;
 mod open;
 mod promote;
@@ -44,6 +45,7 @@ use watch::Watch;
 
 pub use against::{StreamAgreement, compare_with_stream};
 pub use bounds::{Acknowledged, ProjectionHead, ProjectionReport};
+pub use identity::Member;
 pub use lease::{Bequest, Candidate, this_process};
 pub use promote::{Phase, Promoted, promote};
 pub use repair::{RepairSource, StreamRepair, recorded, repair};

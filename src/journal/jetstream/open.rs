@@ -17,6 +17,7 @@ use crate::nats::{self, Link};
 use super::api::{Api, Info, code};
 use super::bounds::{Bounds, Directories};
 use super::group::{About, Group};
+use super::identity::Member;
 use super::lease::Lease;
 use super::proof;
 use super::publish::Publisher;
@@ -40,6 +41,16 @@ impl Journal {
         state: &Path,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Self, Error> {
+        Self::open_as(servers, options, &Member::new(data, state), visit)
+    }
+
+    /// As [`Journal::open`], by a host that may accept the journal of another one.
+    pub fn open_as(
+        servers: &nats::Options,
+        options: &Options,
+        member: &Member<'_>,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
         let until = Instant::now() + limits::STREAM_START_PATIENCE;
         loop {
             let mut is_begun = false;
@@ -47,7 +58,7 @@ impl Journal {
                 is_begun = true;
                 visit(sealed)
             };
-            let standby = Standby::begin(servers, options, data, state);
+            let standby = Standby::begin_as(servers, options, member);
             let opened = standby.and_then(Standby::wait).and_then(|elect| elect.lead(&mut visit));
             match opened {
                 Err(Error::Away { detail }) if !is_begun && Instant::now() < until => {
@@ -69,7 +80,7 @@ impl Journal {
         followed: Followed,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let shown = lease.holder().to_owned();
+        let (shown, first_id) = (lease.holder().to_owned(), lease.first_id());
         // Held by this from here on: whatever goes wrong lets go of it.
         let renewal = Renewal::start(options, Arc::clone(&lease))?;
         let before = followed.found()?;
@@ -84,7 +95,7 @@ impl Journal {
         let mut publisher = Publisher::new(api, options, last);
         if info.state.last_seq == 0 {
             bounds.check_empty()?;
-            let put = publisher.publish(&Group::about(about(options)));
+            let put = publisher.publish(&Group::about(about(options, first_id)));
             publisher.put(put.map_err(|error| begun(error, 0))?.0);
         }
         let mut warm = followed.warm(api, options, before.as_ref(), Some(&bounds), visit)?;
@@ -116,10 +127,10 @@ fn begun(error: Error, ours: u32) -> Error {
     }
 }
 
-fn about(options: &Options) -> About<'_> {
+fn about(options: &Options, id: Uuid) -> About<'_> {
     let &Options { partition, partitions, .. } = options;
     let name = options.organism.as_str().into();
-    About { id: Uuid::now_v7(), name, partition, partitions, moving: false }
+    About { id, name, partition, partitions, moving: false }
 }
 
 pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<Api, Error> {

@@ -26,6 +26,7 @@ use super::api::Api;
 use super::bounds::Bounds;
 use super::count;
 use super::group::{About, Group};
+use super::identity::{self, Member};
 use super::lease::{Holder, Lease};
 use super::open::{connect, stream};
 use super::publish::Publisher;
@@ -99,7 +100,9 @@ pub fn promote(
     let api = connect(servers, options)?;
     let mut journal = prove(opening, progress)?;
     let source = Source::open(data)?;
-    let lease = Lease::of(&api, options, Holder::here(data))?;
+    let member = Member { accepts: Some(source.journal), ..Member::new(data, state) };
+    let lease = Lease::of(&api, options, Holder::here(data), &member)?;
+    identity::note(state, options, source.journal)?;
     lease.take(lease.wait_until_free(options)?, options)?;
     let info = stream(&api, options, &Bounds::default(), 0)?;
     let last = Arc::new(AtomicU64::new(info.state.last_seq));

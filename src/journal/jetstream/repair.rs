@@ -24,6 +24,7 @@ use super::align::{Alignment, Compared, compare};
 use super::api::{Api, Info, code};
 use super::bounds::{Acknowledged, hash_at};
 use super::group::{About, Group};
+use super::identity::Member;
 use super::lease::{Holder, Lease};
 use super::open::{connect, found};
 use super::publish::Publisher;
@@ -64,7 +65,8 @@ pub fn repair(
 ) -> Result<Option<StreamRepair>, Error> {
     let opening = Opening::begin(data, state)?;
     let api = connect(servers, options)?;
-    let lease = Lease::of(&api, options, Holder::here(data))?;
+    let member = Member::new(data, state);
+    let lease = Lease::of(&api, options, Holder::here(data), &member)?;
     lease.take(lease.wait_until_free(options)?, options)?;
     let renewal = Renewal::start(options, Arc::new(lease))?;
     let noted = read_note(options, state)?;

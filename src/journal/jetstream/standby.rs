@@ -15,6 +15,7 @@ use crate::nats;
 use super::align::{Alignment, compare};
 use super::api::{Api, Failed, code};
 use super::bounds::{Bounds, Directories, hash_at};
+use super::identity::Member;
 use super::lease::{Holder, Lease, Seen, Vacancy};
 use super::open::{connect, found, strange};
 use super::tail::{self, Heard, Mark};
@@ -61,12 +62,20 @@ impl Standby {
         data: &Path,
         state: &Path,
     ) -> Result<Self, Error> {
-        let opening = Opening::begin(data, state)?;
+        Self::begin_as(servers, options, &Member::new(data, state))
+    }
+
+    pub(super) fn begin_as(
+        servers: &nats::Options,
+        options: &Options,
+        member: &Member<'_>,
+    ) -> Result<Self, Error> {
+        let opening = Opening::begin(member.data, member.state)?;
         let api = connect(servers, options)?;
-        let lease = Lease::of(&api, options, Holder::here(data))?;
+        let lease = Lease::of(&api, options, Holder::here(member.data), member)?;
         let followed = Followed::Cold(Box::new(opening));
         let (servers, options, seen) = (servers.clone(), options.clone(), Seen::default());
-        let host = Directories { data: data.to_owned(), state: state.to_owned() };
+        let host = Directories { data: member.data.to_owned(), state: member.state.to_owned() };
         Ok(Self { servers, api, options, host, lease, seen, followed })
     }
 

@@ -10,8 +10,8 @@ use organism::config::directory_name;
 use super::{CONFIG, House, Running, Said, numbered, said, say, until};
 
 /// Projects of one name in a house: they share the user's directories and the journal's servers.
-struct Projects {
-    house: House,
+pub struct Projects {
+    pub house: House,
 }
 
 impl Projects {
@@ -21,7 +21,7 @@ impl Projects {
         projects
     }
 
-    fn make(&self, project: &str, config: &str) {
+    pub fn make(&self, project: &str, config: &str) {
         fs::create_dir(self.house.path(project)).unwrap();
         for file in ["player.py", "talk.xsd"] {
             fs::copy(self.house.path(file), self.path(project, file)).unwrap();
@@ -29,27 +29,27 @@ impl Projects {
         fs::write(self.path(project, "organism.toml"), config).unwrap();
     }
 
-    fn path(&self, project: &str, name: &str) -> PathBuf {
+    pub fn path(&self, project: &str, name: &str) -> PathBuf {
         self.house.path(project).join(name)
     }
 
     /// The default directories of a project.
-    fn directories(&self, project: &str) -> [PathBuf; 2] {
+    pub fn directories(&self, project: &str) -> [PathBuf; 2] {
         let name = directory_name("talk", &self.path(project, "organism.toml"));
         ["data", "state"].map(|kind| self.house.path(kind).join("organism").join(&name))
     }
 
-    fn command(&self, project: &str, arguments: &[&str]) -> Command {
+    pub fn command(&self, project: &str, arguments: &[&str]) -> Command {
         let mut command = self.house.command(arguments);
         command.current_dir(self.house.path(project));
         command
     }
 
-    fn organism(&self, project: &str, arguments: &[&str]) -> Said {
+    pub fn organism(&self, project: &str, arguments: &[&str]) -> Said {
         self.command(project, arguments).output().unwrap().into()
     }
 
-    fn send(&self, project: &str, text: &str, arguments: &[&str]) -> Said {
+    pub fn send(&self, project: &str, text: &str, arguments: &[&str]) -> Said {
         fs::write(self.path(project, "payload.xml"), say(text)).unwrap();
         let send = ["send", "payload.xml", "--as", "desk"];
         self.organism(project, &[&send, arguments].concat())
@@ -244,6 +244,41 @@ fn an_adoption_that_was_cut_short_before_its_end_is_completed_by_the_next_one() 
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
     assert_eq!(projects.send("two", "first", &["--key", "k"]).out, said("first"));
     assert_eq!(projects.organism("two", &["verify"]).code, Some(0));
+}
+
+/// As before projects had paths: the state of every organism of a name lay in one directory.
+#[test]
+fn two_projects_of_an_earlier_version_that_shared_their_state_keep_their_keys_when_adopted() {
+    let projects = Projects { house: House::settled(CONFIG) };
+    let shared = projects.house.path("state").join("organism").join("talk");
+    for name in ["one", "two"] {
+        let data = projects.house.path(&format!("data-{name}"));
+        let with_data = format!("name = \"talk\"\ndata = \"{}\"", data.display());
+        projects.make(name, &CONFIG.replace("name = \"talk\"", &with_data));
+        let [_, state] = projects.directories(name);
+        if shared.exists() {
+            fs::rename(&shared, &state).unwrap();
+        }
+        assert_eq!(projects.send(name, name, &["--key", "k"]).out, said(name));
+        fs::rename(&state, &shared).unwrap();
+        fs::remove_file(data.join("project")).unwrap();
+    }
+
+    for name in ["one", "two"] {
+        let [_, state] = projects.directories(name);
+        let adopted = projects.organism(name, &["adopt"]);
+        assert_eq!(adopted.code, Some(0), "{adopted:?}");
+        let copied = format!("copied {} to {}", shared.display(), state.display());
+        assert!(adopted.err.contains(&copied), "{adopted:?}");
+        assert_eq!(fs::read(state.join("key")).unwrap(), fs::read(shared.join("key")).unwrap());
+    }
+    for name in ["one", "two"] {
+        assert_eq!(projects.send(name, name, &["--key", "k"]).out, said(name));
+        let verified = projects.organism(name, &["verify"]);
+        assert_eq!(verified.code, Some(0), "{verified:?}");
+        let [action] = &projects.actions(name)[..] else { panic!("one action") };
+        assert!(action.contains("<detail name=\"copied\">"), "{action}");
+    }
 }
 
 #[test]

@@ -81,6 +81,10 @@ fn a_moved_journal_is_the_same_record_and_its_conversations_go_on() {
 
     // Another host has it all from the stream.
     let other = House::settled(&moved(&server));
+    let refused = other.send_text(&say("one"), &["--key", "k1"]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!(refused.err.contains("organism adopt"), "{refused:?}");
+    other.adopt();
     assert_eq!(other.send_text(&say("one"), &["--key", "k1"]).out, said("one"));
     other.verified();
     assert!(exported(&other)[1].starts_with(&exported(&house)[1]));
@@ -105,13 +109,14 @@ fn a_move_that_dies_anywhere_goes_on_and_no_pump_takes_a_part_for_the_whole() {
         assert_eq!(told.status.signal(), Some(6), "{death}, {place}: {told:?}");
         assert_eq!(exported(&house), before, "{place}");
         if [3, 8].contains(&death) {
-            let refused = other.send_text(&say("one"), &[]);
+            let refused = other.organism(&["adopt"]);
             assert_eq!(refused.code, Some(65), "{refused:?}");
             assert!(refused.err.contains("organism promote"), "{refused:?}");
         }
     }
     promoted(&house);
     assert_eq!(exported(&house), before);
+    other.adopt();
     assert_eq!(other.send_text(&say("one"), &["--key", "k1"]).code, Some(0));
     other.verified();
     assert!(exported(&other)[1].starts_with(&before[1]));
@@ -169,8 +174,8 @@ fn what_is_not_this_journal_is_left_alone() {
     let before = exported(&house);
     is_to_move(&house, &server);
     let refused = house.organism(&["promote"]);
-    assert_eq!(refused.code, Some(65), "{refused:?}");
-    assert!(refused.err.contains("keeps something else"), "{refused:?}");
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!(refused.err.contains("of another project"), "{refused:?}");
     assert_eq!((exported(&house), exported(&other)), (before.clone(), theirs));
     other.verified();
     // Here nothing changed: it goes on in its file.

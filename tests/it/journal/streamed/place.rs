@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use organism::clock::Time;
-use organism::journal::jetstream::{Durability, Journal, Options};
+use organism::journal::jetstream::{Durability, Journal, Options, identity};
 use organism::journal::sqlite::Reader;
 use organism::journal::{Error, Sealed};
 use organism::thread::Record;
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::journal::Place as Directories;
 use crate::nats::{Admin, Server, shared};
@@ -72,7 +73,20 @@ impl Place {
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Journal, Error> {
         let servers = self.server().options();
-        Journal::open(&servers, &self.options, &self.data(), &self.state(), visit)
+        let mut open =
+            || Journal::open(&servers, &self.options, &self.data(), &self.state(), visit);
+        match open() {
+            Err(Error::OtherJournal { theirs, .. }) => {
+                self.belongs_to(theirs);
+                open()
+            }
+            opened => opened,
+        }
+    }
+
+    /// From here on it is a host of this journal's organism.
+    pub fn belongs_to(&self, journal: Uuid) {
+        identity::note(&self.state(), &self.options, journal).unwrap();
     }
 
     pub fn reader(&self) -> Reader {

@@ -12,7 +12,15 @@ use super::Place;
 use crate::journal::script::Script;
 
 fn standby(place: &Place) -> Result<Standby, Error> {
-    Standby::begin(&place.server().options(), &place.options, &place.data(), &place.state())
+    let servers = place.server().options();
+    let begin = || Standby::begin(&servers, &place.options, &place.data(), &place.state());
+    match begin() {
+        Err(Error::OtherJournal { theirs, .. }) => {
+            place.belongs_to(theirs);
+            begin()
+        }
+        begun => begun,
+    }
 }
 
 /// Looks at a lease that somebody has.

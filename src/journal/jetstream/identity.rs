@@ -1,0 +1,168 @@
+//! The organism that a stream belongs to, by the id of its journal. The start that begins the
+//! journal notes the id in the state directory, and so does an operator who adopts one: a host
+//! takes no part in any other journal.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use uuid::Uuid;
+
+use crate::journal::sqlite::{DATABASE, Reader};
+use crate::journal::{Error, partitions_in};
+use crate::mutant::mutant;
+use crate::nats::{self, Link};
+
+use super::api::Api;
+use super::{Options, count, tail};
+
+/// A host that is about to take part in a journal.
+#[derive(Debug, Clone, Copy)]
+pub struct Member<'a> {
+    pub data: &'a Path,
+    pub state: &'a Path,
+    /// Id of the journal that an operator adopts here, or moves there.
+    pub accepts: Option<Uuid>,
+}
+
+impl<'a> Member<'a> {
+    pub fn new(data: &'a Path, state: &'a Path) -> Self {
+        Self { data, state, accepts: None }
+    }
+
+    /// Refuses the journal `theirs` of another organism.
+    pub(super) fn admit(&self, api: &Api, options: &Options, theirs: Uuid) -> Result<(), Error> {
+        let known = known(self.state, options)?;
+        if known == Some(theirs) || self.accepts == Some(theirs) || mutant("trust-any-stream") {
+            return Ok(());
+        }
+        // A host that followed the stream before ids were noted.
+        if follows(api, options, self.data)? {
+            return note(self.state, options, theirs);
+        }
+
+        let state = self.state.display().to_string();
+        Err(Error::OtherJournal { stream: options.stream.clone(), theirs, known, state })
+    }
+
+    /// Id of the organism where the servers name none: that of a journal that is moved there, the one
+    /// that this host knows, or a new one. Noted before anything is sent.
+    pub(super) fn begin(&self, options: &Options) -> Result<Uuid, Error> {
+        if let Some(accepted) = self.accepts {
+            return Ok(accepted);
+        }
+        if let Some(noted) = known(self.state, options)? {
+            return Ok(noted);
+        }
+        let journal = Uuid::now_v7();
+        note(self.state, options, journal)?;
+        Ok(journal)
+    }
+
+    /// Id for the first message of an empty stream, where the organism's journal is `organism`: the
+    /// first partition has that id, unless a stream that is gone had it before.
+    pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
+        match options.partition == 0 && !self.has_used(organism) {
+            true => organism,
+            false => Uuid::now_v7(),
+        }
+    }
+
+    /// Whether the state has checkpoints or a watermark of this journal.
+    fn has_used(&self, journal: Uuid) -> bool {
+        let Ok(entries) = std::fs::read_dir(self.state) else { return false };
+        let id = journal.to_string();
+        entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with(&id))
+    }
+}
+
+/// Id of the journal on the server, where it belongs to another organism as far as this host
+/// knows.
+pub fn foreign(
+    servers: &nats::Options,
+    options: &Options,
+    member: &Member<'_>,
+) -> Result<Option<Uuid>, Error> {
+    let api = connect(servers, options)?;
+    let Some(theirs) = count::begun(&api, options)? else { return Ok(None) };
+    match member.admit(&api, options, theirs) {
+        Ok(()) => Ok(None),
+        Err(Error::OtherJournal { theirs, .. }) => Ok(Some(theirs)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Refuses the journal on the server where it belongs to another organism. `data` is the directory
+/// of all partitions.
+pub fn check(
+    servers: &nats::Options,
+    options: &Options,
+    data: &Path,
+    state: &Path,
+) -> Result<(), Error> {
+    let api = connect(servers, options)?;
+    let Some(theirs) = count::begun(&api, options)? else { return Ok(()) };
+    let mut refused = Member::new(data, state).admit(&api, options, theirs);
+    for (partition, data) in partitions_in(data) {
+        if refused.is_ok() {
+            break;
+        }
+        let options = Options { partition: partition.unwrap_or_default(), ..options.clone() };
+        refused = Member::new(&data, state).admit(&api, &options, theirs);
+    }
+    refused
+}
+
+fn connect(servers: &nats::Options, options: &Options) -> Result<Api, Error> {
+    let link = Link::open(servers, &format!("organism {}", options.organism))?;
+    Ok(Api { link: Arc::new(link) })
+}
+
+/// Whether the projection in `data` is one of the stream of `options`.
+fn follows(api: &Api, options: &Options, data: &Path) -> Result<bool, Error> {
+    if !data.join(DATABASE).exists() {
+        return Ok(false);
+    }
+    let reader = Reader::open(data)?;
+    if !reader.is_projection()? || count::is_empty(api, options)? {
+        return Ok(false);
+    }
+    Ok(reader.about()?.journal == tail::first(api, options)?.journal)
+}
+
+fn path(state: &Path, options: &Options) -> PathBuf {
+    state.join(format!("{}.organism", options.stream))
+}
+
+/// Id of the journal that this host began or adopted in the streams of `options`.
+pub fn known(state: &Path, options: &Options) -> Result<Option<Uuid>, Error> {
+    let path = path(state, options);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io(path.display().to_string())(error)),
+    };
+    let strange = |_| {
+        let detail = "does not hold the id of a journal: move it away and run `organism adopt`";
+        Error::Strange { path: path.display().to_string(), detail: detail.to_owned() }
+    };
+    text.trim().parse().map(Some).map_err(strange)
+}
+
+/// Notes the id durably. Complete under another name first, so that no crash leaves half of it.
+pub fn note(state: &Path, options: &Options, journal: Uuid) -> Result<(), Error> {
+    // Several partitions of a process may note it at once.
+    static NOTING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = NOTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = path(state, options);
+    let unfinished = path.with_extension("organism.new");
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&unfinished)?;
+        writeln!(file, "{journal}")?;
+        file.sync_all()?;
+        std::fs::rename(&unfinished, &path)?;
+        File::open(state)?.sync_all()
+    };
+    write().map_err(Error::io(path.display().to_string()))
+}
