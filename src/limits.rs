@@ -241,6 +241,8 @@ pub const SUBMISSIONS_AT_ONCE: usize = 8;
 /// How long a command waits for an organism that is starting or ending, and how often it looks.
 pub const DOOR_PATIENCE: Duration = Duration::from_secs(5);
 pub const DOOR_RETRY: Duration = Duration::from_millis(20);
+/// Connections to a socket before a command reports that another process serves it.
+pub const SOCKET_TRIES: usize = 5;
 /// How long a command waits for the socket of an organism that has announced itself.
 pub const ANNOUNCED_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a command at the control socket may take to ask, and to read a line of the answer.

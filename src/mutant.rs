@@ -92,6 +92,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("leave-what-is-out", "a partition is handed over when what is out has ended"),
     ("trust-any-project", "a journal answers the project that it belongs to and no other"),
     ("send-under-any-config", "new work is done under the config that its sender checked"),
+    ("trust-the-socket", "a command talks to the holder of its journal and to no other process"),
     ("trust-any-stream", "on JetStream, a stream that another project began is refused"),
     ("ignore-the-announced", "no command starts a pump where an organism is about to"),
     ("end-with-the-reader", "a closed pipe ends the output of a command, never its work"),

@@ -119,7 +119,7 @@ fn running_config(directories: &Directories) -> Option<Digest> {
     }
     let asking = async {
         let handshake = Handshake::of_project(directories);
-        let client = Client::find(&directories.data, handshake).await?;
+        let client = Client::find(&directories.data, handshake).await.ok().flatten()?;
         client.running_config().await.ok().flatten()
     };
     runtime().ok()?.block_on(asking)

@@ -84,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Names both configs where the organism that runs has another one.
 async fn refuse_changed(config: &Config) -> anyhow::Result<()> {
-    let Some(client) = Client::find(&config.data, Handshake::of(config)).await else {
+    let Some(client) = Client::find(&config.data, Handshake::of(config)).await? else {
         return Ok(());
     };
     match client.running_config().await? {

@@ -49,8 +49,8 @@ async fn whole(config: Config, web: Option<&web::Server>) -> anyhow::Result<Exit
     };
     let organism = Organism::start_announced(config, on_wait).await?;
     ask(web, organism.watcher());
-    note!("{name} is ready; journal {}", data.display());
     let mut watch = Watch::start()?;
+    note!("{name} is ready; journal {}", data.display());
     let told = loop {
         match watch.next().await {
             Some(signal) => break Some(signal),

@@ -32,7 +32,9 @@ use crate::children;
 use crate::config::Config;
 use crate::envelope::Refusal;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
+use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::limits;
+use crate::mutant::mutant;
 use crate::pump::driver::Handle;
 use crate::thread::DecisionOrigin;
 
@@ -342,6 +344,12 @@ impl Teller {
     }
 }
 
+/// The process behind a socket, where the system shows it.
+fn server_of(stream: &UnixStream) -> Option<u32> {
+    let pid = stream.peer_cred().ok()?.pid()?;
+    u32::try_from(pid).ok().filter(|pid| *pid > 0)
+}
+
 /// A command's end of the socket.
 pub struct Client {
     data: PathBuf,
@@ -350,11 +358,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// `None` where no organism answers at the journal in `data`.
-    pub async fn find(data: &Path, handshake: Handshake) -> Option<Self> {
+    /// `None` where no organism answers at the journal in `data`. [`Error::ForeignSocket`] where
+    /// another process does than the one that holds this journal.
+    pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
         let client = Self { data: data.to_owned(), path: path(data), handshake };
-        client.connect().await.ok()?;
-        Some(client)
+        let stream = client.connect().await?;
+        Ok(stream.map(|_| client))
     }
 
     /// Where its journal is.
@@ -376,15 +385,43 @@ impl Client {
         }
     }
 
-    async fn connect(&self) -> io::Result<UnixStream> {
-        let address = Address::of(&self.path)?;
-        UnixStream::connect(&address.name).await
+    /// `None` where no holder of the journal answers.
+    async fn connect(&self) -> Result<Option<UnixStream>, Error> {
+        let mut tries = limits::SOCKET_TRIES;
+        loop {
+            let address = Address::of(&self.path);
+            let connected = match address {
+                Ok(address) => UnixStream::connect(&address.name).await,
+                Err(error) => Err(error),
+            };
+            let Ok(stream) = connected else { return Ok(None) };
+
+            let (server, holder) = match (server_of(&stream), lock_holder(&self.data)) {
+                _ if mutant("trust-the-socket") => return Ok(Some(stream)),
+                // Its organism ends, or no organism made it.
+                (_, LockHolder::Nobody) => return Ok(None),
+                (Some(server), LockHolder::Process(holder)) if holder == server => {
+                    return Ok(Some(stream));
+                }
+                // In another container, say: there is nothing to compare.
+                (None, _) => return Ok(Some(stream)),
+                (Some(server), LockHolder::Process(pid)) => (server, format!("process {pid}")),
+                (Some(server), LockHolder::Hidden) => (server, "another process".to_owned()),
+            };
+            // A pump may have taken over from the one that answered.
+            tries -= 1;
+            if tries == 0 {
+                return Err(Error::ForeignSocket { path: self.path.clone(), server, holder });
+            }
+            tokio::time::sleep(limits::DOOR_RETRY).await;
+        }
     }
 
     /// Asks, and hands over each line of the answer as it comes.
     pub async fn ask(&self, ask: &Ask, mut on_line: impl FnMut(Said)) -> Result<(), Error> {
         let failed = || Error::io(format!("talking to {}", self.path.display()));
-        let stream = self.connect().await.map_err(failed())?;
+        let gone = || failed()(io::ErrorKind::ConnectionRefused.into());
+        let stream = self.connect().await?.ok_or_else(gone)?;
         let (read, mut write) = stream.into_split();
         let strange = |e: serde_json::Error| Error::Control { detail: e.to_string() };
         let request = Request { ask: ask.clone(), handshake: self.handshake.clone() };

@@ -160,7 +160,7 @@ impl Door {
         let announced_until = Instant::now() + patience;
         let mut held_until = Instant::now() + limits::DOOR_PATIENCE;
         loop {
-            if let Some(client) = Client::find(&config.data, Handshake::of(&config)).await {
+            if let Some(client) = Client::find(&config.data, Handshake::of(&config)).await? {
                 return Ok(Self::Running(client));
             }
             // Its pump has gone: it must not outlive that and be a stranger to the next one.
@@ -186,7 +186,7 @@ impl Door {
     /// The organism that runs in these directories, whatever its config says by now.
     pub async fn of_running(directories: &Directories) -> Result<Self, Error> {
         let handshake = Handshake::of_project(directories);
-        let client = Client::find(&directories.data, handshake).await;
+        let client = Client::find(&directories.data, handshake).await?;
         client.map(Self::Running).ok_or(Error::Lost)
     }
 

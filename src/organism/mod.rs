@@ -31,6 +31,7 @@ mod watcher;
 mod works;
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,6 +113,13 @@ pub enum Error {
          {waited:?}; nothing was done. Its log says what it waits for; try again, or end it"
     )]
     NotUp { process: String, waited: Duration },
+    /// Nothing was sent to it.
+    #[error(
+        "the socket {} is served by process {server}, and {holder} holds the journal: nothing was \
+         sent. End process {server} unless you know it, remove the socket, and restart the organism",
+        path.display()
+    )]
+    ForeignSocket { path: PathBuf, server: u32, holder: String },
     /// Nobody can be hosted, or not whom was asked for.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),

@@ -237,7 +237,7 @@ impl Route {
         ask: &Ask,
         mut heard: impl FnMut(Said),
     ) -> Result<(), Error> {
-        if let Some(client) = Client::find(&self.data, self.handshake.clone()).await {
+        if let Some(client) = Client::find(&self.data, self.handshake.clone()).await? {
             return match client.ask(ask, heard).await.map_err(lost) {
                 Err(Error::Lost) => Ok(()),
                 other => other,

@@ -81,6 +81,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::project::under_a_changed_config_nothing_new_is_sent_and_everything_else_works_and_says_so",
     ),
     (
+        "trust-the-socket",
+        "organism::project::a_socket_of_another_process_than_the_holder_of_the_journal_gets_nothing",
+    ),
+    (
         "trust-any-stream",
         "organism::streams::a_stream_that_another_project_began_is_refused_until_it_is_adopted",
     ),

@@ -1,7 +1,7 @@
 //! The journal's directory: whose it is, and how far it was known to go.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -71,6 +71,53 @@ fn held(data: &Path) -> Error {
     let holder = std::fs::read_to_string(data.join(HOLDER)).unwrap_or_default();
     let holder = if holder.is_empty() { "another process" } else { holder.trim() };
     Error::Held { path: data.display().to_string(), holder: holder.to_owned() }
+}
+
+/// Who holds the lock on a data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockHolder {
+    Nobody,
+    Process(u32),
+    /// It is held, and the system does not show by which process.
+    Hidden,
+}
+
+/// The holder of the lock in `data` as the system shows it, or else as it wrote itself down.
+pub fn lock_holder(data: &Path) -> LockHolder {
+    if is_free(data).is_ok() {
+        return LockHolder::Nobody;
+    }
+    let shown = || {
+        let directory = std::fs::metadata(data).ok()?;
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
+        locks.lines().find_map(|line| holder_in(line, directory.dev(), directory.ino()))
+    };
+    let written = || {
+        let text = std::fs::read_to_string(data.join(HOLDER)).ok()?;
+        text.strip_prefix("process ")?.split(' ').next()?.parse().ok()
+    };
+    shown().or_else(written).map_or(LockHolder::Hidden, LockHolder::Process)
+}
+
+/// The process of a line of `/proc/locks`, such as
+/// `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0 EOF`, where that is a lock on this file.
+fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
+    let mut fields = line.split_whitespace().skip(1);
+    if (fields.next()?, fields.nth(1)?) != ("FLOCK", "WRITE") {
+        return None;
+    }
+    let pid = fields.next()?.parse().ok().filter(|pid| *pid > 0)?;
+    let mut file = fields.next()?.split(':');
+    let mut number = |radix| u64::from_str_radix(file.next()?, radix).ok();
+    let (major, minor, found) = (number(16)?, number(16)?, number(10)?);
+    ((major, minor) == numbers_of(device) && found == inode).then_some(pid)
+}
+
+/// Major and minor number of a device, as Linux packs them.
+fn numbers_of(device: u64) -> (u64, u64) {
+    let major = (device >> 8) & 0xfff | (device >> 32) & !0xfff;
+    let minor = device & 0xff | (device >> 12) & !0xff & 0xffff_ffff;
+    (major, minor)
 }
 
 /// The last record that was acknowledged, noted outside the journal after its commit was durable:
@@ -169,4 +216,33 @@ pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Erro
 /// The journal that lay in `data` when it was last written.
 pub fn noted_journal(data: &Path, state: &Path) -> Option<Uuid> {
     std::fs::read_to_string(link(data, state)).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lock_is_read_from_its_line_alone() {
+        // Numbers 8 and 17.
+        let device = 0x811;
+        let line = "4: FLOCK  ADVISORY  WRITE 1201 08:11:524301 0 EOF";
+        assert_eq!(holder_in(line, device, 524_301), Some(1201));
+        assert_eq!(holder_in(line, device, 524_302), None);
+        assert_eq!(holder_in(line, 0x801, 524_301), None);
+        assert_eq!(holder_in(&line.replace("WRITE", "READ"), device, 524_301), None);
+        assert_eq!(holder_in(&line.replace("FLOCK", "POSIX"), device, 524_301), None);
+        assert_eq!(holder_in(&line.replace("4: FLOCK", "4: -> FLOCK"), device, 524_301), None);
+        assert_eq!(holder_in("", device, 524_301), None);
+    }
+
+    #[test]
+    fn a_lock_of_this_process_is_held_by_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert_eq!(lock_holder(directory.path()), LockHolder::Nobody);
+        let lock = Lock::take(directory.path()).expect("a lock");
+        assert_eq!(lock_holder(directory.path()), LockHolder::Process(std::process::id()));
+        drop(lock);
+        assert_eq!(lock_holder(directory.path()), LockHolder::Nobody);
+    }
 }

@@ -38,7 +38,7 @@ use mover::{Moved, Mover};
 
 pub use backup::{BackedUp, back_up};
 pub(in crate::journal) use directory::noted_journal;
-pub use directory::{DATABASE, Lock, is_free, make as make_directory};
+pub use directory::{DATABASE, Lock, LockHolder, is_free, lock_holder, make as make_directory};
 pub use known::{replaced, replaced_journal};
 pub use open::{Acceptance, Found, hold};
 pub(in crate::journal) use projection::{Evidence, Following, Opening, Taken};

@@ -2,8 +2,10 @@
 //! that was moved goes on once an operator has adopted its journal.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use organism::config::directory_name;
 
@@ -434,4 +436,65 @@ fn a_request_of_another_project_or_of_none_is_refused_at_the_socket() {
     let answer = ask(&format!(",\"project\":\"{project}\""));
     assert_eq!(answer, format!("{{\"status\":{{\"config\":\"{}\"}}}}\n", digest(&house)));
     assert_eq!(running.stop(), Some(0));
+}
+
+/// Serves a socket as no organism does: takes each request down, and answers nothing.
+fn forge(path: &Path) -> Arc<Mutex<String>> {
+    let received = Arc::new(Mutex::new(String::new()));
+    let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+    let taken = Arc::clone(&received);
+    drop(std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut line = String::new();
+            BufReader::new(stream.unwrap()).read_line(&mut line).unwrap();
+            taken.lock().unwrap().push_str(&line);
+        }
+    }));
+    received
+}
+
+/// A process of the same user may put a socket of its own in the place of the organism's.
+#[test]
+fn a_socket_of_another_process_than_the_holder_of_the_journal_gets_nothing() {
+    let house = House::new();
+    let running = house.run();
+    let path = house.data().join("control.sock");
+    let kept = house.data().join("kept.sock");
+    fs::rename(&path, &kept).unwrap();
+    let received = forge(&path);
+
+    let holder = format!("process {} holds the journal", running.child.id());
+    let server = format!("served by process {}", std::process::id());
+    house.write("payload.xml", say("secret"));
+    let thread = "sess-none0000";
+    for command in [&["send", "payload.xml", "--as", "desk"][..], &["cancel", thread]] {
+        let refused = house.organism(command);
+        assert_ne!(refused.code, Some(0), "{refused:?}");
+        assert_eq!(refused.out, "", "{refused:?}");
+        assert_eq!(*received.lock().unwrap(), "", "{command:?}");
+    }
+    let refused = house.organism(&["send", "payload.xml", "--as", "desk"]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    for text in [&holder, &server] {
+        assert!(refused.err.contains(text), "{text}: {refused:?}");
+    }
+    assert_eq!(*received.lock().unwrap(), "");
+    let listed = house.organism(&["threads"]);
+    assert_eq!(listed.code, Some(0), "the record can be read: {listed:?}");
+
+    fs::rename(&kept, &path).unwrap();
+    assert_eq!(house.send_text(&say("back"), &[]).out, said("back"));
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_socket_that_no_holder_of_a_journal_serves_is_replaced() {
+    let house = House::new();
+    assert_eq!(house.send_text(&say("first"), &[]).out, said("first"));
+    let path = house.data().join("control.sock");
+    let forged = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let answered = house.send_text(&say("second"), &[]);
+    assert_eq!(answered.out, said("second"), "{answered:?}");
+    drop(forged);
+    house.verified();
 }

@@ -129,7 +129,8 @@ impl Signing {
     fn asks(&self, ask: &Ask) -> Result<(), String> {
         let mut answer = None;
         tokio::runtime::Runtime::new().unwrap().block_on(async {
-            let client = Client::find(&self.house.data(), self.house.handshake()).await.unwrap();
+            let client =
+                Client::find(&self.house.data(), self.house.handshake()).await.unwrap().unwrap();
             client.ask(ask, |line| answer = Some(line)).await.unwrap();
         });
         match answer.unwrap() {
