@@ -23,6 +23,7 @@ mod losses;
 mod lost;
 mod model_calls;
 mod nats_config;
+mod neighbours;
 mod orphans;
 mod partitions;
 mod pipes;
