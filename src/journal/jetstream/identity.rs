@@ -31,6 +31,11 @@ impl<'a> Member<'a> {
         Self { data, state, accepts: None }
     }
 
+    /// Id of the journal that this host takes part in.
+    pub(super) fn known(&self, options: &Options) -> Result<Option<Uuid>, Error> {
+        known(self.state, options)
+    }
+
     /// Refuses the journal `theirs` of another organism.
     pub(super) fn admit(&self, api: &Api, options: &Options, theirs: Uuid) -> Result<(), Error> {
         let known = known(self.state, options)?;

@@ -60,7 +60,7 @@ const COMMANDS: &[&[&str]] = &[
     &["adopt"],
     &["secret", "new"],
     &["secret", "new", "--out", "NEW"],
-    &["listener", "test", "--payload", "good.xml", "--timeout", "2", "./player.py", "echo"],
+    &["listener", "test", "--payload", "good.xml", "--timeout", "60", "./player.py", "echo"],
 ];
 
 #[test]
