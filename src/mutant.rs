@@ -11,6 +11,8 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("trust-the-tail", "what was acknowledged and is gone is a broken journal"),
     ("trust-any-journal", "a journal in the place of an acknowledged one is refused"),
     ("know-every-key", "a checkpoint of a key that this host does not know proves nothing to it"),
+    ("trust-blank-payloads", "a start refuses a blanked payload that no operator recorded"),
+    ("miss-no-checkpoint", "a start refuses a journal without its last checkpoint outside"),
     ("miss-no-blob", "a blob that a boot lists and the journal does not hold is found"),
     ("trust-the-hash", "a record that was changed is found"),
     ("trust-the-mac", "records that no MAC of a pump covers are found"),

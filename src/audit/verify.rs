@@ -9,7 +9,7 @@ use crate::agent::PastTurn;
 use crate::envelope::Kind;
 use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::{Key, Outside};
-use crate::journal::sqlite::{Reader, acknowledged, replaced, replaced_journal, scan};
+use crate::journal::sqlite::{Reader, acknowledged, replaced, replaced_journal, scan, unreadable};
 use crate::journal::{Checkpoint, Coverage, Error, Heads, KeyId, Sealed};
 use crate::limits;
 use crate::mutant::mutant;
@@ -122,7 +122,11 @@ impl Proof {
         options: &VerifyOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), Error> {
-        let about = Reader::open(data)?.about()?;
+        let about = Reader::open(data).and_then(|reader| reader.about());
+        let about = about.map_err(|error| match &options.state {
+            Some(state) => unreadable(data, state, error),
+            None => error,
+        })?;
         (self.journal, self.epoch) = (about.journal, about.epoch);
         // What is said about the journal is read before the journal, which may go on growing.
         let state = options.state.as_deref();

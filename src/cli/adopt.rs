@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use crate::organism;
 use crate::organism::project::{self, Adopted};
+use crate::organism::repair::Accepted;
 
 use super::Exit;
 use super::opened::ConfigArg;
@@ -17,8 +18,14 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
     /// Begin a new journal instead, beside those of other projects of this name.
-    #[arg(long, conflicts_with_all = ["from", "note"])]
+    #[arg(long, conflicts_with_all = ["from", "accept_loss", "accept_key", "note"])]
     new: bool,
+    /// Go on without records that are gone, as `organism repair` does.
+    #[arg(long)]
+    accept_loss: bool,
+    /// Let what stands in the journal count under this host's key, as `organism repair` does.
+    #[arg(long)]
+    accept_key: bool,
     /// Why; it goes on record.
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
@@ -31,7 +38,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         note!("the journal of {} is {}", config.project.path.display(), config.data.display());
         return Ok(Exit::Done.into());
     }
-    match project::adopt(&config, args.from.as_deref(), &args.note)? {
+    let accepted = Accepted { loss: args.accept_loss, key: args.accept_key, redaction: false };
+    let adopted = project::adopt(&config, args.from.as_deref(), accepted, &args.note);
+    let adopted = adopted.inspect_err(|error| {
+        use crate::journal::Error::{Broken, OtherKey, Uncovered};
+        let refused = matches!(
+            error,
+            organism::Error::Journal(Broken { .. } | OtherKey { .. } | Uncovered { .. })
+        );
+        if refused {
+            note!("`organism adopt` takes --accept-loss and --accept-key, too");
+        }
+    });
+    match adopted? {
         None => note!("there is nothing to adopt for {}", config.project.path.display()),
         Some(Adopted { before, renamed, copied, stream }) => {
             let ours = config.project.path.display();

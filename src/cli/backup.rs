@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::journal::sqlite::{BackedUp, back_up};
 use crate::journal::{partition_in, partitions_in};
+use crate::organism::{self, project};
 
 use super::exit::Exit;
 use super::opened;
@@ -33,6 +34,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let to = partition.map_or_else(|| data.clone(), |number| partition_in(&data, number));
         let copy = back_up(&journal, &from.state, &to, &state).map_err(place::failed)?;
         tell(partition, &copy, args.json)?;
+    }
+    if data.exists() {
+        project::copy_stored(&from.data, &data).map_err(organism::Error::from)?;
     }
     Ok(Exit::Done.into())
 }

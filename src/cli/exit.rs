@@ -119,7 +119,9 @@ pub fn of_journal(error: &journal::Error) -> Exit {
         | Error::StreamForked { .. } => Exit::ChainBroken,
         Error::OtherKey { .. } => Exit::NotProved,
         Error::WithoutMac { .. } => Exit::Config,
-        Error::Format { .. } | Error::Strange { .. } => Exit::InvalidData,
+        Error::Format { .. } | Error::Unreadable { .. } | Error::Strange { .. } => {
+            Exit::InvalidData
+        }
         Error::Held { .. } | Error::Full { .. } | Error::Away { .. } => Exit::TryAgain,
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
             Exit::TryAgain

@@ -319,6 +319,13 @@ impl ConfigArg {
         Ok(config)
     }
 
+    /// For who repairs a journal, which may name no project.
+    pub fn load_to_repair(&self) -> anyhow::Result<Config> {
+        let config = self.load_unbound()?;
+        project::check_to_repair(&config.directories()).map_err(organism::Error::from)?;
+        Ok(config)
+    }
+
     /// For verbs that show what the record and the config come to.
     pub fn load_to_read(&self) -> anyhow::Result<Config> {
         let config = self.load_without_keys()?;

@@ -6,14 +6,15 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::organism::repair::{Accepted, Repaired, repair};
+use crate::journal::sqlite::Found;
+use crate::organism::repair::{Accepted, AcceptedKind, Repaired, repair};
 
 use super::exit::Exit;
 use super::opened::ConfigArg;
-use super::render::{put, put_json};
+use super::render::{count, put, put_json};
 
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("accepted")))]
+#[command(group(clap::ArgGroup::new("accepted").multiple(true)))]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
@@ -24,11 +25,11 @@ pub struct Args {
     #[arg(long, group = "accepted")]
     accept_key: bool,
     /// Let payloads that were blanked count as taken out.
-    #[arg(long, group = "accepted")]
+    #[arg(long, group = "accepted", conflicts_with_all = ["accept_loss", "accept_key"])]
     accept_redaction: bool,
     /// On JetStream, the side that is kept: what the projection of this host has is published again,
     /// or the stream goes on without it. Where neither is a part of the other, it must be named.
-    #[arg(long, value_enum, group = "accepted")]
+    #[arg(long, value_enum, conflicts_with = "accepted")]
     from: Option<stream::From>,
     /// Why; it goes on record.
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -39,16 +40,13 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = args.config.load_without_keys()?;
+    let config = args.config.load_to_repair()?;
     let accepts = args.accept_loss || args.accept_key || args.accept_redaction;
     if !accepts {
         return stream::run(&config, args.from, &args.note, args.json);
     }
-    let accepted = match (args.accept_key, args.accept_redaction) {
-        (true, _) => Accepted::Key,
-        (false, true) => Accepted::Redaction,
-        (false, false) => Accepted::Loss,
-    };
+    let accepted =
+        Accepted { loss: args.accept_loss, redaction: args.accept_redaction, key: args.accept_key };
     let repaired = repair(&config, accepted, &args.note)?;
     match &repaired {
         None if args.json => put_json(&json!({ "repaired": null }))?,
@@ -58,6 +56,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 "kept_up_to": repaired.found.last,
                 "acknowledged_up_to": repaired.found.loss.acknowledged,
                 "journal_before": repaired.found.loss.journal,
+                "checkpoints_put_back": repaired.found.put_back,
+                "set_aside": repaired.found.set_aside,
                 "redacted": repaired.redacted,
                 "covered_up_to": repaired.found.covered,
                 "taken_out_to": repaired.found.taken_out.as_ref().map(|file| file.file.clone()),
@@ -71,38 +71,50 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn summary(accepted: Accepted, repaired: &Repaired) -> String {
     let found = &repaired.found;
     let mut lines = Vec::new();
-    match accepted {
-        Accepted::Loss => {
-            let loss = &found.loss;
-            lines.push(format!("kept         records up to {}", found.last));
-            match loss.journal {
-                Some(journal) => lines.push(format!(
-                    "lost         the journal {journal}, with {} records",
-                    loss.acknowledged
-                )),
-                None if loss.acknowledged > found.last => {
-                    let first = found.last.0 + 1;
-                    lines.push(format!("lost         records {first} to {}", loss.acknowledged));
-                }
-                None => {}
+    for kind in repaired.kinds(accepted) {
+        match kind {
+            AcceptedKind::Loss => lines.extend(loss_lines(found)),
+            AcceptedKind::Redaction => {
+                let positions: Vec<_> = repaired.redacted.iter().map(ToString::to_string).collect();
+                lines.push(format!("taken out    payloads of records {}", positions.join(", ")));
             }
-            if let Some(out) = &found.taken_out {
-                let file = out.file.display();
+            AcceptedKind::Key => {
+                let (first, last) = (found.covered.0 + 1, found.last);
                 lines.push(format!(
-                    "taken out    records {} to {}, kept in {file}",
-                    out.first, out.last
+                    "accepted     records {first} to {last}, kept with {}",
+                    found.key
                 ));
             }
-        }
-        Accepted::Redaction => {
-            let positions: Vec<_> = repaired.redacted.iter().map(ToString::to_string).collect();
-            lines.push(format!("taken out    payloads of records {}", positions.join(", ")));
-        }
-        Accepted::Key => {
-            let (first, last) = (found.covered.0 + 1, found.last);
-            lines.push(format!("accepted     records {first} to {last}, kept with {}", found.key));
         }
     }
     lines.push("on record    in sess-organism, and signed; start the organism\n".to_owned());
     lines.join("\n")
+}
+
+fn loss_lines(found: &Found) -> Vec<String> {
+    let mut lines = Vec::new();
+    let loss = &found.loss;
+    lines.push(format!("kept         records up to {}", found.last));
+    match loss.journal {
+        Some(journal) => lines.push(format!(
+            "lost         the journal {journal}, with {} records",
+            loss.acknowledged
+        )),
+        None if loss.acknowledged > found.last => {
+            let first = found.last.0 + 1;
+            lines.push(format!("lost         records {first} to {}", loss.acknowledged));
+        }
+        None => {}
+    }
+    if let Some(out) = &found.taken_out {
+        let file = out.file.display();
+        lines.push(format!("taken out    records {} to {}, kept in {file}", out.first, out.last));
+    }
+    if found.put_back > 0 {
+        lines.push(format!("put back     {}", count(found.put_back as u64, "checkpoint")));
+    }
+    if let Some(file) = &found.set_aside {
+        lines.push(format!("set aside    {}", file.display()));
+    }
+    lines
 }

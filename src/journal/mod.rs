@@ -125,6 +125,9 @@ pub enum Error {
     Nats(#[from] nats::Error),
     #[error("the journal {path} has format {found}; this program writes format {ours}")]
     Format { path: String, found: String, ours: u32 },
+    /// Where the journal should be lies a file that is none.
+    #[error("{path} is no journal: {detail}. Restore a backup, or move the file away")]
+    Unreadable { path: String, detail: String },
     /// What stands in the journal is not what was written there, or is gone.
     #[error("the journal is broken at position {position}: {detail}")]
     Broken { position: u64, detail: String },
@@ -152,16 +155,17 @@ pub enum Error {
     #[error(
         "the journal {path} ends with a MAC of the key {theirs}, and this host has the key {ours}: \
          put that key back into the state directory, or accept what stands there under this one \
-         with `organism repair --accept-key`"
+         with `organism repair {}`",
+        flags(*lost)
     )]
-    OtherKey { path: String, theirs: KeyId, ours: KeyId },
+    OtherKey { path: String, theirs: KeyId, ours: KeyId, lost: bool },
     /// Records at its end that no pump of this host wrote, or that were changed.
     #[error(
         "the records from {first} to {last} of the journal {path} are covered by no MAC: no pump \
          of this host wrote them, or they were changed. {}",
-        way_on(*first)
+        way_on(*first, *lost)
     )]
-    Uncovered { path: String, first: Position, last: Position },
+    Uncovered { path: String, first: Position, last: Position, lost: bool },
     #[error("the journal stopped after an earlier error ({cause}); start again to recover")]
     Stopped { cause: String },
     /// The pump counted wrongly: a bug, and nothing was appended.
@@ -196,18 +200,26 @@ impl Error {
     }
 }
 
+/// What accepts another key; where records are `lost` as well, both at once.
+fn flags(lost: bool) -> &'static str {
+    match lost {
+        true => "--accept-loss --accept-key",
+        false => "--accept-key",
+    }
+}
+
 /// What an operator can do about records from `first` on that no MAC covers: behind none that is
 /// covered there is nothing to go on from.
-fn way_on(first: Position) -> &'static str {
+fn way_on(first: Position, lost: bool) -> String {
     match first {
-        Position(..=1) => {
+        Position(..=1) => format!(
             "Restore a backup, or accept what stands there under this host's key with `organism \
-             repair --accept-key`"
-        }
-        Position(2..) => {
-            "`organism repair --accept-loss` takes them out and goes on behind the last record \
-             that is covered"
-        }
+             repair {}`",
+            flags(lost)
+        ),
+        Position(2..) => "`organism repair --accept-loss` takes them out and goes on behind the \
+                          last record that is covered"
+            .to_owned(),
     }
 }
 

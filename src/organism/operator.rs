@@ -4,6 +4,7 @@ use std::path::Path;
 
 use uuid::Uuid;
 
+use super::repair::{Accepted, Repaired};
 use super::{Error, core, open_journal_as};
 use crate::clock::Time;
 use crate::config::{Config, Storage};
@@ -64,13 +65,21 @@ pub fn record_offline(
     config: &Config,
     accepts: Option<Uuid>,
     mut action: OperatorAction,
+    accepted: Accepted,
 ) -> Result<(), Error> {
     let mut core = core(config);
-    let mut journal = match (&config.storage, action.verb) {
-        (Storage::Embedded, OperatorVerb::Adopt) => adopted(config, &mut core, &mut action)?,
+    let mut actions = Vec::new();
+    let mut journal: Box<dyn Journal> = match (&config.storage, action.verb) {
+        (Storage::Embedded, OperatorVerb::Adopt) => {
+            let journal = adopted(config, &mut core, &mut action, accepted)?;
+            let repaired = Repaired { found: journal.found().clone(), redacted: Vec::new() };
+            actions = repaired.actions(accepted, &action.note, journal.public_key())?;
+            Box::new(journal)
+        }
         _ => open_journal_as(config, accepts, &mut core)?,
     };
-    append_action(&mut core, &mut *journal, &config.texts(), action)?;
+    actions.push(action);
+    append_actions(&mut core, &mut *journal, &config.texts(), actions)?;
     Ok(journal.close(Time::now())?)
 }
 
@@ -79,14 +88,15 @@ fn adopted(
     config: &Config,
     core: &mut Core,
     action: &mut OperatorAction,
-) -> Result<Box<dyn Journal>, Error> {
-    let accept = Acceptance { without_mac: true, ..Acceptance::default() };
+    accepted: Accepted,
+) -> Result<sqlite::Journal, Error> {
+    let accept = Acceptance { without_mac: true, ..accepted.acceptance() };
     let journal = open_accepting(config, core, accept)?;
     let Found { without_mac, last, .. } = journal.found();
     if *without_mac && *last > Position(0) {
         action.details.push(ActionDetail::new(WITHOUT_MAC_UP_TO, last));
     }
-    Ok(Box::new(journal))
+    Ok(journal)
 }
 
 /// Opens the embedded journal for an operator who accepts what a start would refuse.
@@ -103,13 +113,13 @@ pub(super) fn open_accepting(
     Ok(sqlite::Journal::open_accepting(data, state, accept, &mut replay)?)
 }
 
-/// Appends an action to a journal that `core` has replayed and that has no pump, in one commit.
+/// Appends actions to a journal that `core` has replayed and that has no pump, in one commit.
 /// `texts`: what the organism runs on, for the boot of a journal that had none.
-pub fn append_action(
+pub fn append_actions(
     core: &mut Core,
     journal: &mut dyn Journal,
     texts: &[&str],
-    action: OperatorAction,
+    actions: Vec<OperatorAction>,
 ) -> Result<(), Error> {
     let mut events = Vec::new();
     // Ids are derived from the journal's own, which the first boot records.
@@ -119,7 +129,8 @@ pub fn append_action(
         let blobs = blobs.collect::<Result<Vec<_>, _>>()?;
         events.push(Event::Boot { journal: id, epoch, detail, blobs });
     }
-    events.push(Event::Operator { ticket: Uuid::nil(), action });
+    let ticket = Uuid::nil();
+    events.extend(actions.into_iter().map(|action| Event::Operator { ticket, action }));
 
     let mut records = Vec::new();
     for event in events {

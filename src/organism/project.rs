@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::access::refuse_hosted_start;
 use super::operator;
+use super::repair::Accepted;
 use crate::config::{Config, Directories, Project, Storage, directory_name, is_directory_of};
 use crate::journal::jetstream::{Member, identity};
 use crate::journal::sqlite::{DATABASE, Lock, is_without_mac, make_directory};
@@ -89,6 +90,15 @@ fn choice(earlier: &[EarlierDirectory]) -> &'static str {
     match earlier {
         [_] => "the only one without further words",
         _ => "with `--from DIR`",
+    }
+}
+
+/// As [`check`], for who repairs a journal: one that names no project may be repaired first, and
+/// adopted then.
+pub fn check_to_repair(directories: &Directories) -> Result<(), Error> {
+    match check(directories) {
+        Err(Error::NoProject { .. }) => Ok(()),
+        other => other,
     }
 }
 
@@ -170,10 +180,12 @@ pub struct Adopted {
 /// where there is nothing to adopt. What a crash interrupts, the next call completes: the stored
 /// path is replaced last.
 ///
-/// `from`: which directory, where several could be meant.
+/// `from`: which directory, where several could be meant. `accepted`: what a start would refuse of
+/// the journal besides, as an action of its own in the same commit.
 pub fn adopt(
     config: &Config,
     from: Option<&Path>,
+    accepted: Accepted,
     note: &str,
 ) -> Result<Option<Adopted>, super::Error> {
     refuse_hosted_start(config)?;
@@ -213,7 +225,7 @@ pub fn adopt(
     adopted.stream = foreign_stream(config)?;
     let action = operator::action(OperatorVerb::Adopt, note, details(project, &adopted))?;
     let config = config.of_partition(0);
-    operator::record_offline(&config, adopted.stream, action)?;
+    operator::record_offline(&config, adopted.stream, action, accepted)?;
     if let (Some(stream), Storage::JetStream { journal, .. }) = (adopted.stream, &config.storage) {
         identity::note(state, journal, stream)?;
     }
@@ -359,6 +371,15 @@ fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(io(data)(error)),
+    }
+}
+
+/// Copies the path of the project that `data` belongs to, if it names one: a journal that is
+/// restored from a copy belongs to the same.
+pub fn copy_stored(data: &Path, to: &Path) -> Result<(), Error> {
+    match stored(data)? {
+        Some(project) => store(to, &project),
+        None => Ok(()),
     }
 }
 

@@ -1,29 +1,53 @@
 //! Repairing a journal that a start refuses: what an operator accepts is recorded.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::clock::Time;
 use crate::config::{Config, Storage};
-use crate::envelope::Payload;
 use crate::ids::Position;
 use crate::journal::Heads;
-use crate::journal::sqlite::{self, Acceptance, Found, Reader, TakenOut};
+use crate::journal::sqlite::{
+    self, Acceptance, DATABASE, Found, Reader, Redactions, TakenOut, refuse_lost_file,
+};
 use crate::limits;
-use crate::thread::{ActionDetail, Input, OperatorVerb};
+use crate::thread::{ActionDetail, OperatorAction, OperatorVerb};
 
 use super::access::refuse_hosted_start;
-use super::{Error, core, operator};
+use super::{Error, core, operator, project};
 
 /// What the operator accepts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accepted {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Accepted {
     /// Records that are gone, or that no MAC covers.
-    Loss,
+    pub loss: bool,
     /// Payloads that were blanked.
-    Redaction,
+    pub redaction: bool,
     /// What stands there counts under this host's key, whatever key it was kept with.
+    pub key: bool,
+}
+
+/// A kind of thing that is accepted, on record as an action of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AcceptedKind {
+    Loss,
+    Redaction,
     Key,
+}
+
+impl Accepted {
+    pub(super) fn acceptance(self) -> Acceptance {
+        let Self { loss, redaction, key } = self;
+        Acceptance { loss, redaction, key, ..Acceptance::default() }
+    }
+
+    fn kinds(self) -> impl Iterator<Item = AcceptedKind> {
+        let kinds = [
+            (self.loss, AcceptedKind::Loss),
+            (self.redaction, AcceptedKind::Redaction),
+            (self.key, AcceptedKind::Key),
+        ];
+        kinds.into_iter().filter_map(|(is_accepted, kind)| is_accepted.then_some(kind))
+    }
 }
 
 /// How a journal was found, and what was taken out of it.
@@ -34,32 +58,30 @@ pub struct Repaired {
     pub redacted: Vec<Position>,
 }
 
-/// Accepts what a start of `config` refuses, as a recorded action that a checkpoint follows. None
-/// where there is nothing of that kind to accept; nothing is recorded then. What is accepted takes
-/// effect with the commit of the action.
+/// Accepts what a start of `config` refuses, each kind as a recorded action, in one commit that a
+/// checkpoint follows. None where there is nothing of these kinds to accept; nothing is recorded or
+/// made then. What is accepted takes effect with the commit.
 pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<Repaired>, Error> {
     refuse_hosted_start(config)?;
     let Storage::Embedded = config.storage else { return Err(Error::NotEmbedded) };
-    let accept = match accepted {
-        Accepted::Loss => Acceptance { loss: true, ..Acceptance::default() },
-        Accepted::Redaction => Acceptance::default(),
-        Accepted::Key => Acceptance { key: true, ..Acceptance::default() },
-    };
-    let redacted = match accepted {
-        Accepted::Redaction => blanked(&config.data)?,
-        Accepted::Loss | Accepted::Key => Vec::new(),
-    };
+    let Config { data, state, .. } = config;
+    if !data.join(DATABASE).exists() {
+        match refuse_lost_file(data, state) {
+            Ok(()) => return Ok(None),
+            Err(error) if !accepted.loss => return Err(error.into()),
+            Err(_) => project::begin(&config.directories(), true)?,
+        }
+    }
+    let redacted = if accepted.redaction { blanked(data)? } else { Vec::new() };
     let mut core = core(config);
-    let mut journal = operator::open_accepting(config, &mut core, accept)?;
-    let found = journal.found().clone();
-    let repaired = Repaired { found, redacted };
-    if repaired.is_nothing(accepted) {
+    let mut journal = operator::open_accepting(config, &mut core, accepted.acceptance())?;
+    let repaired = Repaired { found: journal.found().clone(), redacted };
+    let actions = repaired.actions(accepted, note, journal.public_key())?;
+    if actions.is_empty() {
         journal.close(Time::now())?;
         return Ok(None);
     }
-    let details = repaired.details(accepted, journal.public_key());
-    let action = operator::action(OperatorVerb::Repair, note, details)?;
-    operator::append_action(&mut core, &mut journal, &config.texts(), action)?;
+    operator::append_actions(&mut core, &mut journal, &config.texts(), actions)?;
     journal.close(Time::now())?;
     Ok(Some(repaired))
 }
@@ -68,36 +90,49 @@ pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<
 fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
     let reader = Reader::open(data)?;
     let last = reader.last()?;
-    let (mut blanked, mut accepted) = (BTreeSet::new(), BTreeSet::new());
+    let mut redactions = Redactions::default();
     sqlite::scan(data, last, &mut Heads::default(), &mut |sealed, _| {
-        if sealed.record.payloads().any(Payload::is_redacted) {
-            blanked.insert(sealed.record.position);
-        }
-        if let Input::Operator(action) = &sealed.record.input {
-            accepted.extend(action.redacted());
-        }
+        redactions.take(&sealed);
         Ok(())
     })?;
-    Ok(blanked.difference(&accepted).copied().take(limits::ACTION_DETAILS_MAX).collect())
+    Ok(redactions.unrecorded().take(limits::ACTION_DETAILS_MAX).collect())
 }
 
 impl Repaired {
-    fn is_nothing(&self, accepted: Accepted) -> bool {
-        let Found { covered, last, loss, taken_out, .. } = &self.found;
-        match accepted {
-            Accepted::Loss => {
-                taken_out.is_none() && loss.journal.is_none() && loss.acknowledged <= *last
+    /// An action for each kind of which there is something to accept.
+    pub(super) fn actions(
+        &self,
+        accepted: Accepted,
+        note: &str,
+        key: &str,
+    ) -> Result<Vec<OperatorAction>, Error> {
+        let kinds = self.kinds(accepted);
+        let action = |kind| operator::action(OperatorVerb::Repair, note, self.details(kind, key));
+        kinds.map(action).collect()
+    }
+
+    /// Those of which there is something to accept.
+    pub fn kinds(&self, accepted: Accepted) -> impl Iterator<Item = AcceptedKind> {
+        accepted.kinds().filter(|kind| !self.is_nothing(*kind))
+    }
+
+    fn is_nothing(&self, kind: AcceptedKind) -> bool {
+        let Found { covered, last, loss, taken_out, put_back, .. } = &self.found;
+        match kind {
+            AcceptedKind::Loss => {
+                let is_whole = loss.journal.is_none() && loss.acknowledged <= *last;
+                taken_out.is_none() && is_whole && *put_back == 0
             }
-            Accepted::Redaction => self.redacted.is_empty(),
-            Accepted::Key => covered == last,
+            AcceptedKind::Redaction => self.redacted.is_empty(),
+            AcceptedKind::Key => covered == last,
         }
     }
 
-    fn details(&self, accepted: Accepted, key: &str) -> Vec<ActionDetail> {
-        let Found { covered, last, loss, taken_out, .. } = &self.found;
+    fn details(&self, kind: AcceptedKind, key: &str) -> Vec<ActionDetail> {
+        let Found { covered, last, loss, taken_out, put_back, set_aside, .. } = &self.found;
         let mut details = Vec::new();
-        match accepted {
-            Accepted::Loss => {
+        match kind {
+            AcceptedKind::Loss => {
                 details.push(ActionDetail::new("accepted", "loss"));
                 details.extend(loss.details());
                 if let Some(TakenOut { first, last, file }) = taken_out {
@@ -105,12 +140,18 @@ impl Repaired {
                     details.push(ActionDetail::new("taken-out-to", last));
                     details.push(ActionDetail::new("taken-out-file", file.display()));
                 }
+                if *put_back > 0 {
+                    details.push(ActionDetail::new("checkpoints-put-back", put_back));
+                }
+                if let Some(file) = set_aside {
+                    details.push(ActionDetail::new("set-aside", file.display()));
+                }
             }
-            Accepted::Redaction => {
+            AcceptedKind::Redaction => {
                 let each = self.redacted.iter().map(|at| ActionDetail::new("redacted", at));
                 details.extend(each);
             }
-            Accepted::Key => {
+            AcceptedKind::Key => {
                 details.push(ActionDetail::new("accepted", "key"));
                 details.push(ActionDetail::new("key-before", &self.found.key));
                 details.push(ActionDetail::new("key", key));

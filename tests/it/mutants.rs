@@ -40,6 +40,14 @@ const GUARDS: &[(&str, &str)] = &[
         "journal::streamed::attacks::a_host_that_does_not_know_a_key_names_it_and_takes_no_checkpoint_of_it_for_proof",
     ),
     (
+        "trust-blank-payloads",
+        "organism::ways_on::a_payload_that_is_blanked_starts_nothing_until_it_is_on_record",
+    ),
+    (
+        "miss-no-checkpoint",
+        "organism::ways_on::checkpoints_that_are_gone_start_nothing_until_they_are_put_back",
+    ),
+    (
         "miss-no-blob",
         "organism::blobs::a_blob_that_a_boot_lists_and_the_journal_has_lost_is_a_break",
     ),

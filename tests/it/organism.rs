@@ -46,6 +46,7 @@ mod streams;
 mod terminal;
 mod traces;
 mod waits;
+mod ways_on;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -55,7 +55,9 @@ pub fn back_up(
     let journal = copy.about()?.journal;
     let last = copy.last()?;
     let mut lines = Outside::new(state, journal).read()?;
-    lines.retain(|line| line.position <= last);
+    // A younger one may be over records of the copy, and is not in it.
+    let inside = copy.checkpoints()?;
+    lines.retain(|line| inside.binary_search_by_key(&line.position, |it| it.position).is_ok());
     let outside = Outside::new(to_state, journal);
     if !lines.is_empty() {
         outside.append(&lines).map_err(Error::io(outside.path().display().to_string()))?;

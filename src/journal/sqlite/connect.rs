@@ -4,10 +4,10 @@ use std::path::Path;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::journal::{Error, FORMAT};
+use crate::journal::Error;
 use crate::limits;
 
-/// A file that is no database, or not ours, is another format rather than a broken journal.
+/// A file that is no database, or not ours, is no journal rather than a broken one.
 pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     let text = error.to_string();
     if no_room_for_shared_memory(&error) {
@@ -15,11 +15,11 @@ pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     }
     match error.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => {
-            Error::Format { path: path.display().to_string(), found: text, ours: FORMAT }
+            Error::Unreadable { path: path.display().to_string(), detail: text }
         }
         Some(ErrorCode::DatabaseCorrupt) => Error::broken(0, text),
         Some(ErrorCode::Unknown) if text.contains("no such table") => {
-            Error::Format { path: path.display().to_string(), found: text, ours: FORMAT }
+            Error::Unreadable { path: path.display().to_string(), detail: text }
         }
         _ => Error::sqlite(path.display().to_string())(error),
     }

@@ -203,9 +203,15 @@ fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
 
 /// In the state: which journal lies in a data directory, so that one that is gone is missed.
 fn link(data: &Path, state: &Path) -> PathBuf {
-    let data = data.canonicalize().unwrap_or_else(|_| data.to_owned());
+    let data = canonical(data).unwrap_or_else(|| data.to_owned());
     let digest = Digest::of(data.as_os_str().as_encoded_bytes()).to_string();
     state.join(format!("{}.journal", digest.get(..16).unwrap_or(&digest)))
+}
+
+/// Also of a directory that is gone.
+fn canonical(data: &Path) -> Option<PathBuf> {
+    let beneath_parent = || Some(data.parent()?.canonicalize().ok()?.join(data.file_name()?));
+    data.canonicalize().ok().or_else(beneath_parent)
 }
 
 pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Error> {

@@ -15,8 +15,18 @@ use crate::thread::{AcceptedLoss, Input};
 
 use super::directory::{self, DATABASE, Watermark};
 
-const ACCEPT_LOSS: &str = "restore what is missing, or go on without it with `organism repair \
-                           --accept-loss`";
+/// What an operator can do where records are missing. `with_key`: what is left is under another key.
+fn way_on(with_key: bool) -> &'static str {
+    match with_key {
+        false => {
+            "restore what is missing, or go on without it with `organism repair --accept-loss`"
+        }
+        true => {
+            "restore what is missing, or go on without it, and with what another key signed, with \
+             `organism repair --accept-loss --accept-key`"
+        }
+    }
+}
 
 /// What is known of a journal from outside its file.
 #[derive(Debug, Default)]
@@ -31,6 +41,10 @@ pub(in crate::journal) struct Known {
     pub before: Option<(Uuid, Position)>,
     /// Of a journal that follows a stream: each key with the last of its checkpoints that agree.
     pub signers: BTreeMap<String, Position>,
+    /// The last record that a checkpoint in its own file is over.
+    pub inside: Position,
+    /// What stands there is under another key than this host's.
+    pub with_key: bool,
     /// What operators accepted as lost, as its own records have it.
     losses: Vec<AcceptedLoss>,
     /// The first record that is not the one known outside.
@@ -59,10 +73,12 @@ impl Known {
     /// Refuses a journal that ends before what is known of it.
     pub fn check_end(&self, last: Position) -> Result<(), Error> {
         if let Some((journal, records)) = self.before {
-            return Err(replaced_journal(journal, records));
+            return Err(another_journal(journal, records, self.with_key));
         }
-        refuse_cut_tail(last, self.mark.0, "acknowledged")?;
-        refuse_cut_tail(last, self.latest_position(), "signed in a checkpoint outside")
+        let refuse = |known, how| refuse_cut_tail(last, known, how, self.with_key);
+        refuse(self.mark.0, "acknowledged")?;
+        refuse(self.latest_position(), "signed in a checkpoint outside")?;
+        refuse(self.inside, "signed in a checkpoint of its own")
     }
 
     /// Refuses a record that is not the one known at its position.
@@ -118,9 +134,15 @@ impl Known {
         self.disagreement.take().map_or(Ok(()), Err)
     }
 
-    /// Takes out what an operator accepts as lost of a journal that ends with `last`.
-    pub fn give_up(&mut self, last: Position, outside: &[Checkpoint]) -> AcceptedLoss {
-        let acknowledged = self.acknowledged();
+    /// Takes out what an operator accepts as lost of a journal that ends with `last`. `inside`: the
+    /// last checkpoint in it.
+    pub fn give_up(
+        &mut self,
+        last: Position,
+        outside: &[Checkpoint],
+        inside: Option<&Checkpoint>,
+    ) -> AcceptedLoss {
+        let acknowledged = self.acknowledged().max(self.inside);
         let mut loss = AcceptedLoss { kept: last, acknowledged, ..AcceptedLoss::default() };
         if self.mark.0 > last {
             loss.mark = Some(std::mem::take(&mut self.mark));
@@ -129,6 +151,8 @@ impl Known {
             let lost = self.latest.take();
             loss.checkpoint = lost.map(|line| (line.position, line.merkle_root));
             self.latest = outside.iter().rfind(|line| line.position <= last).cloned();
+        } else if let Some(line) = inside.filter(|line| line.position > last) {
+            loss.checkpoint = Some((line.position, line.merkle_root));
         }
         if let Some((journal, records)) = self.before.take() {
             loss.journal = Some(journal);
@@ -155,15 +179,30 @@ pub fn replaced(
 
 /// Refuses to make a journal anew where one with acknowledged records lay.
 pub fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
+    refuse_lost(data, state, "is gone")
+}
+
+/// The error of a file that is no journal: lost records, where one with acknowledged records lay
+/// in its place.
+pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
+    match error {
+        Error::Unreadable { .. } => {
+            refuse_lost(data, state, "is empty or unreadable").err().unwrap_or(error)
+        }
+        other => other,
+    }
+}
+
+fn refuse_lost(data: &Path, state: &Path, how: &str) -> Result<(), Error> {
     let noted = match directory::noted_journal(data, state) {
         Some(journal) => Watermark::read(state, journal)?,
         None => None,
     };
     match noted.or(Watermark::read_beside(data)?) {
         Some((position, _)) if position > Position(0) => {
-            let detail = format!(
-                "{DATABASE} is gone, but {position} records were acknowledged; {ACCEPT_LOSS}"
-            );
+            let way_on = way_on(false);
+            let detail =
+                format!("{DATABASE} {how}, but {position} records were acknowledged; {way_on}");
             Err(Error::broken(1, detail))
         }
         _ => Ok(()),
@@ -172,20 +211,31 @@ pub fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
 
 /// The refusal of a journal that lies in the place of another one.
 pub fn replaced_journal(journal: Uuid, records: Position) -> Error {
+    another_journal(journal, records, false)
+}
+
+fn another_journal(journal: Uuid, records: Position, with_key: bool) -> Error {
+    let way_on = way_on(with_key);
     let detail = format!(
         "this is another journal than the journal {journal} that lay here, of which {records} \
-         records were acknowledged; {ACCEPT_LOSS}"
+         records were acknowledged; {way_on}"
     );
     Error::broken(1, detail)
 }
 
-fn refuse_cut_tail(last: Position, known: Position, how: &str) -> Result<(), Error> {
+fn refuse_cut_tail(
+    last: Position,
+    known: Position,
+    how: &str,
+    with_key: bool,
+) -> Result<(), Error> {
     if known <= last || mutant("trust-the-tail") {
         return Ok(());
     }
+    let way_on = way_on(with_key);
     let detail = format!(
         "it ends here, but records up to {known} were {how}: its tail was cut or damaged, \
-                 or an older copy was put in its place; {ACCEPT_LOSS}"
+                 or an older copy was put in its place; {way_on}"
     );
     Err(Error::broken(last.0 + 1, detail))
 }

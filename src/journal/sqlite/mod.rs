@@ -6,11 +6,13 @@
 mod backup;
 mod connect;
 mod directory;
+mod judge;
 mod known;
 mod mover;
 mod open;
 mod projection;
 mod reader;
+mod redactions;
 mod repair;
 mod row;
 mod scan;
@@ -39,10 +41,12 @@ use mover::{Moved, Mover};
 pub use backup::{BackedUp, back_up};
 pub(in crate::journal) use directory::noted_journal;
 pub use directory::{DATABASE, Lock, LockHolder, is_free, lock_holder, make as make_directory};
-pub use known::{replaced, replaced_journal};
+pub use known::{refuse_lost_file, replaced, replaced_journal, unreadable};
 pub use open::{Acceptance, Found, hold};
 pub(in crate::journal) use projection::{Evidence, Following, Opening, Taken};
 pub use reader::{About, Reader};
+pub use redactions::Redactions;
+use repair::Mend;
 pub use repair::TakenOut;
 pub use scan::scan;
 pub use trees::Tree;
@@ -103,6 +107,7 @@ pub struct Journal {
     kept: Option<Position>,
     /// What an operator accepts takes effect with the next commit of records.
     awaits_action: bool,
+    mend: Mend,
     /// How far MACs cover what was read.
     coverage: Coverage,
     key: Key,
@@ -181,13 +186,17 @@ impl Journal {
         group: &mut Group,
         mark: Option<&str>,
     ) -> Result<Vec<Digest>, Error> {
-        let out = self.found.taken_out.as_ref().filter(|_| self.awaits_action);
-        let out = out.map(|out| out.first);
-        self.commit(group.checkpoint.as_ref(), |db| {
-            out.map_or(Ok(()), |first| repair::take_out_from(db, first))?;
+        let mend = std::mem::take(&mut self.mend);
+        let committed = self.commit(group.checkpoint.as_ref(), |db| {
+            mend.apply(db)?;
             write::steps(db, records.iter().map(Into::into).zip(group.encoded()))?;
             mark.map_or(Ok(()), |mark| write::set_meta(db, STREAM, mark))
-        })?;
+        });
+        if committed.is_err() {
+            // It may be tried again, as where the disk is full.
+            self.mend = mend;
+        }
+        committed?;
         failpoint("after-commit");
         let Group { rows, mac, checkpoint } = group;
         self.sealer.sealed(*mac);
@@ -308,7 +317,7 @@ impl Journal {
     }
 
     pub(super) fn is_due(&self, now: Time) -> bool {
-        let since = self.heads.last().0 - self.checked.0;
+        let since = self.heads.last().0.saturating_sub(self.checked.0);
         since >= limits::CHECKPOINT_RECORDS
             || (since > 0
                 && self.checked_at.is_none_or(|at| now.since(at) >= limits::CHECKPOINT_INTERVAL))
@@ -362,10 +371,11 @@ impl Journal {
     ) -> Result<(), Error> {
         let behind = self.heads.last().0 - self.refreshed.0;
         let heads = (behind >= limits::TREES_REFRESH_RECORDS).then_some(&self.heads);
+        let anew = self.refreshed == Position(0);
         let result = write::transaction(&self.db, self.epoch, |db| {
             fill(db)?;
             checkpoint.map_or(Ok(()), |checkpoint| write::checkpoint(db, checkpoint))?;
-            heads.map_or(Ok(()), |heads| write::trees(db, heads))
+            heads.map_or(Ok(()), |heads| write::trees(db, heads, anew))
         });
         match result {
             Ok(()) if heads.is_some() => self.trees_refreshed(),
@@ -378,8 +388,8 @@ impl Journal {
     }
 
     fn refresh_trees(&mut self) -> Result<(), Error> {
-        let heads = &self.heads;
-        match write::transaction(&self.db, self.epoch, |db| write::trees(db, heads)) {
+        let (heads, anew) = (&self.heads, self.refreshed == Position(0));
+        match write::transaction(&self.db, self.epoch, |db| write::trees(db, heads, anew)) {
             Ok(()) => self.trees_refreshed(),
             // The table is derived: it can wait for room.
             Err(Error::Full { .. }) => {}

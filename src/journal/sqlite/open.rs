@@ -11,15 +11,17 @@ use crate::ids::Position;
 use crate::journal::checkpoint::{Key, Outside};
 use crate::journal::mac::{Coverage, HeadSealer};
 use crate::journal::row::Rows;
-use crate::journal::{Checkpoint, Error, FORMAT, Heads, Sealed};
+use crate::journal::{Error, FORMAT, Heads, Sealed};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
 
 use super::directory::{self, DATABASE, Lock, Watermark, make};
-use super::known::{Known, agree, refuse_lost_file};
+use super::judge::{Proved, is_lost};
+use super::known::{Known, agree, refuse_lost_file, unreadable};
 use super::mover::Mover;
-use super::repair::{TakenOut, keep_uncovered_aside};
+use super::redactions::Redactions;
+use super::repair::{TakenOut, drop_checkpoints_behind, keep_uncovered_aside, set_file_aside};
 use super::{About, Journal, Reader, SCHEMA, STREAM, scan, write};
 
 /// A journal's directory that is ours, before anything in it was read.
@@ -84,7 +86,8 @@ impl Opening {
         Reader::open(&self.data)?.check_tables()?;
         let db = connect(&self.data).map_err(Error::sqlite("opening the journal"))?;
         write::begin(&db)?;
-        let taken_out = match accept.loss {
+        // Where another key is accepted, what stands there counts as it is.
+        let taken_out = match accept.loss && !accept.key {
             true => keep_uncovered_aside(&self.data, &self.state, &self.key)?,
             false => None,
         };
@@ -93,10 +96,21 @@ impl Opening {
         if end.is_none() {
             proved.take_rest(&db, visit)?;
         }
-        let loss = proved.judge_known(purpose, accept, &self.state)?;
-        let before = proved.about.key.clone();
         if purpose != Purpose::Follow {
-            proved.judge_end(&self.data, &self.key, accept)?;
+            let accept = Acceptance { key: false, ..accept };
+            proved.known.with_key = proved.is_under_another_key(&self.key, accept);
+        }
+        let (loss, mend) = proved.judge_known(purpose, accept, &self.state)?;
+        let before = proved.about.key.clone();
+        match purpose {
+            Purpose::Follow => {
+                drop_checkpoints_behind(&db, proved.heads.last()).map_err(write::failed)?;
+            }
+            Purpose::Write | Purpose::Move => {
+                let is_lost = is_lost(&loss, &mend);
+                proved.judge_end(&self.data, &self.key, accept, is_lost)?;
+                proved.redactions.judge(accept)?;
+            }
         }
         if purpose == Purpose::Write {
             // Where another key is accepted, the old one stays known until the action is on record.
@@ -108,7 +122,8 @@ impl Opening {
             db.execute_batch(super::MAC_COLUMN).map_err(write::failed)?;
         }
         write::commit(&db)?;
-        let Proved { about, known, heads, coverage, unwritten, checked, refreshed, kept } = proved;
+        let Proved { about, known, heads, coverage, unwritten, checked, refreshed, kept, .. } =
+            proved;
         let sealer = sealer(&self.key, about.journal, &coverage, &heads);
 
         let journal = Journal {
@@ -125,8 +140,11 @@ impl Opening {
                 last: heads.last(),
                 loss,
                 taken_out,
+                put_back: mend.put_back.len(),
+                set_aside: None,
             },
             kept,
+            mend,
             awaits_action: accept != Acceptance::default(),
             coverage,
             public_key: self.key.public(),
@@ -168,6 +186,8 @@ pub struct Acceptance {
     pub loss: bool,
     /// That its MACs are of another key, or missing: what stands there counts as it is.
     pub key: bool,
+    /// That payloads were blanked.
+    pub redaction: bool,
 }
 
 /// How a journal was found.
@@ -185,6 +205,10 @@ pub struct Found {
     pub loss: AcceptedLoss,
     /// Records behind the last that was kept, which go with the commit of the operator's action.
     pub taken_out: Option<TakenOut>,
+    /// Checkpoints that were missing in it and stand outside: they are put back with that commit.
+    pub put_back: usize,
+    /// The file that lay in its place and was no journal, under its name of now.
+    pub set_aside: Option<PathBuf>,
 }
 
 impl Journal {
@@ -211,6 +235,7 @@ impl Journal {
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let opening = Opening::begin(data, state)?;
+        let set_aside = opening.make_room(accept)?;
         if !opening.exists() {
             if !accept.loss {
                 refuse_lost_file(data, state)?;
@@ -222,6 +247,7 @@ impl Journal {
             return Err(Error::Strange { path: data.display().to_string(), detail: detail.into() });
         }
         let (mut journal, ..) = opening.prove(Purpose::Write, accept, visit)?;
+        journal.found.set_aside = set_aside;
         failpoint("epoch-raised");
         if !journal.awaits_action {
             journal.settle()?;
@@ -289,21 +315,27 @@ fn create(data: &Path, about: &About, mark: Option<&str>) -> Result<(), Error> {
     renamed.map_err(Error::io(data.join(DATABASE).display().to_string()))
 }
 
-struct Proved {
-    about: About,
-    known: Known,
-    heads: Heads,
-    coverage: Coverage,
-    /// Checkpoints that are not outside yet.
-    unwritten: Vec<Checkpoint>,
-    checked: Position,
-    /// How far the table of trees is right.
-    refreshed: Position,
-    /// Where an operator accepted a loss: the last record before what is lost.
-    kept: Option<Position>,
-}
-
 impl Opening {
+    /// Puts a file aside that is no journal and lies in the place of one, where an operator accepts
+    /// the loss of that one.
+    fn make_room(&self, accept: Acceptance) -> Result<Option<PathBuf>, Error> {
+        let found = match self.exists() {
+            true => self.found(),
+            false => return Ok(None),
+        };
+        match found.map_err(|error| unreadable(&self.data, &self.state, error)) {
+            Ok(_) => Ok(None),
+            Err(Error::Broken { .. }) if accept.loss && self.is_no_journal() => {
+                set_file_aside(&self.data).map(Some)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn is_no_journal(&self) -> bool {
+        matches!(Reader::open(&self.data), Err(Error::Unreadable { .. }))
+    }
+
     /// Reads everything up to `end`, holding it against what is known from outside the file.
     /// Read-only, so that a damaged journal stays as it is for whoever looks into it.
     fn prove_file(
@@ -329,8 +361,10 @@ impl Opening {
         due.reverse();
         let mut heads = Heads::default();
         let mut coverage = Coverage::new(about.journal, Some(self.key.mac()));
+        let mut redactions = Redactions::default();
         let scanned = scan(&self.data, last, &mut heads, &mut |sealed, heads| {
             coverage.take(sealed.hash, sealed.mac, heads);
+            redactions.take(&sealed);
             known.take(&sealed, heads);
             if let Some(line) = due.pop_if(|line| line.position == sealed.record.position) {
                 agree(&line, heads)?;
@@ -347,71 +381,20 @@ impl Opening {
 
         let mut unwritten = reader.checkpoints()?;
         unwritten.retain(|checkpoint| end.is_none_or(|end| checkpoint.position <= end));
-        let checked = unwritten.last().map(|last| last.position).unwrap_or_default();
-        let is_right = end.is_none() && reader.agrees_with(&heads)?;
+        let is_right = !accept.loss && reader.agrees_with(&heads)?;
         let refreshed = if is_right { heads.last() } else { Position(0) };
-        Ok(Proved { about, known, heads, coverage, unwritten, checked, refreshed, kept: None })
-    }
-}
-
-impl Proved {
-    /// Refuses a journal that does not agree with what is known of it, unless an operator accepts
-    /// that now, or has accepted it on record. Returns what is accepted now.
-    fn judge_known(
-        &mut self,
-        purpose: Purpose,
-        accept: Acceptance,
-        state: &Path,
-    ) -> Result<AcceptedLoss, Error> {
-        let last = self.heads.last();
-        let mut loss = AcceptedLoss { kept: last, acknowledged: last, ..AcceptedLoss::default() };
-        self.kept = self.known.forgive();
-        let lines = Outside::new(state, self.about.journal).read()?;
-        if let Some(kept) = self.kept {
-            self.known.latest = lines.iter().rfind(|line| line.position <= kept).cloned();
-        }
-        if accept.loss {
-            loss = self.known.give_up(last, &lines);
-            self.kept = Some(self.kept.unwrap_or(last));
-        } else if purpose != Purpose::Follow {
-            self.known.check_end(last)?;
-        }
-        self.known.disagreement()?;
-        let outside = self.known.latest_position();
-        self.unwritten.retain(|checkpoint| checkpoint.position > outside);
-        Ok(loss)
-    }
-
-    /// Proves what the connection that holds the write lock sees behind what was proved.
-    fn take_rest(
-        &mut self,
-        db: &Connection,
-        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let Self { known, heads, coverage, .. } = self;
-        super::scan::rest(db, heads, &mut |sealed, heads| {
-            coverage.take(sealed.hash, sealed.mac, heads);
-            known.take(&sealed, heads);
-            visit(sealed)
+        let (checked, kept) = (Position(0), None);
+        Ok(Proved {
+            about,
+            redactions,
+            known,
+            heads,
+            coverage,
+            unwritten,
+            checked,
+            refreshed,
+            kept,
         })
-    }
-
-    /// Refuses a journal whose end no MAC of this host covers, unless the operator accepts it.
-    fn judge_end(&self, data: &Path, key: &Key, accept: Acceptance) -> Result<(), Error> {
-        let (covered, last) = (self.coverage.covered(), self.heads.last());
-        if covered == last || accept.key || mutant("trust-the-mac") {
-            return Ok(());
-        }
-        let path = data.display().to_string();
-        let ours = key.mac().id();
-        match self.coverage.last() {
-            None if self.known.is_old && accept.without_mac => Ok(()),
-            None if self.known.is_old => Err(Error::WithoutMac { path, records: last }),
-            Some((at, mac)) if at == last && mac.key() != ours => {
-                Err(Error::OtherKey { path, theirs: mac.key(), ours })
-            }
-            _ => Err(Error::Uncovered { path, first: Position(covered.0 + 1), last }),
-        }
     }
 }
 

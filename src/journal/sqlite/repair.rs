@@ -10,9 +10,56 @@ use uuid::Uuid;
 use crate::ids::Position;
 use crate::journal::checkpoint::Key;
 use crate::journal::mac::Coverage;
-use crate::journal::{Error, Heads};
+use crate::journal::{Checkpoint, Error, Heads};
 
+use super::directory::DATABASE;
 use super::{Reader, scan, write};
+
+/// What the commit of an operator's action does to the tables.
+#[derive(Debug, Default)]
+pub struct Mend {
+    /// From where on nothing stays.
+    pub cut: Option<Position>,
+    /// Checkpoints that stand outside, and were missing inside.
+    pub put_back: Vec<Checkpoint>,
+}
+
+impl Mend {
+    /// Within a transaction.
+    pub fn apply(&self, db: &Connection) -> rusqlite::Result<()> {
+        if let Some(first) = self.cut {
+            db.execute("DELETE FROM step WHERE position >= ?1", [first.0])?;
+            db.execute("DELETE FROM checkpoint WHERE position >= ?1", [first.0])?;
+            db.execute("DELETE FROM tree", [])?;
+            write::set_meta(db, "refreshed", "0")?;
+        }
+        self.put_back.iter().try_for_each(|checkpoint| write::checkpoint(db, checkpoint))
+    }
+}
+
+/// Within a transaction, of a projection: its stream has the checkpoints behind `last`.
+pub fn drop_checkpoints_behind(db: &Connection, last: Position) -> rusqlite::Result<()> {
+    db.execute("DELETE FROM checkpoint WHERE position > ?1", [last.0]).map(drop)
+}
+
+/// Renames a file that is no journal, with its log, to a name that is free. Returns that name.
+pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
+    let named = |number: u32, end: &str| data.join(format!("{DATABASE}.lost-{number}{end}"));
+    let mut number = 1;
+    while named(number, "").exists() {
+        number += 1;
+    }
+    for end in ["-wal", "-shm", ""] {
+        let from = data.join(format!("{DATABASE}{end}"));
+        match std::fs::rename(&from, named(number, end)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::io(from.display().to_string())(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(named(number, ""))
+}
 
 /// What is taken out of the end of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +72,7 @@ pub struct TakenOut {
 
 /// Writes the records aside that stand behind the last one that a MAC of this host covers. None
 /// where there are none, or where there is no MAC at all. They stay where they are until
-/// [`take_out_from`].
+/// [`Mend::apply`].
 pub fn keep_uncovered_aside(
     data: &Path,
     state: &Path,
@@ -41,14 +88,6 @@ pub fn keep_uncovered_aside(
     let name = format!("{}.taken-out-{first}-{last}", about.journal);
     let file = keep_aside(&reader, first, last, &state.join(name))?;
     Ok(Some(TakenOut { first, last, file }))
-}
-
-/// Within a transaction: removes the records from `first` on.
-pub fn take_out_from(db: &Connection, first: Position) -> rusqlite::Result<()> {
-    db.execute("DELETE FROM step WHERE position >= ?1", [first.0])?;
-    db.execute("DELETE FROM checkpoint WHERE position >= ?1", [first.0])?;
-    db.execute("DELETE FROM tree", [])?;
-    write::set_meta(db, "refreshed", "0")
 }
 
 /// The last record that a MAC of this host covers. Whatever stands behind a break in the chain is

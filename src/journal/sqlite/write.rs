@@ -121,8 +121,11 @@ pub fn checkpoint(db: &Connection, checkpoint: &Checkpoint) -> rusqlite::Result<
     db.prepare_cached(sql)?.execute((checkpoint.position.0, line)).map(drop)
 }
 
-/// Brings the table of trees up to `heads`.
-pub fn trees(db: &Connection, heads: &Heads) -> rusqlite::Result<()> {
+/// Brings the table of trees up to `heads`. `anew`: nothing that stands in it is right.
+pub fn trees(db: &Connection, heads: &Heads, anew: bool) -> rusqlite::Result<()> {
+    if anew {
+        db.execute("DELETE FROM tree", [])?;
+    }
     let sql = "INSERT INTO tree(root, first, head, records, opened, updated) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
                ON CONFLICT(root) DO UPDATE SET head = ?3, records = ?4, updated = ?6";

@@ -345,7 +345,7 @@ fn another_format_is_refused_by_name_and_nothing_is_changed() {
     std::fs::create_dir_all(other.data()).unwrap();
     let bytes = b"this is not a journal, it is somebody's letter".repeat(100);
     std::fs::write(other.data().join(DATABASE), &bytes).unwrap();
-    assert!(matches!(other.open().unwrap_err(), Error::Format { .. }));
+    assert!(matches!(other.open().unwrap_err(), Error::Unreadable { .. }));
     assert_eq!(std::fs::read(other.data().join(DATABASE)).unwrap(), bytes);
 }
 

@@ -4,7 +4,7 @@ use expect_test::expect;
 use organism::contract::TreeLimits;
 use organism::ids::{Digest, ThreadId};
 use organism::journal::Journal;
-use organism::organism::operator::append_action;
+use organism::organism::operator::append_actions;
 use organism::pump::core::{Core, Event};
 use organism::pump::driver::Pump;
 use organism::thread::{
@@ -116,8 +116,8 @@ fn an_operator_action_needs_no_pump() {
     let kept = Kept::new();
     let mut core = core();
     let mut journal = kept.open(None);
-    append_action(&mut core, &mut *journal, &[], adoption()).unwrap();
-    append_action(&mut core, &mut *journal, &[], adoption()).unwrap();
+    append_actions(&mut core, &mut *journal, &[], vec![adoption()]).unwrap();
+    append_actions(&mut core, &mut *journal, &[], vec![adoption()]).unwrap();
     journal.close(organism::clock::Time::now()).unwrap();
 
     let (core, records, _journal) = replayed(&kept);

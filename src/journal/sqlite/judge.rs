@@ -1,0 +1,154 @@
+//! Judging what stands in a journal's file by what is known of it, and by what an operator accepts.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use crate::ids::Position;
+use crate::journal::checkpoint::{Key, Outside};
+use crate::journal::mac::Coverage;
+use crate::journal::{Checkpoint, Error, Heads, Sealed};
+use crate::mutant::mutant;
+use crate::thread::AcceptedLoss;
+
+use super::known::Known;
+use super::open::Purpose;
+use super::repair::Mend;
+use super::{About, Acceptance, Redactions};
+
+/// Whether something of the journal is lost that was known of it.
+pub(super) fn is_lost(loss: &AcceptedLoss, mend: &Mend) -> bool {
+    loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
+}
+
+/// What stands in the file, before it is held against what is known of it.
+pub(super) struct Proved {
+    pub about: About,
+    pub redactions: Redactions,
+    pub known: Known,
+    pub heads: Heads,
+    pub coverage: Coverage,
+    /// Checkpoints that are not outside yet.
+    pub unwritten: Vec<Checkpoint>,
+    pub checked: Position,
+    /// How far the table of trees is right.
+    pub refreshed: Position,
+    /// Where an operator accepted a loss: the last record before what is lost.
+    pub kept: Option<Position>,
+}
+
+impl Proved {
+    /// Refuses a journal that does not agree with what is known of it, unless an operator accepts
+    /// that now, or has accepted it on record. Returns what is accepted now.
+    pub fn judge_known(
+        &mut self,
+        purpose: Purpose,
+        accept: Acceptance,
+        state: &Path,
+    ) -> Result<(AcceptedLoss, Mend), Error> {
+        let last = self.heads.last();
+        let inside = std::mem::take(&mut self.unwritten);
+        if purpose != Purpose::Follow {
+            self.known.inside = inside.last().map(|line| line.position).unwrap_or_default();
+        }
+        let mut loss = AcceptedLoss { kept: last, acknowledged: last, ..AcceptedLoss::default() };
+        self.kept = self.known.forgive();
+        let lines = Outside::new(state, self.about.journal).read()?;
+        if let Some(kept) = self.kept {
+            self.known.latest = lines.iter().rfind(|line| line.position <= kept).cloned();
+        }
+        if accept.loss {
+            loss = self.known.give_up(last, &lines, inside.last());
+            self.kept = Some(self.kept.unwrap_or(last));
+        } else if purpose != Purpose::Follow {
+            self.known.check_end(last)?;
+        }
+        self.known.disagreement()?;
+        let mut mend = Mend::default();
+        if accept.loss {
+            mend.cut = Some(Position(last.0 + 1));
+            let end = self.kept.unwrap_or(last);
+            let lines = lines.iter().filter(|line| line.position <= end);
+            mend.put_back =
+                lines.filter(|line| stands_in(&inside, line).is_none()).cloned().collect();
+        }
+        if purpose != Purpose::Follow {
+            self.judge_latest(&inside, accept)?;
+        }
+        let outside = self.known.latest_position();
+        self.unwritten = inside;
+        self.unwritten.retain(|checkpoint| checkpoint.position <= last);
+        let signed = self.unwritten.iter().chain(&mend.put_back).map(|line| line.position);
+        self.checked = signed.max().unwrap_or_default();
+        self.unwritten.retain(|checkpoint| checkpoint.position > outside);
+        Ok((loss, mend))
+    }
+
+    /// The last checkpoint outside must stand in the journal, too, or be put back now.
+    fn judge_latest(&self, inside: &[Checkpoint], accept: Acceptance) -> Result<(), Error> {
+        let Some(latest) = &self.known.latest else { return Ok(()) };
+        let detail = match stands_in(inside, latest) {
+            Some(line) if line == latest => return Ok(()),
+            Some(_) => "the checkpoint outside is not the one in the journal; restore a backup",
+            None if accept.loss || mutant("miss-no-checkpoint") => return Ok(()),
+            None => {
+                "the checkpoint outside over the records up to here is not in the journal; restore \
+                 a backup, or put it back with `organism repair --accept-loss`"
+            }
+        };
+        Err(Error::broken(latest.position.0, detail))
+    }
+
+    pub fn is_under_another_key(&self, key: &Key, accept: Acceptance) -> bool {
+        let judged = self.judge_end(Path::new(""), key, accept, false);
+        matches!(
+            judged,
+            Err(Error::OtherKey { .. } | Error::Uncovered { first: Position(..=1), .. })
+        )
+    }
+
+    /// Proves what the connection that holds the write lock sees behind what was proved.
+    pub fn take_rest(
+        &mut self,
+        db: &Connection,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Self { known, heads, coverage, redactions, .. } = self;
+        super::scan::rest(db, heads, &mut |sealed, heads| {
+            coverage.take(sealed.hash, sealed.mac, heads);
+            redactions.take(&sealed);
+            known.take(&sealed, heads);
+            visit(sealed)
+        })
+    }
+
+    /// Refuses a journal whose end no MAC of this host covers, unless the operator accepts it.
+    pub fn judge_end(
+        &self,
+        data: &Path,
+        key: &Key,
+        accept: Acceptance,
+        lost: bool,
+    ) -> Result<(), Error> {
+        let (covered, last) = (self.coverage.covered(), self.heads.last());
+        if covered == last || accept.key || mutant("trust-the-mac") {
+            return Ok(());
+        }
+        let path = data.display().to_string();
+        let ours = key.mac().id();
+        match self.coverage.last() {
+            None if self.known.is_old && accept.without_mac => Ok(()),
+            None if self.known.is_old => Err(Error::WithoutMac { path, records: last }),
+            Some((at, mac)) if at == last && mac.key() != ours => {
+                Err(Error::OtherKey { path, theirs: mac.key(), ours, lost })
+            }
+            _ => Err(Error::Uncovered { path, first: Position(covered.0 + 1), last, lost }),
+        }
+    }
+}
+
+/// The checkpoint of `inside`, which is in order, at the position of `line`.
+fn stands_in<'c>(inside: &'c [Checkpoint], line: &Checkpoint) -> Option<&'c Checkpoint> {
+    let at = inside.binary_search_by_key(&line.position, |it| it.position).ok()?;
+    inside.get(at)
+}
