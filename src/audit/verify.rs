@@ -263,8 +263,9 @@ impl Proof {
                 }
                 Fact::Accepted { message, .. } if message.kind == Kind::Note => {
                     let note = PastTurn::with_inputs(&message.payload.bytes);
-                    let inputs = note.and_then(|turn| turn.inputs);
-                    inputs.map(|digest| self.name_blob(digest, position, BlobUse::Turn));
+                    if let Some(inputs) = note.and_then(|turn| turn.inputs) {
+                        self.name_blob(inputs, position, BlobUse::Turn);
+                    }
                 }
                 Fact::Booted { epoch, .. } if *epoch > self.epoch => {
                     let detail = format!("a pump started with epoch {epoch}, beyond the journal's");

@@ -125,7 +125,7 @@ impl Streams {
     fn of(place: &Place) -> anyhow::Result<Self> {
         let config = ConfigArg { config: place.config.clone() }.load_without_keys()?;
         match config.storage {
-            Storage::JetStream { servers, journal } => Ok(Self { servers, journal }),
+            Storage::JetStream { servers, journal } => Ok(Self { servers: *servers, journal }),
             Storage::Embedded => {
                 let text = "--stream is for a journal on JetStream, and this config keeps it in a \
                             file";

@@ -191,7 +191,7 @@ pub enum Storage {
     /// In the data directory alone.
     Embedded,
     /// On these servers, and in the data directory for everybody who reads.
-    JetStream { servers: nats::Options, journal: jetstream::Options },
+    JetStream { servers: Box<nats::Options>, journal: jetstream::Options },
 }
 
 /// A listener hosted as a child process.

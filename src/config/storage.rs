@@ -172,7 +172,7 @@ impl Declared {
                     },
                     known_keys: self.proof.known_keys.clone(),
                 };
-                Some(Storage::JetStream { servers: servers?, journal })
+                Some(Storage::JetStream { servers: Box::new(servers?), journal })
             }
         }
     }

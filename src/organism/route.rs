@@ -71,7 +71,7 @@ impl Route {
             name: config.name.clone(),
             data: config.data.clone(),
             handshake: Handshake::of(config),
-            servers: servers.clone(),
+            servers: (**servers).clone(),
             partitions: config.partitions(),
             exchange: OnceCell::new(),
         })

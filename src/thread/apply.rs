@@ -24,30 +24,18 @@ impl State {
         if !self.trees.contains_key(tree) {
             self.trees.insert(tree.clone(), Tree::started(time));
         }
+        if let Fact::Accepted { message, opening, key } = fact {
+            return self.accepted(tree, message, opening.as_ref(), key.as_deref());
+        }
         let Some(home) = self.trees.get_mut(tree) else { return };
-        let renews_implicitly = self.core_version < RECORDED_SINCE;
         match fact {
             Fact::Booted { .. }
             | Fact::Refused { .. }
             | Fact::HandedOver { .. }
+            | Fact::Accepted { .. }
             | Fact::Signed { .. }
             | Fact::StoodStill { .. } => {}
             Fact::ThreadOpened { thread, by } => home.open_thread(thread, by),
-            Fact::Accepted { message, opening, key } => {
-                self.in_flight += 1;
-                if let Some(opening) = opening {
-                    if renews_implicitly && home.calls.is_empty() {
-                        home.started = message.time;
-                    }
-                    self.calls.insert(CallId(message.id), tree.clone());
-                    home.open_call(message, opening);
-                    if let Some(key) = key {
-                        self.key_used(message, key);
-                    }
-                } else {
-                    home.accept(message);
-                }
-            }
             Fact::Disposed { message, how } => {
                 self.in_flight = self.in_flight.saturating_sub(1);
                 home.dispose(*message, *how);
@@ -89,6 +77,26 @@ impl State {
             Fact::Warned { budget } => {
                 home.warned.insert(budget.clone());
             }
+        }
+    }
+
+    fn accepted(
+        &mut self,
+        tree: &ThreadId,
+        message: &Arc<Message>,
+        opening: Option<&Opening>,
+        key: Option<&str>,
+    ) {
+        let Some(home) = self.trees.get_mut(tree) else { return };
+        self.in_flight += 1;
+        let Some(opening) = opening else { return home.accept(message) };
+        if self.core_version < RECORDED_SINCE && home.calls.is_empty() {
+            home.started = message.time;
+        }
+        self.calls.insert(CallId(message.id), tree.clone());
+        home.open_call(message, opening);
+        if let Some(key) = key {
+            self.key_used(message, key);
         }
     }
 

@@ -15,8 +15,10 @@ const DUMPING_GROUNDS: &[&str] =
 /// what is waited for is always something seen, never a time gone by.
 const SLEEPERS: &[(&str, &str)] = &[
     ("tests/data/listeners/obedient.py", "a listener under test that is to be slow"),
+    ("tests/data/organism/forger.py", "looks for the file that names what it forges"),
     ("tests/data/organism/player.py", "looks for the file that lets it go on"),
     ("tests/it/model/router.rs", "its time is simulated"),
+    ("tests/it/pump/slow_disk.rs", "a disk under test that is to be slow"),
     ("tests/it/organism.rs", "looks at another process until it sees what it waits for"),
     ("tests/it/organism/kill/clients.rs", "looks for the next process in place of a killed one"),
 ];

@@ -21,7 +21,9 @@ use super::judge::{Proved, is_lost};
 use super::known::{Known, agree, refuse_lost_file, unreadable};
 use super::mover::Mover;
 use super::redactions::Redactions;
-use super::repair::{TakenOut, drop_checkpoints_behind, keep_uncovered_aside, set_file_aside};
+use super::repair::{
+    Mend, TakenOut, drop_checkpoints_behind, keep_uncovered_aside, set_file_aside,
+};
 use super::{About, Journal, Reader, SCHEMA, STREAM, scan, write};
 
 /// A journal's directory that is ours, before anything in it was read.
@@ -122,10 +124,31 @@ impl Opening {
             db.execute_batch(super::MAC_COLUMN).map_err(write::failed)?;
         }
         write::commit(&db)?;
+        let found = Found {
+            key: before,
+            without_mac: proved.coverage.first().is_none(),
+            covered: proved.coverage.covered(),
+            last: proved.heads.last(),
+            loss,
+            taken_out,
+            put_back: mend.put_back.len(),
+            set_aside: None,
+        };
+        self.journal(db, proved, found, mend, accept != Acceptance::default())
+    }
+
+    /// The journal that was proved, in the hands of this process.
+    fn journal(
+        self,
+        db: Connection,
+        proved: Proved,
+        found: Found,
+        mend: Mend,
+        awaits_action: bool,
+    ) -> Result<(Journal, Known, About), Error> {
         let Proved { about, known, heads, coverage, unwritten, checked, refreshed, kept, .. } =
             proved;
         let sealer = sealer(&self.key, about.journal, &coverage, &heads);
-
         let journal = Journal {
             db,
             id: about.journal,
@@ -133,19 +156,10 @@ impl Opening {
             watermark: Watermark::open(&self.state, about.journal)?,
             data: self.data.clone(),
             state: self.state.clone(),
-            found: Found {
-                key: before,
-                without_mac: coverage.first().is_none(),
-                covered: coverage.covered(),
-                last: heads.last(),
-                loss,
-                taken_out,
-                put_back: mend.put_back.len(),
-                set_aside: None,
-            },
+            found,
             kept,
             mend,
-            awaits_action: accept != Acceptance::default(),
+            awaits_action,
             coverage,
             public_key: self.key.public(),
             key: self.key,

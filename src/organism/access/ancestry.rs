@@ -170,7 +170,7 @@ mod tests {
             [(PUMP_VARIABLE, mark.as_str(), true), ("ORGANISM_LISTENER", "echo", false)]
         {
             let mut command = Command::new("sh");
-            command.args(["-c", "sleep 60 >/dev/null & echo $!"]).env_remove(PUMP_VARIABLE);
+            command.args(["-c", "sleep 60 >/dev/null 2>&1 & echo $!"]).env_remove(PUMP_VARIABLE);
             let started = command.env(variable, value).output().unwrap();
             let detached: i32 = String::from_utf8(started.stdout).unwrap().trim().parse().unwrap();
 

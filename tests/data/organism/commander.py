@@ -9,7 +9,6 @@ listener; `detached` forks twice, starts a session of its own and empties its en
 import os
 import re
 import subprocess
-import time
 
 ORGANISM = os.environ["ORGANISM_UNDER_TEST"]
 # What `run` does, for a process that has none of this one's memory.
@@ -41,7 +40,7 @@ def detached(arguments):
             os.close(ours)
             # The command begins when another process has adopted this one.
             while os.getppid() == parent:
-                time.sleep(0.001)
+                os.sched_yield()
             os.dup2(theirs, 1)
             os.execve("/bin/sh", ["sh", "-c", RUN, "sh", ORGANISM, *arguments], KEPT)
         os._exit(0)

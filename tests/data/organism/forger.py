@@ -36,10 +36,11 @@ def detached(verb, arguments):
     child = os.fork()
     if child == 0:
         os.setsid()
+        parent = os.getpid()
         if os.fork() == 0:
-            # Its parent has ended by now, or does so before the command asks for anything.
-            while os.getppid() != PUMP:
-                time.sleep(0.001)
+            # The command begins when another process has adopted this one.
+            while os.getppid() == parent:
+                os.sched_yield()
             run("detached", verb, arguments, KEPT)
             note("detached end")
         os._exit(0)
@@ -70,7 +71,6 @@ def forge():
                     run(mode, verb, arguments, UNMARKED if mode == "unmarked" else os.environ)
 
 
-PUMP = os.getppid()
 threading.Thread(target=forge, daemon=True).start()
 rest = b""
 while data := os.read(0, 65536):

@@ -329,7 +329,8 @@ fn a_blanked_payload_keeps_the_chain_and_is_a_break_without_an_operators_record(
     let sealed = reader.record(Position(3)).unwrap().unwrap();
     assert!(sealed.record.payloads().all(|payload| payload.is_redacted()));
     drop(reader);
-    place.open().unwrap();
+    let refused = place.open().unwrap_err().to_string();
+    assert!(refused.contains("--accept-redaction"), "{refused}");
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn nothing_that_a_detached_process_forges_is_done_under_load() {
         let noted = tries(&house);
         let tried =
             |verb: &&str| noted.iter().any(|line| line.starts_with(&format!("detached {verb} ")));
-        VERBS.iter().all(|verb| tried(verb)).then_some(())
+        VERBS.iter().all(tried).then_some(())
     });
     // A process that outlives its pump with an empty environment is nobody's: see OPERATIONS.
     house.write("pause", "");

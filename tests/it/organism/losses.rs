@@ -91,7 +91,9 @@ fn an_empty_journal_is_not_proved() {
     assert!(verified.out.contains("the journal is empty"), "{verified:?}");
 }
 
-const LOSSES: [(&str, fn(&House)); 4] = [
+type Loss = (&'static str, fn(&House));
+
+const LOSSES: [Loss; 4] = [
     ("a forged tail", forge),
     ("older data", put_old_data_back),
     ("a journal that is gone", remove_journal),
@@ -174,7 +176,7 @@ fn a_key_that_is_accepted_by_a_killed_repair_stays_unaccepted_and_the_old_one_is
 }
 
 #[test]
-fn a_journal_without_any_mac_of_this_host_names_the_acceptance_that_works() {
+fn a_journal_without_any_mac_of_this_host_is_refused_with_the_acceptance_that_works() {
     let house = answered();
     sql(&house, "UPDATE step SET mac = NULL");
     let refused = house.send_text(&say("again"), &[]);

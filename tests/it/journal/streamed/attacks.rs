@@ -1,5 +1,9 @@
 //! Attacks on a stream by whoever can write on its servers: what a proof with `--stream`, a restart
 //! of the pump that wrote it, and a take-over by another host come to.
+#![expect(
+    clippy::ptr_arg,
+    reason = "every attack has one shape, and some change the number of messages"
+)]
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
