@@ -85,6 +85,11 @@ fn code(error: &anyhow::Error) -> Exit {
     match (journal, error.downcast_ref::<organism::Error>()) {
         (Some(error), _) => of_journal(error),
         (None, Some(organism::Error::Keys(_) | organism::Error::Project(_))) => Exit::Config,
+        (None, Some(organism::Error::Io { source, .. }))
+            if source.kind() == std::io::ErrorKind::StorageFull =>
+        {
+            Exit::TryAgain
+        }
         (
             None,
             Some(

@@ -46,7 +46,7 @@ fn played(server: &Server, pumps: &[&str], span: Duration) -> Played {
     let stream = format!("pumps{}", STREAMS.fetch_add(1, Ordering::Relaxed));
     let journal = format!(
         "[nats]\nurl = \"{}\"\n[journal]\nstore = \"jetstream\"\nstream = \"{stream}\"\n\
-         partitions = 4\n",
+         partitions = 4\ndurability = \"lazy\"\n",
         server.address(),
     );
     let hosting = format!("nats = true\nconcurrency = {THREADS}");

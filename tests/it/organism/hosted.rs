@@ -493,7 +493,7 @@ fn a_trace_goes_on_with_a_turn_that_is_taken_elsewhere() {
 #[test]
 fn two_hosts_share_the_turns_of_two_pumps_on_jetstream() {
     let server = Server::start();
-    let journal = "\n[journal]\nstore = \"jetstream\"\npartitions = 2\n";
+    let journal = "\n[journal]\nstore = \"jetstream\"\npartitions = 2\ndurability = \"lazy\"\n";
     let house = house_of(&format!("{CONFIG}{journal}"), &server, &[]);
     let running = house.run();
     let host = |shell: &str| {

@@ -14,7 +14,8 @@ fn a_trace_crosses_from_the_host_it_comes_in_to_the_one_that_pumps_it() {
     let server = Server::start_with(Settings { jetstream: Some(""), more: "" });
     let address = server.address();
     let config = format!(
-        "{CONFIG}\n[journal]\nstore = \"jetstream\"\npartitions = 2\n\n[nats]\nurl = \"{address}\"\n"
+        "{CONFIG}\n[journal]\nstore = \"jetstream\"\npartitions = 2\ndurability = \"lazy\"\n\n\
+         [nats]\nurl = \"{address}\"\n"
     );
     let hosts = ["east", "west"].map(|service| {
         House::settled(&told(&config, &collector, &format!("service = \"{service}\"")))
