@@ -3,6 +3,7 @@
 //! State changes by [`Fact`]s alone, so what is rebuilt from the journal is what was live.
 //! Must not know I/O, clocks or channels.
 
+mod account;
 mod apply;
 mod fact;
 mod operator;

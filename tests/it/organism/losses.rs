@@ -176,7 +176,7 @@ fn a_key_that_is_accepted_by_a_killed_repair_stays_unaccepted_and_the_old_one_is
 }
 
 #[test]
-fn a_journal_without_any_mac_of_this_host_is_refused_with_the_acceptance_that_works() {
+fn a_journal_without_any_mac_of_this_host_is_refused_with_the_acceptance_that_fits() {
     let house = answered();
     sql(&house, "UPDATE step SET mac = NULL");
     let refused = house.send_text(&say("again"), &[]);

@@ -15,7 +15,7 @@ use organism::thread::DecisionOrigin;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-use super::{House, Running, Said, numbered, say};
+use super::{House, Running, Said, numbered, say, until};
 
 const CONFIG: &str = r#"
 [organism]
@@ -382,18 +382,17 @@ fn a_listener_does_not_learn_where_the_passphrase_of_an_operator_is() {
     command.env("ORGANISM_UNDER_TEST", env!("CARGO_BIN_EXE_organism"));
     let running = signing.house.run_with(command);
     let own = i64::from(running.child.id());
-    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i64>().ok());
     let is_child =
         |pid: &i64| organism::children::status(*pid).is_some_and(|status| status.parent == own);
-    let environments: Vec<_> = pids
-        .filter(is_child)
-        .filter_map(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok())
-        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-        .filter(|environment| environment.contains("ORGANISM_LISTENER=echo"))
-        .collect();
-    assert_eq!(environments.len(), 1);
-    assert!(!environments[0].contains("ORGANISM_PASSPHRASE_FILE"), "{environments:?}");
+    let environment = until("its listener runs", || {
+        let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i64>().ok());
+        pids.filter(is_child)
+            .filter_map(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok())
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .find(|environment| environment.contains("ORGANISM_LISTENER=echo"))
+    });
+    assert!(!environment.contains("ORGANISM_PASSPHRASE_FILE"), "{environment:?}");
     assert_eq!(running.stop(), Some(0));
 }
 
