@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use organism::config::directory_name;
 
 use super::{CONFIG, House, Running, Said, numbered, said, say, until};
+use crate::nats::proof_code;
 
 /// Projects of one name in a house: they share the user's directories and the journal's servers.
 pub struct Projects {
@@ -179,7 +180,7 @@ fn a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted() {
         "there is nothing more to adopt"
     );
     assert_eq!(projects.actions("two").len(), 1);
-    assert_eq!(projects.organism("two", &["verify"]).code, Some(0));
+    assert_eq!(projects.organism("two", &["verify"]).code, Some(proof_code()));
 }
 
 #[test]
@@ -201,8 +202,7 @@ fn a_moved_project_is_refused_and_goes_on_once_it_is_adopted() {
     let again = projects.send("two", "first", &["--key", "k"]);
     assert_eq!(again.out, said("first"), "{again:?}");
     assert_eq!(projects.thread_ids("two"), before);
-    let verified = projects.organism("two", &["verify"]);
-    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert_eq!(projects.organism("two", &["verify"]).code, Some(proof_code()));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn directories_of_an_earlier_version_are_named_and_adopted() {
     assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
     assert_eq!(projects.thread_ids("one"), before);
     assert_eq!(projects.actions("one").len(), 1);
-    assert_eq!(projects.organism("one", &["verify"]).code, Some(0));
+    assert_eq!(projects.organism("one", &["verify"]).code, Some(proof_code()));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn an_adoption_that_was_cut_short_before_its_end_is_completed_by_the_next_one() 
     let adopted = projects.organism("two", &["adopt"]);
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
     assert_eq!(projects.send("two", "first", &["--key", "k"]).out, said("first"));
-    assert_eq!(projects.organism("two", &["verify"]).code, Some(0));
+    assert_eq!(projects.organism("two", &["verify"]).code, Some(proof_code()));
 }
 
 /// As before projects had paths: the state of every organism of a name lay in one directory.
