@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use crate::audit::{self, HeldCall};
 use crate::children;
-use crate::config::{self, Config, Directories, Problems, Surroundings};
+use crate::config::{self, Config, Directories, Problems, Storage, Surroundings};
 use crate::envelope::Refusal;
 use crate::ids::{Digest, ListenerName, MessageId};
 use crate::journal::sqlite::Reader;
@@ -27,10 +27,16 @@ pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
     loaded(given, config::load)
 }
 
-/// How a config is read.
-type Load = fn(&Path, &Surroundings) -> Result<Config, Problems>;
+/// Where the config of a command keeps its record. The rest of that config may be wrong: a record
+/// can be proved when its organism cannot be started.
+pub(super) fn storage(given: Option<&Path>) -> anyhow::Result<Storage> {
+    loaded(given, config::storage)
+}
 
-fn loaded(given: Option<&Path>, load: Load) -> anyhow::Result<Config> {
+/// How a config is read.
+type Load<T> = fn(&Path, &Surroundings) -> Result<T, Problems>;
+
+fn loaded<T>(given: Option<&Path>, load: Load<T>) -> anyhow::Result<T> {
     let around = Surroundings::of_process();
     let path = config::locate(given, &around);
     let loaded = path.and_then(|path| load(&path, &around));

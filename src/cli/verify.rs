@@ -13,7 +13,7 @@ use crate::journal::{Error, jetstream, partitions_in};
 use crate::nats;
 
 use super::exit::{Exit, Failed};
-use super::opened::ConfigArg;
+use super::opened;
 use super::place::{self, Place};
 use super::problems;
 use super::render::{Paper, clean, count, put, put_json};
@@ -123,8 +123,7 @@ struct Streams {
 
 impl Streams {
     fn of(place: &Place) -> anyhow::Result<Self> {
-        let config = ConfigArg { config: place.config.clone() }.load_without_keys()?;
-        match config.storage {
+        match opened::storage(place.config.as_deref())? {
             Storage::JetStream { servers, journal } => Ok(Self { servers: *servers, journal }),
             Storage::Embedded => {
                 let text = "--stream is for a journal on JetStream, and this config keeps it in a \

@@ -310,6 +310,15 @@ pub fn directories(path: &Path, around: &Surroundings) -> Result<Directories, Pr
     }
 }
 
+/// Where the record of the config at `path` is kept, whatever else may be wrong with it. `Err`
+/// holds every problem of the file where its own sections do not give it.
+pub fn storage(path: &Path, around: &Surroundings) -> Result<Storage, Problems> {
+    let mut problems = Problems::default();
+    let (sections, _) = read(path, around, &mut problems)?;
+    let directory = file::directory(path, around);
+    storage_of(&sections, &directory, around, &mut problems).ok_or(problems)
+}
+
 /// Reads and judges the config at `path`. Starts nothing; `Err` holds everything wrong with it.
 pub fn load(path: &Path, around: &Surroundings) -> Result<Config, Problems> {
     load_with(path, around, Keys::Needed)
