@@ -17,6 +17,7 @@ mod figures;
 mod floor;
 mod gate_refuse;
 mod growth;
+mod hop;
 mod memory;
 #[expect(dead_code, unused_imports, reason = "tests do more with a server")]
 #[path = "../it/nats.rs"]
@@ -87,6 +88,7 @@ fn main() {
         Some("forwarder") => return bare::forward(),
         Some("pump") => return pumps::pump(),
         Some("rest") => return memory::rest(),
+        Some("hop") => return hop::measure(),
         _ => {}
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();

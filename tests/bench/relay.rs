@@ -60,6 +60,14 @@ pub fn process_t64(bench: &mut Bench) {
     bench.figures.add("relay_process_t64", value, "messages/s", Some(bench.floors.rows));
 }
 
+/// How many hops of 64 threads there are in that time.
+pub fn hops(host: &str, span: Duration) -> u64 {
+    match host {
+        "process" => process(64, span).hops,
+        _ => native(64, span).hops,
+    }
+}
+
 fn native(threads: usize, span: Duration) -> Relay {
     native_in(&directory("relay"), threads, span)
 }

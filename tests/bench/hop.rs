@@ -1,0 +1,40 @@
+//! Processor time and journal bytes of one hop: `bench hop native|process SECONDS`.
+//!
+//! Two builds are compared by running both by turns, so that a slow minute of the machine meets
+//! both. Processor time is user and system time, that of listener processes included.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::relay;
+
+/// Microseconds of a tick of `/proc/PID/stat`.
+const TICK_MICROS: f64 = 10_000.0;
+
+/// Seconds of a run that names none.
+const SECONDS: u64 = 5;
+
+/// Prints the hops of one run, the microseconds of processor time of each, and the bytes of the
+/// journal for each.
+pub fn measure() {
+    let arguments: Vec<String> = std::env::args().skip(2).collect();
+    let host = arguments.first().map_or("native", String::as_str);
+    let seconds = arguments.get(1).map_or(SECONDS, |text| text.parse().unwrap());
+
+    let before = spent_micros();
+    let hops = relay::hops(host, Duration::from_secs(seconds));
+    let spent = (spent_micros() - before) / hops as f64;
+
+    let journal = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench/relay/data/journal.db");
+    let bytes = Path::new(journal).metadata().unwrap().len();
+    println!("{hops} hops, {spent:.2} us, {:.1} bytes", bytes as f64 / hops as f64);
+}
+
+/// User and system time of this process and of its children that have ended.
+fn spent_micros() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // The name of the program stands in parentheses and may hold spaces.
+    let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+    let ticks: f64 = fields.skip(11).take(4).map(|field| field.parse::<f64>().unwrap()).sum();
+    ticks * TICK_MICROS
+}
