@@ -12,10 +12,16 @@ mod conformance;
 mod docs;
 #[path = "tidy/floors.rs"]
 mod floors;
+#[path = "tidy/items.rs"]
+mod items;
 #[path = "tidy/names.rs"]
 mod names;
 #[path = "tidy/pins.rs"]
 mod pins;
+#[path = "tidy/plain.rs"]
+mod plain;
+#[path = "tidy/ratchet.rs"]
+mod ratchet;
 #[path = "tidy/requirements.rs"]
 mod requirements;
 #[path = "tidy/size.rs"]

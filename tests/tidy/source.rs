@@ -6,7 +6,7 @@ pub fn code(text: &str) -> String {
 }
 
 /// Blanks comments, strings and characters.
-fn without_text(text: &str) -> String {
+pub fn without_text(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;

@@ -1,0 +1,271 @@
+//! Plain names: a type's name is its own, no cast of characters, and a noun that carries weight
+//! stands in the glossary.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::items::{DeclaredItem, ItemKind, declared_items, words_of};
+use crate::ratchet::{Offence, only_shrinks};
+use crate::source::{line_of, without_text};
+use crate::tree::{File, product, read, rust};
+
+/// Names that several types may share, since their module says whose they are.
+const SHARED_NAMES: &[&str] = &["Error", "Options", "Args", "Config", "Handle", "Service"];
+
+/// Words that no code name contains: the field has a noun for each thing. A payload name or a wire
+/// name is no code name.
+const FORBIDDEN: &[&str] = &[
+    "desk", "desks", "clerk", "clerks", "agency", "agencies", "outpost", "outposts", "guest",
+    "guests", "works", "station", "stations", "door", "doors", "parcel", "parcels", "letter",
+    "letters", "kin", "matter", "roll", "said", "told", "heard", "asked", "spoken",
+];
+
+fn offence(kind: &str, item: &DeclaredItem, file: &File) -> Offence {
+    let place = format!("{}:{}", file.path, line_of(&file.text, item.at));
+    Offence { key: format!("{kind} {}", item.name), place }
+}
+
+fn duplicates<'a>(files: impl Iterator<Item = &'a File>) -> Vec<Offence> {
+    let mut types: BTreeMap<String, Vec<Offence>> = BTreeMap::new();
+    for file in files {
+        let items = declared_items(&file.code).into_iter().filter(|item| item.kind.is_type());
+        for item in items.filter(|item| !SHARED_NAMES.contains(&item.name.as_str())) {
+            types.entry(item.name.clone()).or_default().push(offence("type", &item, file));
+        }
+    }
+    types.into_values().filter(|places| places.len() > 1).flatten().collect()
+}
+
+fn has_forbidden_word(name: &str) -> bool {
+    words_of(name).iter().any(|word| FORBIDDEN.contains(&word.as_str()))
+}
+
+fn forbidden<'a>(files: impl Iterator<Item = &'a File>) -> Vec<Offence> {
+    let mut found = Vec::new();
+    for file in files {
+        if file.path.split(['/', '.']).any(has_forbidden_word) {
+            found.push(Offence { key: format!("file {}", file.path), place: file.path.clone() });
+        }
+        for item in declared_items(&without_text(&file.text)) {
+            if has_forbidden_word(&item.name) {
+                found.push(offence(item.kind.noun(), &item, file));
+            }
+        }
+    }
+    found
+}
+
+/// First cells of the glossary's table.
+fn glossary(text: &str) -> BTreeSet<String> {
+    let cells = text.lines().filter_map(|line| line.strip_prefix("| **"));
+    cells.filter_map(|cell| cell.split("**").next()).map(str::to_owned).collect()
+}
+
+/// Nouns that every reader knows without our glossary, and why.
+const NOUNS: &[(&str, &str)] = &[
+    ("bus", "carries messages between programs; the engine's first noun in README.md"),
+    ("child", "a child process, as POSIX has it"),
+    ("cli", "the command line"),
+    ("clock", "where the time comes from"),
+    ("code", "the stable word for a kind of error"),
+    ("config", "docs/CONFIG.md describes it"),
+    ("counter", "a metric that only rises, as Prometheus has it"),
+    ("credential", "what proves who connects"),
+    ("digest", "the output of a hash function"),
+    ("element", "an XML element"),
+    ("error", "what the standard library calls it"),
+    ("failpoint", "a place where a test makes the program fail"),
+    ("gauge", "a metric that rises and falls, as Prometheus has it"),
+    ("histogram", "a metric with buckets, as Prometheus has it"),
+    ("history", "the earlier messages of a thread"),
+    ("http", "the protocol"),
+    ("id", "an identifier"),
+    ("jetstream", "the storage of NATS"),
+    ("key", "a cryptographic key, or the client's key of a submission"),
+    ("kind", "the variants of something, as in std::io::ErrorKind"),
+    ("limit", "an upper bound"),
+    ("metric", "a counter, a gauge or a histogram"),
+    ("model", "a language model"),
+    ("mutant", "a deliberate break that a test must catch"),
+    ("name", "what something is called"),
+    ("nats", "the message server"),
+    ("option", "what a caller may choose"),
+    ("parameter", "what a caller passes"),
+    ("password", "a secret that a person or a file holds"),
+    ("process", "a process of the operating system"),
+    ("project", "docs/OPERATIONS.md describes it"),
+    ("protocol", "docs/PROTOCOL.md describes it"),
+    ("provider", "a service that runs models"),
+    ("reply", "a payload that answers another one"),
+    ("report", "the answer of an agent in the form of a schema"),
+    ("request", "what asks for a response"),
+    ("router", "chooses one of several providers"),
+    ("rule", "what a payload may break"),
+    ("schema", "an XSD"),
+    ("secret", "what proves a client"),
+    ("server", "what clients connect to"),
+    ("setting", "what a config sets"),
+    ("signature", "what a private key makes and a public key checks"),
+    ("signing", "makes and checks signatures"),
+    ("spec", "what a config declares about something"),
+    ("sqlite", "the embedded database"),
+    ("sse", "server-sent events, the format of a stream of HTTP"),
+    ("state", "what something is now"),
+    ("status", "what something is now, for people"),
+    ("storage", "where bytes are kept"),
+    ("subscriber", "what receives the messages of a subject"),
+    ("telemetry", "spans on their way to a collector"),
+    ("time", "a point in time"),
+    ("timer", "a reminder that is set and fires"),
+    ("token", "a unit of a model's text"),
+    ("tool", "a function that a model calls"),
+    ("tracer", "makes spans"),
+    ("usage", "tokens used"),
+    ("value", "a value of JSON"),
+    ("version", "which form of something"),
+    ("web", "the HTTP server"),
+    ("xml", "the language"),
+];
+
+fn is_known_noun(name: &str, glossary: &BTreeSet<String>) -> bool {
+    let words = words_of(name);
+    let Some(last) = words.last() else { return true };
+    let singular = last.strip_suffix("ies").map(|stem| format!("{stem}y"));
+    let forms = [Some(last.clone()), last.strip_suffix('s').map(str::to_owned), singular];
+    let is_known =
+        |word: &str| glossary.contains(word) || NOUNS.iter().any(|(noun, _)| *noun == word);
+    glossary.contains(&words.join(" ")) || forms.iter().flatten().any(|word| is_known(word))
+}
+
+/// `src/NAME.rs` or `src/NAME/mod.rs`: the root of a module of the library.
+fn is_module_root(path: &str) -> bool {
+    let Some(inside) = path.strip_prefix("src/") else { return false };
+    let inside = inside.strip_suffix("/mod.rs").or(inside.strip_suffix(".rs"));
+    inside.is_some_and(|name| !name.contains('/') && name != "main")
+}
+
+/// Public modules, and the main types: those that the root of a module declares `pub` or re-exports.
+fn weighty<'a>(files: impl Iterator<Item = &'a File>) -> Vec<(String, String, String)> {
+    let mut found = Vec::new();
+    for file in files.filter(|file| is_module_root(&file.path)) {
+        let place = |at: usize| format!("{}:{}", file.path, line_of(&file.code, at));
+        for item in declared_items(&file.code).into_iter().filter(|item| item.is_public) {
+            if item.kind.is_type() || item.kind == ItemKind::Module {
+                found.push((item.kind.noun().to_owned(), item.name.clone(), place(item.at)));
+            }
+        }
+        for (at, _) in file.code.match_indices("pub use ") {
+            let path = file.code[at + 8..].split(';').next().unwrap_or_default();
+            let names = path.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let types = names.filter(|name| name.starts_with(char::is_uppercase));
+            let types = types.filter(|name| name.contains(char::is_lowercase));
+            found.extend(types.map(|name| ("type".to_owned(), name.to_owned(), place(at))));
+        }
+    }
+    found
+}
+
+fn unexplained<'a>(
+    files: impl Iterator<Item = &'a File>,
+    glossary: &BTreeSet<String>,
+) -> Vec<Offence> {
+    let unknown = weighty(files).into_iter().filter(|(_, name, _)| !is_known_noun(name, glossary));
+    unknown.map(|(kind, name, place)| Offence { key: format!("{kind} {name}"), place }).collect()
+}
+
+#[test]
+fn no_two_types_share_a_name() {
+    only_shrinks(
+        "shared-names",
+        duplicates(product()),
+        "types of one name: say in two words what each is; only SHARED_NAMES may be shared",
+    );
+}
+
+#[test]
+fn no_name_contains_a_word_of_the_cast() {
+    let rule = "names with a word of FORBIDDEN: use the field's noun";
+    only_shrinks("forbidden-words", forbidden(rust()), rule);
+}
+
+#[test]
+fn a_noun_that_carries_weight_is_explained() {
+    let glossary = glossary(&read("docs/GLOSSARY.md"));
+    assert!(glossary.len() > 50, "the glossary was found");
+    only_shrinks(
+        "nouns",
+        unexplained(product(), &glossary),
+        "public modules and main types whose noun stands neither in docs/GLOSSARY.md nor in NOUNS",
+    );
+}
+
+#[cfg(test)]
+fn file(path: &str, text: &str) -> File {
+    File { path: path.to_owned(), text: text.to_owned(), code: crate::source::code(text) }
+}
+
+#[cfg(test)]
+fn keys(offences: Vec<Offence>) -> Vec<String> {
+    offences.into_iter().map(|offence| offence.key).collect()
+}
+
+#[test]
+fn two_types_of_one_name_are_found_in_different_files() {
+    let files = [
+        file("src/a.rs", "struct Line; struct Error; struct Once;"),
+        file("src/b.rs", "enum Line {} enum Error {} #[cfg(test)] mod t { struct Once; }"),
+    ];
+    assert_eq!(keys(duplicates(files.iter())), ["type Line", "type Line"]);
+}
+
+#[test]
+fn a_forbidden_word_is_found_in_every_kind_of_name() {
+    let text = "
+        struct FrontDoor { said: u8 }
+        enum Way { Told, Indoor }
+        fn is_heard() {}
+        const DESK: u8 = 1;
+        #[cfg(test)] mod t { fn what_is_late_is_told() {} }
+        // desk
+        fn f() { let told = \"desk\"; }
+    ";
+    let files = [file("src/clerk/mod.rs", text)];
+    let expected = [
+        "file src/clerk/mod.rs",
+        "type FrontDoor",
+        "field said",
+        "variant Told",
+        "function is_heard",
+        "constant DESK",
+        "function what_is_late_is_told",
+    ];
+    assert_eq!(keys(forbidden(files.iter())), expected);
+}
+
+#[test]
+fn an_unexplained_noun_is_found_at_a_modules_root_alone() {
+    let glossary = glossary("| **journal** | x |\n| **payload name** | x |\n| **reply** | x |\n");
+    let text = "pub struct OpenJournals; pub struct PayloadName; pub struct Replies; pub struct Blob; struct Own;
+        pub mod sieve; mod own; pub use a::{b::Widget, LIMIT};";
+    let files = [
+        file("src/a.rs", text),
+        file("src/a/mod.rs", "pub struct Gadget;"),
+        file("src/a/b.rs", text),
+    ];
+    let expected = ["type Blob", "module sieve", "type Widget", "type Gadget"];
+    assert_eq!(keys(unexplained(files.iter(), &glossary)), expected);
+}
+
+#[test]
+fn every_reason_for_a_noun_is_still_needed() {
+    let glossary = glossary(&read("docs/GLOSSARY.md"));
+    let names: Vec<_> = weighty(product()).into_iter().map(|(_, name, _)| name).collect();
+    let is_used = |noun: &str| {
+        names.iter().any(|name| {
+            let words = words_of(name);
+            words.last().is_some_and(|last| last == noun || last.strip_suffix('s') == Some(noun))
+        })
+    };
+    let idle = NOUNS.iter().filter(|(noun, _)| glossary.contains(*noun) || !is_used(noun));
+    let idle = idle.map(|(noun, _)| (*noun).to_owned());
+    crate::nothing(idle.collect(), "NOUNS that explain nothing, or stand in the glossary too");
+}
