@@ -14,6 +14,8 @@ mod docs;
 mod floors;
 #[path = "tidy/items.rs"]
 mod items;
+#[path = "tidy/manner.rs"]
+mod manner;
 #[path = "tidy/names.rs"]
 mod names;
 #[path = "tidy/pins.rs"]

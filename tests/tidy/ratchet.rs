@@ -45,9 +45,11 @@ pub fn only_shrinks(list: &str, offences: Vec<Offence>, rule: &str) {
 fn parse(text: &str) -> Counts {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     lines
-        .map(|line| match line.rsplit_once(" × ") {
-            Some((key, count)) => (key.to_owned(), count.parse().expect("a count after ×")),
-            None => (line.to_owned(), 1),
+        .map(|line| {
+            let counted = line.rsplit_once(" × ");
+            let counted = counted.and_then(|(key, count)| Some((key, count.parse().ok()?)));
+            let (key, count) = counted.unwrap_or((line, 1));
+            (key.to_owned(), count)
         })
         .collect()
 }

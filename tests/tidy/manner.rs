@@ -1,0 +1,137 @@
+//! Doc comments say in plain sentences what a thing is: no riddle openings, no verbs of telling.
+
+use crate::ratchet::{Offence, only_shrinks};
+use crate::tree::{File, rust};
+
+/// Longest key in a list; the rest of a sentence is left out.
+const KEY_CHARS_MAX: usize = 100;
+
+/// Words that open a doc comment as a riddle, where a noun or a verb belongs.
+const RIDDLE_OPENINGS: &[&str] = &["Of", "What", "Who", "Whom", "Whose"];
+
+const BE: &[&str] = &["is", "are", "was", "were", "be", "been", "being"];
+
+const VERBS_OF_TELLING: &[&str] = &["told", "said", "heard", "asked"];
+
+const NOBODYS: &[&str] = &["nobody", "whoever", "whomever", "everybody", "somebody"];
+
+/// A run of lines with `///` or `//!`, as one text.
+struct DocComment {
+    line: usize,
+    text: String,
+}
+
+fn doc_comments(text: &str) -> Vec<DocComment> {
+    let mut found: Vec<DocComment> = Vec::new();
+    let mut is_open = false;
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let doc = line.strip_prefix("//!").or(line.strip_prefix("///"));
+        let Some(doc) = doc.filter(|doc| !doc.starts_with('/')) else {
+            is_open = false;
+            continue;
+        };
+        match found.last_mut() {
+            Some(comment) if is_open => {
+                comment.text.push(' ');
+                comment.text.push_str(doc.trim());
+            }
+            _ => found.push(DocComment { line: index + 1, text: doc.trim().to_owned() }),
+        }
+        is_open = true;
+    }
+    found
+}
+
+fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    text.split_inclusive(". ").map(str::trim).filter(|sentence| !sentence.is_empty())
+}
+
+fn is_inverted(words: &[String]) -> bool {
+    let is_participle = |word: &String| {
+        let opens = word.starts_with(char::is_uppercase);
+        opens && (word.ends_with("ed") || word.ends_with("en") || word == "Told" || word == "Said")
+    };
+    let is_verb = |word: &String| matches!(word.as_str(), "is" | "are" | "was" | "were");
+    words.first().is_some_and(is_participle) && words.get(1).is_some_and(is_verb)
+}
+
+/// The names of the rules that a sentence breaks.
+fn broken_rules(sentence: &str, is_first: bool) -> Vec<&'static str> {
+    let words: Vec<String> = sentence
+        .split_whitespace()
+        .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric() && c != '`').to_owned())
+        .filter(|word| !word.is_empty())
+        .collect();
+    let lower: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
+    let is_in = |list: &[&str], word: &String| list.contains(&word.as_str());
+
+    let mut broken = Vec::new();
+    if is_first && words.first().is_some_and(|word| is_in(RIDDLE_OPENINGS, word)) {
+        broken.push("opening");
+    }
+    if is_inverted(&words) {
+        broken.push("inverted");
+    }
+    if lower.windows(2).any(|pair| is_in(BE, &pair[0]) && is_in(VERBS_OF_TELLING, &pair[1])) {
+        broken.push("telling");
+    }
+    if lower.iter().any(|word| is_in(NOBODYS, word)) {
+        broken.push("nobody");
+    }
+    if lower.iter().any(|word| word == "manieth") {
+        broken.push("manieth");
+    }
+    broken
+}
+
+fn offences<'a>(files: impl Iterator<Item = &'a File>) -> Vec<Offence> {
+    let mut found = Vec::new();
+    for file in files {
+        for comment in doc_comments(&file.text) {
+            for (index, sentence) in sentences(&comment.text).enumerate() {
+                for rule in broken_rules(sentence, index == 0) {
+                    let start: String = sentence.chars().take(KEY_CHARS_MAX).collect();
+                    let place = format!("{}:{}", file.path, comment.line);
+                    found.push(Offence { key: format!("{rule}: {}", start.trim_end()), place });
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn doc_comments_are_plain_sentences() {
+    only_shrinks(
+        "doc-comments",
+        offences(rust()),
+        "doc comments in the old manner (`opening`: begins with Of, What or Who; `inverted`: a participle \
+         before its verb; `telling`: is told, said, heard, asked; `nobody`: nobody, whoever, everybody, \
+         somebody; `manieth`): name the thing, use an active verb",
+    );
+}
+
+#[test]
+fn each_old_manner_is_found_and_a_plain_sentence_is_not() {
+    let broken = |sentence: &str| broken_rules(sentence, true).join(" ");
+    assert_eq!(broken("Of model calls."), "opening");
+    assert_eq!(broken("What came of its answer."), "opening");
+    assert_eq!(broken("Whose it is."), "opening");
+    assert_eq!(broken("Balanced is what nobody wants."), "inverted nobody");
+    assert_eq!(broken("Its caller is told."), "telling");
+    assert_eq!(broken("The how manieth connection it was published on."), "manieth");
+    assert_eq!(broken("Maximum model calls per call."), "");
+    assert_eq!(broken("Offset of what the caller sent."), "");
+    assert_eq!(broken("Whether this is a rate-limit error."), "");
+}
+
+#[test]
+fn a_doc_comment_of_several_lines_is_one_text() {
+    let text = "/// Returns the\n/// reply. Who waits\n/// is told.\nfn f() {}\n// Of this\n//// Of that\n/// Of those.\n";
+    let file = File { path: "a.rs".to_owned(), text: text.to_owned(), code: String::new() };
+    let found: Vec<_> =
+        offences(std::iter::once(&file)).into_iter().map(|o| (o.key, o.place)).collect();
+    let expected = [("telling: Who waits is told.", "a.rs:1"), ("opening: Of those.", "a.rs:7")];
+    assert_eq!(found, expected.map(|(key, place)| (key.to_owned(), place.to_owned())));
+}
