@@ -32,6 +32,8 @@ mod size;
 mod source;
 #[path = "tidy/tree.rs"]
 mod tree;
+#[path = "tidy/wire.rs"]
+mod wire;
 
 /// Fails with everything that is wrong, a line each.
 #[track_caller]

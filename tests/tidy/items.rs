@@ -60,7 +60,11 @@ pub fn declared_items(code: &str) -> Vec<DeclaredItem> {
     for (keyword, kind) in KEYWORDS {
         for at in words(code, keyword) {
             if let Some(item) = declared_at(code, keyword, kind, at) {
-                found.extend(members(code, &item));
+                let members = members(code, &item).into_iter();
+                found.extend(members.flat_map(|member| {
+                    let fields = member.fields.into_iter().map(|field| field.item);
+                    std::iter::once(member.item).chain(fields)
+                }));
                 found.push(item);
             }
         }
@@ -100,13 +104,22 @@ fn depth_at(code: &str, at: usize) -> usize {
     open.saturating_sub(closed)
 }
 
-pub fn identifier(text: &str) -> &str {
+fn identifier(text: &str) -> &str {
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
     &text[..end]
 }
 
+/// A field of a struct or of a variant, or a variant.
+pub struct Member {
+    pub item: DeclaredItem,
+    /// Attributes and visibility, before the name.
+    pub attributes: String,
+    /// Named fields of a variant.
+    pub fields: Vec<Member>,
+}
+
 /// Fields of a struct; variants of an enum, with their fields.
-fn members(code: &str, item: &DeclaredItem) -> Vec<DeclaredItem> {
+pub fn members(code: &str, item: &DeclaredItem) -> Vec<Member> {
     let kind = match item.kind {
         ItemKind::Struct => ItemKind::Field,
         ItemKind::Enum => ItemKind::Variant,
@@ -116,33 +129,37 @@ fn members(code: &str, item: &DeclaredItem) -> Vec<DeclaredItem> {
 }
 
 /// From past the opening brace to the closing one.
-pub fn body_of(code: &str, item: &DeclaredItem) -> Option<(usize, usize)> {
+fn body_of(code: &str, item: &DeclaredItem) -> Option<(usize, usize)> {
     let open = item.at + code[item.at..].find(['{', ';'])?;
     code[open..].starts_with('{').then(|| (open + 1, closing(code, open) - 1))
 }
 
 /// The members between two offsets, separated by commas.
-fn listed(code: &str, start: usize, end: usize, kind: ItemKind) -> Vec<DeclaredItem> {
+fn listed(code: &str, start: usize, end: usize, kind: ItemKind) -> Vec<Member> {
     let mut found = Vec::new();
     for (from, to) in separated(code, start, end) {
-        let (from, is_public) = past_attributes(code, from, to);
-        let name = identifier(&code[from..to]);
+        let (at, is_public) = past_attributes(code, from, to);
+        let name = identifier(&code[at..to]).to_owned();
         if name.is_empty() {
             continue;
         }
-        found.push(DeclaredItem { kind, name: name.to_owned(), at: from, is_public });
-        let after = from + name.len();
+
+        let after = at + name.len();
         let is_record = code[after..to].trim_start().starts_with('{');
-        if kind == ItemKind::Variant && is_record {
+        let fields = if kind == ItemKind::Variant && is_record {
             let open = after + code[after..to].find('{').unwrap_or_default();
-            found.extend(listed(code, open + 1, closing(code, open) - 1, ItemKind::Field));
-        }
+            listed(code, open + 1, closing(code, open) - 1, ItemKind::Field)
+        } else {
+            Vec::new()
+        };
+        let attributes = code[from..at].to_owned();
+        found.push(Member { item: DeclaredItem { kind, name, at, is_public }, attributes, fields });
     }
     found
 }
 
 /// Ranges between commas that stand in no bracket.
-pub fn separated(code: &str, start: usize, end: usize) -> Vec<(usize, usize)> {
+fn separated(code: &str, start: usize, end: usize) -> Vec<(usize, usize)> {
     let bytes = code.as_bytes();
     let mut ranges = Vec::new();
     let mut depth = 0_usize;
