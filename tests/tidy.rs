@@ -12,6 +12,8 @@ mod conformance;
 mod docs;
 #[path = "tidy/floors.rs"]
 mod floors;
+#[path = "tidy/index.rs"]
+mod index;
 #[path = "tidy/items.rs"]
 mod items;
 #[path = "tidy/manner.rs"]
