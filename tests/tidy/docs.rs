@@ -116,6 +116,66 @@ fn every_link_leads_somewhere() {
     nothing(wrong, "links that lead nowhere");
 }
 
+/// Anchors of the headings of a page, as GitHub makes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut is_code = false;
+    let mut found = BTreeSet::new();
+    for line in text.lines() {
+        is_code ^= line.starts_with("```");
+        let heading = line.trim_start_matches('#');
+        if is_code || heading.len() == line.len() || !heading.starts_with(' ') {
+            continue;
+        }
+        let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
+        let slug: String = kept.flat_map(char::to_lowercase).collect();
+        let slug = slug.replace(' ', "-");
+        let count = (1..).find(|n| !found.contains(&format!("{slug}-{n}"))).unwrap_or(1);
+        let is_new = found.insert(slug.clone());
+        if !is_new {
+            found.insert(format!("{slug}-{count}"));
+        }
+    }
+    found
+}
+
+/// Links of a page to anchors that its target does not have.
+fn broken_anchors(path: &str, text: &str, page: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut wrong = Vec::new();
+    for (at, _) in text.match_indices("](") {
+        let target = text[at + 2..].split(')').next().unwrap_or_default();
+        let Some((other, anchor)) = target.split_once('#') else { continue };
+        if other.contains("://") || target.contains(' ') {
+            continue;
+        }
+        let linked = match other {
+            "" => Some(text.to_owned()),
+            _ => page(&format!("{folder}/{other}")),
+        };
+        if linked.is_some_and(|linked| !anchors(&linked).contains(anchor)) {
+            wrong.push(format!("{path}: {target}"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_anchor_of_a_link_is_a_heading() {
+    let page = |path: &str| std::fs::read_to_string(root().join(path)).ok();
+    let wrong = documents().flat_map(|file| broken_anchors(&file.path, &file.text, page));
+    nothing(wrong.collect(), "links to anchors that no heading has");
+}
+
+#[test]
+fn a_link_to_a_heading_that_is_gone_is_found() {
+    let page =
+        |path: &str| (path == "docs/./b.md").then(|| "# Scale out: `two` pumps\n".to_owned());
+    let text =
+        "## Here\n[a](#here) [b](#there) [c](./b.md#scale-out-two-pumps) [d](./b.md#scale-out)\n";
+    let broken = broken_anchors("docs/a.md", text, page);
+    assert_eq!(broken, ["docs/a.md: #there", "docs/a.md: ./b.md#scale-out"]);
+}
+
 #[test]
 fn every_path_the_docs_name_exists() {
     let tops = ["src/", "tests/", "docs/", "schemas/", "config/", "listeners/", ".ci/"];
