@@ -1,9 +1,9 @@
 //! Actions: calls to peers, and an agent's word to itself.
 
 use super::cycle;
+use super::message::NewMessage;
 use super::outcome::{CALL_CLOSED, Scene};
 use super::refused::refused;
-use super::step::Draft;
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::contract::{Gather, Meaning};
@@ -48,17 +48,8 @@ impl Core {
     }
 
     fn continue_own(&mut self, step: &mut Step, scene: &Scene, checked: &Checked) {
-        let draft = Draft {
-            kind: Kind::Own,
-            from: &scene.listener,
-            to: &scene.listener,
-            thread: &scene.thread,
-            cause: Some(scene.call.0),
-            call: Some(scene.call),
-            name: checked.name().clone(),
-            payload: checked.payload().clone(),
-        };
-        self.accept(step, draft, None, None, None);
+        let message = scene.message(Kind::Own, &scene.listener, checked);
+        self.accept(step, message.in_call(scene.call));
     }
 
     /// Opens a call in `thread` to every peer the payload is for, or to the sender itself.
@@ -83,16 +74,6 @@ impl Core {
         let mut group = None;
         let mut calls = Vec::new();
         for peer in peers {
-            let draft = Draft {
-                kind: Kind::Call,
-                from: &scene.listener,
-                to: peer,
-                thread,
-                cause: Some(scene.call.0),
-                call: None,
-                name: checked.name().clone(),
-                payload: checked.payload().clone(),
-            };
             let id = MessageId(step.next_id());
             let opener = Opener::Call {
                 name: scene.listener.clone(),
@@ -103,7 +84,9 @@ impl Core {
                 group = Some((CallId(id), gather));
             }
             let opening = Opening { opener, group, forward };
-            self.accept(step, draft, Some(id), Some(opening), None);
+            let request = NewMessage::checked(Kind::Call, &scene.listener, peer, thread, checked);
+            let request = request.caused_by(scene.call.0).opening(opening).with_id(id);
+            self.accept(step, request);
             calls.push(CallId(id));
         }
         calls.into_iter().for_each(|call| self.begin(step, call));

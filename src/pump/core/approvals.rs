@@ -190,8 +190,7 @@ impl Core {
         let attempt = self.desk.next_attempt(self.state.epoch, call);
         self.fact(step, Fact::Heard { call, attempt });
         self.dispose(step, call.0, Disposition::Handled);
-        let (is_agent, first_seq, shown) = (false, 0, 0);
-        let scene = Scene { call, listener, thread, is_agent, first_seq, shown };
+        let scene = Scene::new(call, &listener, &thread, false);
         self.reply(step, &scene, vec![checked]);
         Ok(())
     }

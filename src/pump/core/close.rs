@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::desk::Ghost;
 use super::event::Effect;
+use super::message::NewMessage;
 use super::outcome::Scene;
-use super::step::Draft;
 use super::{Core, Step};
 use crate::contract::Gather;
 use crate::envelope::{Disposition, Kind, Message, Payload};
@@ -290,17 +290,7 @@ impl Core {
         to: &ListenerName,
         answer: &Answer,
     ) -> Arc<Message> {
-        let draft = Draft {
-            kind: Kind::System,
-            from: &ListenerName::core(),
-            to,
-            thread,
-            cause: None,
-            call: None,
-            name: answer.name(),
-            payload: answer.payload(),
-        };
-        self.note(step, draft)
+        self.note(step, NewMessage::system(to, thread, answer))
     }
 
     /// Gives the result to whoever waits for it.
@@ -336,17 +326,10 @@ impl Core {
         let core = ListenerName::core();
         let mut messages = Vec::new();
         for (kind, name, payload) in &result.payloads {
-            let draft = Draft {
-                kind: *kind,
-                from: if *kind == Kind::System { &core } else { &closed.callee },
-                to: opener,
-                thread: &closed.thread,
-                cause: Some(closed.id.0),
-                call: opener_call,
-                name: name.clone(),
-                payload: payload.clone(),
-            };
-            messages.push(self.accept(step, draft, None, None, None));
+            let from = if *kind == Kind::System { &core } else { &closed.callee };
+            let part = NewMessage::new(*kind, from, opener, &closed.thread, (name, payload));
+            let part = part.caused_by(closed.id.0).in_call(opener_call);
+            messages.push(self.accept(step, part));
         }
         messages
     }
@@ -375,26 +358,16 @@ impl Core {
         thread: &ThreadId,
         answer: &Answer,
     ) {
-        let draft = Draft {
-            kind: Kind::System,
-            from: &ListenerName::core(),
-            to: opener,
-            thread,
-            cause: Some(closed.id.0),
-            call: Some(opener_call),
-            name: answer.name(),
-            payload: answer.payload(),
-        };
+        let result = NewMessage::system(opener, thread, answer);
+        let result = result.caused_by(closed.id.0).in_call(opener_call);
         match self.state.call(opener_call) {
-            Some(_) => {
-                self.accept(step, draft, None, None, None);
-            }
-            None => self.record_late(step, draft),
+            Some(_) => drop(self.accept(step, result)),
+            None => self.record_late(step, result),
         }
     }
 
-    pub(super) fn record_late(&mut self, step: &mut Step, draft: Draft<'_>) {
-        let message = self.accept(step, draft, None, None, None);
+    pub(super) fn record_late(&mut self, step: &mut Step, message: NewMessage) {
+        let message = self.accept(step, message);
         self.dispose(step, message.id, Disposition::Late);
     }
 

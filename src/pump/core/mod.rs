@@ -15,6 +15,7 @@ mod failure;
 mod held;
 mod left;
 mod lifecycle;
+mod message;
 mod outcome;
 mod primitives;
 mod refused;

@@ -1,8 +1,8 @@
 //! What a listener returned: its payloads, in order, each to where it belongs.
 
 use super::desk::{Ghost, Running};
+use super::message::NewMessage;
 use super::refused::refused;
-use super::step::Draft;
 use super::{Core, Step};
 use crate::contract::{Contract, Meaning};
 use crate::envelope::{Broken, Disposition, Kind, Refusal, Rule, Spent, Turn, WrittenPayload};
@@ -33,6 +33,19 @@ pub(super) struct Scene {
     pub first_seq: u64,
     /// How much the listener had been shown of the thread when it gave this outcome.
     pub shown: u32,
+}
+
+impl Scene {
+    pub fn new(call: CallId, listener: &ListenerName, thread: &ThreadId, is_agent: bool) -> Self {
+        let (listener, thread) = (listener.clone(), thread.clone());
+        Self { call, listener, thread, is_agent, first_seq: 0, shown: 0 }
+    }
+
+    /// A payload of the outcome, as a message in its thread.
+    pub fn message(&self, kind: Kind, to: &ListenerName, checked: &Checked) -> NewMessage {
+        let message = NewMessage::checked(kind, &self.listener, to, &self.thread, checked);
+        message.caused_by(self.call.0)
+    }
 }
 
 impl Core {
@@ -79,14 +92,7 @@ impl Core {
         let is_asked = |callee: &ListenerName| *callee == source.listener || mutant("trust-from");
         let open = self.state.call(source.call).filter(|open| is_asked(&open.callee))?;
         let contract = self.contracts.get(&open.callee)?.clone();
-        let scene = Scene {
-            call: source.call,
-            listener: open.callee.clone(),
-            thread: open.thread.clone(),
-            is_agent: contract.is_agent(),
-            first_seq: 0,
-            shown: 0,
-        };
+        let scene = Scene::new(source.call, &open.callee, &open.thread, contract.is_agent());
         Some((scene, contract))
     }
 
@@ -190,17 +196,10 @@ impl Core {
             return;
         }
         let answer = Answer::ModelTurn(turn.note.clone());
-        let draft = Draft {
-            kind: Kind::Note,
-            from: &ListenerName::core(),
-            to: &scene.listener,
-            thread: &scene.thread,
-            cause: Some(scene.call.0),
-            call: Some(scene.call),
-            name: answer.name(),
-            payload: answer.payload(),
-        };
-        self.note(step, draft);
+        let payload = (&answer.name(), &answer.payload());
+        let core = ListenerName::core();
+        let note = NewMessage::new(Kind::Note, &core, &scene.listener, &scene.thread, payload);
+        self.note(step, note.caused_by(scene.call.0).in_call(scene.call));
         let (call, agent) = (scene.call, Some(scene.listener.clone()));
         let Turn { tokens_in, tokens_out, money, .. } = *turn;
         self.fact(step, Fact::Used { call, agent, tokens_in, tokens_out, money, attempt: late });
@@ -223,17 +222,8 @@ impl Core {
         call: CallId,
         checked: &Checked,
     ) {
-        let draft = Draft {
-            kind: Kind::Note,
-            from: listener,
-            to: listener,
-            thread,
-            cause: Some(call.0),
-            call: Some(call),
-            name: checked.name().clone(),
-            payload: checked.payload().clone(),
-        };
-        self.note(step, draft);
+        let note = NewMessage::checked(Kind::Note, listener, listener, thread, checked);
+        self.note(step, note.caused_by(call.0).in_call(call));
     }
 
     fn iterations_spent(&mut self, step: &mut Step, call: CallId, spent: Spent) {
@@ -267,9 +257,7 @@ impl Core {
     ) {
         let (listener, thread, call) = (&ghost.listener, &ghost.thread, source.call);
         if let Some(turn) = turn {
-            let (listener, thread) = (listener.clone(), thread.clone());
-            let (is_agent, first_seq, shown) = (true, 0, 0);
-            let scene = Scene { call, listener, thread, is_agent, first_seq, shown };
+            let scene = Scene::new(call, listener, thread, true);
             self.model_turn(step, &scene, &turn, Some(source.attempt));
         }
         for payload in payloads {
@@ -287,17 +275,10 @@ impl Core {
     }
 
     fn late_reply(&mut self, step: &mut Step, call: CallId, ghost: &Ghost, checked: &Checked) {
-        let draft = Draft {
-            kind: Kind::Reply,
-            from: &ghost.listener,
-            to: &ghost.opener,
-            thread: &ghost.thread,
-            cause: Some(call.0),
-            call: ghost.opener_call,
-            name: checked.name().clone(),
-            payload: checked.payload().clone(),
-        };
-        self.record_late(step, draft);
+        let Ghost { listener, thread, opener, opener_call } = ghost;
+        let reply = NewMessage::checked(Kind::Reply, listener, opener, thread, checked);
+        let reply = reply.caused_by(call.0).in_call(*opener_call);
+        self.record_late(step, reply);
     }
 
     /// An answer that names another attempt than its instance was given: refused on record, and

@@ -2,7 +2,6 @@
 
 use super::event::{Alarm, Effect};
 use super::outcome::Scene;
-use super::step::Draft;
 use super::submit::UNKNOWN_THREAD;
 use super::{Core, Step};
 use crate::envelope::{Disposition, Kind, Refusal, Rule};
@@ -16,17 +15,8 @@ impl Core {
     /// The request is on record as a call to the core, answered in the same step.
     pub(super) fn primitive(&mut self, step: &mut Step, scene: &Scene, checked: &Checked) {
         let Some(primitive) = checked.primitive().cloned() else { return };
-        let draft = Draft {
-            kind: Kind::Call,
-            from: &scene.listener,
-            to: &ListenerName::core(),
-            thread: &scene.thread,
-            cause: Some(scene.call.0),
-            call: None,
-            name: checked.name().clone(),
-            payload: checked.payload().clone(),
-        };
-        let request = self.accept(step, draft, None, None, None);
+        let request = scene.message(Kind::Call, &ListenerName::core(), checked);
+        let request = self.accept(step, request);
         self.dispose(step, request.id, Disposition::Handled);
         let ask = Ask { scene, checked, request: request.id };
         match primitive {

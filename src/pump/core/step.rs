@@ -6,12 +6,13 @@ use uuid::Uuid;
 
 use super::Core;
 use super::event::Effect;
+use super::message::NewMessage;
 use crate::clock::Time;
-use crate::envelope::{Disposition, Kind, Message, Payload, Refusal};
-use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::envelope::{Disposition, Message, Refusal};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::mutant::mutant;
 use crate::system::Answer;
-use crate::thread::{Decided, Fact, Input, Opening, Record, Verdict};
+use crate::thread::{Decided, Fact, Input, Record, Verdict};
 
 /// What processing one event came to.
 #[derive(Debug)]
@@ -24,18 +25,6 @@ pub struct Step {
     pub facts: Vec<Fact>,
     pub effects: Vec<Effect>,
     ids: u32,
-}
-
-/// A message before the pump has stamped it.
-pub(super) struct Draft<'a> {
-    pub kind: Kind,
-    pub from: &'a ListenerName,
-    pub to: &'a ListenerName,
-    pub thread: &'a ThreadId,
-    pub cause: Option<MessageId>,
-    pub call: Option<CallId>,
-    pub name: PayloadName,
-    pub payload: Payload,
 }
 
 impl Step {
@@ -106,34 +95,11 @@ impl Core {
         step.facts.push(fact);
     }
 
-    /// Stamps a message and records it. `id`: for external input only.
-    pub(super) fn accept(
-        &mut self,
-        step: &mut Step,
-        draft: Draft<'_>,
-        id: Option<MessageId>,
-        opening: Option<Opening>,
-        key: Option<String>,
-    ) -> Arc<Message> {
-        let id = id.unwrap_or_else(|| MessageId(step.next_id()));
-        let seq = self.state.thread(draft.thread).map_or(0, |thread| thread.seq) + 1;
-        let call = match opening {
-            Some(_) => Some(CallId(id)),
-            None => draft.call,
-        };
-        let message = Arc::new(Message {
-            id,
-            kind: draft.kind,
-            from: draft.from.clone(),
-            to: draft.to.clone(),
-            thread: draft.thread.clone(),
-            seq,
-            cause: draft.cause,
-            call,
-            time: step.time,
-            name: draft.name,
-            payload: draft.payload,
-        });
+    /// Stamps a message and records it.
+    pub(super) fn accept(&mut self, step: &mut Step, message: NewMessage) -> Arc<Message> {
+        let seq = self.state.thread(&message.thread).map_or(0, |thread| thread.seq) + 1;
+        let (message, opening, key) = message.stamped(step, seq);
+        let message = Arc::new(message);
         let stamped = Arc::clone(&message);
         self.fact(step, Fact::Accepted { message, opening, key });
         stamped
@@ -154,23 +120,13 @@ impl Core {
         answer: &Answer,
     ) -> Option<Arc<Message>> {
         let open = self.state.call(call)?;
-        let (thread, to) = (open.thread.clone(), open.callee.clone());
-        let draft = Draft {
-            kind: Kind::System,
-            from: &ListenerName::core(),
-            to: &to,
-            thread: &thread,
-            cause,
-            call: Some(call),
-            name: answer.name(),
-            payload: answer.payload(),
-        };
-        Some(self.accept(step, draft, None, None, None))
+        let message = NewMessage::system(&open.callee, &open.thread, answer);
+        Some(self.accept(step, message.caused_by(cause).in_call(call)))
     }
 
     /// A message that nobody has to handle.
-    pub(super) fn note(&mut self, step: &mut Step, draft: Draft<'_>) -> Arc<Message> {
-        let message = self.accept(step, draft, None, None, None);
+    pub(super) fn note(&mut self, step: &mut Step, message: NewMessage) -> Arc<Message> {
+        let message = self.accept(step, message);
         self.dispose(step, message.id, Disposition::Recorded);
         message
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::event::{Effect, Receipt, Submission, Target};
+use super::message::NewMessage;
 use super::refused::refused;
-use super::step::Draft;
 use super::{Core, Step};
 use crate::contract::{Meaning, Role};
 use crate::envelope::{Kind, Refusal, Rule};
@@ -201,21 +201,13 @@ impl Core {
         }
         let mut calls = Vec::new();
         for (leg, peer) in peers.iter().enumerate() {
-            let draft = Draft {
-                kind: Kind::Call,
-                from: &by,
-                to: peer,
-                thread: &thread,
-                cause: None,
-                call: None,
-                name: checked.name().clone(),
-                payload: checked.payload().clone(),
-            };
             let opener = Opener::Client { name: by.clone() };
             let opening = Opening { opener, group: None, forward: false };
+            let request = NewMessage::checked(Kind::Call, &by, peer, &thread, checked);
             let id = (leg == 0).then_some(submission.id);
-            let message = self.accept(step, draft, id, Some(opening), submission.key.clone());
-            calls.push(CallId(message.id));
+            let key = submission.key.clone();
+            let request = request.opening(opening).with_id(id).with_key(key);
+            calls.push(CallId(self.accept(step, request).id));
         }
         calls.iter().for_each(|call| self.begin(step, *call));
         let held = self.awaits_approval(&calls);

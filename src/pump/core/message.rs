@@ -1,0 +1,100 @@
+//! Messages that the pump has not stamped yet.
+
+use super::Step;
+use crate::envelope::{Kind, Message, Payload};
+use crate::ids::{CallId, ListenerName, MessageId, PayloadName, ThreadId};
+use crate::pump::gate::Checked;
+use crate::system::Answer;
+use crate::thread::Opening;
+
+/// A message without its id, `seq` and time.
+pub(super) struct NewMessage {
+    kind: Kind,
+    from: ListenerName,
+    to: ListenerName,
+    pub thread: ThreadId,
+    cause: Option<MessageId>,
+    call: Option<CallId>,
+    name: PayloadName,
+    payload: Payload,
+    /// External input has one of its own.
+    id: Option<MessageId>,
+    opening: Option<Opening>,
+    key: Option<String>,
+}
+
+impl NewMessage {
+    pub fn new(
+        kind: Kind,
+        from: &ListenerName,
+        to: &ListenerName,
+        thread: &ThreadId,
+        (name, payload): (&PayloadName, &Payload),
+    ) -> Self {
+        Self {
+            kind,
+            from: from.clone(),
+            to: to.clone(),
+            thread: thread.clone(),
+            cause: None,
+            call: None,
+            name: name.clone(),
+            payload: payload.clone(),
+            id: None,
+            opening: None,
+            key: None,
+        }
+    }
+
+    /// A payload that has passed the gate.
+    pub fn checked(
+        kind: Kind,
+        from: &ListenerName,
+        to: &ListenerName,
+        thread: &ThreadId,
+        checked: &Checked,
+    ) -> Self {
+        Self::new(kind, from, to, thread, (checked.name(), checked.payload()))
+    }
+
+    /// A payload that the core writes.
+    pub fn system(to: &ListenerName, thread: &ThreadId, answer: &Answer) -> Self {
+        let payload = (&answer.name(), &answer.payload());
+        Self::new(Kind::System, &ListenerName::core(), to, thread, payload)
+    }
+
+    pub fn caused_by(self, cause: impl Into<Option<MessageId>>) -> Self {
+        Self { cause: cause.into(), ..self }
+    }
+
+    pub fn in_call(self, call: impl Into<Option<CallId>>) -> Self {
+        Self { call: call.into(), ..self }
+    }
+
+    /// Has it open a call, which takes the id of the message.
+    pub fn opening(self, opening: Opening) -> Self {
+        Self { opening: Some(opening), ..self }
+    }
+
+    pub fn with_id(self, id: impl Into<Option<MessageId>>) -> Self {
+        Self { id: id.into(), ..self }
+    }
+
+    /// Records the key under which a client finds the call again.
+    pub fn with_key(self, key: Option<String>) -> Self {
+        Self { key, ..self }
+    }
+
+    /// The message as it is recorded, with the call that it opens and the key of that call.
+    pub fn stamped(self, step: &mut Step, seq: u64) -> (Message, Option<Opening>, Option<String>) {
+        let id = self.id.unwrap_or_else(|| MessageId(step.next_id()));
+        let call = match self.opening {
+            Some(_) => Some(CallId(id)),
+            None => self.call,
+        };
+        let Self { kind, from, to, thread, cause, name, payload, opening, key, .. } = self;
+        let time = step.time;
+        let message = Message { id, kind, from, to, thread, seq, cause, call, time, name, payload };
+        (message, opening, key)
+    }
+}
