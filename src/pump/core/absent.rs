@@ -180,7 +180,7 @@ impl Core {
         let Some(open) = self.state.call(call) else { return };
         let thread = open.thread.clone();
         let Some(contract) = self.contracts.get(&listener).cloned() else { return };
-        if self.desk.finish(source, &contract).is_none() {
+        if self.end_attempt(source, &contract).is_none() {
             return;
         }
         step.records(thread.root(), input);

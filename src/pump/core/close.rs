@@ -258,6 +258,7 @@ impl Core {
         let listener = closed.callee.clone();
         let thread = closed.thread.clone();
         let ghost = Ghost { listener, thread, opener, opener_call };
+        self.timeouts.disarm(closed.id);
         let working = self.desk.close(closed.id, &closed.callee, &closed.thread, ghost);
         if let Some(attempt) = working {
             let listener = closed.callee.clone();

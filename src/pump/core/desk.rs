@@ -4,8 +4,6 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use std::time::Duration;
-
 use super::absent::{Absences, Admission};
 use super::outcome::Source;
 use crate::clock::Time;
@@ -32,7 +30,6 @@ pub(super) struct Desk {
 #[derive(Debug, Clone)]
 pub(super) struct Running {
     pub attempt: Attempt,
-    pub deadline: Time,
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub delivered: Vec<MessageId>,
@@ -108,6 +105,10 @@ impl Desk {
         self.running.contains_key(&call) || self.waiting.contains(&call)
     }
 
+    pub fn running_count(&self) -> usize {
+        self.running.len()
+    }
+
     pub fn running(&self, call: CallId) -> Option<&Running> {
         self.running.get(&call)
     }
@@ -120,12 +121,6 @@ impl Desk {
     /// Calls waiting for `listener`.
     pub fn backlog(&self, listener: &ListenerName) -> usize {
         self.queues.get(listener).map_or(0, |queue| queue.waiting)
-    }
-
-    pub fn earliest_deadline(&self) -> Option<(Time, CallId, Attempt)> {
-        let deadline =
-            |(call, running): (&CallId, &Running)| (running.deadline, *call, running.attempt);
-        self.running.iter().map(deadline).min()
     }
 
     /// A call has something to be delivered.
@@ -228,19 +223,6 @@ impl Desk {
             queue.running += 1;
         }
         self.running.insert(call, running);
-    }
-
-    pub fn extend(&mut self, call: CallId, attempt: Attempt, deadline: Time) {
-        if let Some(running) = self.running.get_mut(&call)
-            && running.attempt == attempt
-        {
-            running.deadline = running.deadline.max(deadline);
-        }
-    }
-
-    pub fn extend_all(&mut self, by: Duration) {
-        self.absences.extend_all(by);
-        self.running.values_mut().for_each(|running| running.deadline = running.deadline.plus(by));
     }
 
     /// The current attempt of `call` ended. `None` for an attempt that is not the current one.

@@ -27,7 +27,7 @@ impl Core {
         let Some(open) = self.state.call(call) else { return };
         let thread = open.thread.clone();
         let Some(contract) = self.contracts.get(&listener).cloned() else { return };
-        if self.desk.finish(source, &contract).is_none() {
+        if self.end_attempt(source, &contract).is_none() {
             return;
         }
         step.records(thread.root(), input);
@@ -113,19 +113,6 @@ impl Core {
             Alarm::Held { call } => self.held_long_enough(step, call),
             Alarm::Unsettled { call, attempt } => self.unsettled(step, call, attempt),
         }
-    }
-
-    /// A timed-out attempt ends the call: nobody knows what its listener has done.
-    fn deadline(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
-        let Some(running) = self.desk.running(call) else { return };
-        if running.attempt != attempt || running.deadline > step.time {
-            return;
-        }
-        let (listener, thread) = (running.listener.clone(), running.thread.clone());
-        step.records(thread.root(), Input::Deadline { call, attempt });
-        let timeout = self.contracts.get(&listener).map_or(Duration::ZERO, |c| c.timeout);
-        let text = format!("{listener} did not answer within {} s", timeout.as_secs_f64());
-        self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
     }
 
     /// Ends a call whose listener has spent its failed rounds in a row, or hands it over after a

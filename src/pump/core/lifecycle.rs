@@ -5,6 +5,7 @@ use uuid::Uuid;
 use super::desk::Desk;
 use super::event::{Alarm, Cancellation, Effect};
 use super::signatures::SignedDecision;
+use super::timeouts::Timeouts;
 use super::{CORE_VERSION, Core, Step};
 use crate::ids::{CallId, Digest, ListenerName, ThreadId};
 use crate::limits;
@@ -21,7 +22,9 @@ impl Core {
         detail: String,
         blobs: Vec<Digest>,
     ) {
-        (self.desk, self.draining) = (Desk::default(), false);
+        self.desk = Desk::default();
+        self.timeouts = Timeouts::default();
+        self.draining = false;
         let organism = ThreadId::organism();
         let config = self.config;
         step.booted(journal);

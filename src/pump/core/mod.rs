@@ -24,6 +24,7 @@ mod reservations;
 mod signatures;
 mod step;
 mod submit;
+mod timeouts;
 mod version;
 mod wake;
 
@@ -42,6 +43,7 @@ use crate::ids::{CallId, Digest, ListenerName, Position};
 use crate::thread::{OperatorKeys, Record, State};
 use desk::Desk;
 use outcome::Source;
+use timeouts::Timeouts;
 
 /// State and the rules that move it.
 #[derive(Debug, Clone)]
@@ -49,6 +51,7 @@ pub struct Core {
     state: State,
     /// What is handed over and what waits its turn: never recorded, rebuilt at every boot.
     desk: Desk,
+    timeouts: Timeouts,
     contracts: Arc<Contracts>,
     /// Who signs decisions; without any, decisions need no signature.
     operators: OperatorKeys,
@@ -61,9 +64,17 @@ pub struct Core {
 
 impl Core {
     pub fn new(contracts: Arc<Contracts>, limits: TreeLimits, config: Digest) -> Self {
-        let (state, desk) = (State::default(), Desk::default());
-        let operators = OperatorKeys::default();
-        Self { state, desk, contracts, operators, limits, config, draining: false, hearing: None }
+        Self {
+            state: State::default(),
+            desk: Desk::default(),
+            timeouts: Timeouts::default(),
+            contracts,
+            operators: OperatorKeys::default(),
+            limits,
+            config,
+            draining: false,
+            hearing: None,
+        }
     }
 
     pub fn state(&self) -> &State {
@@ -130,6 +141,7 @@ impl Core {
             self.state.reached(tree, position);
         }
         self.dispatch(&mut step);
+        debug_assert_eq!(self.timeouts.len(), self.desk.running_count(), "one deadline each");
         step
     }
 }

@@ -69,7 +69,7 @@ impl Core {
             self.charge_reservation(step, source.call, source.attempt);
         } else if let Some((mut scene, contract)) = self.scene(&source) {
             step.records(scene.thread.root(), input);
-            let Some(running) = self.desk.finish(&source, &contract) else {
+            let Some(running) = self.end_attempt(&source, &contract) else {
                 return self.stale_outcome(step, &source, Some(&scene.thread), payloads);
             };
             self.is_present(&scene.listener);

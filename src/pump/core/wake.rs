@@ -8,8 +8,7 @@ use super::desk::Running;
 use super::event::{Alarm, Effect, Standstill};
 use super::{Core, Step};
 use crate::bus::Delivery;
-use crate::clock::Time;
-use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
+use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::ErrorCode;
@@ -67,12 +66,12 @@ impl Core {
                 };
                 let running = Running {
                     attempt,
-                    deadline: step.time.plus(timeout),
                     listener: listener.clone(),
                     thread: open.thread.clone(),
                     delivered: open.pending.iter().map(|p| p.message.id).collect(),
                 };
                 self.desk.start(call, running);
+                self.timeouts.arm(call, attempt, step.time.plus(timeout));
                 if admission == Admission::OneProbe {
                     let at = self.desk.absences.probes(&listener, call, step.time);
                     step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
@@ -81,15 +80,6 @@ impl Core {
                 step.effect(Effect::Deliver(delivery));
             }
         }
-    }
-
-    pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
-        let Some(running) = self.desk.running(call) else { return };
-        let contract = self.contracts.get(&running.listener);
-        // An agent's time-out is time without progress, and its heartbeats are progress.
-        let agent = contract.filter(|contract| contract.is_agent() && !mutant("cut-a-live-stream"));
-        let time = agent.map_or(limits::HEARTBEAT_EXTENDS, |contract| contract.timeout);
-        self.desk.extend(call, attempt, step.time.plus(time));
     }
 
     /// Time that is not counted. Where nothing is open there is nothing to count it for.
@@ -104,18 +94,13 @@ impl Core {
         self.fact(step, Fact::StoodStill { stood_micros, stepped_micros });
         // What was answered meanwhile has yet to come in.
         let grace = if stood.is_zero() { Duration::ZERO } else { limits::PAUSE_MIN };
-        self.desk.extend_all(standstill.all() + grace);
+        self.timeouts.extend_all(standstill.all() + grace);
+        self.desk.absences.extend_all(standstill.all() + grace);
         // Their alarms come too early now, and do nothing.
         let probes = self.desk.absences.probes_out().into_iter();
         for at in probes.filter(|_| !mutant("forget-a-probe")) {
             step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
         }
-    }
-
-    /// The next delivery to run out of time, if none ends before.
-    pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
-        let (at, call, attempt) = self.desk.earliest_deadline()?;
-        Some((at, Alarm::Deadline { call, attempt }))
     }
 
     /// A message to a waiting agent ends its wait.

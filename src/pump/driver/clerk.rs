@@ -71,7 +71,7 @@ impl Clerk {
                 None
             }
             // Taken before this is called.
-            Letter::ModelState(_) => None,
+            Letter::ModelState(_) | Letter::Deadlines => None,
         }
     }
 

@@ -30,11 +30,11 @@ pub use sink::PumpSink;
 use crate::bus::{Delivery, Host};
 use crate::clock::Time;
 use crate::failpoint::failpoint;
-use crate::ids::{Digest, ListenerName};
+use crate::ids::{Digest, ListenerName, Position};
 use crate::journal::{Error, Journal};
 use crate::limits;
 use crate::mutant::{self, mutant};
-use crate::pump::core::{Alarm, Core, Effect, Event, Step};
+use crate::pump::core::{Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
 use crate::trace::Tracer;
 use alarms::Alarms;
@@ -56,6 +56,8 @@ pub(super) enum Letter {
     Reserve(Box<handle::Reserve>),
     ModelState(Box<notices::ModelReport>),
     Act(Box<handle::Act>),
+    /// Deadlines have passed. It stands behind everything that came in before it was sent.
+    Deadlines,
     /// Take nothing more; answer when nothing is handed over any more.
     Drain {
         reason: String,
@@ -76,7 +78,7 @@ pub struct Pump {
     inbox: Receiver<Letter>,
     handle: Handle,
     alarms: Alarms,
-    /// A deadline that has passed is on its way through the inbox.
+    /// [`Letter::Deadlines`] is in the inbox.
     is_deadline_queued: bool,
     clerk: Clerk,
     watch: Watch,
@@ -219,46 +221,56 @@ impl Pump {
         let now = self.watch.now();
         let due = self.alarms.due(now);
         batch.extend(due.into_iter().map(|alarm| Letter::Event(Event::Alarm(alarm))));
-        self.queue_deadline(now);
+        self.queue_deadlines(now);
         !batch.is_empty()
     }
 
-    /// A deadline that has passed comes after everything that is in the inbox: an answer that came
+    /// Deadlines that have passed come after everything that is in the inbox: an answer that came
     /// in time is not late because the pump was.
-    fn queue_deadline(&mut self, now: Time) {
-        let passed = self.core.next_deadline().filter(|(at, _)| *at <= now);
-        let Some((_, alarm)) = passed.filter(|_| !self.is_deadline_queued) else { return };
-        let letter = Letter::Event(Event::Alarm(alarm));
-        self.is_deadline_queued = self.handle.outbox().send(letter).is_ok();
+    fn queue_deadlines(&mut self, now: Time) {
+        let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
+        if has_passed && !self.is_deadline_queued {
+            self.is_deadline_queued = self.handle.outbox().send(Letter::Deadlines).is_ok();
+        }
     }
 
     fn step_all(&mut self, now: Time, letters: impl Iterator<Item = Letter>) -> Vec<Step> {
         let mut position = self.journal.next();
         let mut steps = Vec::new();
         for letter in letters {
-            let letter = match letter {
+            match letter {
                 Letter::ModelState(report) => {
                     self.clerk.watchers.report(self.core.state(), *report);
-                    continue;
                 }
-                letter => letter,
-            };
-            let Some(mut event) = self.clerk.open(letter) else { continue };
-            match &event {
-                Event::Heartbeat { call, attempt } => self.beats.heard(*call, *attempt),
-                Event::Alarm(Alarm::Deadline { .. }) => self.is_deadline_queued = false,
-                _ => {}
+                Letter::Deadlines => {
+                    self.is_deadline_queued = false;
+                    // All of them in one commit.
+                    for alarm in self.core.due_deadlines(now, limits::GROUP_COMMIT_MAX) {
+                        steps.push(self.step(&mut position, now, Event::Alarm(alarm)));
+                    }
+                }
+                letter => {
+                    if let Some(event) = self.clerk.open(letter) {
+                        steps.push(self.step(&mut position, now, event));
+                    }
+                }
             }
-            if let Event::Outcome { turn: Some(turn), .. } = &mut event {
-                self.inputs.extend(turn.inputs.take());
-            }
-            let step = self.core.step(position, now, event);
-            if step.record.is_some() {
-                position.0 += 1;
-            }
-            steps.push(step);
         }
         steps
+    }
+
+    /// `position`: of the next record.
+    fn step(&mut self, position: &mut Position, now: Time, mut event: Event) -> Step {
+        match &mut event {
+            Event::Heartbeat { call, attempt } => self.beats.heard(*call, *attempt),
+            Event::Outcome { turn: Some(turn), .. } => self.inputs.extend(turn.inputs.take()),
+            _ => {}
+        }
+        let step = self.core.step(*position, now, event);
+        if step.record.is_some() {
+            position.0 += 1;
+        }
+        step
     }
 
     /// Durable first, then everything else, in the order in which it was decided; only what is

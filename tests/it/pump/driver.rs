@@ -1,11 +1,12 @@
 //! The driver: a pump on a thread of its own, with a journal and a clock.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use organism::bus::native::InlineHost;
+use organism::bus::native::{InlineHost, NativeHost};
 use organism::bus::{Delivery, Outcome};
+use organism::clock::Time;
 use organism::contract::{Contract, TreeLimits};
 use organism::envelope::{Failure, Turn};
 use organism::ids::Digest;
@@ -13,11 +14,12 @@ use organism::journal::Error;
 use organism::organism::control::{self, Desk, Server};
 use organism::pump::core::{Core, Target};
 use organism::pump::driver::{Handle, Pump};
-use organism::thread::Closing;
+use organism::thread::{Closing, Fact, Input, Record};
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
+use super::slow_disk::{Silent, WatchedJournal};
 use super::world::{World, agent, client, listener, name, word};
 use crate::journal::substrate::Kept;
 
@@ -131,4 +133,59 @@ async fn a_silent_connection_at_the_door_does_not_hold_up_a_stop() {
     all.expect("the stop waits for it");
     running.handle.stop();
     running.ended().await.unwrap();
+}
+
+/// Calls whose time has passed end together, however many they are.
+#[tokio::test]
+async fn all_deadlines_that_are_due_at_once_take_one_commit() {
+    const CALLS: usize = 200;
+    let mut finder = listener("finder", &["look"], &["found"], &[]);
+    finder.concurrency = 1_000;
+    finder.timeout = Duration::from_secs(1);
+    let (timeout, place) = (finder.timeout, Kept::new());
+    let gate = World::new(vec![client("desk", &["finder"]), finder]).gate.clone();
+    let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
+    let commits = Arc::new(Mutex::new(Vec::new()));
+    let (counted, mut last_hand_over) = (Arc::clone(&commits), Time::default());
+    let before_write = move |records: &[Record]| {
+        for record in records {
+            if record.facts.iter().any(|fact| matches!(fact, Fact::HandedOver { .. })) {
+                last_hand_over = record.time;
+            }
+        }
+        let is_deadline = |record: &&Record| matches!(record.input, Input::Deadline { .. });
+        let deadlines = records.iter().filter(is_deadline).count();
+        if deadlines == 0 {
+            return;
+        }
+        let mut commits = counted.lock().unwrap();
+        commits.push(deadlines);
+        // What is handed over by now is due when this first commit is done.
+        while commits.len() == 1 && Time::now() < last_hand_over.plus(timeout) {
+            std::thread::yield_now();
+        }
+    };
+    let journal = WatchedJournal { journal: place.open(None), before_write };
+    let mut pump = Pump::new(core, Box::new(journal), gate);
+    let runtime = tokio::runtime::Handle::current();
+    let host = NativeHost::new(name("finder"), Silent, pump.sink(), runtime);
+    pump.host(name("finder"), Arc::new(host));
+    let handle = pump.handle();
+    let pump = std::thread::spawn(move || pump.run("test"));
+
+    let (desk, look) = (name("desk"), word("look", "q"));
+    let submitted = (0..CALLS).map(|_| {
+        let target = Target::New { suggested: None };
+        handle.submit(&desk, target, None, look.as_bytes())
+    });
+    for submitted in futures_util::future::join_all(submitted).await {
+        let done = submitted.unwrap().1.remove(0).await.unwrap();
+        assert!(done.messages[0].payload.as_str().contains("timeout"), "{:?}", done.messages);
+    }
+    handle.stop();
+    tokio::task::spawn_blocking(move || pump.join().unwrap()).await.unwrap().unwrap();
+
+    let commits = commits.lock().unwrap();
+    assert_eq!(commits.iter().sum::<usize>(), CALLS);
+    assert!(commits.len() < CALLS / 10, "so many deadlines in each commit: {commits:?}");
 }

@@ -22,54 +22,56 @@ use crate::journal::substrate::Kept;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A journal whose every commit takes this long.
-struct SlowJournal(Box<dyn Journal>);
+/// How long every commit of a slow disk takes.
+const COMMIT: Duration = limits::PAUSE_MIN.saturating_add(Duration::from_millis(100));
 
-impl SlowJournal {
-    const COMMIT: Duration = limits::PAUSE_MIN.saturating_add(Duration::from_millis(100));
+/// A journal that calls a test before each commit.
+pub struct WatchedJournal<F> {
+    pub journal: Box<dyn Journal>,
+    pub before_write: F,
 }
 
-impl Journal for SlowJournal {
+impl<F: FnMut(&[Record]) + Send> Journal for WatchedJournal<F> {
     fn id(&self) -> Uuid {
-        self.0.id()
+        self.journal.id()
     }
 
     fn epoch(&self) -> u32 {
-        self.0.epoch()
+        self.journal.epoch()
     }
 
     fn next(&self) -> Position {
-        self.0.next()
+        self.journal.next()
     }
 
     fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
-        std::thread::sleep(Self::COMMIT);
-        self.0.write(records)
+        (self.before_write)(records);
+        self.journal.write(records)
     }
 
     fn show(&mut self, records: &[Record]) -> Result<(), Error> {
-        self.0.show(records)
+        self.journal.show(records)
     }
 
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
-        self.0.checkpoint_if_due(now)
+        self.journal.checkpoint_if_due(now)
     }
 
     fn checked_at(&self) -> Option<Time> {
-        self.0.checked_at()
+        self.journal.checked_at()
     }
 
     fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
-        self.0.put_blob(bytes)
+        self.journal.put_blob(bytes)
     }
 
     fn close(self: Box<Self>, now: Time) -> Result<(), Error> {
-        self.0.close(now)
+        self.journal.close(now)
     }
 }
 
 /// Never answers.
-struct Silent;
+pub struct Silent;
 
 impl Handler for Silent {
     async fn handle(&self, _: Delivery, _: Context) -> Result<Outcome, Failure> {
@@ -86,7 +88,7 @@ async fn send(handle: &Handle, text: &str) -> oneshot::Receiver<Done> {
 #[tokio::test]
 async fn a_time_out_fires_though_every_commit_takes_longer_than_a_second() {
     let mut silent = listener("silent", &["ask"], &["report"], &[]);
-    silent.timeout = SlowJournal::COMMIT;
+    silent.timeout = COMMIT;
     let contracts = vec![
         client("desk", &["finder", "silent"]),
         listener("finder", &["look"], &["found"], &[]),
@@ -95,7 +97,9 @@ async fn a_time_out_fires_though_every_commit_takes_longer_than_a_second() {
     let place = Kept::new();
     let gate = World::new(contracts).gate.clone();
     let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
-    let mut pump = Pump::new(core, Box::new(SlowJournal(place.open(None))), gate);
+    let before_write = |_: &[Record]| std::thread::sleep(COMMIT);
+    let journal = WatchedJournal { journal: place.open(None), before_write };
+    let mut pump = Pump::new(core, Box::new(journal), gate);
     let found =
         |_: &Delivery| Ok(Outcome { payloads: vec![word("found", "f").into_bytes()], turn: None });
     pump.host(name("finder"), Arc::new(InlineHost::new(name("finder"), found, pump.sink())));

@@ -1,0 +1,202 @@
+//! Deadlines of attempts: armed as a delivery is handed over, extended by heartbeats and by time
+//! that is not counted, and fired once.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::desk::Running;
+use super::event::Alarm;
+use super::outcome::Source;
+use super::{Core, Step};
+use crate::clock::Time;
+use crate::contract::Contract;
+use crate::envelope::Disposition;
+use crate::ids::{Attempt, CallId};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::system::ErrorCode;
+use crate::thread::{Input, Map};
+
+/// The deadline of each attempt under way. Rebuilt by hand-overs, never recorded.
+///
+/// **Invariant:** a call has at most one deadline: that of its current attempt.
+///
+/// **Invariant:** `by_time` and `by_call` hold the same deadlines, so that neither a poll nor a
+/// change looks through all of them.
+///
+/// **Invariant:** a heartbeat never brings a deadline forward.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Timeouts {
+    by_time: BTreeSet<(Time, CallId, Attempt)>,
+    by_call: Map<CallId, (Time, Attempt)>,
+}
+
+impl Timeouts {
+    pub fn arm(&mut self, call: CallId, attempt: Attempt, deadline: Time) {
+        self.disarm(call);
+        self.by_call.insert(call, (deadline, attempt));
+        self.by_time.insert((deadline, call, attempt));
+    }
+
+    pub fn disarm(&mut self, call: CallId) {
+        if let Some((deadline, attempt)) = self.by_call.remove(&call) {
+            self.by_time.remove(&(deadline, call, attempt));
+        }
+    }
+
+    /// Heartbeats of another attempt than the current one change nothing.
+    pub fn extend(&mut self, call: CallId, attempt: Attempt, until: Time) {
+        let Some((deadline, current)) = self.by_call.get(&call).copied() else { return };
+        if current == attempt && deadline < until {
+            self.arm(call, attempt, until);
+        }
+    }
+
+    pub fn extend_all(&mut self, by: Duration) {
+        for (deadline, _) in self.by_call.values_mut() {
+            *deadline = deadline.plus(by);
+        }
+        let deadlines = self.by_call.iter();
+        self.by_time =
+            deadlines.map(|(call, (deadline, attempt))| (*deadline, *call, *attempt)).collect();
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_call.len()
+    }
+
+    /// The earliest deadline.
+    pub fn next(&self) -> Option<(Time, CallId, Attempt)> {
+        self.by_time.first().copied()
+    }
+
+    /// Deadlines that have passed by `now`, the earliest first.
+    pub fn due(&self, now: Time) -> impl Iterator<Item = (CallId, Attempt)> {
+        let passed = self.by_time.iter().take_while(move |(deadline, ..)| *deadline <= now);
+        passed.map(|(_, call, attempt)| (*call, *attempt))
+    }
+
+    fn is_due(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
+        let armed = self.by_call.get(&call);
+        armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)
+    }
+}
+
+impl Core {
+    /// Ends the current attempt of a call, and with it its deadline. `None` for any other attempt.
+    pub(super) fn end_attempt(&mut self, source: &Source, contract: &Contract) -> Option<Running> {
+        let running = self.desk.finish(source, contract)?;
+        self.timeouts.disarm(source.call);
+        Some(running)
+    }
+
+    /// The next deadline, with the alarm that it is.
+    pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
+        let (at, call, attempt) = self.timeouts.next()?;
+        Some((at, Alarm::Deadline { call, attempt }))
+    }
+
+    /// The alarms of deadlines that have passed, at most `most`, the earliest first.
+    pub fn due_deadlines(&self, now: Time, most: usize) -> Vec<Alarm> {
+        let due = self.timeouts.due(now).take(most);
+        due.map(|(call, attempt)| Alarm::Deadline { call, attempt }).collect()
+    }
+
+    pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
+        let Some(running) = self.desk.running(call) else { return };
+        let contract = self.contracts.get(&running.listener);
+        // An agent's time-out is time without progress, and its heartbeats are progress.
+        let agent = contract.filter(|contract| contract.is_agent() && !mutant("cut-a-live-stream"));
+        let time = agent.map_or(limits::HEARTBEAT_EXTENDS, |contract| contract.timeout);
+        self.timeouts.extend(call, attempt, step.time.plus(time));
+    }
+
+    /// A timed-out attempt ends the call: what its listener has done is not known.
+    pub(super) fn deadline(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
+        if !self.timeouts.is_due(call, attempt, step.time) {
+            return;
+        }
+        let Some(running) = self.desk.running(call) else { return };
+        let (listener, thread) = (running.listener.clone(), running.thread.clone());
+        let timeout = self.contracts.get(&listener).map_or(Duration::ZERO, |c| c.timeout);
+
+        step.records(thread.root(), Input::Deadline { call, attempt });
+        let text = format!("{listener} did not answer within {} s", timeout.as_secs_f64());
+        self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::MessageId;
+
+    fn call(n: u128) -> CallId {
+        CallId(MessageId(Uuid::from_u128(n)))
+    }
+
+    fn attempt(n: u32) -> Attempt {
+        Attempt { epoch: 1, n }
+    }
+
+    /// Three calls with deadlines 10, 20 and 30 µs.
+    fn armed() -> Timeouts {
+        let mut timeouts = Timeouts::default();
+        for n in [3_u8, 1, 2] {
+            timeouts.arm(call(u128::from(n)), attempt(1), Time(i64::from(n) * 10));
+        }
+        timeouts
+    }
+
+    fn due(timeouts: &Timeouts, now: i64) -> Vec<CallId> {
+        timeouts.due(Time(now)).map(|(call, _)| call).collect()
+    }
+
+    #[test]
+    fn all_that_is_due_comes_in_the_order_of_its_deadlines() {
+        let timeouts = armed();
+        assert_eq!(timeouts.next(), Some((Time(10), call(1), attempt(1))));
+        assert_eq!(due(&timeouts, 9), []);
+        assert_eq!(due(&timeouts, 20), [call(1), call(2)]);
+    }
+
+    #[test]
+    fn an_ended_attempt_has_no_deadline() {
+        let mut timeouts = armed();
+        timeouts.disarm(call(1));
+        timeouts.disarm(call(1));
+        assert_eq!(due(&timeouts, 100), [call(2), call(3)]);
+        assert!(!timeouts.is_due(call(1), attempt(1), Time(100)));
+    }
+
+    #[test]
+    fn another_attempt_takes_the_place_of_the_one_before() {
+        let mut timeouts = armed();
+        timeouts.arm(call(1), attempt(2), Time(40));
+        assert_eq!(due(&timeouts, 39), [call(2), call(3)]);
+        assert!(!timeouts.is_due(call(1), attempt(1), Time(100)));
+        assert!(timeouts.is_due(call(1), attempt(2), Time(40)));
+    }
+
+    #[test]
+    fn a_heartbeat_extends_its_own_attempt_and_brings_no_deadline_forward() {
+        let mut timeouts = armed();
+        timeouts.extend(call(1), attempt(2), Time(90));
+        timeouts.extend(call(2), attempt(1), Time(50));
+        timeouts.extend(call(3), attempt(1), Time(5));
+        assert_eq!(due(&timeouts, 30), [call(1), call(3)]);
+        assert_eq!(due(&timeouts, 50), [call(1), call(3), call(2)]);
+    }
+
+    #[test]
+    fn time_that_is_not_counted_moves_every_deadline() {
+        let mut timeouts = armed();
+        timeouts.extend_all(Duration::from_micros(15));
+        assert_eq!(due(&timeouts, 24), []);
+        assert_eq!(due(&timeouts, 35), [call(1), call(2)]);
+        timeouts.disarm(call(1));
+        assert_eq!(due(&timeouts, 35), [call(2)]);
+    }
+}
