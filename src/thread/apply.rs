@@ -9,7 +9,7 @@ use super::{Call, Closing, Fact, Opener, Opening};
 use crate::clock::Time;
 use crate::contract::Gather;
 use crate::envelope::{Disposition, Failure, Kind, Message};
-use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::WaitFor;
@@ -53,11 +53,9 @@ impl State {
             Fact::WaitEnded { call } => home.wait(*call, None),
             Fact::TimerSet { timer, call, fires_at, label, at } => {
                 let set = Timer { call: *call, fires_at: *fires_at, label: label.clone(), at: *at };
-                home.timers.insert(*timer, set);
+                home.set_timer(*timer, set);
             }
-            Fact::TimerEnded { timer, .. } => {
-                home.timers.remove(timer);
-            }
+            Fact::TimerEnded { timer, .. } => home.end_timer(*timer),
             Fact::Window { agent, thread, kept, .. } => {
                 if let Some(thread) = home.threads.get_mut(thread) {
                     // The turn that asked is shown beside what it kept.
@@ -243,6 +241,7 @@ impl Tree {
             next_slot: 1,
             away: Default::default(),
             waiting: None,
+            timers: 0,
             turns: 0,
             failures: 0,
             failed_rounds: 0,
@@ -376,9 +375,18 @@ impl Tree {
         }
     }
 
-    /// How many timers of `call` are running.
-    pub fn timers_of(&self, call: CallId) -> usize {
-        self.timers.values().filter(|timer| timer.call == call).count()
+    fn set_timer(&mut self, id: TimerId, timer: Timer) {
+        if let Some(call) = self.calls.get_mut(&timer.call) {
+            call.timers += 1;
+        }
+        self.timers.insert(id, timer);
+    }
+
+    fn end_timer(&mut self, id: TimerId) {
+        let call = self.timers.remove(&id).map(|timer| timer.call);
+        if let Some(call) = call.and_then(|call| self.calls.get_mut(&call)) {
+            call.timers = call.timers.saturating_sub(1);
+        }
     }
 }
 

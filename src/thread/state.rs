@@ -209,6 +209,8 @@ pub struct Call {
     /// Calls it opened in other threads that are still open.
     pub away: BTreeSet<CallId>,
     pub waiting: Option<WaitFor>,
+    /// Its timers that are running.
+    pub timers: usize,
     /// Outcomes heard so far.
     pub turns: u32,
     /// Attempts failed since the last outcome.
@@ -268,16 +270,16 @@ pub struct Awaited {
 
 impl Call {
     /// Whether everything the last outcome asked for is there, so that the listener can go on.
-    pub fn is_ready(&self, timers: usize) -> bool {
-        self.held.is_none() && self.awaiting.is_empty() && self.wait_is_over(timers)
+    pub fn is_ready(&self) -> bool {
+        self.held.is_none() && self.awaiting.is_empty() && self.wait_is_over()
     }
 
-    /// `timers`: how many of this call's timers are still running.
-    fn wait_is_over(&self, timers: usize) -> bool {
+    fn wait_is_over(&self) -> bool {
+        let has_nothing_open = self.away.is_empty() && self.timers == 0;
         match self.waiting {
             None => true,
-            Some(WaitFor::All) => self.away.is_empty() && timers == 0,
-            Some(WaitFor::Any) => self.has_news() || (self.away.is_empty() && timers == 0),
+            Some(WaitFor::All) => has_nothing_open,
+            Some(WaitFor::Any) => has_nothing_open || self.has_news(),
         }
     }
 

@@ -152,6 +152,7 @@ impl Core {
         call: CallId,
     ) {
         self.desk.enqueue(listener, thread, call);
+        self.count_turn(call);
         if self.desk.absences.admission(listener, step.time) != Admission::Any {
             self.wait_for_listener(step, listener, call);
         }
@@ -191,6 +192,7 @@ impl Core {
             self.desk.holds_thread(&listener, &thread, call);
         }
         self.desk.put_back(&listener, &thread, call);
+        self.count_turn(call);
         self.wait_for_listener(step, &listener, call);
     }
 

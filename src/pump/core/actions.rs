@@ -124,12 +124,12 @@ impl Core {
     /// What a tree has used up, for whoever wants to add to it.
     pub(super) fn tree_spent(&self, thread: &ThreadId, now: Time) -> Option<String> {
         let tree = self.state.tree(thread).filter(|_| !mutant("skip-the-budget"))?;
-        let most = self.limits.messages;
+        let most = self.budgets.limits.messages;
         // What is held will be handed over or answered: its share is spoken for.
         if tree.request_usage().messages.saturating_add(tree.held) >= most {
             return Some(format!("all {most} messages of this tree are used"));
         }
-        let most = self.limits.wall_time;
+        let most = self.budgets.limits.wall_time;
         (tree.worked(now) >= most)
             .then(|| format!("this tree's time of {} s is over", most.as_secs_f64()))
     }

@@ -117,7 +117,7 @@ impl Core {
             return no(Rule::BudgetSpent, &spent);
         }
         self.note_ruling(step, call, by.clone(), "", true);
-        self.fact(step, Fact::Released { call, lapsed: false });
+        self.end_hold(step, call, false);
         self.go(step, call);
         Ok(())
     }
@@ -134,8 +134,10 @@ impl Core {
         // Its own share is among what is spoken for.
         let tree = self.state.tree(&thread)?;
         let others = tree.request_usage().messages.saturating_add(tree.held.saturating_sub(1));
-        match others >= self.limits.messages {
-            true => Some(format!("all {} messages of this tree are used", self.limits.messages)),
+        match others >= self.budgets.limits.messages {
+            true => {
+                Some(format!("all {} messages of this tree are used", self.budgets.limits.messages))
+            }
             false => None,
         }
     }

@@ -259,6 +259,7 @@ impl Core {
         let thread = closed.thread.clone();
         let ghost = Ghost { listener, thread, opener, opener_call };
         self.timeouts.disarm(closed.id);
+        self.budgets.release_turn(&closed.thread.root(), closed.id);
         let working = self.desk.close(closed.id, &closed.callee, &closed.thread, ghost);
         if let Some(attempt) = working {
             let listener = closed.callee.clone();
@@ -272,7 +273,8 @@ impl Core {
     }
 
     fn stop_timers(&mut self, step: &mut Step, closed: &Closed) {
-        let Some(tree) = self.state.tree(&closed.thread) else { return };
+        let has_timers = self.state.call(closed.id).is_some_and(|open| open.timers > 0);
+        let Some(tree) = self.state.tree(&closed.thread).filter(|_| has_timers) else { return };
         let timers = tree.timers.iter().filter(|(_, timer)| timer.call == closed.id);
         let timers: Vec<(TimerId, Option<String>)> =
             timers.map(|(id, timer)| (*id, timer.label.clone())).collect();

@@ -120,7 +120,7 @@ impl Core {
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let (listener, failed) = (open.callee.clone(), open.rounds_failed());
-        if failed >= self.limits.rounds_failed && !mutant("forget-failed-rounds") {
+        if failed >= self.budgets.limits.rounds_failed && !mutant("forget-failed-rounds") {
             let text = format!(
                 "{listener} went on through {failed} rounds in a row in which every result was a \
                  failure"
@@ -140,9 +140,8 @@ impl Core {
 
     fn retry(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
-        let timers = self.state.tree(&open.thread).map_or(0, |tree| tree.timers_of(call));
         let is_paced = open.rounds_failed() >= limits::ROUNDS_FAILED_BACKOFF;
-        let is_due = open.failures > 0 || (is_paced && open.is_ready(timers));
+        let is_due = open.failures > 0 || (is_paced && open.is_ready());
         if !is_due || self.desk.is_busy_with(call) {
             return;
         }

@@ -54,10 +54,17 @@ impl Core {
         let until = patience.map(|patience| step.time.plus(patience));
         let (thread, listener) = (open.thread.clone(), open.callee.clone());
         self.fact(step, Fact::Held { call, hold, until });
+        self.count_turn(call);
         step.effect(Effect::Held { call, thread, listener, hold });
         if let Some(at) = until {
             step.effect(Effect::Alarm { at, alarm: Alarm::Held { call } });
         }
+    }
+
+    /// Ends a hold: approved, or lapsed as the config wants none any more.
+    pub(super) fn end_hold(&mut self, step: &mut Step, call: CallId, lapsed: bool) {
+        self.fact(step, Fact::Released { call, lapsed });
+        self.count_turn(call);
     }
 
     fn request_approval(&mut self, step: &mut Step, call: CallId, why: &'static str) {
@@ -108,7 +115,7 @@ impl Core {
                     let reason = "the config asks for no approval of it any more";
                     self.note_ruling(step, call, ListenerName::core(), reason, true);
                 }
-                self.fact(step, Fact::Released { call, lapsed: true });
+                self.end_hold(step, call, true);
                 self.begin(step, call);
             }
             None => self.begin(step, call),

@@ -24,6 +24,7 @@ impl Core {
     ) {
         self.desk = Desk::default();
         self.timeouts = Timeouts::default();
+        self.budgets.release_all_turns();
         self.draining = false;
         let organism = ThreadId::organism();
         let config = self.config;
@@ -49,6 +50,7 @@ impl Core {
             (thread.clone(), seq)
         });
         for (thread, id) in &open {
+            self.count_turn(*id);
             let Some(call) = self.state.call(*id) else { continue };
             let contract = self.contracts.get(&call.callee);
             // What was handed over keeps its place, too, until it is dealt with.
@@ -81,12 +83,11 @@ impl Core {
     /// Takes up a call that nobody works on.
     pub(super) fn pick_up_call(&mut self, step: &mut Step, thread: &ThreadId, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
-        let timers = self.state.tree(thread).map_or(0, |tree| tree.timers_of(id));
         if self.contracts.get(&call.callee).is_none() {
             step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call: id } });
         } else if let Some(at) = self.waits_until(call, step.time) {
             step.effect(Effect::Alarm { at, alarm: Alarm::Held { call: id } });
-        } else if call.is_ready(timers) {
+        } else if call.is_ready() {
             let listener = call.callee.clone();
             self.enqueue(step, &listener, thread, id);
         }

@@ -6,7 +6,7 @@
 mod absent;
 mod actions;
 mod approvals;
-mod budget;
+mod budgets;
 mod close;
 mod cycle;
 mod desk;
@@ -41,6 +41,7 @@ use crate::clock::Time;
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{CallId, Digest, ListenerName, Position};
 use crate::thread::{OperatorKeys, Record, State};
+use budgets::Budgets;
 use desk::Desk;
 use outcome::Source;
 use timeouts::Timeouts;
@@ -55,7 +56,7 @@ pub struct Core {
     contracts: Arc<Contracts>,
     /// Who signs decisions; without any, decisions need no signature.
     operators: OperatorKeys,
-    limits: TreeLimits,
+    budgets: Budgets,
     config: Digest,
     draining: bool,
     /// The call whose outcome is being processed: woken when all of it is.
@@ -70,7 +71,7 @@ impl Core {
             timeouts: Timeouts::default(),
             contracts,
             operators: OperatorKeys::default(),
-            limits,
+            budgets: Budgets::new(limits),
             config,
             draining: false,
             hearing: None,

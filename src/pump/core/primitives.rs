@@ -9,7 +9,7 @@ use crate::ids::{ListenerName, MessageId, ThreadId, TimerId};
 use crate::limits;
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode, Primitive, WaitFor, When};
-use crate::thread::{Fact, TimerEnd};
+use crate::thread::{Call, Fact, TimerEnd};
 
 impl Core {
     /// The request is on record as a call to the core, answered in the same step.
@@ -54,7 +54,7 @@ impl Core {
     fn cannot_spawn(&self, parent: &ThreadId) -> Option<String> {
         let tree = self.state.tree(parent)?;
         let children = tree.threads.get(parent)?.request_children();
-        let limits = &self.limits;
+        let limits = &self.budgets.limits;
         if parent.depth() as u64 >= u64::from(limits.depth) {
             return Some(format!("threads may be at most {} deep", limits.depth));
         }
@@ -117,9 +117,9 @@ impl Core {
 
     fn wait(&mut self, step: &mut Step, ask: &Ask<'_>, until: WaitFor) {
         let call = ask.scene.call;
-        let threads = self.state.call(call).map_or(0, |open| open.away.len());
-        let timers = self.state.tree(&ask.scene.thread).map_or(0, |tree| tree.timers_of(call));
-        let arrived = self.state.call(call).is_some_and(|open| open.has_news());
+        let open = self.state.call(call);
+        let (threads, timers) = open.map_or((0, 0), |open| (open.away.len(), open.timers));
+        let arrived = open.is_some_and(Call::has_news);
         if threads + timers == 0 && !arrived {
             let text = "no thread or timer of yours is unfinished";
             return self.answer_error(step, ask, ErrorCode::NothingToWaitFor, text);
@@ -138,7 +138,7 @@ impl Core {
 
     fn set_timer(&mut self, step: &mut Step, ask: &Ask<'_>, when: When, label: Option<String>) {
         let call = ask.scene.call;
-        let timers = self.state.tree(&ask.scene.thread).map_or(0, |tree| tree.timers_of(call));
+        let timers = self.state.call(call).map_or(0, |open| open.timers);
         if timers >= limits::TIMERS_PER_CALL_MAX {
             let text = format!("a call may have at most {} timers", limits::TIMERS_PER_CALL_MAX);
             return self.answer_error(step, ask, ErrorCode::LimitReached, &text);

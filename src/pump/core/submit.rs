@@ -110,7 +110,8 @@ impl Core {
         }
         if let Some(tree) = self.state.tree(&thread)
             && !self.renews(&submission.client, &thread)
-            && tree.request_usage().messages.saturating_add(tree.held) >= self.limits.messages
+            && tree.request_usage().messages.saturating_add(tree.held)
+                >= self.budgets.limits.messages
         {
             return refused(Rule::BudgetSpent, "this thread has used all its messages");
         }

@@ -87,6 +87,7 @@ impl Core {
     pub(super) fn end_attempt(&mut self, source: &Source, contract: &Contract) -> Option<Running> {
         let running = self.desk.finish(source, contract)?;
         self.timeouts.disarm(source.call);
+        self.count_turn(source.call);
         Some(running)
     }
 

@@ -22,9 +22,8 @@ impl Core {
         if self.desk.is_busy_with(id) || self.hearing == Some(id) {
             return;
         }
-        let timers = self.state.tree(&call.thread).map_or(0, |tree| tree.timers_of(id));
         // What an earlier pump handed over is dealt with first.
-        if !call.is_ready(timers) || call.handed_over.is_some() {
+        if !call.is_ready() || call.handed_over.is_some() {
             return;
         }
         let (listener, thread) = (call.callee.clone(), call.thread.clone());

@@ -1,17 +1,76 @@
 //! Budgets: what a tree, and each agent in it, may still spend. A model call sets aside what it
 //! may take before it is made, so that calls made side by side cannot spend the same twice.
 
+use std::collections::HashSet;
+
 use super::outcome::Scene;
 use super::{Core, Step};
-use crate::contract::Budget;
+use crate::contract::{Budget, TreeLimits};
 use crate::envelope::{Money, Reservation, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::Answer;
-use crate::thread::{Call, Fact, REQUEST_MONEY, REQUEST_TOKENS, Reserved};
+use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS, Reserved};
+
+/// Limits of every tree, and the turns that each tree will take for certain. What was spent and
+/// reserved is recorded, and stands in the state.
+///
+/// **Invariant:** `turns` holds a call exactly while its callee is an agent and it is handed over,
+/// queued or held: each of these will make a model call. A wake reads their number and counts
+/// nothing.
+///
+/// **Invariant:** a tree without such calls has no entry.
+#[derive(Debug, Clone)]
+pub(super) struct Budgets {
+    pub limits: TreeLimits,
+    turns: Map<ThreadId, HashSet<CallId, foldhash::fast::RandomState>>,
+}
+
+impl Budgets {
+    pub fn new(limits: TreeLimits) -> Self {
+        Self { limits, turns: Map::default() }
+    }
+
+    /// `root`: of the tree of the call.
+    pub fn reserve_turn(&mut self, root: ThreadId, call: CallId) {
+        self.turns.entry(root).or_default().insert(call);
+    }
+
+    pub fn release_turn(&mut self, root: &ThreadId, call: CallId) {
+        let Some(calls) = self.turns.get_mut(root) else { return };
+        calls.remove(&call);
+        if calls.is_empty() {
+            self.turns.remove(root);
+        }
+    }
+
+    pub fn release_all_turns(&mut self) {
+        self.turns.clear();
+    }
+
+    fn turns_reserved(&self, root: &ThreadId) -> u64 {
+        self.turns.get(root).map_or(0, |calls| calls.len() as u64)
+    }
+}
 
 impl Core {
+    /// Reserves the turn of a call that is handed over, queued or held, if an agent takes it, and
+    /// releases that of any other call.
+    pub(super) fn count_turn(&mut self, call: CallId) {
+        let Some(root) = self.state.calls.get(&call) else { return };
+        match self.state.call(call).is_some_and(|open| self.will_take_turn(open)) {
+            true => self.budgets.reserve_turn(root.clone(), call),
+            false => self.budgets.release_turn(root, call),
+        }
+    }
+
+    fn will_take_turn(&self, call: &Call) -> bool {
+        let contract = self.contracts.get(&call.callee);
+        let is_under_way = self.desk.is_busy_with(call.id) || call.held.is_some();
+        is_under_way && contract.is_some_and(|contract| contract.is_agent())
+    }
+
     /// Why `listener` may take no turn: a model call is refused before it is made.
     pub(super) fn spent_for_agent(
         &mut self,
@@ -21,14 +80,13 @@ impl Core {
     ) -> Option<String> {
         let contract = self.contracts.get(listener).filter(|contract| contract.is_agent())?;
         let tree = self.state.tree(thread)?;
-        let (usage, request, limits) = (tree.usage, tree.request_usage(), &self.limits);
-        // Turns that are being taken, or will be, have their model call reserved.
-        let takes_turn = |call: &&Call| {
-            let contract = self.contracts.get(&call.callee);
-            let busy = self.desk.is_busy_with(call.id) || call.held.is_some();
-            contract.is_some_and(|contract| contract.is_agent()) && busy
-        };
-        let reserved = tree.calls.values().filter(takes_turn).count() as u64;
+        let (usage, request, limits) = (tree.usage, tree.request_usage(), &self.budgets.limits);
+        let reserved = self.budgets.turns_reserved(&thread.root());
+        debug_assert_eq!(
+            reserved,
+            tree.calls.values().filter(|call| self.will_take_turn(call)).count() as u64,
+            "turns of {thread}"
+        );
         if request.model_calls.saturating_add(reserved) >= limits.model_calls {
             return Some(format!("all {} model calls of this tree are used", limits.model_calls));
         }
@@ -70,14 +128,14 @@ impl Core {
             return Ok(());
         }
         // Also for another attempt at the same turn, whose failed one was a model call too.
-        if tree.request_usage().model_calls >= self.limits.model_calls {
+        if tree.request_usage().model_calls >= self.budgets.limits.model_calls {
             return Err(format!(
                 "all {} model calls of this tree are used",
-                self.limits.model_calls
+                self.budgets.limits.model_calls
             ));
         }
-        within(self.limits.budget(), of_all, asked, "this tree")?;
-        within(self.limits.request_budget(), of_request, asked, "this request")?;
+        within(self.budgets.limits.budget(), of_all, asked, "this tree")?;
+        within(self.budgets.limits.request_budget(), of_request, asked, "this request")?;
         within(contract.budget, of_own, asked, running.listener.as_str())
     }
 
@@ -88,7 +146,7 @@ impl Core {
             return;
         }
         let Some(tree) = self.state.tree(&scene.thread) else { return };
-        let (usage, request, limits) = (tree.usage, tree.request_usage(), &self.limits);
+        let (usage, request, limits) = (tree.usage, tree.request_usage(), &self.budgets.limits);
         let mut budgets = vec![
             Gauge::plain("messages", request.messages, limits.messages),
             Gauge::plain("model-calls", request.model_calls, limits.model_calls),
@@ -207,4 +265,42 @@ fn within(budget: Budget, spent: Spending, asked: &Reservation, whose: &str) -> 
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::MessageId;
+
+    fn call(n: u128) -> CallId {
+        CallId(MessageId(Uuid::from_u128(n)))
+    }
+
+    #[test]
+    fn a_call_reserves_one_turn_of_its_own_tree_however_often_it_is_counted() {
+        let root = |text: &str| ThreadId::parse(text).unwrap();
+        let (one, other) = (root("sess-aaaaaaaa"), root("sess-bbbbbbbb"));
+        let mut budgets = Budgets::new(TreeLimits::default());
+        for n in [1, 2, 2, 1] {
+            budgets.reserve_turn(one.clone(), call(n));
+        }
+        budgets.reserve_turn(other.clone(), call(3));
+        assert_eq!(budgets.turns_reserved(&one), 2);
+
+        budgets.release_turn(&one, call(1));
+        budgets.release_turn(&one, call(1));
+        assert_eq!(budgets.turns_reserved(&one), 1);
+        assert_eq!(budgets.turns_reserved(&other), 1);
+    }
+
+    #[test]
+    fn a_tree_without_turns_takes_no_memory() {
+        let root = ThreadId::parse("sess-aaaaaaaa").unwrap();
+        let mut budgets = Budgets::new(TreeLimits::default());
+        budgets.reserve_turn(root.clone(), call(1));
+        budgets.release_turn(&root, call(1));
+        assert!(budgets.turns.is_empty());
+    }
 }
