@@ -151,9 +151,9 @@ impl Core {
         thread: &ThreadId,
         call: CallId,
     ) {
-        self.desk.enqueue(listener, thread, call);
+        self.scheduler.enqueue(listener, thread, call);
         self.count_turn(call);
-        if self.desk.absences.admission(listener, step.time) != Admission::Any {
+        if self.scheduler.absences.admission(listener, step.time) != Admission::Any {
             self.wait_for_listener(step, listener, call);
         }
     }
@@ -163,7 +163,7 @@ impl Core {
         let timeout = self.contracts.get(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);
         let due = since.unwrap_or(step.time).plus(timeout);
-        let due = self.desk.absences.expect(listener, call, due);
+        let due = self.scheduler.absences.expect(listener, call, due);
         step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
     }
 
@@ -173,8 +173,8 @@ impl Core {
         let (listener, call, attempt) = (listener.clone(), *call, *attempt);
         let input = Input::NotTaken { listener: listener.clone(), call, attempt, detail };
         let back = Fact::NotTaken { call, attempt };
-        if let Some(ghost) = self.desk.lay_to_rest(source) {
-            step.records(ghost.thread.root(), input);
+        if let Some(orphan) = self.end_orphan(source) {
+            step.records(orphan.thread.root(), input);
             self.fact(step, back);
             return self.is_absent(step, &listener, call);
         }
@@ -189,18 +189,18 @@ impl Core {
         self.is_absent(step, &listener, call);
         if contract.serial_per_thread {
             // What comes after it in the thread waits until it is dealt with.
-            self.desk.holds_thread(&listener, &thread, call);
+            self.scheduler.holds_thread(&listener, &thread, call);
         }
-        self.desk.put_back(&listener, &thread, call);
+        self.scheduler.put_back(&listener, &thread, call);
         self.count_turn(call);
         self.wait_for_listener(step, &listener, call);
     }
 
     fn is_absent(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
-        let (at, is_news) = self.desk.absences.came_back(listener, call, step.time);
+        let (at, is_news) = self.scheduler.absences.came_back(listener, call, step.time);
         step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
         if is_news {
-            for call in self.desk.waiting_for(listener) {
+            for call in self.scheduler.waiting_for(listener) {
                 self.wait_for_listener(step, listener, call);
             }
         }
@@ -211,13 +211,13 @@ impl Core {
         if self.draining {
             return;
         }
-        let due: Vec<_> = self.desk.absences.looks(step.time).cloned().collect();
+        let due: Vec<_> = self.scheduler.absences.looks(step.time).cloned().collect();
         for listener in due {
             let Some(contract) = self.contracts.get(&listener) else { continue };
-            let next = self.desk.next(contract, step.time);
+            let next = self.scheduler.next(contract, step.time);
             let Some(open) = next.and_then(|call| self.state.call(call)) else { continue };
             step.records(open.thread.root(), Input::Probe { listener: listener.clone() });
-            self.desk.stir(&listener);
+            self.scheduler.mark_runnable(&listener);
             // One record for each.
             return step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Probe });
         }
@@ -225,11 +225,11 @@ impl Core {
 
     /// A call has waited for an absent listener as long as it may.
     pub(super) fn untaken(&mut self, step: &mut Step, call: CallId) {
-        let Some(open) = self.state.call(call).filter(|_| self.desk.is_waiting(call)) else {
+        let Some(open) = self.state.call(call).filter(|_| self.scheduler.is_waiting(call)) else {
             return;
         };
         let (listener, thread) = (open.callee.clone(), open.thread.clone());
-        let Some(due) = self.desk.absences.due(&listener, call, step.time) else { return };
+        let Some(due) = self.scheduler.absences.due(&listener, call, step.time) else { return };
         if due > step.time {
             return step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
         }
@@ -241,8 +241,8 @@ impl Core {
 
     /// A listener was heard of: whatever waits for it may go.
     pub(super) fn is_present(&mut self, listener: &ListenerName) {
-        if self.desk.absences.end(listener) {
-            self.desk.stir(listener);
+        if self.scheduler.absences.end(listener) {
+            self.scheduler.mark_runnable(listener);
         }
     }
 }

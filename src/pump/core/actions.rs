@@ -111,7 +111,7 @@ impl Core {
                 let text = format!("{peer} is waiting for this very call; spawn a thread instead");
                 return Err((Rule::Cycle, text));
             }
-            if self.desk.backlog(peer) >= contract.backlog {
+            if self.scheduler.backlog(peer) >= contract.backlog {
                 return Err((Rule::Busy, format!("{peer} has {} calls waiting", contract.backlog)));
             }
         }

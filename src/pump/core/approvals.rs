@@ -189,7 +189,7 @@ impl Core {
         if *checked.meaning() != Meaning::Reply {
             return Err(refused(Rule::NotInVocabulary, NOT_IN_VOCABULARY, &checked));
         }
-        let attempt = self.desk.next_attempt(self.state.epoch, call);
+        let attempt = self.calls.next_attempt(self.state.epoch, call);
         self.fact(step, Fact::Heard { call, attempt });
         self.dispose(step, call.0, Disposition::Handled);
         let scene = Scene::new(call, &listener, &thread, false);

@@ -67,7 +67,7 @@ impl Core {
 
     fn will_take_turn(&self, call: &Call) -> bool {
         let contract = self.contracts.get(&call.callee);
-        let is_under_way = self.desk.is_busy_with(call.id) || call.held.is_some();
+        let is_under_way = self.is_busy_with(call.id) || call.held.is_some();
         is_under_way && contract.is_some_and(|contract| contract.is_agent())
     }
 
@@ -112,7 +112,7 @@ impl Core {
         attempt: Attempt,
         asked: &Reservation,
     ) -> Result<(), String> {
-        let running = self.desk.running(call).filter(|running| running.attempt == attempt);
+        let running = self.calls.running(call).filter(|running| running.attempt == attempt);
         let running = running.ok_or("the call this would be for is closed")?;
         let tree = self.state.tree(&running.thread).ok_or("its thread is gone")?;
         let contract = self.contracts.get(&running.listener).ok_or("its listener is gone")?;

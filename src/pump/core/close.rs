@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::desk::Ghost;
+use super::call_table::OrphanedDelivery;
 use super::event::Effect;
 use super::message::NewMessage;
 use super::outcome::Scene;
@@ -257,11 +257,8 @@ impl Core {
         };
         let listener = closed.callee.clone();
         let thread = closed.thread.clone();
-        let ghost = Ghost { listener, thread, opener, opener_call };
-        self.timeouts.disarm(closed.id);
-        self.budgets.release_turn(&closed.thread.root(), closed.id);
-        let working = self.desk.close(closed.id, &closed.callee, &closed.thread, ghost);
-        if let Some(attempt) = working {
+        let orphan = OrphanedDelivery { listener, thread, opener, opener_call };
+        if let Some(attempt) = self.forget_call(closed.id, orphan) {
             let listener = closed.callee.clone();
             step.effect(Effect::Withdraw { listener, call: closed.id, attempt });
         }

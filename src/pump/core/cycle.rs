@@ -9,7 +9,7 @@ use crate::ids::{CallId, ListenerName, ThreadId};
 /// that has the agent waits, however indirectly, for `caller`.
 pub(super) fn closes(core: &Core, caller: CallId, agent: &ListenerName, thread: &ThreadId) -> bool {
     let mut seen = HashSet::new();
-    let mut next: Vec<_> = core.desk.holder(agent, thread).into_iter().collect();
+    let mut next: Vec<_> = core.scheduler.holder(agent, thread).into_iter().collect();
     while let Some(id) = next.pop() {
         if id == caller {
             return true;
@@ -17,7 +17,7 @@ pub(super) fn closes(core: &Core, caller: CallId, agent: &ListenerName, thread: 
         let Some(call) = core.state.call(id).filter(|_| seen.insert(id)) else { continue };
         next.extend(call.awaiting.iter().flat_map(|awaited| awaited.open.iter().map(|leg| leg.0)));
         // A call to an agent that another call has waits for that one.
-        next.extend(core.desk.holder(&call.callee, &call.thread));
+        next.extend(core.scheduler.holder(&call.callee, &call.thread));
     }
     false
 }

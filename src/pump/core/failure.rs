@@ -19,8 +19,8 @@ impl Core {
         let input =
             Input::Failed { listener: listener.clone(), call, attempt, failure: failure.clone() };
         let failed = Fact::AttemptFailed { call, attempt, failure: failure.clone() };
-        if let Some(ghost) = self.desk.lay_to_rest(source) {
-            step.records(ghost.thread.root(), input);
+        if let Some(orphan) = self.end_orphan(source) {
+            step.records(orphan.thread.root(), input);
             self.fact(step, failed);
             return self.charge_reservation(step, call, attempt);
         }
@@ -38,7 +38,7 @@ impl Core {
         if failure.is_retried() && failures < contract.attempts {
             if contract.serial_per_thread {
                 // What comes after it in the thread waits until it is dealt with.
-                self.desk.holds_thread(&listener, &thread, call);
+                self.scheduler.holds_thread(&listener, &thread, call);
             }
             let at = step.time.plus(backoff(call, failures));
             return step.effect(Effect::Alarm { at, alarm: Alarm::Retry { call } });
@@ -85,7 +85,7 @@ impl Core {
     /// an attempt: a delivery that ends its pump is not handed over at every start for ever.
     fn attempt_lost(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let lost = self.state.call(call).filter(|open| open.handed_over == Some(attempt));
-        let Some(open) = lost.filter(|_| self.desk.running(call).is_none()) else { return };
+        let Some(open) = lost.filter(|_| self.calls.running(call).is_none()) else { return };
         let (listener, thread) = (open.callee.clone(), open.thread.clone());
         let input = Input::Lost { listener: listener.clone(), call, attempt };
         step.records(thread.root(), input);
@@ -142,7 +142,7 @@ impl Core {
         let Some(open) = self.state.call(call) else { return };
         let is_paced = open.rounds_failed() >= limits::ROUNDS_FAILED_BACKOFF;
         let is_due = open.failures > 0 || (is_paced && open.is_ready());
-        if !is_due || self.desk.is_busy_with(call) {
+        if !is_due || self.is_busy_with(call) {
             return;
         }
         let (callee, thread) = (open.callee.clone(), open.thread.clone());

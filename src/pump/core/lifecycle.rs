@@ -2,8 +2,9 @@
 
 use uuid::Uuid;
 
-use super::desk::Desk;
+use super::call_table::CallTable;
 use super::event::{Alarm, Cancellation, Effect};
+use super::scheduler::Scheduler;
 use super::signatures::SignedDecision;
 use super::timeouts::Timeouts;
 use super::{CORE_VERSION, Core, Step};
@@ -22,7 +23,8 @@ impl Core {
         detail: String,
         blobs: Vec<Digest>,
     ) {
-        self.desk = Desk::default();
+        self.calls = CallTable::default();
+        self.scheduler = Scheduler::default();
         self.timeouts = Timeouts::default();
         self.budgets.release_all_turns();
         self.draining = false;
@@ -59,7 +61,7 @@ impl Core {
                 false => contract.serial_per_thread && call.handed_over.is_some(),
             });
             if holds {
-                self.desk.holds_thread(&call.callee, thread, *id);
+                self.scheduler.holds_thread(&call.callee, thread, *id);
             }
         }
         for (thread, id) in open {

@@ -7,9 +7,10 @@ mod absent;
 mod actions;
 mod approvals;
 mod budgets;
+mod call_table;
 mod close;
 mod cycle;
-mod desk;
+mod dispatch;
 mod event;
 mod failure;
 mod held;
@@ -21,12 +22,12 @@ mod primitives;
 mod refused;
 pub mod replay;
 mod reservations;
+mod scheduler;
 mod signatures;
 mod step;
 mod submit;
 mod timeouts;
 mod version;
-mod wake;
 
 use std::sync::Arc;
 
@@ -42,16 +43,18 @@ use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{CallId, Digest, ListenerName, Position};
 use crate::thread::{OperatorKeys, Record, State};
 use budgets::Budgets;
-use desk::Desk;
+use call_table::CallTable;
 use outcome::Source;
+use scheduler::Scheduler;
 use timeouts::Timeouts;
 
 /// State and the rules that move it.
 #[derive(Debug, Clone)]
 pub struct Core {
     state: State,
-    /// What is handed over and what waits its turn: never recorded, rebuilt at every boot.
-    desk: Desk,
+    /// The parts. What they hold is rebuilt after every boot and never recorded.
+    calls: CallTable,
+    scheduler: Scheduler,
     timeouts: Timeouts,
     contracts: Arc<Contracts>,
     /// Who signs decisions; without any, decisions need no signature.
@@ -67,7 +70,8 @@ impl Core {
     pub fn new(contracts: Arc<Contracts>, limits: TreeLimits, config: Digest) -> Self {
         Self {
             state: State::default(),
-            desk: Desk::default(),
+            calls: CallTable::default(),
+            scheduler: Scheduler::default(),
             timeouts: Timeouts::default(),
             contracts,
             operators: OperatorKeys::default(),
@@ -84,17 +88,17 @@ impl Core {
 
     /// Deliveries handed over and not yet answered.
     pub fn handed_over(&self) -> usize {
-        self.desk.handed_over()
+        self.calls.handed_over()
     }
 
     /// Calls that could be handed over and wait for their listener.
     pub fn waiting(&self) -> usize {
-        self.desk.waiting()
+        self.scheduler.waiting()
     }
 
     /// Those that wait for this one.
     pub fn backlog(&self, listener: &ListenerName) -> usize {
-        self.desk.backlog(listener)
+        self.scheduler.backlog(listener)
     }
 
     /// Makes recorded facts so again: recovery is this, for every record in order.
@@ -142,7 +146,7 @@ impl Core {
             self.state.reached(tree, position);
         }
         self.dispatch(&mut step);
-        debug_assert_eq!(self.timeouts.len(), self.desk.running_count(), "one deadline each");
+        debug_assert_eq!(self.timeouts.len(), self.calls.running_count(), "one deadline each");
         step
     }
 }

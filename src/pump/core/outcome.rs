@@ -1,6 +1,6 @@
 //! What a listener returned: its payloads, in order, each to where it belongs.
 
-use super::desk::{Ghost, Running};
+use super::call_table::{OrphanedDelivery, RunningAttempt};
 use super::message::NewMessage;
 use super::refused::refused;
 use super::{Core, Step};
@@ -63,9 +63,9 @@ impl Core {
             verdicts: Vec::new(),
             turn: turn.clone().map(without_note),
         };
-        if let Some(ghost) = self.desk.lay_to_rest(&source) {
-            step.records(ghost.thread.root(), input);
-            self.late_outcome(step, &source, &ghost, payloads, turn);
+        if let Some(orphan) = self.end_orphan(&source) {
+            step.records(orphan.thread.root(), input);
+            self.late_outcome(step, &source, &orphan, payloads, turn);
             self.charge_reservation(step, source.call, source.attempt);
         } else if let Some((mut scene, contract)) = self.scene(&source) {
             step.records(scene.thread.root(), input);
@@ -97,7 +97,13 @@ impl Core {
     }
 
     /// What was delivered is handled: the outcome is on record.
-    fn hear(&mut self, step: &mut Step, scene: &mut Scene, attempt: Attempt, running: &Running) {
+    fn hear(
+        &mut self,
+        step: &mut Step,
+        scene: &mut Scene,
+        attempt: Attempt,
+        running: &RunningAttempt,
+    ) {
         self.fact(step, Fact::Heard { call: scene.call, attempt });
         for message in &running.delivered {
             self.dispose(step, *message, Disposition::Handled);
@@ -251,11 +257,11 @@ impl Core {
         &mut self,
         step: &mut Step,
         source: &Source,
-        ghost: &Ghost,
+        orphan: &OrphanedDelivery,
         payloads: Vec<Gated>,
         turn: Option<Turn>,
     ) {
-        let (listener, thread, call) = (&ghost.listener, &ghost.thread, source.call);
+        let (listener, thread, call) = (&orphan.listener, &orphan.thread, source.call);
         if let Some(turn) = turn {
             let scene = Scene::new(call, listener, thread, true);
             self.model_turn(step, &scene, &turn, Some(source.attempt));
@@ -267,15 +273,21 @@ impl Core {
             });
             step.verdict(verdict(&taken));
             match taken {
-                Ok(checked) if is_reply(&checked) => self.late_reply(step, call, ghost, &checked),
+                Ok(checked) if is_reply(&checked) => self.late_reply(step, call, orphan, &checked),
                 Ok(checked) => self.own_note(step, listener, thread, call, &checked),
                 Err(refusal) => self.refuse(step, listener, Some(thread), Some(call), refusal),
             }
         }
     }
 
-    fn late_reply(&mut self, step: &mut Step, call: CallId, ghost: &Ghost, checked: &Checked) {
-        let Ghost { listener, thread, opener, opener_call } = ghost;
+    fn late_reply(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        orphan: &OrphanedDelivery,
+        checked: &Checked,
+    ) {
+        let OrphanedDelivery { listener, thread, opener, opener_call } = orphan;
         let reply = NewMessage::checked(Kind::Reply, listener, opener, thread, checked);
         let reply = reply.caused_by(call.0).in_call(*opener_call);
         self.record_late(step, reply);

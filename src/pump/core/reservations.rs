@@ -26,7 +26,7 @@ impl Core {
         }
         let answer = self.may_request(call, attempt, &asked);
         if answer.is_ok()
-            && let Some(running) = self.desk.running(call)
+            && let Some(running) = self.calls.running(call)
         {
             let (agent, thread) = (running.listener.clone(), running.thread.root());
             let Reservation { spending, counted, request, route } = asked;
@@ -40,7 +40,7 @@ impl Core {
     }
 
     fn is_reserved(&self, call: CallId, attempt: Attempt, request: u32) -> bool {
-        let running = self.desk.running(call);
+        let running = self.calls.running(call);
         let tree = running.and_then(|running| self.state.tree(&running.thread));
         let reserved = tree.and_then(|tree| tree.reservation(call, attempt));
         reserved.is_some_and(|reserved| reserved.request == request)

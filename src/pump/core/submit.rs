@@ -103,7 +103,7 @@ impl Core {
         }
         let full = |name: &ListenerName| {
             let backlog = self.contracts.get(name).map_or(0, |contract| contract.backlog);
-            self.desk.backlog(name) >= backlog
+            self.scheduler.backlog(name) >= backlog
         };
         if self.state.in_flight >= limits::IN_FLIGHT_MAX || peers.iter().any(full) {
             return refused(Rule::Busy, "too much is waiting; send it again in a moment");

@@ -4,12 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::desk::Running;
 use super::event::Alarm;
-use super::outcome::Source;
 use super::{Core, Step};
 use crate::clock::Time;
-use crate::contract::Contract;
 use crate::envelope::Disposition;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
@@ -83,14 +80,6 @@ impl Timeouts {
 }
 
 impl Core {
-    /// Ends the current attempt of a call, and with it its deadline. `None` for any other attempt.
-    pub(super) fn end_attempt(&mut self, source: &Source, contract: &Contract) -> Option<Running> {
-        let running = self.desk.finish(source, contract)?;
-        self.timeouts.disarm(source.call);
-        self.count_turn(source.call);
-        Some(running)
-    }
-
     /// The next deadline, with the alarm that it is.
     pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
         let (at, call, attempt) = self.timeouts.next()?;
@@ -104,7 +93,7 @@ impl Core {
     }
 
     pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
-        let Some(running) = self.desk.running(call) else { return };
+        let Some(running) = self.calls.running(call) else { return };
         let contract = self.contracts.get(&running.listener);
         // An agent's time-out is time without progress, and its heartbeats are progress.
         let agent = contract.filter(|contract| contract.is_agent() && !mutant("cut-a-live-stream"));
@@ -117,7 +106,7 @@ impl Core {
         if !self.timeouts.is_due(call, attempt, step.time) {
             return;
         }
-        let Some(running) = self.desk.running(call) else { return };
+        let Some(running) = self.calls.running(call) else { return };
         let (listener, thread) = (running.listener.clone(), running.thread.clone());
         let timeout = self.contracts.get(&listener).map_or(Duration::ZERO, |c| c.timeout);
 

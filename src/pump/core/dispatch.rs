@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::absent::Admission;
-use super::desk::Running;
+use super::call_table::RunningAttempt;
 use super::event::{Alarm, Effect, Standstill};
 use super::{Core, Step};
 use crate::bus::Delivery;
@@ -19,7 +19,7 @@ impl Core {
     /// Queues `call` if its listener can go on: nothing handed over, nothing awaited.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
-        if self.desk.is_busy_with(id) || self.hearing == Some(id) {
+        if self.is_busy_with(id) || self.hearing == Some(id) {
             return;
         }
         // What an earlier pump handed over is dealt with first.
@@ -43,12 +43,12 @@ impl Core {
             return;
         }
         let contracts = Arc::clone(&self.contracts);
-        while let Some(listener) = self.desk.stirred() {
+        while let Some(listener) = self.scheduler.pop_runnable() {
             let Some(contract) = contracts.get(&listener) else { continue };
-            while let Some((call, admission)) = self.desk.take(contract, step.time) {
+            while let Some((call, admission)) = self.scheduler.take(contract, step.time) {
                 let timeout = contract.timeout;
                 let Some(open) = self.state.call(call) else { continue };
-                let attempt = self.desk.next_attempt(self.state.epoch, call);
+                let attempt = self.calls.next_attempt(self.state.epoch, call);
                 let fresh = open.pending.iter().map(|p| &p.message);
                 let tree = self.state.tree(&open.thread);
                 let trace = tree.and_then(|tree| tree.trace.as_deref());
@@ -63,16 +63,17 @@ impl Core {
                     trace: trace.map(|trace| trace.at(SpanId::of_attempt(call, attempt))),
                     timeout,
                 };
-                let running = Running {
+                let running = RunningAttempt {
                     attempt,
                     listener: listener.clone(),
                     thread: open.thread.clone(),
                     delivered: open.pending.iter().map(|p| p.message.id).collect(),
                 };
-                self.desk.start(call, running);
+                self.calls.start(call, running);
+                self.scheduler.start(&listener);
                 self.timeouts.arm(call, attempt, step.time.plus(timeout));
                 if admission == Admission::OneProbe {
-                    let at = self.desk.absences.probes(&listener, call, step.time);
+                    let at = self.scheduler.absences.probes(&listener, call, step.time);
                     step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
                 }
                 self.fact(step, Fact::HandedOver { call, attempt });
@@ -94,9 +95,9 @@ impl Core {
         // What was answered meanwhile has yet to come in.
         let grace = if stood.is_zero() { Duration::ZERO } else { limits::PAUSE_MIN };
         self.timeouts.extend_all(standstill.all() + grace);
-        self.desk.absences.extend_all(standstill.all() + grace);
+        self.scheduler.absences.extend_all(standstill.all() + grace);
         // Their alarms come too early now, and do nothing.
-        let probes = self.desk.absences.probes_out().into_iter();
+        let probes = self.scheduler.absences.probes_out().into_iter();
         for at in probes.filter(|_| !mutant("forget-a-probe")) {
             step.effect(Effect::Alarm { at, alarm: Alarm::Probe });
         }
@@ -105,7 +106,7 @@ impl Core {
     /// A message to a waiting agent ends its wait.
     pub(super) fn end_wait(&mut self, step: &mut Step, listener: &ListenerName, thread: &ThreadId) {
         // Whoever waits has taken a turn, and so has the thread.
-        let holder = self.desk.holder(listener, thread);
+        let holder = self.scheduler.holder(listener, thread);
         let waiting = |call: &CallId| self.state.call(*call).is_some_and(|c| c.waiting.is_some());
         if let Some(call) = holder.filter(waiting) {
             self.fact(step, Fact::WaitEnded { call });

@@ -1,0 +1,206 @@
+//! Attempts: the delivery of each open call that is with a listener, and deliveries that have
+//! outlived their call.
+
+use super::Core;
+use super::outcome::Source;
+use crate::contract::Contract;
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
+use crate::mutant::mutant;
+use crate::thread::Map;
+
+/// What listeners work on. Rebuilt after every boot; that a delivery was handed over is recorded.
+///
+/// **Invariant:** a call has at most one attempt under way.
+///
+/// **Invariant:** a delivery is under way or orphaned, never both, and ends once.
+///
+/// **Invariant:** the attempts of an open call are numbered upwards.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CallTable {
+    running: Map<CallId, RunningAttempt>,
+    orphans: Map<(CallId, Attempt), OrphanedDelivery>,
+    /// How often each open call was handed over in this epoch.
+    attempts: Map<CallId, u32>,
+}
+
+/// A delivery that a listener works on.
+#[derive(Debug, Clone)]
+pub(super) struct RunningAttempt {
+    pub attempt: Attempt,
+    pub listener: ListenerName,
+    pub thread: ThreadId,
+    pub delivered: Vec<MessageId>,
+}
+
+/// A delivery that a listener works on although its call is closed: what a late answer needs to be
+/// recorded.
+#[derive(Debug, Clone)]
+pub(super) struct OrphanedDelivery {
+    pub listener: ListenerName,
+    pub thread: ThreadId,
+    pub opener: ListenerName,
+    pub opener_call: Option<CallId>,
+}
+
+impl CallTable {
+    /// Deliveries that are with listeners.
+    pub fn handed_over(&self) -> usize {
+        self.running.len() + self.orphans.len()
+    }
+
+    /// Deliveries whose calls are open.
+    pub fn running_count(&self) -> usize {
+        self.running.len()
+    }
+
+    pub fn running(&self, call: CallId) -> Option<&RunningAttempt> {
+        self.running.get(&call)
+    }
+
+    pub fn next_attempt(&mut self, epoch: u32, call: CallId) -> Attempt {
+        let n = self.attempts.entry(call).or_default();
+        if !mutant("reuse-the-attempt") {
+            *n += 1;
+        }
+        Attempt { epoch, n: *n }
+    }
+
+    pub fn start(&mut self, call: CallId, running: RunningAttempt) {
+        self.running.insert(call, running);
+    }
+
+    /// Ends the current attempt of a call. `None` for any other attempt, and for another listener.
+    fn finish(&mut self, source: &Source) -> Option<RunningAttempt> {
+        let running = self.running.get(&source.call)?;
+        let is_current = running.attempt == source.attempt || mutant("trust-any-attempt");
+        let is_callee = running.listener == source.listener || mutant("trust-from");
+        if !is_current || !is_callee {
+            return None;
+        }
+        self.running.remove(&source.call)
+    }
+
+    /// Closes a call. Returns the attempt that its listener still works on.
+    fn close(&mut self, call: CallId, orphan: OrphanedDelivery) -> Option<Attempt> {
+        self.attempts.remove(&call);
+        let running = self.running.remove(&call)?;
+        self.orphans.insert((call, running.attempt), orphan);
+        Some(running.attempt)
+    }
+
+    /// Ends a delivery whose call was closed before.
+    fn finish_orphan(&mut self, source: &Source) -> Option<OrphanedDelivery> {
+        let delivery = (source.call, source.attempt);
+        self.orphans.get(&delivery).filter(|orphan| orphan.listener == source.listener)?;
+        self.orphans.remove(&delivery)
+    }
+}
+
+/// Changes that concern several parts, each made in one place.
+impl Core {
+    /// Whether a call is with its listener, or queued.
+    pub(super) fn is_busy_with(&self, call: CallId) -> bool {
+        self.calls.running(call).is_some() || self.scheduler.is_waiting(call)
+    }
+
+    /// Ends the current attempt of a call, and with it its deadline. `None` for any other attempt.
+    pub(super) fn end_attempt(
+        &mut self,
+        source: &Source,
+        contract: &Contract,
+    ) -> Option<RunningAttempt> {
+        let running = self.calls.finish(source)?;
+        self.timeouts.disarm(source.call);
+        self.scheduler.end_attempt(&running.listener, &running.thread, source.call, contract);
+        self.count_turn(source.call);
+        Some(running)
+    }
+
+    /// Ends a delivery whose call was closed before.
+    pub(super) fn end_orphan(&mut self, source: &Source) -> Option<OrphanedDelivery> {
+        let orphan = self.calls.finish_orphan(source)?;
+        self.scheduler.end_orphan(&orphan.listener, &orphan.thread, source.call);
+        Some(orphan)
+    }
+
+    /// Forgets a closed call. Returns the attempt that its listener still works on.
+    pub(super) fn forget_call(
+        &mut self,
+        call: CallId,
+        orphan: OrphanedDelivery,
+    ) -> Option<Attempt> {
+        let (listener, thread) = (orphan.listener.clone(), orphan.thread.clone());
+        let working = self.calls.close(call, orphan);
+        self.timeouts.disarm(call);
+        self.budgets.release_turn(&thread.root(), call);
+        self.scheduler.close(call, &listener, &thread, working.is_some());
+        working
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn call() -> CallId {
+        CallId(MessageId(Uuid::from_u128(7)))
+    }
+
+    fn name(text: &str) -> ListenerName {
+        ListenerName::parse(text).unwrap()
+    }
+
+    fn thread() -> ThreadId {
+        ThreadId::parse("sess-aaaaaaaa").unwrap()
+    }
+
+    fn source(listener: &str, attempt: Attempt) -> Source {
+        Source { listener: name(listener), call: call(), attempt }
+    }
+
+    /// A call whose first attempt is with its listener.
+    fn started() -> (CallTable, Attempt) {
+        let mut calls = CallTable::default();
+        let attempt = calls.next_attempt(1, call());
+        let (listener, thread) = (name("finder"), thread());
+        calls.start(call(), RunningAttempt { attempt, listener, thread, delivered: Vec::new() });
+        (calls, attempt)
+    }
+
+    fn orphan() -> OrphanedDelivery {
+        let (listener, thread, opener) = (name("finder"), thread(), name("desk"));
+        OrphanedDelivery { listener, thread, opener, opener_call: None }
+    }
+
+    #[test]
+    fn an_attempt_ends_once_and_for_its_own_listener_alone() {
+        let (mut calls, attempt) = started();
+        let other = calls.next_attempt(1, call());
+        assert!(attempt < other);
+        assert!(calls.finish(&source("finder", other)).is_none());
+        assert!(calls.finish(&source("other", attempt)).is_none());
+        assert!(calls.finish(&source("finder", attempt)).is_some());
+        assert!(calls.finish(&source("finder", attempt)).is_none());
+        assert_eq!(calls.handed_over(), 0);
+    }
+
+    #[test]
+    fn a_delivery_outlives_its_call_until_its_listener_has_ended() {
+        let (mut calls, attempt) = started();
+        assert_eq!(calls.close(call(), orphan()), Some(attempt));
+        assert!(calls.finish(&source("finder", attempt)).is_none());
+        assert_eq!((calls.running_count(), calls.handed_over()), (0, 1));
+        assert!(calls.finish_orphan(&source("other", attempt)).is_none());
+        assert!(calls.finish_orphan(&source("finder", attempt)).is_some());
+        assert_eq!(calls.handed_over(), 0);
+    }
+
+    #[test]
+    fn a_call_that_nobody_works_on_leaves_no_orphan() {
+        let mut calls = CallTable::default();
+        assert_eq!(calls.close(call(), orphan()), None);
+        assert_eq!(calls.handed_over(), 0);
+    }
+}

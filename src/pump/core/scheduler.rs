@@ -1,0 +1,363 @@
+//! Which calls wait to be handed over, and which of them is next. Fair between threads: each
+//! listener's threads take turns.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::absent::{Absences, Admission};
+use crate::clock::Time;
+use crate::contract::Contract;
+use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::mutant::mutant;
+use crate::thread::Map;
+
+/// The queues of all listeners. Rebuilt after every boot, never recorded.
+///
+/// **Invariant:** a call stands in at most one queue, and `waiting` holds exactly the calls that
+/// stand in one.
+///
+/// **Invariant:** a listener has at most as many deliveries as its `concurrency`, orphaned ones
+/// included.
+///
+/// **Invariant:** a thread of a serial listener belongs to one call until its handler has ended.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Scheduler {
+    queues: Map<ListenerName, ListenerQueue>,
+    waiting: HashSet<CallId, foldhash::fast::RandomState>,
+    pub absences: Absences,
+    /// Listeners that may have something to take since the last dispatch.
+    runnable: VecDeque<ListenerName>,
+}
+
+/// Agents take one call a thread at a time, whatever their contract says.
+fn is_serial(contract: &Contract) -> bool {
+    contract.serial_per_thread || contract.is_agent()
+}
+
+#[derive(Debug, Clone, Default)]
+struct ListenerQueue {
+    running: u32,
+    waiting: usize,
+    threads: Map<ThreadId, ThreadQueue>,
+    /// Threads with something to take, in turn.
+    ring: VecDeque<ThreadId>,
+}
+
+/// One thread's calls to one listener.
+#[derive(Debug, Clone, Default)]
+struct ThreadQueue {
+    ready: VecDeque<CallId>,
+    /// Serial listeners: the call that has the thread, closed or not, until its handler has ended.
+    current: Option<CallId>,
+    in_ring: bool,
+}
+
+impl ThreadQueue {
+    /// The call that may go now.
+    fn next(&self) -> Option<CallId> {
+        match self.current {
+            Some(current) => self.ready.iter().copied().find(|call| *call == current),
+            None => self.ready.front().copied(),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.current.is_none()
+    }
+}
+
+impl ListenerQueue {
+    /// Puts a thread in the ring if it has something to take, and drops it if it is idle.
+    fn refresh(&mut self, thread: &ThreadId) {
+        let Some(own) = self.threads.get_mut(thread) else { return };
+        if own.is_idle() {
+            if own.in_ring {
+                self.ring.retain(|queued| queued != thread);
+            }
+            self.threads.remove(thread);
+        } else if !own.in_ring && own.next().is_some() {
+            own.in_ring = true;
+            self.ring.push_back(thread.clone());
+        }
+    }
+}
+
+impl Scheduler {
+    /// Calls waiting for any listener.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Calls waiting for `listener`.
+    pub fn backlog(&self, listener: &ListenerName) -> usize {
+        self.queues.get(listener).map_or(0, |queue| queue.waiting)
+    }
+
+    /// A call has something to be delivered.
+    pub fn enqueue(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
+        if !self.waiting.insert(call) {
+            return;
+        }
+        let queue = self.queues.entry(listener.clone()).or_default();
+        queue.waiting += 1;
+        queue.threads.entry(thread.clone()).or_default().ready.push_back(call);
+        queue.refresh(thread);
+        self.mark_runnable(listener);
+    }
+
+    /// A call goes back to where it was taken from: it is the next of its listener.
+    pub fn put_back(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
+        if !self.waiting.insert(call) {
+            return;
+        }
+        let queue = self.queues.entry(listener.clone()).or_default();
+        queue.waiting += 1;
+        let own = queue.threads.entry(thread.clone()).or_default();
+        own.ready.push_front(call);
+        if own.in_ring {
+            queue.ring.retain(|queued| queued != thread);
+        }
+        own.in_ring = true;
+        queue.ring.push_front(thread.clone());
+    }
+
+    pub fn is_waiting(&self, call: CallId) -> bool {
+        self.waiting.contains(&call)
+    }
+
+    /// The calls that wait for this listener.
+    pub fn waiting_for(&self, listener: &ListenerName) -> Vec<CallId> {
+        let threads =
+            self.queues.get(listener).into_iter().flat_map(|queue| queue.threads.values());
+        let mut waiting: Vec<_> = threads.flat_map(|own| own.ready.iter().copied()).collect();
+        waiting.sort_unstable();
+        waiting
+    }
+
+    /// The call that [`Scheduler::take`] would give.
+    pub fn next(&self, contract: &Contract, now: Time) -> Option<CallId> {
+        let queue = self.queues.get(&contract.name)?;
+        let is_full = queue.running >= contract.concurrency;
+        if is_full || self.absences.admission(&contract.name, now) == Admission::Nothing {
+            return None;
+        }
+        queue.ring.iter().find_map(|thread| queue.threads.get(thread)?.next())
+    }
+
+    pub fn mark_runnable(&mut self, listener: &ListenerName) {
+        if !self.runnable.contains(listener) {
+            self.runnable.push_back(listener.clone());
+        }
+    }
+
+    pub fn pop_runnable(&mut self) -> Option<ListenerName> {
+        self.runnable.pop_front()
+    }
+
+    /// Takes the next call for a listener that has room, threads in turn.
+    pub fn take(&mut self, contract: &Contract, now: Time) -> Option<(CallId, Admission)> {
+        let admission = self.absences.admission(&contract.name, now);
+        if admission == Admission::Nothing {
+            return None;
+        }
+        let queue = self.queues.get_mut(&contract.name)?;
+        while queue.running < contract.concurrency {
+            let thread = queue.ring.pop_front()?;
+            let Some(own) = queue.threads.get_mut(&thread) else { continue };
+            own.in_ring = false;
+            let Some(call) = own.next() else { continue };
+            match own.ready.front() == Some(&call) {
+                true => drop(own.ready.pop_front()),
+                false => own.ready.retain(|ready| *ready != call),
+            }
+            if is_serial(contract) {
+                own.current = Some(call);
+            }
+            queue.waiting = queue.waiting.saturating_sub(1);
+            queue.refresh(&thread);
+            self.waiting.remove(&call);
+            return Some((call, admission));
+        }
+        None
+    }
+
+    /// A delivery is with a listener.
+    pub fn start(&mut self, listener: &ListenerName) {
+        if let Some(queue) = self.queues.get_mut(listener) {
+            queue.running += 1;
+        }
+    }
+
+    /// A listener has ended a delivery of an open call.
+    pub fn end_attempt(
+        &mut self,
+        listener: &ListenerName,
+        thread: &ThreadId,
+        call: CallId,
+        contract: &Contract,
+    ) {
+        self.release_capacity(listener);
+        // An agent keeps the thread until its call is closed.
+        if contract.serial_per_thread && !contract.is_agent() {
+            self.free_thread(listener, thread, call);
+        }
+    }
+
+    /// A listener has ended a delivery of a closed call.
+    pub fn end_orphan(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
+        self.release_capacity(listener);
+        self.free_thread(listener, thread, call);
+    }
+
+    /// A listener has room for one more.
+    fn release_capacity(&mut self, listener: &ListenerName) {
+        if let Some(queue) = self.queues.get_mut(listener) {
+            queue.running = queue.running.saturating_sub(1);
+        }
+        self.mark_runnable(listener);
+    }
+
+    fn free_thread(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
+        let Some(queue) = self.queues.get_mut(listener) else { return };
+        if let Some(own) = queue.threads.get_mut(thread)
+            && own.current == Some(call)
+        {
+            own.current = None;
+        }
+        queue.refresh(thread);
+        self.mark_runnable(listener);
+    }
+
+    /// A call is closed. `is_running`: its listener still works on it.
+    pub fn close(
+        &mut self,
+        call: CallId,
+        listener: &ListenerName,
+        thread: &ThreadId,
+        is_running: bool,
+    ) {
+        self.absences.close(listener, call);
+        if self.waiting.remove(&call)
+            && let Some(queue) = self.queues.get_mut(listener)
+        {
+            queue.waiting = queue.waiting.saturating_sub(1);
+            if let Some(own) = queue.threads.get_mut(thread) {
+                own.ready.retain(|ready| *ready != call);
+            }
+        }
+        // While the handler works, a serial listener's thread stays taken.
+        if !is_running || mutant("free-the-thread-early") {
+            self.free_thread(listener, thread, call);
+        }
+    }
+
+    /// The call that has a thread of a serial listener.
+    pub fn holder(&self, listener: &ListenerName, thread: &ThreadId) -> Option<CallId> {
+        self.queues.get(listener)?.threads.get(thread)?.current
+    }
+
+    /// The call that has its thread already: after a restart, or while it waits to be retried.
+    pub fn holds_thread(&mut self, listener: &ListenerName, thread: &ThreadId, call: CallId) {
+        let queue = self.queues.entry(listener.clone()).or_default();
+        queue.threads.entry(thread.clone()).or_default().current = Some(call);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::contract::Role;
+    use crate::ids::MessageId;
+
+    const NOW: Time = Time(0);
+
+    fn call(n: u128) -> CallId {
+        CallId(MessageId(Uuid::from_u128(n)))
+    }
+
+    fn thread(label: &str) -> ThreadId {
+        ThreadId::parse("sess-aaaaaaaa").unwrap().child(label)
+    }
+
+    fn contract(concurrency: u32) -> Contract {
+        let mut contract = Contract::new(ListenerName::parse("finder").unwrap(), Role::Listener);
+        contract.concurrency = concurrency;
+        contract
+    }
+
+    /// Takes the next call and has its listener start on it.
+    fn take(scheduler: &mut Scheduler, contract: &Contract) -> Option<CallId> {
+        let (call, _) = scheduler.take(contract, NOW)?;
+        scheduler.start(&contract.name);
+        Some(call)
+    }
+
+    #[test]
+    fn threads_take_turns_however_many_calls_one_of_them_has() {
+        let (mut scheduler, finder) = (Scheduler::default(), contract(10));
+        for n in [1, 2, 3] {
+            scheduler.enqueue(&finder.name, &thread("busy"), call(n));
+        }
+        scheduler.enqueue(&finder.name, &thread("other"), call(9));
+        let taken: Vec<_> = std::iter::from_fn(|| take(&mut scheduler, &finder)).collect();
+        assert_eq!(taken, [call(1), call(9), call(2), call(3)]);
+        assert_eq!(scheduler.waiting(), 0);
+    }
+
+    #[test]
+    fn a_listener_has_room_again_only_when_its_handler_has_ended() {
+        let (mut scheduler, finder) = (Scheduler::default(), contract(1));
+        let own = thread("own");
+        scheduler.enqueue(&finder.name, &own, call(1));
+        scheduler.enqueue(&finder.name, &own, call(2));
+        assert_eq!(take(&mut scheduler, &finder), Some(call(1)));
+
+        scheduler.close(call(1), &finder.name, &own, true);
+        assert_eq!(take(&mut scheduler, &finder), None, "the handler of a closed call still works");
+
+        scheduler.end_orphan(&finder.name, &own, call(1));
+        assert_eq!(take(&mut scheduler, &finder), Some(call(2)));
+    }
+
+    #[test]
+    fn a_thread_of_a_serial_listener_belongs_to_one_call_until_its_handler_has_ended() {
+        let (mut scheduler, mut finder) = (Scheduler::default(), contract(10));
+        finder.serial_per_thread = true;
+        let own = thread("own");
+        scheduler.enqueue(&finder.name, &own, call(1));
+        scheduler.enqueue(&finder.name, &own, call(2));
+        assert_eq!(take(&mut scheduler, &finder), Some(call(1)));
+        assert_eq!(take(&mut scheduler, &finder), None);
+        assert_eq!(scheduler.holder(&finder.name, &own), Some(call(1)));
+
+        scheduler.end_attempt(&finder.name, &own, call(1), &finder);
+        assert_eq!(take(&mut scheduler, &finder), Some(call(2)));
+    }
+
+    #[test]
+    fn a_closed_call_leaves_its_queue() {
+        let (mut scheduler, finder) = (Scheduler::default(), contract(10));
+        let own = thread("own");
+        scheduler.enqueue(&finder.name, &own, call(1));
+        scheduler.enqueue(&finder.name, &own, call(1));
+        assert_eq!(scheduler.backlog(&finder.name), 1, "a call stands in one queue, once");
+
+        scheduler.close(call(1), &finder.name, &own, false);
+        assert!(!scheduler.is_waiting(call(1)));
+        assert_eq!(scheduler.backlog(&finder.name), 0);
+        assert_eq!(take(&mut scheduler, &finder), None);
+    }
+
+    #[test]
+    fn a_call_that_is_put_back_is_the_next_one() {
+        let (mut scheduler, finder) = (Scheduler::default(), contract(10));
+        for (n, label) in [(1, "one"), (2, "two")] {
+            scheduler.enqueue(&finder.name, &thread(label), call(n));
+        }
+        let first = take(&mut scheduler, &finder);
+        scheduler.end_attempt(&finder.name, &thread("one"), call(1), &finder);
+        scheduler.put_back(&finder.name, &thread("one"), call(1));
+        assert_eq!(take(&mut scheduler, &finder), first);
+    }
+}
