@@ -91,6 +91,9 @@ impl ListenerName {
     /// Under this name the core itself writes; nobody else can have it.
     pub const CORE: &'static str = "core";
 
+    /// Under this name decisions stand in the record that no signature gives a name.
+    const OPERATOR: &'static str = "operator";
+
     pub fn parse(text: &str) -> Result<Self, IdError> {
         let mut bytes = text.bytes();
         let starts = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
@@ -108,6 +111,11 @@ impl ListenerName {
 
     pub fn core() -> Self {
         Self(Self::CORE.into())
+    }
+
+    /// Name of an operator whom no signature names.
+    pub fn operator() -> Self {
+        Self(Self::OPERATOR.into())
     }
 
     pub fn is_core(&self) -> bool {

@@ -31,14 +31,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach()?;
     let usage = |e: crate::ids::IdError| Failed::new(Exit::Usage, e.to_string());
     let thread = ThreadId::parse(&args.thread).map_err(usage)?;
-    let by = ListenerName::parse("operator").map_err(usage)?;
     if reach.has_one_journal() {
         refuse_unknown(reach.data(), &thread)?;
     }
     let signer = args.decision.signer()?;
     let cancel = Ask::Cancel {
         thread: thread.clone(),
-        by,
+        by: ListenerName::operator(),
         reason: args.reason,
         origin: Some(args.decision.origin()),
     };

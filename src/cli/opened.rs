@@ -213,8 +213,7 @@ pub(super) fn decide(
     args: &DecisionArgs,
 ) -> anyhow::Result<()> {
     let signer = args.signer()?;
-    let operator = ListenerName::parse("operator");
-    let by = operator.map_err(|e| Failed::new(Exit::Bug, e.to_string()))?;
+    let by = ListenerName::operator();
     let ruled = runtime()?.block_on(async {
         let door = match reach {
             Reach::Config(config) => Door::open(*config).await?,

@@ -3,7 +3,7 @@
 use crate::ids::ListenerName;
 use crate::thread::{OperatorKeys, OperatorPublicKey};
 
-use super::members::token;
+use super::members::member_name;
 use super::problem::{Code, Problem};
 use super::read::Reader;
 use super::tree::At;
@@ -25,7 +25,7 @@ impl Operators {
     }
 
     pub fn read(&mut self, name: &At<String>, read: &mut Reader<'_>) {
-        let name = token(name, read.problems);
+        let name = member_name(name, read);
         let Some(text) = read.required_text("key", "\"ed25519:…\"") else { return };
         self.variables.extend(variables::named(&text.value.written).map(str::to_owned));
         if text.value.failed {

@@ -45,6 +45,7 @@ pub enum Ask {
     Send(Parcel),
     Cancel {
         thread: ThreadId,
+        /// As of a decision.
         by: ListenerName,
         reason: String,
         /// As of a decision.

@@ -17,6 +17,7 @@ pub struct Matter {
     /// The one its thread is in, where there are several.
     #[serde(default)]
     pub partition: Option<u32>,
+    /// For an organism of an earlier version; never believed.
     pub by: ListenerName,
     pub what: What,
     /// Who decides and why. A control socket writes the user that the system names in.
@@ -49,7 +50,7 @@ impl Matter {
             What::Refuse { reason } => Verb::Refuse { reason },
             What::Answer { listener, payload } => handle.gated(listener, &payload),
         };
-        let ruling = handle.decide(self.by, self.message, verb, self.origin).await;
+        let ruling = handle.decide(self.message, verb, self.origin).await;
         Ok(ruling.map_err(|_| Error::Stopped)?.err())
     }
 }

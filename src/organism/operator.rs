@@ -14,9 +14,6 @@ use crate::journal::{Journal, Sealed};
 use crate::pump::core::{Core, Event};
 use crate::thread::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
 
-/// Name under which operators stand in the record.
-const OPERATOR: &str = "operator";
-
 /// Detail of an adoption: the last record of a journal from before MACs.
 pub const WITHOUT_MAC_UP_TO: &str = "without-mac-up-to";
 
@@ -26,9 +23,7 @@ pub fn action(
     note: &str,
     details: Vec<ActionDetail>,
 ) -> Result<OperatorAction, Error> {
-    let by = ListenerName::parse(OPERATOR);
-    let by = by.map_err(|error| Error::Control { detail: error.to_string() })?;
-    let who = this_user();
+    let (by, who) = (ListenerName::operator(), this_user());
     Ok(OperatorAction { verb, by, who, note: note.to_owned(), details })
 }
 

@@ -44,8 +44,8 @@ impl Station {
         match ask {
             Ask::Send(parcel) => self.send(parcel, &tell).await,
             Ask::Results { thread, calls } => self.results(&thread, calls, &tell).await,
-            Ask::Cancel { thread, by, reason, origin } => {
-                let cancelled = self.handle.cancel(thread, by, reason, origin).await;
+            Ask::Cancel { thread, reason, origin, .. } => {
+                let cancelled = self.handle.cancel(thread, reason, origin).await;
                 let said = match cancelled.map_err(|_| Error::Stopped)? {
                     Ok(()) => Said::Taken,
                     Err(refusal) => Said::Ruled(Some(Box::new(refusal))),

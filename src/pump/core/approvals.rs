@@ -28,7 +28,7 @@ const NOT_WAITING: &str =
 
 impl Core {
     pub(super) fn decide(&mut self, step: &mut Step, decision: Decision) {
-        let Decision { ticket, by, message, verb, origin } = decision;
+        let Decision { ticket, message, verb, origin } = decision;
         let call = CallId(message);
         let tree = self.state.calls.get(&call).cloned().unwrap_or_else(ThreadId::organism);
         let shortened = |text: String, most: usize| text.chars().take(most).collect::<String>();
@@ -45,13 +45,17 @@ impl Core {
         let origin = origin.map(DecisionOrigin::shortened);
         let input = Input::Decided {
             message,
-            by: by.clone(),
+            by: ListenerName::operator(),
             decision: decision.clone(),
             origin: origin.clone(),
         };
         step.records(tree, input);
 
-        let signed = self.check_decision(step, message, &decision, &origin.unwrap_or_default());
+        let proved = self.check_decision(step, message, &decision, &origin.unwrap_or_default());
+        let (by, signed) = match proved {
+            Ok(operator) => (operator, Ok(())),
+            Err(refusal) => (ListenerName::operator(), Err(refusal)),
+        };
         let ruling = match verb {
             Verb::Answer { payload, .. } if signed.is_err() => {
                 signed.map_err(|refusal| of_answer(refusal, &payload))
@@ -74,17 +78,20 @@ impl Core {
         step.effects.insert(0, Effect::Ruled { ticket, ruling });
     }
 
-    /// Where nothing waits for a decision, it changes nothing, signed or not.
+    /// The operator who took a decision. Where nothing waits for it, it changes nothing, signed or
+    /// not, and nobody is proved.
     fn check_decision(
         &mut self,
         step: &mut Step,
         message: MessageId,
         decision: &Decided,
         origin: &DecisionOrigin,
-    ) -> Ruling {
+    ) -> Result<ListenerName, Refusal> {
         let call = CallId(message);
         let waiting = self.state.call(call).filter(|open| open.held.is_some());
-        let Some(thread) = waiting.map(|open| open.thread.clone()) else { return Ok(()) };
+        let Some(thread) = waiting.map(|open| open.thread.clone()) else {
+            return Ok(ListenerName::operator());
+        };
         let signed = SignedDecision {
             statement: DecisionStatement::decided(message, decision, &origin.note),
             thread: &thread,
@@ -161,8 +168,8 @@ impl Core {
             self.note_ruling(step, call, by.clone(), reason, false);
         }
         let text = match reason {
-            "" => format!("refused by the {by}"),
-            reason => format!("refused by the {by}: {reason}"),
+            "" => format!("refused by {}", spoken_of(by)),
+            reason => format!("refused by {}: {reason}", spoken_of(by)),
         };
         self.fail_with(step, call, ErrorCode::Denied, &text, Disposition::Cancelled);
         Ok(())
@@ -195,6 +202,14 @@ impl Core {
         let scene = Scene::new(call, &listener, &thread, false);
         self.reply(step, &scene, vec![checked]);
         Ok(())
+    }
+}
+
+/// An operator, in the text of a payload.
+pub(super) fn spoken_of(operator: &ListenerName) -> String {
+    match *operator == ListenerName::operator() {
+        true => "the operator".to_owned(),
+        false => format!("the operator {operator}"),
     }
 }
 

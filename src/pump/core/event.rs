@@ -45,7 +45,6 @@ pub struct Submission {
 pub struct Decision {
     /// By which whoever waits for the ruling knows it; not recorded.
     pub ticket: Uuid,
-    pub by: ListenerName,
     /// The request of the call.
     pub message: MessageId,
     pub verb: Verb,
@@ -59,7 +58,6 @@ pub struct Cancellation {
     /// As of a [`Decision`].
     pub ticket: Uuid,
     pub thread: ThreadId,
-    pub by: ListenerName,
     pub reason: String,
     /// Who cancels, where the entry point knows.
     pub origin: Option<DecisionOrigin>,

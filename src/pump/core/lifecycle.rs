@@ -2,6 +2,7 @@
 
 use uuid::Uuid;
 
+use super::approvals::spoken_of;
 use super::call_table::CallTable;
 use super::event::{Alarm, Cancellation, Effect};
 use super::scheduler::Scheduler;
@@ -133,7 +134,7 @@ impl Core {
 
     /// Cancels everything open in a thread and beneath it. Who waits from outside is told.
     pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
-        let Cancellation { ticket, thread, by, reason, origin } = cancellation;
+        let Cancellation { ticket, thread, reason, origin } = cancellation;
         if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {
             return step.effect(Effect::Ruled { ticket, ruling: Ok(()) });
         }
@@ -141,14 +142,14 @@ impl Core {
         let origin = origin.map(DecisionOrigin::shortened);
         let input = Input::Cancel {
             thread: thread.clone(),
-            by: by.clone(),
+            by: ListenerName::operator(),
             reason: reason.clone(),
             origin: origin.clone(),
         };
         step.records(thread.root(), input);
 
         let origin = origin.unwrap_or_default();
-        let ruling = self.check_signature(
+        let proved = self.check_signature(
             step,
             &SignedDecision {
                 statement: Some(DecisionStatement::cancel(&reason, &origin.note)),
@@ -156,17 +157,22 @@ impl Core {
                 signature: origin.signature.as_deref(),
             },
         );
-        step.effects.insert(0, Effect::Ruled { ticket, ruling: ruling.clone() });
-        if let Err(refusal) = ruling {
-            return self.refuse(step, &by, Some(&thread), None, refusal);
-        }
+        let ruling = proved.as_ref().map(drop).map_err(Clone::clone);
+        step.effects.insert(0, Effect::Ruled { ticket, ruling });
+        let by = match proved {
+            Ok(operator) => operator,
+            Err(refusal) => {
+                let nobody = ListenerName::operator();
+                return self.refuse(step, &nobody, Some(&thread), None, refusal);
+            }
+        };
 
-        let report = ActionReport::cancel(by, thread.clone(), reason.clone());
+        let report = ActionReport::cancel(by.clone(), thread.clone(), reason.clone());
         let answer = Answer::OperatorAction(report);
         self.system_note(step, &thread, &ListenerName::core(), &answer);
         let text = match reason.is_empty() {
-            true => "cancelled by the operator".to_owned(),
-            false => format!("cancelled by the operator: {reason}"),
+            true => format!("cancelled by {}", spoken_of(&by)),
+            false => format!("cancelled by {}: {reason}", spoken_of(&by)),
         };
         for call in self.to_cancel(&thread) {
             self.cancel_call(step, call, &text);

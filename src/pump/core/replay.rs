@@ -59,7 +59,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         Input::NotTaken { listener, call, attempt, detail } => {
             Event::NotTaken { listener, call, attempt, detail }
         }
-        Input::Decided { message, by, decision, origin } => {
+        Input::Decided { message, decision, origin, .. } => {
             let verb = match decision {
                 Decided::Approve { hash } => Verb::Approve { hash },
                 Decided::Refuse { reason } => Verb::Refuse { reason },
@@ -68,11 +68,11 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
                     Verb::Answer { listener, payload }
                 }
             };
-            Event::Decide(Decision { ticket: Uuid::nil(), by, message, verb, origin })
+            Event::Decide(Decision { ticket: Uuid::nil(), message, verb, origin })
         }
-        Input::Cancel { thread, by, reason, origin } => {
+        Input::Cancel { thread, reason, origin, .. } => {
             let ticket = Uuid::nil();
-            Event::Cancel(Cancellation { ticket, thread, by, reason, origin })
+            Event::Cancel(Cancellation { ticket, thread, reason, origin })
         }
         Input::Joined { listener, detail } => Event::Joined { listener, detail },
         Input::Left { listener, detail } => Event::Left { listener, detail },

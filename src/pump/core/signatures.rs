@@ -4,7 +4,7 @@
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::envelope::{Refusal, Rule};
-use crate::ids::ThreadId;
+use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{DecisionSignature, DecisionStatement, Fact, OperatorKeys};
@@ -24,24 +24,29 @@ impl Core {
         Self { operators, ..self }
     }
 
-    /// Checks the signature of a decision and records it, so that it is never used again.
+    /// The operator who took a decision: the one whose signature proves it, or the nameless one
+    /// where the config names no operators. The signature is recorded, so that it is never used
+    /// again.
     pub(super) fn check_signature(
         &mut self,
         step: &mut Step,
         decision: &SignedDecision<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<ListenerName, Refusal> {
         let Some(signature) = decision.signature else {
             if self.operators.is_empty() || mutant("take-unsigned-decisions") {
-                return Ok(());
+                return Ok(ListenerName::operator());
             }
             return Err(refusal(&unsigned(&self.operators)));
         };
         self.judge(step.time, decision, signature).map_err(|message| refusal(&message))?;
 
-        let Some(operator) = self.operators.owner(&signature.key).cloned() else { return Ok(()) };
+        let Some(operator) = self.operators.owner(&signature.key).cloned() else {
+            return Ok(ListenerName::operator());
+        };
         let DecisionSignature { nonce, time, .. } = *signature;
-        self.fact(step, Fact::Signed { operator, nonce, time });
-        Ok(())
+        step.decided_by(&operator);
+        self.fact(step, Fact::Signed { operator: operator.clone(), nonce, time });
+        Ok(operator)
     }
 
     /// Why this signature does not count, if it does not.

@@ -51,6 +51,13 @@ impl Step {
         }
     }
 
+    /// Names the operator who is proved to have taken the decision that is recorded.
+    pub(super) fn decided_by(&mut self, operator: &ListenerName) {
+        if let Some((_, Input::Decided { by, .. } | Input::Cancel { by, .. })) = &mut self.record {
+            *by = operator.clone();
+        }
+    }
+
     pub(super) fn booted(&mut self, journal: Uuid) {
         self.journal = journal;
     }

@@ -16,6 +16,7 @@ const CHANGES: &[(u32, &str)] = &[
     (11, "a boot lists the blobs that the organism runs on"),
     (12, "where the config names operators, a decision needs the signature of one of them"),
     (13, "counts and wall time of a tree start again with a recorded renewal"),
+    (14, "a decision is recorded by the operator whom its signature proves"),
     // One line a number: after a conflict, take the next one.
 ];
 

@@ -221,12 +221,11 @@ impl Handle {
     pub async fn cancel(
         &self,
         thread: ThreadId,
-        by: ListenerName,
         reason: String,
         origin: Option<DecisionOrigin>,
     ) -> Result<Result<(), Refusal>, Refused> {
         let (ruling, ruled) = oneshot::channel();
-        let cancellation = Cancellation { ticket: Uuid::now_v7(), thread, by, reason, origin };
+        let cancellation = Cancellation { ticket: Uuid::now_v7(), thread, reason, origin };
         let cancel = Box::new(Cancel { cancellation, ruling });
         self.outbox.send(Letter::Cancel(cancel)).map_err(|_| Refused)?;
         ruled.await.map_err(|_| Refused)
@@ -236,13 +235,12 @@ impl Handle {
     /// on the caller's thread, see [`Handle::gated`].
     pub async fn decide(
         &self,
-        by: ListenerName,
         message: MessageId,
         verb: Verb,
         origin: Option<DecisionOrigin>,
     ) -> Result<Result<(), Refusal>, Refused> {
         let (ruling, ruled) = oneshot::channel();
-        let decision = Decision { ticket: Uuid::now_v7(), by, message, verb, origin };
+        let decision = Decision { ticket: Uuid::now_v7(), message, verb, origin };
         let decide = Box::new(Decide { decision, ruling });
         self.outbox.send(Letter::Decide(decide)).map_err(|_| Refused)?;
         ruled.await.map_err(|_| Refused)

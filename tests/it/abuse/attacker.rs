@@ -132,7 +132,6 @@ impl Operator {
         loop {
             looks.tick().await;
             for (message, digest) in self.held() {
-                let by = name("operator");
                 self.decided += 1;
                 let verb = match self.decided % 3 {
                     1 => {
@@ -142,7 +141,7 @@ impl Operator {
                     _ => Verb::Refuse { reason: "not today".to_owned() },
                 };
                 // Its call may be over by now.
-                let _ = self.handle.decide(by, message, verb, None).await;
+                let _ = self.handle.decide(message, verb, None).await;
             }
         }
     }

@@ -1,8 +1,10 @@
 //! Who may do what at the control socket: a process that the organism hosts acts as nobody but its
 //! listener's own client.
 
+use std::io::{Read as _, Write as _};
+
 use organism::bus::process::PumpMark;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use super::{House, TALK, numbered, say, until};
@@ -345,10 +347,56 @@ fn decisions(house: &House, thread: &str) -> Vec<(String, u64, String)> {
     shown.collect()
 }
 
+/// What the control socket answers to a request as it is given.
+fn answer_to(house: &House, mut request: Json) -> String {
+    request["project"] = json!(house.handshake().project.unwrap());
+    let path = organism::organism::control::path(&house.data());
+    let mut socket = std::os::unix::net::UnixStream::connect(path).unwrap();
+    socket.write_all(format!("{request}\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_decision_is_recorded_by_the_operator_whoever_its_request_names() {
+    let hosted = hosted("commander");
+    let forged = |thread: &str, request: Json| {
+        let answer = answer_to(&hosted.house, request);
+        assert!(answer.contains("\"ruled\":null") || answer.contains("taken"), "{answer}");
+        let shown = hosted.house.organism(&["thread", thread, "--json"]).out;
+        let story: Json = serde_json::from_str(&shown).unwrap();
+        let deciders =
+            story["items"].as_array().unwrap().iter().map(|item| &item["decision"]["by"]);
+        assert_eq!(
+            deciders.filter(|by| !by.is_null()).collect::<Vec<_>>(),
+            ["operator"],
+            "{shown}"
+        );
+        assert!(!shown.contains("forger"), "{shown}");
+    };
+    for verb in ["approve", "refuse", "cancel"] {
+        let (message, hash) = hosted.hold(verb);
+        let thread = hosted.held()[0]["thread"].as_str().unwrap().to_owned();
+        let what = match verb {
+            "approve" => json!({"approve": {"hash": hash}}),
+            _ => json!({"refuse": {"reason": "no"}}),
+        };
+        let request = match verb {
+            "cancel" => json!({"do": "cancel", "thread": thread, "reason": "no"}),
+            _ => json!({"do": "decide", "message": message, "what": what}),
+        };
+        let mut request = request;
+        request["by"] = json!("forger");
+        forged(&thread, request);
+    }
+    assert_eq!(hosted.running.stop(), Some(0));
+    let record = hosted.house.organism(&["export", "--format", "jsonl"]).out;
+    assert!(!record.contains("forger"), "{record}");
+}
+
 #[test]
 fn a_decision_is_on_record_with_the_user_that_the_system_names() {
-    use std::io::{Read as _, Write as _};
-
     let hosted = hosted("commander");
     let uid = u64::from(rustix::process::geteuid().as_raw());
     let (message, hash) = hosted.hold("1");
@@ -360,17 +408,14 @@ fn a_decision_is_on_record_with_the_user_that_the_system_names() {
 
     let (message, _) = hosted.hold("2");
     let thread = hosted.held()[0]["thread"].as_str().unwrap().to_owned();
-    let project = hosted.house.handshake().project.unwrap();
-    let claim = format!(
-        "{{\"do\":\"decide\",\"project\":\"{project}\",\"message\":\"{message}\",\"by\":\"operator\",\
-         \"what\":{{\"refuse\":{{\"reason\":\"no\"}}}},\
-         \"origin\":{{\"who\":{{\"uid\":4242,\"login\":\"boss\"}},\"note\":\"mine\"}}}}\n"
+    let told = answer_to(
+        &hosted.house,
+        json!({
+            "do": "decide", "message": message, "by": "operator",
+            "what": {"refuse": {"reason": "no"}},
+            "origin": {"who": {"uid": 4242, "login": "boss"}, "note": "mine"},
+        }),
     );
-    let path = organism::organism::control::path(&hosted.house.data());
-    let mut socket = std::os::unix::net::UnixStream::connect(path).unwrap();
-    socket.write_all(claim.as_bytes()).unwrap();
-    let mut told = String::new();
-    socket.read_to_string(&mut told).unwrap();
     assert!(told.contains("\"ruled\":null"), "{told}");
     assert_eq!(decisions(&hosted.house, &thread), [("refuse".into(), uid, "mine".into())]);
 

@@ -370,6 +370,14 @@ fn check_names_an_operators_key_that_is_malformed_or_given_twice() {
         assert!(checked.err.contains(why), "{checked:?}");
         assert!(!checked.err.contains("secret of somebody"), "{checked:?}");
     }
+    let eve = signing.make_key("eve");
+    for reserved in ["core", "operator"] {
+        let config = format!("{good}\n[operators.{reserved}]\nkey = \"{eve}\"\n");
+        signing.house.write("organism.toml", config);
+        let checked = signing.house.organism(&["check"]);
+        assert_eq!(checked.code, Some(78), "{checked:?}");
+        assert!(checked.err.contains("reserved-name"), "{checked:?}");
+    }
     signing.house.write("organism.toml", good);
     assert_eq!(signing.house.organism(&["check"]).code, Some(0));
 }

@@ -57,9 +57,8 @@ fn an_endless_thread_id_or_reason_does_not_fill_the_record() {
     for (target, ends) in targets.into_iter().zip(["no thread", "bad-label"]) {
         assert_eq!(rule(&world.submit_to("desk", target, None, &word("look", "q"))), ends);
     }
-    let by = name("operator");
     let (ticket, reason) = (uuid::Uuid::nil(), endless);
-    world.step(Event::Cancel(Cancellation { ticket, thread, by, reason, origin: None }));
+    world.step(Event::Cancel(Cancellation { ticket, thread, reason, origin: None }));
     for record in &world.records {
         let text = serde_json::to_string(record).unwrap();
         assert!(text.len() < 16 << 10, "{} bytes", text.len());

@@ -10,7 +10,8 @@ use organism::envelope::Rule;
 use organism::ids::{CallId, Digest, ThreadId};
 use organism::pump::core::Verb;
 use organism::thread::{
-    DecisionOrigin, DecisionSignature, DecisionStatement, Fact, OperatorKeys, OperatorPublicKey,
+    Decided, DecisionOrigin, DecisionSignature, DecisionStatement, Fact, Input, OperatorKeys,
+    OperatorPublicKey,
 };
 use uuid::Uuid;
 
@@ -129,6 +130,41 @@ fn two_operators_decide_each_under_their_own_name() {
         assert_eq!(world.result(call), "completed: ran(done)");
     }
     assert_eq!(operators_on_record(&world), ["ana", "ben"]);
+    world.check_replay();
+}
+
+fn result_text(world: &World, call: CallId) -> String {
+    let (_, messages) = &world.results[&call];
+    messages.iter().map(|message| message.payload.as_str().to_owned()).collect()
+}
+
+#[test]
+fn a_decision_is_recorded_by_the_operator_whom_its_signature_proves() {
+    let mut world = world();
+    let (thread, call) = held(&mut world);
+    let reason = || "not today".to_owned();
+    let unsigned = world.decide_as(call, Verb::Refuse { reason: reason() }, None);
+    assert!(told(unsigned).is_err());
+    let decision = Decided::Refuse { reason: reason() };
+    let refusal = DecisionStatement::decided(call.0, &decision, "").unwrap();
+    let signed = Signed::now(&world, &thread, refusal);
+    let refused = world.decide_as(call, Verb::Refuse { reason: reason() }, Some(signed.origin()));
+    assert_eq!(told(refused), Ok(()));
+    let result = result_text(&world, call);
+    assert!(result.contains("refused by the operator ana: not today"), "{result}");
+
+    let (thread, call) = held(&mut world);
+    let cancellation = DecisionStatement::cancel("enough", "");
+    let signed = Signed { key: ben(), nonce: 2, ..Signed::now(&world, &thread, cancellation) };
+    assert_eq!(told(world.cancel_as(&thread, Some(signed.origin()))), Ok(()));
+    let result = result_text(&world, call);
+    assert!(result.contains("cancelled by the operator ben: enough"), "{result}");
+
+    let deciders = world.records.iter().filter_map(|record| match &record.input {
+        Input::Decided { by, .. } | Input::Cancel { by, .. } => Some(by.to_string()),
+        _ => None,
+    });
+    assert_eq!(deciders.collect::<Vec<_>>(), ["operator", "ana", "ben"]);
     world.check_replay();
 }
 

@@ -480,9 +480,8 @@ impl World {
         thread: &ThreadId,
         origin: Option<DecisionOrigin>,
     ) -> Result<(), Refusal> {
-        let (thread, by) = (thread.clone(), name("operator"));
-        let (ticket, reason) = (Uuid::nil(), "enough".to_owned());
-        self.step(Event::Cancel(Cancellation { ticket, thread, by, reason, origin }));
+        let (ticket, thread, reason) = (Uuid::nil(), thread.clone(), "enough".to_owned());
+        self.step(Event::Cancel(Cancellation { ticket, thread, reason, origin }));
         self.ruling.take().unwrap()
     }
 
@@ -497,8 +496,8 @@ impl World {
         verb: Verb,
         origin: Option<DecisionOrigin>,
     ) -> Result<(), Refusal> {
-        let (ticket, by, message) = (Uuid::nil(), name("operator"), call.0);
-        let decision = Decision { ticket, by, message, verb, origin };
+        let (ticket, message) = (Uuid::nil(), call.0);
+        let decision = Decision { ticket, message, verb, origin };
         self.step(Event::Decide(decision));
         self.ruling.take().unwrap()
     }

@@ -344,9 +344,8 @@ impl Simulation {
             return;
         }
         let thread = self.threads[self.dice.below(self.threads.len())].clone();
-        let (by, reason) = (name("operator"), "enough".to_owned());
-        let ticket = Uuid::nil();
-        let cancellation = Cancellation { ticket, thread, by, reason, origin: None };
+        let (ticket, reason) = (Uuid::nil(), "enough".to_owned());
+        let cancellation = Cancellation { ticket, thread, reason, origin: None };
         self.inbox.push(Event::Cancel(cancellation));
     }
 
@@ -493,8 +492,8 @@ impl Simulation {
 
 /// The ticket is the call's own id, so that whoever is told knows what of.
 fn decision(call: CallId, verb: Verb) -> Event {
-    let (ticket, by, message) = (call.0.0, name("operator"), call.0);
-    Event::Decide(Decision { ticket, by, message, verb, origin: None })
+    let (ticket, message) = (call.0.0, call.0);
+    Event::Decide(Decision { ticket, message, verb, origin: None })
 }
 
 fn failed(delivery: &Delivery, failure: Failure) -> Event {

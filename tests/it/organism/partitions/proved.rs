@@ -116,6 +116,8 @@ fn over_nats_a_decision_needs_the_signature_of_an_operator() {
         let cancelled = signs(&["cancel", &thread, "--sign", "ana.key"]);
         assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
         let shown = pumping.organism(&["thread", &thread]).out;
+        assert!(shown.contains("approve by ana: "), "{shown}");
+        assert!(shown.contains("cancel by ana: "), "{shown}");
         assert_eq!(shown.matches("signed by ana").count(), 2, "{shown}");
         assert_eq!(shown.matches("the signature holds").count(), 2, "{shown}");
     }
