@@ -96,10 +96,7 @@ pub(super) fn note_change(given: Option<&Path>, directories: &Directories) {
 }
 
 fn note_change_now(given: Option<&Path>, directories: &Directories) {
-    // A listener may read the record; the socket is not for it.
-    if std::env::var_os("ORGANISM_LISTENER").is_some() {
-        return;
-    }
+    // A hosted process is not told which config runs, and gets no note.
     let Some(running) = running_config(directories) else { return };
     let around = Surroundings::of_process();
     let now = config::locate(given, &around)

@@ -379,6 +379,10 @@ fn under_a_changed_config_nothing_new_is_sent_and_everything_else_works_and_says
         assert_eq!(told, 1, "{arguments:?}: {worked:?}");
     };
     says_so(&["threads"]);
+    // The name of a listener in the environment does not make a process a hosted one.
+    let named = house.command(&["threads"]).env("ORGANISM_LISTENER", "echo").output().unwrap();
+    let named = Said::from(named);
+    assert!(named.err.contains("the config has changed"), "{named:?}");
     says_so(&["thread", &one.0]);
     says_so(&["approvals"]);
     says_so(&["export"]);
