@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from xml.sax.saxutils import escape
 
 NS = "urn:example:greeter"
+BUS = "https://xml-pipeline.org/ns/envelope/v1"
 
 
 def frames(stream):
@@ -22,8 +23,12 @@ for frame in frames(sys.stdin.buffer):
     if frame.startswith(b"<cancel"):
         continue
     # The delivery's first message opened the call; its last child is the payload.
-    greet = list(ET.fromstring(frame))[0][-1]
+    delivery = ET.fromstring(frame)
+    greet = list(delivery)[0][-1]
     who = greet.findtext(f"{{{NS}}}who")
-    answer = f'<greeting xmlns="{NS}">Hello, {escape(who)}!</greeting>'
+    greeting = f'<greeting xmlns="{NS}">Hello, {escape(who)}!</greeting>'
+    # The answer names the delivery it answers, so that it never counts for another one.
+    call, attempt = delivery.get("call"), delivery.get("attempt")
+    answer = f'<e:answer xmlns:e="{BUS}" call="{call}" attempt="{attempt}">{greeting}</e:answer>'
     sys.stdout.buffer.write(answer.encode() + b"\0")
     sys.stdout.buffer.flush()

@@ -304,7 +304,9 @@ fn init_writes_an_organism_that_passes_check_and_answers() {
     assert_eq!(valid.status.code(), Some(0), "{}", text(&valid.stderr));
     assert_eq!(
         greeted(&made, "R&amp;D"),
-        "<greeting xmlns=\"urn:example:greeter\">Hello, R&amp;D!</greeting>\0"
+        "<e:answer xmlns:e=\"https://xml-pipeline.org/ns/envelope/v1\" call=\"c\" attempt=\"1.1\">\
+         <greeting xmlns=\"urn:example:greeter\">Hello, R&amp;D!</greeting></e:answer>\0",
+        "its answer names the delivery"
     );
 }
 
@@ -319,7 +321,7 @@ fn greeted(directory: &Path, who: &str) -> String {
     let message = format!(
         "<e:message><e:meta/><greet xmlns=\"urn:example:greeter\"><who>{who}</who></greet></e:message>"
     );
-    let frame = format!("<e:delivery xmlns:e=\"urn:e\">{message}</e:delivery>\0");
+    let frame = format!("<e:delivery xmlns:e=\"urn:e\" call=\"c\" attempt=\"1.1\">{message}</e:delivery>\0");
     let frames = format!("<cancel call=\"x\"/>\0{frame}");
     child.stdin.take().unwrap().write_all(frames.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
