@@ -93,6 +93,10 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("drain-too-early", "a host is drained when its last answer is with the pump"),
     ("leave-what-is-out", "a partition is handed over when what is out has ended"),
     ("trust-any-project", "a journal answers the project that it belongs to and no other"),
+    (
+        "adopt-from-anybody",
+        "a journal is taken from a project that is still there only by its name",
+    ),
     ("send-under-any-config", "new work is done under the config that its sender checked"),
     ("trust-the-socket", "a command talks to the holder of its journal and to no other process"),
     ("trust-any-stream", "on JetStream, a stream that another project began is refused"),

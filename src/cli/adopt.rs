@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::config::{Surroundings, path_of};
 use crate::organism;
 use crate::organism::project::{self, Adopted};
 use crate::organism::repair::Accepted;
@@ -14,8 +15,9 @@ use super::opened::ConfigArg;
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
-    /// The directory of the journal, where several are named.
-    #[arg(long, value_name = "DIR")]
+    /// The journal's directory, or the config of its project: where several journals are named, or
+    /// that config is still there.
+    #[arg(long, value_name = "PATH")]
     from: Option<PathBuf>,
     /// Begin a new journal instead, beside those of other projects of this name.
     #[arg(long, conflicts_with_all = ["from", "accept_loss", "accept_key", "note"])]
@@ -39,7 +41,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(Exit::Done.into());
     }
     let accepted = Accepted { loss: args.accept_loss, key: args.accept_key, redaction: false };
-    let adopted = project::adopt(&config, args.from.as_deref(), accepted, &args.note);
+    let here = Surroundings::of_process().directory;
+    let from = args.from.map(|from| path_of(&from, &here));
+    let adopted = project::adopt(&config, from.as_deref(), accepted, &args.note);
     let adopted = adopted.inspect_err(|error| {
         use crate::journal::Error::{Broken, OtherKey, Uncovered};
         let refused = matches!(

@@ -61,7 +61,7 @@ pub use keys::nearest;
 pub use lacking::Lacking;
 pub use models::shown as shown_model;
 pub use problem::{Code, Problem, Problems};
-pub use project::{Project, directory_name, is_directory_of};
+pub use project::{Project, directory_name, is_directory_of, path_of};
 pub use proof::{ProofSettings, proof_settings};
 pub use secrets::ClientSecret;
 pub use source::{Place, Source};

@@ -47,7 +47,7 @@ pub fn is_directory_of(directory: &str, name: &str) -> bool {
 }
 
 /// `file`, as it was named in `directory`, made absolute. Only the text is normalised.
-pub(super) fn path_of(file: &Path, directory: &Path) -> PathBuf {
+pub fn path_of(file: &Path, directory: &Path) -> PathBuf {
     let mut path = PathBuf::new();
     for component in directory.join(file).components() {
         match component {

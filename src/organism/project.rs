@@ -29,10 +29,8 @@ const KEY_FILE: &str = "key";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
-        "{} belongs to the project {}, and this config is {}; nothing was changed. Where that \
-         project was moved here, `organism adopt` accepts its journal for this path; otherwise \
-         name another directory as `data`",
-        data.display(), stored.display(), ours.display()
+        "{} belongs to the project {}, and this config is {}; nothing was changed. {}",
+        data.display(), stored.display(), ours.display(), way_past(stored)
     )]
     OtherProject { data: PathBuf, stored: PathBuf, ours: PathBuf },
     #[error(
@@ -42,13 +40,24 @@ pub enum Error {
     )]
     NoProject { data: PathBuf, ours: PathBuf },
     #[error(
-        "the project {} has no journal yet, and there are journals of organisms of its name:{}\n\
-         Where one of them is this project's, from an earlier version or from before it was moved, \
-         `organism adopt` takes it over ({}). `organism run --new` begins a new journal instead",
+        "the project {} has no journal yet, and there are journals of organisms of its name:{}\n{}",
         ours.display(), listed(earlier), choice(earlier)
     )]
     Earlier { ours: PathBuf, earlier: Vec<EarlierDirectory> },
-    #[error("there is no directory {} to adopt; there are:{}", from.display(), listed(earlier))]
+    #[error(
+        "{} is the journal of the project {}, whose config is still there, and this config is {}; \
+         nothing was changed. `organism adopt --from {}` takes the journal away from that project; \
+         {} begins a new one for this config",
+        data.display(), owner.display(), ours.display(), owner.display(), beginning(*is_beside)
+    )]
+    Owned {
+        data: PathBuf,
+        owner: PathBuf,
+        ours: PathBuf,
+        /// Whether this config would have another directory of its own.
+        is_beside: bool,
+    },
+    #[error("there is no journal of {} to adopt; there are:{}", from.display(), listed(earlier))]
     NotEarlier { from: PathBuf, earlier: Vec<EarlierDirectory> },
     #[error(
         "{} is there already, and so {} cannot take its place: move one of them away",
@@ -79,18 +88,60 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
     for EarlierDirectory { data, project } in earlier {
         let _ = write!(lines, "\n  {}", data.display());
         match project {
-            Some(project) => drop(write!(lines, "  of {}", project.display())),
+            Some(project) => {
+                let remains = if remains(project) { ", whose config is still there" } else { "" };
+                let _ = write!(lines, "  of {}{remains}", project.display());
+            }
             None => lines.push_str("  of no project, from an earlier version"),
         }
     }
     lines
 }
 
-fn choice(earlier: &[EarlierDirectory]) -> &'static str {
-    match earlier {
+/// What to do beside journals of other projects of one name.
+fn choice(earlier: &[EarlierDirectory]) -> String {
+    let is_owned = |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(remains);
+    if earlier.iter().all(is_owned) {
+        return "`organism adopt --new` begins a journal for this project, beside those of the \
+                others, and so does `organism run --new`. `organism adopt --from DIR` takes one of \
+                them away from its project"
+            .to_owned();
+    }
+    let how = match earlier {
         [_] => "the only one without further words",
         _ => "with `--from DIR`",
+    };
+    format!(
+        "Where one of them is this project's, from an earlier version or from before it was moved, \
+         `organism adopt` takes it over ({how}). Otherwise `organism adopt --new` begins a new \
+         journal, and so does `organism run --new`"
+    )
+}
+
+/// How a config gets a journal whose directory another project owns.
+fn way_past(owner: &Path) -> String {
+    if remains(owner) {
+        return format!(
+            "That project's config is still there: name another directory as `data`, or take its \
+             journal away from it with `organism adopt --from {}`",
+            owner.display()
+        );
     }
+    "Where that project was moved here, `organism adopt` accepts its journal for this path; \
+     otherwise name another directory as `data`"
+        .to_owned()
+}
+
+fn beginning(is_beside: bool) -> &'static str {
+    match is_beside {
+        true => "`organism adopt --new`",
+        false => "another directory as `data`",
+    }
+}
+
+/// Whether the config of a project is still there. What cannot be looked at may be.
+fn remains(project: &Path) -> bool {
+    project.try_exists().unwrap_or(true)
 }
 
 /// As [`check`], for who repairs a journal: one that names no project may be repaired first, and
@@ -180,7 +231,8 @@ pub struct Adopted {
 /// where there is nothing to adopt. What a crash interrupts, the next call completes: the stored
 /// path is replaced last.
 ///
-/// `from`: which directory, where several could be meant. `accepted`: what a start would refuse of
+/// `from`: which one, by its directory or by the config of its project, absolute; needed where several could
+/// be meant, and where that config is still there. `accepted`: what a start would refuse of
 /// the journal besides, as an action of its own in the same commit.
 pub fn adopt(
     config: &Config,
@@ -194,11 +246,21 @@ pub fn adopt(
     let is_here = has_journal(data) || stored(data)?.is_some();
     let source = match (is_here, from) {
         (true, None) => data.clone(),
-        (_, from) => {
-            chosen(earlier(project, data)?, from, &project.path)?.unwrap_or_else(|| data.clone())
+        (is_here, from) => {
+            let mut journals = earlier(project, data)?;
+            if is_here {
+                journals.push(EarlierDirectory { data: data.clone(), project: stored(data)? });
+            }
+            chosen(journals, from, &project.path)?.unwrap_or_else(|| data.clone())
         }
     };
     let before = stored(&source)?;
+    let owner = before.as_ref().filter(|owner| **owner != project.path && remains(owner));
+    if let (Some(owner), None, false) = (owner, from, mutant("adopt-from-anybody")) {
+        let (owner, ours) = (owner.clone(), project.path.clone());
+        let is_beside = source != *data;
+        return Err(Error::Owned { data: source, owner, ours, is_beside }.into());
+    }
     let is_ours = before.as_ref() == Some(&project.path) || !has_journal(&source);
     // A journal from before MACs is adopted, too, whichever project it names.
     let is_bound =
@@ -284,7 +346,7 @@ fn take_state(project: &Project, state: &Path, adopted: &mut Adopted) -> Result<
     Ok(())
 }
 
-/// The directory that is meant: the one named, or the only one there is.
+/// The directory that is meant: the one named, itself or by its project, or the only one there is.
 fn chosen(
     earlier: Vec<EarlierDirectory>,
     from: Option<&Path>,
@@ -292,10 +354,12 @@ fn chosen(
 ) -> Result<Option<PathBuf>, Error> {
     match (from, earlier.as_slice()) {
         (Some(from), _) => {
-            let from = std::path::absolute(from).map_err(io(from))?;
-            match earlier.iter().any(|directory| directory.data == from) {
-                true => Ok(Some(from)),
-                false => Err(Error::NotEarlier { from, earlier }),
+            let is_meant = |directory: &&EarlierDirectory| {
+                directory.data == from || directory.project.as_deref() == Some(from)
+            };
+            match earlier.iter().find(is_meant) {
+                Some(meant) => Ok(Some(meant.data.clone())),
+                None => Err(Error::NotEarlier { from: from.to_owned(), earlier }),
             }
         }
         (None, []) => Ok(None),

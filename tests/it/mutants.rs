@@ -109,6 +109,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::project::a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted",
     ),
     (
+        "adopt-from-anybody",
+        "organism::project::a_journal_is_taken_from_a_project_that_is_still_there_only_by_its_name",
+    ),
+    (
         "cut-a-live-stream",
         "pump::failures::progress_of_an_agent_extends_its_deadline_by_its_own_time_out",
     ),

@@ -321,7 +321,9 @@ fn greeted(directory: &Path, who: &str) -> String {
     let message = format!(
         "<e:message><e:meta/><greet xmlns=\"urn:example:greeter\"><who>{who}</who></greet></e:message>"
     );
-    let frame = format!("<e:delivery xmlns:e=\"urn:e\" call=\"c\" attempt=\"1.1\">{message}</e:delivery>\0");
+    let frame = format!(
+        "<e:delivery xmlns:e=\"urn:e\" call=\"c\" attempt=\"1.1\">{message}</e:delivery>\0"
+    );
     let frames = format!("<cancel call=\"x\"/>\0{frame}");
     child.stdin.take().unwrap().write_all(frames.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();

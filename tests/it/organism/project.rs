@@ -159,12 +159,14 @@ fn a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted() {
     let by_hand = projects.organism("two", &["threads", "--data", &shared.display().to_string()]);
     assert_eq!(by_hand.code, Some(0), "what is named by its directory can be read: {by_hand:?}");
 
-    let held = projects.organism("two", &["adopt"]);
+    refused(&projects.organism("two", &["adopt"]), &named);
+    let held = projects.organism("two", &["adopt", "--from", &stored]);
     assert_eq!(held.code, Some(75), "{held:?}");
     assert_eq!(projects.send("one", "third", &[]).out, said("third"), "it goes on as it was");
     assert_eq!(running.stop(), Some(0));
 
-    let adopted = projects.organism("two", &["adopt", "--note", "moved <house>"]);
+    let from = "../one/organism.toml";
+    let adopted = projects.organism("two", &["adopt", "--from", from, "--note", "moved <house>"]);
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
     let again = projects.send("two", "first", &["--key", "k"]);
     assert_eq!(again.out, said("first"), "{again:?}");
@@ -181,6 +183,33 @@ fn a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted() {
     );
     assert_eq!(projects.actions("two").len(), 1);
     assert_eq!(projects.organism("two", &["verify"]).code, Some(proof_code()));
+}
+
+#[test]
+fn a_journal_is_taken_from_a_project_that_is_still_there_only_by_its_name() {
+    let projects = Projects::new(&["one"]);
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+    projects.make("copy", CONFIG);
+    let own = projects.path("copy", "organism.toml").display().to_string();
+    let owner = projects.path("one", "organism.toml").display().to_string();
+    let [data, _] = projects.directories("one");
+
+    let start = projects.send("copy", "second", &[]);
+    refused(&start, &[&own, &owner, "whose config is still there", "organism adopt --new"]);
+    let from = format!("organism adopt --from {owner}");
+    let plain = projects.organism("copy", &["adopt"]);
+    refused(&plain, &[&own, &owner, "still there", &from, "organism adopt --new"]);
+    let wrong = projects.organism("copy", &["adopt", "--from", "../nowhere/organism.toml"]);
+    refused(&wrong, &["nowhere/organism.toml", &owner]);
+    assert!(data.exists(), "nothing was changed");
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
+
+    let adopted = projects.organism("copy", &["adopt", "--from", &owner]);
+    assert_eq!(adopted.code, Some(0), "{adopted:?}");
+    assert!(adopted.err.contains(&owner), "{adopted:?}");
+    assert_eq!(projects.send("copy", "first", &["--key", "k"]).out, said("first"));
+    let lost = projects.send("one", "third", &[]);
+    refused(&lost, &[&own, "organism adopt"]);
 }
 
 #[test]

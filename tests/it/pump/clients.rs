@@ -3,7 +3,7 @@
 use expect_test::expect;
 use organism::pump::core::{Cancellation, Event, Receipt, Target};
 
-use super::world::{World, agent, client, fresh, listener, name, word};
+use super::world::{World, agent, client, fresh, listener, word};
 
 fn world() -> World {
     World::new(vec![
