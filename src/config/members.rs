@@ -116,7 +116,7 @@ fn tokenized(text: &str) -> Option<String> {
     ListenerName::parse(token).is_ok().then(|| token.to_owned())
 }
 
-/// A name under which somebody stands in the record: not one of the core's.
+/// A name for the record that is not one of the core's.
 pub(super) fn member_name(name: &At<String>, reader: &mut Reader<'_>) -> Option<At<ListenerName>> {
     if [ListenerName::CORE, "organism", "operator", "hosted-process", "unknown-caller"]
         .contains(&name.value.as_str())

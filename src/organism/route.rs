@@ -143,8 +143,10 @@ impl Route {
         let (thread, partition) = (thread.clone(), thread.partition(self.partitions));
         self.sign(&mut cancel, partition, Some(&thread), signer).await?;
         match self.until_answered(partition, &cancel).await? {
-            // It may be used up by this very cancellation, whose answer was lost.
-            (Said::Ruled(Some(refusal)), true) if refusal.rule == Rule::NotSigned => {
+            // It may be this very cancellation, whose answer was lost, which came before.
+            (Said::Ruled(Some(refusal)), true)
+                if matches!(refusal.rule, Rule::NotWaiting | Rule::NotSigned) =>
+            {
                 Err(Error::Lost)
             }
             (said, _) => cancelled(said, &cancel),

@@ -113,6 +113,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::project::a_journal_is_taken_from_a_project_that_is_still_there_only_by_its_name",
     ),
     (
+        "cancel-what-ended",
+        "pump::cancel::cancelling_what_has_ended_is_refused_on_the_record_and_adds_no_message",
+    ),
+    (
         "cut-a-live-stream",
         "pump::failures::progress_of_an_agent_extends_its_deadline_by_its_own_time_out",
     ),

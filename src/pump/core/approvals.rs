@@ -79,7 +79,7 @@ impl Core {
     }
 
     /// The operator who took a decision. Where nothing waits for it, it changes nothing, signed or
-    /// not, and nobody is proved.
+    /// not, and no operator is proved.
     fn check_decision(
         &mut self,
         step: &mut Step,
@@ -168,8 +168,8 @@ impl Core {
             self.note_ruling(step, call, by.clone(), reason, false);
         }
         let text = match reason {
-            "" => format!("refused by {}", spoken_of(by)),
-            reason => format!("refused by {}: {reason}", spoken_of(by)),
+            "" => format!("refused by {}", operator_phrase(by)),
+            reason => format!("refused by {}: {reason}", operator_phrase(by)),
         };
         self.fail_with(step, call, ErrorCode::Denied, &text, Disposition::Cancelled);
         Ok(())
@@ -205,8 +205,8 @@ impl Core {
     }
 }
 
-/// An operator, in the text of a payload.
-pub(super) fn spoken_of(operator: &ListenerName) -> String {
+/// The operator as the text of a payload names them.
+pub(super) fn operator_phrase(operator: &ListenerName) -> String {
     match *operator == ListenerName::operator() {
         true => "the operator".to_owned(),
         false => format!("the operator {operator}"),

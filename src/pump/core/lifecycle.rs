@@ -2,13 +2,14 @@
 
 use uuid::Uuid;
 
-use super::approvals::spoken_of;
+use super::approvals::operator_phrase;
 use super::call_table::CallTable;
 use super::event::{Alarm, Cancellation, Effect};
 use super::scheduler::Scheduler;
 use super::signatures::SignedDecision;
 use super::timeouts::Timeouts;
 use super::{CORE_VERSION, Core, Step};
+use crate::envelope::{Refusal, Rule};
 use crate::ids::{CallId, Digest, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
@@ -132,7 +133,8 @@ impl Core {
         self.system_note(step, &ThreadId::organism(), &ListenerName::core(), answer);
     }
 
-    /// Cancels everything open in a thread and beneath it. Who waits from outside is told.
+    /// Cancels everything open in a thread and beneath it. Who waits from outside is told. Where
+    /// nothing is open, this is refused on the record and adds nothing to the thread.
     pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
         let Cancellation { ticket, thread, reason, origin } = cancellation;
         if self.state.thread(&thread).is_none() || thread.as_str() == ThreadId::ORGANISM {
@@ -157,9 +159,15 @@ impl Core {
                 signature: origin.signature.as_deref(),
             },
         );
-        let ruling = proved.as_ref().map(drop).map_err(Clone::clone);
+        let open = self.to_cancel(&thread);
+        let by =
+            proved.and_then(|operator| match open.is_empty() && !mutant("cancel-what-ended") {
+                true => Err(ended(&thread, &reason)),
+                false => Ok(operator),
+            });
+        let ruling = by.as_ref().map(drop).map_err(Clone::clone);
         step.effects.insert(0, Effect::Ruled { ticket, ruling });
-        let by = match proved {
+        let by = match by {
             Ok(operator) => operator,
             Err(refusal) => {
                 let nobody = ListenerName::operator();
@@ -171,10 +179,10 @@ impl Core {
         let answer = Answer::OperatorAction(report);
         self.system_note(step, &thread, &ListenerName::core(), &answer);
         let text = match reason.is_empty() {
-            true => format!("cancelled by {}", spoken_of(&by)),
-            false => format!("cancelled by {}: {reason}", spoken_of(&by)),
+            true => format!("cancelled by {}", operator_phrase(&by)),
+            false => format!("cancelled by {}: {reason}", operator_phrase(&by)),
         };
-        for call in self.to_cancel(&thread) {
+        for call in open {
             self.cancel_call(step, call, &text);
         }
     }
@@ -192,4 +200,10 @@ impl Core {
         calls.sort_by(|a, b| (b.0.depth(), &b.0, b.1).cmp(&(a.0.depth(), &a.0, a.1)));
         calls.into_iter().map(|(_, call)| call).collect()
     }
+}
+
+/// The refusal of a cancellation of a thread in which nothing is open.
+fn ended(thread: &ThreadId, reason: &str) -> Refusal {
+    let message = format!("nothing is open in {thread} or beneath it: all of it has ended already");
+    Refusal::new(Rule::NotWaiting, message, reason.as_bytes())
 }

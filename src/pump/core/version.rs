@@ -17,6 +17,7 @@ const CHANGES: &[(u32, &str)] = &[
     (12, "where the config names operators, a decision needs the signature of one of them"),
     (13, "counts and wall time of a tree start again with a recorded renewal"),
     (14, "a decision is recorded by the operator whom its signature proves"),
+    (15, "a cancellation of a thread in which nothing is open is refused"),
     // One line a number: after a conflict, take the next one.
 ];
 

@@ -47,6 +47,13 @@ fn a_thread_of_a_stopped_organism_can_be_cancelled_and_an_unknown_one_is_named()
     assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
     let shown = house.organism(&["thread", "sess-hold0000"]);
     assert!(shown.out.starts_with("sess-hold0000  cancelled"), "{}", shown.out);
+    let again = house.organism(&["cancel", "sess-hold0000"]);
+    assert_eq!(again.code, Some(65), "{again:?}");
+    assert!(again.err.contains("not-waiting: nothing is open in sess-hold0000"), "{again:?}");
+    assert!(again.err.contains("all of it has ended already"), "{again:?}");
+    let messages = |shown: &str| shown.matches("operator-action").count();
+    let after = house.organism(&["thread", "sess-hold0000"]);
+    assert_eq!(messages(&after.out), messages(&shown.out), "{}", after.out);
     let unknown = house.organism(&["cancel", "sess-absent00"]);
     assert!(unknown.err.contains("no thread sess-absent00 is on record"), "{unknown:?}");
     house.verified();

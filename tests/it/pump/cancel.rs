@@ -92,6 +92,25 @@ fn cancelling_what_is_not_there_records_nothing() {
     assert_eq!(world.records.len(), records);
 }
 
+// Law 3 (b): the refusal stands on record, and takes no place in the thread.
+#[test]
+fn cancelling_what_has_ended_is_refused_on_the_record_and_adds_no_message() {
+    let mut world = world();
+    let (thread, call) = world.open("desk", &word("look", "q"));
+    world.play("finder", &[word("found", "f")]);
+    assert_eq!(world.result(call), "completed: found(f)");
+    let before = world.transcript(&thread);
+
+    let refusal = world.cancel_as(&thread, None).unwrap_err();
+    assert_eq!(refusal.rule.to_string(), "not-waiting");
+    assert!(refusal.message.contains("all of it has ended already"), "{}", refusal.message);
+    assert_eq!(world.transcript(&thread), before);
+    assert_eq!(world.refusals(), ["operator not-waiting"]);
+
+    world.say("desk", &thread, &word("look", "again"));
+    assert_eq!(world.cancel_as(&thread, None).map_err(|refusal| refusal.message), Ok(()));
+}
+
 #[test]
 fn shutting_down_hands_nothing_over_and_refuses_what_is_new() {
     let mut world = world();

@@ -109,13 +109,17 @@ fn over_nats_a_decision_needs_the_signature_of_an_operator() {
             assert_eq!(unsigned.code, Some(65), "over {from}: {unsigned:?}");
             assert!(unsigned.err.contains("not-signed"), "over {from}: {unsigned:?}");
         }
-        let cancelled = outside.organism(&["cancel", &thread]);
+        let other = root(partition, 1);
+        let sent = hosts[0].send_text(&say("goodbye"), &["--new", &other, "--no-wait"]);
+        assert_eq!(sent.code, Some(3), "{sent:?}");
+        let cancelled = outside.organism(&["cancel", &other]);
         assert_eq!(cancelled.code, Some(65), "{cancelled:?}");
         let signed = signs(&[&approve[..], &["--sign", "ana.key"]].concat());
         assert_eq!(signed.code, Some(0), "{signed:?}");
-        let cancelled = signs(&["cancel", &thread, "--sign", "ana.key"]);
+        let cancelled = signs(&["cancel", &other, "--sign", "ana.key"]);
         assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
-        let shown = pumping.organism(&["thread", &thread]).out;
+        let shown = [&thread, &other].map(|thread| pumping.organism(&["thread", thread]).out);
+        let shown = shown.concat();
         assert!(shown.contains("approve by ana: "), "{shown}");
         assert!(shown.contains("cancel by ana: "), "{shown}");
         assert_eq!(shown.matches("signed by ana").count(), 2, "{shown}");
