@@ -18,6 +18,7 @@ mod names;
 mod operators;
 mod overrides;
 mod payloads;
+mod places;
 mod problem;
 mod program;
 mod project;
@@ -403,6 +404,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     let mut problems = Problems::default();
     let (sections, source) = read_as(path, around, keys, &mut problems)?;
     let directory = file::directory(path, around);
+    sections::check_directories(&sections, path, around, &mut problems);
     names::check(&sections, &source, &mut problems);
     budgets::check(&sections, &mut problems);
     let mut payloads = payloads::Payloads::new(&directory);

@@ -65,7 +65,9 @@ codes! {
     DuplicatePayload = "duplicate-payload",
     CallOrReply = "call-or-reply",
     ForwardCycle = "forward-cycle",
-    // Files a config names.
+    // Directories and files a config names.
+    DirectoryShared = "directory-shared",
+    DirectoryIsFile = "directory-is-file",
     CommandMissing = "command-missing",
     CommandNotExecutable = "command-not-executable",
     PromptMissing = "prompt-missing",

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::contract::TreeLimits;
@@ -15,6 +15,7 @@ use super::keys::{self, SECTIONS, Section, nearest};
 use super::members::{Declared, agent, client, human, listener, token};
 use super::models::{self, Model};
 use super::operators::Operators;
+use super::places::{self, NamedDirectory};
 use super::problem::{Code, Problem, Problems};
 use super::project::{self, Project};
 use super::read::Reader;
@@ -27,8 +28,8 @@ use super::tree::{At, Table, Text, Value};
 /// Everything that was declared.
 pub(super) struct Sections {
     pub name: Option<String>,
-    pub data: Option<PathBuf>,
-    pub state: Option<PathBuf>,
+    pub data: Option<At<Text>>,
+    pub state: Option<At<Text>>,
     /// `data` or `state` is written but could not be read.
     pub places_unread: bool,
     pub storage: storage::Declared,
@@ -51,7 +52,8 @@ impl Sections {
     /// the config, or in the user's directories.
     pub fn directories(&self, name: &str, file: &Path, around: &Surroundings) -> Directories {
         let directory = file::directory(file, around);
-        let given = |path: &Option<PathBuf>| path.as_ref().map(|path| directory.join(path));
+        let given =
+            |path: &Option<At<Text>>| path.as_ref().map(|path| directory.join(&path.value.value));
         let project = Project {
             path: project::path_of(file, &around.directory),
             name: name.to_owned(),
@@ -63,6 +65,22 @@ impl Sections {
         let state = given(&self.state).unwrap_or_else(|| around.state_parent().join(&own));
         Directories { project, data, state }
     }
+}
+
+/// Judges where the journal lies, and what is kept outside it.
+pub(super) fn check_directories(
+    sections: &Sections,
+    file: &Path,
+    around: &Surroundings,
+    problems: &mut Problems,
+) {
+    let Some(name) = &sections.name else { return };
+    let Directories { data, state, .. } = sections.directories(name, file, around);
+    places::check(
+        &NamedDirectory { key: "data", written: sections.data.as_ref(), path: &data },
+        &NamedDirectory { key: "state", written: sections.state.as_ref(), path: &state },
+        problems,
+    );
 }
 
 /// Reads every section of `root`.
@@ -202,8 +220,8 @@ fn each(
 /// The section of that name.
 struct Organism {
     name: Option<String>,
-    data: Option<PathBuf>,
-    state: Option<PathBuf>,
+    data: Option<At<Text>>,
+    state: Option<At<Text>>,
     unread: bool,
 }
 
@@ -215,9 +233,8 @@ fn organism(root: &Table, source: &Arc<Source>, problems: &mut Problems) -> Orga
     let mut reader = Reader::new(&keys::ORGANISM, table, what, place, problems);
     let name = reader.required_text("name", "\"my-organism\"");
     let name = name.and_then(|name| token(&name.map(|text| text.value), reader.problems));
-    let path = |text: Option<At<Text>>| text.map(|text| PathBuf::from(text.value.value));
-    let data = path(reader.text("data"));
-    let state = path(reader.text("state"));
+    let data = reader.text("data");
+    let state = reader.text("state");
     let written = |key: &str| table.get(key).is_some();
     let unread = (written("data") && data.is_none()) || (written("state") && state.is_none());
     Organism { name: name.map(|name| name.value.to_string()), data, state, unread }

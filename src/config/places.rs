@@ -1,0 +1,55 @@
+//! Judges the directories that a config names for its journal and for what is kept outside it.
+
+use std::path::Path;
+
+use super::problem::{Code, Problem, Problems};
+use super::project::path_of;
+use super::tree::{At, Text};
+
+/// `data` or `state`, as the file names it and where it lies.
+pub(super) struct NamedDirectory<'a> {
+    pub key: &'static str,
+    /// None where the default is taken.
+    pub written: Option<&'a At<Text>>,
+    pub path: &'a Path,
+}
+
+pub(super) fn check(
+    data: &NamedDirectory<'_>,
+    state: &NamedDirectory<'_>,
+    problems: &mut Problems,
+) {
+    for directory in [data, state] {
+        check_is_directory(directory, problems);
+    }
+    let place = state.written.or(data.written).map(|written| &written.place);
+    let (Some(place), true) = (place, is_same(data.path, state.path)) else { return };
+    let help = "name another directory as `state`: what is kept there proves the journal, and must \
+                not be lost or replaced with it";
+    let message = "`data` and `state` are one directory";
+    problems.push(Problem::new(Code::DirectoryShared, place, message).help(help));
+}
+
+/// A directory that is missing is made at the first start.
+fn check_is_directory(directory: &NamedDirectory<'_>, problems: &mut Problems) {
+    let Some(written) = directory.written else { return };
+    let Some(there) = directory.path.ancestors().find(|path| path.exists()) else { return };
+    if there.is_dir() {
+        return;
+    }
+    let (key, named) = (directory.key, &written.value.written);
+    let message = match there == directory.path {
+        true => format!("`{named}` is a file"),
+        false => format!("`{named}` lies beneath a file"),
+    };
+    let help =
+        format!("name a directory as `{key}`; one that is missing is made at the first start");
+    problems.push(Problem::new(Code::DirectoryIsFile, &written.place, message).help(help));
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let normal = |path: &Path| path_of(path, Path::new("/"));
+    let resolved = |path: &Path| path.canonicalize().ok();
+    normal(one) == normal(other)
+        || resolved(one).is_some_and(|one| resolved(other).is_some_and(|other| one == other))
+}
