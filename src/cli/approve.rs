@@ -34,7 +34,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         note_part!("{}", held(&Paper { colour: false, ..Paper::stdout(true) }, call));
     }
     let hash = match (args.hash, call) {
-        (Some(hash), call) => whole(hash.trim().to_lowercase(), call),
+        (Some(hash), call) => whole(long_enough(hash.trim().to_lowercase())?, call),
         (None, Some(call)) => asked(call)?,
         (None, None) => {
             let text = format!("{message} waits for no approval; `organism approvals` shows all");
@@ -44,6 +44,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     opened::decide(reach, message, What::Approve { hash }, &args.decision)?;
     note!("{message}: approved");
     Ok(Exit::Done.into())
+}
+
+/// Refuses a hash that is too short to name a payload.
+fn long_enough(hash: String) -> anyhow::Result<String> {
+    if hash.len() >= limits::HASH_CHARS_MIN {
+        return Ok(hash);
+    }
+    let digits = limits::HASH_CHARS_MIN;
+    let text = format!(
+        "`{hash}` is too short for --hash: give at least the first {digits} digits of the payload's \
+         SHA-256; `organism approvals` shows the payload and the whole command"
+    );
+    Err(Failed::new(Exit::Usage, text).into())
 }
 
 /// The whole hash that `hash` begins, where the call is known here: a signature needs it.

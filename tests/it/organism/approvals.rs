@@ -81,6 +81,14 @@ fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
     assert!(unseen.err.contains(&say("hello")), "approve shows what it approves: {unseen:?}");
     assert!(unseen.err.contains("nobody is here to look at it"), "{unseen:?}");
 
+    for short in [&hash(&say("hello"))[..7], ""] {
+        let refused = house.organism(&["approve", id, "--hash", short]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        for text in [&format!("`{short}` is too short"), "first 8 digits", "organism approvals"] {
+            assert!(refused.err.contains(text), "{text}: {refused:?}");
+        }
+    }
+
     let approved = house.organism(&["approve", id, "--hash", &hash(&say("hello"))[..8]]);
     assert_eq!(approved.code, Some(0), "{approved:?}");
     let told: Said = sender.wait_with_output().unwrap().into();
