@@ -109,6 +109,8 @@ fn code(error: &anyhow::Error) -> Exit {
                 | organism::Error::NotOnJetStream,
             ),
         ) => Exit::Usage,
+        // As the control socket refuses it.
+        (None, Some(organism::Error::HostedProcess { .. })) => Exit::InvalidData,
         (None, Some(organism::Error::Builtin { .. }) | None) => Exit::Bug,
         (None, Some(_)) => Exit::Unavailable,
     }

@@ -128,6 +128,12 @@ fn running_config(directories: &Directories) -> Option<Digest> {
     runtime().ok()?.block_on(asking)
 }
 
+/// Whether an organism answers in these directories, be it with a refusal.
+fn is_running(directories: &Directories) -> bool {
+    let finding = Client::find(&directories.data, Handshake::of_project(directories));
+    runtime().is_ok_and(|runtime| runtime.block_on(finding).is_ok_and(|found| found.is_some()))
+}
+
 /// How a verb that decides reaches the organism.
 pub(super) enum Reach {
     /// Through its config: the organism runs, or is started for the occasion.
@@ -343,7 +349,7 @@ impl ConfigArg {
         let found = config::locate(given, &around)
             .and_then(|path| config::directories(&path, &around))
             .ok()
-            .filter(|found| running_config(found).is_some());
+            .filter(is_running);
         let Some(directories) = found else {
             return Ok(Reach::Config(Box::new(self.load_without_keys()?)));
         };

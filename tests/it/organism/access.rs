@@ -119,7 +119,7 @@ fn a_hosted_process_uses_no_verb_of_the_control_socket() {
     for mode in ["plain", "unmarked"] {
         for command in &decisions {
             let told = hosted.runs(&format!("{mode} {command}"));
-            assert!(told.starts_with("65 ") || told.starts_with("69 "), "{command}: {told}");
+            assert!(told.starts_with("65 "), "{command}: {told}");
             assert!(told.contains("hosted-process: this process runs in the listener"), "{told}");
         }
     }
@@ -186,7 +186,7 @@ fn a_hosted_process_starts_no_pump_of_its_own() {
         let mark = PumpMark::of_this_process(Uuid::from_u128(7), 1).to_string();
         command.env("ORGANISM_LISTENER", "commander").env("ORGANISM_PUMP", mark);
         let told = super::Said::from(command.output().unwrap());
-        assert_eq!(told.code, Some(69), "{told:?}");
+        assert_eq!(told.code, Some(65), "{told:?}");
         assert!(told.err.contains("a hosted process starts no pump"), "{told:?}");
     }
     assert!(!house.data().join("journal.db").exists());
@@ -207,11 +207,50 @@ fn a_start_is_refused_by_the_mark_of_a_pump_and_not_by_the_name_of_a_listener() 
     let own = house.reader().about().unwrap().journal;
     let mark = |journal| PumpMark::of_this_process(journal, 1).to_string();
     let refused = send("ORGANISM_PUMP", &mark(own));
-    assert_eq!(refused.code, Some(69), "{refused:?}");
+    assert_eq!(refused.code, Some(65), "{refused:?}");
     assert!(refused.err.contains("a hosted process starts no pump"), "{refused:?}");
     let of_another = send("ORGANISM_PUMP", &mark(Uuid::from_u128(7)));
     assert_eq!(of_another.code, Some(3), "{of_another:?}");
     assert_eq!(house.recorded("ping"), 2);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_hosted_cancel_ends_with_one_code_whatever_has_become_of_its_organism() {
+    let house = House::new();
+    let mut running = house.run();
+    let sent = house.send_text(&numbered("hold", "1"), &["--no-wait", "--new", "sess-hold0000"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let journal = house.reader().about().unwrap().journal;
+    let cancel = || -> super::Said {
+        let command = house.command(&["cancel", "sess-hold0000"]);
+        // A command hides its environment; that of the shell that started it shows the mark.
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "\"$@\"; exit $?", "sh"]).arg(command.get_program());
+        shell.args(command.get_args()).current_dir(house.path(""));
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        shell.env("ORGANISM_PUMP", PumpMark::of_this_process(journal, 1).to_string());
+        shell.output().unwrap().into()
+    };
+
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    let by_the_socket = cancel();
+    house.write("organism.toml", format!("{config}\n[nonsense]\n"));
+    let beside_a_broken_config = cancel();
+    house.write("organism.toml", &config);
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    let without_a_pump = cancel();
+
+    for refused in [by_the_socket, beside_a_broken_config, without_a_pump] {
+        assert_eq!(refused.code, Some(65), "{refused:?}");
+        assert!(refused.err.contains("hosted process"), "{refused:?}");
+    }
 }
 
 const SECRET: &str = "ZGVzay1zZWNyZXQtb2YtdGhlLXRlc3Rz";
