@@ -95,15 +95,17 @@ async fn send_one(config: Config, parcel: Parcel, json: bool) -> anyhow::Result<
     let mut exit = Exit::Done;
     let mut opened = None;
     let wait = parcel.wait;
+    let thread = parcel.thread.clone();
     let sent = door
         .send(parcel, |sent| {
             exit = worse(exit, exit_of(&sent, wait));
             if let Sent::Accepted { thread, .. } = &sent {
                 opened = Some(thread.clone());
             }
-            match json {
-                true => print_json(None, &sent),
-                false => print_plain(&sent),
+            match (json, &sent, &thread) {
+                (true, ..) => print_json(None, &sent),
+                (false, Sent::NoThread { .. }, Some(thread)) => note_unknown_thread(thread),
+                (false, ..) => print_plain(&sent),
             }
         })
         .await;
@@ -244,6 +246,15 @@ fn exit_of(sent: &Sent, wait: bool) -> Exit {
 
 fn worse(a: Exit, b: Exit) -> Exit {
     if a == Exit::Done { b } else { a }
+}
+
+/// Prints what a person can do about a thread that its client does not have. The payload on record
+/// is advice for agents.
+fn note_unknown_thread(thread: &str) {
+    note!(
+        "refused: unknown-thread: this client has no thread {thread}; `organism threads` lists what \
+         is on record. Without --thread a new thread is opened, with --new ID under that id"
+    );
 }
 
 /// The result is data and goes to stdout; everything about it is talk.

@@ -71,14 +71,26 @@ fn unknown_foreign_and_impossible_threads_are_answered_alike() {
     let known = house.send_text(&say("one"), &["--json"]).json()[0]["thread"].clone();
     let known = known.as_str().unwrap();
     house.write("say.xml", say("two"));
-    let send = |id: &str| house.organism(&["send", "--as", "other", "--thread", id, "say.xml"]);
+    let send = |id: &str, form: &[&str]| {
+        let send = ["send", "--as", "other", "--thread", id, "say.xml"];
+        house.organism(&[&send, form].concat())
+    };
     for id in [known, "sess-absent00", "sess-organism", "sess-absent00.child", "bad", "../x", " "] {
-        let answer = send(id);
-        let same = answer.out.replace(&format!("unknown_id=\"{id}\""), "unknown_id=\"ID\"");
+        let answer = send(id, &["--json"]);
+        let payload = answer.json()[0]["payload"].as_str().unwrap().to_owned();
+        let same = payload.replace(&format!("unknown_id=\"{id}\""), "unknown_id=\"ID\"");
         let expected = "<system-thread-error xmlns=\"https://xml-pipeline.org/ns/core/v1\" \
              unknown_id=\"ID\" code=\"unknown_thread\" \
-             message=\"Unknown thread; emit &lt;spawn-thread/&gt; to create.\"/>\n";
+             message=\"Unknown thread; emit &lt;spawn-thread/&gt; to create.\"/>";
         assert_eq!((answer.code, same.as_str(), answer.err.as_str()), (Some(65), expected, ""));
+
+        // A person is told what a person can do.
+        let told = send(id, &[]);
+        let expected = format!(
+            "refused: unknown-thread: this client has no thread {id}; `organism threads` lists what \
+             is on record. Without --thread a new thread is opened, with --new ID under that id\n"
+        );
+        assert_eq!((told.code, told.out, told.err), (Some(65), String::new(), expected));
     }
     assert_eq!(house.recorded("say"), 1);
 }
