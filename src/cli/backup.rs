@@ -1,15 +1,15 @@
 //! `organism backup`: copies the journal while the organism runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::journal::sqlite::{BackedUp, back_up};
+use crate::journal::sqlite::{BackedUp, DATABASE, back_up};
 use crate::journal::{partition_in, partitions_in};
 use crate::organism::{self, project};
 
-use super::exit::Exit;
+use super::exit::{Exit, Failed};
 use super::opened;
 use super::place;
 use super::render::{count, put, put_json};
@@ -30,8 +30,13 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let from = opened::directories(args.config.as_deref())?;
     let (data, state) = (args.directory.join("data"), args.directory.join("state"));
-    for (partition, journal) in partitions_in(&from.data) {
+    let copies = partitions_in(&from.data).into_iter().map(|(partition, journal)| {
         let to = partition.map_or_else(|| data.clone(), |number| partition_in(&data, number));
+        (partition, journal, to)
+    });
+    let copies: Vec<_> = copies.collect();
+    refuse_taken(&args.directory, copies.iter().map(|(_, _, to)| to))?;
+    for (partition, journal, to) in copies {
         let copy = back_up(&journal, &from.state, &to, &state).map_err(place::failed)?;
         tell(partition, &copy, args.json)?;
     }
@@ -39,6 +44,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         project::copy_stored(&from.data, &data).map_err(organism::Error::from)?;
     }
     Ok(Exit::Done.into())
+}
+
+/// Nothing is begun where something would be overwritten.
+fn refuse_taken<'a>(
+    directory: &Path,
+    mut copies: impl Iterator<Item = &'a PathBuf>,
+) -> anyhow::Result<()> {
+    let shown = directory.display();
+    let taken = match (directory.is_file(), copies.find(|to| to.join(DATABASE).exists())) {
+        (true, _) => format!("{shown} is a file"),
+        (false, Some(to)) => format!("{} holds a journal already", to.display()),
+        (false, None) => return Ok(()),
+    };
+    let text = format!(
+        "{taken}, and a backup overwrites nothing; nothing was copied. Name a directory that is new \
+         or empty, such as one named after the day"
+    );
+    Err(Failed::new(Exit::Usage, text).into())
 }
 
 fn tell(partition: Option<u32>, copy: &BackedUp, json: bool) -> anyhow::Result<()> {

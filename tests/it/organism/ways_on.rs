@@ -48,6 +48,23 @@ fn goes_on(house: &House) {
 }
 
 #[test]
+fn a_backup_overwrites_nothing_and_names_the_way_on() {
+    let house = answered();
+    let backup = backed_up(&house);
+    let before = std::fs::read(backup.join("data/journal.db")).unwrap();
+    house.write("file", "");
+    for (directory, why) in
+        [(backup.clone(), "holds a journal already"), (house.path("file"), "is a file")]
+    {
+        let refused = house.organism(&["backup", directory.to_str().unwrap()]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.err.contains(why), "{refused:?}");
+        assert!(refused.err.contains("Name a directory that is new or empty"), "{refused:?}");
+    }
+    assert_eq!(std::fs::read(backup.join("data/journal.db")).unwrap(), before);
+}
+
+#[test]
 fn a_backup_that_is_restored_without_its_key_goes_on_after_one_repair() {
     let house = answered();
     let backup = backed_up(&house);
