@@ -35,8 +35,11 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach()?;
+    let Some(message) = &args.message else {
+        let questions = opened::waiting_on_record(reach.data(), Hold::Answer)?;
+        return list(&questions, args.json);
+    };
     let questions = opened::waiting(reach.data(), Hold::Answer)?;
-    let Some(message) = &args.message else { return list(&questions, args.json) };
     let message = opened::message(message)?;
     let Some(question) = questions.into_iter().find(|call| call.message == message) else {
         let text = format!("{message} is no open question; `organism answer` lists them");

@@ -19,7 +19,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let waiting = opened::waiting(&place::data_dir(&args.place)?, Hold::Approval)?;
+    let waiting = opened::waiting_on_record(&place::data_dir(&args.place)?, Hold::Approval)?;
     if args.json {
         waiting.iter().try_for_each(put_visible_json)?;
         return Ok(Exit::Done.into());

@@ -9,7 +9,7 @@ use crate::children;
 use crate::config::{self, Config, Directories, Problems, Storage, Surroundings};
 use crate::envelope::Refusal;
 use crate::ids::{Digest, ListenerName, MessageId};
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::{DATABASE, Reader};
 use crate::journal::{Error, partitions_in};
 use crate::limits;
 use crate::mutant::mutant;
@@ -200,6 +200,16 @@ pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> 
     all.retain(|call| call.hold == hold);
     all.sort_by_key(|call| (call.at, call.message));
     Ok(all)
+}
+
+/// As [`waiting`], for who lists it: where there is no journal, nothing is known.
+pub(super) fn waiting_on_record(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
+    let mut journals = partitions_in(data).into_iter();
+    if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
+        let path = data.display().to_string();
+        return Err(place::failed(Error::Missing { path }));
+    }
+    waiting(data, hold)
 }
 
 /// A message id as it was typed.

@@ -166,6 +166,21 @@ fn what_is_held_outlives_a_kill_and_can_be_approved_without_a_running_organism()
 }
 
 #[test]
+fn where_there_is_no_journal_lists_say_so_and_what_to_do() {
+    let house = house();
+    for list in [&["approvals"][..], &["approvals", "--json"], &["answer"], &["threads"]] {
+        let listed = house.organism(list);
+        assert_eq!((listed.code, listed.out.as_str()), (Some(69), ""), "{list:?}: {listed:?}");
+        assert!(listed.err.contains("start an organism first"), "{list:?}: {listed:?}");
+    }
+    let running = house.run();
+    let listed = house.organism(&["approvals"]);
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    assert!(listed.err.contains("nothing waits for an approval"), "{listed:?}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
 fn a_refusal_reaches_the_client_with_its_reason() {
     let house = house();
     let sent = house.send_text(&say("x"), &["--no-wait", "--key", "k"]);
