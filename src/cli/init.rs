@@ -7,7 +7,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use crate::config::{self, Directories, Surroundings};
 use crate::ids::ListenerName;
+use crate::organism::project;
 
 use super::Exit;
 use super::exit::Failed;
@@ -57,8 +59,21 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         true => String::new(),
         false => format!("  cd {}\n", directory.display()),
     };
-    note!("\nnext:\n{go}  organism check\n  organism send hello.xml");
+    let begin = match has_namesake(directory) {
+        true => "  organism adopt --new    (another project of this name has a journal)\n",
+        false => "",
+    };
+    note!("\nnext:\n{go}  organism check\n{begin}  organism send hello.xml");
     Ok(Exit::Done.into())
+}
+
+/// Whether another project of this name has a journal, so that a start here asks for one of its own.
+fn has_namesake(directory: &Path) -> bool {
+    let file = directory.join("organism.toml");
+    let found = config::directories(&file, &Surroundings::of_process());
+    found.is_ok_and(|Directories { project, data, .. }| {
+        !data.exists() && project::earlier(&project, &data).is_ok_and(|found| !found.is_empty())
+    })
 }
 
 /// After the directory, where that makes a token.

@@ -213,6 +213,34 @@ fn a_journal_is_taken_from_a_project_that_is_still_there_only_by_its_name() {
 }
 
 #[test]
+fn a_second_init_of_one_name_is_shown_how_its_project_begins() {
+    let projects = Projects { house: House::settled(CONFIG) };
+    let runs = |directory: &str, arguments: &[&str]| -> Said {
+        let mut command = projects.house.command(arguments);
+        command.current_dir(projects.house.path(directory)).output().unwrap().into()
+    };
+    let ways = ["one", "two"].map(|parent| {
+        fs::create_dir(projects.house.path(parent)).unwrap();
+        let made = runs(parent, &["init", "hello"]);
+        assert_eq!(made.code, Some(0), "{made:?}");
+        if parent == "one" {
+            assert_eq!(runs("one/hello", &["send", "hello.xml"]).code, Some(0));
+        }
+        made.err.contains("organism adopt --new")
+    });
+    assert_eq!(ways, [false, true]);
+
+    let start = runs("two/hello", &["send", "hello.xml"]);
+    refused(
+        &start,
+        &["one/hello/organism.toml", "two/hello/organism.toml", "organism adopt --new"],
+    );
+    assert_eq!(runs("two/hello", &["adopt", "--new"]).code, Some(0));
+    let sent = runs("two/hello", &["send", "hello.xml"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+}
+
+#[test]
 fn a_moved_project_is_refused_and_goes_on_once_it_is_adopted() {
     let projects = Projects::new(&["one"]);
     assert_eq!(projects.send("one", "first", &["--key", "k"]).out, said("first"));
