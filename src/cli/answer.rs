@@ -34,11 +34,14 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let reach = args.config.reach()?;
     let Some(message) = &args.message else {
-        let questions = opened::waiting_on_record(reach.data(), Hold::Answer)?;
-        return list(&questions, args.json);
+        let data = match &args.decision.data {
+            Some(data) => data.clone(),
+            None => opened::directories(args.config.config.as_deref())?.data,
+        };
+        return list(&opened::waiting_on_record(&data, Hold::Answer)?, args.json);
     };
+    let reach = args.config.reach(&args.decision)?;
     let questions = opened::waiting(reach.data(), Hold::Answer)?;
     let message = opened::message(message)?;
     let Some(question) = questions.into_iter().find(|call| call.message == message) else {

@@ -26,7 +26,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let reach = args.config.reach()?;
+    let reach = args.config.reach(&args.decision)?;
     let message = opened::message(&args.message)?;
     let waiting = opened::waiting(reach.data(), Hold::Approval)?;
     let call = waiting.iter().find(|call| call.message == message);

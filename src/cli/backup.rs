@@ -10,8 +10,7 @@ use crate::journal::{partition_in, partitions_in};
 use crate::organism::{self, project};
 
 use super::exit::{Exit, Failed};
-use super::opened;
-use super::place;
+use super::place::{self, Place};
 use super::render::{count, put, put_json};
 
 #[derive(Debug, clap::Args)]
@@ -19,34 +18,37 @@ pub struct Args {
     /// The directory that the copy is made in: `data` and `state` in it.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The organism's config, which says where its journal is.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
     /// One JSON value a line for each partition.
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let from = opened::directories(args.config.as_deref())?;
+    let from_data = place::data_dir(&args.place)?;
+    let Some(from_state) = place::state_dir(&args.place)? else {
+        let text = "--data alone does not say where the checkpoints outside are: add --state DIR";
+        return Err(Failed::new(Exit::Usage, text).into());
+    };
     let (data, state) = (args.directory.join("data"), args.directory.join("state"));
-    let copies = partitions_in(&from.data).into_iter().map(|(partition, journal)| {
+    let copies = partitions_in(&from_data).into_iter().map(|(partition, journal)| {
         let to = partition.map_or_else(|| data.clone(), |number| partition_in(&data, number));
         (partition, journal, to)
     });
     let copies: Vec<_> = copies.collect();
     refuse_taken(&args.directory, copies.iter().map(|(_, _, to)| to))?;
     for (partition, journal, to) in copies {
-        let copy = back_up(&journal, &from.state, &to, &state).map_err(place::failed)?;
+        let copy = back_up(&journal, &from_state, &to, &state).map_err(place::failed)?;
         tell(partition, &copy, args.json)?;
     }
     if data.exists() {
-        project::copy_stored(&from.data, &data).map_err(organism::Error::from)?;
+        project::copy_stored(&from_data, &data).map_err(organism::Error::from)?;
     }
     Ok(Exit::Done.into())
 }
 
-/// Nothing is begun where something would be overwritten.
+/// Refuses a directory in which a backup would overwrite something.
 fn refuse_taken<'a>(
     directory: &Path,
     mut copies: impl Iterator<Item = &'a PathBuf>,

@@ -28,7 +28,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let reach = args.config.reach()?;
+    let reach = args.config.reach(&args.decision)?;
     let usage = |e: crate::ids::IdError| Failed::new(Exit::Usage, e.to_string());
     let thread = ThreadId::parse(&args.thread).map_err(usage)?;
     if reach.has_one_journal() {
@@ -45,7 +45,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let cancelled = opened::runtime()?.block_on(async {
         let door = match reach {
             Reach::Config(config) => Door::open(*config).await?,
-            Reach::Running(directories) => Door::of_running(&directories).await?,
+            Reach::Running { data, handshake } => Door::of_running(&data, handshake).await?,
         };
         let cancelled = door.cancel(cancel, signer.as_ref()).await;
         door.close().await?;

@@ -76,16 +76,32 @@ fn adopt_orphans() {
 /// Where the journal of the config a verb was given lies. What else is wrong with that config is
 /// no concern of whoever only reads.
 pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<Directories> {
-    let around = Surroundings::of_process();
-    let path = config::locate(given, &around);
-    let found = path.and_then(|path| config::directories(&path, &around));
-    let found = found.map_err(|problems| {
+    let found = find_directories(given).map_err(|problems| {
         problems::report(&problems);
+        note!("a journal can be named without its config, with --data DIR");
         Failed::silent(Exit::Config)
     })?;
     belongs(&found)?;
     note_change(given, &found);
     Ok(found)
+}
+
+/// Finds the directories by the config, or by the config's path where it cannot be read at all.
+fn find_directories(given: Option<&Path>) -> Result<Directories, Problems> {
+    let around = Surroundings::of_process();
+    let file = config::locate(given, &around)?;
+    config::directories(&file, &around).or_else(|problems| {
+        static ONCE: Once = Once::new();
+        let found = project::by_path(&file, &around).ok_or(problems)?;
+        let (shown, data) = (file.display(), found.data.display());
+        ONCE.call_once(|| {
+            note!(
+                "note: {shown} cannot be read (`organism check` says why); the journal of its project is \
+                 {data}"
+            );
+        });
+        Ok(found)
+    })
 }
 
 /// Says so, once in a command, where the organism runs with another config than the one that
@@ -128,25 +144,40 @@ fn running_config(directories: &Directories) -> Option<Digest> {
     runtime().ok()?.block_on(asking)
 }
 
-/// Whether an organism answers in these directories, be it with a refusal.
-fn is_running(directories: &Directories) -> bool {
-    let finding = Client::find(&directories.data, Handshake::of_project(directories));
+/// Whether an organism answers on the journal in `data`, be it with a refusal.
+fn is_running(data: &Path, handshake: &Handshake) -> bool {
+    let finding = Client::find(data, handshake.clone());
     runtime().is_ok_and(|runtime| runtime.block_on(finding).is_ok_and(|found| found.is_some()))
+}
+
+/// The organism that runs on the journal in `data`, whatever its config is.
+fn running_on(data: &Path) -> anyhow::Result<Reach> {
+    let project = project::stored(data).map_err(organism::Error::from)?;
+    let handshake = project.as_deref().map(Handshake::of_path).unwrap_or_default();
+    if is_running(data, &handshake) {
+        return Ok(Reach::Running { data: data.to_owned(), handshake });
+    }
+    let text = format!(
+        "no organism runs on {}: start it, or name its config instead of --data, and one is started \
+         for the decision",
+        data.display()
+    );
+    Err(Failed::new(Exit::Unavailable, text).into())
 }
 
 /// How a verb that decides reaches the organism.
 pub(super) enum Reach {
     /// Through its config: the organism runs, or is started for the occasion.
     Config(Box<Config>),
-    /// Through its socket alone, as its config no longer loads.
-    Running(Directories),
+    /// Through its socket alone, as its config no longer loads or was not named.
+    Running { data: PathBuf, handshake: Handshake },
 }
 
 impl Reach {
     pub fn data(&self) -> &Path {
         match self {
             Self::Config(config) => &config.data,
-            Self::Running(directories) => &directories.data,
+            Self::Running { data, .. } => data,
         }
     }
 
@@ -154,7 +185,7 @@ impl Reach {
     pub fn has_one_journal(&self) -> bool {
         match self {
             Self::Config(config) => config.partitions() == 1,
-            Self::Running(_) => true,
+            Self::Running { .. } => true,
         }
     }
 }
@@ -230,7 +261,7 @@ pub(super) fn decide(
     let ruled = runtime()?.block_on(async {
         let door = match reach {
             Reach::Config(config) => Door::open(*config).await?,
-            Reach::Running(directories) => Door::of_running(&directories).await?,
+            Reach::Running { data, handshake } => Door::of_running(&data, handshake).await?,
         };
         let matter = Matter { message, partition: None, by, what, origin: Some(args.origin()) };
         let ruled = door.decide(matter, signer.as_ref()).await;
@@ -283,6 +314,9 @@ pub(super) struct DecisionArgs {
     /// Sign the decision with this key of an operator, made by `organism operator key`.
     #[arg(long, value_name = "FILE")]
     sign: Option<PathBuf>,
+    /// Decide in the organism that runs on the journal in this directory, whatever its config says.
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub data: Option<PathBuf>,
 }
 
 impl DecisionArgs {
@@ -353,14 +387,17 @@ impl ConfigArg {
 
     /// For verbs that decide: with a config that no longer loads they still reach the organism that
     /// runs.
-    pub fn reach(&self) -> anyhow::Result<Reach> {
+    pub fn reach(&self, args: &DecisionArgs) -> anyhow::Result<Reach> {
+        if let Some(data) = &args.data {
+            return running_on(data);
+        }
         let given = self.config.as_deref();
         let around = Surroundings::of_process();
-        let found = config::locate(given, &around)
-            .and_then(|path| config::directories(&path, &around))
-            .ok()
-            .filter(is_running);
-        let Some(directories) = found else {
+        let found = find_directories(given).ok();
+        let running = found.filter(|directories| {
+            is_running(&directories.data, &Handshake::of_project(directories))
+        });
+        let Some(directories) = running else {
             return Ok(Reach::Config(Box::new(self.load_without_keys()?)));
         };
 
@@ -369,7 +406,10 @@ impl ConfigArg {
         let path = config::locate(given, &around);
         match path.and_then(|path| config::load_without_keys(&path, &around)) {
             Ok(_) => Ok(Reach::Config(Box::new(self.load_without_keys()?))),
-            Err(_) => Ok(Reach::Running(directories)),
+            Err(_) => {
+                let handshake = Handshake::of_project(&directories);
+                Ok(Reach::Running { data: directories.data, handshake })
+            }
         }
     }
 

@@ -21,7 +21,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let reach = args.config.reach()?;
+    let reach = args.config.reach(&args.decision)?;
     let message = opened::message(&args.message)?;
     opened::decide(reach, message, What::Refuse { reason: args.reason }, &args.decision)?;
     note!("{message}: refused");

@@ -50,12 +50,12 @@ impl Surroundings {
     }
 
     /// Where the directories of organisms' journals lie by default.
-    pub(super) fn data_parent(&self) -> PathBuf {
+    pub fn data_parent(&self) -> PathBuf {
         self.xdg("XDG_DATA_HOME", ".local/share").join("organism")
     }
 
     /// Where the directories of their keys and checkpoints lie by default.
-    pub(super) fn state_parent(&self) -> PathBuf {
+    pub fn state_parent(&self) -> PathBuf {
         self.xdg("XDG_STATE_HOME", ".local/state").join("organism")
     }
 }

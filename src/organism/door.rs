@@ -18,7 +18,7 @@ use super::station::{held_in, journal_in};
 use super::waits::TreeWait;
 use super::{Error, Organism};
 use crate::audit;
-use crate::config::{Config, Directories, Secret};
+use crate::config::{Config, Secret};
 use crate::envelope::{Message, Refusal};
 use crate::ids::{CallId, Digest, ListenerName, PayloadName, ThreadId};
 use crate::journal::sqlite::Reader;
@@ -183,10 +183,9 @@ impl Door {
         }
     }
 
-    /// The organism that runs in these directories, whatever its config says by now.
-    pub async fn of_running(directories: &Directories) -> Result<Self, Error> {
-        let handshake = Handshake::of_project(directories);
-        let client = Client::find(&directories.data, handshake).await?;
+    /// The organism that runs on the journal in `data`, whatever its config says by now.
+    pub async fn of_running(data: &Path, handshake: Handshake) -> Result<Self, Error> {
+        let client = Client::find(data, handshake).await?;
         client.map(Self::Running).ok_or(Error::Lost)
     }
 

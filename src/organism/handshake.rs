@@ -32,8 +32,12 @@ impl Handshake {
 
     /// Of a command that needs no config.
     pub fn of_project(directories: &Directories) -> Self {
-        let path = directories.project.path.to_string_lossy().into_owned();
-        Self { project: Some(path), config: None }
+        Self::of_path(&directories.project.path)
+    }
+
+    /// The handshake of a command that knows only the path of its project.
+    pub fn of_path(project: &Path) -> Self {
+        Self { project: Some(project.to_string_lossy().into_owned()), config: None }
     }
 }
 

@@ -13,7 +13,9 @@ use uuid::Uuid;
 use super::access::refuse_hosted_start;
 use super::operator;
 use super::repair::Accepted;
-use crate::config::{Config, Directories, Project, Storage, directory_name, is_directory_of};
+use crate::config::{
+    Config, Directories, Project, Storage, Surroundings, directory_name, is_directory_of, path_of,
+};
 use crate::journal::jetstream::{Member, identity};
 use crate::journal::sqlite::{DATABASE, Lock, is_without_mac, make_directory};
 use crate::journal::{self, partitions_in};
@@ -98,7 +100,7 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
     lines
 }
 
-/// What to do beside journals of other projects of one name.
+/// Advice beside journals of other projects of one name.
 fn choice(earlier: &[EarlierDirectory]) -> String {
     let is_owned = |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(remains);
     if earlier.iter().all(is_owned) {
@@ -194,6 +196,33 @@ pub fn begin(directories: &Directories, anew: bool) -> Result<(), Error> {
     Ok(())
 }
 
+/// The default directories of the project at `file`, as one of them says itself: for a config that
+/// does not say any more where they are. None where there are several.
+pub fn by_path(file: &Path, around: &Surroundings) -> Option<Directories> {
+    let path = path_of(file, &around.directory);
+    let parent = around.data_parent();
+    let is_ours = |entry: std::io::Result<std::fs::DirEntry>| {
+        let data = entry.ok()?.path();
+        let own = data.file_name()?.to_str()?;
+        let (name, _) = own.rsplit_once('-')?;
+        let is_named = directory_name(name, &path) == own;
+        let belongs = is_named && stored(&data).ok().flatten().as_ref() == Some(&path);
+        belongs.then(|| (name.to_owned(), own.to_owned()))
+    };
+    let found: Vec<_> = std::fs::read_dir(&parent).ok()?.filter_map(is_ours).collect();
+    let [(name, own)] = &found[..] else { return None };
+
+    let state_parent = around.state_parent();
+    let (data, state) = (parent.join(own), state_parent.join(own));
+    let project = Project {
+        path,
+        name: name.clone(),
+        data_parent: Some(parent),
+        state_parent: Some(state_parent),
+    };
+    Some(Directories { project, data, state })
+}
+
 /// Directories of the same name beside the default one, which is not there.
 pub fn earlier(project: &Project, data: &Path) -> Result<Vec<EarlierDirectory>, Error> {
     let mut earlier = Vec::new();
@@ -231,9 +260,9 @@ pub struct Adopted {
 /// where there is nothing to adopt. What a crash interrupts, the next call completes: the stored
 /// path is replaced last.
 ///
-/// `from`: which one, by its directory or by the config of its project, absolute; needed where several could
-/// be meant, and where that config is still there. `accepted`: what a start would refuse of
-/// the journal besides, as an action of its own in the same commit.
+/// `from`: which one, by its directory or by the config of its project, absolute; needed where
+/// several could be meant, and where that config is still there. `accepted`: what a start would
+/// refuse of the journal besides, as an action of its own in the same commit.
 pub fn adopt(
     config: &Config,
     from: Option<&Path>,
@@ -426,7 +455,7 @@ fn has_journal(data: &Path) -> bool {
 }
 
 /// The project that a directory belongs to, by its own word.
-fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
+pub fn stored(data: &Path) -> Result<Option<PathBuf>, Error> {
     let path = data.join(PROJECT_FILE);
     match std::fs::read(&path) {
         Ok(mut bytes) => {

@@ -45,6 +45,7 @@ mod signed;
 mod streams;
 mod terminal;
 mod traces;
+mod unreadable;
 mod waits;
 mod ways_on;
 
