@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::config::Telemetry;
 use crate::limits;
-use crate::model::http::{Answer, Client, Endpoint, Failed, Timeouts};
+use crate::model::http::{Answer, Client, Endpoint, Failed, HttpTimeouts};
 
 /// Who takes spans.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) enum Verdict {
     Never { why: String },
 }
 
-const TIMEOUTS: Timeouts = Timeouts {
+const TIMEOUTS: HttpTimeouts = HttpTimeouts {
     connect: limits::COLLECTOR_CONNECT_TIMEOUT,
     first_byte: limits::COLLECTOR_TIMEOUT,
     stall: limits::COLLECTOR_TIMEOUT,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use organism::ids::{ListenerName, ThreadId};
 use organism::limits;
-use organism::model::http::{Client, Endpoint, Proxies, Roots, Timeouts};
+use organism::model::http::{Client, Endpoint, HttpTimeouts, Proxies, Roots};
 use organism::model::remote::{Asked, Options, Preset};
 use organism::model::{Chunk, Key, KeySource, Origin, Provider as _, Remote, Request, Role, Said};
 use organism::xml::extract::{Extractor, Grammar};
@@ -122,7 +122,7 @@ fn options(preset: &str, url: &str) -> Options {
         model: "m-1".to_owned(),
         endpoint: Endpoint::parse(url, false).unwrap(),
         key: Some(Key::new("sk-bench-0123456789abcdef0123456789", source).unwrap()),
-        timeouts: Timeouts::default(),
+        timeouts: HttpTimeouts::default(),
         asked: Asked::default(),
     }
 }

@@ -9,7 +9,7 @@ pub(super) use found::specs;
 
 use crate::limits;
 use crate::model::Price;
-use crate::model::http::Timeouts;
+use crate::model::http::HttpTimeouts;
 use crate::model::remote::{Asked, PRESETS, Preset, Wire};
 use crate::model::router::{Pace, Strategy};
 
@@ -65,7 +65,7 @@ struct Remote {
     key_env: Option<At<Text>>,
     key_file: Option<At<Text>>,
     asked: Asked,
-    timeouts: Timeouts,
+    timeouts: HttpTimeouts,
     pace: Pace,
     attempts: u32,
 }
@@ -233,12 +233,12 @@ fn asked(preset: &Preset, read: &mut Reader<'_>) -> Asked {
     asked
 }
 
-fn timeouts(read: &mut Reader<'_>) -> Timeouts {
-    let or = Timeouts::default();
+fn timeouts(read: &mut Reader<'_>) -> HttpTimeouts {
+    let or = HttpTimeouts::default();
     let mut one = |key: &str, default: Duration| {
         read.duration(key, limits::MODEL_TIMEOUT_CEILING).unwrap_or(default)
     };
-    Timeouts {
+    HttpTimeouts {
         connect: one("connect_timeout", or.connect),
         first_byte: one("first_byte_timeout", or.first_byte),
         stall: one("stall_timeout", or.stall),

@@ -29,7 +29,7 @@ use crate::limits;
 
 /// How long what may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct HttpTimeouts {
     /// Name, TCP, proxy and TLS together.
     pub connect: Duration,
     /// From the request to the first byte of the answer.
@@ -40,7 +40,7 @@ pub struct Timeouts {
     pub total: Duration,
 }
 
-impl Default for Timeouts {
+impl Default for HttpTimeouts {
     fn default() -> Self {
         Self {
             connect: limits::MODEL_CONNECT_TIMEOUT,
@@ -90,7 +90,7 @@ impl Client {
         path: &str,
         headers: &[(&str, String)],
         body: String,
-        timeouts: Timeouts,
+        timeouts: HttpTimeouts,
     ) -> Result<Answer, Failed> {
         let patience = Patience::new(timeouts);
         let connecting = connect::connect(endpoint, &self.tls, &self.proxies);
@@ -104,14 +104,14 @@ impl Client {
 /// Waits, but neither longer than each wait may take nor than all may together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    timeouts: Timeouts,
+    timeouts: HttpTimeouts,
     ends: Instant,
     /// When the first byte is due, once the request is on its way.
     first_by: Option<Instant>,
 }
 
 impl Patience {
-    pub fn new(timeouts: Timeouts) -> Self {
+    pub fn new(timeouts: HttpTimeouts) -> Self {
         Self { timeouts, ends: Instant::now() + timeouts.total, first_by: None }
     }
 

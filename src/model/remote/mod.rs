@@ -20,7 +20,7 @@ pub(super) use said::{Fault, Out, Progress};
 use super::answer::{End, OwnBlock, Route, StopReason, ToolCall};
 use super::error::Error;
 use super::estimate::Counted;
-use super::http::{Answer, Client, Endpoint, Failed, Timeouts};
+use super::http::{Answer, Client, Endpoint, Failed, HttpTimeouts};
 use super::key::Key;
 use super::request::Request;
 use super::wire::WireSettings;
@@ -36,7 +36,7 @@ pub struct Options {
     pub model: String,
     pub endpoint: Endpoint,
     pub key: Option<Key>,
-    pub timeouts: Timeouts,
+    pub timeouts: HttpTimeouts,
     pub asked: Asked,
 }
 

@@ -8,7 +8,8 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Map;
 
-/// What listeners work on. Rebuilt after every boot; that a delivery was handed over is recorded.
+/// Attempts under way, and deliveries that have outlived their call. Rebuilt after every boot; the
+/// hand-over itself is recorded.
 ///
 /// **Invariant:** a call has at most one attempt under way.
 ///
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_nobody_works_on_leaves_no_orphan() {
+    fn a_call_without_an_attempt_leaves_no_orphan() {
         let mut calls = CallTable::default();
         assert_eq!(calls.close(call(), orphan()), None);
         assert_eq!(calls.handed_over(), 0);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use organism::ids::{ListenerName, ThreadId};
-use organism::model::http::{Client, Endpoint, Proxies, Roots, Timeouts};
+use organism::model::http::{Client, Endpoint, HttpTimeouts, Proxies, Roots};
 use organism::model::remote::{Asked, Options, Preset};
 use organism::model::{
     Chunk, End, Error, Key, KeySource, Origin, Provider, Remote, Request, Role, Said,
@@ -195,7 +195,7 @@ pub fn options(preset: &str, url: &str) -> Options {
         model: "m-1".to_owned(),
         endpoint: Endpoint::parse(url, false).unwrap(),
         key: Some(key()),
-        timeouts: Timeouts {
+        timeouts: HttpTimeouts {
             connect: Duration::from_secs(60),
             first_byte: Duration::from_secs(60),
             stall: Duration::from_secs(60),
