@@ -12,7 +12,7 @@ export LIBCLANG_PATH ?= $(BREW)/opt/llvm/lib
 endif
 endif
 
-.PHONY: help setup sdks nats build demo test conformance torture elders bench lint fmt doc
+.PHONY: help setup sdks nats build demo check test conformance torture elders bench lint fmt doc
 
 help: ## what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -34,6 +34,13 @@ demo: setup ## agents at work on this source tree, live
 	@echo "building (about three minutes the first time) ..." >&2
 	@$(CARGO) build --locked --workspace
 	@./target/debug/organism demo
+
+# One cargo selection each, the same as elsewhere, so that nothing is compiled twice.
+check: setup ## format, clippy, unit tests and the repository's own rules: before each commit
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --quiet --locked --workspace --all-targets -- -D warnings
+	@$(CARGO) test --quiet --locked --package organism --lib
+	@$(CARGO) test --quiet --locked --package organism --test tidy
 
 test: setup sdks nats ## everything, in debug
 	$(CARGO) test --locked --workspace
