@@ -386,7 +386,7 @@ fn decisions(house: &House, thread: &str) -> Vec<(String, u64, String)> {
     shown.collect()
 }
 
-/// What the control socket answers to a request as it is given.
+/// Sends the request unchanged and returns the response of the control socket.
 fn answer_to(house: &House, mut request: Json) -> String {
     request["project"] = json!(house.handshake().project.unwrap());
     let path = organism::organism::control::path(&house.data());
