@@ -10,7 +10,7 @@ use crate::envelope::{Disposition, Failure, Rule, Spending};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::journal::sqlite::Reader;
 use crate::journal::{Error, Sealed};
-use crate::thread::{Decided, DecisionOrigin, Fact, Input, OperatorPublicKey, Record, TimerEnd};
+use crate::thread::{DecisionOrigin, Fact, Input, OperatorPublicKey, Record, TimerEnd};
 use crate::xml::findings::Finding;
 
 use super::said::{Refused, Said};
@@ -266,12 +266,7 @@ fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<SignedBy> {
 fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionOrigin)> {
     match input {
         Input::Decided { by, decision, origin: Some(origin), .. } => {
-            let verb = match decision {
-                Decided::Approve { .. } => "approve",
-                Decided::Refuse { .. } => "refuse",
-                Decided::Answer { .. } => "answer",
-            };
-            Some((verb, by, origin))
+            Some((decision.verb(), by, origin))
         }
         Input::Cancel { by, origin: Some(origin), .. } => Some(("cancel", by, origin)),
         _ => None,

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::audit::HeldCall;
-use crate::organism::What;
-use crate::thread::Hold;
+use crate::organism::SubmittedAnswer;
+use crate::thread::{Decision, Hold};
 
 use super::exit::{Exit, Failed};
 use super::opened::{self, ConfigArg, DecisionArgs, Reach};
@@ -53,12 +53,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None if args.form || std::io::stdin().is_terminal() => by_form(&reach, &question)?,
         None => opened::bytes(Path::new("-"))?,
     };
-    opened::decide(
-        reach,
-        message,
-        What::Answer { listener: question.to, payload },
-        &args.decision,
-    )?;
+    let answer = Decision::Answer(SubmittedAnswer { listener: question.to, payload });
+    opened::decide(reach, message, answer, &args.decision)?;
     note!("{message}: answered");
     Ok(Exit::Done.into())
 }

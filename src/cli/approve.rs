@@ -5,8 +5,7 @@ use std::process::ExitCode;
 
 use crate::audit::HeldCall;
 use crate::limits;
-use crate::organism::What;
-use crate::thread::Hold;
+use crate::thread::{Decision, Hold};
 
 use super::exit::{Exit, Failed};
 use super::opened::{self, ConfigArg, DecisionArgs};
@@ -41,7 +40,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Err(Failed::new(Exit::InvalidData, text).into());
         }
     };
-    opened::decide(reach, message, What::Approve { hash }, &args.decision)?;
+    opened::decide(reach, message, Decision::Approve { hash }, &args.decision)?;
     note!("{message}: approved");
     Ok(Exit::Done.into())
 }

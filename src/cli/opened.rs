@@ -16,8 +16,8 @@ use crate::mutant::mutant;
 use crate::organism::control::{self, Client};
 use crate::organism::handshake::Handshake;
 use crate::organism::signing::{self, OperatorSigner};
-use crate::organism::{self, Door, Matter, What, operator, project};
-use crate::thread::{DecisionOrigin, Hold};
+use crate::organism::{self, Door, Matter, SubmittedAnswer, operator, project};
+use crate::thread::{Decision, DecisionOrigin, Hold};
 
 use super::exit::Failed;
 use super::{Exit, passphrase, place, problems};
@@ -253,7 +253,7 @@ pub(super) fn message(text: &str) -> anyhow::Result<MessageId> {
 pub(super) fn decide(
     reach: Reach,
     message: MessageId,
-    what: What,
+    what: Decision<SubmittedAnswer>,
     args: &DecisionArgs,
 ) -> anyhow::Result<()> {
     let signer = args.signer()?;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::organism::What;
+use crate::thread::Decision;
 
 use super::exit::Exit;
 use super::opened::{self, ConfigArg, DecisionArgs};
@@ -23,7 +23,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
     let message = opened::message(&args.message)?;
-    opened::decide(reach, message, What::Refuse { reason: args.reason }, &args.decision)?;
+    opened::decide(reach, message, Decision::Refuse { reason: args.reason }, &args.decision)?;
     note!("{message}: refused");
     Ok(Exit::Done.into())
 }

@@ -57,7 +57,7 @@ use works::Works;
 
 pub use door::{Answered, BearerSecret, Door, Parcel, Sent};
 pub use hosting::{Hosting, NotHosted, chosen};
-pub use matter::{Matter, What};
+pub use matter::{Matter, SubmittedAnswer};
 pub use models::Models;
 pub use partitioned::{Partitioned, Standing};
 pub use preview::{Due, Moment, Preview, due, preview};

@@ -15,12 +15,13 @@ use rand_core::{OsRng, RngCore as _};
 use uuid::Uuid;
 
 use super::control::Ask;
-use super::matter::{Matter, What};
+use super::matter::{Matter, SubmittedAnswer};
 use crate::clock::Time;
 use crate::ids::{Digest, ThreadId};
 use crate::limits;
 use crate::thread::{
-    Decided, DecisionOrigin, DecisionSignature, DecisionStatement, OperatorPublicKey, Verdict,
+    Decision, DecisionOrigin, DecisionSignature, DecisionStatement, OperatorPublicKey,
+    RecordedAnswer, Verdict,
 };
 use crate::xml::scan::scan_within;
 
@@ -147,7 +148,7 @@ fn with_statement<T>(ask: &Ask, then: impl FnOnce(&DecisionStatement<'_>) -> T) 
     };
     match ask {
         Ask::Decide(Matter { message, what, origin, .. }) => {
-            let (decision, note) = (decided(what), note(origin));
+            let (decision, note) = (what.as_ref().map_answer(recorded_answer), note(origin));
             DecisionStatement::decided(*message, &decision, &note).map(|signed| then(&signed))
         }
         Ask::Cancel { reason, origin, .. } => {
@@ -157,26 +158,21 @@ fn with_statement<T>(ask: &Ask, then: impl FnOnce(&DecisionStatement<'_>) -> T) 
     }
 }
 
-/// A decision as it will be recorded.
-fn decided(what: &What) -> Decided {
-    match what {
-        What::Approve { hash } => Decided::Approve { hash: hash.clone() },
-        What::Refuse { reason } => Decided::Refuse { reason: reason.clone() },
-        What::Answer { listener, payload } => {
-            let verdict = Verdict::Passed(Digest::of(payload));
-            Decided::Answer { listener: listener.clone(), verdict }
-        }
-    }
+/// An answer as it will be recorded, once it has passed the gate.
+fn recorded_answer(answer: &SubmittedAnswer) -> RecordedAnswer {
+    let verdict = Verdict::Passed(Digest::of(&answer.payload));
+    RecordedAnswer { listener: answer.listener.clone(), verdict }
 }
 
 /// Cuts texts to what is recorded of them, and an answer to its payload.
 fn shorten(ask: &mut Ask) {
     let cut = |text: &mut String| *text = text.chars().take(limits::REASON_CHARS_MAX).collect();
     match ask {
-        Ask::Decide(Matter { what: What::Answer { payload, .. }, .. }) => cut_to_root(payload),
-        Ask::Decide(Matter { what: What::Refuse { reason }, .. }) | Ask::Cancel { reason, .. } => {
-            cut(reason);
+        Ask::Decide(Matter { what: Decision::Answer(answer), .. }) => {
+            cut_to_root(&mut answer.payload);
         }
+        Ask::Decide(Matter { what: Decision::Refuse { reason }, .. })
+        | Ask::Cancel { reason, .. } => cut(reason),
         _ => {}
     }
     if let Some(Some(origin)) = origin_of(ask) {

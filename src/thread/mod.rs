@@ -5,6 +5,7 @@
 
 mod account;
 mod apply;
+mod decision;
 mod fact;
 mod operator;
 mod record;
@@ -14,11 +15,12 @@ mod signature;
 mod state;
 pub mod text;
 
+pub use decision::{Decision, RecordedAnswer};
 pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};
 pub use operator::{
     AcceptedLoss, ActionDetail, DecisionOrigin, OperatorAction, OperatorIdentity, OperatorVerb,
 };
-pub use record::{Decided, Input, Record, Verdict};
+pub use record::{Input, Record, Verdict};
 pub use renewal::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
 pub use state::{

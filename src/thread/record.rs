@@ -8,7 +8,7 @@ use crate::clock::Time;
 use crate::envelope::{Failure, Turn};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
 
-use super::{DecisionOrigin, Fact, OperatorAction};
+use super::{Decision, DecisionOrigin, Fact, OperatorAction, RecordedAnswer};
 
 /// What became of one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,23 +18,6 @@ pub enum Verdict {
     Passed(Digest),
     /// The gate or the pump refused it: the refusal with this digest stands among the facts.
     Refused(Digest),
-}
-
-/// A decision as it came in, whatever became of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Decided {
-    /// The digest of what was looked at, or how it begins.
-    Approve {
-        hash: String,
-    },
-    Refuse {
-        reason: String,
-    },
-    Answer {
-        listener: ListenerName,
-        verdict: Verdict,
-    },
 }
 
 /// What was processed: enough to feed it to a fresh pump again.
@@ -135,7 +118,7 @@ pub enum Input {
     Decided {
         message: MessageId,
         by: ListenerName,
-        decision: Decided,
+        decision: Decision<RecordedAnswer>,
         /// Records of before decisions named who took them have none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,

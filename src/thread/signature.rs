@@ -12,7 +12,7 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-use super::{Decided, Input, Verdict};
+use super::{Decision, Input, RecordedAnswer, Verdict};
 use crate::clock::Time;
 use crate::ids::{Digest, ListenerName, MessageId, ThreadId};
 
@@ -111,16 +111,20 @@ pub struct DecisionStatement<'a> {
 
 impl<'a> DecisionStatement<'a> {
     /// None where an approval does not name the whole digest.
-    pub fn decided(message: MessageId, decision: &'a Decided, note: &'a str) -> Option<Self> {
-        let (verb, digest, reason) = match decision {
-            Decided::Approve { hash } => ("approve", Some(Digest::parse(hash).ok()?), ""),
-            Decided::Refuse { reason } => ("refuse", None, reason.as_str()),
-            Decided::Answer { verdict, .. } => {
-                let (Verdict::Passed(digest) | Verdict::Refused(digest)) = verdict;
-                ("answer", Some(*digest), "")
+    pub fn decided(
+        message: MessageId,
+        decision: &'a Decision<RecordedAnswer>,
+        note: &'a str,
+    ) -> Option<Self> {
+        let (digest, reason) = match decision {
+            Decision::Approve { hash } => (Some(Digest::parse(hash).ok()?), ""),
+            Decision::Refuse { reason } => (None, reason.as_str()),
+            Decision::Answer(answer) => {
+                let (Verdict::Passed(digest) | Verdict::Refused(digest)) = answer.verdict;
+                (Some(digest), "")
             }
         };
-        Some(Self { verb, call: Some(message), digest, reason, note })
+        Some(Self { verb: decision.verb(), call: Some(message), digest, reason, note })
     }
 
     pub fn cancel(reason: &'a str, note: &'a str) -> Self {

@@ -16,7 +16,6 @@ use uuid::Uuid;
 use super::Error;
 use super::control::Ask;
 use super::door::{BearerSecret, Parcel};
-use super::matter::What;
 use super::operator;
 use super::signing::holding_signature;
 use super::station::journal_in;
@@ -254,11 +253,7 @@ fn attempt(ask: &Ask) -> Vec<u8> {
     let text = match ask {
         Ask::Send(parcel) => return parcel.payload.clone(),
         Ask::Cancel { thread, .. } => format!("cancel {thread}"),
-        Ask::Decide(matter) => match &matter.what {
-            What::Approve { .. } => format!("approve {}", matter.message),
-            What::Refuse { .. } => format!("refuse {}", matter.message),
-            What::Answer { .. } => format!("answer {}", matter.message),
-        },
+        Ask::Decide(matter) => format!("{} {}", matter.what.verb(), matter.message),
         Ask::Results { thread, .. } => format!("results of {thread}"),
         Ask::Where { message, .. } => format!("where {message}"),
         Ask::Journal { partition } => format!("journal of partition {partition}"),

@@ -4,7 +4,7 @@
 //! A decision is taken by the id of the request, whatever happened to the pump meanwhile, and
 //! once. Whoever comes second hears so, and that they tried is on record.
 
-use super::event::{Decision, Effect, Verb};
+use super::event::{CallDecision, Effect, GatedAnswer};
 use super::outcome::{Gated, Scene};
 use super::refused::refused;
 use super::signatures::SignedDecision;
@@ -17,7 +17,7 @@ use crate::mutant::mutant;
 use crate::pump::gate::NOT_IN_VOCABULARY;
 use crate::system::ErrorCode;
 use crate::thread::{
-    Decided, DecisionOrigin, DecisionStatement, Fact, Hold, Input, Opener, Verdict,
+    Decision, DecisionOrigin, DecisionStatement, Fact, Hold, Input, Opener, RecordedAnswer, Verdict,
 };
 
 /// What became of a decision.
@@ -27,43 +27,45 @@ const NOT_WAITING: &str =
     "nothing waits for this decision: it was taken before, or the call is over";
 
 impl Core {
-    pub(super) fn decide(&mut self, step: &mut Step, decision: Decision) {
-        let Decision { ticket, message, verb, origin } = decision;
+    pub(super) fn decide(&mut self, step: &mut Step, taken: CallDecision) {
+        let CallDecision { ticket, message, decision, origin } = taken;
         let call = CallId(message);
         let tree = self.state.calls.get(&call).cloned().unwrap_or_else(ThreadId::organism);
         let shortened = |text: String, most: usize| text.chars().take(most).collect::<String>();
-        let verb = match verb {
-            Verb::Approve { hash } => {
-                Verb::Approve { hash: shortened(hash, limits::HASH_CHARS_MAX + 1) }
+        let decision = match decision {
+            Decision::Approve { hash } => {
+                Decision::Approve { hash: shortened(hash, limits::HASH_CHARS_MAX + 1) }
             }
-            Verb::Refuse { reason } => {
-                Verb::Refuse { reason: shortened(reason, limits::REASON_CHARS_MAX) }
+            Decision::Refuse { reason } => {
+                Decision::Refuse { reason: shortened(reason, limits::REASON_CHARS_MAX) }
             }
-            answer @ Verb::Answer { .. } => answer,
+            answer @ Decision::Answer(_) => answer,
         };
-        let decision = decided(&verb);
+        let recorded = decision.as_ref().map_answer(recorded_answer);
         let origin = origin.map(DecisionOrigin::shortened);
         let input = Input::Decided {
             message,
             by: ListenerName::operator(),
-            decision: decision.clone(),
+            decision: recorded.clone(),
             origin: origin.clone(),
         };
         step.records(tree, input);
 
-        let proved = self.check_decision(step, message, &decision, &origin.unwrap_or_default());
+        let proved = self.check_decision(step, message, &recorded, &origin.unwrap_or_default());
         let (by, signed) = match proved {
             Ok(operator) => (operator, Ok(())),
             Err(refusal) => (ListenerName::operator(), Err(refusal)),
         };
-        let ruling = match verb {
-            Verb::Answer { payload, .. } if signed.is_err() => {
-                signed.map_err(|refusal| of_answer(refusal, &payload))
+        let ruling = match decision {
+            Decision::Answer(answer) if signed.is_err() => {
+                signed.map_err(|refusal| of_answer(refusal, &answer.payload))
             }
             _ if signed.is_err() => signed,
-            Verb::Approve { hash } => self.approve(step, call, &by, &hash),
-            Verb::Refuse { reason } => self.refuse_held(step, call, &by, &reason),
-            Verb::Answer { listener, payload } => self.answer_held(step, call, listener, payload),
+            Decision::Approve { hash } => self.approve(step, call, &by, &hash),
+            Decision::Refuse { reason } => self.refuse_held(step, call, &by, &reason),
+            Decision::Answer(GatedAnswer { listener, payload }) => {
+                self.answer_held(step, call, listener, payload)
+            }
         };
         if let Err(refusal) = &ruling {
             step.verdict(Verdict::Refused(refusal.digest));
@@ -84,7 +86,7 @@ impl Core {
         &mut self,
         step: &mut Step,
         message: MessageId,
-        decision: &Decided,
+        decision: &Decision<RecordedAnswer>,
         origin: &DecisionOrigin,
     ) -> Result<ListenerName, Refusal> {
         let call = CallId(message);
@@ -221,19 +223,14 @@ fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     }
 }
 
-/// As it is recorded: payloads stand among the messages or the refusals.
-fn decided(verb: &Verb) -> Decided {
-    match verb {
-        Verb::Approve { hash } => Decided::Approve { hash: hash.clone() },
-        Verb::Refuse { reason } => Decided::Refuse { reason: reason.clone() },
-        Verb::Answer { listener, payload } => {
-            let verdict = match payload {
-                Ok(checked) => Verdict::Passed(checked.payload().digest),
-                Err(refusal) => Verdict::Refused(refusal.digest),
-            };
-            Decided::Answer { listener: listener.clone(), verdict }
-        }
-    }
+/// The recorded form of an answer: payloads stand among the messages or the refusals.
+fn recorded_answer(answer: &GatedAnswer) -> RecordedAnswer {
+    let verdict = match &answer.payload {
+        Ok(checked) => Verdict::Passed(checked.payload().digest),
+        Err(refusal) => Verdict::Refused(refusal.digest),
+    };
+
+    RecordedAnswer { listener: answer.listener.clone(), verdict }
 }
 
 /// Whether `hash` says enough of `digest`, and nothing else.

@@ -10,7 +10,7 @@ use crate::clock::Time;
 use crate::envelope::{Failure, Message, NotReserved, Refusal, Reservation, Turn};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
-use crate::thread::{Closing, DecisionOrigin, Hold, OperatorAction};
+use crate::thread::{Closing, Decision, DecisionOrigin, Hold, OperatorAction};
 use crate::trace::TraceParent;
 
 /// Where a client wants its payload to go.
@@ -42,12 +42,12 @@ pub struct Submission {
 
 /// What a person decides about a held call.
 #[derive(Debug, Clone)]
-pub struct Decision {
+pub struct CallDecision {
     /// By which whoever waits for the ruling knows it; not recorded.
     pub ticket: Uuid,
     /// The request of the call.
     pub message: MessageId,
-    pub verb: Verb,
+    pub decision: Decision<GatedAnswer>,
     /// Who took it, where the entry point knows.
     pub origin: Option<DecisionOrigin>,
 }
@@ -55,7 +55,7 @@ pub struct Decision {
 /// What a person cancels: everything open in a thread and beneath it.
 #[derive(Debug, Clone)]
 pub struct Cancellation {
-    /// As of a [`Decision`].
+    /// As of a [`CallDecision`].
     pub ticket: Uuid,
     pub thread: ThreadId,
     pub reason: String,
@@ -63,20 +63,11 @@ pub struct Cancellation {
     pub origin: Option<DecisionOrigin>,
 }
 
+/// An answer in the name of a human listener, past the gate or refused by it.
 #[derive(Debug, Clone)]
-pub enum Verb {
-    /// `hash`: the digest of the payload that was looked at, or how it begins.
-    Approve {
-        hash: String,
-    },
-    Refuse {
-        reason: String,
-    },
-    /// An answer in the name of this human listener, past the gate or refused by it.
-    Answer {
-        listener: ListenerName,
-        payload: Result<Checked, Refusal>,
-    },
+pub struct GatedAnswer {
+    pub listener: ListenerName,
+    pub payload: Result<Checked, Refusal>,
 }
 
 #[derive(Debug)]
@@ -128,7 +119,7 @@ pub enum Event {
         asked: Reservation,
     },
     Alarm(Alarm),
-    Decide(Decision),
+    Decide(CallDecision),
     Cancel(Cancellation),
     Joined {
         listener: ListenerName,

@@ -32,7 +32,8 @@ mod version;
 use std::sync::Arc;
 
 pub use event::{
-    Alarm, Cancellation, Decision, Effect, Event, Receipt, Standstill, Submission, Target, Verb,
+    Alarm, CallDecision, Cancellation, Effect, Event, GatedAnswer, Receipt, Standstill, Submission,
+    Target,
 };
 pub use left::LeftOpen;
 pub use step::Step;

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::event::{Alarm, Cancellation, Decision, Event, Standstill, Submission, Target, Verb};
+use super::event::{
+    Alarm, CallDecision, Cancellation, Event, GatedAnswer, Standstill, Submission, Target,
+};
 use crate::envelope::{Kind, Message, Refusal, Reservation, RouteLimit, Rule, Turn};
 use crate::ids::{Digest, ListenerName};
 use crate::pump::gate::{Checked, Gate};
-use crate::thread::{Decided, Fact, Input, Record, Verdict};
+use crate::thread::{Decision, Fact, Input, Record, RecordedAnswer, Verdict};
 
 /// The event `record` was made of. `gate` is that of the config the record was made under.
 ///
@@ -60,15 +62,15 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             Event::NotTaken { listener, call, attempt, detail }
         }
         Input::Decided { message, decision, origin, .. } => {
-            let verb = match decision {
-                Decided::Approve { hash } => Verb::Approve { hash },
-                Decided::Refuse { reason } => Verb::Refuse { reason },
-                Decided::Answer { listener, verdict } => {
+            let decision = match decision {
+                Decision::Approve { hash } => Decision::Approve { hash },
+                Decision::Refuse { reason } => Decision::Refuse { reason },
+                Decision::Answer(RecordedAnswer { listener, verdict }) => {
                     let payload = Reader::new(record, gate).payload(&listener, &verdict)?;
-                    Verb::Answer { listener, payload }
+                    Decision::Answer(GatedAnswer { listener, payload })
                 }
             };
-            Event::Decide(Decision { ticket: Uuid::nil(), message, verb, origin })
+            Event::Decide(CallDecision { ticket: Uuid::nil(), message, decision, origin })
         }
         Input::Cancel { thread, reason, origin, .. } => {
             let ticket = Uuid::nil();

@@ -12,7 +12,7 @@ use crate::envelope::{Disposition, Message, Refusal};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::mutant::mutant;
 use crate::system::Answer;
-use crate::thread::{Decided, Fact, Input, Record, Verdict};
+use crate::thread::{Decision, Fact, Input, Record, Verdict};
 
 /// What processing one event came to.
 #[derive(Debug)]
@@ -44,8 +44,8 @@ impl Step {
             Some((_, Input::Outcome { verdicts, .. } | Input::Stray { verdicts, .. })) => {
                 verdicts.push(verdict);
             }
-            Some((_, Input::Decided { decision: Decided::Answer { verdict: own, .. }, .. })) => {
-                *own = verdict;
+            Some((_, Input::Decided { decision: Decision::Answer(answer), .. })) => {
+                answer.verdict = verdict;
             }
             _ => {}
         }

@@ -15,9 +15,11 @@ use crate::envelope::{Message, NotReserved, Refusal, Reservation, Rule};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::journal::Error;
 use crate::limits;
-use crate::pump::core::{Cancellation, Decision, Event, Receipt, Submission, Target, Verb};
+use crate::pump::core::{
+    CallDecision, Cancellation, Event, GatedAnswer, Receipt, Submission, Target,
+};
 use crate::pump::gate::Gate;
-use crate::thread::{Closing, DecisionOrigin, OperatorAction};
+use crate::thread::{Closing, Decision, DecisionOrigin, OperatorAction};
 use crate::trace::{SpanId, TraceParent, Tracer};
 
 /// The result of a call that a client opened.
@@ -35,7 +37,7 @@ pub struct Refused;
 
 /// A decision with whoever waits to hear what became of it.
 pub(in crate::pump) struct Decide {
-    pub decision: Decision,
+    pub decision: CallDecision,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
 }
 
@@ -236,20 +238,21 @@ impl Handle {
     pub async fn decide(
         &self,
         message: MessageId,
-        verb: Verb,
+        decision: Decision<GatedAnswer>,
         origin: Option<DecisionOrigin>,
     ) -> Result<Result<(), Refusal>, Refused> {
         let (ruling, ruled) = oneshot::channel();
-        let decision = Decision { ticket: Uuid::now_v7(), message, verb, origin };
+        let ticket = Uuid::now_v7();
+        let decision = CallDecision { ticket, message, decision, origin };
         let decide = Box::new(Decide { decision, ruling });
         self.outbox.send(Letter::Decide(decide)).map_err(|_| Refused)?;
         ruled.await.map_err(|_| Refused)
     }
 
     /// An answer in the name of a human listener, as the gate leaves it.
-    pub fn gated(&self, listener: ListenerName, text: &[u8]) -> Verb {
+    pub fn gated(&self, listener: ListenerName, text: &[u8]) -> GatedAnswer {
         let payload = self.gate.check(&listener, text);
-        Verb::Answer { listener, payload }
+        GatedAnswer { listener, payload }
     }
 
     /// Records an operator's action on the organism itself. Returns once it is durable.

@@ -18,9 +18,9 @@ use organism::bus::Delivery;
 use organism::ids::{ListenerName, MessageId, Position};
 use organism::journal::sqlite::Reader;
 use organism::organism::Native;
-use organism::pump::core::{Target, Verb};
+use organism::pump::core::Target;
 use organism::pump::driver::Handle;
-use organism::thread::{Fact, Hold};
+use organism::thread::{Decision, Fact, Hold};
 
 use super::stage::{Stage, name, native};
 use super::{judge, size};
@@ -136,9 +136,9 @@ impl Operator {
                 let verb = match self.decided % 3 {
                     1 => {
                         self.approved.lock().unwrap().insert(message);
-                        Verb::Approve { hash: digest }
+                        Decision::Approve { hash: digest }
                     }
-                    _ => Verb::Refuse { reason: "not today".to_owned() },
+                    _ => Decision::Refuse { reason: "not today".to_owned() },
                 };
                 // Its call may be over by now.
                 let _ = self.handle.decide(message, verb, None).await;

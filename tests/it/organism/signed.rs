@@ -10,8 +10,8 @@ use organism::clock::Time;
 use organism::ids::{ListenerName, MessageId, ThreadId};
 use organism::organism::control::{Ask, Client, Said as Answer};
 use organism::organism::signing::{self, OperatorSigner};
-use organism::organism::{Matter, What};
-use organism::thread::DecisionOrigin;
+use organism::organism::{Matter, SubmittedAnswer};
+use organism::thread::{Decision, DecisionOrigin};
 use serde_json::Value as Json;
 use uuid::Uuid;
 
@@ -162,7 +162,7 @@ fn cancel(thread: &str) -> Ask {
     Ask::Cancel { thread, by: operator(), reason: "enough".to_owned(), origin }
 }
 
-fn decide(message: &str, what: What) -> Ask {
+fn decide(message: &str, what: Decision<SubmittedAnswer>) -> Ask {
     let message: MessageId = message.parse().unwrap();
     Ask::Decide(Matter { message, partition: None, by: operator(), what, origin: None })
 }
@@ -257,7 +257,7 @@ fn a_signed_decision_counts_once_and_for_what_was_signed() {
     ana.sign_at(&mut expired, journal, &thread_id, (early, Uuid::from_u128(2)));
     let mut other_key = cancel(&thread);
     signing.signer("stranger").sign(&mut other_key, journal, &thread_id);
-    let refuse = decide(&message, What::Refuse { reason: "enough".to_owned() });
+    let refuse = decide(&message, Decision::Refuse { reason: "enough".to_owned() });
     let forged = [
         ("changed after it was signed", with_origin(cancel(&thread), &noted)),
         ("changed after it was signed", with_origin(refuse, &origin)),
@@ -272,7 +272,7 @@ fn a_signed_decision_counts_once_and_for_what_was_signed() {
     }
     assert_eq!(signing.held(), 2, "both wait on");
 
-    let approval = signed(decide(&message, What::Approve { hash }));
+    let approval = signed(decide(&message, Decision::Approve { hash }));
     assert_eq!(signing.asks(&approval), Ok(()));
     assert!(signing.asks(&approval).unwrap_err().starts_with("not-waiting"));
     let mut cancellation = cancel(&other);

@@ -8,9 +8,8 @@ use organism::clock::Time;
 use organism::contract::Approval;
 use organism::envelope::Rule;
 use organism::ids::{CallId, Digest, ThreadId};
-use organism::pump::core::Verb;
 use organism::thread::{
-    Decided, DecisionOrigin, DecisionSignature, DecisionStatement, Fact, Input, OperatorKeys,
+    Decision, DecisionOrigin, DecisionSignature, DecisionStatement, Fact, Input, OperatorKeys,
     OperatorPublicKey,
 };
 use uuid::Uuid;
@@ -83,7 +82,7 @@ impl<'a> Signed<'a> {
 }
 
 fn approve(world: &mut World, call: CallId, origin: Option<DecisionOrigin>) -> Result<(), String> {
-    let verb = Verb::Approve { hash: hash().to_string() };
+    let verb = Decision::Approve { hash: hash().to_string() };
     told(world.decide_as(call, verb, origin))
 }
 
@@ -110,7 +109,7 @@ fn an_unsigned_decision_changes_nothing_where_there_are_operators() {
     let (thread, call) = held(&mut world);
     let refusal = approve(&mut world, call, None).unwrap_err();
     assert!(refusal.contains("--sign FILE") && refusal.contains("ana, ben"), "{refusal}");
-    let refused = world.decide_as(call, Verb::Refuse { reason: String::new() }, None);
+    let refused = world.decide_as(call, Decision::Refuse { reason: String::new() }, None);
     assert!(told(refused).unwrap_err().contains("--sign FILE"));
     assert!(told(world.cancel_as(&thread, None)).unwrap_err().contains("--sign FILE"));
 
@@ -143,12 +142,13 @@ fn a_decision_is_recorded_by_the_operator_whom_its_signature_proves() {
     let mut world = world();
     let (thread, call) = held(&mut world);
     let reason = || "not today".to_owned();
-    let unsigned = world.decide_as(call, Verb::Refuse { reason: reason() }, None);
+    let unsigned = world.decide_as(call, Decision::Refuse { reason: reason() }, None);
     assert!(told(unsigned).is_err());
-    let decision = Decided::Refuse { reason: reason() };
+    let decision = Decision::Refuse { reason: reason() };
     let refusal = DecisionStatement::decided(call.0, &decision, "").unwrap();
     let signed = Signed::now(&world, &thread, refusal);
-    let refused = world.decide_as(call, Verb::Refuse { reason: reason() }, Some(signed.origin()));
+    let refused =
+        world.decide_as(call, Decision::Refuse { reason: reason() }, Some(signed.origin()));
     assert_eq!(told(refused), Ok(()));
     let result = result_text(&world, call);
     assert!(result.contains("refused by the operator ana: not today"), "{result}");
@@ -200,7 +200,7 @@ fn a_signature_of_anything_else_is_refused() {
         let refusal = approve(&mut world, call, Some(origin)).unwrap_err();
         assert!(refusal.contains(why), "{why}: {refusal}");
     }
-    let begun = Verb::Approve { hash: hash().to_string()[..16].to_owned() };
+    let begun = Decision::Approve { hash: hash().to_string()[..16].to_owned() };
     let origin = Signed::now(&world, &thread, approval(call)).origin();
     let refusal = told(world.decide_as(call, begun, Some(origin))).unwrap_err();
     assert!(refusal.contains("the whole hash"), "{refusal}");

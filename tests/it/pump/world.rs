@@ -16,12 +16,13 @@ use organism::ids::{
 };
 use organism::pump::core::replay::event_of;
 use organism::pump::core::{
-    Alarm, Cancellation, Core, Decision, Effect, Event, Receipt, Submission, Target, Verb,
+    Alarm, CallDecision, Cancellation, Core, Effect, Event, GatedAnswer, Receipt, Submission,
+    Target,
 };
 use organism::pump::gate::Gate;
 use organism::schema::Schemas;
 use organism::thread::text::{Names, read};
-use organism::thread::{Closing, DecisionOrigin, Fact, Input, OperatorKeys, Record};
+use organism::thread::{Closing, Decision, DecisionOrigin, Fact, Input, OperatorKeys, Record};
 use organism::trace::TraceParent;
 use uuid::Uuid;
 
@@ -486,33 +487,33 @@ impl World {
     }
 
     /// What an operator, or a person who was asked, decides; the rule it breaks, if any.
-    pub fn decide(&mut self, call: CallId, verb: Verb) -> Result<(), String> {
-        self.decide_as(call, verb, None).map_err(|refusal| refusal.rule.to_string())
+    pub fn decide(&mut self, call: CallId, decision: Decision<GatedAnswer>) -> Result<(), String> {
+        self.decide_as(call, decision, None).map_err(|refusal| refusal.rule.to_string())
     }
 
     pub fn decide_as(
         &mut self,
         call: CallId,
-        verb: Verb,
+        decision: Decision<GatedAnswer>,
         origin: Option<DecisionOrigin>,
     ) -> Result<(), Refusal> {
         let (ticket, message) = (Uuid::nil(), call.0);
-        let decision = Decision { ticket, message, verb, origin };
+        let decision = CallDecision { ticket, message, decision, origin };
         self.step(Event::Decide(decision));
         self.ruling.take().unwrap()
     }
 
     pub fn approve(&mut self, call: CallId, hash: &str) -> Result<(), String> {
-        self.decide(call, Verb::Approve { hash: hash.to_owned() })
+        self.decide(call, Decision::Approve { hash: hash.to_owned() })
     }
 
     pub fn refuse(&mut self, call: CallId, reason: &str) -> Result<(), String> {
-        self.decide(call, Verb::Refuse { reason: reason.to_owned() })
+        self.decide(call, Decision::Refuse { reason: reason.to_owned() })
     }
 
     pub fn answer_question(&mut self, call: CallId, who: &str, text: &str) -> Result<(), String> {
         let (listener, payload) = (name(who), self.gate.check(&name(who), text.as_bytes()));
-        self.decide(call, Verb::Answer { listener, payload })
+        self.decide(call, Decision::Answer(GatedAnswer { listener, payload }))
     }
 
     /// Sets so much aside for the model call of this delivery; why not, where it may not be made.

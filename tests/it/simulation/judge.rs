@@ -9,7 +9,7 @@ use organism::clock::Time;
 use organism::envelope::{Disposition, Kind, Message};
 use organism::ids::{Attempt, CallId, MessageId, ThreadId};
 use organism::pump::core::Receipt;
-use organism::thread::{Closing, Decided, Fact, Input, Opener, Opening, Record};
+use organism::thread::{Closing, Decision, Fact, Input, Opener, Opening, Record};
 
 use super::listeners::{PERSON, SINGLE, TIMEOUT};
 
@@ -161,7 +161,7 @@ impl Judge {
             let waited = counted.since(self.offered[call]);
             assert!(waited >= TIMEOUT, "{call} timed out after {waited:?}");
         }
-        if let Input::Decided { decision: Decided::Approve { hash }, .. } = &record.input {
+        if let Input::Decided { decision: Decision::Approve { hash }, .. } = &record.input {
             let released = record.facts.iter().any(|fact| matches!(fact, Fact::Released { .. }));
             assert!(!released || hash != NOT_LOOKED_AT, "approved by a wrong hash");
         }

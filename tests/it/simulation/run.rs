@@ -9,9 +9,9 @@ use organism::contract::Gather;
 use organism::envelope::{Failure, Refusal, Rule, Turn};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use organism::pump::core::{
-    Cancellation, Decision, Effect, Event, Receipt, Submission, Target, Verb,
+    CallDecision, Cancellation, Effect, Event, GatedAnswer, Receipt, Submission, Target,
 };
-use organism::thread::Hold;
+use organism::thread::{Decision, Hold};
 use uuid::Uuid;
 
 use super::faults::{Dice, Fault, Tally};
@@ -367,20 +367,20 @@ impl Simulation {
         }
         if self.dice.strikes(Fault::WrongHash) {
             let hash = NOT_LOOKED_AT.to_owned();
-            self.inbox.push(decision(call, Verb::Approve { hash }));
+            self.inbox.push(decision(call, Decision::Approve { hash }));
         }
         let times = 1 + usize::from(self.dice.strikes(Fault::DecisionTwice));
         for _ in 0..times {
-            let verb = match hold {
-                _ if self.dice.one_in(5) => Verb::Refuse { reason: "no".to_owned() },
-                Hold::Approval => Verb::Approve { hash: digest.to_string() },
+            let taken = match hold {
+                _ if self.dice.one_in(5) => Decision::Refuse { reason: "no".to_owned() },
+                Hold::Approval => Decision::Approve { hash: digest.to_string() },
                 Hold::Answer => {
                     let (listener, text) = (name(PERSON), word("report", "r"));
                     let payload = self.machine.gate.check(&listener, text.as_bytes());
-                    Verb::Answer { listener, payload }
+                    Decision::Answer(GatedAnswer { listener, payload })
                 }
             };
-            self.inbox.push(decision(call, verb));
+            self.inbox.push(decision(call, taken));
         }
     }
 
@@ -491,9 +491,9 @@ impl Simulation {
 }
 
 /// The ticket is the call's own id, so that whoever is told knows what of.
-fn decision(call: CallId, verb: Verb) -> Event {
+fn decision(call: CallId, decision: Decision<GatedAnswer>) -> Event {
     let (ticket, message) = (call.0.0, call.0);
-    Event::Decide(Decision { ticket, message, verb, origin: None })
+    Event::Decide(CallDecision { ticket, message, decision, origin: None })
 }
 
 fn failed(delivery: &Delivery, failure: Failure) -> Event {
