@@ -37,6 +37,7 @@ pub mod listener;
 pub mod audit;
 pub mod config;
 pub mod organism;
+pub mod service;
 pub mod telemetry;
 // Roof.
 pub mod cli;

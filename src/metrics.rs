@@ -15,6 +15,10 @@ use std::time::Duration;
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }

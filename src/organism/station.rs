@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::Error;
@@ -16,27 +16,23 @@ use crate::envelope::{Kind, Message};
 use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
-use crate::limits;
 use crate::pump::core::{Receipt, Target};
-use crate::pump::driver::Handle;
+use crate::pump::driver::{CallCompletion, Handle};
+use crate::service::CallWaiters;
 use crate::thread::{Fact, Record};
 
 #[derive(Clone)]
 pub struct Station {
     handle: Handle,
     data: PathBuf,
-    /// Closed when the pump has ended.
-    ended: Option<watch::Receiver<()>>,
+    waiters: CallWaiters,
 }
 
 impl Station {
     /// The pump behind `handle`, whose journal is in `data`.
     pub fn new(handle: Handle, data: PathBuf) -> Self {
-        Self { handle, data, ended: None }
-    }
-
-    pub(super) fn until(self, ended: watch::Receiver<()>) -> Self {
-        Self { ended: Some(ended), ..self }
+        let waiters = CallWaiters::new(handle.clone());
+        Self { handle, data, waiters }
     }
 
     /// Whoever asked may have gone: what was asked for is done all the same.
@@ -68,7 +64,8 @@ impl Station {
             // The socket answers it.
             Ask::Status => Ok(()),
             Ask::Where { message, .. } => {
-                tell.send(Said::Where(self.whereabouts(message).await?)).await.ok();
+                let thread = self.handle.held_thread(message).await;
+                tell.send(Said::Where(thread.map_err(|_| Error::Stopped)?)).await.ok();
                 Ok(())
             }
         }
@@ -111,9 +108,7 @@ impl Station {
                     }
                 }
             };
-            let replies = done.messages.iter().map(|message| Answered::of(message)).collect();
-            let sent = Sent::Result { call: done.call, how: done.how, replies };
-            tell.send(Said::Sent(sent)).await.ok();
+            tell.send(Said::Sent(result_of(&done))).await.ok();
         }
         match known {
             Some((thread, calls)) => self.results(&thread, calls, tell).await,
@@ -121,7 +116,8 @@ impl Station {
         }
     }
 
-    /// The results of calls that were opened earlier, from the record, each when it is there.
+    /// The results of calls that were opened earlier: of an open call when it completes, of a call
+    /// that is over from the record, which is read once.
     async fn results(
         &self,
         thread: &ThreadId,
@@ -129,16 +125,18 @@ impl Station {
         tell: &mpsc::Sender<Said>,
     ) -> Result<(), Error> {
         for call in calls {
-            let sent = loop {
-                let ended = self.has_ended();
-                if let Some(sent) = recorded(&self.data, thread, call).await? {
-                    break sent;
-                }
-                if ended || tell.is_closed() {
-                    return Err(Error::Stopped);
-                }
-                tokio::time::sleep(limits::TAIL_INTERVAL).await;
+            let completed = tokio::select! {
+                completed = self.waiters.completion(call) => completed,
+                () = tell.closed() => return Err(Error::Stopped),
             };
+            let sent = match completed {
+                Ok(Some(completion)) => Some(result_of(&completion)),
+                Ok(None) => recorded(&self.data, thread, call).await?,
+                // The pump may have recorded the result just before it ended.
+                Err(_) => Some(recorded(&self.data, thread, call).await?.ok_or(Error::Stopped)?),
+            };
+            let missing = || format!("the call {call} of {thread} is not on record");
+            let sent = sent.ok_or_else(|| Error::Control { detail: missing() })?;
             tell.send(Said::Sent(sent)).await.ok();
         }
         Ok(())
@@ -152,24 +150,16 @@ impl Station {
         self.handle.record_refusal(sender, refusal.clone()).await.ok();
     }
 
-    fn has_ended(&self) -> bool {
-        self.ended.as_ref().is_some_and(|ended| ended.has_changed().is_err())
-    }
-
-    /// The thread of a call that waits for a person here.
-    async fn whereabouts(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
-        let data = self.data.clone();
-        let look = move || held_in(&data, message);
-        tokio::task::spawn_blocking(look).await.map_err(|_| Error::Stopped)?
-    }
-
     /// Whether there is such a thread here.
     pub(super) async fn knows(&self, thread: &ThreadId) -> Result<bool, Error> {
-        let (data, thread) = (self.data.clone(), thread.clone());
-        let look = move || audit::is_recorded(&Reader::open(&data)?, &thread);
-        let known = tokio::task::spawn_blocking(look).await.map_err(|_| Error::Stopped)?;
-        Ok(known?)
+        let head = self.handle.tree_head(thread.clone()).await;
+        Ok(head.map_err(|_| Error::Stopped)?.is_some())
     }
+}
+
+fn result_of(completion: &CallCompletion) -> Sent {
+    let replies = completion.messages.iter().map(|message| Answered::of(message)).collect();
+    Sent::Result { call: completion.call, how: completion.how, replies }
 }
 
 /// The thread of a call that waits for a person, by the journal in `data`.

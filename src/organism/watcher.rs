@@ -10,6 +10,7 @@ use super::partitioned::{Standing, Table};
 use crate::clock::Time;
 use crate::config::Config;
 use crate::ids::ListenerName;
+use crate::journal::sqlite::Reader;
 use crate::metrics::Page;
 use crate::nats::{Client, State};
 use crate::pump::driver::{Counts, Unready, WaitsFor};
@@ -135,6 +136,8 @@ impl Watcher {
         let version = env!("CARGO_PKG_VERSION");
         page.gauges("organism_info", "Which organism this is, of which version.")
             .sample(&[("organism", &self.name), ("version", version)], 1);
+        page.counters("organism_journal_reads_total", "Reads of the journal's records.")
+            .counter(&[], Reader::reads());
         if let Some(counts) = self.tracer.counts() {
             page.counters(
                 "organism_spans_total",

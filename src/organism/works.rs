@@ -81,7 +81,7 @@ impl Works {
 
     /// What answers at its door.
     pub fn station(&self) -> Station {
-        Station::new(self.handle.clone(), self.data.clone()).until(self.ended.clone())
+        Station::new(self.handle.clone(), self.data.clone())
     }
 
     pub fn has_ended(&self) -> bool {

@@ -46,6 +46,7 @@ mod streams;
 mod terminal;
 mod traces;
 mod unreadable;
+mod waiters;
 mod waits;
 mod ways_on;
 

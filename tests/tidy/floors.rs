@@ -22,7 +22,7 @@ const FLOORS: &[(&str, &[&str], Neighbours)] = &[
     ("edges", &["journal", "bus", "model"], Neighbours::None),
     ("heart", &["pump"], Neighbours::None),
     ("guests", &["listener", "agent", "workflow"], Neighbours::None),
-    ("house", &["config", "audit", "telemetry", "organism"], Neighbours::Earlier),
+    ("house", &["config", "audit", "telemetry", "service", "organism"], Neighbours::Earlier),
     ("roof", &["web", "cli"], Neighbours::Earlier),
     ("main", &["lib", "main"], Neighbours::Earlier),
 ];

@@ -10,6 +10,7 @@ use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::row::Row;
 use crate::journal::{Checkpoint, Error, FORMAT, Sealed};
 use crate::limits;
+use crate::metrics::Counter;
 use crate::thread::text::Names;
 
 use super::connect::{connect, unusable};
@@ -43,7 +44,15 @@ pub struct Reader {
     has_mac: bool,
 }
 
+/// Reads of records by this process.
+static READS: Counter = Counter::new();
+
 impl Reader {
+    /// Reads of records by this process, by whichever reader.
+    pub fn reads() -> &'static Counter {
+        &READS
+    }
+
     pub fn open(data: &Path) -> Result<Self, Error> {
         let path = data.join(DATABASE);
         if !path.exists() {
@@ -147,6 +156,7 @@ impl Reader {
 
     /// The records from `from` to `to`, both included, which all have to be there.
     pub fn records(&self, from: Position, to: Position) -> Result<Vec<Sealed>, Error> {
+        READS.one();
         let sql = format!(
             "SELECT {} FROM step WHERE position BETWEEN ?1 AND ?2 ORDER BY position",
             row::columns(self.has_mac)
@@ -198,6 +208,7 @@ impl Reader {
     /// The record at `head` and everything before it in its tree, oldest first, each proved to
     /// be what the next one says it follows.
     pub fn walk(&self, head: Position) -> Result<Vec<Sealed>, Error> {
+        READS.one();
         let (mut records, mut names) = (Vec::<Sealed>::new(), Names::default());
         let mut query = self.by_position()?;
         let mut reading = None;

@@ -1,23 +1,22 @@
 //! Who waits for what: receipts and results on their way to clients, and a stop on its way.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::Letter;
-use super::handle::{Act, Done, Reserve, Submit};
+use super::handle::{Act, CallCompletion, Reserve, Submit};
 use super::notices::{Notice, Watchers};
-use crate::envelope::{Message, NotReserved, Refusal};
+use crate::envelope::{NotReserved, Refusal};
 use crate::ids::{Attempt, CallId, MessageId};
 use crate::pump::core::{Event, Receipt};
-use crate::thread::{Closing, Map};
+use crate::thread::Map;
 
 #[derive(Default)]
 pub(super) struct Clerk {
     receipts: Map<MessageId, Waiter>,
-    results: Map<CallId, oneshot::Sender<Done>>,
+    completions: Map<CallId, Vec<oneshot::Sender<CallCompletion>>>,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     /// Clients that are notified of what their tree waits for.
@@ -29,7 +28,7 @@ pub(super) struct Clerk {
 
 struct Waiter {
     receipt: oneshot::Sender<Receipt>,
-    results: Vec<oneshot::Sender<Done>>,
+    results: Vec<oneshot::Sender<CallCompletion>>,
     notices: Option<mpsc::Sender<Notice>>,
 }
 
@@ -71,7 +70,7 @@ impl Clerk {
                 None
             }
             // Taken before this is called.
-            Letter::ModelState(_) | Letter::Deadlines => None,
+            Letter::ModelState(_) | Letter::Query(_) | Letter::Deadlines => None,
         }
     }
 
@@ -112,7 +111,7 @@ impl Clerk {
         }
         if let Receipt::Accepted { calls, again: false, .. } = &receipt {
             for (call, result) in calls.iter().zip(waiter.results.drain(..)) {
-                self.results.insert(*call, result);
+                self.await_completion(*call, result);
             }
         }
         // A client that went away reads the record when it comes back.
@@ -133,9 +132,18 @@ impl Clerk {
         }
     }
 
-    pub fn result(&mut self, call: CallId, how: Closing, messages: &[Arc<Message>]) {
-        if let Some(waiter) = self.results.remove(&call) {
-            waiter.send(Done { call, how, messages: messages.to_vec() }).ok();
+    /// Keeps a waiter until the call completes. Must come before the completion is performed.
+    pub fn await_completion(&mut self, call: CallId, waiter: oneshot::Sender<CallCompletion>) {
+        let waiters = self.completions.entry(call).or_default();
+        // Clients that have left are forgotten when another one comes.
+        waiters.retain(|waiter| !waiter.is_closed());
+        waiters.push(waiter);
+    }
+
+    pub fn complete(&mut self, completion: &CallCompletion) {
+        for waiter in self.completions.remove(&completion.call).into_iter().flatten() {
+            // A client that has left reads the record.
+            waiter.send(completion.clone()).ok();
         }
     }
 }

@@ -22,9 +22,9 @@ use crate::pump::gate::Gate;
 use crate::thread::{Closing, Decision, DecisionOrigin, OperatorAction};
 use crate::trace::{SpanId, TraceParent, Tracer};
 
-/// The result of a call that a client opened.
+/// The completion of a call that a client opened: how it ended, and its result.
 #[derive(Debug, Clone)]
-pub struct Done {
+pub struct CallCompletion {
     pub call: CallId,
     pub how: Closing,
     pub messages: Vec<Arc<Message>>,
@@ -33,7 +33,7 @@ pub struct Done {
 /// The pump is gone: it was stopped, or it stopped itself rather than break a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the pump has stopped")]
-pub struct Refused;
+pub struct PumpStopped;
 
 /// A decision with whoever waits to hear what became of it.
 pub(in crate::pump) struct Decide {
@@ -67,7 +67,7 @@ pub(in crate::pump) struct Submit {
     pub submission: Submission,
     pub receipt: oneshot::Sender<Receipt>,
     /// One for each call it may open, handed out in order.
-    pub results: Vec<oneshot::Sender<Done>>,
+    pub results: Vec<oneshot::Sender<CallCompletion>>,
     /// For what its tree waits for.
     pub notices: Option<mpsc::Sender<Notice>>,
 }
@@ -140,7 +140,7 @@ impl Handle {
         target: Target,
         key: Option<String>,
         text: &[u8],
-    ) -> Result<(Receipt, Vec<oneshot::Receiver<Done>>), Refused> {
+    ) -> Result<(Receipt, Vec<oneshot::Receiver<CallCompletion>>), PumpStopped> {
         self.submit_within(None, client, target, key, text).await
     }
 
@@ -152,7 +152,7 @@ impl Handle {
         target: Target,
         key: Option<String>,
         text: &[u8],
-    ) -> Result<(Receipt, Vec<oneshot::Receiver<Done>>), Refused> {
+    ) -> Result<(Receipt, Vec<oneshot::Receiver<CallCompletion>>), PumpStopped> {
         self.submit_watched(trace, client, target, key, text, None).await
     }
 
@@ -165,7 +165,7 @@ impl Handle {
         key: Option<String>,
         text: &[u8],
         notices: Option<mpsc::Sender<Notice>>,
-    ) -> Result<(Receipt, Vec<oneshot::Receiver<Done>>), Refused> {
+    ) -> Result<(Receipt, Vec<oneshot::Receiver<CallCompletion>>), PumpStopped> {
         let (key, payload) =
             match key.as_ref().filter(|key| key.len() > limits::CLIENT_KEY_BYTES_MAX) {
                 Some(_) => (None, Err(long_key(text))),
@@ -182,8 +182,8 @@ impl Handle {
         let (receipt, answer) = oneshot::channel();
         let (results, done) = (0..LEGS_MAX).map(|_| oneshot::channel()).unzip();
         let submit = Box::new(Submit { submission, receipt, results, notices });
-        self.outbox.send(Letter::Submit(submit)).map_err(|_| Refused)?;
-        let receipt = answer.await.map_err(|_| Refused)?;
+        self.outbox.send(Letter::Submit(submit)).map_err(|_| PumpStopped)?;
+        let receipt = answer.await.map_err(|_| PumpStopped)?;
         drop(turn);
         if let Some(error) = refused(&receipt) {
             spans::turned_away(&self.tracer, (trace, begun), client, CallId(id), error);
@@ -202,7 +202,7 @@ impl Handle {
         &self,
         sender: &ListenerName,
         refusal: Refusal,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PumpStopped> {
         let submission = Submission {
             id: MessageId(Uuid::now_v7()),
             client: sender.clone(),
@@ -214,8 +214,8 @@ impl Handle {
         };
         let (receipt, recorded) = oneshot::channel();
         let submit = Box::new(Submit { submission, receipt, results: Vec::new(), notices: None });
-        self.outbox.send(Letter::Submit(submit)).map_err(|_| Refused)?;
-        recorded.await.map(drop).map_err(|_| Refused)
+        self.outbox.send(Letter::Submit(submit)).map_err(|_| PumpStopped)?;
+        recorded.await.map(drop).map_err(|_| PumpStopped)
     }
 
     /// Cancels everything open in a thread and beneath it. Returns once that is durable, or why it
@@ -225,12 +225,12 @@ impl Handle {
         thread: ThreadId,
         reason: String,
         origin: Option<DecisionOrigin>,
-    ) -> Result<Result<(), Refusal>, Refused> {
+    ) -> Result<Result<(), Refusal>, PumpStopped> {
         let (ruling, ruled) = oneshot::channel();
         let cancellation = Cancellation { ticket: Uuid::now_v7(), thread, reason, origin };
         let cancel = Box::new(Cancel { cancellation, ruling });
-        self.outbox.send(Letter::Cancel(cancel)).map_err(|_| Refused)?;
-        ruled.await.map_err(|_| Refused)
+        self.outbox.send(Letter::Cancel(cancel)).map_err(|_| PumpStopped)?;
+        ruled.await.map_err(|_| PumpStopped)
     }
 
     /// Decides about a held call: has it recorded, and says what became of it. Answers are gated
@@ -240,13 +240,13 @@ impl Handle {
         message: MessageId,
         decision: Decision<GatedAnswer>,
         origin: Option<DecisionOrigin>,
-    ) -> Result<Result<(), Refusal>, Refused> {
+    ) -> Result<Result<(), Refusal>, PumpStopped> {
         let (ruling, ruled) = oneshot::channel();
         let ticket = Uuid::now_v7();
         let decision = CallDecision { ticket, message, decision, origin };
         let decide = Box::new(Decide { decision, ruling });
-        self.outbox.send(Letter::Decide(decide)).map_err(|_| Refused)?;
-        ruled.await.map_err(|_| Refused)
+        self.outbox.send(Letter::Decide(decide)).map_err(|_| PumpStopped)?;
+        ruled.await.map_err(|_| PumpStopped)
     }
 
     /// An answer in the name of a human listener, as the gate leaves it.
@@ -256,19 +256,19 @@ impl Handle {
     }
 
     /// Records an operator's action on the organism itself. Returns once it is durable.
-    pub async fn record_action(&self, action: OperatorAction) -> Result<(), Refused> {
+    pub async fn record_action(&self, action: OperatorAction) -> Result<(), PumpStopped> {
         let (done, recorded) = oneshot::channel();
         let act = Box::new(Act { ticket: Uuid::now_v7(), action, done });
-        self.outbox.send(Letter::Act(act)).map_err(|_| Refused)?;
-        recorded.await.map(drop).map_err(|_| Refused)
+        self.outbox.send(Letter::Act(act)).map_err(|_| PumpStopped)?;
+        recorded.await.map(drop).map_err(|_| PumpStopped)
     }
 
     /// Stops taking submissions, lets what is handed over end, closes the journal.
-    pub async fn drain(&self, reason: &str) -> Result<(), Refused> {
+    pub async fn drain(&self, reason: &str) -> Result<(), PumpStopped> {
         let (done, drained) = oneshot::channel();
         let letter = Letter::Drain { reason: reason.to_owned(), done };
-        self.outbox.send(letter).map_err(|_| Refused)?;
-        drained.await.map_err(|_| Refused)
+        self.outbox.send(letter).map_err(|_| PumpStopped)?;
+        drained.await.map_err(|_| PumpStopped)
     }
 
     pub fn stop(&self) {
@@ -276,8 +276,8 @@ impl Handle {
         self.outbox.send(Letter::Stop).ok();
     }
 
-    fn event(&self, event: Event) -> Result<(), Refused> {
-        self.outbox.send(Letter::Event(event)).map_err(|_| Refused)
+    fn event(&self, event: Event) -> Result<(), PumpStopped> {
+        self.outbox.send(Letter::Event(event)).map_err(|_| PumpStopped)
     }
 
     /// Nobody hosts the listener of this delivery.

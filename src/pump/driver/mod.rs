@@ -13,6 +13,7 @@ mod intake;
 mod meter;
 mod notices;
 mod pulse;
+mod queries;
 mod sink;
 mod spans;
 mod watch;
@@ -23,7 +24,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 pub use counts::{Counts, Unready, WaitsFor};
-pub use handle::{Done, Handle, Refused};
+pub use handle::{CallCompletion, Handle, PumpStopped};
 pub use notices::{Notice, Wait};
 pub use sink::PumpSink;
 
@@ -40,6 +41,7 @@ use crate::trace::Tracer;
 use alarms::Alarms;
 use clerk::Clerk;
 use meter::{Lifetime, Meter};
+use queries::PumpQuery;
 use sink::Beats;
 use watch::Watch;
 
@@ -58,6 +60,7 @@ pub(super) enum Letter {
     Act(Box<handle::Act>),
     /// Deadlines have passed. It stands behind everything that came in before it was sent.
     Deadlines,
+    Query(Box<PumpQuery>),
     /// Take nothing more; answer when nothing is handed over any more.
     Drain {
         reason: String,
@@ -81,6 +84,8 @@ pub struct Pump {
     /// [`Letter::Deadlines`] is in the inbox.
     is_deadline_queued: bool,
     clerk: Clerk,
+    /// Those of this batch, until its records are durable.
+    queries: Vec<PumpQuery>,
     watch: Watch,
     beats: Beats,
     meter: Meter,
@@ -111,6 +116,7 @@ impl Pump {
             alarms,
             is_deadline_queued: false,
             clerk,
+            queries: Vec::new(),
             watch,
             beats,
             meter,
@@ -180,6 +186,7 @@ impl Pump {
             self.meter.stepped();
             failpoint("stepped");
             self.commit(steps)?;
+            self.answer_queries();
             self.meter.stands(&self.core, self.journal.checked_at());
             if self.clerk.is_to_stop(self.core.handed_over()) {
                 let left = self.core.left_open();
@@ -249,6 +256,7 @@ impl Pump {
                         steps.push(self.step(&mut position, now, Event::Alarm(alarm)));
                     }
                 }
+                Letter::Query(query) => self.queries.push(*query),
                 letter => {
                     if let Some(event) = self.clerk.open(letter) {
                         steps.push(self.step(&mut position, now, event));
@@ -398,7 +406,7 @@ impl Pump {
             }
             Effect::Result { call, how, messages } => {
                 failpoint("before-result");
-                self.clerk.result(call, how, &messages);
+                self.clerk.complete(&CallCompletion { call, how, messages });
                 failpoint("after-result");
             }
             Effect::Held { call, thread, listener, hold } => {

@@ -10,7 +10,7 @@ use organism::config::{self, Surroundings};
 use organism::ids::{ListenerName, ThreadId};
 use organism::organism::{Native, Organism};
 use organism::pump::core::{Receipt, Target};
-use organism::pump::driver::Done;
+use organism::pump::driver::CallCompletion;
 use tokio::runtime;
 
 use super::judge;
@@ -76,12 +76,12 @@ impl Stage {
         who: &str,
         target: Target,
         text: &[u8],
-    ) -> (Receipt, Vec<tokio::sync::oneshot::Receiver<Done>>) {
+    ) -> (Receipt, Vec<tokio::sync::oneshot::Receiver<CallCompletion>>) {
         self.organism.handle().submit(&name(who), target, None, text).await.unwrap()
     }
 
     /// Into a thread of its own: the thread and what came of it.
-    pub async fn ask(&self, who: &str, text: &str) -> (ThreadId, Done) {
+    pub async fn ask(&self, who: &str, text: &str) -> (ThreadId, CallCompletion) {
         let target = Target::New { suggested: None };
         let (receipt, mut results) = self.submit(who, target, text.as_bytes()).await;
         let Receipt::Accepted { thread, .. } = receipt else { panic!("{text}: {receipt:?}") };

@@ -14,7 +14,9 @@ use organism::ids::{Digest, Position};
 use organism::journal::Error;
 use organism::journal::sqlite::DATABASE;
 use organism::pump::core::{Core, Receipt, Target};
-use organism::pump::driver::{Counts, Done, Handle, Pump, Refused, Unready, WaitsFor};
+use organism::pump::driver::{
+    CallCompletion, Counts, Handle, Pump, PumpStopped, Unready, WaitsFor,
+};
 use organism::thread::{Closing, Record};
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, oneshot};
@@ -33,7 +35,7 @@ const A_WHILE: Duration = Duration::from_millis(100);
 const TEXT_BYTES: usize = 40 << 10;
 const PAGES_MAX: u32 = 400;
 
-type Sent = Result<(Receipt, Vec<oneshot::Receiver<Done>>), Refused>;
+type Sent = Result<(Receipt, Vec<oneshot::Receiver<CallCompletion>>), PumpStopped>;
 type Sending<'a> = Pin<Box<dyn Future<Output = Sent> + 'a>>;
 
 /// Answers what it is asked; what says `hold` when it is let go.

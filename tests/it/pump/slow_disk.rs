@@ -12,7 +12,7 @@ use organism::ids::{Digest, Position};
 use organism::journal::{Error, Journal};
 use organism::limits;
 use organism::pump::core::{Core, Target};
-use organism::pump::driver::{Done, Handle, Pump};
+use organism::pump::driver::{CallCompletion, Handle, Pump};
 use organism::thread::{Closing, Record};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -79,7 +79,7 @@ impl Handler for Silent {
     }
 }
 
-async fn send(handle: &Handle, text: &str) -> oneshot::Receiver<Done> {
+async fn send(handle: &Handle, text: &str) -> oneshot::Receiver<CallCompletion> {
     let target = Target::New { suggested: None };
     let sent = handle.submit(&name("desk"), target, None, text.as_bytes()).await;
     sent.unwrap().1.remove(0)

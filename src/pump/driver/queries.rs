@@ -1,0 +1,95 @@
+//! Queries about the present. The pump answers them on its own thread, between two commits: without
+//! a step, without a record, and from nothing but state that is durable.
+
+use tokio::sync::oneshot;
+
+use super::handle::{CallCompletion, Handle, PumpStopped};
+use super::{Letter, Pump};
+use crate::ids::{CallId, MessageId, Position, ThreadId};
+use crate::thread::{Call, Opener};
+
+pub(in crate::pump) enum PumpQuery {
+    /// Registers a waiter for the completion of a call, where the call is open.
+    Completion {
+        call: CallId,
+        is_open: oneshot::Sender<bool>,
+        completion: oneshot::Sender<CallCompletion>,
+    },
+    /// The thread of the held call that this message opened.
+    HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
+    /// Position of the latest record of a thread's tree; none where there is no such thread.
+    TreeHead { thread: ThreadId, answer: oneshot::Sender<Option<Position>> },
+}
+
+impl Handle {
+    /// Waits for the completion of a call. None where the call is not open: its result, if it had
+    /// one, is on record.
+    pub async fn completion(&self, call: CallId) -> Result<Option<CallCompletion>, PumpStopped> {
+        let (completion, completed) = oneshot::channel();
+        let query = |is_open| PumpQuery::Completion { call, is_open, completion };
+
+        if self.query(query).await? {
+            completed.await.map(Some).map_err(|_| PumpStopped)
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// The thread of the held call that this message opened, if a call of this pump is held.
+    pub async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, PumpStopped> {
+        self.query(|answer| PumpQuery::HeldThread { message, answer }).await
+    }
+
+    /// Position of the latest record of a thread's tree; none where there is no such thread.
+    pub async fn tree_head(&self, thread: ThreadId) -> Result<Option<Position>, PumpStopped> {
+        self.query(|answer| PumpQuery::TreeHead { thread, answer }).await
+    }
+
+    async fn query<T>(
+        &self,
+        query: impl FnOnce(oneshot::Sender<T>) -> PumpQuery,
+    ) -> Result<T, PumpStopped> {
+        let (answer, answered) = oneshot::channel();
+        let letter = Letter::Query(Box::new(query(answer)));
+
+        self.outbox().send(letter).map_err(|_| PumpStopped)?;
+        answered.await.map_err(|_| PumpStopped)
+    }
+}
+
+impl Pump {
+    /// Must come after the commit of the batch that the queries came with: a step of this batch may
+    /// have closed the call that a query is about.
+    pub(super) fn answer_queries(&mut self) {
+        for query in std::mem::take(&mut self.queries) {
+            self.answer_query(query);
+        }
+    }
+
+    fn answer_query(&mut self, query: PumpQuery) {
+        let state = self.core.state();
+
+        // Each answer may fail: its client may have left.
+        match query {
+            PumpQuery::Completion { call, is_open, completion } => {
+                // Only calls of clients have a completion that anybody receives.
+                let is_of_client =
+                    |open: &Call| matches!(open.opening.opener, Opener::Client { .. });
+                let open = state.call(call).is_some_and(is_of_client);
+                if open {
+                    self.clerk.await_completion(call, completion);
+                }
+                is_open.send(open).ok();
+            }
+            PumpQuery::HeldThread { message, answer } => {
+                let call = state.call(CallId(message)).filter(|call| call.held.is_some());
+                answer.send(call.map(|call| call.thread.clone())).ok();
+            }
+            PumpQuery::TreeHead { thread, answer } => {
+                let is_known = state.thread(&thread).is_some();
+                let tree = state.tree(&thread).filter(|_| is_known);
+                answer.send(tree.map(|tree| tree.head)).ok();
+            }
+        }
+    }
+}
