@@ -96,9 +96,9 @@ fn cancelling_what_is_not_there_records_nothing() {
 #[test]
 fn cancelling_what_has_ended_is_refused_on_the_record_and_adds_no_message() {
     let mut world = world();
-    let (thread, call) = world.open("desk", &word("look", "q"));
-    world.play("finder", &[word("found", "f")]);
-    assert_eq!(world.result(call), "completed: found(f)");
+    let (thread, call) = world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[word("answer", "a")]);
+    assert_eq!(world.result(call), "completed: answer(a)");
     let before = world.transcript(&thread);
 
     let refusal = world.cancel_as(&thread, None).unwrap_err();
@@ -107,7 +107,7 @@ fn cancelling_what_has_ended_is_refused_on_the_record_and_adds_no_message() {
     assert_eq!(world.transcript(&thread), before);
     assert_eq!(world.refusals(), ["operator not-waiting"]);
 
-    world.say("desk", &thread, &word("look", "again"));
+    world.say("desk", &thread, &word("plan", "again"));
     assert_eq!(world.cancel_as(&thread, None).map_err(|refusal| refusal.message), Ok(()));
 }
 
