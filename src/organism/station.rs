@@ -12,14 +12,12 @@ use super::control::{Ask, Said};
 use super::door::{Answered, Parcel, Sent};
 use super::waits::TreeWatch;
 use crate::audit;
-use crate::envelope::{Kind, Message};
 use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
 use crate::pump::core::{Receipt, Target};
 use crate::pump::driver::{CallCompletion, Handle};
 use crate::service::CallWaiters;
-use crate::thread::{Fact, Record};
 
 #[derive(Clone)]
 pub struct Station {
@@ -184,25 +182,9 @@ async fn recorded(data: &Path, thread: &ThreadId, call: CallId) -> Result<Option
         }
     };
     let records = tokio::task::spawn_blocking(read).await.map_err(|_| Error::Stopped)??;
-    Ok(records.iter().find_map(|sealed| result_in(&sealed.record, call)))
-}
-
-/// The result of a call, from the record that closed it. Notes, and messages that its callee was
-/// given on the way, are no part of it.
-fn result_in(record: &Record, call: CallId) -> Option<Sent> {
-    let how = record.facts.iter().find_map(|fact| match fact {
-        Fact::CallClosed { call: closed, how } if *closed == call => Some(*how),
-        _ => None,
-    })?;
-    let is_part = |message: &Message| {
-        let is_result = matches!(message.kind, Kind::Reply | Kind::System);
-        is_result && message.cause == Some(call.0) && message.call.is_none()
-    };
-    let replies = record.facts.iter().filter_map(|fact| match fact {
-        Fact::Accepted { message, opening: None, .. } if is_part(message) => {
-            Some(Answered::of(message))
-        }
-        _ => None,
-    });
-    Some(Sent::Result { call, how, replies: replies.collect() })
+    let result = records.iter().find_map(|sealed| sealed.record.result_of(call));
+    Ok(result.map(|(how, messages)| {
+        let replies = messages.into_iter().map(Answered::of).collect();
+        Sent::Result { call, how, replies }
+    }))
 }

@@ -10,6 +10,7 @@ mod fact;
 mod operator;
 mod record;
 mod renewal;
+mod result;
 mod rounds;
 mod signature;
 mod state;

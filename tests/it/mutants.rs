@@ -76,6 +76,9 @@ const GUARDS: &[(&str, &str)] = &[
         "forget-a-reservation",
         "pump::budgets::a_reservation_of_an_earlier_run_is_charged_whole_after_the_start",
     ),
+    ("forget-a-reservation", SIMULATION),
+    ("forget-a-closed-stream", SIMULATION),
+    ("charge-a-stream-twice", SIMULATION),
     (
         "retry-in-every-layer",
         "pump::budgets::requests_of_a_model_call_are_limited_on_each_route_over_all_attempts",
@@ -126,6 +129,8 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     ("trust-from", SIMULATION),
     ("trust-from", "pump::calls::an_outcome_of_somebody_else_is_refused_under_its_true_sender"),
+    ("record-the-claimed-name", SIMULATION),
+    ("drop-a-refusal", SIMULATION),
     ("trust-any-attempt", SIMULATION),
     ("trust-any-attempt", "pump::failures::an_answer_to_an_outdated_attempt_is_refused_visibly"),
     (
@@ -174,6 +179,11 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     ("forget-a-disposition", SIMULATION),
     ("forget-the-key", SIMULATION),
+    ("repeat-what-led-there", SIMULATION),
+    (
+        "repeat-what-led-there",
+        "organism::repeated_keys::a_repeated_key_gets_every_kind_of_result_byte_for_byte",
+    ),
     ("forget-a-timer", SIMULATION),
     (
         "forget-a-timer",
@@ -311,6 +321,10 @@ const GUARDS: &[(&str, &str)] = &[
     (
         "ignore-the-members",
         "journal::streamed::bounds::a_stream_that_is_shorter_than_another_hosts_projection_is_led_by_nobody",
+    ),
+    (
+        "ignore-the-projection",
+        "organism::pumps::shorter::a_stream_that_became_shorter_gets_no_pump_until_its_repair_which_loses_and_repeats_nothing",
     ),
     (
         "forget-the-repair",

@@ -1,14 +1,20 @@
 //! Everything that can go wrong between a pump and the world around it, from a seed: the pure
-//! core with a journal, a clock, clients, operators, six listeners and a person that are all simulated, and at every
-//! boundary a fault: not done, half done, or done with the answer lost.
+//! core with a journal, a clock, clients, operators, six listeners, a model and a person that are
+//! all simulated, and at every boundary a fault: not done, half done, or done with the answer lost.
+//!
+//! Two faults need real files or a real server, and have seeded campaigns of their own: a forged
+//! tail (`organism::forged_tails`) and a stream that became shorter (`organism::pumps::shorter`).
+//! So do processes that forge at the control socket (`organism::forgers`).
 //!
 //! `SIMULATION_SEEDS` says how many seeds, `SIMULATION_SEED` where to begin; one seed is one run,
 //! the same every time.
 
+mod bill;
 mod faults;
 mod judge;
 mod listeners;
 mod machine;
+mod neighbour;
 mod run;
 
 use std::panic::catch_unwind;
@@ -45,6 +51,7 @@ fn whatever_fails_nothing_is_lost_or_doubled_and_every_call_has_its_result() {
     let never = tally.never();
     assert!(never.is_empty() || seeds < SEEDS, "these faults never happened: {never:?}");
     assert!(totals.turned_away > 0 || seeds < SEEDS, "nobody met a full disk");
+    assert!(totals.charged_after > 0 || seeds < SEEDS, "no cancelled stream cost anything");
 }
 
 #[test]

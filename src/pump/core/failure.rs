@@ -21,7 +21,12 @@ impl Core {
         let failed = Fact::AttemptFailed { call, attempt, failure: failure.clone() };
         if let Some(orphan) = self.end_orphan(source) {
             step.records(orphan.thread.root(), input);
-            self.fact(step, failed);
+            if mutant("charge-a-stream-twice") {
+                self.charge_reservation(step, call, attempt);
+            }
+            if !mutant("forget-a-closed-stream") {
+                self.fact(step, failed);
+            }
             return self.charge_reservation(step, call, attempt);
         }
         let Some(open) = self.state.call(call) else { return };

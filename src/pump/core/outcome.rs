@@ -328,11 +328,14 @@ impl Core {
         payloads: Vec<Gated>,
     ) {
         let message = format!("attempt {} is no longer the current one", source.attempt);
+        let asked = self.state.call(source.call).map(|open| open.callee.clone());
+        let claimed = asked.filter(|_| mutant("record-the-claimed-name"));
+        let sender = claimed.as_ref().unwrap_or(&source.listener);
         for payload in payloads {
             let stale = |checked: Checked| refused(Rule::StaleAttempt, &message, &checked);
             let refusal = payload.map_or_else(|refusal| refusal, stale);
             step.verdict(Verdict::Refused(refusal.digest));
-            self.refuse(step, &source.listener, thread, Some(source.call), refusal);
+            self.refuse(step, sender, thread, Some(source.call), refusal);
         }
     }
 }

@@ -67,10 +67,36 @@ pub enum Fault {
     NobodyDecides,
     /// The pump dies with calls that wait for a person.
     KilledWhileHeld,
+    /// An agent's host asks whether its request may leave, and the pump never hears of it.
+    ReservationLost,
+    /// It may leave, and its host never learns it.
+    GrantLost,
+    /// A model's stream breaks off.
+    StreamCut,
+    /// An operator ends a thread in which a model streams.
+    StreamCancelled,
+    /// The host of a closed stream reports twice what it took.
+    ReportTwice,
+    /// An agent was sent this before, under the same key, and its client knows so.
+    KeyRepeatedToAgent,
+    /// And a group.
+    KeyRepeatedToGroup,
+    /// A key of an earlier request, with another payload.
+    KeyReused,
+    /// A client writes the envelope itself, with another sender in it.
+    SenderForged,
+    /// A listener's host submits as if it were a client.
+    ListenerSubmits,
+    /// An agent writes what only the core writes.
+    SystemForged,
+    /// A listener answers what the pump of another project handed over.
+    AnswerOfAnotherProject,
+    /// An operator approves what waits in another project.
+    DecisionOfAnotherProject,
 }
 
 impl Fault {
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 46] = [
         Self::SubmissionLost,
         Self::ReceiptLost,
         Self::ResultLost,
@@ -104,6 +130,19 @@ impl Fault {
         Self::RulingLost,
         Self::NobodyDecides,
         Self::KilledWhileHeld,
+        Self::ReservationLost,
+        Self::GrantLost,
+        Self::StreamCut,
+        Self::StreamCancelled,
+        Self::ReportTwice,
+        Self::KeyRepeatedToAgent,
+        Self::KeyRepeatedToGroup,
+        Self::KeyReused,
+        Self::SenderForged,
+        Self::ListenerSubmits,
+        Self::SystemForged,
+        Self::AnswerOfAnotherProject,
+        Self::DecisionOfAnotherProject,
     ];
 
     /// One time in how many it happens where it can.
@@ -115,6 +154,10 @@ impl Fault {
             Self::ClockForward | Self::ClockBack => 20,
             Self::StartLost | Self::StartKept | Self::CancelLost => 6,
             Self::DecisionTwice | Self::WrongHash | Self::NobodyDecides => 6,
+            Self::StreamCancelled | Self::ReportTwice => 3,
+            Self::KeyRepeatedToAgent | Self::KeyRepeatedToGroup | Self::KeyReused => 3,
+            Self::SenderForged | Self::ListenerSubmits => 6,
+            Self::AnswerOfAnotherProject | Self::DecisionOfAnotherProject => 3,
             _ => 12,
         }
     }

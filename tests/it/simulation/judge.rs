@@ -7,11 +7,20 @@ use std::time::Duration;
 use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::envelope::{Disposition, Kind, Message};
-use organism::ids::{Attempt, CallId, MessageId, ThreadId};
+use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use organism::pump::core::Receipt;
 use organism::thread::{Closing, Decision, Fact, Input, Opener, Opening, Record};
 
+use super::bill::Bill;
 use super::listeners::{PERSON, SINGLE, TIMEOUT};
+
+/// It stands in every payload that claims another sender, and in nothing that anyone may be given.
+const FORGED: &str = "forged by ";
+
+/// A text that names who really sent it.
+pub fn forged_by(sender: &ListenerName) -> String {
+    format!("{FORGED}{sender}")
+}
 
 /// The hash of nothing that is ever sent.
 pub const NOT_LOOKED_AT: &str = "0000000000000000";
@@ -31,7 +40,13 @@ pub struct Judge {
     time: Time,
     /// Attempts that were handed over; the last of each call.
     handed: HashMap<CallId, Attempt>,
-    results: HashMap<CallId, Closing>,
+    /// With the payloads, as the clients got them, at once or by a repeated key.
+    results: HashMap<CallId, (Closing, Vec<String>)>,
+    /// Calls whose clients got the result as they ended.
+    notified: HashSet<CallId>,
+    /// Answers in another's name, by who really gave them.
+    forged_answers: HashSet<(ListenerName, CallId, Attempt)>,
+    forged_submissions: HashSet<MessageId>,
     /// Calls of which somebody was told that their decision counts.
     ruled: HashSet<CallId>,
     /// Messages with a disposition from before the group that is being carried out: what is
@@ -39,6 +54,7 @@ pub struct Judge {
     settled: HashSet<MessageId>,
     /// Submissions whose clients were told that the disk is full.
     turned_away: HashSet<MessageId>,
+    pub bill: Bill,
     record: Recorded,
 }
 
@@ -77,6 +93,12 @@ impl Judge {
         untold.map(|(key, _)| key.clone()).collect()
     }
 
+    /// Submissions of which their clients know that they were accepted.
+    pub fn accepted(&self) -> Vec<String> {
+        let accepted = self.submissions.iter().filter(|(_, told)| told.accepted.is_some());
+        accepted.map(|(key, _)| key.clone()).collect()
+    }
+
     pub fn told(&mut self, key: &str, receipt: Receipt) {
         let told = self.submissions.get_mut(key).unwrap();
         match receipt {
@@ -100,14 +122,46 @@ impl Judge {
         self.turned_away.len()
     }
 
-    pub fn result(&mut self, call: CallId, how: Closing) {
+    pub fn result(&mut self, call: CallId, how: Closing, payloads: Vec<String>) {
         let recorded = self.record.closed.get(&call);
         assert_eq!(recorded, Some(&how), "told what is not on record");
-        assert!(self.results.insert(call, how).is_none(), "a second result for {call}");
+        assert!(self.notified.insert(call), "a second result for {call}");
+        self.same_result(call, how, payloads);
+    }
+
+    /// A repeated key gets the result of its own request, byte for byte as the first time. `text`:
+    /// the text that every listener answers to this request.
+    pub fn repeated(&mut self, call: CallId, how: Closing, payloads: Vec<String>, text: &str) {
+        let text = format!("<text>{text}</text>");
+        let is_own = how != Closing::Completed || payloads.iter().all(|own| own.contains(&text));
+        assert!(is_own, "{payloads:?} is no answer with {text}");
+        assert!(!payloads.is_empty(), "{call} has no result");
+        self.same_result(call, how, payloads);
+    }
+
+    fn same_result(&mut self, call: CallId, how: Closing, payloads: Vec<String>) {
+        let told = (how, payloads);
+        let before = self.results.insert(call, told.clone());
+        assert!(before.is_none_or(|before| before == told), "{call} has two results: {told:?}");
+    }
+
+    /// A submission that claims another sender, or another request's key.
+    pub fn forged(&mut self, submission: MessageId) {
+        self.forged_submissions.insert(submission);
+    }
+
+    pub fn is_forged(&self, submission: MessageId) -> bool {
+        self.forged_submissions.contains(&submission)
+    }
+
+    pub fn forged_answer(&mut self, sender: &ListenerName, delivery: &Delivery) {
+        let answer = (sender.clone(), delivery.call, delivery.attempt);
+        self.forged_answers.insert(answer);
     }
 
     /// What a person decides counts once, whoever else decides.
     pub fn ruled(&mut self, call: CallId, counts: bool) {
+        assert!(!counts || self.record.calls.contains_key(&call), "{call} is of another project");
         assert!(!counts || self.ruled.insert(call), "two decisions about {call} count");
     }
 
@@ -165,6 +219,8 @@ impl Judge {
             let released = record.facts.iter().any(|fact| matches!(fact, Fact::Released { .. }));
             assert!(!released || hash != NOT_LOOKED_AT, "approved by a wrong hash");
         }
+        self.bill.recorded(record, |call| self.record.closed.contains_key(&call));
+        self.true_names(record);
         for fact in &record.facts {
             self.record.take(fact);
             if let Fact::HandedOver { call, .. } = fact {
@@ -179,15 +235,42 @@ impl Judge {
         }
     }
 
+    /// A payload in another's name is refused on record, under the name of its true sender.
+    fn true_names(&self, record: &Record) {
+        let sender = match &record.input {
+            Input::Submitted { id, client, .. } => self.is_forged(*id).then_some(client),
+            Input::Outcome { listener, call, attempt, .. } => {
+                let answer = (listener.clone(), *call, *attempt);
+                self.forged_answers.contains(&answer).then_some(listener)
+            }
+            _ => None,
+        };
+        let refused = record.facts.iter().filter_map(|fact| match fact {
+            Fact::Refused { sender, refusal, .. } => Some((sender, &refusal.head)),
+            _ => None,
+        });
+        let mut found = refused.filter(|(_, head)| head.contains(FORGED)).peekable();
+        let is_refused = found.peek().is_some();
+        assert!(sender.is_none() || is_refused, "no refusal of {sender:?} in {record:#?}");
+        for (sender, head) in found {
+            let text = format!("{}<", forged_by(sender));
+            assert!(head.contains(&text), "{head:?} is on record as sent by {sender}");
+        }
+    }
+
     /// Holds the whole ledger against the whole record once nothing is left to do.
-    pub fn verdict(&self, forged: &str) {
+    pub fn verdict(&self) {
         assert_eq!(self.in_flight(), 0, "accepted without a disposition");
         self.submissions_are_recorded_once();
         for (call, opening) in &self.record.calls {
             self.one_result(*call, opening);
         }
         for (id, message) in &self.record.messages {
-            assert!(!message.payload.as_str().contains(forged), "a forged answer was taken");
+            let text = message.payload.as_str();
+            // Its own sender is shown what was refused.
+            let is_shown = &*message.name.local == "huh" && text.contains(&forged_by(&message.to));
+            let is_forged = text.contains(FORGED) && !(message.from.is_core() && is_shown);
+            assert!(!is_forged, "a forged answer was taken: {text}");
             assert!(!self.turned_away.contains(id), "{id} was turned away and taken");
             let done = self.record.disposed.get(id) == Some(&Disposition::Handled);
             let to_listener = message.kind == Kind::Call

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use organism::bus::Delivery;
 use organism::contract::{Approval, Contracts, Gather, Role};
-use organism::envelope::{Kind, Turn};
+use organism::envelope::{Kind, Spending, Turn};
 use organism::pump::gate::Gate;
 use organism::schema::Schemas;
 
+use super::bill::PROMPT;
 use crate::pump::world::{agent, client, core, listener, word};
 
 pub const NAMES: [&str; 6] = ["thinker", "finder", "counter", "voter-a", "voter-b", "shell"];
@@ -75,9 +76,14 @@ fn asked(delivery: &Delivery) -> &str {
     inner.map_or("", |(inner, _)| inner)
 }
 
+/// Whether a model is behind it.
+pub fn is_agent(delivery: &Delivery) -> bool {
+    delivery.listener.as_str() == "thinker"
+}
+
 /// What a listener answers, by what it was given alone: the same attempt or another, the same
-/// answer.
-pub fn script(delivery: &Delivery) -> (Vec<String>, Option<Turn>) {
+/// answer. `took`: by the model call of an agent.
+pub fn script(delivery: &Delivery, took: Spending) -> (Vec<String>, Option<Turn>) {
     let text = asked(delivery);
     let is_first = delivery.messages.len() == 1;
     let payloads = match delivery.listener.as_str() {
@@ -89,8 +95,9 @@ pub fn script(delivery: &Delivery) -> (Vec<String>, Option<Turn>) {
         _ => vec![word("ballot", text)],
     };
     let note = core("model-turn", "", "");
-    let turn = Turn { note, tokens_in: 5, ..Turn::default() };
-    (payloads, (delivery.listener.as_str() == "thinker").then_some(turn))
+    let (tokens_in, tokens_out) = (PROMPT.tokens, took.tokens.saturating_sub(PROMPT.tokens));
+    let turn = Turn { note, tokens_in, tokens_out, money: took.money, ..Turn::default() };
+    (payloads, is_agent(delivery).then_some(turn))
 }
 
 fn thinker(delivery: &Delivery, text: &str, is_first: bool) -> Vec<String> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use organism::clock::Time;
 use organism::contract::TreeLimits;
+use organism::envelope::Spending;
 use organism::ids::{CallId, Digest, Position};
 use organism::pump::core::{Alarm, Core, Effect, Event, Standstill};
 use organism::pump::gate::Gate;
@@ -16,6 +17,7 @@ use super::judge::Judge;
 
 pub struct Machine {
     pub gate: Gate,
+    journal: Uuid,
     core: Core,
     /// What the durable records alone say.
     shadow: Core,
@@ -54,17 +56,36 @@ pub struct Done {
 }
 
 impl Machine {
-    pub fn new(gate: Gate) -> Self {
+    pub fn new(gate: Gate, journal: Uuid) -> Self {
         let core = || Core::new(gate.contracts.clone(), TreeLimits::default(), config());
         let (core, shadow) = (core(), core());
         let (wall, last) = (Time(1_700_000_000_000_000), Time::default());
         let (records, alarms) = (Vec::new(), Vec::new());
         let (unnoticed, uncounted) = (Standstill::default(), Duration::ZERO);
-        Self { gate, core, shadow, records, epoch: 0, alarms, wall, last, unnoticed, uncounted }
+        let epoch = 0;
+        Self {
+            gate,
+            journal,
+            core,
+            shadow,
+            records,
+            epoch,
+            alarms,
+            wall,
+            last,
+            unnoticed,
+            uncounted,
+        }
     }
 
     pub fn is_idle(&self) -> bool {
         self.core.state().calls.is_empty()
+    }
+
+    /// By all trees.
+    pub fn spent(&self) -> Spending {
+        let spent = self.core.state().trees.values().map(|tree| tree.usage.spending());
+        spent.fold(Spending::default(), Spending::plus)
     }
 
     /// Calls that wait for a person, with whom they are for and the digest of what they ask.
@@ -100,7 +121,7 @@ impl Machine {
             if dice.strikes(Fault::StartLost) {
                 continue;
             }
-            let (journal, epoch, detail) = (Uuid::from_u128(7), self.epoch, "test".to_owned());
+            let (journal, epoch, detail) = (self.journal, self.epoch, "test".to_owned());
             let done = self.group(
                 vec![Event::Boot { journal, epoch, detail, blobs: Vec::new() }],
                 dice,

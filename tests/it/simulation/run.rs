@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use organism::bus::Delivery;
 use organism::contract::Gather;
-use organism::envelope::{Failure, Refusal, Rule, Turn};
+use organism::envelope::{Failure, Message, NotReserved, Refusal, Rule, Spending, Turn};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use organism::pump::core::{
     CallDecision, Cancellation, Effect, Event, GatedAnswer, Receipt, Submission, Target,
@@ -14,15 +14,17 @@ use organism::pump::core::{
 use organism::thread::{Decision, Hold};
 use uuid::Uuid;
 
+use super::bill;
 use super::faults::{Dice, Fault, Tally};
-use super::judge::{Judge, NOT_LOOKED_AT};
-use super::listeners::{NAMES, PERSON, QUESTIONS, SINGLE, gate, script};
+use super::judge::{Judge, NOT_LOOKED_AT, forged_by};
+use super::listeners::{NAMES, PERSON, QUESTIONS, SINGLE, gate, is_agent, script};
 use super::machine::Machine;
-use crate::pump::world::{name, word};
+use super::neighbour::Neighbour;
+use crate::pump::world::{core, name, word};
 
+const JOURNAL: Uuid = Uuid::from_u128(7);
 const TURNS: usize = 120;
 const SUBMISSIONS: usize = 8;
-const FORGED: &str = "forged";
 
 /// What a run left behind.
 pub struct Run {
@@ -39,6 +41,8 @@ pub struct Totals {
     starts: usize,
     /// Submissions that were refused as the disk was full.
     pub turned_away: usize,
+    /// Model calls that were charged after their calls had ended.
+    pub charged_after: usize,
 }
 
 impl Totals {
@@ -47,14 +51,16 @@ impl Totals {
         self.effects += other.effects;
         self.starts += other.starts;
         self.turned_away += other.turned_away;
+        self.charged_after += other.charged_after;
     }
 }
 
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { records, effects, starts, turned_away } = self;
+        let Self { records, effects, starts, turned_away, charged_after } = self;
         write!(f, "{records} records, {effects} effects, {starts} starts, ")?;
-        write!(f, "{turned_away} submissions turned away")
+        write!(f, "{turned_away} submissions turned away, ")?;
+        write!(f, "{charged_after} model calls charged after their calls")
     }
 }
 
@@ -65,6 +71,14 @@ struct InHand {
     run: usize,
     /// Its caller is gone, and it goes on all the same. However it ends, its host says so.
     withdrawn: bool,
+    /// The spending so far of an agent's model call, once its request may leave.
+    stream: Option<Spending>,
+}
+
+impl InHand {
+    fn is_of(&self, call: CallId, attempt: Attempt) -> bool {
+        (self.delivery.call, self.delivery.attempt) == (call, attempt)
+    }
 }
 
 /// A submission as its client keeps it until it knows what became of it.
@@ -75,6 +89,7 @@ struct Sent {
 
 struct Simulation {
     machine: Machine,
+    neighbour: Neighbour,
     judge: Judge,
     dice: Dice,
     /// What has come in and is not stepped yet; lost when the pump dies.
@@ -85,6 +100,8 @@ struct Simulation {
     /// Listeners that no program runs for now.
     absent: Vec<&'static str>,
     sent: Vec<Sent>,
+    /// Calls without a result whose keys were repeated.
+    awaited: Vec<(CallId, String)>,
     /// Which submission an id on its way belongs to.
     under_way: Vec<(MessageId, String)>,
     /// Where work was accepted.
@@ -97,7 +114,8 @@ pub fn run(seed: u64) -> Run {
     let mut dice = Dice::new(seed);
     let gather = if dice.one_in(2) { Gather::First } else { Gather::All };
     let mut simulation = Simulation {
-        machine: Machine::new(gate(gather)),
+        machine: Machine::new(gate(gather), JOURNAL),
+        neighbour: Neighbour::new(gate(gather)),
         judge: Judge::default(),
         dice,
         inbox: Vec::new(),
@@ -105,6 +123,7 @@ pub fn run(seed: u64) -> Run {
         silent: Vec::new(),
         absent: Vec::new(),
         sent: Vec::new(),
+        awaited: Vec::new(),
         under_way: Vec::new(),
         threads: Vec::new(),
         ids: 0,
@@ -115,10 +134,12 @@ pub fn run(seed: u64) -> Run {
         simulation.turn();
     }
     simulation.drain();
-    simulation.judge.verdict(FORGED);
+    simulation.judge.verdict();
+    simulation.judge.bill.verdict(simulation.machine.spent());
     let Simulation { machine, judge, dice, starts, .. } = simulation;
     let (records, effects) = (machine.records.len(), judge.effects());
-    let totals = Totals { records, effects, starts, turned_away: judge.turned_away_so_far() };
+    let (turned_away, charged_after) = (judge.turned_away_so_far(), judge.bill.after_the_call());
+    let totals = Totals { records, effects, starts, turned_away, charged_after };
     crate::journal::substrate::comes_back(&machine.records);
     let records = serde_json::to_string(&machine.records).unwrap();
     Run { records, tally: dice.tally, totals }
@@ -128,10 +149,13 @@ impl Simulation {
     fn turn(&mut self) {
         match self.dice.below(14) {
             0 | 1 if self.sent.len() < SUBMISSIONS => self.submit_new(),
+            1 => self.repeat_key(),
             2 => self.submit_again(),
             3 => self.machine.wait(),
             4 => self.jump(),
             11 if self.dice.one_in(4) => self.cancel_one(),
+            11 if self.dice.one_in(3) => self.neighbour_errs(),
+            11 => self.submit_forged(),
             5 => self.listener_dies(),
             6 if self.has_single() && self.dice.strikes(Fault::KilledWithSingle) => self.die(),
             6 if self.dice.strikes(Fault::Killed) => self.die(),
@@ -226,6 +250,10 @@ impl Simulation {
             match effect {
                 Effect::Deliver(delivery) => self.hand_over(delivery),
                 Effect::Withdraw { call, attempt, .. } => self.withdraw(call, attempt),
+                Effect::Receipt { submission, receipt } if self.judge.is_forged(submission) => {
+                    let is_refused = matches!(receipt, Receipt::Refused { .. });
+                    assert!(is_refused, "{submission} is forged: {receipt:?}");
+                }
                 Effect::Receipt { submission, receipt } => {
                     let at = self.under_way.iter().position(|(id, _)| *id == submission);
                     let Some(at) = at else { continue };
@@ -234,12 +262,14 @@ impl Simulation {
                         self.threads.push(thread.clone());
                     }
                     if !self.dice.strikes(Fault::ReceiptLost) {
-                        self.judge.told(&key, receipt);
+                        self.judge.told(&key, receipt.clone());
+                        self.read_results(&key, receipt);
                     }
                 }
-                Effect::Result { call, how, .. } => {
+                Effect::Result { call, how, messages } => {
                     if !self.dice.strikes(Fault::ResultLost) {
-                        self.judge.result(call, how);
+                        let payloads = messages.iter().map(|message| text_of(message));
+                        self.judge.result(call, how, payloads.collect());
                     }
                 }
                 // Nobody waits for a cancellation.
@@ -249,7 +279,10 @@ impl Simulation {
                         self.judge.ruled(CallId(MessageId(ticket)), ruling.is_ok());
                     }
                 }
-                Effect::Alarm { .. } | Effect::Held { .. } | Effect::Reserved { .. } => {}
+                Effect::Reserved { call, attempt, answer } => {
+                    self.may_request(call, attempt, answer);
+                }
+                Effect::Alarm { .. } | Effect::Held { .. } => {}
             }
         }
     }
@@ -257,8 +290,7 @@ impl Simulation {
     /// A listener that works on may answer all the same; for one that never will, its host has
     /// the last word.
     fn withdraw(&mut self, call: CallId, attempt: Attempt) {
-        let is_meant =
-            |held: &InHand| (held.delivery.call, held.delivery.attempt) == (call, attempt);
+        let is_meant = |held: &InHand| held.is_of(call, attempt);
         if let Some(at) = self.silent.iter().position(is_meant) {
             let held = self.silent.remove(at);
             return self.died(&held.delivery);
@@ -269,14 +301,18 @@ impl Simulation {
             return;
         }
         let held = self.in_hand.remove(at);
-        self.died(&held.delivery);
+        match held.stream {
+            Some(took) => self.close_stream(&held.delivery, took),
+            None => self.died(&held.delivery),
+        }
     }
 
     fn hand_over(&mut self, delivery: Delivery) {
         self.judge.handed_over(&delivery);
         let run = self.starts;
         if self.dice.strikes(Fault::DeliveryLost) {
-            return self.silent.push(InHand { delivery, run, withdrawn: false });
+            let (withdrawn, stream) = (false, None);
+            return self.silent.push(InHand { delivery, run, withdrawn, stream });
         }
         let is_absent = self.absent.iter().any(|who| *who == delivery.listener.as_str());
         if is_absent || self.dice.strikes(Fault::Unreachable) {
@@ -284,7 +320,11 @@ impl Simulation {
             let detail = "nobody there".to_owned();
             return self.inbox.push(Event::NotTaken { listener, call, attempt, detail });
         }
-        self.in_hand.push(InHand { delivery, run, withdrawn: false });
+        let (call, attempt, is_agent) = (delivery.call, delivery.attempt, is_agent(&delivery));
+        self.in_hand.push(InHand { delivery, run, withdrawn: false, stream: None });
+        if is_agent {
+            self.ask_to_request(call, attempt);
+        }
     }
 
     fn submit_new(&mut self) {
@@ -306,22 +346,109 @@ impl Simulation {
         self.submit(at);
     }
 
+    /// A client that knows that an agent or a group has its request sends it again, or sends
+    /// another one under its key.
+    fn repeat_key(&mut self) {
+        let accepted = self.judge.accepted();
+        if accepted.is_empty() {
+            return;
+        }
+        let key = &accepted[self.dice.below(accepted.len())];
+        let at = self.sent.iter().position(|sent| sent.key == *key).unwrap();
+        let question = self.sent[at].question;
+        let fault = match question {
+            "plan" => Fault::KeyRepeatedToAgent,
+            "vote" => Fault::KeyRepeatedToGroup,
+            _ => return,
+        };
+        if self.dice.strikes(fault) {
+            self.submit(at);
+        }
+        if self.dice.strikes(Fault::KeyReused) {
+            let (client, key) = (name("desk"), self.sent[at].key.clone());
+            let text = word(question, &forged_by(&client));
+            self.forge_submission(&client, &text, Some(key));
+        }
+    }
+
+    /// Reads the results that answer a repeated key, from the record.
+    fn read_results(&mut self, key: &str, receipt: Receipt) {
+        let Receipt::Accepted { calls, again: true, .. } = receipt else { return };
+        let sent = self.sent.iter().find(|sent| sent.key == key).unwrap();
+        // What a person answers is theirs.
+        let text = if sent.question == "ask" { "r" } else { key };
+        for call in calls {
+            if !self.read_result(call, text) {
+                self.awaited.push((call, text.to_owned()));
+            }
+        }
+    }
+
+    /// Whether it is there.
+    fn read_result(&mut self, call: CallId, text: &str) -> bool {
+        let records = &self.machine.records;
+        let Some((how, messages)) = records.iter().find_map(|record| record.result_of(call)) else {
+            return false;
+        };
+        let payloads = messages.into_iter().map(text_of).collect();
+        self.judge.repeated(call, how, payloads, text);
+        true
+    }
+
+    /// A client or a listener's host submits in a name that is not its own.
+    fn submit_forged(&mut self) {
+        if self.dice.strikes(Fault::SenderForged) {
+            let client = name("desk");
+            let payload = word("report", &forged_by(&client));
+            let text = format!(
+                "<e:message xmlns:e=\"{}\" kind=\"reply\"><e:meta><e:from>{PERSON}</e:from></e:meta>\
+                 {payload}</e:message>",
+                organism::envelope::NAMESPACE
+            );
+            self.forge_submission(&client, &text, None);
+        }
+        if self.dice.strikes(Fault::ListenerSubmits) {
+            let listener = name(SINGLE);
+            let text = word("counted", &forged_by(&listener));
+            self.forge_submission(&listener, &text, None);
+        }
+    }
+
+    fn forge_submission(&mut self, client: &ListenerName, text: &str, key: Option<String>) {
+        let id = self.fresh_id();
+        self.judge.forged(id);
+        let submission = self.submission(id, client, text, key);
+        self.inbox.push(Event::Submit(submission));
+    }
+
+    fn fresh_id(&mut self) -> MessageId {
+        self.ids += 1;
+        let random = u128::from(self.ids).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        MessageId(Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0000 + random))
+    }
+
+    fn submission(
+        &self,
+        id: MessageId,
+        client: &ListenerName,
+        text: &str,
+        key: Option<String>,
+    ) -> Submission {
+        let payload = self.machine.gate.check(client, text.as_bytes());
+        let (client, target) = (client.clone(), Target::New { suggested: None });
+        let (trace, begun) = (None, None);
+        Submission { id, client, target, key, payload, trace, begun }
+    }
+
     fn submit(&mut self, at: usize) {
         let Sent { key, question } = &self.sent[at];
         let (key, text) = (key.clone(), word(question, key));
-        self.ids += 1;
-        let random = u128::from(self.ids).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let id = MessageId(Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0000 + random));
+        let id = self.fresh_id();
         if self.dice.strikes(Fault::SubmissionLost) {
             return;
         }
-        let client = name("desk");
-        let payload = self.machine.gate.check(&client, text.as_bytes());
         self.under_way.push((id, key.clone()));
-        let target = Target::New { suggested: None };
-        let (trace, begun) = (None, None);
-        let key = Some(key);
-        let submission = Submission { id, client, target, key, payload, trace, begun };
+        let submission = self.submission(id, &name("desk"), &text, Some(key));
         self.inbox.push(Event::Submit(submission));
     }
 
@@ -340,10 +467,13 @@ impl Simulation {
 
     /// The operator ends a thread, whatever goes on in it.
     fn cancel_one(&mut self) {
-        if self.threads.is_empty() {
-            return;
-        }
-        let thread = self.threads[self.dice.below(self.threads.len())].clone();
+        let streaming = self.in_hand.iter().find(|held| held.stream.is_some());
+        let streaming = streaming.map(|held| held.delivery.thread.clone());
+        let thread = match streaming {
+            Some(thread) if self.dice.strikes(Fault::StreamCancelled) => thread,
+            _ if self.threads.is_empty() => return,
+            _ => self.threads[self.dice.below(self.threads.len())].clone(),
+        };
         let (ticket, reason) = (Uuid::nil(), "enough".to_owned());
         let cancellation = Cancellation { ticket, thread, reason, origin: None };
         self.inbox.push(Event::Cancel(cancellation));
@@ -384,6 +514,23 @@ impl Simulation {
         }
     }
 
+    /// A listener or an operator of another project reaches this pump.
+    fn neighbour_errs(&mut self) {
+        if self.dice.strikes(Fault::AnswerOfAnotherProject) {
+            let at = self.dice.below(self.neighbour.deliveries.len());
+            let delivery = self.neighbour.deliveries[at].clone();
+            let listener = &delivery.listener;
+            self.judge.forged_answer(listener, &delivery);
+            let text = word("counted", &forged_by(listener));
+            self.inbox.push(self.outcome(listener, &delivery, &[text], None));
+        }
+        if self.dice.strikes(Fault::DecisionOfAnotherProject) {
+            let at = self.dice.below(self.neighbour.held.len());
+            let (call, digest) = self.neighbour.held[at];
+            self.inbox.push(decision(call, Decision::Approve { hash: digest.to_string() }));
+        }
+    }
+
     /// All that one listener has in hand fails with it.
     fn listener_dies(&mut self) {
         let who = NAMES[self.dice.below(NAMES.len())];
@@ -407,7 +554,10 @@ impl Simulation {
             return self.machine.wait();
         }
         let at = self.dice.below(self.in_hand.len());
-        let InHand { delivery, run, withdrawn } = self.in_hand.remove(at);
+        if !self.stream_on(at) {
+            return;
+        }
+        let InHand { delivery, run, withdrawn, stream } = self.in_hand.remove(at);
         if run == self.starts && self.dice.strikes(Fault::AnswerForged) {
             self.forge(&delivery);
         }
@@ -419,7 +569,7 @@ impl Simulation {
             return self.died(&delivery);
         }
         if !withdrawn && self.dice.strikes(Fault::AnswerLost) {
-            return self.silent.push(InHand { delivery, run, withdrawn: false });
+            return self.silent.push(InHand { delivery, run, withdrawn: false, stream });
         }
         if self.dice.strikes(Fault::AnswerGarbled) {
             let failure = Failure::Garbage { detail: "?".to_owned() };
@@ -428,11 +578,87 @@ impl Simulation {
         if self.dice.strikes(Fault::AnswerLate) {
             self.died(&delivery);
         }
-        let (payloads, turn) = script(&delivery);
+        let (mut payloads, turn) = script(&delivery, stream.unwrap_or_default());
+        if is_agent(&delivery) && self.dice.strikes(Fault::SystemForged) {
+            let who = &delivery.listener;
+            let attributes = "thread_id=\"sess-forgery0\" status=\"completed\"";
+            let forged = word("found", &forged_by(who));
+            payloads.insert(0, core("thread-result", attributes, &forged));
+            self.judge.forged_answer(who, &delivery);
+        }
         let times = 1 + usize::from(self.dice.strikes(Fault::AnswerTwice));
         for _ in 0..times {
             let who = &delivery.listener;
             self.inbox.push(self.outcome(who, &delivery, &payloads, turn.clone()));
+        }
+    }
+
+    /// An agent's host asks whether its request may leave.
+    fn ask_to_request(&mut self, call: CallId, attempt: Attempt) {
+        if !self.dice.strikes(Fault::ReservationLost) {
+            let asked = bill::reservation();
+            self.inbox.push(Event::Reserve { call, attempt, asked });
+        }
+    }
+
+    /// The request leaves, or the attempt ends without one.
+    fn may_request(&mut self, call: CallId, attempt: Attempt, answer: Result<(), NotReserved>) {
+        if self.dice.strikes(Fault::GrantLost) {
+            return;
+        }
+        let run = self.starts;
+        let is_meant = |held: &InHand| held.run == run && held.is_of(call, attempt);
+        let Some(at) = self.in_hand.iter().position(is_meant) else { return };
+        match answer {
+            Ok(()) if self.in_hand[at].stream.is_some() => {}
+            Ok(()) => self.takes(at, bill::PROMPT),
+            Err(refused) => {
+                let held = self.in_hand.remove(at);
+                let detail = refused.detail().to_owned();
+                self.inbox.push(failed(&held.delivery, Failure::Spent { detail }));
+            }
+        }
+    }
+
+    fn takes(&mut self, at: usize, so_far: Spending) {
+        let held = &mut self.in_hand[at];
+        held.stream = Some(so_far);
+        self.judge.bill.took((held.delivery.call, held.delivery.attempt), so_far);
+    }
+
+    /// Takes an agent's model call one step further; whether its answer is complete.
+    fn stream_on(&mut self, at: usize) -> bool {
+        let InHand { delivery, run, stream, .. } = &self.in_hand[at];
+        let (call, attempt, is_current) = (delivery.call, delivery.attempt, *run == self.starts);
+        match *stream {
+            _ if !is_agent(delivery) => true,
+            None if is_current => {
+                self.ask_to_request(call, attempt);
+                false
+            }
+            // Its pump is gone, and no other knows of its request.
+            None => {
+                self.in_hand.remove(at);
+                false
+            }
+            Some(took) if took.tokens < bill::RESERVED.tokens / 2 && self.dice.one_in(2) => {
+                self.takes(at, took.plus(bill::PIECE));
+                false
+            }
+            Some(took) if is_current && self.dice.strikes(Fault::StreamCut) => {
+                let held = self.in_hand.remove(at);
+                self.inbox.push(failed(&held.delivery, bill::cut(took)));
+                false
+            }
+            Some(_) => true,
+        }
+    }
+
+    /// The caller is gone: the host closes the stream and reports what it took.
+    fn close_stream(&mut self, delivery: &Delivery, took: Spending) {
+        let times = 1 + usize::from(self.dice.strikes(Fault::ReportTwice));
+        for _ in 0..times {
+            self.inbox.push(failed(delivery, bill::cancelled(took)));
         }
     }
 
@@ -442,7 +668,9 @@ impl Simulation {
             "counter" => ("finder", "found"),
             _ => ("counter", "counted"),
         };
-        let event = self.outcome(&name(who), delivery, &[word(reply, FORGED)], None);
+        let who = name(who);
+        self.judge.forged_answer(&who, delivery);
+        let event = self.outcome(&who, delivery, &[word(reply, &forged_by(&who))], None);
         self.inbox.push(event);
     }
 
@@ -450,7 +678,8 @@ impl Simulation {
     fn stray(&mut self, delivery: &Delivery) {
         let listener = delivery.listener.clone();
         let reply = if listener.as_str() == "finder" { "found" } else { "counted" };
-        let payload = self.machine.gate.check(&listener, word(reply, FORGED).as_bytes());
+        let payload = word(reply, &forged_by(&listener));
+        let payload = self.machine.gate.check(&listener, payload.as_bytes());
         let named = format!("attempt {} at call {}", delivery.attempt, delivery.call);
         self.inbox.push(Event::Stray { listener, named, payloads: vec![payload] });
     }
@@ -476,7 +705,7 @@ impl Simulation {
             let untold = !self.judge.untold().is_empty();
             if !untold && self.machine.is_idle() && self.inbox.is_empty() && self.in_hand.is_empty()
             {
-                return;
+                return self.read_the_awaited();
             }
             if untold && self.under_way.is_empty() {
                 self.submit_again();
@@ -488,6 +717,16 @@ impl Simulation {
         let untold = self.judge.untold();
         panic!("open for ever: {}, untold {untold:?}", self.machine.open());
     }
+
+    fn read_the_awaited(&mut self) {
+        for (call, text) in std::mem::take(&mut self.awaited) {
+            assert!(self.read_result(call, &text), "{call} never has a result for its key");
+        }
+    }
+}
+
+fn text_of(message: &Message) -> String {
+    message.payload.as_str().to_owned()
 }
 
 /// The ticket is the call's own id, so that whoever is told knows what of.
