@@ -1,6 +1,13 @@
 //! The servers lose the end of the stream: an older copy of their store is put back.
+//!
+//! The simulation keeps its records in one list, of which no second place knows anything; a stream
+//! that became shorter needs a server. `KILLS=…` states how often the campaign kills a pump and
+//! takes the stream back, `SEED=…` makes the same choices again.
 
 use super::{House, Server, ask, host, stream};
+use crate::campaign::Campaign;
+use crate::organism::Running;
+use crate::organism::kill::{choices, environment, torture};
 
 /// Repairs that are on record.
 fn repairs(house: &House) -> usize {
@@ -111,4 +118,73 @@ fn a_forked_stream_gets_no_pump_and_a_repair_takes_the_choice() {
     assert!(kept.out.contains("set aside    the projection"), "{kept:?}");
     answer(&house, 12..13);
     assert_eq!((house.recorded("pong"), repairs(&house)), (8, 1));
+}
+
+fn run(house: &House) -> Running {
+    let mut command = house.command(&["run"]);
+    command.env("EFFECTS", house.path("effects"));
+    house.run_with(command)
+}
+
+/// Kills the pump, and then its server.
+fn kill(server: &Server, mut running: Running) {
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    server.kill();
+}
+
+#[test]
+fn a_stream_that_became_shorter_gets_no_pump_until_its_repair_which_loses_and_repeats_nothing() {
+    let mut report = Campaign::new("streams that became shorter");
+    let mut choices = choices();
+    let rounds = environment("KILLS").unwrap_or(if torture() { 50 } else { 2 });
+    let server = Server::start();
+    let name = stream("seeded");
+    let house = host(&server, &name);
+    let (mut answers, mut lost) = (Vec::new(), 0);
+    for _ in 0..rounds {
+        let running = run(&house);
+        let mut answer = |count: u64| {
+            for _ in 0..count {
+                let number = answers.len().to_string();
+                answers.push(ask(&house, &number));
+            }
+        };
+        answer(1 + choices.below(3));
+        kill(&server, running);
+        let before = server.copy_store();
+        server.restart();
+
+        let running = run(&house);
+        let more = 1 + choices.below(3);
+        answer(more);
+        kill(&server, running);
+        server.put_back(&before);
+        server.restart();
+        lost += more;
+        if choices.below(2) == 0 {
+            // The bucket of the lease lies on the same servers, and is lost along.
+            server.admin().delete(&format!("KV_{name}-pumps"));
+        }
+
+        for command in [&["run"][..], &["send", "organism.toml", "--as", "desk"]] {
+            let refused = house.organism(command);
+            assert_eq!(refused.code, Some(4), "{refused:?}");
+            assert!(refused.err.contains("but more was acknowledged"), "{refused:?}");
+            assert!(refused.err.contains("the projection in"), "{refused:?}");
+        }
+        let repaired = house.organism(&["repair"]);
+        assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    }
+
+    let running = run(&house);
+    for (number, answered) in answers.iter().enumerate() {
+        assert_eq!(ask(&house, &number.to_string()), *answered, "the same key, the same answer");
+    }
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(house.recorded("pong"), answers.len());
+    let effects = std::fs::read_to_string(house.path("effects")).unwrap();
+    assert_eq!(effects.lines().count(), answers.len(), "each is done once: {effects}");
+    assert_eq!(repairs(&house) as u64, rounds);
+    report.note(format!("{rounds} losses of the stream's end, {lost} lost answers put back"));
 }
