@@ -343,6 +343,13 @@ const NO_KEY: &[Attack] = &[
         Broken,
     ),
     (
+        "blank every payload",
+        Runs,
+        |s| sql(&s.place, "UPDATE step SET payloads = zeroblob(length(payloads))"),
+        State,
+        Broken,
+    ),
+    (
         "swap two blobs",
         Stopped,
         |s| sql(&s.place, "INSERT INTO blob VALUES (printf('%064d', 0), x'01')"),

@@ -12,19 +12,20 @@ use organism::clock::Time;
 use organism::ids::Position;
 use organism::journal::jetstream::{Journal, Takeover, compare_with_stream};
 use organism::journal::{Error, Sealed, host_key};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Place;
 use crate::journal::script::{Script, research};
 
 use Outcome::{Partly, Proved, Refused};
 use ProofVerdict::{Broken, NotProved};
-use Pump::{Killed, Stopped};
+use Pump::{Killed, Runs, Stopped};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pump {
     Stopped,
     Killed,
+    Runs,
 }
 
 /// What a pump that opens the stream does.
@@ -41,6 +42,8 @@ enum Outcome {
 struct Scene {
     place: Place,
     key: String,
+    /// Open where the pump runs.
+    journal: Option<Journal>,
 }
 
 impl Scene {
@@ -58,12 +61,19 @@ impl Scene {
         journal.close(Time(0)).unwrap();
         let mut journal = place.open().unwrap();
         append(&mut journal, &mut script, "sess-othertree");
-        match pump {
-            Stopped => journal.close(Time(0)).unwrap(),
-            Killed => drop(journal),
-        }
+        let journal = match pump {
+            Stopped => {
+                journal.close(Time(0)).unwrap();
+                None
+            }
+            Killed => {
+                drop(journal);
+                None
+            }
+            Runs => Some(journal),
+        };
         let key = host_key(&place.state()).unwrap().public;
-        Self { place, key }
+        Self { place, key, journal }
     }
 
     fn messages(&self) -> Vec<String> {
@@ -226,6 +236,28 @@ fn delete_the_blobs(_: &Scene, messages: &mut Vec<String>) {
     messages.retain(|message| !message.contains("\n{\"blob\":"));
 }
 
+/// The payloads are as long as before, and empty of everything.
+fn blank_the_payloads(_: &Scene, messages: &mut Vec<String>) {
+    messages.iter_mut().for_each(|message| *message = blanked(message));
+}
+
+/// The message with a NUL in the place of each byte of its steps' payloads.
+fn blanked(message: &str) -> String {
+    let (mut blanked, mut rest) = (String::new(), message);
+    while let Some((line, after)) = rest.split_once('\n') {
+        blanked.extend([line, "\n"]);
+        rest = after;
+        let Ok(head) = serde_json::from_str::<Value>(line) else { continue };
+        let Some(step) = head.get("step") else { continue };
+        let [body, payloads] =
+            ["body", "payloads"].map(|part| usize::try_from(step[part].as_u64().unwrap()).unwrap());
+        blanked.push_str(&rest[..body]);
+        blanked.extend(std::iter::repeat_n('\0', payloads));
+        rest = &rest[body + payloads..];
+    }
+    blanked + rest
+}
+
 /// Another journal, by a program with a key of its own.
 fn rewrite_with_another_key(scene: &Scene, messages: &mut Vec<String>) {
     let other = Scene::new(Stopped);
@@ -261,6 +293,8 @@ const ATTACKS: &[Attack] = &[
     ("change a blob", Stopped, change_a_blob, Broken, Refused),
     ("delete the blobs", Stopped, delete_the_blobs, Broken, Proved),
     ("another key", Stopped, rewrite_with_another_key, Broken, Partly),
+    // A take-over proves digests alone; `verify` finds the payloads that are gone.
+    ("blank every payload", Stopped, blank_the_payloads, Broken, Proved),
 ];
 
 #[test]
@@ -274,6 +308,26 @@ fn an_attack_on_a_stream_is_never_proved_where_its_pump_ran() {
         let case = format!("{number}: {name}, pump {pump:?}");
         assert_eq!(report.verdict, *expected, "{case}: {:?} {:?}", report.broken, report.unproved);
     }
+}
+
+#[test]
+fn payloads_that_are_blanked_under_a_running_pump_are_broken_in_its_projection_and_in_its_stream() {
+    let scene = Scene::new(Runs);
+    assert_eq!(scene.verify().verdict, ProofVerdict::Proved);
+    let mut messages = scene.messages();
+    blank_the_payloads(&scene, &mut messages);
+    scene.rewrite(&messages);
+    let report = scene.verify();
+    assert_eq!(report.verdict, Broken, "the stream: {:?}", report.unproved);
+    drop(scene.journal);
+
+    let scene = Scene::new(Runs);
+    let file = scene.place.data().join(organism::journal::sqlite::DATABASE);
+    let blank = "UPDATE step SET payloads = zeroblob(length(payloads))";
+    rusqlite::Connection::open(file).unwrap().execute_batch(blank).unwrap();
+    let report = scene.verify();
+    assert_eq!(report.verdict, Broken, "the projection: {:?}", report.unproved);
+    drop(scene.journal);
 }
 
 #[test]
