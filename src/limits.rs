@@ -263,6 +263,12 @@ pub const PULSE: Duration = Duration::from_millis(250);
 pub const IN_FLIGHT_MAX: usize = 100_000;
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Delay before checkpoints are copied again that could not be copied.
+pub const CHECKPOINT_COPY_RETRY: Duration = Duration::from_secs(10);
+/// How long a journal that is closed, and a proof of one in use, wait for copies of its checkpoints.
+pub const CHECKPOINT_COPY_PATIENCE: Duration = Duration::from_secs(2);
+/// Checkpoints that wait to be copied; the oldest go first.
+pub const CHECKPOINT_COPIES_WAITING_MAX: usize = 10_000;
 /// Records after which the table of trees is brought up to date; readers scan the rest.
 pub const TREES_REFRESH_RECORDS: u64 = 10_000;
 /// Bytes in SQLite's write-ahead log after which they are moved into the journal file.

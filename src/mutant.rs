@@ -10,6 +10,11 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("no-fence", "a pump that lost its journal to another appends nothing more"),
     ("trust-the-tail", "what was acknowledged and is gone is a broken journal"),
     ("trust-any-journal", "a journal in the place of an acknowledged one is refused"),
+    ("trust-no-copy", "a start refuses a record that copies of checkpoints elsewhere contradict"),
+    (
+        "trust-the-state",
+        "a holder of the key cannot have a rewritten record proved by its own copies",
+    ),
     ("know-every-key", "a checkpoint of a key that this host does not know proves nothing to it"),
     ("trust-blank-payloads", "a start refuses a blanked payload that no operator recorded"),
     ("miss-no-checkpoint", "a start refuses a journal without its last checkpoint outside"),

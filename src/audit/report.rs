@@ -33,6 +33,9 @@ pub enum OutsideState {
     NotCompared,
     /// There are none: a rewritten log could not be told from this one.
     Missing,
+    /// Those in the state directory agree, and there are none elsewhere.
+    #[serde(rename = "state-agrees")]
+    StateAgrees,
     Agrees,
 }
 
@@ -103,6 +106,10 @@ pub struct Report {
     pub blobs: usize,
     pub checkpoints: usize,
     pub outside: OutsideState,
+    /// The last record that a copy of a checkpoint vouches for that is kept elsewhere; 0 where none
+    /// does.
+    #[serde(rename = "vouched")]
+    pub vouched: Position,
     /// Files of checkpoints outside the journal that it was compared with.
     pub copies: Vec<PathBuf>,
     /// The last record that a MAC or a signature of a key at hand covers.
@@ -111,7 +118,7 @@ pub struct Report {
     pub keys: BTreeSet<String>,
     /// Each key from the first checkpoint that it signed on.
     pub key_changes: Vec<(Position, String)>,
-    /// Keys that are not at hand: public keys of checkpoints, ids of keys of MACs.
+    /// Ids of keys that are not at hand.
     pub unknown_keys: BTreeSet<String>,
     pub losses: Vec<RecordedLoss>,
     pub broken: Option<Break>,

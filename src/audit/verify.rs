@@ -8,17 +8,16 @@ use uuid::Uuid;
 use crate::agent::PastTurn;
 use crate::envelope::Kind;
 use crate::ids::{Digest, Position};
-use crate::journal::checkpoint::{Key, Outside};
+use crate::journal::checkpoint::Key;
 use crate::journal::sqlite::{Reader, acknowledged, replaced, replaced_journal, scan, unreadable};
 use crate::journal::{Checkpoint, Coverage, Error, Heads, KeyId, Sealed};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
 
+use super::copies::{Copies, Difference};
 use super::ledger::Ledger;
-use super::report::{
-    Break, NOT_COMPARED, OutsideState, ProofVerdict, RecordedLoss, Redacted, Report,
-};
+use super::report::{Break, NOT_COMPARED, ProofVerdict, RecordedLoss, Redacted, Report};
 
 /// Against what a journal is proved.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +28,10 @@ pub struct VerifyOptions {
     pub key_state: Option<PathBuf>,
     /// Files of checkpoints that are kept elsewhere.
     pub copies: Vec<PathBuf>,
+    /// The directory that the config names for copies of checkpoints.
+    pub checkpoints: Option<PathBuf>,
+    /// `data` is a backup: a copy may show more than it holds.
+    pub is_backup: bool,
     /// Public keys of other hosts, which count beside the one in `state` where `keys` names none.
     pub known_keys: Vec<String>,
     /// Public keys that count, and no others; none: the one in `state`, and those of `copies`.
@@ -105,8 +108,7 @@ struct Proof {
     /// Blobs that records name, with the first record and what it is of them.
     named_blobs: BTreeMap<Digest, (Position, BlobUse)>,
     checkpoints: usize,
-    outside: Option<OutsideState>,
-    copies: Vec<PathBuf>,
+    copies: Copies,
     keys: BTreeSet<String>,
     key_changes: Vec<(Position, String)>,
     at_hand: BTreeSet<String>,
@@ -134,15 +136,23 @@ impl Proof {
         let mark = mark.unwrap_or_default();
         let replaced = state.map(|state| replaced(data, state, about.journal)).transpose()?;
         let replaced = replaced.flatten();
-        let outside = self.take_keys_and_copies(options)?;
+        self.take_keys(options)?;
+        let due = Reader::open(data)?.checkpoints()?.pop().map(|line| line.position);
+        self.copies = Copies::read(data, options, self.journal, due.unwrap_or_default())?;
+        if options.keys.is_empty() {
+            self.at_hand.extend(self.copies.pinned_keys.iter().cloned());
+        }
         let reader = Reader::open(data)?;
         let checkpoints = reader.checkpoints()?;
         let last = reader.last()?;
+        if options.is_backup {
+            self.copies.drop_behind(last);
+        }
         if mark.0 > last {
             return Err(ends_early(last, &format!("records up to {} were acknowledged", mark.0)));
         }
         reader.check_structure()?;
-        let differs = differences(&outside, &checkpoints);
+        let differs = self.copies.differences(&checkpoints);
         self.read_all(data, last, mark, &checkpoints, progress)?;
         self.judge_copies(differs)?;
         if let Some(beyond) = checkpoints.iter().find(|checkpoint| checkpoint.position > last) {
@@ -160,8 +170,8 @@ impl Proof {
         Ok(())
     }
 
-    /// Which keys count, and every line of the copies outside.
-    fn take_keys_and_copies(&mut self, options: &VerifyOptions) -> Result<Vec<Checkpoint>, Error> {
+    /// Which keys count.
+    fn take_keys(&mut self, options: &VerifyOptions) -> Result<(), Error> {
         let key =
             match options.key_state.as_ref().or(options.state.as_ref()).map(|at| Key::read(at)) {
                 Some(Ok(key)) => key,
@@ -181,41 +191,7 @@ impl Proof {
             self.at_hand.extend(options.known_keys.iter().cloned());
         }
         self.coverage = Coverage::new(self.journal, key.as_ref().map(Key::mac));
-
-        let mut lines = Vec::new();
-        for path in &options.copies {
-            let copy = Outside::at(path).read()?;
-            let ours = copy.iter().filter(|line| line.journal == self.journal);
-            let ours: Vec<Checkpoint> = ours.cloned().collect();
-            if ours.is_empty() {
-                let detail = format!(
-                    "{} holds no checkpoint of the journal {}: it is another journal, or the copy \
-                     is",
-                    path.display(),
-                    self.journal
-                );
-                return Err(Error::Broken { position: 0, detail });
-            }
-            if options.keys.is_empty() {
-                self.at_hand.extend(ours.iter().map(|line| line.key.clone()));
-            }
-            self.copies.push(path.clone());
-            lines.extend(ours);
-        }
-        if let Some(state) = &options.state {
-            let outside = Outside::new(state, self.journal);
-            let in_state = outside.read()?;
-            if !in_state.is_empty() && !options.distrust_state {
-                self.copies.push(outside.path().to_owned());
-            }
-            lines.extend(in_state);
-        }
-        self.outside = Some(match (self.copies.is_empty(), &options.state) {
-            (false, _) => OutsideState::Agrees,
-            (true, None) => OutsideState::NotCompared,
-            (true, Some(_)) => OutsideState::Missing,
-        });
-        Ok(lines)
+        Ok(())
     }
 
     fn read_all(
@@ -300,18 +276,21 @@ impl Proof {
     }
 
     /// Every line outside must stand inside, too, but for what an operator accepted as lost.
-    fn judge_copies(&mut self, differs: Vec<Position>) -> Result<(), Error> {
-        let is_lost = |position: &Position| {
+    fn judge_copies(&mut self, differs: Vec<Difference>) -> Result<(), Error> {
+        let is_lost = |position: Position| {
             let mut losses = self.losses.iter().filter(|loss| loss.journal.is_none());
-            losses.any(|loss| loss.kept < *position && *position <= loss.acknowledged)
+            losses.any(|loss| loss.kept < position && position <= loss.acknowledged)
         };
-        if let Some(position) = differs.iter().find(|position| !is_lost(position)) {
-            let detail = "the checkpoint outside is not the one in the journal".to_owned();
-            return Err(Error::Broken { position: position.0, detail });
+        if let Some(differs) = differs.iter().find(|differs| !is_lost(differs.position)) {
+            let file = differs.file.display();
+            let detail = format!("the checkpoint in {file} is not the one in the journal");
+            return Err(Error::Broken { position: differs.position.0, detail });
         }
-        if let Some(position) = differs.last() {
+        if let Some(Difference { position, file }) = differs.last() {
             self.unproved.push(format!(
-                "a copy outside shows records up to {position} that an operator accepted as lost"
+                "{} shows records up to {position} that an operator accepted as lost: `organism \
+                 repair --accept-loss` puts such copies aside",
+                file.display()
             ));
         }
         Ok(())
@@ -428,7 +407,8 @@ impl Proof {
     }
 
     fn unknown_keys(&self) -> BTreeSet<String> {
-        let signed = self.keys.iter().filter(|key| !self.at_hand.contains(*key)).cloned();
+        let signed = self.keys.iter().filter(|key| !self.at_hand.contains(*key));
+        let signed = signed.map(|key| KeyId::of(key).to_string());
         let ids: BTreeSet<KeyId> = self.at_hand.iter().map(|key| KeyId::of(key)).collect();
         let of_macs = self.coverage.foreign().iter().filter(|id| !ids.contains(id));
         signed.chain(of_macs.map(KeyId::to_string)).collect()
@@ -443,10 +423,10 @@ impl Proof {
             let first = covered.0 + 1;
             reasons.push(format!("{count} records, from {first} on, are under no key at hand"));
         }
-        if last == Position(0) {
-            reasons.push("the journal is empty: nothing in it is proved".to_owned());
-        } else if self.copies.is_empty() {
-            reasons.push("no checkpoint outside the journal was seen".to_owned());
+        reasons.append(&mut self.copies.unread);
+        match last {
+            Position(0) => reasons.push("the journal is empty: nothing in it is proved".to_owned()),
+            _ => reasons.extend(self.copies.reason()),
         }
         reasons
     }
@@ -471,24 +451,16 @@ impl Proof {
             messages,
             blobs: self.blobs,
             checkpoints: self.checkpoints,
-            outside: self.outside.unwrap_or(OutsideState::NotCompared),
+            outside: self.copies.state(),
+            vouched: self.copies.vouched(),
             covered: self.covered(),
             unknown_keys: self.unknown_keys(),
             redacted: self.redacted,
-            copies: self.copies,
+            copies: self.copies.files(),
             keys: self.keys,
             key_changes: self.key_changes,
             losses: self.losses,
             broken,
         }
     }
-}
-
-/// Where lines outside are not those inside.
-fn differences(outside: &[Checkpoint], inside: &[Checkpoint]) -> Vec<Position> {
-    let differs = outside.iter().filter(|line| {
-        let found = inside.binary_search_by_key(&line.position, |inside| inside.position);
-        found.ok().and_then(|at| inside.get(at)) != Some(*line)
-    });
-    differs.map(|line| line.position).collect()
 }

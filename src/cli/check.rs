@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use crate::config::{self, Config, Problems, Provider, Storage, Surroundings};
 use crate::contract::{Approval, Contract, Role};
+use crate::journal::directory_problem;
 
 use super::render::{Paper, put, wrap};
 use super::{Exit, problems};
@@ -33,6 +34,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             for note in &config.notes {
                 note!("\nnote: {note}");
             }
+            if let Some(problem) = config.checkpoints.as_deref().and_then(directory_problem) {
+                note!("\nnote: checkpoints cannot be copied yet: {problem}");
+            }
             Ok(Exit::Done.into())
         }
         Err(found) if args.json => problems::report_json(&found),
@@ -56,6 +60,7 @@ fn summary(config: &Config) -> anyhow::Result<serde_json::Value> {
         "project": config.project.path,
         "data": config.data,
         "state": config.state,
+        "checkpoints": config.checkpoints,
         "config": effective,
     }))
 }
@@ -109,6 +114,9 @@ fn screen(config: &Config) -> String {
     // Paths are whole in one line, to be copied.
     out.push_str(&format!("{:<12}  {}\n", "journal", config.data.display()));
     out.push_str(&format!("{:<12}  {}\n", "checkpoints", config.state.display()));
+    if let Some(copies) = &config.checkpoints {
+        out.push_str(&format!("{:<12}  {}\n", "copies", copies.display()));
+    }
     out
 }
 

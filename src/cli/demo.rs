@@ -7,8 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use crate::audit::VerifyOptions;
 use crate::config::{self, Config, Surroundings};
 use crate::ids::{ListenerName, Position, ThreadId};
+use crate::journal::CheckpointCopies;
 use crate::journal::sqlite::Reader;
 use crate::limits;
 use crate::organism::{Door, Organism, Parcel, Sent};
@@ -46,7 +48,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (data, state) = (config.data.clone(), config.state.clone());
     let answered = super::opened::runtime()?.block_on(ask(config, payload, &paper))?;
     let again = format!("--config {} {}", file.display(), question.display());
-    put(&closing(&paper, &again, &data, &state, answered.as_deref())?)?;
+    let copies = place.join("copies");
+    put(&closing(&paper, &again, [&data, &state, &copies], answered.as_deref())?)?;
     Ok(if answered.is_some() { Exit::Done } else { Exit::WorkflowFailed }.into())
 }
 
@@ -69,7 +72,10 @@ fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
 fn tempfile_directory() -> anyhow::Result<PathBuf> {
     let name = format!("organism-demo-{}", uuid::Uuid::now_v7().simple());
     let path = std::env::temp_dir().join(name);
-    std::fs::create_dir(&path).with_context(|| format!("making {}", path.display()))?;
+    for directory in [path.clone(), path.join("copies")] {
+        std::fs::create_dir(&directory)
+            .with_context(|| format!("making {}", directory.display()))?;
+    }
     Ok(path)
 }
 
@@ -85,6 +91,7 @@ fn load(
     }
     Ok(config::load(file, &around).map(|mut config| {
         (config.data, config.state) = (place.join("data"), place.join("state"));
+        config.checkpoints = Some(place.join("copies"));
         config.project.data_parent = None;
         config.project.state_parent = None;
         config
@@ -161,11 +168,15 @@ fn opening(paper: &Paper, file: &Path, directory: Option<&Path>) -> String {
 fn closing(
     paper: &Paper,
     again: &str,
-    data: &Path,
-    state: &Path,
+    [data, state, copies]: [&Path; 3],
     answer: Option<&str>,
 ) -> anyhow::Result<String> {
-    let report = audit::verify(data, Some(state), &mut |_, _| {})?;
+    let options = VerifyOptions {
+        state: Some(state.to_owned()),
+        checkpoints: Some(copies.to_owned()),
+        ..VerifyOptions::default()
+    };
+    let report = audit::verify_with(data, &options, &mut |_, _| {})?;
     let tally = report.messages;
     let mut out = format!("\n{}\n", paper.bold("The answer"));
     match answer {
@@ -191,9 +202,14 @@ fn closing(
     let mut roots = summaries.iter().map(|summary| summary.thread.to_string());
     let thread = roots.find(|root| root != ThreadId::ORGANISM).unwrap_or_default();
     let (data, state) = (data.display(), state.display());
+    let copy = CheckpointCopies::file_in(copies, report.journal);
+    let copy = copy.display();
     for (command, what) in [
         (format!("organism thread {} --data {data}", thread), "read it again"),
-        (format!("organism verify --data {data} --state {state}"), "prove it again"),
+        (
+            format!("organism verify --data {data} --state {state} --checkpoint {copy}"),
+            "prove it again",
+        ),
         (format!("organism send {again}"), "ask it yourself"),
         ("organism init my-organism".to_owned(), "start one of your own"),
     ] {

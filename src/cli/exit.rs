@@ -121,6 +121,7 @@ pub fn of_journal(error: &journal::Error) -> Exit {
     use journal::Error;
     match error {
         Error::Broken { .. }
+        | Error::Damaged { .. }
         | Error::Uncovered { .. }
         | Error::StreamShorter { .. }
         | Error::StreamForked { .. } => Exit::ChainBroken,

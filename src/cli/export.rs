@@ -9,6 +9,7 @@ use anyhow::Context as _;
 
 use crate::audit;
 use crate::journal::Error;
+use crate::journal::sqlite::Reader;
 
 use super::exit::{Exit, Failed};
 use super::output::Stdout;
@@ -43,8 +44,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => place::readers(&args.place)?,
     };
     if let Some(root) = &tree {
-        let heads = readers.iter().map(|reader| reader.head(root));
-        let heads = heads.collect::<Result<Vec<_>, _>>().map_err(place::failed)?;
+        let head_in =
+            |reader: &Reader| reader.head(root).map_err(|error| place::failed_in(reader, error));
+        let heads = readers.iter().map(head_in).collect::<Result<Vec<_>, _>>()?;
         if heads.iter().all(Option::is_none) {
             return Err(unknown(root).into());
         }
@@ -63,7 +65,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // The output is all there is to do: it ends where its reader does.
     match audit::export(&readers, tree.as_ref(), format, &mut out) {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}
-        exported => exported.map_err(place::failed)?,
+        exported => exported.map_err(|error| match readers.as_slice() {
+            [reader] => place::failed_in(reader, error),
+            _ => place::failed(error),
+        })?,
     }
     match out.flush() {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {

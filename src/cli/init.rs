@@ -36,11 +36,14 @@ const SEEDS: [Seed; 5] = [
     Seed { path: "README.md", text: include_str!("init/README.md"), mode: 0o644 },
 ];
 
+/// The directory that the small organism copies its checkpoints to.
+const CHECKPOINTS: &str = "checkpoints";
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let directory = &args.directory;
-    let taken: Vec<_> = SEEDS.iter().filter(|s| directory.join(s.path).exists()).collect();
-    if !taken.is_empty() {
-        let names: Vec<_> = taken.iter().map(|seed| seed.path).collect();
+    let paths = SEEDS.iter().map(|seed| seed.path).chain([CHECKPOINTS]);
+    let names: Vec<_> = paths.filter(|path| directory.join(path).exists()).collect();
+    if !names.is_empty() {
         let message = format!(
             "{} already has {}; nothing was written, choose an empty directory: \
              organism init some-directory",
@@ -53,6 +56,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     for seed in &SEEDS {
         write(&directory.join(seed.path), &seed.text.replace("NAME", &name), seed.mode)?;
     }
+    let checkpoints = directory.join(CHECKPOINTS);
+    std::fs::create_dir(&checkpoints)
+        .with_context(|| format!("cannot make {}", checkpoints.display()))?;
     let listed: Vec<_> = SEEDS.iter().map(|seed| format!("  {}", seed.path)).collect();
     note!("wrote to {}:\n{}", directory.display(), listed.join("\n"));
     let go = match directory == Path::new(".") {

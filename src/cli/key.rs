@@ -35,7 +35,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let key = host_key(&state).map_err(place::failed)?;
     match json {
         true => put_json(&json!({ "key": key.public, "id": key.id, "file": key.file }))?,
-        false => put(&format!("{}\n", key.public))?,
+        false => {
+            put(&format!("{}\n", key.public))?;
+            note!("messages name this key by its id {}", key.id);
+        }
     }
     Ok(Exit::Done.into())
 }

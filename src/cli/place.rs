@@ -1,9 +1,9 @@
 //! Which journal, and which thread, a command is about.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::ids::ThreadId;
-use crate::journal::sqlite::Reader;
+use crate::journal::sqlite::{Reader, unreadable};
 use crate::journal::{Error, partitions_in};
 
 use super::exit::{self, Exit, Failed};
@@ -41,8 +41,23 @@ pub fn state_dir(place: &Place) -> anyhow::Result<Option<PathBuf>> {
 
 /// Every journal of these arguments: one, or one for each partition that is here.
 pub fn readers(place: &Place) -> anyhow::Result<Vec<Reader>> {
-    let journals = partitions_in(&data_dir(place)?).into_iter();
-    journals.map(|(_, journal)| Reader::open(&journal).map_err(failed)).collect()
+    let data = data_dir(place)?;
+    let open = |journal: &Path| {
+        let opened = Reader::open(journal);
+        opened.map_err(|error| lost(place, journal, error))
+    };
+    partitions_in(&data).iter().map(|(_, journal)| open(journal)).collect()
+}
+
+/// Why the journal in `data` cannot be opened. One that is gone and that the state directory knows
+/// of is lost.
+fn lost(place: &Place, data: &Path, error: Error) -> anyhow::Error {
+    let state = state_dir(place).ok().flatten();
+    let error = match state {
+        Some(state) => unreadable(data, &state, error),
+        None => error,
+    };
+    failed(error.in_journal(data.display()))
 }
 
 /// Those of them that a thread is in, or could be: each partition has what belongs to no tree.
@@ -51,7 +66,8 @@ pub fn readers_of(place: &Place, thread: &ThreadId) -> anyhow::Result<Vec<Reader
     if readers.len() > 1 {
         let mut with = Vec::new();
         for reader in readers {
-            if reader.head(&thread.root()).map_err(failed)?.is_some() {
+            let head = reader.head(&thread.root());
+            if head.map_err(|error| failed_in(&reader, error))?.is_some() {
                 with.push(reader);
             }
         }
@@ -71,11 +87,15 @@ pub fn unknown(thread: &ThreadId) -> Failed {
     Failed::new(Exit::Usage, message)
 }
 
+/// As [`failed`], where a journal is read.
+pub fn failed_in(reader: &Reader, error: Error) -> anyhow::Error {
+    failed(error.in_journal(reader.data().display()))
+}
+
 /// A journal's error, with its exit code and what to do about it.
 pub fn failed(error: Error) -> anyhow::Error {
     let advice = match &error {
         Error::Missing { .. } => "; say --data DIR, or start an organism first",
-        Error::Broken { .. } => "; `organism verify` says what can be proved",
         Error::Away { .. } => "; start it, or read the journal without it",
         Error::Held { .. } => "; stop that process, or read the journal without it",
         _ => "",

@@ -36,7 +36,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut found = Vec::new();
     for reader in &readers {
         let here = audit::search(reader, &args.text, within.as_ref(), args.limit);
-        found.extend(here.map_err(place::failed)?);
+        found.extend(here.map_err(|error| place::failed_in(reader, error))?);
     }
     if readers.len() > 1 {
         found.sort_by_key(|said| said.at);

@@ -44,7 +44,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         // Opened anew each time: a reader that lingers would hold back the pump's housekeeping.
         let readers = place::readers(&args.place)?;
         for reader in readers.iter().skip(seen.len()) {
-            let last = reader.last().map_err(place::failed)?;
+            let last = reader.last().map_err(|error| place::failed_in(reader, error))?;
             seen.push(Position(last.0.saturating_sub(args.lines)));
         }
         loop {
@@ -72,12 +72,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// What follows in a journal, up to so much that it is worth a look at the others.
 fn after(reader: &Reader, seen: &mut Position) -> anyhow::Result<Vec<Sealed>> {
-    let last = reader.last().map_err(place::failed)?;
+    let last = reader.last().map_err(|error| place::failed_in(reader, error))?;
     if *seen >= last {
         return Ok(Vec::new());
     }
     let to = Position(last.0.min(seen.0 + limits::SCAN_RECORDS));
-    let records = reader.records(Position(seen.0 + 1), to).map_err(place::failed)?;
+    let records = reader.records(Position(seen.0 + 1), to);
+    let records = records.map_err(|error| place::failed_in(reader, error))?;
     *seen = to;
     Ok(records)
 }

@@ -35,7 +35,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let mut found = false;
     for reader in place::readers_of(&args.place, &thread)? {
-        let told = audit::story(&reader, &thread, None).map_err(place::failed)?;
+        let told = audit::story(&reader, &thread, None);
+        let told = told.map_err(|error| place::failed_in(&reader, error))?;
         let Some(told) = told else { continue };
         found = true;
         if args.json {
@@ -50,7 +51,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn newest(readers: &[Reader]) -> anyhow::Result<Option<ThreadId>> {
     let mut trees = Vec::new();
     for reader in readers {
-        trees.extend(reader.trees().map_err(place::failed)?);
+        let here = reader.trees().map_err(|error| place::failed_in(reader, error))?;
+        trees.extend(here);
     }
     trees.retain(|tree| tree.root != ThreadId::organism());
     let newest = match readers {

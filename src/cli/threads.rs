@@ -30,7 +30,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let newest = (!args.all).then_some(args.limit.saturating_add(1));
     let mut threads = Vec::new();
     for reader in &readers {
-        threads.extend(audit::summaries(reader, newest).map_err(place::failed)?);
+        let here = audit::summaries(reader, newest);
+        threads.extend(here.map_err(|error| place::failed_in(reader, error))?);
     }
     if readers.len() > 1 {
         threads.sort_by_key(|summary| summary.updated);

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::audit::{self, OutsideState, ProofVerdict, Report, VerifyOptions};
 use crate::config::{self, ProofSettings, Storage, Surroundings};
-use crate::journal::{Error, jetstream, partitions_in};
+use crate::ids::Position;
+use crate::journal::{Error, KeyId, jetstream, partitions_in};
 use crate::nats;
 
 use super::exit::{Exit, Failed};
@@ -56,12 +57,21 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         false => place::state_dir(&args.place)?,
     };
     let settings = proof_settings(&args.place)?;
+    if let Some(key) = args.key.iter().find(|key| !config::is_public_key(key)) {
+        let text = format!(
+            "`{key}` is no public key: --key takes 64 hexadecimal digits, as `organism key show` \
+             prints them"
+        );
+        return Err(Failed::new(Exit::Usage, text).into());
+    }
     let options = VerifyOptions {
         state: args.directory.as_ref().map(|copy| copy.join("state")).or(key_state.clone()),
         key_state,
         copies: args.checkpoint.clone(),
         keys: args.key.clone(),
         known_keys: settings.known_keys,
+        checkpoints: settings.checkpoints,
+        is_backup: args.directory.is_some(),
         distrust_state: args.distrust_state,
     };
     let streams = match args.stream {
@@ -199,7 +209,8 @@ fn summary(paper: &Paper, report: &Report) -> String {
         ),
         format!("checkpoints  {}{}", report.checkpoints, outside(report)),
     ];
-    let keys = report.keys.iter().map(|key| format!("signed by    {key}"));
+    let keys = report.keys.iter();
+    let keys = keys.map(|key| format!("signed by    {key} (id {})", KeyId::of(key)));
     lines.extend(keys.map(|line| paper.dim(&line)));
     if !report.redacted.is_empty() {
         let all = count(report.redacted.len() as u64, "payload");
@@ -207,6 +218,9 @@ fn summary(paper: &Paper, report: &Report) -> String {
     }
     let copies = report.copies.iter().map(|path| format!("compared     {}", path.display()));
     lines.extend(copies);
+    if report.vouched > Position(0) {
+        lines.push(format!("vouched for  up to record {}, by a copy elsewhere", report.vouched));
+    }
     lines.extend(key_lines(report));
     let losses = report.losses.iter();
     lines.extend(losses.map(|loss| {
@@ -235,10 +249,13 @@ fn summary(paper: &Paper, report: &Report) -> String {
 /// Keys that changed, and keys that are not at hand.
 fn key_lines(report: &Report) -> Vec<String> {
     let changes = report.key_changes.windows(2).filter_map(|pair| match pair {
-        [(_, before), (at, after)] => Some(format!("key changed  at {at}: {before} to {after}")),
+        [(_, before), (at, after)] => {
+            let (before, after) = (KeyId::of(before), KeyId::of(after));
+            Some(format!("key changed  at {at}: id {before} to id {after}"))
+        }
         _ => None,
     });
-    let unknown = report.unknown_keys.iter().map(|key| format!("unknown key  {key}"));
+    let unknown = report.unknown_keys.iter().map(|key| format!("unknown key  id {key}"));
     changes.chain(unknown).collect()
 }
 
@@ -246,6 +263,7 @@ fn outside(report: &Report) -> &'static str {
     match report.outside {
         OutsideState::NotCompared => "",
         OutsideState::Missing => ", none kept outside: a rewritten journal would not show",
+        OutsideState::StateAgrees => ", those in the state directory agree",
         OutsideState::Agrees => ", those outside agree",
     }
 }

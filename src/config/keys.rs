@@ -175,6 +175,7 @@ pub(super) const JOURNAL: Section = Section {
         ("replicas", Integer),
         ("durability", Text),
         ("known_keys", List),
+        ("checkpoints", Text),
     ],
 };
 

@@ -63,7 +63,7 @@ pub use lacking::Lacking;
 pub use models::shown as shown_model;
 pub use problem::{Code, Problem, Problems};
 pub use project::{Project, directory_name, is_directory_of, path_of};
-pub use proof::{ProofSettings, proof_settings};
+pub use proof::{ProofSettings, is_public_key, proof_settings};
 pub use secrets::ClientSecret;
 pub use source::{Place, Source};
 pub use surroundings::{Surroundings, locate};
@@ -85,6 +85,8 @@ pub struct Config {
     pub data: PathBuf,
     /// Where checkpoints are also kept.
     pub state: PathBuf,
+    /// Directory that checkpoints are copied to, apart from `data` and `state`.
+    pub checkpoints: Option<PathBuf>,
     pub storage: Storage,
     /// Where health and metrics are told, on this machine alone.
     pub http: Option<SocketAddr>,
@@ -425,6 +427,10 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
     if keys == Keys::Needed {
         problems.also(keys_missing.of_pump(&agents, &models));
     }
+    if let Some(name) = &sections.name {
+        let own = sections.directories(name, path, around);
+        sections.storage.proof.check(&own, &directory, &mut problems);
+    }
     problems.sort();
     let (Some(contracts), Some(name), Some(storage), true) =
         (contracts, &sections.name, storage, problems.is_empty())
@@ -439,6 +445,7 @@ fn load_with(path: &Path, around: &Surroundings, keys: Keys) -> Result<Config, P
         project,
         data,
         state,
+        checkpoints: sections.storage.proof.checkpoints(&directory),
         storage,
         http: sections.http,
         telemetry,

@@ -76,6 +76,7 @@ codes! {
     SecretWeak = "secret-weak",
     SecretReadable = "secret-readable",
     OperatorKey = "operator-key",
+    CheckpointsInside = "checkpoints-inside",
     RecordingMissing = "recording-missing",
     // Transports.
     ToolChoice = "tool-choice",

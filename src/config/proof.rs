@@ -1,10 +1,14 @@
-//! What the config says of proving the record: keys of other hosts.
+//! Settings of proofs: keys of other hosts, and the directory that checkpoints are copied to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use super::Directories;
+use super::file;
 use super::problem::{Code, Problem, Problems};
+use super::project::path_of;
 use super::read::Reader;
 use super::surroundings::Surroundings;
+use super::tree::{At, Text};
 
 /// Bytes of a public key in hexadecimal.
 const KEY_DIGITS: usize = 64;
@@ -14,16 +18,54 @@ const KEY_DIGITS: usize = 64;
 pub struct ProofSettings {
     /// Public keys of the other hosts of this organism, in hexadecimal.
     pub known_keys: Vec<String>,
+    /// Directory that checkpoints are copied to, apart from `data` and `state`.
+    pub checkpoints: Option<PathBuf>,
+}
+
+/// The same as it is written.
+pub(super) struct DeclaredProof {
+    pub known_keys: Vec<String>,
+    checkpoints: Option<At<Text>>,
+}
+
+impl DeclaredProof {
+    /// Directory that checkpoints are copied to; `directory` is the config's own.
+    pub fn checkpoints(&self, directory: &Path) -> Option<PathBuf> {
+        self.checkpoints.as_ref().map(|text| path_of(Path::new(&text.value.value), directory))
+    }
+
+    /// Reports copies that lie beside what they are to prove.
+    pub fn check(&self, own: &Directories, directory: &Path, problems: &mut Problems) {
+        let Some(text) = &self.checkpoints else { return };
+        let Some(copies) = self.checkpoints(directory) else { return };
+        for (name, kept) in [("data", &own.data), ("state", &own.state)] {
+            if !is_inside(&copies, &path_of(kept, directory)) {
+                continue;
+            }
+            let message = format!(
+                "`{}` lies in the `{name}` directory {}: whoever rewrites the record there rewrites \
+                 the copies, too",
+                text.value.written,
+                kept.display()
+            );
+            let help = "name a directory elsewhere, best on another machine or disk";
+            problems.push(Problem::new(Code::CheckpointsInside, &text.place, message).help(help));
+        }
+    }
+}
+
+/// Whether one directory is the other or beneath it, as written or behind symbolic links.
+fn is_inside(inner: &Path, outer: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    inner.starts_with(outer) || real(inner).starts_with(real(outer))
 }
 
 /// Reads the keys of `[journal]` that are about proofs.
-pub(super) fn read(read: &mut Reader<'_>) -> ProofSettings {
+pub(super) fn read(read: &mut Reader<'_>) -> DeclaredProof {
     let mut known_keys = Vec::new();
     for text in read.list("known_keys") {
         let key = text.value.value.as_str();
-        let is_key = key.len() == KEY_DIGITS
-            && key.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-        if is_key {
+        if is_public_key(key) {
             known_keys.push(key.to_owned());
             continue;
         }
@@ -31,12 +73,19 @@ pub(super) fn read(read: &mut Reader<'_>) -> ProofSettings {
         let help = "64 hexadecimal digits, as `organism key show` prints them on that host";
         read.problem(Problem::new(Code::BadName, &text.place, message).help(help));
     }
-    ProofSettings { known_keys }
+    DeclaredProof { known_keys, checkpoints: read.text("checkpoints") }
+}
+
+/// Whether this is a public key in the form that `organism key show` prints.
+pub fn is_public_key(text: &str) -> bool {
+    text.len() == KEY_DIGITS && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// What the config at `path` says of proofs, whatever else may be wrong with it.
 pub fn proof_settings(path: &Path, around: &Surroundings) -> Result<ProofSettings, Problems> {
     let mut problems = Problems::default();
     let (sections, _) = super::read(path, around, &mut problems)?;
-    Ok(sections.storage.proof)
+    let proof = &sections.storage.proof;
+    let checkpoints = proof.checkpoints(&file::directory(path, around));
+    Ok(ProofSettings { known_keys: proof.known_keys.clone(), checkpoints })
 }

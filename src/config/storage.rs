@@ -7,17 +7,17 @@ use crate::journal::jetstream::{self, Durability};
 use crate::limits;
 use crate::nats::{self, Credentials, Password};
 
-use super::Storage;
 use super::agents::near_or_rule;
 use super::file;
 use super::keys;
 use super::problem::{Code, Problem, Problems};
-use super::proof::{self, ProofSettings};
+use super::proof::{self, DeclaredProof};
 use super::read::Reader;
 use super::sections::in_section;
 use super::source::{Place, Source};
 use super::surroundings::Surroundings;
 use super::tree::{At, Table, Text};
+use super::{Config, Storage};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Store {
@@ -44,7 +44,7 @@ pub(super) struct Declared {
     replicas: u32,
     durability: Durability,
     nats: Option<Nats>,
-    pub proof: ProofSettings,
+    pub proof: DeclaredProof,
 }
 
 struct Nats {
@@ -69,7 +69,7 @@ pub(super) fn read(root: &Table, source: &Arc<Source>, problems: &mut Problems) 
 fn read_journal(read: &mut Reader<'_>, nats: Option<Nats>) -> Declared {
     let store = read.choice("store", &STORES).unwrap_or(Store::Embedded);
     if store == Store::Embedded {
-        read.only(&["store", "known_keys"], "a journal that is embedded");
+        read.only(&["store", "known_keys", "checkpoints"], "a journal that is embedded");
     }
     let stream = read.text("stream").and_then(|text| {
         let name = text.value.value;
@@ -171,8 +171,21 @@ impl Declared {
                         None => None,
                     },
                     known_keys: self.proof.known_keys.clone(),
+                    checkpoints: self.proof.checkpoints(directory),
                 };
                 Some(Storage::JetStream { servers: Box::new(servers?), journal })
+            }
+        }
+    }
+}
+
+impl Config {
+    /// The journal as people know it: its directory, or its stream.
+    pub fn journal_name(&self) -> String {
+        match &self.storage {
+            Storage::Embedded => self.data.display().to_string(),
+            Storage::JetStream { journal, .. } => {
+                format!("{} with its projection in {}", journal.stream(), self.data.display())
             }
         }
     }

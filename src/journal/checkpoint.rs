@@ -173,8 +173,13 @@ impl Outside {
 
     /// Puts lines beyond `last` aside: an operator accepted that those records are lost.
     pub fn keep_up_to(&self, last: Position) -> std::io::Result<()> {
+        self.keep(|line| line.position <= last)
+    }
+
+    /// Puts the other lines aside, with a copy of all of them.
+    pub fn keep(&self, is_kept: impl Fn(&Checkpoint) -> bool) -> std::io::Result<()> {
         let lines = self.read().map_err(std::io::Error::other)?;
-        let kept: Vec<_> = lines.iter().filter(|line| line.position <= last).cloned().collect();
+        let kept: Vec<_> = lines.iter().filter(|line| is_kept(line)).cloned().collect();
         if kept.len() == lines.len() {
             return Ok(());
         }

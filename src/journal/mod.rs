@@ -3,6 +3,7 @@
 //! **Invariant:** nothing here decides; a record goes in and comes out as it was.
 
 pub mod checkpoint;
+mod copies;
 mod heads;
 pub mod jetstream;
 mod mac;
@@ -22,6 +23,7 @@ use crate::nats;
 use crate::thread::Record;
 
 pub use checkpoint::{Checkpoint, HostKey, host_key};
+pub use copies::{CheckpointCopies, CopyMetrics, directory_problem};
 pub use heads::{Head, Heads};
 pub use mac::{Coverage, HeadMac, KeyId};
 pub use places::{partition_in, partitions_in};
@@ -70,6 +72,11 @@ pub trait Journal: Send {
 
     /// When that was last done, or due to be.
     fn checked_at(&self) -> Option<Time>;
+
+    /// Progress of copying checkpoints; None where the config names no place for copies.
+    fn copy_metrics(&self) -> Option<CopyMetrics> {
+        None
+    }
 
     /// How often that is.
     fn rest(&self) -> Duration {
@@ -131,6 +138,9 @@ pub enum Error {
     /// What stands in the journal is not what was written there, or is gone.
     #[error("the journal is broken at position {position}: {detail}")]
     Broken { position: u64, detail: String },
+    /// The same, with the name of the journal.
+    #[error("{}", damage(journal, *position, detail))]
+    Damaged { journal: String, position: u64, detail: String },
     /// Its servers lost acknowledged records, or somebody put an older copy in their place.
     #[error(
         "the stream {stream} {end}, but more was acknowledged: {sources}. No pump leads it \
@@ -185,6 +195,16 @@ impl Error {
         matches!(self, Self::Full { .. } | Self::Away { .. } | Self::Denied(_))
     }
 
+    /// The same with the name of the journal: its directory, or its stream.
+    pub fn in_journal(self, journal: impl std::fmt::Display) -> Self {
+        match self {
+            Self::Broken { position, detail } => {
+                Self::Damaged { journal: journal.to_string(), position, detail }
+            }
+            other => other,
+        }
+    }
+
     fn broken(position: u64, detail: impl Into<String>) -> Self {
         Self::Broken { position, detail: detail.into() }
     }
@@ -198,6 +218,22 @@ impl Error {
         let context = context.into();
         move |source| Self::Sqlite { context, source }
     }
+}
+
+/// Which journal is broken, where, how, and what to do, unless the detail says that.
+fn damage(journal: &str, position: u64, detail: &str) -> String {
+    let at = match position {
+        0 => String::new(),
+        position => format!(" at position {position}"),
+    };
+    let way_on = match detail.contains("`organism ") {
+        true => "",
+        false => {
+            "; `organism verify` shows how far it holds. Keep a copy of its directory, and restore \
+             a backup (docs/OPERATIONS.md, Restore)"
+        }
+    };
+    format!("the journal {journal} is broken{at}: {detail}{way_on}")
 }
 
 /// What accepts another key; where records are `lost` as well, both at once.

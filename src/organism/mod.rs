@@ -438,16 +438,23 @@ fn open_journal_as(
     accepts: Option<Uuid>,
     core: &mut Core,
 ) -> Result<Box<dyn Journal>, Error> {
-    let Config { data, state, .. } = config;
+    let Config { data, state, checkpoints, .. } = config;
     let mut replay = |sealed: Sealed| {
         core.replay(&sealed.record);
         Ok(())
     };
-    Ok(match &config.storage {
-        Storage::Embedded => Box::new(sqlite::Journal::open(data, state, &mut replay)?),
+    let opened: Result<Box<dyn Journal>, journal::Error> = match &config.storage {
+        Storage::Embedded => {
+            let accept = sqlite::Acceptance::default();
+            let copies = checkpoints.as_deref();
+            sqlite::Journal::open_with_copies(data, state, copies, accept, &mut replay)
+                .map(|journal| Box::new(journal) as Box<dyn Journal>)
+        }
         Storage::JetStream { servers, journal } => {
             let member = Member { accepts, ..Member::new(data, state) };
-            Box::new(jetstream::Journal::open_as(servers, journal, &member, &mut replay)?)
+            jetstream::Journal::open_as(servers, journal, &member, &mut replay)
+                .map(|journal| Box::new(journal) as Box<dyn Journal>)
         }
-    })
+    };
+    Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }

@@ -104,8 +104,10 @@ pub(super) fn open_accepting(
         core.replay(&sealed.record);
         Ok(())
     };
-    let Config { data, state, .. } = config;
-    Ok(sqlite::Journal::open_accepting(data, state, accept, &mut replay)?)
+    let Config { data, state, checkpoints, .. } = config;
+    let copies = checkpoints.as_deref();
+    let opened = sqlite::Journal::open_with_copies(data, state, copies, accept, &mut replay);
+    Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }
 
 /// Appends actions to a journal that `core` has replayed and that has no pump, in one commit.

@@ -78,6 +78,8 @@ pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<
     let repaired = Repaired { found: journal.found().clone(), redacted };
     let actions = repaired.actions(accepted, note, journal.public_key())?;
     if actions.is_empty() {
+        // A repair that was killed may have left them.
+        journal.put_aside_lost_copies();
         journal.close(Time::now())?;
         return Ok(None);
     }

@@ -29,6 +29,8 @@ use crate::trace::Tracer;
 pub(super) struct Works {
     handle: Handle,
     data: PathBuf,
+    /// For people.
+    journal: String,
     hosts: Vec<Arc<dyn Host>>,
     pump: JoinHandle<Result<(), journal::Error>>,
     /// Closed when the pump has ended.
@@ -67,7 +69,8 @@ impl Works {
         let (running, ended) = watch::channel(());
         let pump = run_pump(pump, running)?;
         let hosts = hosts.into_iter().map(|(_, host)| host).collect();
-        Ok(Self { handle, data: config.data.clone(), hosts, pump, ended, watched })
+        let (data, journal) = (config.data.clone(), config.journal_name());
+        Ok(Self { handle, data, journal, hosts, pump, ended, watched })
     }
 
     pub fn handle(&self) -> &Handle {
@@ -129,9 +132,10 @@ impl Works {
 
     /// Waits for the pump's end and says how it was.
     pub async fn join(self) -> Result<(), Error> {
-        let ended = tokio::task::spawn_blocking(move || self.pump.join()).await;
+        let Self { pump, journal, .. } = self;
+        let ended = tokio::task::spawn_blocking(move || pump.join()).await;
         match ended {
-            Ok(Ok(result)) => result.map_err(Error::from),
+            Ok(Ok(result)) => Ok(result.map_err(|error| error.in_journal(journal))?),
             Ok(Err(_)) | Err(_) => Err(Error::Stopped),
         }
     }

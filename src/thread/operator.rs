@@ -105,6 +105,11 @@ pub struct AcceptedLoss {
 }
 
 impl AcceptedLoss {
+    /// Whether the record that stood at `position` of this journal was accepted as lost.
+    pub fn covers(&self, position: Position) -> bool {
+        self.journal.is_none() && self.kept < position && position <= self.acknowledged
+    }
+
     /// As details of an action.
     pub fn details(&self) -> Vec<ActionDetail> {
         let mut details = vec![ActionDetail::new("kept-up-to", self.kept)];

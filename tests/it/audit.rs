@@ -6,6 +6,7 @@ use expect_test::expect;
 use organism::audit::{self, Format, OutsideState};
 use organism::envelope::{Disposition, Kind};
 use organism::ids::{Attempt, CallId, MessageId};
+use organism::journal::CheckpointCopies;
 use organism::journal::sqlite::DATABASE;
 use organism::thread::{Fact, Input, Record};
 use uuid::Uuid;
@@ -48,7 +49,7 @@ fn a_sound_journal_is_proved_with_its_counts() {
     assert_eq!((report.records, report.trees, report.threads), (7, 1, 2));
     let tally = report.messages;
     assert_eq!((tally.accepted, tally.settled, tally.refused), (10, 10, 1));
-    assert_eq!((report.checkpoints, report.outside), (1, OutsideState::Agrees));
+    assert_eq!((report.checkpoints, report.outside), (1, OutsideState::StateAgrees));
     let alone = audit::verify(&place.data(), None, &mut |_, _| {}).unwrap();
     assert_eq!((alone.broken, alone.outside), (None, OutsideState::NotCompared));
 }
@@ -113,7 +114,14 @@ fn every_broken_law_is_named_at_its_record() {
 #[test]
 fn verify_says_ok_or_where_it_breaks_with_exit_code_4() {
     let place = researched();
-    let sound = organism(&place, &["verify"]);
+    let alone = organism(&place, &["verify"]);
+    assert_eq!(alone.status.code(), Some(5));
+    let text = stdout(alone);
+    assert!(text.contains("NOT PROVED: only the state directory vouches for it"), "{text}");
+    let copy = place.home.path().join("copy");
+    let journal = place.reader().about().unwrap().journal;
+    std::fs::copy(CheckpointCopies::file_in(&place.state(), journal), &copy).unwrap();
+    let sound = organism(&place, &["verify", "--checkpoint", copy.to_str().unwrap()]);
     assert_eq!(sound.status.code(), Some(0));
     let text = stdout(sound);
     assert!(

@@ -1,6 +1,7 @@
 //! What every journal promises, and what an embedded one promises beyond that.
 
 mod attacks;
+mod copies;
 mod damage;
 mod death;
 mod log;

@@ -36,6 +36,14 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::losses::another_journal_in_place_of_an_acknowledged_one_starts_nothing_until_accepted",
     ),
     (
+        "trust-no-copy",
+        "journal::copies::a_record_that_was_rewritten_with_the_key_starts_nothing_beside_its_copies",
+    ),
+    (
+        "trust-the-state",
+        "journal::attacks::an_attack_with_the_key_shows_against_a_copy_elsewhere_and_is_never_proved_without",
+    ),
+    (
         "know-every-key",
         "journal::streamed::attacks::a_host_that_does_not_know_a_key_names_it_and_takes_no_checkpoint_of_it_for_proof",
     ),

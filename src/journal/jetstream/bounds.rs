@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::Outside;
 use crate::journal::sqlite::{self, Reader};
-use crate::journal::{Error, jetstream};
+use crate::journal::{CheckpointCopies, Error, jetstream};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::nats::Question;
@@ -146,6 +146,10 @@ impl Bounds {
         if !mutant("ignore-the-state") {
             bounds.add_state(host)?;
         }
+        let mut unread = Vec::new();
+        if let Some(directory) = &options.checkpoints {
+            unread.extend(bounds.add_copies(host, directory).err());
+        }
         if let Some(acknowledged) = lease.acknowledged().filter(|_| !mutant("ignore-the-lease")) {
             let Acknowledged { journal, seq, position, hash } = acknowledged;
             let source = format!("the lease in {}", options.bucket());
@@ -155,6 +159,7 @@ impl Bounds {
         if !mutant("ignore-the-members") {
             bounds.ask_members(api, options);
         }
+        bounds.unreachable.extend(unread);
         if !bounds.unreachable.is_empty() {
             tracing::warn!(
                 stream = bounds.stream,
@@ -171,11 +176,28 @@ impl Bounds {
         self.all.push(Bound { source, journal, position, hash: Some(hash), seq: None });
     }
 
-    fn add_state(&mut self, host: &Directories) -> Result<(), Error> {
-        let Directories { data, state } = host;
+    /// The journal that this host followed.
+    fn journal_of(&self, host: &Directories) -> Option<Uuid> {
         let projection = self.all.first().map(|bound| bound.journal);
-        let noted = || sqlite::noted_journal(data, state);
-        let Some(journal) = projection.or_else(noted) else { return Ok(()) };
+        projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))
+    }
+
+    /// Adds the copies of checkpoints in `directory`; `Err` names them where they cannot be read.
+    fn add_copies(&mut self, host: &Directories, directory: &Path) -> Result<(), String> {
+        let Some(journal) = self.journal_of(host) else { return Ok(()) };
+        let copies = CheckpointCopies::read(directory, journal)
+            .map_err(|reason| format!("the copies in {} ({reason})", directory.display()))?;
+        if let Some(last) = copies.lines.last() {
+            let source = format!("the checkpoints in {}", copies.file.display());
+            let position = last.position;
+            self.all.push(Bound { source, journal, position, hash: None, seq: None });
+        }
+        Ok(())
+    }
+
+    fn add_state(&mut self, host: &Directories) -> Result<(), Error> {
+        let Directories { state, .. } = host;
+        let Some(journal) = self.journal_of(host) else { return Ok(()) };
         let (position, hash) = sqlite::acknowledged(state, journal)?;
         if position > Position(0) {
             let source = format!("the watermark in {}", state.display());

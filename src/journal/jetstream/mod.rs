@@ -26,6 +26,7 @@ mod tail;
 mod takeover;
 mod watch;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -36,7 +37,7 @@ use crate::limits;
 use crate::nats::{self, Away};
 use crate::thread::Record;
 
-use super::{Checkpoint, Error, Place, sqlite};
+use super::{Checkpoint, CopyMetrics, Error, Place, sqlite};
 use api::Failed;
 use group::Group;
 use publish::Publisher;
@@ -69,6 +70,8 @@ pub struct Options {
     pub system: Option<Box<nats::Credentials>>,
     /// Public keys of the other hosts of this organism.
     pub known_keys: Vec<String>,
+    /// Directory of this host where checkpoints are copied to.
+    pub checkpoints: Option<PathBuf>,
 }
 
 /// What the servers do before they acknowledge, as the config has it: they say it to their system
@@ -326,6 +329,10 @@ impl super::Journal for Journal {
 
     fn checked_at(&self) -> Option<Time> {
         super::Journal::checked_at(&self.projection)
+    }
+
+    fn copy_metrics(&self) -> Option<CopyMetrics> {
+        super::Journal::copy_metrics(&self.projection)
     }
 
     fn rest(&self) -> Duration {

@@ -91,7 +91,7 @@ pub fn promote(
     if !data.join(DATABASE).exists() {
         return Err(Error::Missing { path: data.display().to_string() });
     }
-    let opening = Opening::begin(data, state)?;
+    let opening = Opening::begin(data, state)?.with_copies(options.checkpoints.as_deref());
     if opening.found()?.1.is_some() {
         return Ok(None);
     }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
+use crate::journal::checkpoint::Outside;
 use crate::journal::sqlite::{self, DATABASE, Opening, Reader};
 use crate::journal::{Checkpoint, Error, Heads};
 use crate::limits;
@@ -63,7 +64,7 @@ pub fn repair(
     state: &Path,
     from: Option<RepairSource>,
 ) -> Result<Option<StreamRepair>, Error> {
-    let opening = Opening::begin(data, state)?;
+    let opening = Opening::begin(data, state)?.with_copies(options.checkpoints.as_deref());
     let api = connect(servers, options)?;
     let member = Member::new(data, state);
     let lease = Lease::of(&api, options, Holder::here(data), &member)?;
@@ -275,6 +276,12 @@ impl Host<'_> {
 
     fn set_aside(&self, aside: Option<&Path>) -> Result<(), Error> {
         let noted = sqlite::noted_journal(self.data, self.state);
+        if let (Some(journal), Some(directory)) = (noted, &self.options.checkpoints) {
+            // First, as it may fail: no pump would lead the stream that they show more of.
+            let copies = Outside::new(directory, journal);
+            let put_aside = copies.keep(|_| false);
+            put_aside.map_err(Error::io(copies.path().display().to_string()))?;
+        }
         if let Some(aside) = aside {
             std::fs::create_dir_all(aside).map_err(Error::io(aside.display().to_string()))?;
             for file in [DATABASE.to_owned(), format!("{DATABASE}-wal"), format!("{DATABASE}-shm")]

@@ -161,6 +161,7 @@ mod tests {
             durability: Durability::Synced,
             system: None,
             known_keys: Vec::new(),
+            checkpoints: None,
         }
     }
 

@@ -71,6 +71,7 @@ impl Standby {
         member: &Member<'_>,
     ) -> Result<Self, Error> {
         let opening = Opening::begin(member.data, member.state)?;
+        let opening = opening.with_copies(options.checkpoints.as_deref());
         let api = connect(servers, options)?;
         let lease = Lease::of(&api, options, Holder::here(member.data), member)?;
         let followed = Followed::Cold(Box::new(opening));

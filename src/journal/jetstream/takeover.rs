@@ -4,10 +4,13 @@
 use std::collections::BTreeSet;
 
 use crate::ids::Position;
-use crate::journal::Error;
 use crate::journal::sqlite::Evidence;
+use crate::journal::{Error, KeyId};
 
 use super::Options;
+
+/// Digits of a public key in hexadecimal.
+const PUBLIC_KEY_DIGITS: usize = 64;
 
 /// How much of a stream is proved to the pump that takes it over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,11 +56,17 @@ impl Takeover {
             );
         }
         if !unknown.is_empty() {
-            let keys: Vec<&str> = unknown.iter().map(String::as_str).collect();
+            // Of a key that made MACs alone, only the id is known.
+            let id = |key: &String| match key.len() {
+                PUBLIC_KEY_DIGITS => KeyId::of(key).to_string(),
+                _ => key.clone(),
+            };
+            let ids: BTreeSet<String> = unknown.iter().map(id).collect();
+            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             tracing::warn!(
-                "the stream {stream} was kept with keys that this host does not know: {}; \
-                 `organism key show` prints the key of a host, for `known_keys` under [journal]",
-                keys.join(", ")
+                "the stream {stream} was kept with keys that this host does not know, with the ids \
+                 {}; `organism key show` prints the key of a host, for `known_keys` under [journal]",
+                ids.join(", ")
             );
         }
     }

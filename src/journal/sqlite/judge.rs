@@ -30,6 +30,10 @@ pub(super) struct Proved {
     pub coverage: Coverage,
     /// Checkpoints that are not outside yet.
     pub unwritten: Vec<Checkpoint>,
+    /// Checkpoints behind the last one that is copied.
+    pub uncopied: Vec<Checkpoint>,
+    /// Copies of checkpoints over what an operator accepts as lost now.
+    pub given_up: Vec<Checkpoint>,
     pub checked: Position,
     /// How far the table of trees is right.
     pub refreshed: Position,
@@ -52,13 +56,15 @@ impl Proved {
             self.known.inside = inside.last().map(|line| line.position).unwrap_or_default();
         }
         let mut loss = AcceptedLoss { kept: last, acknowledged: last, ..AcceptedLoss::default() };
-        self.kept = self.known.forgive();
+        self.kept = self.known.forgive(last);
         let lines = Outside::new(state, self.about.journal).read()?;
         if let Some(kept) = self.kept {
             self.known.latest = lines.iter().rfind(|line| line.position <= kept).cloned();
         }
         if accept.loss {
             loss = self.known.give_up(last, &lines, inside.last());
+            self.given_up = std::mem::take(&mut self.known.forgiven);
+            self.given_up.extend(self.known.give_up_copies(last));
             self.kept = Some(self.kept.unwrap_or(last));
         } else if purpose != Purpose::Follow {
             self.known.check_end(last)?;
@@ -68,9 +74,12 @@ impl Proved {
         if accept.loss {
             mend.cut = Some(Position(last.0 + 1));
             let end = self.kept.unwrap_or(last);
-            let lines = lines.iter().filter(|line| line.position <= end);
+            let lines = lines.iter().chain(&self.known.copies.lines);
+            let lines = lines.filter(|line| line.position <= end);
             mend.put_back =
                 lines.filter(|line| stands_in(&inside, line).is_none()).cloned().collect();
+            mend.put_back.sort_by_key(|line| line.position);
+            mend.put_back.dedup_by_key(|line| line.position);
         }
         if purpose != Purpose::Follow {
             self.judge_latest(&inside, accept)?;
@@ -86,17 +95,25 @@ impl Proved {
 
     /// The last checkpoint outside must stand in the journal, too, or be put back now.
     fn judge_latest(&self, inside: &[Checkpoint], accept: Acceptance) -> Result<(), Error> {
-        let Some(latest) = &self.known.latest else { return Ok(()) };
-        let detail = match stands_in(inside, latest) {
-            Some(line) if line == latest => return Ok(()),
-            Some(_) => "the checkpoint outside is not the one in the journal; restore a backup",
-            None if accept.loss || mutant("miss-no-checkpoint") => return Ok(()),
-            None => {
-                "the checkpoint outside over the records up to here is not in the journal; restore \
-                 a backup, or put it back with `organism repair --accept-loss`"
-            }
-        };
-        Err(Error::broken(latest.position.0, detail))
+        let copies = &self.known.copies;
+        let copied = || format!("the checkpoint in {}", copies.file.display());
+        for (latest, what) in [
+            (self.known.latest.as_ref(), "the checkpoint outside".to_owned()),
+            (copies.lines.last(), copied()),
+        ] {
+            let Some(latest) = latest else { continue };
+            let detail = match stands_in(inside, latest) {
+                Some(line) if line == latest => continue,
+                Some(_) => format!("{what} is not the one in the journal; restore a backup"),
+                None if accept.loss || mutant("miss-no-checkpoint") => continue,
+                None => format!(
+                    "{what} over the records up to here is not in the journal; restore a backup, \
+                     or put it back with `organism repair --accept-loss`"
+                ),
+            };
+            return Err(Error::broken(latest.position.0, detail));
+        }
+        Ok(())
     }
 
     pub fn is_under_another_key(&self, key: &Key, accept: Acceptance) -> bool {

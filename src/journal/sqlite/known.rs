@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::Outside;
-use crate::journal::{Checkpoint, Error, Heads, Sealed};
+use crate::journal::{Checkpoint, CheckpointCopies, Error, Heads, Sealed, partition_in};
+use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{AcceptedLoss, Input};
 
@@ -19,11 +20,12 @@ use super::directory::{self, DATABASE, Watermark};
 fn way_on(with_key: bool) -> &'static str {
     match with_key {
         false => {
-            "restore what is missing, or go on without it with `organism repair --accept-loss`"
+            "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing with \
+             `organism repair --accept-loss`"
         }
         true => {
-            "restore what is missing, or go on without it, and with what another key signed, with \
-             `organism repair --accept-loss --accept-key`"
+            "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing, and \
+             with what another key signed, with `organism repair --accept-loss --accept-key`"
         }
     }
 }
@@ -45,6 +47,12 @@ pub(in crate::journal) struct Known {
     pub inside: Position,
     /// What stands there is under another key than this host's.
     pub with_key: bool,
+    /// Copies of its checkpoints in the directory that the config names.
+    pub copies: CheckpointCopies,
+    /// Copies that are over other records than those of the journal.
+    differing: Vec<Checkpoint>,
+    /// Copies over records that an operator accepted as lost, on record.
+    pub forgiven: Vec<Checkpoint>,
     /// What operators accepted as lost, as its own records have it.
     losses: Vec<AcceptedLoss>,
     /// The first record that is not the one known outside.
@@ -52,13 +60,21 @@ pub(in crate::journal) struct Known {
 }
 
 impl Known {
-    /// Reads what is known of `journal`, which lies in `data`.
-    pub fn read(data: &Path, state: &Path, journal: Uuid) -> Result<Self, Error> {
+    /// Reads what is known of `journal`, which lies in `data`. `copies`: where its checkpoints are
+    /// copied to. What cannot be read there is named in the log, and stops nothing.
+    pub fn read(
+        data: &Path,
+        state: &Path,
+        copies: Option<&Path>,
+        journal: Uuid,
+    ) -> Result<Self, Error> {
         let noted = Watermark::read(state, journal)?;
         let mark = noted.or(Watermark::read_beside(data)?).unwrap_or_default();
         let latest = Outside::new(state, journal).read()?.pop();
         let before = replaced(data, state, journal)?;
-        Ok(Self { is_old: noted.is_none(), mark, latest, before, ..Self::default() })
+        let copies = copies.filter(|_| !mutant("trust-no-copy"));
+        let copies = copies.map(|directory| read_copies(directory, journal)).unwrap_or_default();
+        Ok(Self { is_old: noted.is_none(), mark, latest, before, copies, ..Self::default() })
     }
 
     pub fn latest_position(&self) -> Position {
@@ -67,7 +83,7 @@ impl Known {
 
     /// The last record that is known outside.
     pub fn acknowledged(&self) -> Position {
-        self.mark.0.max(self.latest_position())
+        self.mark.0.max(self.latest_position()).max(self.copies.last())
     }
 
     /// Refuses a journal that ends before what is known of it.
@@ -78,7 +94,14 @@ impl Known {
         let refuse = |known, how| refuse_cut_tail(last, known, how, self.with_key);
         refuse(self.mark.0, "acknowledged")?;
         refuse(self.latest_position(), "signed in a checkpoint outside")?;
+        let copied = format!("signed in a checkpoint in {}", self.copied());
+        refuse(self.copies.last(), &copied)?;
         refuse(self.inside, "signed in a checkpoint of its own")
+    }
+
+    /// The file of copies, for people.
+    fn copied(&self) -> String {
+        self.copies.file.display().to_string()
     }
 
     /// Refuses a record that is not the one known at its position.
@@ -93,12 +116,38 @@ impl Known {
         }
     }
 
+    /// Refuses records that are not those of a copy at the position of the last of them.
+    pub fn check_copies(&self, position: Position, heads: &mut Heads) -> Result<(), Error> {
+        match self.differing_copies(position, heads).is_empty() {
+            true => Ok(()),
+            false => Err(self.copy_differs(position)),
+        }
+    }
+
+    fn differing_copies(&self, position: Position, heads: &mut Heads) -> Vec<Checkpoint> {
+        let copies = self.copies.at(position).iter();
+        let differs = |line: &&Checkpoint| line.merkle_root != heads.merkle_root();
+        copies.filter(differs).cloned().collect()
+    }
+
+    fn copy_differs(&self, position: Position) -> Error {
+        let detail = format!(
+            "the records up to here are not those of the checkpoint in {}. `organism verify` \
+             compares them all; restore a backup that holds those records, or, where what stands \
+             here is right, move that file away",
+            self.copied()
+        );
+        Error::broken(position.0, detail)
+    }
+
     /// As [`Known::check`], and keeps a refusal until the whole journal was read: an operator's
     /// action behind the record may answer it.
     pub fn take(&mut self, sealed: &Sealed, heads: &mut Heads) {
         if let Err(error) = self.check(sealed, heads) {
             self.disagreement.get_or_insert(error);
         }
+        let differing = self.differing_copies(sealed.record.position, heads);
+        self.differing.extend(differing);
         if let Input::Operator(action) = &sealed.record.input {
             self.losses.extend(action.accepted_loss());
         }
@@ -106,8 +155,15 @@ impl Known {
 
     /// Forgets what an operator accepted as lost, where the pump that recorded the action died
     /// before it could settle that. Returns the last record that was kept then.
-    pub fn forgive(&mut self) -> Option<Position> {
+    pub fn forgive(&mut self, last: Position) -> Option<Position> {
         let mut kept = None;
+        let losses = &self.losses;
+        let is_lost = |line: &mut Checkpoint| losses.iter().any(|loss| loss.covers(line.position));
+        let differing = &self.differing;
+        let is_wrong = |line: &Checkpoint| line.position > last || differing.contains(line);
+        let copies = &mut self.copies.lines;
+        self.forgiven = copies.extract_if(.., |line| is_wrong(line) && is_lost(line)).collect();
+        self.differing.retain_mut(|line| !is_lost(line));
         for loss in &self.losses {
             if self.mark.0 > loss.kept && loss.mark == Some(self.mark) {
                 self.mark = (Position(0), Digest::ZERO);
@@ -131,7 +187,11 @@ impl Known {
 
     /// The refusal of a record that is not the one known at its position.
     pub fn disagreement(&mut self) -> Result<(), Error> {
-        self.disagreement.take().map_or(Ok(()), Err)
+        match (self.disagreement.take(), self.differing.first()) {
+            (Some(error), _) => Err(error),
+            (None, Some(line)) => Err(self.copy_differs(line.position)),
+            (None, None) => Ok(()),
+        }
     }
 
     /// Takes out what an operator accepts as lost of a journal that ends with `last`. `inside`: the
@@ -160,6 +220,24 @@ impl Known {
         }
         loss
     }
+
+    /// Takes out copies over what an operator accepts as lost, behind `last`.
+    pub fn give_up_copies(&mut self, last: Position) -> Vec<Checkpoint> {
+        let kept = self.copies.lines.partition_point(|line| line.position <= last);
+        self.copies.lines.split_off(kept)
+    }
+}
+
+/// Reads the copies; names in the log a directory that it cannot read.
+fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
+    CheckpointCopies::read(directory, journal).unwrap_or_else(|reason| {
+        let directory = directory.display();
+        tracing::warn!(
+            "the copies of checkpoints in {directory} cannot be read, so the journal is not \
+             compared with them: {reason}"
+        );
+        CheckpointCopies::default()
+    })
 }
 
 /// Another journal that lay in `data` before `journal` and had acknowledged records.
@@ -182,13 +260,21 @@ pub fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
     refuse_lost(data, state, "is gone")
 }
 
-/// The error of a file that is no journal: lost records, where one with acknowledged records lay
-/// in its place.
+/// The refusal where the journal in `data`, or that of a partition in it, is gone.
+fn lost_file(data: &Path, state: &Path) -> Option<Error> {
+    let partitions = (0..limits::PARTITIONS_MAX).map(|partition| partition_in(data, partition));
+    let mut places = std::iter::once(data.to_owned()).chain(partitions);
+    places.find_map(|data| refuse_lost_file(&data, state).err())
+}
+
+/// The error of a file that is no journal, or is gone: lost records, where one with acknowledged
+/// records lay in its place.
 pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
     match error {
         Error::Unreadable { .. } => {
             refuse_lost(data, state, "is empty or unreadable").err().unwrap_or(error)
         }
+        Error::Missing { .. } => lost_file(data, state).unwrap_or(error),
         other => other,
     }
 }
@@ -201,8 +287,10 @@ fn refuse_lost(data: &Path, state: &Path, how: &str) -> Result<(), Error> {
     match noted.or(Watermark::read_beside(data)?) {
         Some((position, _)) if position > Position(0) => {
             let way_on = way_on(false);
+            let file = data.join(DATABASE);
+            let file = file.display();
             let detail =
-                format!("{DATABASE} {how}, but {position} records were acknowledged; {way_on}");
+                format!("{file} {how}, but {position} records were acknowledged; {way_on}");
             Err(Error::broken(1, detail))
         }
         _ => Ok(()),

@@ -5,6 +5,7 @@
 
 mod backup;
 mod connect;
+mod copying;
 mod directory;
 mod judge;
 mod known;
@@ -34,7 +35,8 @@ use crate::thread::Record;
 use super::checkpoint::{Key, Outside};
 use super::mac::{Coverage, HeadSealer};
 use super::row::{Encoded, Rows};
-use super::{Checkpoint, Error, HeadMac, Heads};
+use super::{Checkpoint, CopyMetrics, Error, HeadMac, Heads};
+use copying::Copying;
 use directory::Watermark;
 use mover::{Moved, Mover};
 
@@ -116,6 +118,7 @@ pub struct Journal {
     outside: Outside,
     /// Checkpoints that are in the journal, but not outside yet.
     unwritten: Vec<Checkpoint>,
+    copying: Copying,
     checked: Position,
     /// None until the first record of this run says what time it is.
     checked_at: Option<Time>,
@@ -273,6 +276,7 @@ impl Journal {
         if self.checked < self.heads.last() {
             self.checkpoint(now)?;
         }
+        self.copying.finish(self.id);
         self.fold()
     }
 
@@ -342,9 +346,10 @@ impl Journal {
         let Some(checkpoint) = checkpoint else { return };
         failpoint("after-checkpoint");
         (self.checked, self.checked_at) = (checkpoint.position, Some(checkpoint.time));
-        self.unwritten.push(checkpoint);
+        self.unwritten.push(checkpoint.clone());
         self.write_outside();
         failpoint("after-outside-line");
+        self.copying.copy(self.id, [checkpoint]);
     }
 
     /// Copies checkpoints outside. Should that fail, the journal itself is whole: it is tried
@@ -463,6 +468,10 @@ impl super::Journal for Journal {
 
     fn checked_at(&self) -> Option<Time> {
         self.checked_at
+    }
+
+    fn copy_metrics(&self) -> Option<CopyMetrics> {
+        self.copying.counts()
     }
 
     fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {

@@ -16,6 +16,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
 
+use super::copying::{Copying, Uncopied};
 use super::directory::{self, DATABASE, Lock, Watermark, make};
 use super::judge::{Proved, is_lost};
 use super::known::{Known, agree, refuse_lost_file, unreadable};
@@ -30,6 +31,8 @@ use super::{About, Journal, Reader, SCHEMA, STREAM, scan, write};
 pub struct Opening {
     data: PathBuf,
     state: PathBuf,
+    /// Where checkpoints are copied to.
+    copies: Option<PathBuf>,
     lock: Lock,
     key: Key,
 }
@@ -51,7 +54,13 @@ impl Opening {
         }
         let lock = Lock::take(data)?;
         let key = Key::open(state)?;
-        Ok(Self { data: data.to_owned(), state: state.to_owned(), lock, key })
+        Ok(Self { data: data.to_owned(), state: state.to_owned(), copies: None, lock, key })
+    }
+
+    /// Compares the journal with the copies of its checkpoints in that directory, and goes on with
+    /// them.
+    pub fn with_copies(self, directory: Option<&Path>) -> Self {
+        Self { copies: directory.map(Path::to_owned), ..self }
     }
 
     pub fn exists(&self) -> bool {
@@ -148,6 +157,7 @@ impl Opening {
     ) -> Result<(Journal, Known, About), Error> {
         let Proved { about, known, heads, coverage, unwritten, checked, refreshed, kept, .. } =
             proved;
+        let copying = Copying::new(self.copies, proved.uncopied, proved.given_up);
         let sealer = sealer(&self.key, about.journal, &coverage, &heads);
         let journal = Journal {
             db,
@@ -166,6 +176,7 @@ impl Opening {
             sealer,
             outside: Outside::new(&self.state, about.journal),
             unwritten,
+            copying,
             checked,
             checked_at: None,
             refreshed,
@@ -248,7 +259,19 @@ impl Journal {
         accept: Acceptance,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Self, Error> {
-        let opening = Opening::begin(data, state)?;
+        Self::open_with_copies(data, state, None, accept, visit)
+    }
+
+    /// As [`Journal::open_accepting`]; checkpoints are copied into `copies` as well, and the journal
+    /// is held to those that are there.
+    pub fn open_with_copies(
+        data: &Path,
+        state: &Path,
+        copies: Option<&Path>,
+        accept: Acceptance,
+        visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let opening = Opening::begin(data, state)?.with_copies(copies);
         let set_aside = opening.make_room(accept)?;
         if !opening.exists() {
             if !accept.loss {
@@ -267,6 +290,11 @@ impl Journal {
             journal.settle()?;
         }
         Ok(journal)
+    }
+
+    /// Puts copies of checkpoints aside that are over what an operator accepted as lost, on record.
+    pub fn put_aside_lost_copies(&mut self) {
+        self.copying.put_aside_given_up(self.id);
     }
 
     /// The MAC of the next commit follows the last one that covers everything there is.
@@ -294,6 +322,8 @@ impl Journal {
         }
         directory::note_journal(&self.data, &self.state, self.id)?;
         self.write_outside();
+        self.copying.put_aside_given_up(self.id);
+        self.copying.copy(self.id, []);
         if self.refreshed < self.heads.last() {
             return self.refresh_trees();
         }
@@ -362,16 +392,14 @@ impl Opening {
         let reader = Reader::open(&self.data)?;
         let about = reader.about()?;
         let last = end.map_or_else(|| reader.last(), Ok)?;
-        let mut known = Known::read(&self.data, &self.state, about.journal)?;
+        let copies = self.copies.as_deref();
+        let mut known = Known::read(&self.data, &self.state, copies, about.journal)?;
         if purpose == Purpose::Follow {
             // The stream says which journal it is.
             known.before = None;
         }
-        // Those of other hosts prove what their pumps wrote.
-        let mut due = match purpose {
-            Purpose::Follow => reader.checkpoints()?,
-            Purpose::Write | Purpose::Move => Vec::new(),
-        };
+        let mut uncopied = Uncopied::default();
+        let mut due = reader.checkpoints()?;
         due.reverse();
         let mut heads = Heads::default();
         let mut coverage = Coverage::new(about.journal, Some(self.key.mac()));
@@ -381,8 +409,12 @@ impl Opening {
             redactions.take(&sealed);
             known.take(&sealed, heads);
             if let Some(line) = due.pop_if(|line| line.position == sealed.record.position) {
-                agree(&line, heads)?;
-                known.signers.insert(line.key, line.position);
+                uncopied.take(&line, &known.copies, heads);
+                // Those of other hosts prove what their pumps wrote.
+                if purpose == Purpose::Follow {
+                    agree(&line, heads)?;
+                    known.signers.insert(line.key, line.position);
+                }
             }
             visit(sealed)
         });
@@ -399,6 +431,8 @@ impl Opening {
         let refreshed = if is_right { heads.last() } else { Position(0) };
         let (checked, kept) = (Position(0), None);
         Ok(Proved {
+            uncopied: uncopied.lines,
+            given_up: Vec::new(),
             about,
             redactions,
             known,

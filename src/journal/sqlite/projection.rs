@@ -170,6 +170,7 @@ impl Following {
             write::set_meta(db, STREAM, mark)
         })?;
         (self.about, self.journal.epoch) = (about, epoch);
+        self.journal.copying.copy(self.journal.id, []);
         self.journal.wal_bytes += taken.iter().map(Taken::size).sum::<usize>();
         self.journal.move_log();
         Ok(())
@@ -186,6 +187,7 @@ impl Following {
         heads.follow(&sealed)?;
         self.journal.coverage.take(sealed.hash, mac, heads);
         self.known.check(&sealed, heads)?;
+        self.known.check_copies(sealed.record.position, heads)?;
         visit(sealed)
     }
 
@@ -198,6 +200,9 @@ impl Following {
         agree(checkpoint, &mut journal.heads)?;
         self.known.signers.insert(checkpoint.key.clone(), checkpoint.position);
         journal.checked = checkpoint.position;
+        if checkpoint.position > self.known.copies.last() {
+            journal.copying.due.push(checkpoint.clone());
+        }
         if checkpoint.position > self.known.latest_position() {
             journal.unwritten.push(checkpoint.clone());
         }
@@ -277,8 +282,9 @@ impl Journal {
     }
 
     /// Lets go of it; the last checkpoint is made by whoever writes the stream.
-    pub(in crate::journal) fn let_go(self) -> Result<(), Error> {
+    pub(in crate::journal) fn let_go(mut self) -> Result<(), Error> {
         self.usable()?;
+        self.copying.finish(self.id);
         self.fold()
     }
 }

@@ -29,6 +29,8 @@ pub struct Counts {
     pub(super) epoch: Gauge,
     /// In microseconds since 1970; 0 for none.
     pub(super) checked_at: Gauge,
+    pub(super) copy_failures: Gauge,
+    pub(super) copies_waiting: Gauge,
     pub(super) step: Histogram,
     pub(super) commit: Histogram,
     pub(super) group: Histogram,
@@ -139,6 +141,8 @@ impl Counts {
             position: Gauge::default(),
             epoch: Gauge::default(),
             checked_at: Gauge::default(),
+            copy_failures: Gauge::default(),
+            copies_waiting: Gauge::default(),
             step: Histogram::of_time(),
             commit: Histogram::of_time(),
             group: Histogram::new(GROUPS),
@@ -273,6 +277,13 @@ impl Counts {
             page.gauges("organism_checkpoint_age_seconds", "Since the last signed checkpoint.")
                 .decimal(&[], age, 6);
         }
+        page.counters(
+            "organism_checkpoint_copy_failures_total",
+            "Attempts to copy checkpoints elsewhere that failed.",
+        )
+        .sample(&[], self.copy_failures.get());
+        page.gauges("organism_checkpoint_copies_waiting", "Checkpoints that wait to be copied.")
+            .sample(&[], self.copies_waiting.get());
         let waits = |what| u64::from(self.waits_for() == Some(what));
         page.gauges("organism_waiting", "1 while nothing can be recorded, by what is waited for.")
             .sample(&[("for", "disk")], waits(WaitsFor::Disk))

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use super::counts::{Counts, Ending, FAILURES};
 use super::spans::Spans;
 use crate::bus::Delivery;
-use crate::clock::Time;
 use crate::contract::Contracts;
 use crate::envelope::{Failure, Kind, Message};
 use crate::ids::{Attempt, CallId};
+use crate::journal::Journal;
 use crate::pump::core::{Core, Effect};
 use crate::system::ErrorCode;
 use crate::thread::{Fact, Input, Map, Record, State};
@@ -158,13 +158,16 @@ impl Meter {
     }
 
     /// How things stand after a group.
-    pub fn stands(&mut self, core: &Core, checked_at: Option<Time>) {
+    pub fn stands(&mut self, core: &Core, journal: &dyn Journal) {
         let state = core.state();
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         self.counts.open.set(number(state.calls.len()));
         self.counts.in_flight.set(number(state.in_flight));
-        let checked_at = checked_at.map_or(0, |time| u64::try_from(time.0).unwrap_or(0));
+        let checked_at = journal.checked_at().map_or(0, |time| u64::try_from(time.0).unwrap_or(0));
         self.counts.checked_at.set(checked_at);
+        let copies = journal.copy_metrics().unwrap_or_default();
+        self.counts.copy_failures.set(copies.failures);
+        self.counts.copies_waiting.set(copies.waiting);
         self.counts.begins();
         let waits = core.waiting() > 0;
         if waits || self.waited {

@@ -187,7 +187,7 @@ impl Pump {
             failpoint("stepped");
             self.commit(steps)?;
             self.answer_queries();
-            self.meter.stands(&self.core, self.journal.checked_at());
+            self.meter.stands(&self.core, &*self.journal);
             if self.clerk.is_to_stop(self.core.handed_over()) {
                 let left = self.core.left_open();
                 if !left.is_empty() {

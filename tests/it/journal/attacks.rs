@@ -232,10 +232,12 @@ fn put_state_back(scene: &Scene) {
 type Attack = (&'static str, Pump, fn(&Scene), Auditor, ProofVerdict);
 
 const NO_KEY: &[Attack] = &[
-    ("nothing", Stopped, |_| {}, State, Proved),
-    ("nothing", Killed, |_| {}, State, Proved),
-    ("nothing", Runs, |_| {}, State, Proved),
+    ("nothing", Stopped, |_| {}, State, NotProved),
+    ("nothing", Killed, |_| {}, State, NotProved),
+    ("nothing", Runs, |_| {}, State, NotProved),
     ("nothing", Stopped, |_| {}, Elsewhere, Proved),
+    ("nothing", Killed, |_| {}, Elsewhere, Proved),
+    ("nothing", Runs, |_| {}, Elsewhere, Proved),
     ("nothing", Stopped, |_| {}, Nothing, NotProved),
     ("append without a MAC", Stopped, |s| append(&s.place, "NULL"), State, Broken),
     ("append without a MAC", Killed, |s| append(&s.place, "NULL"), State, Broken),
@@ -358,7 +360,8 @@ const NO_KEY: &[Attack] = &[
     ),
     ("put old data back", Stopped, put_data_back, State, Broken),
     ("put old data back", Stopped, put_data_back, Elsewhere, Broken),
-    ("put old state back", Stopped, put_state_back, State, Proved),
+    ("put old state back", Stopped, put_state_back, State, NotProved),
+    ("put old state back", Stopped, put_state_back, Elsewhere, Proved),
     (
         "put both back",
         Stopped,
@@ -449,40 +452,20 @@ const WITH_KEY: &[Attack] = &[
     ("rewrite, remove the copies", Stopped, rewrite_without_copies, State, NotProved),
     ("rewrite, remove the copies", Stopped, rewrite_without_copies, Elsewhere, Broken),
     ("rewrite, remove the copies", Killed, rewrite_without_copies, State, NotProved),
-    (
-        "rewrite, rewrite the copies",
-        Stopped,
-        |s| {
-            forge_with_key(s);
-            put_data_back(s);
-            put_state_back(s)
-        },
-        WaryState,
-        NotProved,
-    ),
-    (
-        "rewrite, rewrite the copies",
-        Stopped,
-        |s| {
-            forge_with_key(s);
-            put_data_back(s);
-            put_state_back(s)
-        },
-        Elsewhere,
-        Broken,
-    ),
-    (
-        "rewrite, rewrite the copies",
-        Killed,
-        |s| {
-            forge_with_key(s);
-            put_data_back(s);
-            put_state_back(s)
-        },
-        WaryState,
-        NotProved,
-    ),
+    ("rewrite data and state", Stopped, rewrite_data_and_state, State, NotProved),
+    ("rewrite data and state", Stopped, rewrite_data_and_state, WaryState, NotProved),
+    ("rewrite data and state", Stopped, rewrite_data_and_state, Elsewhere, Broken),
+    ("rewrite data and state", Killed, rewrite_data_and_state, State, NotProved),
+    ("rewrite data and state", Killed, rewrite_data_and_state, WaryState, NotProved),
+    // The pump signed nothing after what was kept of it.
+    ("rewrite data and state", Killed, rewrite_data_and_state, Elsewhere, NotProved),
 ];
+
+fn rewrite_data_and_state(scene: &Scene) {
+    forge_with_key(scene);
+    put_data_back(scene);
+    put_state_back(scene);
+}
 
 /// The MAC of the last commit, copied.
 const LAST_MAC: &str =

@@ -1,8 +1,9 @@
 //! Blobs that records name and the journal has lost: what a boot runs on, and what a turn was sent.
 
-use organism::audit::{self, ProofVerdict};
+use organism::audit::{self, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
 use organism::ids::Digest;
+use organism::journal::CheckpointCopies;
 use organism::thread::Fact;
 use rusqlite::Connection;
 
@@ -103,7 +104,12 @@ fn a_config_of_an_older_boot_that_is_missing_leaves_the_record_unproved() {
         }
         journal.append(&mut [Script::default().boot(1)]).unwrap();
         journal.close(Time(0)).unwrap();
-        let report = audit::verify(&place.data(), Some(&place.state()), &mut |_, _| {}).unwrap();
+        let journal = place.reader().about().unwrap().journal;
+        let copy = place.home.path().join("copy");
+        std::fs::copy(CheckpointCopies::file_in(&place.state(), journal), &copy).unwrap();
+        let state = Some(place.state());
+        let options = VerifyOptions { state, copies: vec![copy], ..VerifyOptions::default() };
+        let report = audit::verify_with(&place.data(), &options, &mut |_, _| {}).unwrap();
         assert_eq!(report.verdict, expected, "{:?} {:?}", report.broken, report.unproved);
     }
 }

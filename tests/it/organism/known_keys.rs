@@ -30,6 +30,8 @@ fn with_known_keys(line: &str) -> String {
 fn a_known_key_is_at_hand_for_a_proof_and_an_unknown_one_is_named() {
     let house = House::settled(CONFIG);
     let before = house.organism(&["key", "show"]).out.trim().to_owned();
+    let shown = house.organism(&["key", "show", "--json"]).json();
+    let id = shown[0]["id"].as_str().unwrap().to_owned();
     assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
     // Another host's state: the journal was kept with a key that is not here.
     let key = house.state().join("key");
@@ -37,7 +39,7 @@ fn a_known_key_is_at_hand_for_a_proof_and_an_unknown_one_is_named() {
     house.organism(&["key", "show"]);
     let unknown = house.organism(&["verify"]);
     assert_eq!(unknown.code, Some(5), "{unknown:?}");
-    assert!(unknown.out.contains(&format!("unknown key  {before}")), "{unknown:?}");
+    assert!(unknown.out.contains(&format!("unknown key  id {id}")), "{unknown:?}");
 
     house.write("organism.toml", with_known_keys(&format!("known_keys = [\"{before}\"]")));
     let known = house.organism(&["verify"]);

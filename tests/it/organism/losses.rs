@@ -118,8 +118,11 @@ fn a_repair_that_is_killed_anywhere_has_accepted_nothing_or_is_on_record() {
     let house = answered();
     copy(&house.data(), &house.path("older"));
     assert_eq!(house.send_text(&say("later"), &[]).code, Some(0));
-    let whole =
-        [(house.data(), house.path("data-copy")), (house.state(), house.path("state-copy"))];
+    let whole = [
+        (house.data(), house.path("data-copy")),
+        (house.state(), house.path("state-copy")),
+        (house.copies(), house.path("copies-copy")),
+    ];
     whole.iter().for_each(|(from, to)| copy(from, to));
 
     for (name, lose) in LOSSES {

@@ -147,6 +147,25 @@ fn a_file_that_is_no_journal_is_set_aside_where_a_journal_lay() {
     }
 }
 
+/// A loss is a tail that is gone. A record that is not the one that was written is none.
+#[test]
+fn a_rewritten_record_is_no_loss_and_its_refusal_names_the_journal_and_a_backup() {
+    let house = answered();
+    sql(&house, "UPDATE step SET hash = zeroblob(32) WHERE position = 2");
+    for arguments in [
+        &["send", "organism.toml", "--as", "desk"][..],
+        &["repair", "--accept-loss"],
+        &["threads"],
+        &["export"],
+    ] {
+        let said = house.organism(arguments);
+        assert_eq!(said.code, Some(4), "{said:?}");
+        let named = format!("the journal {} is broken at position 2", house.data().display());
+        assert!(said.err.contains(&named), "{said:?}");
+        assert!(said.err.contains("organism verify"), "{said:?}");
+    }
+}
+
 #[test]
 fn checkpoints_that_are_gone_start_nothing_until_they_are_put_back() {
     let house = answered();

@@ -5,13 +5,15 @@
     reason = "every attack has one shape, and some change the number of messages"
 )]
 
+use std::path::PathBuf;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use organism::audit::{self, ProofVerdict, Report, VerifyOptions};
 use organism::clock::Time;
 use organism::ids::Position;
 use organism::journal::jetstream::{Journal, Takeover, compare_with_stream};
-use organism::journal::{Error, Sealed, host_key};
+use organism::journal::{CheckpointCopies, Error, Sealed, host_key};
 use serde_json::{Value, json};
 
 use super::Place;
@@ -44,6 +46,11 @@ struct Scene {
     key: String,
     /// Open where the pump runs.
     journal: Option<Journal>,
+    /// A copy of its checkpoints, elsewhere.
+    copy: PathBuf,
+    /// The host, the stream and its past after the first tree.
+    earlier: Place,
+    early: Vec<String>,
 }
 
 impl Scene {
@@ -59,6 +66,7 @@ impl Scene {
         journal.put_blob(b"the config").unwrap();
         append(&mut journal, &mut script, "sess-firsttree");
         journal.close(Time(0)).unwrap();
+        let (earlier, early) = (place.copy(), messages(&place));
         let mut journal = place.open().unwrap();
         append(&mut journal, &mut script, "sess-othertree");
         let journal = match pump {
@@ -73,18 +81,14 @@ impl Scene {
             Runs => Some(journal),
         };
         let key = host_key(&place.state()).unwrap().public;
-        Self { place, key, journal }
+        let id = place.reader().about().unwrap().journal;
+        let copy = place.data().with_file_name("elsewhere");
+        std::fs::copy(CheckpointCopies::file_in(&place.state(), id), &copy).unwrap();
+        Self { place, key, journal, copy, earlier, early }
     }
 
     fn messages(&self) -> Vec<String> {
-        let (admin, stream) = (self.place.admin(), self.place.options.stream());
-        let last = admin.info(&stream)["state"]["last_seq"].as_u64().unwrap();
-        let message = |seq| {
-            let got = admin.must(&format!("STREAM.MSG.GET.{stream}"), &json!({ "seq": seq }));
-            let body = STANDARD.decode(got["message"]["data"].as_str().unwrap()).unwrap();
-            String::from_utf8(body).unwrap()
-        };
-        (1..=last).map(message).collect()
+        messages(&self.place)
     }
 
     /// Makes the stream anew with these messages, and forgets what the leases show of it.
@@ -99,9 +103,14 @@ impl Scene {
         self.place.let_lapse();
     }
 
-    /// As `organism verify --stream`, where the pump ran.
+    /// As `organism verify --stream`, where the pump ran, with the copy elsewhere.
     fn verify(&self) -> Report {
-        let options = VerifyOptions { state: Some(self.place.state()), ..VerifyOptions::default() };
+        self.verify_with(vec![self.copy.clone()])
+    }
+
+    fn verify_with(&self, copies: Vec<PathBuf>) -> Report {
+        let state = Some(self.place.state());
+        let options = VerifyOptions { state, copies, ..VerifyOptions::default() };
         let data = self.place.data();
         let mut report = audit::verify_with(&data, &options, &mut |_, _| {}).unwrap();
         let servers = self.place.server().options();
@@ -120,6 +129,18 @@ impl Scene {
         let journal = other.open()?;
         Ok(journal.takeover().clone())
     }
+}
+
+/// Every message of a stream.
+fn messages(place: &Place) -> Vec<String> {
+    let (admin, stream) = (place.admin(), place.options.stream());
+    let last = admin.info(&stream)["state"]["last_seq"].as_u64().unwrap();
+    let message = |seq| {
+        let got = admin.must(&format!("STREAM.MSG.GET.{stream}"), &json!({ "seq": seq }));
+        let body = STANDARD.decode(got["message"]["data"].as_str().unwrap()).unwrap();
+        String::from_utf8(body).unwrap()
+    };
+    (1..=last).map(message).collect()
 }
 
 fn outcome(opened: &Result<Takeover, Error>) -> Outcome {
@@ -307,7 +328,37 @@ fn an_attack_on_a_stream_is_never_proved_where_its_pump_ran() {
         let report = scene.verify();
         let case = format!("{number}: {name}, pump {pump:?}");
         assert_eq!(report.verdict, *expected, "{case}: {:?} {:?}", report.broken, report.unproved);
+        let alone = scene.verify_with(Vec::new());
+        assert_ne!(alone.verdict, ProofVerdict::Proved, "{case}: without a copy elsewhere");
     }
+}
+
+/// An attacker with the key of the host and the right to write on the servers makes the stream anew
+/// from its past, has another pump go on, and puts its data and state in place of the host's.
+#[test]
+fn a_stream_rewritten_with_the_key_is_contradicted_by_a_copy_elsewhere_and_proved_by_nothing() {
+    let scene = Scene::new(Stopped);
+    scene.rewrite(&scene.early);
+    let mut journal = scene.earlier.open().unwrap();
+    let mut script = Script::default();
+    let mut more: Vec<_> = (0..30).map(|_| script.boot(2)).collect();
+    journal.append(&mut more).unwrap();
+    journal.close(Time(0)).unwrap();
+    for (from, to) in
+        [(scene.earlier.data(), scene.place.data()), (scene.earlier.state(), scene.place.state())]
+    {
+        std::fs::remove_dir_all(&to).unwrap();
+        std::fs::create_dir_all(&to).unwrap();
+        for file in std::fs::read_dir(from).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+    }
+
+    let alone = scene.verify_with(Vec::new());
+    assert_eq!(alone.verdict, NotProved, "{:?} {:?}", alone.broken, alone.unproved);
+    let compared = scene.verify();
+    assert_eq!(compared.verdict, Broken, "{:?}", compared.unproved);
 }
 
 #[test]

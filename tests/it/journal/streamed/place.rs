@@ -132,5 +132,6 @@ pub fn options(name: &str) -> Options {
         durability: Durability::Synced,
         system: None,
         known_keys: Vec::new(),
+        checkpoints: None,
     }
 }

@@ -1,0 +1,220 @@
+//! Copies of checkpoints that a proof compares the journal with. Those that are kept elsewhere vouch
+//! for it against an attacker who has the key.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use uuid::Uuid;
+
+use crate::ids::Position;
+use crate::journal::checkpoint::Outside;
+use crate::journal::sqlite::is_free;
+use crate::journal::{Checkpoint, CheckpointCopies, Error, directory_problem};
+use crate::limits;
+use crate::mutant::mutant;
+
+use super::report::OutsideState;
+use super::verify::VerifyOptions;
+
+/// Delay between looks at copies that are about to be written.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// One file of copies.
+#[derive(Debug)]
+struct CopyFile {
+    path: PathBuf,
+    lines: Vec<Checkpoint>,
+    /// Kept apart from the state directory.
+    is_elsewhere: bool,
+    /// One that counts for nothing may still contradict.
+    counts: bool,
+}
+
+/// A line of a copy that does not stand in the journal.
+#[derive(Debug)]
+pub(super) struct Difference {
+    pub position: Position,
+    pub file: PathBuf,
+}
+
+/// Every copy that was read.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    files: Vec<CopyFile>,
+    /// The state directory was given, whether it counts or not.
+    has_state: bool,
+    /// Why the directory that the config names has no copy of this journal.
+    lacking: Option<String>,
+    /// The last checkpoint that the journal had when the copies were read.
+    due: Position,
+    /// The last record that a copy elsewhere vouches for.
+    vouched: Position,
+    /// Why copies that were named do not count.
+    pub unread: Vec<String>,
+    /// Keys that signed lines of the files that the auditor named.
+    pub pinned_keys: BTreeSet<String>,
+}
+
+impl Copies {
+    /// Reads the copies of `journal`, which lies in `data` and had a checkpoint at `due`.
+    pub fn read(
+        data: &Path,
+        options: &VerifyOptions,
+        journal: Uuid,
+        due: Position,
+    ) -> Result<Self, Error> {
+        let mut copies = Self { due, has_state: options.state.is_some(), ..Self::default() };
+        for path in &options.copies {
+            copies.add_named(data, options, journal, path)?;
+        }
+        if let Some(directory) = &options.checkpoints {
+            copies.add_directory(data, directory, journal);
+        }
+        if let Some(state) = &options.state {
+            let outside = Outside::new(state, journal);
+            let lines = outside.read()?;
+            copies.add(outside.path(), lines, false, !options.distrust_state);
+        }
+        Ok(copies)
+    }
+
+    fn add(&mut self, path: &Path, lines: Vec<Checkpoint>, is_elsewhere: bool, counts: bool) {
+        if lines.is_empty() {
+            return;
+        }
+        self.files.push(CopyFile { path: path.to_owned(), lines, is_elsewhere, counts });
+    }
+
+    fn add_named(
+        &mut self,
+        data: &Path,
+        options: &VerifyOptions,
+        journal: Uuid,
+        path: &Path,
+    ) -> Result<(), Error> {
+        let mut lines = Outside::at(path).read()?;
+        lines.retain(|line| line.journal == journal);
+        if lines.is_empty() {
+            let detail = format!(
+                "{} holds no checkpoint of the journal {journal}: it is another journal, or the \
+                 copy is",
+                path.display()
+            );
+            return Err(Error::Broken { position: 0, detail });
+        }
+        let own = [Some(data), options.state.as_deref(), options.key_state.as_deref()];
+        let is_own = own.into_iter().flatten().any(|own| is_in(path, own));
+        if is_own {
+            self.unread.push(format!(
+                "{} lies beside the journal or its key, so it is no copy elsewhere",
+                path.display()
+            ));
+        } else {
+            self.pinned_keys.extend(lines.iter().map(|line| line.key.clone()));
+        }
+        self.add(path, lines, !is_own, true);
+        Ok(())
+    }
+
+    /// A pump that runs may be about to copy its last checkpoint: that is waited for.
+    fn add_directory(&mut self, data: &Path, directory: &Path, journal: Uuid) {
+        let until = Instant::now() + limits::CHECKPOINT_COPY_PATIENCE;
+        loop {
+            match CheckpointCopies::read(directory, journal) {
+                Ok(copies) => {
+                    let is_late = copies.last() < self.due && is_free(data).is_err();
+                    if is_late && Instant::now() < until {
+                        std::thread::sleep(LOOK);
+                        continue;
+                    }
+                    if copies.lines.is_empty() {
+                        let none = || format!("there is no copy of it in {}", directory.display());
+                        self.lacking = directory_problem(directory).or_else(|| Some(none()));
+                    }
+                    self.add(&copies.file, copies.lines, true, true);
+                }
+                Err(reason) => {
+                    let directory = directory.display();
+                    let text = format!("the copies in {directory} cannot be read: {reason}");
+                    self.unread.push(text);
+                }
+            }
+            return;
+        }
+    }
+
+    /// Drops lines over records behind `last`.
+    pub fn drop_behind(&mut self, last: Position) {
+        for file in &mut self.files {
+            file.lines.retain(|line| line.position <= last);
+        }
+        self.files.retain(|file| !file.lines.is_empty());
+    }
+
+    /// Where lines are not those inside. Lines elsewhere that are vouch for the records before them.
+    pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<Difference> {
+        let mut differences = Vec::new();
+        for file in &self.files {
+            for line in &file.lines {
+                let position = line.position;
+                let found = inside.binary_search_by_key(&position, |inside| inside.position);
+                if found.ok().and_then(|at| inside.get(at)) != Some(line) {
+                    differences.push(Difference { position, file: file.path.clone() });
+                } else if file.is_elsewhere || mutant("trust-the-state") {
+                    self.vouched = self.vouched.max(position);
+                }
+            }
+        }
+        differences
+    }
+
+    pub fn state(&self) -> OutsideState {
+        match self.files.iter().find(|file| file.counts) {
+            Some(_) if self.vouched > Position(0) => OutsideState::Agrees,
+            Some(_) => OutsideState::StateAgrees,
+            None if self.has_state => OutsideState::Missing,
+            None => OutsideState::NotCompared,
+        }
+    }
+
+    pub fn vouched(&self) -> Position {
+        self.vouched
+    }
+
+    /// Files that the journal was compared with.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let files = self.files.iter().filter(|file| file.counts);
+        files.map(|file| file.path.clone()).collect()
+    }
+
+    /// Why copies do not prove the journal against an attacker who has its key.
+    pub fn reason(&self) -> Option<String> {
+        let (vouched, due) = (self.vouched, self.due);
+        if vouched > Position(0) && vouched >= due {
+            return None;
+        }
+        let name_place = "name a place for copies with `checkpoints` under [journal], or compare \
+                          with a copy that is kept elsewhere with `--checkpoint FILE`";
+        let way_on = self.lacking.as_deref().unwrap_or(name_place);
+        Some(match self.state() {
+            OutsideState::Agrees => format!(
+                "the copies elsewhere vouch for the records up to {vouched}, and not up to the last \
+                 checkpoint at {due}"
+            ),
+            OutsideState::StateAgrees => format!(
+                "only the state directory vouches for it: a holder of the key could have rewritten \
+                 journal and state together; {way_on}"
+            ),
+            OutsideState::Missing | OutsideState::NotCompared => {
+                format!("no checkpoint outside the journal was seen; {way_on}")
+            }
+        })
+    }
+}
+
+/// Whether the file lies in that directory, as written or behind symbolic links.
+fn is_in(file: &Path, directory: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    real(file).starts_with(real(directory))
+}

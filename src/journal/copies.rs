@@ -1,0 +1,310 @@
+//! Copies of a journal's checkpoints in a directory that the config names, apart from `data` and
+//! `state`: they show a record that was rewritten with the key, which `state` holds.
+//!
+//! The directory may lie on another machine, and be slow, full, read-only or gone for a while.
+//! Whatever is wrong with it stops and delays no pump: lines are written on a thread of their own,
+//! and what is missing there is written later.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+
+use rustix::fs::Access;
+use uuid::Uuid;
+
+use crate::ids::Position;
+use crate::limits;
+
+use super::Checkpoint;
+use super::checkpoint::Outside;
+
+/// Copies of the checkpoints of one journal, as a directory holds them.
+#[derive(Debug, Default)]
+pub struct CheckpointCopies {
+    /// The file of that journal in it.
+    pub file: PathBuf,
+    /// In order of position.
+    pub lines: Vec<Checkpoint>,
+}
+
+impl CheckpointCopies {
+    /// The file of `journal` in `directory`.
+    pub fn file_in(directory: &Path, journal: Uuid) -> PathBuf {
+        Outside::new(directory, journal).path().to_owned()
+    }
+
+    /// Reads the copies of `journal` in `directory`; none where there is no file yet. `Err` says
+    /// why they cannot be read, or that this takes longer than [`limits::BOUNDS_PATIENCE`].
+    pub fn read(directory: &Path, journal: Uuid) -> Result<Self, String> {
+        let file = Self::file_in(directory, journal);
+        let (sender, receiver) = channel();
+        let outside = Outside::at(&file);
+        let reader = std::thread::Builder::new().name("checkpoint-copies".to_owned());
+        // On a thread of its own, as the file of a server that is gone may be waited for without end.
+        let reader = reader.spawn(move || sender.send(outside.read()).ok());
+        reader.map_err(|error| error.to_string())?;
+        let lines = match receiver.recv_timeout(limits::BOUNDS_PATIENCE) {
+            Ok(lines) => lines.map_err(|error| error.to_string())?,
+            Err(_) => {
+                let seconds = limits::BOUNDS_PATIENCE.as_secs();
+                return Err(format!("{} gave nothing within {seconds} s", file.display()));
+            }
+        };
+        let mut lines: Vec<_> = lines.into_iter().filter(|line| line.journal == journal).collect();
+        lines.sort_by_key(|line| line.position);
+        Ok(Self { file, lines })
+    }
+
+    /// Position of the last line.
+    pub fn last(&self) -> Position {
+        self.lines.last().map(|line| line.position).unwrap_or_default()
+    }
+
+    /// The lines at one position; several where one journal was rewritten after another.
+    pub fn at(&self, position: Position) -> &[Checkpoint] {
+        let from = self.lines.partition_point(|line| line.position < position);
+        let to = self.lines.partition_point(|line| line.position <= position);
+        self.lines.get(from..to).unwrap_or_default()
+    }
+}
+
+/// Why nothing can be copied into `directory`, and what to do about that.
+pub fn directory_problem(directory: &Path) -> Option<String> {
+    let shown = directory.display();
+    match std::fs::metadata(directory) {
+        Ok(found) if !found.is_dir() => {
+            Some(format!("{shown} is no directory: name one with `checkpoints` under [journal]"))
+        }
+        Ok(_) => {
+            let is_writable = rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK);
+            let error = is_writable.err()?;
+            Some(format!("{shown} cannot be written ({error}): let this user write there"))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Some(format!("{shown} is not there: make it, or mount what holds it"))
+        }
+        Err(error) => Some(format!("{shown} cannot be read ({error})")),
+    }
+}
+
+/// Progress of copying.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CopyMetrics {
+    /// Attempts that failed.
+    pub failures: u64,
+    /// Checkpoints that are not copied yet.
+    pub waiting: u64,
+}
+
+#[derive(Debug, Default)]
+struct SharedCounts {
+    failures: AtomicU64,
+    waiting: AtomicU64,
+}
+
+/// Writes copies on a thread of its own.
+#[derive(Debug)]
+pub struct CheckpointCopier {
+    file: PathBuf,
+    /// None once it is to end.
+    lines: Option<Sender<Checkpoint>>,
+    /// Its sender is dropped when the thread ends.
+    ended: Receiver<()>,
+    counts: Arc<SharedCounts>,
+}
+
+impl CheckpointCopier {
+    /// Begins to write lines of `journal` into `directory`.
+    pub fn start(directory: &Path, journal: Uuid) -> std::io::Result<Self> {
+        let file = CheckpointCopies::file_in(directory, journal);
+        let (lines, receiver) = channel();
+        let (ending, ended) = channel();
+        let counts = Arc::<SharedCounts>::default();
+        let worker = CopyWorker {
+            directory: directory.to_owned(),
+            outside: Outside::at(&file),
+            receiver,
+            waiting: VecDeque::new(),
+            failure: None,
+            counts: Arc::clone(&counts),
+        };
+        let thread = std::thread::Builder::new().name("checkpoint-copier".to_owned());
+        thread.spawn(move || {
+            worker.run();
+            drop(ending);
+        })?;
+        Ok(Self { file, lines: Some(lines), ended, counts })
+    }
+
+    /// Returns at once.
+    pub fn copy(&self, line: Checkpoint) {
+        self.counts.waiting.fetch_add(1, Ordering::Relaxed);
+        if let Some(lines) = &self.lines {
+            // The thread ends after this alone.
+            lines.send(line).ok();
+        }
+    }
+
+    pub fn counts(&self) -> CopyMetrics {
+        CopyMetrics {
+            failures: self.counts.failures.load(Ordering::Relaxed),
+            waiting: self.counts.waiting.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Waits a moment until everything is copied. What is not is copied by the next start.
+    pub fn finish(mut self) {
+        self.lines = None;
+        let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_PATIENCE);
+        let waiting = self.counts().waiting;
+        if ended == Err(RecvTimeoutError::Timeout) || waiting > 0 {
+            let file = self.file.display();
+            tracing::warn!(
+                "{waiting} checkpoints are not copied to {file}; the next start copies them"
+            );
+        }
+    }
+}
+
+struct CopyWorker {
+    directory: PathBuf,
+    outside: Outside,
+    receiver: Receiver<Checkpoint>,
+    waiting: VecDeque<Checkpoint>,
+    /// Why the last attempt failed.
+    failure: Option<String>,
+    counts: Arc<SharedCounts>,
+}
+
+impl CopyWorker {
+    fn run(mut self) {
+        loop {
+            let next = match self.waiting.is_empty() {
+                true => self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                false => self.receiver.recv_timeout(limits::CHECKPOINT_COPY_RETRY),
+            };
+            let is_last = match next {
+                Ok(line) => {
+                    self.waiting.push_back(line);
+                    self.waiting.extend(self.receiver.try_iter());
+                    false
+                }
+                Err(RecvTimeoutError::Timeout) => false,
+                Err(RecvTimeoutError::Disconnected) => true,
+            };
+            // Each line is over everything before it: the latest are worth keeping.
+            while self.waiting.len() > limits::CHECKPOINT_COPIES_WAITING_MAX {
+                self.waiting.pop_front();
+                self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
+            }
+            if !self.waiting.is_empty() {
+                self.write();
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        let lines = self.waiting.make_contiguous();
+        match self.outside.append(lines) {
+            Ok(()) => {
+                self.counts.waiting.fetch_sub(lines.len() as u64, Ordering::Relaxed);
+                self.waiting.clear();
+                if self.failure.take().is_some() {
+                    let file = self.outside.path().display();
+                    tracing::info!("checkpoints are copied to {file} again");
+                }
+            }
+            Err(error) => {
+                self.counts.failures.fetch_add(1, Ordering::Relaxed);
+                let failure = error.to_string();
+                if self.failure.as_ref() != Some(&failure) {
+                    self.warn(&failure);
+                }
+                self.failure = Some(failure);
+            }
+        }
+    }
+
+    fn warn(&self, failure: &str) {
+        let problem = directory_problem(&self.directory).unwrap_or_else(|| {
+            "free its disk or mend it, or name another directory with `checkpoints` under [journal]"
+                .to_owned()
+        });
+        tracing::warn!(
+            "checkpoints cannot be copied to {} ({failure}); {problem}. The record goes on, and they \
+             are copied later; until then whoever has the key could rewrite it unseen",
+            self.outside.path().display()
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+    use crate::ids::Digest;
+
+    fn line(journal: Uuid, position: u64) -> Checkpoint {
+        Checkpoint {
+            journal,
+            position: Position(position),
+            count: position,
+            merkle_root: Digest::of(&position.to_be_bytes()),
+            time: Time(0),
+            key: String::new(),
+            signature: String::new(),
+        }
+    }
+
+    #[test]
+    fn lines_that_found_no_directory_are_copied_when_it_is_there() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("copies");
+        let journal = Uuid::now_v7();
+        let copier = CheckpointCopier::start(&directory, journal).unwrap();
+        copier.copy(line(journal, 1));
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while copier.counts().failures == 0 && std::time::Instant::now() < until {
+            std::thread::yield_now();
+        }
+        assert_eq!(copier.counts(), CopyMetrics { failures: 1, waiting: 1 });
+
+        std::fs::create_dir(&directory).unwrap();
+        copier.copy(line(journal, 2));
+        copier.finish();
+        let copies = CheckpointCopies::read(&directory, journal).unwrap();
+        assert_eq!(copies.lines, [line(journal, 1), line(journal, 2)]);
+    }
+
+    #[test]
+    fn two_journals_in_one_directory_have_a_file_each() {
+        let home = tempfile::tempdir().unwrap();
+        let journals = [Uuid::now_v7(), Uuid::now_v7()];
+        for journal in journals {
+            let copier = CheckpointCopier::start(home.path(), journal).unwrap();
+            copier.copy(line(journal, 7));
+            copier.finish();
+        }
+        for journal in journals {
+            let copies = CheckpointCopies::read(home.path(), journal).unwrap();
+            assert_eq!(copies.lines, [line(journal, 7)]);
+        }
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_used_is_named_with_the_way_on() {
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(directory_problem(home.path()), None);
+        let gone = directory_problem(&home.path().join("gone")).unwrap();
+        assert!(gone.contains("is not there: make it"), "{gone}");
+        let file = home.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let none = directory_problem(&file).unwrap();
+        assert!(none.contains("is no directory"), "{none}");
+    }
+}

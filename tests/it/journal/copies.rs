@@ -1,0 +1,205 @@
+//! Copies of checkpoints in a directory apart from `data` and `state`: what a start and a proof make
+//! of them, and what becomes of a directory that cannot be written.
+
+use std::path::{Path, PathBuf};
+
+use organism::audit::{self, ProofVerdict, Report, VerifyOptions};
+use organism::clock::Time;
+use organism::journal::sqlite::{Acceptance, Journal};
+use organism::journal::{CheckpointCopies, Error, Journal as _};
+
+use super::Place;
+use super::script::{Script, research};
+
+/// A journal whose checkpoints are copied elsewhere.
+struct Copied {
+    place: Place,
+    script: Script,
+}
+
+impl Copied {
+    fn new() -> Self {
+        let copied = Self { place: Place::new(), script: Script::default() };
+        std::fs::create_dir(copied.directory()).unwrap();
+        copied
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.place.home.path().join("copies")
+    }
+
+    fn file(&self) -> PathBuf {
+        let journal = self.place.reader().about().unwrap().journal;
+        CheckpointCopies::file_in(&self.directory(), journal)
+    }
+
+    fn lines(&self) -> Vec<String> {
+        std::fs::read_to_string(self.file()).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    fn open(&self, accept: Acceptance) -> Result<Journal, Error> {
+        let (data, state, copies) = (self.place.data(), self.place.state(), self.directory());
+        Journal::open_with_copies(&data, &state, Some(&copies), accept, &mut |_| Ok(()))
+    }
+
+    /// One run of a pump.
+    fn run(&mut self, tree: &str) {
+        let mut journal = self.open(Acceptance::default()).unwrap();
+        for group in research(&mut self.script, tree).chunks_mut(3) {
+            journal.append(group).unwrap();
+        }
+        journal.close(Time(0)).unwrap();
+    }
+
+    fn verify(&self, checkpoints: Option<PathBuf>) -> Report {
+        let state = Some(self.place.state());
+        let options = VerifyOptions { state, checkpoints, ..VerifyOptions::default() };
+        audit::verify_with(&self.place.data(), &options, &mut |_, _| {}).unwrap()
+    }
+
+    /// Puts an earlier journal with its state in place of what is there.
+    fn put_back(&self, earlier: &Place) {
+        for (from, to) in
+            [(earlier.data(), self.place.data()), (earlier.state(), self.place.state())]
+        {
+            replace(&from, &to);
+        }
+    }
+}
+
+fn replace(from: &Path, to: &Path) {
+    std::fs::remove_dir_all(to).unwrap();
+    std::fs::create_dir_all(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+/// Another end behind an earlier journal, by a program that has the key.
+fn forge(earlier: &Place) {
+    let mut journal = earlier.open().unwrap();
+    let mut script = Script::default();
+    let mut more: Vec<_> = (0..30).map(|_| script.boot(2)).collect();
+    journal.append(&mut more).unwrap();
+    journal.close(Time(0)).unwrap();
+}
+
+#[test]
+fn copies_elsewhere_prove_a_record_that_the_state_alone_does_not() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+
+    let alone = copied.verify(None);
+    assert_eq!(alone.verdict, ProofVerdict::NotProved);
+    let reasons = alone.unproved.join("; ");
+    assert!(reasons.contains("only the state directory vouches for it"), "{reasons}");
+    assert!(reasons.contains("`checkpoints` under [journal]"), "{reasons}");
+
+    let proved = copied.verify(Some(copied.directory()));
+    assert_eq!(proved.verdict, ProofVerdict::Proved, "{:?}", proved.unproved);
+    assert_eq!(proved.copies[0], copied.file());
+
+    let empty = copied.place.home.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let unseen = copied.verify(Some(empty));
+    assert_eq!(unseen.verdict, ProofVerdict::NotProved);
+    assert!(unseen.unproved.join("; ").contains("there is no copy of it in"));
+}
+
+#[test]
+fn a_record_that_was_rewritten_with_the_key_starts_nothing_beside_its_copies() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+    let earlier = copied.place.copy();
+    copied.run("sess-othertree");
+    forge(&earlier);
+    copied.put_back(&earlier);
+
+    assert_eq!(copied.verify(None).verdict, ProofVerdict::NotProved);
+    let broken = copied.verify(Some(copied.directory())).broken.unwrap();
+    assert!(broken.detail.contains(&copied.file().display().to_string()), "{broken:?}");
+    let refused = copied.open(Acceptance::default()).unwrap_err().to_string();
+    assert!(refused.contains(&copied.file().display().to_string()), "{refused}");
+    copied.place.open().unwrap();
+}
+
+#[test]
+fn an_older_journal_with_its_older_state_shows_as_a_loss_and_goes_on_when_that_is_accepted() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+    let earlier = copied.place.copy();
+    copied.run("sess-othertree");
+    let before = copied.lines();
+    copied.put_back(&earlier);
+
+    let refused = copied.open(Acceptance::default()).unwrap_err().to_string();
+    assert!(refused.contains("were signed in a checkpoint in"), "{refused}");
+    assert!(refused.contains("organism repair --accept-loss"), "{refused}");
+    let accept = Acceptance { loss: true, ..Acceptance::default() };
+    let mut journal = copied.open(accept).unwrap();
+    let loss = journal.found().loss.clone();
+    assert!(loss.acknowledged > loss.kept, "{loss:?}");
+    journal.put_blob(b"config").unwrap();
+    journal.append(&mut [Script::default().boot(3)]).unwrap();
+    journal.close(Time(0)).unwrap();
+
+    let aside = copied.file().with_extension("checkpoints.lost-1");
+    let aside = std::fs::read_to_string(aside).unwrap();
+    assert_eq!(aside.lines().collect::<Vec<_>>(), before);
+    copied.open(Acceptance::default()).unwrap().close(Time(0)).unwrap();
+    let verified = copied.verify(Some(copied.directory()));
+    assert_eq!(verified.verdict, ProofVerdict::Proved, "{:?}", verified.unproved);
+}
+
+#[test]
+fn copies_that_lag_are_completed_by_the_next_start() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+    let first = copied.lines();
+    copied.run("sess-othertree");
+    let all = copied.lines();
+    assert!(all.len() > first.len());
+    std::fs::write(copied.file(), format!("{}\n", first.join("\n"))).unwrap();
+
+    let lagging = copied.verify(Some(copied.directory()));
+    assert_eq!(lagging.verdict, ProofVerdict::NotProved);
+    assert!(lagging.unproved.join("; ").contains("and not up to the last checkpoint"));
+    copied.open(Acceptance::default()).unwrap().close(Time(0)).unwrap();
+    assert_eq!(copied.lines(), all);
+}
+
+#[test]
+fn a_directory_that_is_not_there_stops_nothing_and_gets_every_copy_later() {
+    let mut copied = Copied::new();
+    std::fs::remove_dir(copied.directory()).unwrap();
+    copied.run("sess-firsttree");
+    let mut journal = copied.open(Acceptance::default()).unwrap();
+    journal.append(&mut research(&mut copied.script, "sess-othertree")).unwrap();
+    let counts = journal.copy_metrics().unwrap();
+    assert!(counts.waiting > 0, "{counts:?}");
+    journal.close(Time(0)).unwrap();
+
+    std::fs::create_dir(copied.directory()).unwrap();
+    copied.open(Acceptance::default()).unwrap().close(Time(0)).unwrap();
+    let inside = copied.place.reader().checkpoints().unwrap();
+    assert_eq!(copied.lines().len(), inside.len());
+    let verified = copied.verify(Some(copied.directory()));
+    assert_eq!(verified.verdict, ProofVerdict::Proved, "{:?}", verified.unproved);
+}
+
+#[test]
+fn a_file_in_the_state_directory_is_no_copy_elsewhere() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+    let journal = copied.place.reader().about().unwrap().journal;
+    let own = CheckpointCopies::file_in(&copied.place.state(), journal);
+    let options = VerifyOptions {
+        state: Some(copied.place.state()),
+        copies: vec![own],
+        ..VerifyOptions::default()
+    };
+    let verified = audit::verify_with(&copied.place.data(), &options, &mut |_, _| {}).unwrap();
+    assert_eq!(verified.verdict, ProofVerdict::NotProved);
+    assert!(verified.unproved.join("; ").contains("no copy elsewhere"), "{:?}", verified.unproved);
+}
