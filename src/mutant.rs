@@ -54,6 +54,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("charge-a-stream-twice", "what a model call took is charged once"),
     ("retry-in-every-layer", "a model call makes only so many requests on each route"),
     ("let-the-stream-run", "a model call whose caller is gone closes its stream at once"),
+    ("forget-the-arrival", "an answer that came in time wins over its deadline"),
     ("cut-a-live-stream", "an agent's time-out is time without progress"),
     ("notify-the-thread-alone", "a waiting client is notified of every hold in its tree"),
     ("renew-for-anybody", "no listener renews the budgets that it spends"),

@@ -45,6 +45,9 @@ pub enum Input {
         verdicts: Vec<Verdict>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         turn: Option<Turn>,
+        /// When its host read it, where its deadline has passed since.
+        #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
+        arrived: Option<Time>,
     },
     /// An answer that named another attempt than the one its instance was given.
     Stray {

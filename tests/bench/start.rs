@@ -224,6 +224,7 @@ impl Relay {
             attempt: delivery.attempt,
             payloads: vec![Ok(payload)],
             turn: None,
+            arrived: None,
         });
     }
 

@@ -128,6 +128,10 @@ const GUARDS: &[(&str, &str)] = &[
         "pump::cancel::cancelling_what_has_ended_is_refused_on_the_record_and_adds_no_message",
     ),
     (
+        "forget-the-arrival",
+        "pump::failures::an_answer_that_came_in_time_wins_over_a_deadline_that_is_due",
+    ),
+    (
         "cut-a-live-stream",
         "pump::failures::progress_of_an_agent_extends_its_deadline_by_its_own_time_out",
     ),

@@ -87,6 +87,8 @@ pub enum Event {
         attempt: Attempt,
         payloads: Vec<Result<Checked, Refusal>>,
         turn: Option<Turn>,
+        /// When its host read it, where the host is this pump's.
+        arrived: Option<Time>,
     },
     Failed {
         listener: ListenerName,

@@ -118,8 +118,9 @@ impl Core {
                 self.boot(&mut step, journal, epoch, detail, blobs);
             }
             Event::Submit(submission) => self.submit(&mut step, submission),
-            Event::Outcome { listener, call, attempt, payloads, turn } => {
-                self.outcome(&mut step, Source { listener, call, attempt }, payloads, turn);
+            Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {
+                let source = Source { listener, call, attempt };
+                self.outcome(&mut step, source, payloads, turn, arrived);
             }
             Event::Failed { listener, call, attempt, failure } => {
                 self.attempt_failed(&mut step, &Source { listener, call, attempt }, failure);

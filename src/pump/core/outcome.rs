@@ -4,6 +4,7 @@ use super::call_table::{OrphanedDelivery, RunningAttempt};
 use super::message::NewMessage;
 use super::refused::refused;
 use super::{Core, Step};
+use crate::clock::Time;
 use crate::contract::{Contract, Meaning};
 use crate::envelope::{Broken, Disposition, Kind, Refusal, Rule, Spent, Turn, WrittenPayload};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
@@ -55,13 +56,17 @@ impl Core {
         source: Source,
         payloads: Vec<Gated>,
         turn: Option<Turn>,
+        arrived: Option<Time>,
     ) {
+        // It says more than the time of the record only where the deadline has passed since.
+        let has_passed = self.timeouts.has_passed(source.call, source.attempt, step.time);
         let input = Input::Outcome {
             listener: source.listener.clone(),
             call: source.call,
             attempt: source.attempt,
             verdicts: Vec::new(),
             turn: turn.clone().map(without_note),
+            arrived: arrived.filter(|_| has_passed),
         };
         if let Some(orphan) = self.end_orphan(&source) {
             step.records(orphan.thread.root(), input);

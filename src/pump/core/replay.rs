@@ -32,12 +32,12 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             });
             Event::Submit(Submission { id, client, target, key, payload, trace, begun: None })
         }
-        Input::Outcome { listener, call, attempt, verdicts, turn } => {
+        Input::Outcome { listener, call, attempt, verdicts, turn, arrived } => {
             let mut reader = Reader::new(record, gate);
             let payloads = verdicts.iter().map(|verdict| reader.payload(&listener, verdict));
             let payloads = payloads.collect::<Option<_>>()?;
             let turn = turn.map(|turn| with_note(record, turn));
-            Event::Outcome { listener, call, attempt, payloads, turn }
+            Event::Outcome { listener, call, attempt, payloads, turn, arrived }
         }
         Input::Stray { listener, named, verdicts } => {
             let mut reader = Reader::new(record, gate);

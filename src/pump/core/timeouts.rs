@@ -8,7 +8,7 @@ use super::event::Alarm;
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::envelope::Disposition;
-use crate::ids::{Attempt, CallId};
+use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::ErrorCode;
@@ -18,8 +18,8 @@ use crate::thread::{Input, Map};
 ///
 /// **Invariant:** a call has at most one deadline: that of its current attempt.
 ///
-/// **Invariant:** `by_time` and `by_call` hold the same deadlines, so that neither a poll nor a
-/// change looks through all of them.
+/// **Invariant:** `by_time` holds the deadlines of `by_call`, except those that an answer has met:
+/// neither a poll nor a change looks through all of them.
 ///
 /// **Invariant:** a heartbeat never brings a deadline forward.
 #[derive(Debug, Clone, Default)]
@@ -58,6 +58,16 @@ impl Timeouts {
             deadlines.map(|(call, (deadline, attempt))| (*deadline, *call, *attempt)).collect();
     }
 
+    /// Has the deadline of an attempt not fire: its answer arrived in time, and is yet to be stepped.
+    fn meet(&mut self, call: CallId, attempt: Attempt, arrived: Time) {
+        if let Some((deadline, current)) = self.by_call.get(&call).copied()
+            && current == attempt
+            && arrived <= deadline
+        {
+            self.by_time.remove(&(deadline, call, attempt));
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.by_call.len()
     }
@@ -73,9 +83,16 @@ impl Timeouts {
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    fn is_due(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
+    /// Whether the deadline of an attempt under way has passed, met or not.
+    pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
         armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)
+    }
+
+    fn is_due(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
+        let deadline = self.by_call.get(&call).map(|(deadline, _)| *deadline);
+        let is_armed = |deadline| self.by_time.contains(&(deadline, call, attempt));
+        deadline.is_some_and(|deadline| deadline <= now && is_armed(deadline))
     }
 }
 
@@ -90,6 +107,21 @@ impl Core {
     pub fn due_deadlines(&self, now: Time, most: usize) -> Vec<Alarm> {
         let due = self.timeouts.due(now).take(most);
         due.map(|(call, attempt)| Alarm::Deadline { call, attempt }).collect()
+    }
+
+    /// A host has read an answer that is yet to be stepped. If it arrived in time it wins over the
+    /// deadline, however late the pump gets to it. An answer that would be refused changes nothing.
+    pub fn answer_arrived(
+        &mut self,
+        listener: &ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        at: Time,
+    ) {
+        let is_callee = self.calls.running(call).is_some_and(|own| own.listener == *listener);
+        if is_callee && !mutant("forget-the-arrival") {
+            self.timeouts.meet(call, attempt, at);
+        }
     }
 
     pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
@@ -178,6 +210,18 @@ mod tests {
         timeouts.extend(call(3), attempt(1), Time(5));
         assert_eq!(due(&timeouts, 30), [call(1), call(3)]);
         assert_eq!(due(&timeouts, 50), [call(1), call(3), call(2)]);
+    }
+
+    #[test]
+    fn an_answer_in_time_meets_the_deadline_of_its_own_attempt() {
+        let mut timeouts = armed();
+        timeouts.meet(call(1), attempt(1), Time(10));
+        timeouts.meet(call(2), attempt(1), Time(21));
+        timeouts.meet(call(3), attempt(2), Time(10));
+        assert_eq!(due(&timeouts, 30), [call(2), call(3)]);
+        assert!(!timeouts.is_due(call(1), attempt(1), Time(30)));
+        assert!(timeouts.has_passed(call(1), attempt(1), Time(10)));
+        assert_eq!(timeouts.len(), 3);
     }
 
     #[test]

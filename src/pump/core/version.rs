@@ -18,6 +18,7 @@ const CHANGES: &[(u32, &str)] = &[
     (13, "counts and wall time of a tree start again with a recorded renewal"),
     (14, "a decision is recorded by the operator whom its signature proves"),
     (15, "a cancellation of a thread in which nothing is open is refused"),
+    (16, "the arrival of an answer is recorded where its deadline has passed since"),
     // One line a number: after a conflict, take the next one.
 ];
 

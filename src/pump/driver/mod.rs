@@ -6,6 +6,7 @@
 //! was decided is written as soon as there is room.
 
 mod alarms;
+mod arrivals;
 mod clerk;
 mod counts;
 mod handle;
@@ -39,6 +40,7 @@ use crate::pump::core::{Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
 use crate::trace::Tracer;
 use alarms::Alarms;
+use arrivals::Arrivals;
 use clerk::Clerk;
 use meter::{Lifetime, Meter};
 use queries::PumpQuery;
@@ -88,6 +90,7 @@ pub struct Pump {
     queries: Vec<PumpQuery>,
     watch: Watch,
     beats: Beats,
+    arrivals: Arrivals,
     meter: Meter,
     /// What turns of this batch were sent besides their threads, to be kept before their records.
     inputs: Vec<String>,
@@ -119,6 +122,7 @@ impl Pump {
             queries: Vec::new(),
             watch,
             beats,
+            arrivals: Arrivals::default(),
             meter,
             inputs: Vec::new(),
             kept: HashSet::new(),
@@ -148,7 +152,8 @@ impl Pump {
     /// Where hosts report to.
     pub fn sink(&self) -> Arc<PumpSink> {
         let (outbox, beats) = (self.handle.outbox(), self.beats.clone());
-        Arc::new(PumpSink::new(self.gate.clone(), outbox, beats, self.counts()))
+        let arrivals = self.arrivals.clone();
+        Arc::new(PumpSink::new(self.gate.clone(), outbox, beats, arrivals, self.counts()))
     }
 
     /// What it counts of itself; still there when the pump is gone.
@@ -232,8 +237,9 @@ impl Pump {
         !batch.is_empty()
     }
 
-    /// Deadlines that have passed come after everything that is in the inbox: an answer that came
-    /// in time is not late because the pump was.
+    /// Deadlines that have passed come after everything that is in the inbox, and an answer that was
+    /// read in time wins over its deadline while the gate still checks it: an answer that came in
+    /// time is not late because the pump was.
     fn queue_deadlines(&mut self, now: Time) {
         let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
         if has_passed && !self.is_deadline_queued {
@@ -251,6 +257,9 @@ impl Pump {
                 }
                 Letter::Deadlines => {
                     self.is_deadline_queued = false;
+                    for ((listener, call, attempt), at) in self.arrivals.all() {
+                        self.core.answer_arrived(&listener, call, attempt, at);
+                    }
                     // All of them in one commit.
                     for alarm in self.core.due_deadlines(now, limits::GROUP_COMMIT_MAX) {
                         steps.push(self.step(&mut position, now, Event::Alarm(alarm)));
@@ -269,10 +278,16 @@ impl Pump {
 
     /// `position`: of the next record.
     fn step(&mut self, position: &mut Position, now: Time, mut event: Event) -> Step {
-        match &mut event {
+        match &event {
             Event::Heartbeat { call, attempt } => self.beats.heard(*call, *attempt),
-            Event::Outcome { turn: Some(turn), .. } => self.inputs.extend(turn.inputs.take()),
+            Event::Outcome { listener, call, attempt, .. }
+            | Event::Failed { listener, call, attempt, .. } => {
+                self.arrivals.stepped(listener, *call, *attempt);
+            }
             _ => {}
+        }
+        if let Event::Outcome { turn: Some(turn), .. } = &mut event {
+            self.inputs.extend(turn.inputs.take());
         }
         let step = self.core.step(*position, now, event);
         if step.record.is_some() {

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use super::Letter;
+use super::arrivals::Arrivals;
 use super::counts::Counts;
 use super::handle::Reserve;
 use super::notices::ModelReport;
 use crate::bus::{ModelState, Outcome, Reserved, Sink};
+use crate::clock::Time;
 use crate::envelope::{Failure, Reservation};
 use crate::failpoint::failpoint;
 use crate::ids::{Attempt, CallId, ListenerName};
@@ -24,6 +26,7 @@ pub struct PumpSink {
     gate: Gate,
     outbox: Sender<Letter>,
     beats: Beats,
+    arrivals: Arrivals,
     counts: Arc<Counts>,
 }
 
@@ -47,9 +50,10 @@ impl PumpSink {
         gate: Gate,
         outbox: Sender<Letter>,
         beats: Beats,
+        arrivals: Arrivals,
         counts: Arc<Counts>,
     ) -> Self {
-        Self { gate, outbox, beats, counts }
+        Self { gate, outbox, beats, arrivals, counts }
     }
 
     fn send(&self, event: Event) {
@@ -64,6 +68,7 @@ impl PumpSink {
         call: CallId,
         attempt: Attempt,
         outcome: Outcome,
+        arrived: Time,
     ) -> Event {
         let count = outcome.payloads.len();
         if count > limits::OUTCOME_PAYLOADS_MAX {
@@ -84,7 +89,8 @@ impl PumpSink {
                 tracing::warn!("{listener} answered what the gate refuses: {refusal}");
             }
         }
-        Event::Outcome { listener: listener.clone(), call, attempt, payloads, turn: outcome.turn }
+        let (listener, turn, arrived) = (listener.clone(), outcome.turn, Some(arrived));
+        Event::Outcome { listener, call, attempt, payloads, turn, arrived }
     }
 }
 
@@ -115,6 +121,25 @@ impl PumpSink {
     }
 }
 
+/// Ends an attempt whose answer makes the gate panic: its deadline may be met by then, and nothing
+/// else would end it.
+struct CheckGuard<'a> {
+    sink: &'a PumpSink,
+    listener: &'a ListenerName,
+    call: CallId,
+    attempt: Attempt,
+}
+
+impl Drop for CheckGuard<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let (listener, call, attempt) = (self.listener.clone(), self.call, self.attempt);
+            let failure = Failure::Garbage { detail: "the check of its answer failed".to_owned() };
+            self.sink.send(Event::Failed { listener, call, attempt, failure });
+        }
+    }
+}
+
 /// Whether a note says that this agent took the turn, in this call.
 fn is_of(note: &str, agent: &ListenerName, call: CallId) -> bool {
     let says = |head: &Element, name, text: &str| head.attribute(name) == Some(text);
@@ -132,10 +157,18 @@ impl Sink for PumpSink {
         result: Result<Outcome, Failure>,
     ) {
         failpoint("answered");
-        self.send(match result {
-            Ok(outcome) => self.gated(listener, call, attempt, outcome),
-            Err(failure) => Event::Failed { listener: listener.clone(), call, attempt, failure },
-        });
+        match result {
+            Ok(outcome) => {
+                // Before the gate, whose check may take until after the deadline.
+                let arrived = self.arrivals.stamp(listener, call, attempt);
+                let _guard = CheckGuard { sink: self, listener, call, attempt };
+                self.send(self.gated(listener, call, attempt, outcome, arrived));
+            }
+            Err(failure) => {
+                let listener = listener.clone();
+                self.send(Event::Failed { listener, call, attempt, failure });
+            }
+        }
     }
 
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
@@ -185,7 +218,8 @@ impl Sink for PumpSink {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::mpsc::{Receiver, channel};
 
     use uuid::Uuid;
 
@@ -193,12 +227,30 @@ mod tests {
     use crate::ids::MessageId;
     use crate::schema::Schemas;
 
-    #[test]
-    fn a_flood_of_heartbeats_is_one_letter_for_each_attempt() {
+    fn sink() -> (PumpSink, Receiver<Letter>) {
         let (outbox, inbox) = channel();
         let gate = Gate::new(Arc::default(), Schemas::default());
         let counts = Arc::new(Counts::new(&gate.contracts));
-        let sink = PumpSink::new(gate, outbox, Beats::default(), counts);
+        (PumpSink::new(gate, outbox, Beats::default(), Arrivals::default(), counts), inbox)
+    }
+
+    #[test]
+    fn an_answer_whose_check_panics_ends_its_attempt() {
+        let (sink, inbox) = sink();
+        let (listener, call) = (ListenerName::core(), CallId(MessageId(Uuid::nil())));
+        let check = || {
+            let attempt = Attempt { epoch: 1, n: 1 };
+            let _guard = CheckGuard { sink: &sink, listener: &listener, call, attempt };
+            panic!("the check of this answer panics");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(check)).is_err());
+        let sent = inbox.try_iter().next();
+        assert!(matches!(sent, Some(Letter::Event(Event::Failed { .. }))));
+    }
+
+    #[test]
+    fn a_flood_of_heartbeats_is_one_letter_for_each_attempt() {
+        let (sink, inbox) = sink();
         let (listener, call) = (ListenerName::core(), CallId(MessageId(Uuid::nil())));
         let attempt = |n| Attempt { epoch: 1, n };
         for n in [1, 2] {

@@ -28,7 +28,7 @@ pub fn outcome(reader: &mut Reader<'_>, text: &str) -> Option<(Input, Vec<Fact>)
     let verdicts = verdicts.into_iter().map(|verdict| verdict.verdict(&facts).ok());
     let verdicts = verdicts.collect::<Option<_>>()?;
     let listener = reader.names.listener(listener).ok()?;
-    Some((Input::Outcome { listener, call, attempt, verdicts, turn }, facts))
+    Some((Input::Outcome { listener, call, attempt, verdicts, turn, arrived: None }, facts))
 }
 
 /// What is yet to be read.

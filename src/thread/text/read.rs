@@ -101,6 +101,7 @@ impl Reader<'_> {
                     .map(|verdict| verdict.verdict(facts))
                     .collect::<Result<_, _>>()?,
                 turn: said.turn,
+                arrived: said.arrived,
             },
             SaidInput::Other(input) => input,
         })

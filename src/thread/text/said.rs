@@ -38,6 +38,8 @@ pub struct Outcome<'t> {
     pub attempt: Attempt,
     pub verdicts: Vec<SaidVerdict>,
     pub turn: Option<Turn>,
+    #[serde(rename = "arrived")]
+    pub arrived: Option<Time>,
 }
 
 #[derive(Deserialize)]

@@ -51,7 +51,7 @@ impl Writer<'_, '_> {
                 self.raw(",\"verdict\":");
                 self.verdict(verdict, &mut numbers)?;
             }
-            Input::Outcome { listener, call, attempt, verdicts, turn } => {
+            Input::Outcome { listener, call, attempt, verdicts, turn, arrived } => {
                 self.plain("{\"outcome\":{\"listener\":\"", listener.as_str());
                 self.uuid("\",\"call\":\"", call.0.0);
                 write!(self.out, "\",\"attempt\":\"{attempt}\",\"verdicts\":[")?;
@@ -63,6 +63,7 @@ impl Writer<'_, '_> {
                 }
                 self.raw("]");
                 self.option(",\"turn\":", turn)?;
+                self.option(",\"arrived\":", arrived)?;
             }
             other => return self.json(other),
         }

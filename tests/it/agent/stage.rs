@@ -213,7 +213,7 @@ impl Stage {
         let payloads = gated.collect();
         let (listener, call, attempt) =
             (delivery.listener.clone(), delivery.call, delivery.attempt);
-        self.step(Event::Outcome { listener, call, attempt, payloads, turn });
+        self.step(Event::Outcome { listener, call, attempt, payloads, turn, arrived: None });
     }
 
     fn facts(&self) -> Vec<Fact> {

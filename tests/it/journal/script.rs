@@ -57,7 +57,8 @@ impl Script {
         let attempt = Attempt { epoch: 1, n: 1 };
         let call = CallId(of);
         let listener = name(listener);
-        let input = Input::Outcome { listener, call, attempt, verdicts: Vec::new(), turn: None };
+        let (verdicts, turn, arrived) = (Vec::new(), None, None);
+        let input = Input::Outcome { listener, call, attempt, verdicts, turn, arrived };
         let mut step = self.step(in_thread, input);
         step.facts.push(Fact::Heard { call, attempt });
         step

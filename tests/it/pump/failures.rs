@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use expect_test::expect;
+use organism::bus::Delivery;
+use organism::clock::Time;
 use organism::contract::Contract;
 use organism::envelope::{Broken, Failure, Spent, Turn};
 use organism::pump::core::{Event, Standstill};
-use organism::thread::Fact;
+use organism::thread::{Fact, Input};
 use organism::xml::findings::{Finding, Place};
 
-use super::world::{World, agent, client, core, fresh, listener, word};
+use super::world::{World, agent, client, core, fresh, listener, name, word};
 
 fn contracts() -> Vec<Contract> {
     vec![
@@ -185,6 +187,81 @@ fn a_heartbeat_moves_the_deadline_of_the_current_attempt_only() {
     world.step(Event::Heartbeat { call, attempt: other });
     world.pass(Duration::from_secs(20));
     assert_eq!(world.result(call), "failed: system-error timeout");
+}
+
+/// Has a host read the answer to a delivery now; it is stepped later.
+fn arrive(world: &mut World, delivery: &Delivery) -> Time {
+    let Delivery { listener, call, attempt, .. } = delivery;
+    world.core.answer_arrived(listener, *call, *attempt, world.now);
+    world.now
+}
+
+/// Steps an answer that arrived at this time.
+fn answer_of(world: &mut World, delivery: &Delivery, arrived: Time) {
+    let payload = word("found", "f");
+    let payloads = vec![world.gate.check(&delivery.listener, payload.as_bytes())];
+    let Delivery { listener, call, attempt, .. } = delivery.clone();
+    let (turn, arrived) = (None, Some(arrived));
+    world.step(Event::Outcome { listener, call, attempt, payloads, turn, arrived });
+}
+
+fn recorded_arrival(world: &World) -> Option<Time> {
+    world.records.iter().find_map(|record| match &record.input {
+        Input::Outcome { arrived, .. } => *arrived,
+        _ => None,
+    })
+}
+
+#[test]
+fn an_answer_that_came_in_time_wins_over_a_deadline_that_is_due() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("look", "q"));
+    let delivery = world.delivery("finder");
+    world.pass(Duration::from_secs(59));
+    let arrived = arrive(&mut world, &delivery);
+    world.pass(Duration::from_secs(30));
+    assert_eq!(world.result(call), "none", "its answer is on its way");
+
+    answer_of(&mut world, &delivery, arrived);
+    assert_eq!(world.result(call), "completed: found(f)");
+    assert_eq!(recorded_arrival(&world), Some(arrived));
+    world.check_replay();
+}
+
+#[test]
+fn an_answer_that_came_too_late_stops_no_deadline() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("look", "q"));
+    let delivery = world.delivery("finder");
+    world.now = world.now.plus(Duration::from_secs(61));
+    arrive(&mut world, &delivery);
+    world.pass(Duration::ZERO);
+    assert_eq!(world.result(call), "failed: system-error timeout");
+}
+
+#[test]
+fn an_answer_of_another_listener_or_attempt_stops_no_deadline() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("look", "q"));
+    let delivery = world.delivery("finder");
+    let mut other = delivery.attempt;
+    other.n += 1;
+    world.core.answer_arrived(&name("counter"), call, delivery.attempt, world.now);
+    world.core.answer_arrived(&delivery.listener, call, other, world.now);
+    world.pass(Duration::from_secs(61));
+    assert_eq!(world.result(call), "failed: system-error timeout");
+}
+
+#[test]
+fn an_answer_that_is_stepped_before_its_deadline_records_no_arrival() {
+    let mut world = world();
+    world.open("desk", &word("look", "q"));
+    let delivery = world.delivery("finder");
+    let arrived = arrive(&mut world, &delivery);
+    world.pass(Duration::from_secs(30));
+    answer_of(&mut world, &delivery, arrived);
+    assert_eq!(recorded_arrival(&world), None);
+    world.check_replay();
 }
 
 #[test]

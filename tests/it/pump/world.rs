@@ -382,7 +382,8 @@ impl World {
         let payloads = gated.collect();
         let (listener, call, attempt) =
             (delivery.listener.clone(), delivery.call, delivery.attempt);
-        self.step(Event::Outcome { listener, call, attempt, payloads, turn });
+        let arrived = Some(self.now);
+        self.step(Event::Outcome { listener, call, attempt, payloads, turn, arrived });
     }
 
     /// An answer of another instance that names this delivery.

@@ -8,7 +8,7 @@ use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::envelope::{Disposition, Kind, Message};
 use organism::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
-use organism::pump::core::Receipt;
+use organism::pump::core::{Alarm, Event, Receipt};
 use organism::thread::{Closing, Decision, Fact, Input, Opener, Opening, Record};
 
 use super::bill::Bill;
@@ -256,6 +256,20 @@ impl Judge {
             let text = format!("{}<", forged_by(sender));
             assert!(head.contains(&text), "{head:?} is on record as sent by {sender}");
         }
+    }
+
+    /// No deadline fires while an answer that came in time waits to be stepped.
+    pub fn due(&self, due: Option<&Event>, inbox: &[Event]) {
+        let Some(Event::Alarm(Alarm::Deadline { call, attempt })) = due else { return };
+        let deadline = self.offered[call].plus(TIMEOUT);
+        let callee = &self.record.messages[&call.0].to;
+        let is_in_time = |event: &Event| match event {
+            Event::Outcome { listener, call: own, attempt: its, arrived: Some(at), .. } => {
+                (listener, own, its) == (callee, call, attempt) && *at < deadline
+            }
+            _ => false,
+        };
+        assert!(!inbox.iter().any(is_in_time), "{call} has its answer, and its deadline fires");
     }
 
     /// Holds the whole ledger against the whole record once nothing is left to do.

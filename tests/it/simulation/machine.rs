@@ -219,6 +219,19 @@ impl Machine {
         assert_eq!(judge.in_flight(), state.in_flight, "accepted = settled + in flight");
     }
 
+    pub fn now(&self) -> Time {
+        self.last.max(self.wall)
+    }
+
+    /// As the driver does: answers that have come in and are not stepped yet.
+    pub fn notice_arrivals(&mut self, inbox: &[Event]) {
+        for event in inbox {
+            if let Event::Outcome { listener, call, attempt, arrived: Some(at), .. } = event {
+                self.core.answer_arrived(listener, *call, *attempt, *at);
+            }
+        }
+    }
+
     fn next_due(&self) -> Option<(Time, Alarm)> {
         let alarm = self.alarms.iter().copied().min();
         [alarm, self.core.next_deadline()].into_iter().flatten().min()
@@ -227,7 +240,7 @@ impl Machine {
     /// The alarm that is due by now.
     pub fn due(&mut self) -> Option<Event> {
         let (at, alarm) = self.next_due()?;
-        if at > self.last.max(self.wall) {
+        if at > self.now() {
             return None;
         }
         self.alarms.retain(|set| *set != (at, alarm));

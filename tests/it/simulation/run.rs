@@ -190,7 +190,10 @@ impl Simulation {
     fn step(&mut self) {
         let take = (1 + self.dice.below(4)).min(self.inbox.len());
         let mut events: Vec<Event> = self.inbox.drain(..take).collect();
-        events.extend(self.machine.due());
+        self.machine.notice_arrivals(&self.inbox);
+        let due = self.machine.due();
+        self.judge.due(due.as_ref(), &self.inbox);
+        events.extend(due);
         if events.is_empty() {
             return;
         }
@@ -694,7 +697,8 @@ impl Simulation {
         let gated = payloads.iter().map(|text| self.machine.gate.check(who, text.as_bytes()));
         let (payloads, listener) = (gated.collect(), who.clone());
         let (call, attempt) = (delivery.call, delivery.attempt);
-        Event::Outcome { listener, call, attempt, payloads, turn }
+        let arrived = Some(self.machine.now());
+        Event::Outcome { listener, call, attempt, payloads, turn, arrived }
     }
 
     /// From here on nothing fails: clients ask until they are told, and all work ends.
