@@ -104,7 +104,8 @@ fn cancelling_what_has_ended_is_refused_on_the_record_and_adds_no_message() {
     let refusal = world.cancel_as(&thread, None).unwrap_err();
     assert_eq!(refusal.rule.to_string(), "not-waiting");
     assert!(refusal.message.contains("all of it has ended already"), "{}", refusal.message);
-    assert_eq!(world.transcript(&thread), before);
+    let refused = format!("{before}- refused operator not-waiting\n");
+    assert_eq!(world.transcript(&thread), refused);
     assert_eq!(world.refusals(), ["operator not-waiting"]);
 
     world.say("desk", &thread, &word("plan", "again"));
