@@ -39,8 +39,8 @@ demo: setup ## agents at work on this source tree, live
 check: setup ## format, clippy, unit tests and the repository's own rules: before each commit
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --quiet --locked --workspace --all-targets -- -D warnings
-	@$(CARGO) test --quiet --locked --package organism --lib
-	@$(CARGO) test --quiet --locked --package organism --test tidy
+	@$(CARGO) test --quiet --locked --workspace --lib
+	@$(CARGO) test --quiet --locked --workspace --test tidy
 
 test: setup sdks nats ## everything, in debug
 	$(CARGO) test --locked --workspace
@@ -66,7 +66,7 @@ elders: setup sdks nats ## what an organism promises, and the journal's suite, o
 	@status=0; for version in $(ELDERS); do echo "on NATS $$version"; \
 		export NATS_SERVER=$(CURDIR)/target/nats-$$version/bin/nats-server; \
 		$(MAKE) --no-print-directory conformance || status=1; \
-		$(CARGO) test --locked --package organism --test it -- journal:: organism::pumps:: \
+		$(CARGO) test --locked --workspace --test it -- journal:: organism::pumps:: \
 			organism::promote:: bus::remote:: || status=1; done; exit $$status
 
 bench: setup nats ## how fast it is on this machine
