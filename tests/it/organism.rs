@@ -12,6 +12,7 @@ mod clock;
 mod cluster;
 mod copies;
 mod demo;
+mod forged_tails;
 mod forgers;
 mod gate;
 mod hidden;

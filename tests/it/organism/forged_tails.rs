@@ -1,0 +1,198 @@
+//! Whoever can write the journal's file changes its end while the organism is dead: no start takes
+//! it, nothing of a forged record is ever executed, and the organism goes on after the operator's
+//! recorded consent.
+//!
+//! The simulation keeps its records in a list that has no MACs; a forged tail needs the file.
+//! `KILLS=…` states how often, `SEED=…` makes the same choices again.
+
+use std::process::Stdio;
+
+use organism::ids::{CallId, MessageId, Position, ThreadId};
+use organism::journal::Sealed;
+use organism::thread::{Fact, Input, Record};
+use rusqlite::Connection;
+
+use super::kill::{choices, environment, quick, torture};
+use super::{House, Running, numbered, until};
+use crate::campaign::Campaign;
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["solo", "vault"]
+
+[listeners.solo]
+command = ["./player.py", "solo"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+
+[listeners.vault]
+command = ["./player.py", "vault"]
+schema = "talk.xsd"
+accepts = ["work"]
+replies = ["worked"]
+approval = "always"
+"#;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attack {
+    /// A record that releases the held call, under no MAC.
+    Append,
+    /// The same, under a copy of the last MAC.
+    AppendWithCopiedMac,
+    /// The last MAC is gone.
+    DeleteMac,
+}
+
+use Attack::{Append, AppendWithCopiedMac, DeleteMac};
+
+const ATTACKS: [Attack; 3] = [Append, AppendWithCopiedMac, DeleteMac];
+
+/// The MAC of the last commit.
+const LAST_MAC: &str =
+    "(SELECT mac FROM step WHERE mac IS NOT NULL ORDER BY position DESC LIMIT 1)";
+
+/// A call that waits for an approval.
+struct HeldCall {
+    message: String,
+    call: CallId,
+    thread: ThreadId,
+}
+
+fn hold(house: &House) -> HeldCall {
+    let sent = house.send_text(&numbered("work", "1"), &["--no-wait"]);
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    let held = house.organism(&["approvals", "--json"]).json().remove(0);
+    let text = |key: &str| held[key].as_str().unwrap().to_owned();
+    let message = text("message");
+    let call = CallId(MessageId(message.parse().unwrap()));
+    HeldCall { message, call, thread: ThreadId::parse(&text("thread")).unwrap() }
+}
+
+/// Writes a record behind the last one, with everything right that needs no key.
+fn put(house: &House, record: &Record, mac: &str) {
+    let mut body = Vec::new();
+    record.write_text(&mut body).unwrap();
+    let hash = organism::journal::chained(&record.into(), &body);
+    let payloads: Vec<u8> =
+        record.payloads().flat_map(|payload| payload.bytes.as_bytes().to_vec()).collect();
+    let insert = format!(
+        "INSERT INTO step(position, tree, previous, previous_hash, time, hash, body, \
+         payloads, mac) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, {mac})"
+    );
+    let row = (
+        record.position.0,
+        record.tree.as_str(),
+        record.previous.0,
+        record.previous_hash.0,
+        record.time.0,
+        hash.0,
+        String::from_utf8(body).unwrap(),
+        payloads,
+    );
+    let db = Connection::open(house.data().join("journal.db")).unwrap();
+    db.execute(&insert, row).unwrap();
+}
+
+/// A record behind the last one, in the tree of the held call, by which the call is released.
+fn release(house: &House, held: &HeldCall) -> Record {
+    let reader = house.reader();
+    let last = reader.last().unwrap();
+    let records = reader.records(Position(1), last).unwrap();
+    let time = records.last().unwrap().record.time;
+    let in_tree = records.into_iter().rfind(|sealed| sealed.record.tree == held.thread.root());
+    let Sealed { record, hash, .. } = in_tree.unwrap();
+    Record {
+        previous: record.position,
+        previous_hash: hash,
+        position: Position(last.0 + 1),
+        time,
+        input: Input::Held { call: held.call },
+        facts: vec![Fact::Released { call: held.call, lapsed: false }],
+        ..record
+    }
+}
+
+fn attack(house: &House, held: &HeldCall, attack: Attack) {
+    match attack {
+        Append => put(house, &release(house, held), "NULL"),
+        AppendWithCopiedMac => put(house, &release(house, held), LAST_MAC),
+        DeleteMac => {
+            let db = Connection::open(house.data().join("journal.db")).unwrap();
+            let last = "(SELECT max(position) FROM step)";
+            db.execute(&format!("UPDATE step SET mac = NULL WHERE position = {last}"), ()).unwrap();
+        }
+    }
+}
+
+fn run(house: &House) -> Running {
+    let mut command = house.command(&["run"]);
+    command.env("EFFECTS", house.path("effects"));
+    house.run_with(command)
+}
+
+/// Starts the organism, which ends by itself; its exit code and its log.
+fn refused(house: &House) -> (Option<i32>, String) {
+    let log = std::fs::File::create(house.path("log")).unwrap();
+    let mut run = house.command(&["run"]);
+    run.env("EFFECTS", house.path("effects")).stdout(Stdio::null()).stderr(log);
+    let mut running = Running { child: run.spawn().unwrap() };
+    let ended = until("the start is refused", || {
+        assert!(!house.log().contains("is ready"), "a start took it: {}", house.log());
+        running.child.try_wait().unwrap()
+    });
+    (ended.code(), house.log())
+}
+
+/// The vault did nothing, and its call waits for an approval.
+fn is_held(house: &House, held: &HeldCall) {
+    let effects = std::fs::read_to_string(house.path("effects")).unwrap_or_default();
+    let done: Vec<_> = effects.lines().filter(|line| line.starts_with("vault ")).collect();
+    assert_eq!(done, Vec::<&str>::new());
+    let waiting = house.organism(&["approvals", "--json"]).json();
+    let waiting: Vec<_> = waiting.iter().map(|call| call["message"].as_str().unwrap()).collect();
+    assert_eq!(waiting, [held.message.as_str()]);
+}
+
+fn ping(house: &House, number: u64) {
+    let number = number.to_string();
+    let sent = house.send_text(&numbered("ping", &number), &["--key", &number]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+}
+
+#[test]
+fn no_start_takes_a_forged_tail_and_nothing_of_it_is_executed() {
+    let mut report = Campaign::new("forged tails");
+    let mut choices = choices();
+    let rounds = environment("KILLS").unwrap_or(if torture() { 100 } else { 3 });
+    let house = quick(House::settled(CONFIG));
+    let mut running = run(&house);
+    let held = hold(&house);
+    let first = choices.below(ATTACKS.len() as u64);
+    for round in 0..rounds {
+        let number = usize::try_from((first + round) % ATTACKS.len() as u64).unwrap();
+        let tampering = ATTACKS[number];
+        ping(&house, round);
+        running.child.kill().unwrap();
+        running.child.wait().unwrap();
+        attack(&house, &held, tampering);
+
+        let (code, log) = refused(&house);
+        assert_eq!(code, Some(4), "{tampering:?}: {log}");
+        let repaired = house.organism(&["repair", "--accept-loss"]);
+        assert_eq!(repaired.code, Some(0), "{tampering:?}: {repaired:?}");
+        running = run(&house);
+        is_held(&house, &held);
+    }
+
+    // What the operator gave up with a changed end is done again under its key, and nothing else.
+    (0..rounds).for_each(|round| ping(&house, round));
+    assert_eq!(house.recorded("pong") as u64, rounds);
+    is_held(&house, &held);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+    report.note(format!("{rounds} kills with a forged tail, {rounds} of {rounds} starts refused"));
+}
