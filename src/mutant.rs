@@ -108,6 +108,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
         "a journal is taken from a project that is still there only by its name",
     ),
     ("cancel-what-ended", "a cancellation adds nothing to a thread in which nothing is open"),
+    ("take-any-service-version", "a command or pump of another version is refused"),
     ("send-under-any-config", "new work is done under the config that its sender checked"),
     ("trust-the-socket", "a command talks to the holder of its journal and to no other process"),
     ("trust-any-stream", "on JetStream, a stream that another project began is refused"),

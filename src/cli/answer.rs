@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::audit::HeldCall;
-use crate::organism::SubmittedAnswer;
+use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
 use super::exit::{Exit, Failed};

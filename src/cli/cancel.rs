@@ -7,8 +7,8 @@ use crate::audit;
 use crate::ids::{ListenerName, ThreadId};
 use crate::journal::sqlite::Reader;
 use crate::journal::{self, partitions_in};
-use crate::organism::control::Ask;
 use crate::organism::{Door, Error};
+use crate::service::ServiceRequest;
 
 use super::exit::{Exit, Failed};
 use super::opened::{self, ConfigArg, DecisionArgs, Reach};
@@ -35,7 +35,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         refuse_unknown(reach.data(), &thread)?;
     }
     let signer = args.decision.signer()?;
-    let cancel = Ask::Cancel {
+    let cancel = ServiceRequest::Cancel {
         thread: thread.clone(),
         by: ListenerName::operator(),
         reason: args.reason,

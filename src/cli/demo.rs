@@ -13,7 +13,8 @@ use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal::CheckpointCopies;
 use crate::journal::sqlite::Reader;
 use crate::limits;
-use crate::organism::{Door, Organism, Parcel, Sent};
+use crate::organism::{Door, Organism};
+use crate::service::{SubmitRequest, SubmitUpdate};
 use crate::{audit, thread};
 
 use super::exit::Failed;
@@ -103,7 +104,7 @@ async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<
     let data = config.data.clone();
     let client = ListenerName::parse("desk")?;
     let door = Door::Own(Box::new(Organism::start(config).await?));
-    let parcel = Parcel {
+    let parcel = SubmitRequest {
         client,
         thread: None,
         suggested: None,
@@ -118,14 +119,16 @@ async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<
     let mut seen = Position(0);
     {
         let sending = door.send(parcel, |sent| match sent {
-            Sent::Result { how: thread::Closing::Completed, replies, .. } => {
+            SubmitUpdate::Result { how: thread::Closing::Completed, replies, .. } => {
                 answer = replies.into_iter().next().map(|reply| reply.payload);
             }
-            Sent::Result { replies, .. } => {
+            SubmitUpdate::Result { replies, .. } => {
                 replies.iter().for_each(|reply| note!("{}", reply.payload));
             }
-            Sent::Refused { refusal, .. } => note!("refused: {refusal}"),
-            Sent::Accepted { .. } | Sent::NoThread { .. } | Sent::Waits(_) => {}
+            SubmitUpdate::Refused { refusal, .. } => note!("refused: {refusal}"),
+            SubmitUpdate::Accepted { .. }
+            | SubmitUpdate::NoThread { .. }
+            | SubmitUpdate::Waits(_) => {}
         });
         let mut sending = std::pin::pin!(sending);
         loop {

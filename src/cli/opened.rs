@@ -16,7 +16,8 @@ use crate::mutant::mutant;
 use crate::organism::control::{self, Client};
 use crate::organism::handshake::Handshake;
 use crate::organism::signing::{self, OperatorSigner};
-use crate::organism::{self, Door, Matter, SubmittedAnswer, operator, project};
+use crate::organism::{self, Door, operator, project};
+use crate::service::{DecisionRequest, SubmittedAnswer};
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
 use super::exit::Failed;
@@ -263,7 +264,8 @@ pub(super) fn decide(
             Reach::Config(config) => Door::open(*config).await?,
             Reach::Running { data, handshake } => Door::of_running(&data, handshake).await?,
         };
-        let matter = Matter { message, partition: None, by, what, origin: Some(args.origin()) };
+        let matter =
+            DecisionRequest { message, partition: None, by, what, origin: Some(args.origin()) };
         let ruled = door.decide(matter, signer.as_ref()).await;
         door.close().await?;
         ruled

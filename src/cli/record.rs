@@ -13,7 +13,8 @@ use crate::limits;
 use crate::model::playback::Recorder;
 use crate::organism::control::Client;
 use crate::organism::handshake::Handshake;
-use crate::organism::{self, Door, Organism, Parcel, Sent};
+use crate::organism::{self, Door, Organism};
+use crate::service::{SubmitRequest, SubmitUpdate};
 use crate::thread::Closing;
 
 use super::Exit;
@@ -48,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let recorder = Arc::new(recorder(&args, &config.name)?);
     config.recorder = Some(Arc::clone(&recorder));
     let parcel = match &args.payload {
-        Some(path) => Some(Parcel {
+        Some(path) => Some(SubmitRequest {
             client: opened::client(&config, args.client.as_deref())?,
             thread: None,
             suggested: None,
@@ -111,19 +112,19 @@ fn recorder(args: &Args, organism: &str) -> anyhow::Result<Recorder> {
     })
 }
 
-async fn send(organism: Organism, parcel: Parcel) -> anyhow::Result<Exit> {
+async fn send(organism: Organism, parcel: SubmitRequest) -> anyhow::Result<Exit> {
     let door = Door::Own(Box::new(organism));
     let mut exit = Exit::Done;
     let sent = door
         .send(parcel, |sent| match sent {
-            Sent::Accepted { thread, .. } => note!("thread {thread}"),
-            Sent::Refused { refusal, .. } => {
+            SubmitUpdate::Accepted { thread, .. } => note!("thread {thread}"),
+            SubmitUpdate::Refused { refusal, .. } => {
                 note!("refused: {refusal}");
                 exit = Exit::InvalidData;
             }
-            Sent::NoThread { payload } => put_line!("{payload}"),
-            Sent::Waits(wait) => note!("{wait}"),
-            Sent::Result { how, replies, .. } => {
+            SubmitUpdate::NoThread { payload } => put_line!("{payload}"),
+            SubmitUpdate::Waits(wait) => note!("{wait}"),
+            SubmitUpdate::Result { how, replies, .. } => {
                 replies.iter().for_each(|reply| put_line!("{}", reply.payload));
                 if how != Closing::Completed {
                     exit = Exit::WorkflowFailed;

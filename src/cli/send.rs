@@ -9,7 +9,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::config::Config;
 use crate::envelope::Rule;
 use crate::ids::Digest;
-use crate::organism::{BearerSecret, Door, Parcel, Sent};
+use crate::organism::Door;
+use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
 use crate::thread::Closing;
 use crate::trace::TraceParent;
 
@@ -55,7 +56,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = opened::client(&config, args.client.as_deref())?;
     let trace = args.traceparent.or_else(surrounding_trace);
     let secret = config.secret_of(&client).as_ref().map(BearerSecret::of);
-    let parcel = |payload: Vec<u8>, key: Option<String>| Parcel {
+    let parcel = |payload: Vec<u8>, key: Option<String>| SubmitRequest {
         client: client.clone(),
         thread: args.thread.clone(),
         suggested: args.new.clone(),
@@ -90,7 +91,7 @@ fn surrounding_trace() -> Option<TraceParent> {
     std::env::var("TRACEPARENT").ok()?.parse().ok()
 }
 
-async fn send_one(config: Config, parcel: Parcel, json: bool) -> anyhow::Result<ExitCode> {
+async fn send_one(config: Config, parcel: SubmitRequest, json: bool) -> anyhow::Result<ExitCode> {
     let door = Door::open(config).await?;
     let mut exit = Exit::Done;
     let mut opened = None;
@@ -99,12 +100,12 @@ async fn send_one(config: Config, parcel: Parcel, json: bool) -> anyhow::Result<
     let sent = door
         .send(parcel, |sent| {
             exit = worse(exit, exit_of(&sent, wait));
-            if let Sent::Accepted { thread, .. } = &sent {
+            if let SubmitUpdate::Accepted { thread, .. } = &sent {
                 opened = Some(thread.clone());
             }
             match (json, &sent, &thread) {
                 (true, ..) => print_json(None, &sent),
-                (false, Sent::NoThread { .. }, Some(thread)) => note_unknown_thread(thread),
+                (false, SubmitUpdate::NoThread { .. }, Some(thread)) => note_unknown_thread(thread),
                 (false, ..) => print_plain(&sent),
             }
         })
@@ -121,7 +122,7 @@ async fn send_one(config: Config, parcel: Parcel, json: bool) -> anyhow::Result<
 async fn send_each(
     config: Config,
     files: &[PathBuf],
-    make: impl Fn(&Path) -> anyhow::Result<Parcel>,
+    make: impl Fn(&Path) -> anyhow::Result<SubmitRequest>,
     wait: bool,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
@@ -195,7 +196,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&mut self, path: &Path, all: &[Sent], json: bool) {
+    fn count(&mut self, path: &Path, all: &[SubmitUpdate], json: bool) {
         let exit = all.iter().map(|sent| exit_of(sent, self.wait));
         match exit.fold(Exit::Done, worse) {
             Exit::Done => self.done += 1,
@@ -229,18 +230,18 @@ impl Tally {
 }
 
 /// `wait`: a result is waited for, whatever it has to wait for itself.
-fn exit_of(sent: &Sent, wait: bool) -> Exit {
+fn exit_of(sent: &SubmitUpdate, wait: bool) -> Exit {
     match sent {
-        Sent::Accepted { held: true, .. } if !wait => Exit::ApprovalPending,
-        Sent::Accepted { .. } | Sent::Waits(_) => Exit::Done,
-        Sent::Refused { refusal, .. }
+        SubmitUpdate::Accepted { held: true, .. } if !wait => Exit::ApprovalPending,
+        SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => Exit::Done,
+        SubmitUpdate::Refused { refusal, .. }
             if matches!(refusal.rule, Rule::Busy | Rule::Draining | Rule::StorageFull) =>
         {
             Exit::TryAgain
         }
-        Sent::Refused { .. } | Sent::NoThread { .. } => Exit::InvalidData,
-        Sent::Result { how: Closing::Completed, .. } => Exit::Done,
-        Sent::Result { .. } => Exit::WorkflowFailed,
+        SubmitUpdate::Refused { .. } | SubmitUpdate::NoThread { .. } => Exit::InvalidData,
+        SubmitUpdate::Result { how: Closing::Completed, .. } => Exit::Done,
+        SubmitUpdate::Result { .. } => Exit::WorkflowFailed,
     }
 }
 
@@ -258,41 +259,43 @@ fn note_unknown_thread(thread: &str) {
 }
 
 /// The result is data and goes to stdout; everything about it is talk.
-fn print_plain(sent: &Sent) {
-    if let Sent::Accepted { held: true, .. } = sent {
+fn print_plain(sent: &SubmitUpdate) {
+    if let SubmitUpdate::Accepted { held: true, .. } = sent {
         note!("it waits for an approval; `organism approvals` shows it");
     }
     match sent {
-        Sent::Accepted { thread, again: false, .. } => note!("thread {thread}"),
-        Sent::Accepted { thread, again: true, .. } => {
+        SubmitUpdate::Accepted { thread, again: false, .. } => note!("thread {thread}"),
+        SubmitUpdate::Accepted { thread, again: true, .. } => {
             note!("thread {thread}; this key was used before, its recorded result follows");
         }
-        Sent::Refused { refusal, .. } => {
+        SubmitUpdate::Refused { refusal, .. } => {
             note!("refused: {refusal}");
             if let Some(expected) = &refusal.expected {
                 note!("expected, for example:");
                 expected.lines().for_each(|line| note!("  {line}"));
             }
         }
-        Sent::NoThread { payload } => put_line!("{payload}"),
-        Sent::Waits(wait) => note!("{wait}"),
-        Sent::Result { replies, .. } => replies.iter().for_each(|r| put_line!("{}", r.payload)),
+        SubmitUpdate::NoThread { payload } => put_line!("{payload}"),
+        SubmitUpdate::Waits(wait) => note!("{wait}"),
+        SubmitUpdate::Result { replies, .. } => {
+            replies.iter().for_each(|r| put_line!("{}", r.payload))
+        }
     }
 }
 
 /// A line for a file.
-fn print_brief(file: &str, sent: &Sent) {
+fn print_brief(file: &str, sent: &SubmitUpdate) {
     match sent {
-        Sent::Accepted { .. } | Sent::Waits(_) => {}
-        Sent::Refused { refusal, .. } => put_line!("{file}: refused: {refusal}"),
-        Sent::NoThread { payload } => put_line!("{file}: {payload}"),
-        Sent::Result { replies, .. } => {
+        SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => {}
+        SubmitUpdate::Refused { refusal, .. } => put_line!("{file}: refused: {refusal}"),
+        SubmitUpdate::NoThread { payload } => put_line!("{file}: {payload}"),
+        SubmitUpdate::Result { replies, .. } => {
             replies.iter().for_each(|reply| put_line!("{file}: {}", reply.payload));
         }
     }
 }
 
-fn print_json(file: Option<&str>, sent: &Sent) {
+fn print_json(file: Option<&str>, sent: &SubmitUpdate) {
     let mut line = serde_json::json!(sent);
     if let (Some(file), Some(line)) = (file, line.as_object_mut()) {
         line.insert("file".to_owned(), file.into());

@@ -1,7 +1,7 @@
 //! The door to a running organism: a socket in the journal's directory, for its owner alone.
 //!
-//! One JSON line asks, JSON lines answer: a receipt, then a result for every call that is
-//! waited for. The connection ends when everything is said.
+//! One line is the request, lines are the responses ([`encoding`]): a receipt, then a result for every
+//! call that is waited for. The connection ends after the last response.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
@@ -19,94 +18,22 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use uuid::Uuid;
 
 use super::Error;
 use super::access::{AccessRules, Caller, Denied};
-use super::door::{Parcel, Sent};
 use super::handshake::{self, Handshake, Identity, Request};
-use super::matter::Matter;
 use super::partitioned::Table;
 use super::station::Station;
 use crate::children;
 use crate::config::Config;
 use crate::envelope::Refusal;
-use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
+use crate::ids::Digest;
 use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::driver::Handle;
-use crate::thread::DecisionOrigin;
-
-/// What a command may ask of a running organism.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "do", rename_all = "lowercase")]
-pub enum Ask {
-    Send(Parcel),
-    Cancel {
-        thread: ThreadId,
-        /// As of a decision.
-        by: ListenerName,
-        reason: String,
-        /// As of a decision.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        origin: Option<DecisionOrigin>,
-    },
-    Decide(Matter),
-    /// The results of calls that were accepted before.
-    Results {
-        thread: ThreadId,
-        calls: Vec<CallId>,
-    },
-    /// In which thread of a partition this call waits for a person.
-    Where {
-        message: MessageId,
-        partition: u32,
-    },
-    /// Id of the journal of a partition: decisions are signed for one journal.
-    Journal {
-        partition: u32,
-    },
-    /// Which config runs.
-    Status,
-}
-
-/// What it answers, a line each.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Said {
-    Sent(Sent),
-    /// The cancellation is with the pump.
-    Taken,
-    /// What became of a decision; the refusal, where nothing did.
-    Ruled(Option<Box<Refusal>>),
-    Where(Option<ThreadId>),
-    Journal(Uuid),
-    /// There is no such thread.
-    Unknown,
-    /// Not everything was said, as the pump of that partition is not there: ask again.
-    Gone(Gone),
-    Failed(String),
-    /// Nothing was done: this organism is of another project.
-    OtherProject(String),
-    /// Nothing was done: another config runs than the one of the command.
-    ConfigChanged {
-        running: Digest,
-    },
-    Status {
-        config: Digest,
-    },
-}
-
-/// Why a partition does not answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gone {
-    pub detail: String,
-    /// Somebody is there, or was until now: the next one is not far.
-    pub soon: bool,
-    /// Whether what was asked for may have been done is not known.
-    pub unsure: bool,
-}
+use crate::service::encoding::{self, DecodeError};
+use crate::service::{ServiceRequest, ServiceResponse, SubmitUpdate};
 
 /// Where the socket of the journal in `data` is.
 pub fn path(data: &Path) -> PathBuf {
@@ -181,7 +108,11 @@ impl Desk {
         }
     }
 
-    async fn answer(&self, ask: Ask, tell: mpsc::Sender<Said>) -> Result<(), Error> {
+    async fn answer(
+        &self,
+        ask: ServiceRequest,
+        tell: mpsc::Sender<ServiceResponse>,
+    ) -> Result<(), Error> {
         match &self.pumps {
             Pumps::One(station) => station.answer(ask, tell).await,
             Pumps::Several(table) => table.answer(ask, tell).await,
@@ -279,21 +210,26 @@ async fn answer(
     desk: &Desk,
     caller: &Caller,
 ) -> io::Result<()> {
-    let mut line = String::new();
+    let mut line = Vec::new();
     let mut read =
         tokio::io::AsyncReadExt::take(BufReader::new(read), limits::FRAME_BYTES_MAX as u64);
     // Whoever connects and says nothing, or reads nothing, would hold up an orderly stop.
-    let Ok(asked) = timeout(desk.patience, read.read_line(&mut line)).await else {
-        return write.say(&Said::Failed("no request came in time".to_owned())).await;
+    let Ok(asked) = timeout(desk.patience, read.read_until(b'\n', &mut line)).await else {
+        return write.say(&ServiceResponse::Failed("no request came in time".to_owned())).await;
     };
     asked?;
-    let mut request: Request = match serde_json::from_str(&line) {
+    let mut request: Request = match encoding::decode(&line) {
         Ok(request) => request,
-        Err(error) => return write.say(&Said::Failed(format!("not a request: {error}"))).await,
+        Err(DecodeError::OtherVersion { theirs }) => {
+            return write.put(encoding::refuse_version(theirs)).await;
+        }
+        Err(error) => {
+            return write.say(&ServiceResponse::Failed(format!("not a request: {error}"))).await;
+        }
     };
     if let Err(denied) = desk.rules.judge(caller, &request.ask) {
         // A command that only looks is refused, too; what it then tries is what is on record.
-        if !matches!(request.ask, Ask::Status) {
+        if !matches!(request.ask, ServiceRequest::Status) {
             desk.record_denied(&denied).await;
         }
         return write.say(&refused(&request.ask, denied.refusal)).await;
@@ -306,18 +242,23 @@ async fn answer(
 }
 
 /// A refusal in the words that answer this request.
-pub(super) fn refused(ask: &Ask, refusal: Refusal) -> Said {
+pub(super) fn refused(ask: &ServiceRequest, refusal: Refusal) -> ServiceResponse {
     match ask {
-        Ask::Send(_) => Said::Sent(Sent::Refused { refusal, retry_after_ms: None }),
-        Ask::Decide(_) | Ask::Cancel { .. } => Said::Ruled(Some(Box::new(refusal))),
-        Ask::Results { .. } | Ask::Where { .. } | Ask::Journal { .. } | Ask::Status => {
-            Said::Failed(refusal.to_string())
+        ServiceRequest::Submit(_) => {
+            ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, retry_after_ms: None })
         }
+        ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. } => {
+            ServiceResponse::Ruled(Some(Box::new(refusal)))
+        }
+        ServiceRequest::AwaitResults { .. }
+        | ServiceRequest::HeldThread { .. }
+        | ServiceRequest::JournalId { .. }
+        | ServiceRequest::Status => ServiceResponse::Failed(refusal.to_string()),
     }
 }
 
 /// What is asked for goes on though nobody listens any more.
-async fn pass_on(ask: Ask, write: &mut Teller, desk: &Desk) -> io::Result<()> {
+async fn pass_on(ask: ServiceRequest, write: &mut Teller, desk: &Desk) -> io::Result<()> {
     let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
     let asked = desk.clone();
     let answering = tokio::spawn(async move { asked.answer(ask, tell).await });
@@ -326,8 +267,8 @@ async fn pass_on(ask: Ask, write: &mut Teller, desk: &Desk) -> io::Result<()> {
     }
     match answering.await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => write.say(&Said::Failed(error.to_string())).await,
-        Err(error) => write.say(&Said::Failed(error.to_string())).await,
+        Ok(Err(error)) => write.say(&ServiceResponse::Failed(error.to_string())).await,
+        Err(error) => write.say(&ServiceResponse::Failed(error.to_string())).await,
     }
 }
 
@@ -338,10 +279,13 @@ struct Teller {
 }
 
 impl Teller {
-    async fn say(&mut self, said: &Said) -> io::Result<()> {
-        let mut line = serde_json::to_string(said)?;
-        line.push('\n');
-        timeout(self.patience, self.write.write_all(line.as_bytes())).await?
+    async fn say(&mut self, said: &ServiceResponse) -> io::Result<()> {
+        self.put(encoding::encode(said)?).await
+    }
+
+    async fn put(&mut self, mut line: Vec<u8>) -> io::Result<()> {
+        line.push(b'\n');
+        timeout(self.patience, self.write.write_all(&line)).await?
     }
 }
 
@@ -375,8 +319,8 @@ impl Client {
     /// Digest of the config that runs. None where the organism does not say so in time.
     pub async fn running_config(&self) -> Result<Option<Digest>, Error> {
         let mut running = None;
-        let asking = self.ask(&Ask::Status, |said| {
-            if let Said::Status { config } = said {
+        let asking = self.ask(&ServiceRequest::Status, |said| {
+            if let ServiceResponse::Status { config } = said {
                 running = Some(config);
             }
         });
@@ -419,19 +363,23 @@ impl Client {
     }
 
     /// Asks, and hands over each line of the answer as it comes.
-    pub async fn ask(&self, ask: &Ask, mut on_line: impl FnMut(Said)) -> Result<(), Error> {
+    pub async fn ask(
+        &self,
+        ask: &ServiceRequest,
+        mut on_line: impl FnMut(ServiceResponse),
+    ) -> Result<(), Error> {
         let failed = || Error::io(format!("talking to {}", self.path.display()));
         let gone = || failed()(io::ErrorKind::ConnectionRefused.into());
         let stream = self.connect().await?.ok_or_else(gone)?;
         let (read, mut write) = stream.into_split();
         let strange = |e: serde_json::Error| Error::Control { detail: e.to_string() };
         let request = Request { ask: ask.clone(), handshake: self.handshake.clone() };
-        let mut line = serde_json::to_string(&request).map_err(strange)?;
-        line.push('\n');
-        write.write_all(line.as_bytes()).await.map_err(failed())?;
-        let mut lines = BufReader::new(read).lines();
-        while let Some(line) = lines.next_line().await.map_err(failed())? {
-            let said = serde_json::from_str(&line).map_err(strange)?;
+        let mut line = encoding::encode(&request).map_err(strange)?;
+        line.push(b'\n');
+        write.write_all(&line).await.map_err(failed())?;
+        let mut lines = BufReader::new(read).split(b'\n');
+        while let Some(line) = lines.next_segment().await.map_err(failed())? {
+            let said = encoding::decode(&line)?;
             if let Some(refused) = handshake::refusal(&said, &self.data, &self.handshake) {
                 return Err(refused);
             }

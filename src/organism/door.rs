@@ -4,136 +4,26 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::access::refuse_hosted_start;
 use super::announcement;
-use super::control::{Ask, Client, Said};
+use super::control::Client;
 use super::handshake::Handshake;
-use super::matter::Matter;
 use super::route::{Route, strange};
 use super::signing::OperatorSigner;
 use super::station::{held_in, journal_in};
-use super::waits::TreeWait;
 use super::{Error, Organism};
 use crate::audit;
-use crate::config::{Config, Secret};
-use crate::envelope::{Message, Refusal};
-use crate::ids::{CallId, Digest, ListenerName, PayloadName, ThreadId};
+use crate::config::Config;
+use crate::envelope::Refusal;
+use crate::ids::ThreadId;
 use crate::journal::sqlite::Reader;
 use crate::journal::{self, partitions_in};
 use crate::limits;
-use crate::thread::Closing;
-use crate::trace::TraceParent;
-
-/// What a client hands in.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Parcel {
-    pub client: ListenerName,
-    /// Go on in this thread.
-    #[serde(default)]
-    pub thread: Option<String>,
-    /// Open a new one under this id.
-    #[serde(default)]
-    pub suggested: Option<String>,
-    #[serde(default)]
-    pub key: Option<String>,
-    /// As it came, byte for byte: what is wrong with it is for the gate to say.
-    #[serde(with = "in_base64")]
-    pub payload: Vec<u8>,
-    /// Also wait for the results.
-    pub wait: bool,
-    /// What it belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace: Option<TraceParent>,
-    /// Proves the client where nothing else does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<BearerSecret>,
-}
-
-/// A client's secret as it is presented. Never shows itself.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct BearerSecret(String);
-
-impl BearerSecret {
-    pub fn of(secret: &Secret) -> Self {
-        Self(secret.expose().to_owned())
-    }
-
-    pub(super) fn digest(&self) -> Digest {
-        Digest::of(self.0.as_bytes())
-    }
-}
-
-impl std::fmt::Debug for BearerSecret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("(secret)")
-    }
-}
-
-/// Bytes that need not be text, in a line that must be.
-pub(super) mod in_base64 {
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&STANDARD.encode(bytes))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
-        STANDARD.decode(text.as_bytes()).map_err(serde::de::Error::custom)
-    }
-}
-
-/// What becomes of it: first one of the receipts, then a result for every call.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "sent", rename_all = "lowercase")]
-pub enum Sent {
-    Accepted {
-        thread: ThreadId,
-        calls: Vec<CallId>,
-        /// Its key was used before: this is what was recorded then.
-        again: bool,
-        /// A call of it waits for an approval.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        held: bool,
-    },
-    Refused {
-        refusal: Refusal,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        retry_after_ms: Option<u64>,
-    },
-    /// Something in its tree waits, while the results are waited for.
-    Waits(TreeWait),
-    /// Not a thread this client may write to; the payload says so.
-    NoThread {
-        payload: String,
-    },
-    Result {
-        call: CallId,
-        how: Closing,
-        replies: Vec<Answered>,
-    },
-}
-
-/// One payload of a result.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Answered {
-    pub from: ListenerName,
-    pub name: PayloadName,
-    pub payload: String,
-}
-
-impl Answered {
-    pub(super) fn of(message: &Message) -> Self {
-        let (from, name) = (message.from.clone(), message.name.clone());
-        Self { from, name, payload: message.payload.as_str().to_owned() }
-    }
-}
+use crate::service::{
+    DecisionRequest, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate,
+};
 
 /// Where payloads go in.
 pub enum Door {
@@ -190,20 +80,24 @@ impl Door {
     }
 
     /// Hands in one parcel; `on_sent` gets what becomes of it as it becomes known.
-    pub async fn send(&self, parcel: Parcel, mut on_sent: impl FnMut(Sent)) -> Result<(), Error> {
+    pub async fn send(
+        &self,
+        parcel: SubmitRequest,
+        mut on_sent: impl FnMut(SubmitUpdate),
+    ) -> Result<(), Error> {
         match self {
             Self::Running(client) => {
                 let mut failed = None;
                 let mut due = Due::Receipt { wait: parcel.wait };
                 let on_line = |said| match said {
-                    Said::Sent(sent) => {
+                    ServiceResponse::SubmitUpdate(sent) => {
                         due.told(&sent);
                         on_sent(sent);
                     }
-                    Said::Failed(detail) => failed = Some(Error::Control { detail }),
+                    ServiceResponse::Failed(detail) => failed = Some(Error::Control { detail }),
                     _ => {}
                 };
-                client.ask(&Ask::Send(parcel), on_line).await.map_err(lost)?;
+                client.ask(&ServiceRequest::Submit(parcel), on_line).await.map_err(lost)?;
                 match failed {
                     Some(error) => Err(error),
                     None if due.is_nothing() => Ok(()),
@@ -213,10 +107,10 @@ impl Door {
             Self::Own(organism) => {
                 let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
                 let station = organism.works.station();
-                let sending = station.answer(Ask::Send(parcel), tell);
+                let sending = station.answer(ServiceRequest::Submit(parcel), tell);
                 let telling = async {
                     while let Some(said) = told.recv().await {
-                        if let Said::Sent(sent) = said {
+                        if let ServiceResponse::SubmitUpdate(sent) = said {
                             on_sent(sent);
                         }
                     }
@@ -230,7 +124,7 @@ impl Door {
     /// Has something decided, signed where there is a key; the refusal, where that was not to be.
     pub async fn decide(
         &self,
-        mut matter: Matter,
+        mut matter: DecisionRequest,
         signer: Option<&OperatorSigner>,
     ) -> Result<Option<Refusal>, Error> {
         if let (Some(signer), Some(data)) = (signer, self.data()) {
@@ -240,14 +134,16 @@ impl Door {
             Self::Running(client) => {
                 let mut ruled = Err(Error::Lost);
                 let on_line = |said| match said {
-                    Said::Ruled(refusal) => ruled = Ok(refusal.map(|refusal| *refusal)),
-                    Said::Failed(detail) => ruled = Err(Error::Control { detail }),
+                    ServiceResponse::Ruled(refusal) => ruled = Ok(refusal.map(|refusal| *refusal)),
+                    ServiceResponse::Failed(detail) => ruled = Err(Error::Control { detail }),
                     _ => {}
                 };
-                client.ask(&Ask::Decide(matter), on_line).await.map_err(lost)?;
+                client.ask(&ServiceRequest::Decide(matter), on_line).await.map_err(lost)?;
                 ruled
             }
-            Self::Own(organism) => matter.put_to(&organism.handle()).await,
+            Self::Own(organism) => {
+                matter.submit(&organism.handle()).await.map_err(|_| Error::Stopped)
+            }
             Self::Routed(route) => route.decide(matter, signer).await,
         }
     }
@@ -255,11 +151,11 @@ impl Door {
     /// As [`Door::decide`], for a cancellation.
     pub async fn cancel(
         &self,
-        mut cancel: Ask,
+        mut cancel: ServiceRequest,
         signer: Option<&OperatorSigner>,
     ) -> Result<Option<Refusal>, Error> {
         if let (Some(signer), Some(data)) = (signer, self.data())
-            && let Ask::Cancel { thread, .. } = &cancel
+            && let ServiceRequest::Cancel { thread, .. } = &cancel
         {
             let thread = thread.clone();
             let mut journals = partitions_in(data).into_iter().map(|(_, journal)| journal);
@@ -310,31 +206,38 @@ fn knows(data: &Path, thread: &ThreadId) -> bool {
 }
 
 /// What a line says of a cancellation.
-pub(super) fn cancelled(said: Said, cancel: &Ask) -> Result<Option<Refusal>, Error> {
+pub(super) fn cancelled(
+    said: ServiceResponse,
+    cancel: &ServiceRequest,
+) -> Result<Option<Refusal>, Error> {
     match (said, cancel) {
-        (Said::Taken, _) => Ok(None),
-        (Said::Ruled(refusal), _) => Ok(refusal.map(|refusal| *refusal)),
-        (Said::Unknown, Ask::Cancel { thread, .. }) => {
+        (ServiceResponse::Cancelled, _) => Ok(None),
+        (ServiceResponse::Ruled(refusal), _) => Ok(refusal.map(|refusal| *refusal)),
+        (ServiceResponse::UnknownThread, ServiceRequest::Cancel { thread, .. }) => {
             Err(Error::NoThread { thread: thread.clone() })
         }
-        (Said::Failed(detail), _) => Err(Error::Control { detail }),
+        (ServiceResponse::Failed(detail), _) => Err(Error::Control { detail }),
         (other, _) => Err(strange(&other)),
     }
 }
 
 /// Signs a decision for the journal in `data`. Where nothing waits for it, it is left as it is, and
 /// refused as such.
-fn signed(matter: Matter, signer: &OperatorSigner, data: &Path) -> Result<Matter, Error> {
+fn signed(
+    matter: DecisionRequest,
+    signer: &OperatorSigner,
+    data: &Path,
+) -> Result<DecisionRequest, Error> {
     let mut journals = partitions_in(data).into_iter().map(|(_, journal)| journal);
     let held = journals.find_map(|journal| {
         let thread = held_in(&journal, matter.message).ok().flatten()?;
         Some((journal, thread))
     });
     let Some((journal, thread)) = held else { return Ok(matter) };
-    let mut ask = Ask::Decide(matter);
+    let mut ask = ServiceRequest::Decide(matter);
     signer.sign(&mut ask, journal_in(&journal)?, &thread);
     match ask {
-        Ask::Decide(matter) => Ok(matter),
+        ServiceRequest::Decide(matter) => Ok(matter),
         other => Err(Error::Control { detail: format!("no decision: {other:?}") }),
     }
 }
@@ -346,15 +249,17 @@ pub(super) enum Due {
 }
 
 impl Due {
-    pub(super) fn told(&mut self, sent: &Sent) {
-        if matches!(sent, Sent::Waits(_)) {
+    pub(super) fn told(&mut self, sent: &SubmitUpdate) {
+        if matches!(sent, SubmitUpdate::Waits(_)) {
             return;
         }
         *self = match (&*self, sent) {
-            (Self::Receipt { wait: true }, Sent::Accepted { calls, .. }) => {
+            (Self::Receipt { wait: true }, SubmitUpdate::Accepted { calls, .. }) => {
                 Self::Results(calls.len())
             }
-            (Self::Results(due), Sent::Result { .. }) => Self::Results(due.saturating_sub(1)),
+            (Self::Results(due), SubmitUpdate::Result { .. }) => {
+                Self::Results(due.saturating_sub(1))
+            }
             _ => Self::Results(0),
         };
     }

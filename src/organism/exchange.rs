@@ -1,5 +1,5 @@
 //! Pumps on NATS: a process that has a partition answers for it at
-//! `organism.<name>.pump.<partition>` what others ask, in the words of the control socket.
+//! `organism.<name>.pump.<partition>` what others ask, in the lines of the control socket.
 //!
 //! A question, and each line of its answer, is one message or several pieces. Each piece begins
 //! with a line of JSON: whose it is, its number among all of that, and what it is. Answers go to

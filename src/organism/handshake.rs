@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use super::control::{Ask, Said};
 use super::project;
 use crate::config::{Config, Directories};
 use crate::ids::Digest;
 use crate::mutant::mutant;
+use crate::service::{ServiceRequest, ServiceResponse};
 
 /// The sender of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ impl Handshake {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Request {
     #[serde(flatten)]
-    pub ask: Ask,
+    pub ask: ServiceRequest,
     #[serde(flatten)]
     pub handshake: Handshake,
 }
@@ -63,16 +63,18 @@ impl Identity {
     }
 
     /// What answers a request instead of the pump, if anything.
-    pub fn judge(&self, request: &Request) -> Option<Said> {
+    pub fn judge(&self, request: &Request) -> Option<ServiceResponse> {
         let Handshake { project, config } = &request.handshake;
         let ours = self.project.to_string_lossy();
         if project.as_deref() != Some(&*ours) && !mutant("trust-any-project") {
-            return Some(Said::OtherProject(ours.into_owned()));
+            return Some(ServiceResponse::OtherProject(ours.into_owned()));
         }
         match &request.ask {
-            Ask::Status => Some(Said::Status { config: self.config }),
-            Ask::Send(_) if *config != Some(self.config) && !mutant("send-under-any-config") => {
-                Some(Said::ConfigChanged { running: self.config })
+            ServiceRequest::Status => Some(ServiceResponse::Status { config: self.config }),
+            ServiceRequest::Submit(_)
+                if *config != Some(self.config) && !mutant("send-under-any-config") =>
+            {
+                Some(ServiceResponse::ConfigChanged { running: self.config })
             }
             _ => None,
         }
@@ -80,14 +82,14 @@ impl Identity {
 }
 
 /// The error that an answer of [`Identity::judge`] stands for.
-pub(super) fn refusal(said: &Said, data: &Path, handshake: &Handshake) -> Option<Error> {
+pub(super) fn refusal(said: &ServiceResponse, data: &Path, handshake: &Handshake) -> Option<Error> {
     match said {
-        Said::OtherProject(stored) => {
+        ServiceResponse::OtherProject(stored) => {
             let ours = handshake.project.clone().unwrap_or_default().into();
             let (data, stored) = (data.to_owned(), stored.into());
             Some(Error::Project(project::Error::OtherProject { data, stored, ours }))
         }
-        Said::ConfigChanged { running } => {
+        ServiceResponse::ConfigChanged { running } => {
             Some(Error::ConfigChanged { running: *running, ours: handshake.config })
         }
         _ => None,

@@ -10,7 +10,6 @@ mod exchange;
 mod guests;
 pub mod handshake;
 mod hosting;
-mod matter;
 mod metered;
 mod models;
 pub mod nats_config;
@@ -26,7 +25,6 @@ mod route;
 pub mod signing;
 mod station;
 mod traced;
-mod waits;
 mod watcher;
 mod works;
 
@@ -49,19 +47,18 @@ use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::Handle;
 use crate::pump::gate::Gate;
+use crate::service::encoding::{self, DecodeError};
 use crate::telemetry::Exporter;
 use crate::trace::Tracer;
 use announcement::{Announcement, CommandPresence};
 use exchange::Exchange;
 use works::Works;
 
-pub use door::{Answered, BearerSecret, Door, Parcel, Sent};
+pub use door::Door;
 pub use hosting::{Hosting, NotHosted, chosen};
-pub use matter::{Matter, SubmittedAnswer};
 pub use models::Models;
 pub use partitioned::{Partitioned, Standing};
 pub use preview::{Due, Moment, Preview, due, preview};
-pub use waits::{TreeWait, WaitKind};
 pub use watcher::{Lack, Watcher};
 
 /// Why an organism does not run.
@@ -153,9 +150,27 @@ pub enum Error {
         ours.map_or_else(|| "unreadable".to_owned(), |digest| digest.to_string())
     )]
     ConfigChanged { running: Digest, ours: Option<Digest> },
+    /// Nothing was done: the two are not of one program.
+    #[error(
+        "the running organism speaks version {theirs} of the service protocol, and this command \
+         version {ours}; nothing was done. Use the program that the organism runs with, or restart \
+         the organism with this one"
+    )]
+    OtherVersion { theirs: u32, ours: u32 },
     /// What a running organism answered over its socket was not understood.
     #[error("the running organism could not do it: {detail}")]
     Control { detail: String },
+}
+
+impl From<DecodeError> for Error {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::OtherVersion { theirs } => {
+                Self::OtherVersion { theirs, ours: encoding::VERSION }
+            }
+            DecodeError::Malformed(error) => Self::Control { detail: error.to_string() },
+        }
+    }
 }
 
 impl From<project::Error> for Error {

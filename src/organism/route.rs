@@ -8,11 +8,10 @@ use tokio::sync::{OnceCell, mpsc};
 use uuid::Uuid;
 
 use super::Error;
-use super::control::{Ask, Client, Gone, Said};
-use super::door::{Due, Parcel, Sent, cancelled, lost};
+use super::control::Client;
+use super::door::{Due, cancelled, lost};
 use super::exchange::Exchange;
 use super::handshake::Handshake;
-use super::matter::Matter;
 use super::signing::OperatorSigner;
 use super::station::held_in;
 use crate::config::{Config, Storage};
@@ -22,6 +21,10 @@ use crate::journal::jetstream::{self, identity};
 use crate::journal::{self, partitions_in};
 use crate::limits;
 use crate::nats;
+use crate::service::{
+    DecisionRequest, PartitionUnavailable, ServiceRequest, ServiceResponse, SubmitRequest,
+    SubmitUpdate,
+};
 
 /// The way to every partition of an organism.
 pub struct Route {
@@ -36,7 +39,7 @@ pub struct Route {
 }
 
 /// Which partition a parcel belongs to. Of text that is no thread's id the first one says so.
-pub(super) fn partition_of(parcel: &Parcel, partitions: u32) -> u32 {
+pub(super) fn partition_of(parcel: &SubmitRequest, partitions: u32) -> u32 {
     let named = parcel.thread.as_ref().or(parcel.suggested.as_ref());
     let thread = named.and_then(|id| ThreadId::parse(id).ok());
     thread.map_or(0, |thread| thread.partition(partitions))
@@ -44,7 +47,7 @@ pub(super) fn partition_of(parcel: &Parcel, partitions: u32) -> u32 {
 
 /// Gives a parcel what it needs to find its way, also a second time: a thread and a key. The same
 /// key of the same client leads to the same partition.
-pub(super) fn address(parcel: &mut Parcel) {
+pub(super) fn address(parcel: &mut SubmitRequest) {
     if parcel.thread.is_none() && parcel.suggested.is_none() {
         let digest = match &parcel.key {
             Some(key) => {
@@ -80,8 +83,8 @@ impl Route {
     /// Hands in a parcel; `on_sent` gets what becomes of it.
     pub async fn send(
         &self,
-        mut parcel: Parcel,
-        mut on_sent: impl FnMut(Sent),
+        mut parcel: SubmitRequest,
+        mut on_sent: impl FnMut(SubmitUpdate),
     ) -> Result<(), Error> {
         let own_key = parcel.key.is_none();
         address(&mut parcel);
@@ -91,26 +94,32 @@ impl Route {
         let mut patience = Patience::new(partition);
         loop {
             let ask = match &owed {
-                None => Ask::Send(parcel.clone()),
+                None => ServiceRequest::Submit(parcel.clone()),
                 Some((thread, calls)) => {
-                    Ask::Results { thread: thread.clone(), calls: calls.clone() }
+                    ServiceRequest::AwaitResults { thread: thread.clone(), calls: calls.clone() }
                 }
             };
             let (mut gone, mut failed, mut accepted) = (None, None, false);
             let heard = |said| match said {
-                Said::Sent(Sent::Refused { refusal, .. }) if refusal.rule == Rule::Draining => {
-                    gone = Some(Gone { detail: refusal.to_string(), soon: true, unsure: false });
+                ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
+                    if refusal.rule == Rule::Draining =>
+                {
+                    gone = Some(PartitionUnavailable {
+                        detail: refusal.to_string(),
+                        soon: true,
+                        unsure: false,
+                    });
                 }
-                Said::Sent(mut sent) => {
+                ServiceResponse::SubmitUpdate(mut sent) => {
                     due.told(&sent);
                     match &mut sent {
-                        Sent::Accepted { thread, calls, again, .. } => {
+                        SubmitUpdate::Accepted { thread, calls, again, .. } => {
                             // Known from the attempt before this one, and to nobody else.
                             *again &= !own_key;
                             owed = Some((thread.clone(), calls.clone()));
                             accepted = true;
                         }
-                        Sent::Result { call, .. } => {
+                        SubmitUpdate::Result { call, .. } => {
                             if let Some((_, calls)) = &mut owed {
                                 calls.retain(|owed| owed != call);
                             }
@@ -119,8 +128,8 @@ impl Route {
                     }
                     on_sent(sent);
                 }
-                Said::Gone(why) => gone = Some(why),
-                Said::Failed(detail) => failed = Some(Error::Control { detail }),
+                ServiceResponse::Unavailable(why) => gone = Some(why),
+                ServiceResponse::Failed(detail) => failed = Some(Error::Control { detail }),
                 _ => {}
             };
             self.once(partition, &ask, heard).await?;
@@ -136,15 +145,15 @@ impl Route {
     /// Cancels whatever is open in a thread and beneath it; the refusal, where nothing was.
     pub async fn cancel(
         &self,
-        mut cancel: Ask,
+        mut cancel: ServiceRequest,
         signer: Option<&OperatorSigner>,
     ) -> Result<Option<Refusal>, Error> {
-        let Ask::Cancel { thread, .. } = &cancel else { return Ok(None) };
+        let ServiceRequest::Cancel { thread, .. } = &cancel else { return Ok(None) };
         let (thread, partition) = (thread.clone(), thread.partition(self.partitions));
         self.sign(&mut cancel, partition, Some(&thread), signer).await?;
         match self.until_answered(partition, &cancel).await? {
             // It may be this very cancellation, whose answer was lost, which came before.
-            (Said::Ruled(Some(refusal)), true)
+            (ServiceResponse::Ruled(Some(refusal)), true)
                 if matches!(refusal.rule, Rule::NotWaiting | Rule::NotSigned) =>
             {
                 Err(Error::Lost)
@@ -156,14 +165,14 @@ impl Route {
     /// Signs a decision, if there is a key, for the journal of the partition that it is about.
     async fn sign(
         &self,
-        ask: &mut Ask,
+        ask: &mut ServiceRequest,
         partition: u32,
         thread: Option<&ThreadId>,
         signer: Option<&OperatorSigner>,
     ) -> Result<(), Error> {
         let (Some(signer), Some(thread)) = (signer, thread) else { return Ok(()) };
-        match self.until_answered(partition, &Ask::Journal { partition }).await?.0 {
-            Said::Journal(journal) => signer.sign(ask, journal, thread),
+        match self.until_answered(partition, &ServiceRequest::JournalId { partition }).await?.0 {
+            ServiceResponse::JournalId(journal) => signer.sign(ask, journal, thread),
             other => return Err(strange(&other)),
         }
         Ok(())
@@ -172,22 +181,23 @@ impl Route {
     /// Has something decided; the refusal, where that was not to be.
     pub async fn decide(
         &self,
-        matter: Matter,
+        matter: DecisionRequest,
         signer: Option<&OperatorSigner>,
     ) -> Result<Option<Refusal>, Error> {
         // A call that nobody holds is refused by the first partition, on the record.
         let thread = self.find(matter.message).await?;
         let partition = thread.as_ref().map_or(0, |thread| thread.partition(self.partitions));
-        let mut ask = Ask::Decide(Matter { partition: Some(partition), ..matter });
+        let mut ask =
+            ServiceRequest::Decide(DecisionRequest { partition: Some(partition), ..matter });
         self.sign(&mut ask, partition, thread.as_ref(), signer).await?;
         match self.until_answered(partition, &ask).await? {
             // It may be that very decision, whose answer was lost, which came before this one.
-            (Said::Ruled(Some(refusal)), true)
+            (ServiceResponse::Ruled(Some(refusal)), true)
                 if matches!(refusal.rule, Rule::NotWaiting | Rule::NotSigned) =>
             {
                 Err(Error::Lost)
             }
-            (Said::Ruled(refusal), _) => Ok(refusal.map(|refusal| *refusal)),
+            (ServiceResponse::Ruled(refusal), _) => Ok(refusal.map(|refusal| *refusal)),
             (other, _) => Err(strange(&other)),
         }
     }
@@ -205,9 +215,13 @@ impl Route {
             return Ok(here);
         }
         for partition in 0..self.partitions {
-            match self.until_answered(partition, &Ask::Where { message, partition }).await?.0 {
-                Said::Where(Some(thread)) => return Ok(Some(thread)),
-                Said::Where(None) => {}
+            match self
+                .until_answered(partition, &ServiceRequest::HeldThread { message, partition })
+                .await?
+                .0
+            {
+                ServiceResponse::HeldThread(Some(thread)) => return Ok(Some(thread)),
+                ServiceResponse::HeldThread(None) => {}
                 other => return Err(strange(&other)),
             }
         }
@@ -215,17 +229,21 @@ impl Route {
     }
 
     /// The one line that answers, and whether an earlier answer may have been lost.
-    async fn until_answered(&self, partition: u32, ask: &Ask) -> Result<(Said, bool), Error> {
+    async fn until_answered(
+        &self,
+        partition: u32,
+        ask: &ServiceRequest,
+    ) -> Result<(ServiceResponse, bool), Error> {
         let mut patience = Patience::new(partition);
         loop {
             let (mut gone, mut answer) = (None, None);
             let heard = |said| match said {
-                Said::Gone(why) => gone = Some(why),
+                ServiceResponse::Unavailable(why) => gone = Some(why),
                 other => answer = Some(other),
             };
             self.once(partition, ask, heard).await?;
             match answer {
-                Some(Said::Failed(detail)) => return Err(Error::Control { detail }),
+                Some(ServiceResponse::Failed(detail)) => return Err(Error::Control { detail }),
                 Some(said) => return Ok((said, patience.unsure)),
                 None => patience.wait(gone).await?,
             }
@@ -236,8 +254,8 @@ impl Route {
     async fn once(
         &self,
         partition: u32,
-        ask: &Ask,
-        mut heard: impl FnMut(Said),
+        ask: &ServiceRequest,
+        mut heard: impl FnMut(ServiceResponse),
     ) -> Result<(), Error> {
         if let Some(client) = Client::find(&self.data, self.handshake.clone()).await? {
             return match client.ask(ask, heard).await.map_err(lost) {
@@ -247,7 +265,11 @@ impl Route {
         }
         let exchange = match self.exchange.get_or_try_init(|| self.open_exchange()).await {
             Err(Error::Journal(journal::Error::Away { detail })) => {
-                heard(Said::Gone(Gone { detail, soon: false, unsure: false }));
+                heard(ServiceResponse::Unavailable(PartitionUnavailable {
+                    detail,
+                    soon: false,
+                    unsure: false,
+                }));
                 return Ok(());
             }
             exchange => exchange?,
@@ -275,7 +297,7 @@ impl Route {
     }
 }
 
-pub(super) fn strange(said: &Said) -> Error {
+pub(super) fn strange(said: &ServiceResponse) -> Error {
     Error::Control { detail: format!("its answer was to something else: {said:?}") }
 }
 
@@ -295,10 +317,13 @@ impl Patience {
 
     /// Returns when it is time to ask again. An answer that broke off without a word came from
     /// somebody who ended meanwhile.
-    async fn wait(&mut self, gone: Option<Gone>) -> Result<(), Error> {
-        let broke_off =
-            || Gone { detail: "its process ended".to_owned(), soon: true, unsure: true };
-        let Gone { detail, soon, unsure } = gone.unwrap_or_else(broke_off);
+    async fn wait(&mut self, gone: Option<PartitionUnavailable>) -> Result<(), Error> {
+        let broke_off = || PartitionUnavailable {
+            detail: "its process ended".to_owned(),
+            soon: true,
+            unsure: true,
+        };
+        let PartitionUnavailable { detail, soon, unsure } = gone.unwrap_or_else(broke_off);
         self.unsure |= unsure;
         let now = Instant::now();
         if soon {
@@ -320,8 +345,8 @@ mod tests {
     use super::*;
     use crate::ids::ListenerName;
 
-    fn parcel(client: &str, key: Option<&str>) -> Parcel {
-        let mut parcel = Parcel {
+    fn parcel(client: &str, key: Option<&str>) -> SubmitRequest {
+        let mut parcel = SubmitRequest {
             client: ListenerName::parse(client).unwrap(),
             thread: None,
             suggested: None,

@@ -14,11 +14,10 @@ use pkcs8::{EncodePrivateKey as _, EncryptedPrivateKeyInfo, LineEnding};
 use rand_core::{OsRng, RngCore as _};
 use uuid::Uuid;
 
-use super::control::Ask;
-use super::matter::{Matter, SubmittedAnswer};
 use crate::clock::Time;
 use crate::ids::{Digest, ThreadId};
 use crate::limits;
+use crate::service::{DecisionRequest, ServiceRequest, SubmittedAnswer};
 use crate::thread::{
     Decision, DecisionOrigin, DecisionSignature, DecisionStatement, OperatorPublicKey,
     RecordedAnswer, Verdict,
@@ -97,7 +96,7 @@ impl OperatorSigner {
 
     /// Signs what is asked for, now: a decision about a call of `thread`, or its cancellation. An
     /// answer is cut to the payload that it holds, as that is what is recorded.
-    pub fn sign(&self, ask: &mut Ask, journal: Uuid, thread: &ThreadId) {
+    pub fn sign(&self, ask: &mut ServiceRequest, journal: Uuid, thread: &ThreadId) {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
         let nonce = uuid::Builder::from_random_bytes(random).into_uuid();
@@ -105,7 +104,13 @@ impl OperatorSigner {
     }
 
     /// As [`OperatorSigner::sign`], at another time and with a nonce that is given.
-    pub fn sign_at(&self, ask: &mut Ask, journal: Uuid, thread: &ThreadId, moment: (Time, Uuid)) {
+    pub fn sign_at(
+        &self,
+        ask: &mut ServiceRequest,
+        journal: Uuid,
+        thread: &ThreadId,
+        moment: (Time, Uuid),
+    ) {
         shorten(ask);
         let place = (journal, thread.clone());
         let signed = with_statement(ask, |statement| {
@@ -129,10 +134,10 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
 }
 
 /// Whether the signature of what is asked for is of this very thing, whoever's key it is.
-pub(super) fn holding_signature(ask: &Ask) -> Option<&DecisionSignature> {
+pub(super) fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
     let (origin, cancelled) = match ask {
-        Ask::Decide(matter) => (&matter.origin, None),
-        Ask::Cancel { origin, thread, .. } => (origin, Some(thread)),
+        ServiceRequest::Decide(matter) => (&matter.origin, None),
+        ServiceRequest::Cancel { origin, thread, .. } => (origin, Some(thread)),
         _ => return None,
     };
     let signature = origin.as_ref()?.signature.as_deref()?;
@@ -142,16 +147,19 @@ pub(super) fn holding_signature(ask: &Ask) -> Option<&DecisionSignature> {
 }
 
 /// What is signed of a request; None where it is no decision, or one that cannot be signed.
-fn with_statement<T>(ask: &Ask, then: impl FnOnce(&DecisionStatement<'_>) -> T) -> Option<T> {
+fn with_statement<T>(
+    ask: &ServiceRequest,
+    then: impl FnOnce(&DecisionStatement<'_>) -> T,
+) -> Option<T> {
     let note = |origin: &Option<DecisionOrigin>| {
         origin.as_ref().map(|origin| origin.note.clone()).unwrap_or_default()
     };
     match ask {
-        Ask::Decide(Matter { message, what, origin, .. }) => {
+        ServiceRequest::Decide(DecisionRequest { message, what, origin, .. }) => {
             let (decision, note) = (what.as_ref().map_answer(recorded_answer), note(origin));
             DecisionStatement::decided(*message, &decision, &note).map(|signed| then(&signed))
         }
-        Ask::Cancel { reason, origin, .. } => {
+        ServiceRequest::Cancel { reason, origin, .. } => {
             Some(then(&DecisionStatement::cancel(reason, &note(origin))))
         }
         _ => None,
@@ -165,14 +173,14 @@ fn recorded_answer(answer: &SubmittedAnswer) -> RecordedAnswer {
 }
 
 /// Cuts texts to what is recorded of them, and an answer to its payload.
-fn shorten(ask: &mut Ask) {
+fn shorten(ask: &mut ServiceRequest) {
     let cut = |text: &mut String| *text = text.chars().take(limits::REASON_CHARS_MAX).collect();
     match ask {
-        Ask::Decide(Matter { what: Decision::Answer(answer), .. }) => {
+        ServiceRequest::Decide(DecisionRequest { what: Decision::Answer(answer), .. }) => {
             cut_to_root(&mut answer.payload);
         }
-        Ask::Decide(Matter { what: Decision::Refuse { reason }, .. })
-        | Ask::Cancel { reason, .. } => cut(reason),
+        ServiceRequest::Decide(DecisionRequest { what: Decision::Refuse { reason }, .. })
+        | ServiceRequest::Cancel { reason, .. } => cut(reason),
         _ => {}
     }
     if let Some(Some(origin)) = origin_of(ask) {
@@ -180,10 +188,10 @@ fn shorten(ask: &mut Ask) {
     }
 }
 
-fn origin_of(ask: &mut Ask) -> Option<&mut Option<DecisionOrigin>> {
+fn origin_of(ask: &mut ServiceRequest) -> Option<&mut Option<DecisionOrigin>> {
     match ask {
-        Ask::Decide(matter) => Some(&mut matter.origin),
-        Ask::Cancel { origin, .. } => Some(origin),
+        ServiceRequest::Decide(matter) => Some(&mut matter.origin),
+        ServiceRequest::Cancel { origin, .. } => Some(origin),
         _ => None,
     }
 }

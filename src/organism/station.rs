@@ -8,16 +8,16 @@ use uuid::Uuid;
 
 use super::Error;
 use super::access::Denied;
-use super::control::{Ask, Said};
-use super::door::{Answered, Parcel, Sent};
-use super::waits::TreeWatch;
 use crate::audit;
 use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
 use crate::pump::core::{Receipt, Target};
 use crate::pump::driver::{CallCompletion, Handle};
-use crate::service::CallWaiters;
+use crate::service::{
+    CallWaiters, ReplyPayload, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate,
+    TreeWatch,
+};
 
 #[derive(Clone)]
 pub struct Station {
@@ -34,48 +34,62 @@ impl Station {
     }
 
     /// Whoever asked may have gone: what was asked for is done all the same.
-    pub(super) async fn answer(&self, ask: Ask, tell: mpsc::Sender<Said>) -> Result<(), Error> {
+    pub(super) async fn answer(
+        &self,
+        ask: ServiceRequest,
+        tell: mpsc::Sender<ServiceResponse>,
+    ) -> Result<(), Error> {
         match ask {
-            Ask::Send(parcel) => self.send(parcel, &tell).await,
-            Ask::Results { thread, calls } => self.results(&thread, calls, &tell).await,
-            Ask::Cancel { thread, reason, origin, .. } => {
+            ServiceRequest::Submit(parcel) => self.send(parcel, &tell).await,
+            ServiceRequest::AwaitResults { thread, calls } => {
+                self.results(&thread, calls, &tell).await
+            }
+            ServiceRequest::Cancel { thread, reason, origin, .. } => {
                 let cancelled = self.handle.cancel(thread, reason, origin).await;
                 let said = match cancelled.map_err(|_| Error::Stopped)? {
-                    Ok(()) => Said::Taken,
-                    Err(refusal) => Said::Ruled(Some(Box::new(refusal))),
+                    Ok(()) => ServiceResponse::Cancelled,
+                    Err(refusal) => ServiceResponse::Ruled(Some(Box::new(refusal))),
                 };
                 tell.send(said).await.ok();
                 Ok(())
             }
-            Ask::Decide(matter) => {
-                let ruled = matter.put_to(&self.handle).await?;
-                tell.send(Said::Ruled(ruled.map(Box::new))).await.ok();
+            ServiceRequest::Decide(matter) => {
+                let ruled = matter.submit(&self.handle).await.map_err(|_| Error::Stopped)?;
+                tell.send(ServiceResponse::Ruled(ruled.map(Box::new))).await.ok();
                 Ok(())
             }
-            Ask::Journal { .. } => {
+            ServiceRequest::JournalId { .. } => {
                 let data = self.data.clone();
                 let look = move || journal_in(&data);
                 let journal = tokio::task::spawn_blocking(look).await;
-                tell.send(Said::Journal(journal.map_err(|_| Error::Stopped)??)).await.ok();
+                tell.send(ServiceResponse::JournalId(journal.map_err(|_| Error::Stopped)??))
+                    .await
+                    .ok();
                 Ok(())
             }
             // The socket answers it.
-            Ask::Status => Ok(()),
-            Ask::Where { message, .. } => {
+            ServiceRequest::Status => Ok(()),
+            ServiceRequest::HeldThread { message, .. } => {
                 let thread = self.handle.held_thread(message).await;
-                tell.send(Said::Where(thread.map_err(|_| Error::Stopped)?)).await.ok();
+                tell.send(ServiceResponse::HeldThread(thread.map_err(|_| Error::Stopped)?))
+                    .await
+                    .ok();
                 Ok(())
             }
         }
     }
 
     /// Submits a parcel and tells what becomes of it.
-    async fn send(&self, parcel: Parcel, tell: &mpsc::Sender<Said>) -> Result<(), Error> {
+    async fn send(
+        &self,
+        parcel: SubmitRequest,
+        tell: &mpsc::Sender<ServiceResponse>,
+    ) -> Result<(), Error> {
         let target = match parcel.thread {
             Some(id) => Target::Thread { id },
             None => Target::New { suggested: parcel.suggested },
         };
-        let Parcel { client, key, payload, trace, .. } = parcel;
+        let SubmitRequest { client, key, payload, trace, .. } = parcel;
         let (notices, mut watch) = TreeWatch::new();
         let notices = parcel.wait.then_some(notices);
         let submitted = self.handle.submit_watched(trace, &client, target, key, &payload, notices);
@@ -84,15 +98,15 @@ impl Station {
             Receipt::Accepted { thread, calls, again, held } => {
                 let known = again.then(|| (thread.clone(), calls.clone()));
                 watch.knows(&calls);
-                (Sent::Accepted { thread, calls, again, held }, known)
+                (SubmitUpdate::Accepted { thread, calls, again, held }, known)
             }
             Receipt::Refused { refusal, retry_after } => {
                 let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-                (Sent::Refused { refusal, retry_after_ms: retry_after.map(millis) }, None)
+                (SubmitUpdate::Refused { refusal, retry_after_ms: retry_after.map(millis) }, None)
             }
-            Receipt::NoThread { answer } => (Sent::NoThread { payload: answer }, None),
+            Receipt::NoThread { answer } => (SubmitUpdate::NoThread { payload: answer }, None),
         };
-        tell.send(Said::Sent(sent)).await.ok();
+        tell.send(ServiceResponse::SubmitUpdate(sent)).await.ok();
         if !parcel.wait {
             return Ok(());
         }
@@ -102,11 +116,11 @@ impl Station {
                     biased;
                     done = &mut result => break done.map_err(|_| Error::Stopped)?,
                     wait = watch.next() => {
-                        tell.send(Said::Sent(Sent::Waits(wait))).await.ok();
+                        tell.send(ServiceResponse::SubmitUpdate(SubmitUpdate::Waits(wait))).await.ok();
                     }
                 }
             };
-            tell.send(Said::Sent(result_of(&done))).await.ok();
+            tell.send(ServiceResponse::SubmitUpdate(result_of(&done))).await.ok();
         }
         match known {
             Some((thread, calls)) => self.results(&thread, calls, tell).await,
@@ -120,7 +134,7 @@ impl Station {
         &self,
         thread: &ThreadId,
         calls: Vec<CallId>,
-        tell: &mpsc::Sender<Said>,
+        tell: &mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
         for call in calls {
             let completed = tokio::select! {
@@ -135,7 +149,7 @@ impl Station {
             };
             let missing = || format!("the call {call} of {thread} is not on record");
             let sent = sent.ok_or_else(|| Error::Control { detail: missing() })?;
-            tell.send(Said::Sent(sent)).await.ok();
+            tell.send(ServiceResponse::SubmitUpdate(sent)).await.ok();
         }
         Ok(())
     }
@@ -155,9 +169,9 @@ impl Station {
     }
 }
 
-fn result_of(completion: &CallCompletion) -> Sent {
-    let replies = completion.messages.iter().map(|message| Answered::of(message)).collect();
-    Sent::Result { call: completion.call, how: completion.how, replies }
+fn result_of(completion: &CallCompletion) -> SubmitUpdate {
+    let replies = completion.messages.iter().map(|message| ReplyPayload::of(message)).collect();
+    SubmitUpdate::Result { call: completion.call, how: completion.how, replies }
 }
 
 /// The thread of a call that waits for a person, by the journal in `data`.
@@ -172,7 +186,11 @@ pub(super) fn journal_in(data: &Path) -> Result<Uuid, Error> {
 }
 
 /// The result of a call, once there is one.
-async fn recorded(data: &Path, thread: &ThreadId, call: CallId) -> Result<Option<Sent>, Error> {
+async fn recorded(
+    data: &Path,
+    thread: &ThreadId,
+    call: CallId,
+) -> Result<Option<SubmitUpdate>, Error> {
     let (path, root) = (data.to_owned(), thread.root());
     let read = move || -> Result<_, journal::Error> {
         let reader = Reader::open(&path)?;
@@ -184,7 +202,7 @@ async fn recorded(data: &Path, thread: &ThreadId, call: CallId) -> Result<Option
     let records = tokio::task::spawn_blocking(read).await.map_err(|_| Error::Stopped)??;
     let result = records.iter().find_map(|sealed| sealed.record.result_of(call));
     Ok(result.map(|(how, messages)| {
-        let replies = messages.into_iter().map(Answered::of).collect();
-        Sent::Result { call, how, replies }
+        let replies = messages.into_iter().map(ReplyPayload::of).collect();
+        SubmitUpdate::Result { call, how, replies }
     }))
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use organism::config::{self, Config, Surroundings};
-use organism::organism::{Door, Parcel, Partitioned, Sent};
+use organism::organism::{Door, Partitioned};
+use organism::service::{SubmitRequest, SubmitUpdate};
 
 use super::bare::Program;
 use super::cpu;
@@ -113,7 +114,7 @@ fn drive(config: Config, span: Duration) -> Played {
 
 /// Calls `ping` once, in this thread or in a new one; whose id it gives.
 async fn call(door: Arc<Door>, thread: Option<String>) -> String {
-    let parcel = Parcel {
+    let parcel = SubmitRequest {
         client: relay::listener("client"),
         thread,
         suggested: None,
@@ -125,8 +126,8 @@ async fn call(door: Arc<Door>, thread: Option<String>) -> String {
     };
     let mut found = None;
     let sent = door.send(parcel, |sent| match sent {
-        Sent::Accepted { thread, .. } => found = Some(thread.to_string()),
-        Sent::Result { replies, .. } => {
+        SubmitUpdate::Accepted { thread, .. } => found = Some(thread.to_string()),
+        SubmitUpdate::Result { replies, .. } => {
             assert!(replies.iter().any(|reply| reply.payload.contains("done")), "{replies:?}");
         }
         other => panic!("{other:?}"),

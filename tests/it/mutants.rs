@@ -100,6 +100,10 @@ const GUARDS: &[(&str, &str)] = &[
         "organism::project::under_a_changed_config_nothing_new_is_sent_and_everything_else_works_and_says_so",
     ),
     (
+        "take-any-service-version",
+        "organism::versions::a_request_of_another_version_is_refused_with_both_versions",
+    ),
+    (
         "trust-the-socket",
         "organism::project::a_socket_of_another_process_than_the_holder_of_the_journal_gets_nothing",
     ),

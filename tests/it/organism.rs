@@ -48,6 +48,7 @@ mod streams;
 mod terminal;
 mod traces;
 mod unreadable;
+mod versions;
 mod waiters;
 mod waits;
 mod ways_on;

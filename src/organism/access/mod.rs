@@ -14,8 +14,6 @@ use tokio::net::UnixStream;
 use uuid::Uuid;
 
 use super::Error;
-use super::control::Ask;
-use super::door::{BearerSecret, Parcel};
 use super::operator;
 use super::signing::holding_signature;
 use super::station::journal_in;
@@ -26,6 +24,7 @@ use crate::envelope::{Refusal, Rule};
 use crate::ids::ListenerName;
 use crate::journal::partitions_in;
 use crate::mutant::mutant;
+use crate::service::{BearerSecret, ServiceRequest, SubmitRequest};
 use crate::thread::OperatorKeys;
 use ancestry::Ancestry;
 
@@ -81,7 +80,7 @@ impl AccessRules {
     }
 
     /// Whether this caller may ask for this.
-    pub fn judge(&self, caller: &Caller, ask: &Ask) -> Result<(), Box<Denied>> {
+    pub fn judge(&self, caller: &Caller, ask: &ServiceRequest) -> Result<(), Box<Denied>> {
         if mutant("trust-the-process") {
             return Ok(());
         }
@@ -91,7 +90,7 @@ impl AccessRules {
             Ancestry::Hosted(listener) => listener.as_ref(),
         };
         let client = listener.and_then(|listener| self.listeners.get(listener)?.as_ref());
-        if let (Some(client), Ask::Send(parcel)) = (client, ask)
+        if let (Some(client), ServiceRequest::Submit(parcel)) = (client, ask)
             && parcel.client == *client
         {
             return Ok(());
@@ -105,10 +104,10 @@ const UNKNOWN_CALLER: &str = "unknown-caller";
 
 impl AccessRules {
     /// Nothing tells which process asks.
-    fn judge_unknown(&self, ask: &Ask) -> Result<(), Box<Denied>> {
+    fn judge_unknown(&self, ask: &ServiceRequest) -> Result<(), Box<Denied>> {
         let message = match ask {
-            Ask::Send(parcel) if self.is_proved(parcel) => return Ok(()),
-            Ask::Send(parcel) => format!(
+            ServiceRequest::Submit(parcel) if self.is_proved(parcel) => return Ok(()),
+            ServiceRequest::Submit(parcel) => format!(
                 "nothing tells here which process this is (it may run in another container), so \
                  the client has to prove itself: set secret_env or secret_file of \
                  [clients.{}], for the organism and for this command",
@@ -116,7 +115,7 @@ impl AccessRules {
             ),
             // Journal, time and nonce are for the pump to judge, as of every decision.
             _ if self.is_signed(ask) => return Ok(()),
-            Ask::Decide(_) | Ask::Cancel { .. } => self.unknown_operator(),
+            ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. } => self.unknown_operator(),
             _ => "nothing tells here which process this is (it may run in another container): \
                   run this command where the organism runs"
                 .to_owned(),
@@ -141,7 +140,7 @@ impl AccessRules {
     }
 
     /// Whether an operator of this config signed what is asked for.
-    fn is_signed(&self, ask: &Ask) -> bool {
+    fn is_signed(&self, ask: &ServiceRequest) -> bool {
         let signature = holding_signature(ask);
         let is_owned = |key| self.operators.owner(key).is_some();
         signature.is_some_and(|signature| is_owned(&signature.key))
@@ -150,8 +149,8 @@ impl AccessRules {
 
     /// Whether a request over NATS may be asked. The servers' permissions say who may ask anything
     /// there; a client that has a secret needs it as well.
-    pub fn judge_remote(&self, ask: &Ask) -> Result<(), Box<Denied>> {
-        let Ask::Send(parcel) = ask else { return Ok(()) };
+    pub fn judge_remote(&self, ask: &ServiceRequest) -> Result<(), Box<Denied>> {
+        let ServiceRequest::Submit(parcel) = ask else { return Ok(()) };
         let has_secret = self.secrets.iter().any(|known| known.client == parcel.client);
         if !has_secret || self.is_proved(parcel) || mutant("take-any-sender-over-nats") {
             return Ok(());
@@ -166,16 +165,19 @@ impl AccessRules {
 
     /// Gives a request that was judged here what proves it elsewhere: a submission its client's
     /// secret, a decision the user at the other end of the socket, whoever the request names.
-    pub fn vouch_for(&self, caller: &Caller, ask: &mut Ask) {
+    pub fn vouch_for(&self, caller: &Caller, ask: &mut ServiceRequest) {
         let origin = match ask {
-            Ask::Send(parcel) => {
+            ServiceRequest::Submit(parcel) => {
                 let known = self.secrets.iter().find(|known| known.client == parcel.client);
                 parcel.secret = known.and_then(ClientSecret::secret).map(BearerSecret::of);
                 return;
             }
-            Ask::Decide(matter) => &mut matter.origin,
-            Ask::Cancel { origin, .. } => origin,
-            Ask::Results { .. } | Ask::Where { .. } | Ask::Journal { .. } | Ask::Status => return,
+            ServiceRequest::Decide(matter) => &mut matter.origin,
+            ServiceRequest::Cancel { origin, .. } => origin,
+            ServiceRequest::AwaitResults { .. }
+            | ServiceRequest::HeldThread { .. }
+            | ServiceRequest::JournalId { .. }
+            | ServiceRequest::Status => return,
         };
         if mutant("trust-the-name") && origin.is_some() {
             return;
@@ -186,7 +188,7 @@ impl AccessRules {
 
     /// Whether the parcel's secret is its client's. Digests are compared: how far they agree tells
     /// nothing about the secret.
-    fn is_proved(&self, parcel: &Parcel) -> bool {
+    fn is_proved(&self, parcel: &SubmitRequest) -> bool {
         let known = self.secrets.iter().find(|known| known.client == parcel.client);
         let expected = known.and_then(ClientSecret::digest);
         let presented = parcel.secret.as_ref().map(BearerSecret::digest);
@@ -194,7 +196,7 @@ impl AccessRules {
     }
 }
 
-fn nobody(message: String, ask: &Ask) -> Denied {
+fn nobody(message: String, ask: &ServiceRequest) -> Denied {
     let sender = ListenerName::parse(UNKNOWN_CALLER).unwrap_or_else(|_| ListenerName::core());
     let refusal = Refusal::new(Rule::UnknownCaller, message, &attempt(ask));
     Denied { sender, refusal }
@@ -226,7 +228,11 @@ pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
     Err(Error::HostedProcess { listener: named.unwrap_or_else(unknown) })
 }
 
-fn denied(listener: Option<&ListenerName>, client: Option<&ListenerName>, ask: &Ask) -> Denied {
+fn denied(
+    listener: Option<&ListenerName>,
+    client: Option<&ListenerName>,
+    ask: &ServiceRequest,
+) -> Denied {
     let message = match (listener, client) {
         (Some(listener), Some(client)) => format!(
             "this process runs in the listener `{listener}`, which sends as the client \
@@ -249,15 +255,15 @@ fn denied(listener: Option<&ListenerName>, client: Option<&ListenerName>, ask: &
 }
 
 /// What was tried, as it stands on record.
-fn attempt(ask: &Ask) -> Vec<u8> {
+fn attempt(ask: &ServiceRequest) -> Vec<u8> {
     let text = match ask {
-        Ask::Send(parcel) => return parcel.payload.clone(),
-        Ask::Cancel { thread, .. } => format!("cancel {thread}"),
-        Ask::Decide(matter) => format!("{} {}", matter.what.verb(), matter.message),
-        Ask::Results { thread, .. } => format!("results of {thread}"),
-        Ask::Where { message, .. } => format!("where {message}"),
-        Ask::Journal { partition } => format!("journal of partition {partition}"),
-        Ask::Status => "status".to_owned(),
+        ServiceRequest::Submit(parcel) => return parcel.payload.clone(),
+        ServiceRequest::Cancel { thread, .. } => format!("cancel {thread}"),
+        ServiceRequest::Decide(matter) => format!("{} {}", matter.what.verb(), matter.message),
+        ServiceRequest::AwaitResults { thread, .. } => format!("results of {thread}"),
+        ServiceRequest::HeldThread { message, .. } => format!("where {message}"),
+        ServiceRequest::JournalId { partition } => format!("journal of partition {partition}"),
+        ServiceRequest::Status => "status".to_owned(),
     };
     text.into_bytes()
 }

@@ -8,23 +8,24 @@ use super::{Exchange, Heard, Hearer, Speaker};
 use crate::limits;
 use crate::nats::StatusCode;
 use crate::organism::Error;
-use crate::organism::control::{Ask, Gone, Said};
+use crate::service::encoding;
+use crate::service::{PartitionUnavailable, ServiceRequest, ServiceResponse};
 
 impl Exchange {
-    /// Asks, and hands over each line of the answer as it comes: the last one says
-    /// [`Said::Gone`] where nobody is there, or somebody fell silent.
+    /// Sends a request, and hands over each response as it comes. The last one is
+    /// [`ServiceResponse::Unavailable`] where no pump answers, or where one stops answering.
     pub async fn ask(
         &self,
         partition: u32,
-        ask: &Ask,
-        tell: &mpsc::Sender<Said>,
+        ask: &ServiceRequest,
+        tell: &mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
         let gone = |detail: &str, heard: bool, unsure: bool| {
             let detail = detail.to_owned();
-            Said::Gone(Gone { detail, soon: heard, unsure })
+            ServiceResponse::Unavailable(PartitionUnavailable { detail, soon: heard, unsure })
         };
         // Whoever asked may have gone.
-        let say = async |said: Said| tell.send(said).await.ok();
+        let say = async |said: ServiceResponse| tell.send(said).await.ok();
         // Away for long, a connection takes nothing more.
         let put = timeout(limits::EXCHANGE_SILENCE, self.put(partition, ask)).await;
         let Some(mut replies) = put.unwrap_or(Ok(None))? else {
@@ -51,10 +52,7 @@ impl Exchange {
             }
             silent = false;
             match hearer.take(&message.payload) {
-                Heard::Line(line) => match serde_json::from_slice(&line) {
-                    Ok(said) => drop(say(said).await),
-                    Err(error) => return Err(Error::Control { detail: error.to_string() }),
-                },
+                Heard::Line(line) => drop(say(encoding::decode(&line)?).await),
                 Heard::More | Heard::Stranger => {}
                 Heard::End => return Ok(()),
                 Heard::Broken => {
@@ -69,10 +67,10 @@ impl Exchange {
     async fn put(
         &self,
         partition: u32,
-        ask: &Ask,
+        ask: &ServiceRequest,
     ) -> Result<Option<crate::nats::Subscriber>, Error> {
         let strange = |error: serde_json::Error| Error::Control { detail: error.to_string() };
-        let asked = serde_json::to_vec(ask).map_err(strange)?;
+        let asked = encoding::encode(ask).map_err(strange)?;
         let (inbox, subject) = (self.client.new_inbox(), self.subject(partition));
         let Ok(replies) = self.client.subscribe(inbox.clone()).await else { return Ok(None) };
         for piece in Speaker::new().pieces(&asked) {

@@ -14,8 +14,10 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::nats::{Client, Message};
 use crate::organism::Error;
-use crate::organism::control::{Ask, Gone, Said, refused};
+use crate::organism::control::refused;
 use crate::organism::partitioned::Table;
+use crate::service::encoding::{self, DecodeError};
+use crate::service::{PartitionUnavailable, ServiceRequest, ServiceResponse};
 
 /// What every inbox begins with: an answer never goes anywhere else.
 const INBOX: &str = "_INBOX.";
@@ -122,8 +124,12 @@ impl Desk {
         let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
         let mut teller = Teller { client: &self.client, inbox, speaker: Speaker::new() };
         let (table, partition) = (Arc::clone(&self.table), self.partition);
-        let ask = match serde_json::from_slice::<Ask>(ask) {
+        let ask = match encoding::decode::<ServiceRequest>(ask) {
             Ok(ask) => ask,
+            Err(DecodeError::OtherVersion { theirs }) => {
+                teller.put_line(&encoding::refuse_version(theirs)).await;
+                return teller.put(Is::End).await;
+            }
             Err(error) => return teller.end(&format!("not a question: {error}")).await,
         };
         if let Err(denied) = table.rules.judge_remote(&ask) {
@@ -166,14 +172,16 @@ struct Teller<'c> {
 }
 
 impl Teller<'_> {
-    async fn say(&mut self, said: &Said) {
-        match serde_json::to_vec(said) {
-            Ok(line) => {
-                for piece in self.speaker.pieces(&line) {
-                    self.publish(piece).await;
-                }
-            }
+    async fn say(&mut self, said: &ServiceResponse) {
+        match encoding::encode(said) {
+            Ok(line) => self.put_line(&line).await,
             Err(error) => tracing::error!("an answer that is no JSON: {error}"),
+        }
+    }
+
+    async fn put_line(&mut self, line: &[u8]) {
+        for piece in self.speaker.pieces(line) {
+            self.publish(piece).await;
         }
     }
 
@@ -183,7 +191,7 @@ impl Teller<'_> {
     }
 
     async fn end(&mut self, detail: &str) {
-        self.say(&Said::Failed(detail.to_owned())).await;
+        self.say(&ServiceResponse::Failed(detail.to_owned())).await;
         self.put(Is::End).await;
     }
 
@@ -194,13 +202,13 @@ impl Teller<'_> {
 }
 
 /// To be asked again by whoever still waits.
-fn gone_on() -> Said {
+fn gone_on() -> ServiceResponse {
     let detail = "it takes longer".to_owned();
-    Said::Gone(Gone { detail, soon: true, unsure: false })
+    ServiceResponse::Unavailable(PartitionUnavailable { detail, soon: true, unsure: false })
 }
 
 /// A partition that is not here any more, or not yet.
-pub(in crate::organism) fn changing_hands() -> Said {
+pub(in crate::organism) fn changing_hands() -> ServiceResponse {
     let detail = "it is changing hands".to_owned();
-    Said::Gone(Gone { detail, soon: true, unsure: false })
+    ServiceResponse::Unavailable(PartitionUnavailable { detail, soon: true, unsure: false })
 }

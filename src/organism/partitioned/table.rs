@@ -11,11 +11,11 @@ use crate::journal::jetstream::{Candidate, this_process};
 use crate::limits;
 use crate::organism::Error;
 use crate::organism::access::{AccessRules, Denied};
-use crate::organism::control::{Ask, Gone, Said};
 use crate::organism::exchange::{Exchange, changing_hands};
 use crate::organism::route::{address, partition_of};
 use crate::organism::station::Station;
 use crate::organism::watcher::Watched;
+use crate::service::{PartitionUnavailable, ServiceRequest, ServiceResponse};
 
 /// Where each partition is.
 pub struct Table {
@@ -182,22 +182,23 @@ impl Table {
     /// Answers, here or by asking whoever pumps the partition that it is about.
     pub(in crate::organism) async fn answer(
         &self,
-        mut ask: Ask,
-        tell: mpsc::Sender<Said>,
+        mut ask: ServiceRequest,
+        tell: mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
-        if let Ask::Send(parcel) = &mut ask {
+        if let ServiceRequest::Submit(parcel) = &mut ask {
             // Whoever asks here in their own words finds the same way as everybody else.
             address(parcel);
         }
         let partitions = u32::try_from(self.all().len()).unwrap_or(1);
         let partition = match &ask {
-            Ask::Send(parcel) => partition_of(parcel, partitions),
-            Ask::Cancel { thread, .. } | Ask::Results { thread, .. } => {
+            ServiceRequest::Submit(parcel) => partition_of(parcel, partitions),
+            ServiceRequest::Cancel { thread, .. } | ServiceRequest::AwaitResults { thread, .. } => {
                 thread.partition(partitions)
             }
-            Ask::Where { partition, .. } | Ask::Journal { partition } => *partition,
-            Ask::Status => return Ok(()),
-            Ask::Decide(matter) => matter.partition.unwrap_or_default(),
+            ServiceRequest::HeldThread { partition, .. }
+            | ServiceRequest::JournalId { partition } => *partition,
+            ServiceRequest::Status => return Ok(()),
+            ServiceRequest::Decide(matter) => matter.partition.unwrap_or_default(),
         };
         match self.place(partition) {
             Place::Here(_) | Place::Leaving => self.answer_here(partition, ask, tell).await,
@@ -208,8 +209,8 @@ impl Table {
                     () = self.arrival_of(partition) => {
                         // Whoever was asked before says nothing more.
                         let detail = "it is here now".to_owned();
-                        let gone = Gone { detail, soon: true, unsure: true };
-                        tell.send(Said::Gone(gone)).await.ok();
+                        let gone = PartitionUnavailable { detail, soon: true, unsure: true };
+                        tell.send(ServiceResponse::Unavailable(gone)).await.ok();
                         Ok(())
                     }
                 }
@@ -231,14 +232,18 @@ impl Table {
     pub(in crate::organism) async fn answer_here(
         &self,
         partition: u32,
-        ask: Ask,
-        tell: mpsc::Sender<Said>,
+        ask: ServiceRequest,
+        tell: mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
         let said = match self.place(partition) {
             Place::Here(station) => match answer(&station, ask, tell.clone()).await {
                 Err(Error::Stopped) => {
                     let detail = "its pump ended".to_owned();
-                    Said::Gone(Gone { detail, soon: true, unsure: true })
+                    ServiceResponse::Unavailable(PartitionUnavailable {
+                        detail,
+                        soon: true,
+                        unsure: true,
+                    })
                 }
                 other => return other,
             },
@@ -250,11 +255,15 @@ impl Table {
     }
 }
 
-async fn answer(station: &Station, ask: Ask, tell: mpsc::Sender<Said>) -> Result<(), Error> {
-    if let Ask::Cancel { thread, .. } = &ask
+async fn answer(
+    station: &Station,
+    ask: ServiceRequest,
+    tell: mpsc::Sender<ServiceResponse>,
+) -> Result<(), Error> {
+    if let ServiceRequest::Cancel { thread, .. } = &ask
         && !station.knows(thread).await?
     {
-        tell.send(Said::Unknown).await.ok();
+        tell.send(ServiceResponse::UnknownThread).await.ok();
         return Ok(());
     }
     station.answer(ask, tell).await

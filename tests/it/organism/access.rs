@@ -4,6 +4,7 @@
 use std::io::{Read as _, Write as _};
 
 use organism::bus::process::PumpMark;
+use organism::service::encoding::VERSION;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
@@ -391,7 +392,7 @@ fn answer_to(house: &House, mut request: Json) -> String {
     request["project"] = json!(house.handshake().project.unwrap());
     let path = organism::organism::control::path(&house.data());
     let mut socket = std::os::unix::net::UnixStream::connect(path).unwrap();
-    socket.write_all(format!("{request}\n").as_bytes()).unwrap();
+    socket.write_all(format!("organism/{VERSION} {request}\n").as_bytes()).unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     answer

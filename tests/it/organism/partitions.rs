@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use organism::ids::ThreadId;
+use organism::service::encoding;
 
 use super::{House, PATIENCE, Running, Said, TALK, numbered, said, say, until, until_within};
 use crate::nats::Server;
@@ -316,9 +317,10 @@ fn threads_of(house: &House, key: &str) -> Vec<String> {
         "do": "send", "client": "desk", "key": key, "payload": payload, "wait": true,
         "project": handshake.project, "config": handshake.config,
     });
-    writeln!(socket, "{ask}").unwrap();
+    socket.write_all(&encoding::encode(&ask).unwrap()).unwrap();
+    socket.write_all(b"\n").unwrap();
     let lines = BufReader::new(socket).lines().map(|line| line.unwrap());
-    let said = lines.map(|line| serde_json::from_str::<serde_json::Value>(&line).unwrap());
+    let said = lines.map(|line| encoding::decode::<serde_json::Value>(line.as_bytes()).unwrap());
     let threads = said.filter_map(|said| said["sent"]["thread"].as_str().map(str::to_owned));
     threads.collect()
 }
@@ -467,9 +469,10 @@ fn an_answer_goes_to_the_askers_inbox_and_to_no_other_subject() {
     let running = run(&house, "0");
     let ask = || {
         format!(
-            "{{\"of\":\"{}\",\"n\":0,\"is\":\"last\"}}\n{{\"do\":\"where\",\"message\":\"{}\",\
-             \"partition\":0}}",
+            "{{\"of\":\"{}\",\"n\":0,\"is\":\"last\"}}\norganism/{} {{\"do\":\"where\",\
+             \"message\":\"{}\",\"partition\":0}}",
             uuid::Uuid::now_v7(),
+            encoding::VERSION,
             uuid::Uuid::now_v7(),
         )
     };

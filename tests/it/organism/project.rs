@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use organism::config::directory_name;
+use organism::service::encoding::VERSION;
 
 use super::{CONFIG, House, Running, Said, numbered, said, say, until};
 use crate::nats::proof_code;
@@ -485,17 +486,19 @@ fn a_request_of_another_project_or_of_none_is_refused_at_the_socket() {
     let ask = |handshake: &str| {
         let path = house.data().join("control.sock");
         let mut socket = std::os::unix::net::UnixStream::connect(path).unwrap();
-        writeln!(socket, "{{\"do\":\"status\"{handshake}}}").unwrap();
+        writeln!(socket, "organism/{VERSION} {{\"do\":\"status\"{handshake}}}").unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
         answer
     };
     for handshake in ["", ",\"project\":\"/elsewhere/organism.toml\""] {
         let answer = ask(handshake);
-        assert_eq!(answer, format!("{{\"otherproject\":\"{project}\"}}\n"));
+        assert_eq!(answer, format!("organism/{VERSION} {{\"otherproject\":\"{project}\"}}\n"));
     }
     let answer = ask(&format!(",\"project\":\"{project}\""));
-    assert_eq!(answer, format!("{{\"status\":{{\"config\":\"{}\"}}}}\n", digest(&house)));
+    let status =
+        format!("organism/{VERSION} {{\"status\":{{\"config\":\"{}\"}}}}\n", digest(&house));
+    assert_eq!(answer, status);
     assert_eq!(running.stop(), Some(0));
 }
 

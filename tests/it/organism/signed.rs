@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use organism::clock::Time;
 use organism::ids::{ListenerName, MessageId, ThreadId};
-use organism::organism::control::{Ask, Client, Said as Answer};
+use organism::organism::control::Client;
 use organism::organism::signing::{self, OperatorSigner};
-use organism::organism::{Matter, SubmittedAnswer};
+use organism::service::{DecisionRequest, ServiceRequest, ServiceResponse, SubmittedAnswer};
 use organism::thread::{Decision, DecisionOrigin};
 use serde_json::Value as Json;
 use uuid::Uuid;
@@ -126,7 +126,7 @@ impl Signing {
     }
 
     /// The rule and the text of the refusal, where a request is refused.
-    fn asks(&self, ask: &Ask) -> Result<(), String> {
+    fn asks(&self, ask: &ServiceRequest) -> Result<(), String> {
         let mut answer = None;
         tokio::runtime::Runtime::new().unwrap().block_on(async {
             let client =
@@ -134,8 +134,8 @@ impl Signing {
             client.ask(ask, |line| answer = Some(line)).await.unwrap();
         });
         match answer.unwrap() {
-            Answer::Taken | Answer::Ruled(None) => Ok(()),
-            Answer::Ruled(Some(refusal)) => Err(refusal.to_string()),
+            ServiceResponse::Cancelled | ServiceResponse::Ruled(None) => Ok(()),
+            ServiceResponse::Ruled(Some(refusal)) => Err(refusal.to_string()),
             other => panic!("{other:?}"),
         }
     }
@@ -155,16 +155,22 @@ impl Signing {
     }
 }
 
-fn cancel(thread: &str) -> Ask {
+fn cancel(thread: &str) -> ServiceRequest {
     let note = "as agreed".to_owned();
     let origin = Some(DecisionOrigin { note, ..DecisionOrigin::default() });
     let thread = ThreadId::parse(thread).unwrap();
-    Ask::Cancel { thread, by: operator(), reason: "enough".to_owned(), origin }
+    ServiceRequest::Cancel { thread, by: operator(), reason: "enough".to_owned(), origin }
 }
 
-fn decide(message: &str, what: Decision<SubmittedAnswer>) -> Ask {
+fn decide(message: &str, what: Decision<SubmittedAnswer>) -> ServiceRequest {
     let message: MessageId = message.parse().unwrap();
-    Ask::Decide(Matter { message, partition: None, by: operator(), what, origin: None })
+    ServiceRequest::Decide(DecisionRequest {
+        message,
+        partition: None,
+        by: operator(),
+        what,
+        origin: None,
+    })
 }
 
 fn operator() -> ListenerName {
@@ -234,18 +240,20 @@ fn a_signed_decision_counts_once_and_for_what_was_signed() {
     let (_, _, other) = signing.hold("2");
     let (journal, ana) = (signing.journal(), signing.signer("ana"));
     let thread_id = ThreadId::parse(&thread).unwrap();
-    let signed = |ask: Ask| {
+    let signed = |ask: ServiceRequest| {
         let mut ask = ask;
         ana.sign(&mut ask, journal, &thread_id);
         ask
     };
 
-    let Ask::Cancel { origin, .. } = signed(cancel(&thread)) else { unreachable!() };
-    let with_origin = |ask: Ask, origin: &Option<DecisionOrigin>| match ask {
-        Ask::Cancel { thread, by, reason, .. } => {
-            Ask::Cancel { thread, by, reason, origin: origin.clone() }
+    let ServiceRequest::Cancel { origin, .. } = signed(cancel(&thread)) else { unreachable!() };
+    let with_origin = |ask: ServiceRequest, origin: &Option<DecisionOrigin>| match ask {
+        ServiceRequest::Cancel { thread, by, reason, .. } => {
+            ServiceRequest::Cancel { thread, by, reason, origin: origin.clone() }
         }
-        Ask::Decide(matter) => Ask::Decide(Matter { origin: origin.clone(), ..matter }),
+        ServiceRequest::Decide(matter) => {
+            ServiceRequest::Decide(DecisionRequest { origin: origin.clone(), ..matter })
+        }
         other => other,
     };
     let noted = origin.clone().map(|origin| DecisionOrigin { note: "mine".to_owned(), ..origin });

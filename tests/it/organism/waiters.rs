@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use organism::ids::ListenerName;
-use organism::organism::control::{Ask, Client, Said};
-use organism::organism::{Parcel, Sent};
+use organism::organism::control::Client;
+use organism::service::{ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate};
 use tokio::sync::mpsc;
 
 use super::{CONFIG, House, TALK, numbered};
@@ -18,8 +18,8 @@ fn reads(at: SocketAddr) -> f64 {
     Page::read(&ask(at, "/metrics").body).get("organism_journal_reads_total", &[])
 }
 
-fn repeated(key: &str) -> Parcel {
-    Parcel {
+fn repeated(key: &str) -> SubmitRequest {
+    SubmitRequest {
         client: ListenerName::parse("desk").unwrap(),
         thread: None,
         suggested: None,
@@ -32,7 +32,7 @@ fn repeated(key: &str) -> Parcel {
 }
 
 /// Starts clients that repeat a key and wait. The receiver gets each of their responses.
-async fn start_waiters(house: &House, key: &str) -> mpsc::UnboundedReceiver<Sent> {
+async fn start_waiters(house: &House, key: &str) -> mpsc::UnboundedReceiver<SubmitUpdate> {
     let client = Client::find(&house.data(), house.handshake()).await.unwrap().unwrap();
     let client = Arc::new(client);
     let (responses, received) = mpsc::unbounded_channel();
@@ -41,10 +41,10 @@ async fn start_waiters(house: &House, key: &str) -> mpsc::UnboundedReceiver<Sent
         let (client, responses, parcel) = (client.clone(), responses.clone(), repeated(key));
         tokio::spawn(async move {
             let on_line = |said| match said {
-                Said::Sent(sent) => drop(responses.send(sent)),
+                ServiceResponse::SubmitUpdate(sent) => drop(responses.send(sent)),
                 other => panic!("not part of a submission: {other:?}"),
             };
-            client.ask(&Ask::Send(parcel), on_line).await.unwrap();
+            client.ask(&ServiceRequest::Submit(parcel), on_line).await.unwrap();
         });
     }
     received
@@ -62,12 +62,12 @@ async fn clients_that_wait_for_one_call_share_one_completion_and_do_not_read_the
     let mut responses = start_waiters(&house, "k").await;
     for _ in 0..CLIENTS {
         let receipt = responses.recv().await.unwrap();
-        assert!(matches!(receipt, Sent::Accepted { again: true, .. }), "{receipt:?}");
+        assert!(matches!(receipt, SubmitUpdate::Accepted { again: true, .. }), "{receipt:?}");
     }
     house.write("let-go", "");
 
     for _ in 0..CLIENTS {
-        let Some(Sent::Result { replies, .. }) = responses.recv().await else {
+        let Some(SubmitUpdate::Result { replies, .. }) = responses.recv().await else {
             panic!("no result");
         };
         let payload = format!("<held xmlns=\"{TALK}\"><n>1</n></held>");

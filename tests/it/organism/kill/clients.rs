@@ -11,9 +11,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use organism::ids::ListenerName;
-use organism::organism::control::{Ask, Client, Said};
+use organism::organism::control::Client;
 use organism::organism::handshake::Handshake;
-use organism::organism::{Parcel, Sent};
+use organism::service::{ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate};
 use organism::thread::Closing;
 use tokio::sync::oneshot;
 
@@ -127,7 +127,7 @@ impl Desk {
             5 => numbered("ping", key),
             _ => numbered("order", key),
         };
-        let parcel = Parcel {
+        let parcel = SubmitRequest {
             client: ListenerName::parse("desk").unwrap(),
             thread: last.filter(|_| count.is_multiple_of(GOES_ON_EVERY)),
             suggested: None,
@@ -151,19 +151,19 @@ impl Desk {
     }
 
     /// Whether it came to its end; the same key is handed in again where it did not.
-    async fn attempt(&self, key: &str, parcel: &Parcel, seen: &mut Seen) -> bool {
+    async fn attempt(&self, key: &str, parcel: &SubmitRequest, seen: &mut Seen) -> bool {
         // Where nobody runs there is nothing to note: the disk is the organism's.
         let found = Client::find(&self.data, self.handshake.clone()).await.unwrap();
         let Some(client) = found else { return false };
         seen.sent += 1;
         self.note(format!("sent {key}")).await;
         let mut said = Vec::new();
-        let ask = Ask::Send(parcel.clone());
+        let ask = ServiceRequest::Submit(parcel.clone());
         // What was said before the connection broke counts.
         client.ask(&ask, |line| said.push(line)).await.ok();
         for line in said {
             match line {
-                Said::Sent(Sent::Accepted { thread, .. }) => {
+                ServiceResponse::SubmitUpdate(SubmitUpdate::Accepted { thread, .. }) => {
                     let thread = thread.to_string();
                     self.note(format!("accepted {key} {thread}")).await;
                     let before = seen.thread.replace(thread.clone());
@@ -172,12 +172,15 @@ impl Desk {
                         "another thread: {seen:?}"
                     );
                 }
-                Said::Sent(Sent::Refused { refusal, retry_after_ms: None }) => {
+                ServiceResponse::SubmitUpdate(SubmitUpdate::Refused {
+                    refusal,
+                    retry_after_ms: None,
+                }) => {
                     assert_eq!(refusal.rule.code(), "schema-invalid", "{refusal:?}");
                     seen.refused = true;
                     return true;
                 }
-                Said::Sent(Sent::Result { how, replies, .. }) => {
+                ServiceResponse::SubmitUpdate(SubmitUpdate::Result { how, replies, .. }) => {
                     assert_eq!(how, Closing::Completed, "{replies:?}");
                     assert_eq!(replies.len(), 1, "{replies:?}");
                     seen.told = Some(replies[0].payload.clone());

@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 
 use organism::config::{self, Config, Surroundings};
 use organism::ids::ListenerName;
-use organism::organism::{Door, Parcel, Sent};
+use organism::organism::Door;
+use organism::service::{SubmitRequest, SubmitUpdate};
 use organism::thread::Closing;
 
 use super::super::{House, PATIENCE, numbered, until_within};
@@ -73,7 +74,7 @@ async fn send_all(config: Config, name: &str, done: &AtomicUsize, stop: &AtomicB
             break;
         }
         let said = format!("{name}-{number}");
-        let parcel = Parcel {
+        let parcel = SubmitRequest {
             client: ListenerName::parse("desk").unwrap(),
             thread: None,
             suggested: None,
@@ -85,8 +86,8 @@ async fn send_all(config: Config, name: &str, done: &AtomicUsize, stop: &AtomicB
         };
         let mut results = Vec::new();
         let sent = door.send(parcel, |sent| match sent {
-            Sent::Result { how, replies, .. } => results.push((how, replies)),
-            Sent::Accepted { again, .. } => assert!(!again),
+            SubmitUpdate::Result { how, replies, .. } => results.push((how, replies)),
+            SubmitUpdate::Accepted { again, .. } => assert!(!again),
             other => panic!("{said}: {other:?}"),
         });
         sent.await.unwrap_or_else(|error| panic!("{said}: {error}"));

@@ -39,7 +39,7 @@ pub enum WaitKind {
 }
 
 /// The model calls of one tree, and which of their states were shown.
-pub(super) struct TreeWatch {
+pub struct TreeWatch {
     notices: mpsc::Receiver<Notice>,
     /// Calls that the receipt shows.
     known: Vec<CallId>,

@@ -1,0 +1,161 @@
+//! Requests to a running organism: what commands, other pumps and embedding programs ask.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Secret;
+use crate::envelope::Refusal;
+use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
+use crate::pump::driver::{Handle, PumpStopped};
+use crate::thread::{Decision, DecisionOrigin};
+use crate::trace::TraceParent;
+
+/// One request to a running organism.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "do")]
+pub enum ServiceRequest {
+    #[serde(rename = "send")]
+    Submit(SubmitRequest),
+    /// Cancels everything open in a thread and beneath it.
+    #[serde(rename = "cancel")]
+    Cancel {
+        #[serde(rename = "thread")]
+        thread: ThreadId,
+        /// Never believed: the name on record is what a signature proves.
+        #[serde(rename = "by")]
+        by: ListenerName,
+        #[serde(rename = "reason")]
+        reason: String,
+        /// The operator and the note. A control socket writes in the user that the system names.
+        #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
+        origin: Option<DecisionOrigin>,
+    },
+    #[serde(rename = "decide")]
+    Decide(DecisionRequest),
+    /// The results of calls that were accepted before.
+    #[serde(rename = "results")]
+    AwaitResults {
+        #[serde(rename = "thread")]
+        thread: ThreadId,
+        #[serde(rename = "calls")]
+        calls: Vec<CallId>,
+    },
+    /// The thread of the held call that this message opened.
+    #[serde(rename = "where")]
+    HeldThread {
+        #[serde(rename = "message")]
+        message: MessageId,
+        #[serde(rename = "partition")]
+        partition: u32,
+    },
+    /// Id of the journal of a partition: decisions are signed for one journal.
+    #[serde(rename = "journal")]
+    JournalId {
+        #[serde(rename = "partition")]
+        partition: u32,
+    },
+    /// The config that runs.
+    #[serde(rename = "status")]
+    Status,
+}
+
+/// A payload that a client submits.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SubmitRequest {
+    #[serde(rename = "client")]
+    pub client: ListenerName,
+    /// Go on in this thread.
+    #[serde(rename = "thread", default)]
+    pub thread: Option<String>,
+    /// Open a new one under this id.
+    #[serde(rename = "suggested", default)]
+    pub suggested: Option<String>,
+    #[serde(rename = "key", default)]
+    pub key: Option<String>,
+    /// As it came, byte for byte: what is wrong with it is for the gate to say.
+    #[serde(rename = "payload", with = "in_base64")]
+    pub payload: Vec<u8>,
+    /// Also wait for the results.
+    #[serde(rename = "wait")]
+    pub wait: bool,
+    /// What it belongs to.
+    #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceParent>,
+    /// Proves the client where nothing else does.
+    #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<BearerSecret>,
+}
+
+/// A decision about a held call.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DecisionRequest {
+    #[serde(rename = "message")]
+    pub message: MessageId,
+    /// The one its thread is in, where there are several.
+    #[serde(rename = "partition", default)]
+    pub partition: Option<u32>,
+    /// Never believed: the name on record is what a signature proves.
+    #[serde(rename = "by")]
+    pub by: ListenerName,
+    #[serde(rename = "what")]
+    pub what: Decision<SubmittedAnswer>,
+    /// Who decides and why. A control socket writes the user that the system names in.
+    #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<DecisionOrigin>,
+}
+
+/// An answer of a human listener as it came, byte for byte.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SubmittedAnswer {
+    #[serde(rename = "listener")]
+    pub listener: ListenerName,
+    #[serde(rename = "payload", with = "in_base64")]
+    pub payload: Vec<u8>,
+}
+
+impl DecisionRequest {
+    /// Hands the decision to a pump. Returns the refusal, if it was refused.
+    pub async fn submit(self, pump: &Handle) -> Result<Option<Refusal>, PumpStopped> {
+        let gated = |answer: SubmittedAnswer| pump.gated(answer.listener, &answer.payload);
+        let decision = self.what.map_answer(gated);
+        let ruling = pump.decide(self.message, decision, self.origin).await?;
+
+        Ok(ruling.err())
+    }
+}
+
+/// A client's secret as it is presented. Never shows itself.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BearerSecret(String);
+
+impl BearerSecret {
+    pub fn of(secret: &Secret) -> Self {
+        Self(secret.expose().to_owned())
+    }
+
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.0.as_bytes())
+    }
+}
+
+impl std::fmt::Debug for BearerSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Bytes that need not be text, in a line that must be.
+mod in_base64 {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        STANDARD.decode(text.as_bytes()).map_err(serde::de::Error::custom)
+    }
+}

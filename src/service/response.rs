@@ -1,0 +1,122 @@
+//! Responses to a [`ServiceRequest`](super::ServiceRequest): one or several for each request.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::TreeWait;
+use crate::envelope::{Message, Refusal};
+use crate::ids::{CallId, Digest, ListenerName, PayloadName, ThreadId};
+use crate::thread::Closing;
+
+/// One response to a request.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum ServiceResponse {
+    #[serde(rename = "sent")]
+    SubmitUpdate(SubmitUpdate),
+    /// The cancellation is on record.
+    #[serde(rename = "taken")]
+    Cancelled,
+    /// The ruling on a decision: its refusal, or none.
+    #[serde(rename = "ruled")]
+    Ruled(Option<Box<Refusal>>),
+    #[serde(rename = "where")]
+    HeldThread(Option<ThreadId>),
+    #[serde(rename = "journal")]
+    JournalId(Uuid),
+    #[serde(rename = "unknown")]
+    UnknownThread,
+    /// The pump of the partition is unavailable, so responses are missing: ask again.
+    #[serde(rename = "gone")]
+    Unavailable(PartitionUnavailable),
+    #[serde(rename = "failed")]
+    Failed(String),
+    /// Nothing was done: this organism is of another project.
+    #[serde(rename = "otherproject")]
+    OtherProject(String),
+    /// Nothing was done: another config runs than the one of the command.
+    #[serde(rename = "configchanged")]
+    ConfigChanged {
+        #[serde(rename = "running")]
+        running: Digest,
+    },
+    #[serde(rename = "status")]
+    Status {
+        #[serde(rename = "config")]
+        config: Digest,
+    },
+}
+
+/// Why a partition does not answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionUnavailable {
+    #[serde(rename = "detail")]
+    pub detail: String,
+    /// Somebody is there, or was until now: the next one is not far.
+    #[serde(rename = "soon")]
+    pub soon: bool,
+    /// Whether what was asked for may have been done is not known.
+    #[serde(rename = "unsure")]
+    pub unsure: bool,
+}
+
+/// Progress of a submission: first its receipt, then a result for every call.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "sent")]
+pub enum SubmitUpdate {
+    #[serde(rename = "accepted")]
+    Accepted {
+        #[serde(rename = "thread")]
+        thread: ThreadId,
+        #[serde(rename = "calls")]
+        calls: Vec<CallId>,
+        /// Its key was used before: this is what was recorded then.
+        #[serde(rename = "again")]
+        again: bool,
+        /// A call of it waits for an approval.
+        #[serde(rename = "held", default, skip_serializing_if = "std::ops::Not::not")]
+        held: bool,
+    },
+    #[serde(rename = "refused")]
+    Refused {
+        #[serde(rename = "refusal")]
+        refusal: Refusal,
+        #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none")]
+        retry_after_ms: Option<u64>,
+    },
+    /// Something in its tree waits, while the results are waited for.
+    #[serde(rename = "waits")]
+    Waits(TreeWait),
+    /// Not a thread this client may write to; the payload says so.
+    #[serde(rename = "nothread")]
+    NoThread {
+        #[serde(rename = "payload")]
+        payload: String,
+    },
+    #[serde(rename = "result")]
+    Result {
+        #[serde(rename = "call")]
+        call: CallId,
+        #[serde(rename = "how")]
+        how: Closing,
+        #[serde(rename = "replies")]
+        replies: Vec<ReplyPayload>,
+    },
+}
+
+/// One payload of a result.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReplyPayload {
+    #[serde(rename = "from")]
+    pub from: ListenerName,
+    #[serde(rename = "name")]
+    pub name: PayloadName,
+    #[serde(rename = "payload")]
+    pub payload: String,
+}
+
+impl ReplyPayload {
+    pub fn of(message: &Message) -> Self {
+        let (from, name) = (message.from.clone(), message.name.clone());
+        Self { from, name, payload: message.payload.as_str().to_owned() }
+    }
+}
