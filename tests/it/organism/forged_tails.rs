@@ -1,6 +1,6 @@
-//! Whoever can write the journal's file changes its end while the organism is dead: no start takes
-//! it, nothing of a forged record is ever executed, and the organism goes on after the operator's
-//! recorded consent.
+//! An attacker with write access changes the end of the journal's file while the organism is dead:
+//! no start takes it, nothing of a forged record is ever executed, and the organism goes on after
+//! the operator's recorded consent.
 //!
 //! The simulation keeps its records in a list that has no MACs; a forged tail needs the file.
 //! `KILLS=…` states how often, `SEED=…` makes the same choices again.
