@@ -17,11 +17,15 @@ fn a_record_is_read_although_its_organism_cannot_be_started() {
         assert_eq!(read.code, Some(0), "{read:?}");
         assert!(!read.out.is_empty(), "{verb:?}");
     }
-    // A config that does not say where its journal is leaves nothing to read.
+    // A config that does not say where its journal is: the project's own is read, and named.
     house.write("organism.toml", CONFIG.replace("name = \"talk\"", "name = \"talk\"\ndata = 3"));
-    let lost = house.organism(&["threads"]);
-    assert_eq!(lost.code, Some(78), "{lost:?}");
-    assert!(lost.err.contains("wrong-type"), "{}", lost.err);
+    let found = house.organism(&["threads"]);
+    assert_eq!(found.code, Some(0), "{found:?}");
+    assert!(found.err.contains("`organism check` says why"), "{}", found.err);
+    assert!(found.err.contains(&house.data().display().to_string()), "{}", found.err);
+    let checked = house.organism(&["check"]);
+    assert_eq!(checked.code, Some(78), "{checked:?}");
+    assert!(checked.err.contains("wrong-type"), "{}", checked.err);
 }
 
 // Law 8: config, prompts and schemas are on record by digest.
