@@ -112,6 +112,10 @@ struct Proof {
     keys: BTreeSet<String>,
     key_changes: Vec<(Position, String)>,
     at_hand: BTreeSet<String>,
+    /// The auditor named the keys that count: no record adds one.
+    is_pinned: bool,
+    /// A recorded action that trusts a key, until a checkpoint at its position shows who signed it.
+    trusting: Option<(Position, String)>,
     /// The last record under a signature of a key at hand.
     signed: Position,
     unproved: Vec<String>,
@@ -139,7 +143,8 @@ impl Proof {
         self.take_keys(options)?;
         let due = Reader::open(data)?.checkpoints()?.pop().map(|line| line.position);
         self.copies = Copies::read(data, options, self.journal, due.unwrap_or_default())?;
-        if options.keys.is_empty() {
+        self.is_pinned = !options.keys.is_empty();
+        if !self.is_pinned {
             self.at_hand.extend(self.copies.pinned_keys.iter().cloned());
         }
         let reader = Reader::open(data)?;
@@ -230,7 +235,7 @@ impl Proof {
         let broken = |detail| Error::Broken { position: position.0, detail };
         self.ledger.take(&sealed.record).map_err(broken)?;
         if let Input::Operator(action) = &sealed.record.input {
-            self.take_action(action);
+            self.take_action(position, action);
         }
         for fact in &sealed.record.facts {
             match fact {
@@ -263,7 +268,10 @@ impl Proof {
     }
 
     /// What an operator accepted explains what would be a break otherwise.
-    fn take_action(&mut self, action: &OperatorAction) {
+    fn take_action(&mut self, position: Position, action: &OperatorAction) {
+        if let Some(key) = action.trusted_key().filter(|_| !self.is_pinned) {
+            self.trusting = Some((position, key.to_owned()));
+        }
         if action.verb != OperatorVerb::Repair {
             return;
         }
@@ -355,6 +363,9 @@ impl Proof {
         }
         if self.at_hand.contains(&checkpoint.key) {
             self.signed = checkpoint.position;
+            // The checkpoint at the action itself: a later one may be of another host.
+            let trusted = self.trusting.take().filter(|(at, _)| *at == checkpoint.position);
+            self.at_hand.extend(trusted.map(|(_, key)| key));
         }
         self.keys.insert(checkpoint.key.clone());
         Ok(())

@@ -106,6 +106,7 @@ fn code(error: &anyhow::Error) -> Exit {
                 | organism::Error::Divided { .. }
                 | organism::Error::NoThread { .. }
                 | organism::Error::NotEmbedded
+                | organism::Error::OneHost
                 | organism::Error::NotOnJetStream,
             ),
         ) => Exit::Usage,

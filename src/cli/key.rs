@@ -4,9 +4,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::journal::host_key;
+use crate::config::is_public_key;
+use crate::journal::{KeyId, host_key};
+use crate::organism::repair::trust_key;
 
-use super::exit::Exit;
+use super::exit::{Exit, Failed};
 use super::opened::ConfigArg;
 use super::place;
 use super::render::{put, put_json};
@@ -27,10 +29,42 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Trust the key of another host: the record says so, and this host signs it. The organism must
+    /// not run. For a journal on JetStream.
+    Trust {
+        #[command(flatten)]
+        config: ConfigArg,
+        /// 64 hexadecimal digits, as `organism key show` prints them on that host.
+        #[arg(value_name = "KEY")]
+        key: String,
+        /// Why; it goes on record.
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        note: String,
+    },
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Verb::Show { config, json } = args.verb;
+    match args.verb {
+        Verb::Show { config, json } => show(&config, json)?,
+        Verb::Trust { config, key, note } => trust(&config, &key, &note)?,
+    }
+    Ok(Exit::Done.into())
+}
+
+fn trust(config: &ConfigArg, key: &str, note: &str) -> anyhow::Result<()> {
+    if !is_public_key(key) {
+        let text = format!(
+            "`{key}` is no public key of a host: 64 hexadecimal digits, as `organism key show` \
+             prints them there"
+        );
+        return Err(Failed::new(Exit::Usage, text).into());
+    }
+    trust_key(&config.load_without_keys()?, key, note)?;
+    note!("the key {} is trusted; it is on record in sess-organism, and signed", KeyId::of(key));
+    Ok(())
+}
+
+fn show(config: &ConfigArg, json: bool) -> anyhow::Result<()> {
     let state = config.load_without_keys()?.state;
     let key = host_key(&state).map_err(place::failed)?;
     match json {
@@ -40,5 +74,5 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             note!("messages name this key by its id {}", key.id);
         }
     }
-    Ok(Exit::Done.into())
+    Ok(())
 }

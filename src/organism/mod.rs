@@ -133,6 +133,12 @@ pub enum Error {
          stream and the projection of this host together; `--from stream` accepts a loss"
     )]
     NotEmbedded,
+    /// No other host keeps a key of this journal.
+    #[error(
+        "the journal of this config is embedded: one host alone signs it. `organism repair \
+         --accept-key` accepts another key of this host"
+    )]
+    OneHost,
     /// What is brought together there are a stream and a projection.
     #[error(
         "the journal of this config is embedded: `organism repair` needs `--accept-loss`, \

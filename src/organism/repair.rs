@@ -88,6 +88,24 @@ pub fn repair(config: &Config, accepted: Accepted, note: &str) -> Result<Option<
     Ok(Some(repaired))
 }
 
+/// Records, in every partition, that the key of another host is trusted. A checkpoint of this host
+/// follows, so that the other hosts that know this one know that one, too.
+pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
+    refuse_hosted_start(config)?;
+    if matches!(config.storage, Storage::Embedded) {
+        return Err(Error::OneHost);
+    }
+    // A host may trust another one before its own first start.
+    project::begin(&config.directories(), false)?;
+    for partition in 0..config.partitions() {
+        let details = vec![ActionDetail::new(OperatorAction::TRUSTED_KEY, key)];
+        let action = operator::action(OperatorVerb::TrustKey, note, details)?;
+        let config = config.of_partition(partition);
+        operator::record_offline(&config, None, action, Accepted::default())?;
+    }
+    Ok(())
+}
+
 /// Records with blanked payloads that no operator has accepted yet.
 fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
     let reader = Reader::open(data)?;

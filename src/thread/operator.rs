@@ -16,6 +16,9 @@ pub enum OperatorVerb {
     Adopt,
     /// What a start refused of the journal was accepted: a loss, or another key.
     Repair,
+    /// The key of another host was trusted.
+    #[serde(rename = "trust-key")]
+    TrustKey,
 }
 
 impl OperatorVerb {
@@ -23,6 +26,7 @@ impl OperatorVerb {
         match self {
             Self::Adopt => "adopt",
             Self::Repair => "repair",
+            Self::TrustKey => "trust-key",
         }
     }
 }
@@ -161,6 +165,18 @@ impl OperatorAction {
             .filter(move |_| is_repair)
             .filter_map(|detail| detail.value.parse().ok())
             .map(Position)
+    }
+
+    /// Detail of a trusted key: the public key of another host, in hexadecimal.
+    pub const TRUSTED_KEY: &'static str = "trusted-key";
+
+    /// The public key of another host that it trusts, in hexadecimal.
+    pub fn trusted_key(&self) -> Option<&str> {
+        if self.verb != OperatorVerb::TrustKey {
+            return None;
+        }
+        let detail = self.details.iter().find(|detail| detail.name == Self::TRUSTED_KEY);
+        detail.map(|detail| detail.value.as_str())
     }
 
     /// The payload that the record shows of it.

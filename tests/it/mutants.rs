@@ -12,6 +12,7 @@ use organism::mutant::MUTANTS;
 
 use crate::campaign::Campaign;
 use crate::organism::kill::torture;
+use crate::organism::{Running, until_within};
 
 const SIMULATION: &str =
     "simulation::whatever_fails_nothing_is_lost_or_doubled_and_every_call_has_its_result";
@@ -393,18 +394,10 @@ fn is_green(test: &str, mutant: Option<&str>) -> bool {
         None => command.env_remove("ORGANISM_MUTANT"),
     };
     let mut log = tempfile::NamedTempFile::new().unwrap();
-    let mut child = command.stdout(log.reopen().unwrap()).spawn().unwrap();
-    let begun = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        if begun.elapsed() > GUARD_TIME_MAX {
-            child.kill().unwrap();
-            panic!("{test} does not end with the mutant {mutant:?}: a guard has to fail");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    let child = command.stdout(log.reopen().unwrap()).spawn().unwrap();
+    let mut running = Running { child };
+    let end = format!("{test} with the mutant {mutant:?} ends");
+    let status = until_within(GUARD_TIME_MAX, &end, || running.child.try_wait().unwrap());
     let mut output = String::new();
     log.read_to_string(&mut output).unwrap();
     assert!(output.contains("running 1 test\n"), "there is no test {test}:\n{output}");

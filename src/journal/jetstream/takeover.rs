@@ -65,7 +65,8 @@ impl Takeover {
             let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
             tracing::warn!(
                 "the stream {stream} was kept with keys that this host does not know, with the ids \
-                 {}; `organism key show` prints the key of a host, for `known_keys` under [journal]",
+                 {}; `organism key show` prints the key of a host, for `known_keys` under [journal] or `organism key \
+                 trust`",
                 ids.join(", ")
             );
         }

@@ -2,7 +2,6 @@
 //! the mark of its last acknowledged record, and its checkpoints. A journal that does not agree
 //! with all of it is refused, but for what an operator accepted as lost on record.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use uuid::Uuid;
@@ -15,6 +14,7 @@ use crate::mutant::mutant;
 use crate::thread::{AcceptedLoss, Input};
 
 use super::directory::{self, DATABASE, Watermark};
+use super::signers::Signers;
 
 /// What an operator can do where records are missing. `with_key`: what is left is under another key.
 fn way_on(with_key: bool) -> &'static str {
@@ -41,8 +41,8 @@ pub(in crate::journal) struct Known {
     pub latest: Option<Checkpoint>,
     /// The journal that its directory was noted with, and how far that one was acknowledged.
     pub before: Option<(Uuid, Position)>,
-    /// Of a journal that follows a stream: each key with the last of its checkpoints that agree.
-    pub signers: BTreeMap<String, Position>,
+    /// Signers of checkpoints, where the journal follows a stream.
+    pub signers: Signers,
     /// The last record that a checkpoint in its own file is over.
     pub inside: Position,
     /// What stands there is under another key than this host's.
@@ -151,6 +151,7 @@ impl Known {
         if let Input::Operator(action) = &sealed.record.input {
             self.losses.extend(action.accepted_loss());
         }
+        self.signers.take_record(&sealed.record);
     }
 
     /// Forgets what an operator accepted as lost, where the pump that recorded the action died

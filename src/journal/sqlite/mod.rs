@@ -17,6 +17,7 @@ mod redactions;
 mod repair;
 mod row;
 mod scan;
+mod signers;
 mod trees;
 mod write;
 

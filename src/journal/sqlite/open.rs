@@ -413,7 +413,7 @@ impl Opening {
                 // Those of other hosts prove what their pumps wrote.
                 if purpose == Purpose::Follow {
                     agree(&line, heads)?;
-                    known.signers.insert(line.key, line.position);
+                    known.signers.take_checkpoint(&line);
                 }
             }
             visit(sealed)

@@ -2,7 +2,7 @@
 //!
 //! Must not know what the stream is or how it is read; only what its messages bring.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::ids::{Digest, Position};
 use crate::journal::row::{Encoded, Row};
@@ -12,6 +12,7 @@ use crate::thread::text::Names;
 
 use super::known::{Known, agree};
 use super::open::{Acceptance, Purpose};
+use super::signers::Signers;
 use super::{About, Group, Journal, STREAM, write};
 
 pub use super::open::Opening;
@@ -83,27 +84,34 @@ pub struct Evidence<'f> {
     pub last: Position,
     /// This host's own public key.
     own: &'f str,
-    signers: &'f BTreeMap<String, Position>,
+    signers: &'f Signers,
 }
 
 impl Evidence<'_> {
-    /// The last record under a checkpoint of this host or of one of these keys.
-    pub fn signed_by(&self, known: &[String]) -> Position {
-        let signers = self.signers.iter().filter(|(key, _)| self.knows(key, known));
-        signers.map(|(_, position)| *position).max().unwrap_or_default()
+    /// The last record under a checkpoint of this host, of one of these keys, or of a key that a
+    /// recorded action of one of them trusts.
+    pub fn signed_by(&self, configured: &[String]) -> Position {
+        let known = self.known(configured);
+        let signers = self.signers.iter().filter(|(key, _)| known.contains(key));
+        signers.map(|(_, position)| position).max().unwrap_or_default()
     }
 
     /// Public keys of checkpoints, and ids of keys of MACs, that are none of these.
-    pub fn unknown_to(&self, known: &[String]) -> BTreeSet<String> {
-        let signers = self.signers.keys().filter(|key| !self.knows(key, known));
-        let named = known.iter().map(String::as_str).chain(self.signers.keys().map(String::as_str));
-        let ids: BTreeSet<KeyId> = named.map(KeyId::of).collect();
+    pub fn unknown_to(&self, configured: &[String]) -> BTreeSet<String> {
+        let known = self.known(configured);
+        let signers: BTreeSet<&str> = self.signers.iter().map(|(key, _)| key).collect();
+        let ids: BTreeSet<KeyId> = known.union(&signers).copied().map(KeyId::of).collect();
         let of_macs = self.coverage.foreign().iter().filter(|id| !ids.contains(id));
-        signers.cloned().chain(of_macs.map(KeyId::to_string)).collect()
+        let unknown = signers.difference(&known).map(|key| (*key).to_owned());
+        unknown.chain(of_macs.map(KeyId::to_string)).collect()
     }
 
-    fn knows(&self, key: &str, known: &[String]) -> bool {
-        key == self.own || known.iter().any(|known| known == key) || mutant("know-every-key")
+    fn known<'a>(&'a self, configured: &'a [String]) -> BTreeSet<&'a str> {
+        let configured = configured.iter().map(String::as_str).chain([self.own]);
+        if mutant("know-every-key") {
+            return self.signers.known(configured.chain(self.signers.iter().map(|(key, _)| key)));
+        }
+        self.signers.known(configured)
     }
 }
 
@@ -188,6 +196,7 @@ impl Following {
         self.journal.coverage.take(sealed.hash, mac, heads);
         self.known.check(&sealed, heads)?;
         self.known.check_copies(sealed.record.position, heads)?;
+        self.known.signers.take_record(&sealed.record);
         visit(sealed)
     }
 
@@ -198,7 +207,7 @@ impl Following {
             return Err(Error::broken(position, "a checkpoint of it stands at another place"));
         }
         agree(checkpoint, &mut journal.heads)?;
-        self.known.signers.insert(checkpoint.key.clone(), checkpoint.position);
+        self.known.signers.take_checkpoint(checkpoint);
         journal.checked = checkpoint.position;
         if checkpoint.position > self.known.copies.last() {
             journal.copying.due.push(checkpoint.clone());

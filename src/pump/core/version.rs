@@ -19,6 +19,7 @@ const CHANGES: &[(u32, &str)] = &[
     (14, "a decision is recorded by the operator whom its signature proves"),
     (15, "a cancellation of a thread in which nothing is open is refused"),
     (16, "the arrival of an answer is recorded where its deadline has passed since"),
+    (17, "the key of another host is trusted by a recorded action"),
     // One line a number: after a conflict, take the next one.
 ];
 

@@ -1,6 +1,7 @@
 //! Two pumps on one stream, each on a host of its own: one works, and the other takes its place.
 
 mod shorter;
+mod trusted;
 
 use std::time::{Duration, Instant};
 
