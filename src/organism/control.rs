@@ -9,18 +9,19 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::Error;
 use super::access::{AccessRules, Caller, Denied};
+use super::announcement;
 use super::handshake::{self, Handshake, Identity, Request};
 use super::partitioned::Table;
 use super::station::Station;
@@ -122,7 +123,7 @@ impl Desk {
 
 pub struct Server {
     path: PathBuf,
-    accepting: JoinHandle<()>,
+    closing: oneshot::Sender<()>,
     reaping: Option<JoinHandle<()>>,
     served: mpsc::Receiver<()>,
 }
@@ -142,33 +143,54 @@ impl Server {
         std::fs::rename(&unready, path)?;
         // Every connection holds an end of this: it closes when all of them are done.
         let (serving, served) = mpsc::channel(1);
-        let accepting = tokio::spawn(async move {
-            loop {
-                match listener.accept().await {
-                    Ok((stream, _)) => {
-                        drop(tokio::spawn(serve(stream, desk.clone(), serving.clone())));
-                    }
-                    Err(error) => {
-                        tracing::warn!("the control socket: {error}");
-                        tokio::time::sleep(limits::BACKOFF_FIRST).await;
-                    }
-                }
-            }
-        });
+        let (closing, closed) = oneshot::channel();
+        tokio::spawn(accept(listener, desk, serving, closed));
         let reaping = children::is_subreaper().then(|| tokio::spawn(reap_orphans()));
-        Ok(Self { path: path.to_owned(), accepting, reaping, served })
+        Ok(Self { path: path.to_owned(), closing, reaping, served })
     }
 
     /// Takes no more connections, and hands over what tells when those it has are done.
     pub fn close(self) -> Served {
-        self.accepting.abort();
         if let Some(reaping) = &self.reaping {
             reaping.abort();
         }
+        // First the path: whoever connects up to here is served, and nobody connects later.
         if let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!("the control socket {} stays behind: {error}", self.path.display());
         }
+        self.closing.send(()).ok();
         Served(self.served)
+    }
+}
+
+/// Serves each connection on a task of its own, until `closed`, and then those that are connected
+/// and not accepted yet: their clients take the socket for one that answers.
+async fn accept(
+    listener: UnixListener,
+    desk: Desk,
+    serving: mpsc::Sender<()>,
+    mut closed: oneshot::Receiver<()>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = &mut closed => break,
+        };
+        match accepted {
+            Ok((stream, _)) => drop(tokio::spawn(serve(stream, desk.clone(), serving.clone()))),
+            Err(error) => {
+                tracing::warn!("the control socket: {error}");
+                tokio::time::sleep(limits::BACKOFF_FIRST).await;
+            }
+        }
+    }
+
+    // Not through the runtime, which may not have noticed the last of them yet.
+    let Ok(listener) = listener.into_std() else { return };
+    while let Ok((stream, _)) = listener.accept() {
+        let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
+        let Ok(stream) = stream else { continue };
+        tokio::spawn(serve(stream, desk.clone(), serving.clone()));
     }
 }
 
@@ -362,6 +384,24 @@ impl Client {
         }
     }
 
+    /// Connects to the organism that was found, or to the announced one that takes its place:
+    /// nothing was handed in yet.
+    async fn connect_again(&self) -> Result<UnixStream, Error> {
+        let until = Instant::now() + limits::ANNOUNCED_PATIENCE;
+        loop {
+            // Looked at first: the announcement ends when the socket is there.
+            let is_announced = announcement::is_announced(&self.data);
+            if let Some(stream) = self.connect().await? {
+                return Ok(stream);
+            }
+            if !is_announced || Instant::now() >= until {
+                let gone = io::ErrorKind::ConnectionRefused.into();
+                return Err(Error::io(format!("talking to {}", self.path.display()))(gone));
+            }
+            tokio::time::sleep(limits::DOOR_RETRY).await;
+        }
+    }
+
     /// Asks, and hands over each line of the answer as it comes.
     pub async fn ask(
         &self,
@@ -369,8 +409,7 @@ impl Client {
         mut on_line: impl FnMut(ServiceResponse),
     ) -> Result<(), Error> {
         let failed = || Error::io(format!("talking to {}", self.path.display()));
-        let gone = || failed()(io::ErrorKind::ConnectionRefused.into());
-        let stream = self.connect().await?.ok_or_else(gone)?;
+        let stream = self.connect_again().await?;
         let (read, mut write) = stream.into_split();
         let strange = |e: serde_json::Error| Error::Control { detail: e.to_string() };
         let request = Request { ask: ask.clone(), handshake: self.handshake.clone() };
