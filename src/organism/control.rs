@@ -165,6 +165,9 @@ impl Server {
 
 /// Serves each connection on a task of its own, until `closed`, and then those that are connected
 /// and not accepted yet: their clients take the socket for one that answers.
+///
+/// A server that is dropped instead, as its pump ended by itself, serves nobody any more: its path
+/// is still there, and those who come again and again would keep it for ever.
 async fn accept(
     listener: UnixListener,
     desk: Desk,
@@ -173,8 +176,12 @@ async fn accept(
 ) {
     loop {
         let accepted = tokio::select! {
+            biased;
+            closed = &mut closed => match closed {
+                Ok(()) => break,
+                Err(_) => return,
+            },
             accepted = listener.accept() => accepted,
-            _ = &mut closed => break,
         };
         match accepted {
             Ok((stream, _)) => drop(tokio::spawn(serve(stream, desk.clone(), serving.clone()))),

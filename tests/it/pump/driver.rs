@@ -1,5 +1,6 @@
 //! The driver: a pump on a thread of its own, with a journal and a clock.
 
+use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use organism::pump::core::{Core, Target};
 use organism::pump::driver::{Handle, Pump};
 use organism::thread::{Closing, Fact, Input, Record};
 
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use super::slow_disk::{Silent, WatchedJournal};
@@ -131,6 +132,50 @@ async fn a_silent_connection_at_the_door_does_not_hold_up_a_stop() {
     assert!(said.contains("no request came in time"), "{said}");
     let all = tokio::time::timeout(PATIENCE, server.close().all()).await;
     all.expect("the stop waits for it");
+    running.handle.stop();
+    running.ended().await.unwrap();
+}
+
+// The runtime has one thread, and nothing is awaited between the connection and the end: the server
+// has not accepted it.
+#[tokio::test]
+async fn a_client_that_is_connected_and_not_accepted_when_the_socket_closes_is_served() {
+    let running = start(None, silent);
+    let data = running.place.data();
+    let desk = Desk::new(running.handle.clone(), data.clone(), PATIENCE);
+    let path = control::path(&data);
+    let server = Server::open(&path, desk).unwrap();
+    let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    client.write_all(b"no request\n").unwrap();
+    let closing = server.close();
+    assert!(!path.exists(), "nobody connects from here on");
+
+    let all = tokio::time::timeout(PATIENCE, closing.all()).await;
+    all.expect("the stop waits for it");
+    let mut response = String::new();
+    client.read_to_string(&mut response).unwrap();
+    assert!(!response.is_empty(), "it gets its response");
+    running.handle.stop();
+    running.ended().await.unwrap();
+}
+
+// Its path is still there: whoever comes again and again would keep it busy for ever.
+#[tokio::test]
+async fn a_server_that_is_dropped_without_being_closed_serves_nobody_any_more() {
+    let running = start(None, silent);
+    let data = running.place.data();
+    let desk = Desk::new(running.handle.clone(), data.clone(), PATIENCE);
+    let path = control::path(&data);
+    let server = Server::open(&path, desk).unwrap();
+    let mut client = UnixStream::connect(&path).await.unwrap();
+    client.write_all(b"no request\n").await.unwrap();
+    drop(server);
+
+    let mut response = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, client.read_to_end(&mut response)).await;
+    // The system reports a request that nobody read as a reset.
+    read.expect("it is left hanging").ok();
+    assert_eq!(response, b"");
     running.handle.stop();
     running.ended().await.unwrap();
 }
