@@ -9,7 +9,9 @@ use crate::agent::PastTurn;
 use crate::envelope::Kind;
 use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::Key;
-use crate::journal::sqlite::{Reader, acknowledged, replaced, replaced_journal, scan, unreadable};
+use crate::journal::sqlite::{
+    Reader, Signers, acknowledged, replaced, replaced_journal, scan, unreadable,
+};
 use crate::journal::{Checkpoint, Coverage, Error, Heads, KeyId, Sealed};
 use crate::limits;
 use crate::mutant::mutant;
@@ -109,15 +111,11 @@ struct Proof {
     named_blobs: BTreeMap<Digest, (Position, BlobUse)>,
     checkpoints: usize,
     copies: Copies,
-    keys: BTreeSet<String>,
+    signers: Signers,
     key_changes: Vec<(Position, String)>,
     at_hand: BTreeSet<String>,
     /// The auditor named the keys that count: no record adds one.
     is_pinned: bool,
-    /// A recorded action that trusts a key, until a checkpoint at its position shows who signed it.
-    trusting: Option<(Position, String)>,
-    /// The last record under a signature of a key at hand.
-    signed: Position,
     unproved: Vec<String>,
 }
 
@@ -234,8 +232,9 @@ impl Proof {
         let position = sealed.record.position;
         let broken = |detail| Error::Broken { position: position.0, detail };
         self.ledger.take(&sealed.record).map_err(broken)?;
+        self.signers.take_record(&sealed.record);
         if let Input::Operator(action) = &sealed.record.input {
-            self.take_action(position, action);
+            self.take_action(action);
         }
         for fact in &sealed.record.facts {
             match fact {
@@ -268,10 +267,7 @@ impl Proof {
     }
 
     /// What an operator accepted explains what would be a break otherwise.
-    fn take_action(&mut self, position: Position, action: &OperatorAction) {
-        if let Some(key) = action.trusted_key().filter(|_| !self.is_pinned) {
-            self.trusting = Some((position, key.to_owned()));
-        }
+    fn take_action(&mut self, action: &OperatorAction) {
         if action.verb != OperatorVerb::Repair {
             return;
         }
@@ -361,13 +357,7 @@ impl Proof {
         if self.key_changes.last().is_none_or(|(_, key)| *key != checkpoint.key) {
             self.key_changes.push((checkpoint.position, checkpoint.key.clone()));
         }
-        if self.at_hand.contains(&checkpoint.key) {
-            self.signed = checkpoint.position;
-            // The checkpoint at the action itself: a later one may be of another host.
-            let trusted = self.trusting.take().filter(|(at, _)| *at == checkpoint.position);
-            self.at_hand.extend(trusted.map(|(_, key)| key));
-        }
-        self.keys.insert(checkpoint.key.clone());
+        self.signers.take_checkpoint(checkpoint);
         Ok(())
     }
 
@@ -414,13 +404,23 @@ impl Proof {
 
     /// The last record that a key at hand covers, with everything before it.
     fn covered(&self) -> Position {
-        self.signed.max(self.coverage.covered())
+        self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
+    }
+
+    /// The keys that count: those at hand, and those that recorded actions of them trust.
+    fn known_keys(&self) -> BTreeSet<&str> {
+        let at_hand = self.at_hand.iter().map(String::as_str);
+        match self.is_pinned {
+            true => at_hand.collect(),
+            false => self.signers.known(at_hand),
+        }
     }
 
     fn unknown_keys(&self) -> BTreeSet<String> {
-        let signed = self.keys.iter().filter(|key| !self.at_hand.contains(*key));
+        let known = self.known_keys();
+        let signed = self.signers.iter().map(|(key, _)| key).filter(|key| !known.contains(key));
         let signed = signed.map(|key| KeyId::of(key).to_string());
-        let ids: BTreeSet<KeyId> = self.at_hand.iter().map(|key| KeyId::of(key)).collect();
+        let ids: BTreeSet<KeyId> = known.iter().copied().map(KeyId::of).collect();
         let of_macs = self.coverage.foreign().iter().filter(|id| !ids.contains(id));
         signed.chain(of_macs.map(KeyId::to_string)).collect()
     }
@@ -468,7 +468,7 @@ impl Proof {
             unknown_keys: self.unknown_keys(),
             redacted: self.redacted,
             copies: self.copies.files(),
-            keys: self.keys,
+            keys: self.signers.iter().map(|(key, _)| key.to_owned()).collect(),
             key_changes: self.key_changes,
             losses: self.losses,
             broken,

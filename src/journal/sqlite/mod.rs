@@ -52,6 +52,7 @@ pub use redactions::Redactions;
 use repair::Mend;
 pub use repair::TakenOut;
 pub use scan::scan;
+pub use signers::Signers;
 pub use trees::Tree;
 
 /// The last record that was acknowledged, as noted outside the journal; zeros where none was.

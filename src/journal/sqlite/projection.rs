@@ -91,9 +91,7 @@ impl Evidence<'_> {
     /// The last record under a checkpoint of this host, of one of these keys, or of a key that a
     /// recorded action of one of them trusts.
     pub fn signed_by(&self, configured: &[String]) -> Position {
-        let known = self.known(configured);
-        let signers = self.signers.iter().filter(|(key, _)| known.contains(key));
-        signers.map(|(_, position)| position).max().unwrap_or_default()
+        self.signers.signed_by(&self.known(configured))
     }
 
     /// Public keys of checkpoints, and ids of keys of MACs, that are none of these.

@@ -1,4 +1,4 @@
-//! Signers of the checkpoints of a journal that follows a stream, and the keys that they trust.
+//! Signers of the checkpoints of a journal, and the keys of other hosts that they trust.
 //!
 //! Must not know which keys the config names: the caller brings them.
 
@@ -51,6 +51,12 @@ impl Signers {
     /// Each key with the position of its last checkpoint.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Position)> {
         self.last.iter().map(|(key, position)| (key.as_str(), *position))
+    }
+
+    /// The last record under a checkpoint of one of these keys.
+    pub fn signed_by(&self, known: &BTreeSet<&str>) -> Position {
+        let signed = self.iter().filter(|(key, _)| known.contains(key));
+        signed.map(|(_, position)| position).max().unwrap_or_default()
     }
 
     /// `configured`, and every key that a recorded action of one of these, or of a key that is
