@@ -1,6 +1,6 @@
 //! What every journal promises, and what an embedded one promises beyond that.
 
-mod attacks;
+pub mod attacks;
 mod copies;
 mod damage;
 mod death;

@@ -123,8 +123,9 @@ fn last(place: &Place) -> Sealed {
     place.records().pop().unwrap()
 }
 
-/// The row of a record, with its hash made right; `mac`: an expression.
-fn put(place: &Place, record: &Record, mac: &str) {
+/// Writes the row of a record into the journal in `data`, with its hash made right; `mac`: an SQL
+/// expression.
+pub fn put(data: &Path, record: &Record, mac: &str) {
     let mut body = Vec::new();
     record.write_text(&mut body).unwrap();
     let hash = organism::journal::chained(&record.into(), &body);
@@ -134,7 +135,7 @@ fn put(place: &Place, record: &Record, mac: &str) {
         "INSERT OR REPLACE INTO step(position, tree, previous, previous_hash, time, hash, body, \
          payloads, mac) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, {mac})"
     );
-    let db = Connection::open(place.data().join(DATABASE)).unwrap();
+    let db = Connection::open(data.join(DATABASE)).unwrap();
     db.execute(
         &insert,
         (
@@ -159,14 +160,14 @@ fn append(place: &Place, mac: &str) {
     record.position = Position(record.position.0 + 1);
     record.time = Time(record.time.0 + 1);
     record.facts.clear();
-    put(place, &record, mac);
+    put(&place.data(), &record, mac);
 }
 
 /// Another time in the last record, with everything that needs no key made right.
 fn edit(place: &Place, mac: &str) {
     let Sealed { mut record, .. } = last(place);
     record.time = Time(record.time.0 + 1);
-    put(place, &record, mac);
+    put(&place.data(), &record, mac);
 }
 
 fn cut(place: &Place, records: u64) {
@@ -188,7 +189,8 @@ fn forget_copies(place: &Place) {
     std::fs::remove_file(checkpoints(place)).unwrap();
 }
 
-fn replace(from: &Path, to: &Path) {
+/// Makes `to` a copy of `from`.
+pub fn replace(from: &Path, to: &Path) {
     std::fs::remove_dir_all(to).unwrap();
     std::fs::create_dir_all(to).unwrap();
     for file in std::fs::read_dir(from).unwrap() {
@@ -468,7 +470,7 @@ fn rewrite_data_and_state(scene: &Scene) {
 }
 
 /// The MAC of the last commit, copied.
-const LAST_MAC: &str =
+pub const LAST_MAC: &str =
     "(SELECT mac FROM step WHERE mac IS NOT NULL ORDER BY position DESC LIMIT 1)";
 
 fn rewrite_without_copies(scene: &Scene) {
@@ -496,7 +498,7 @@ fn splice(scene: &Scene) {
     record.previous = other.record.position;
     record.previous_hash = other.hash;
     record.facts.clear();
-    put(&scene.place, &record, LAST_MAC);
+    put(&scene.place.data(), &record, LAST_MAC);
 }
 
 fn judge(attacks: &[Attack]) {

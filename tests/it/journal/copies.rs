@@ -1,7 +1,7 @@
 //! Copies of checkpoints in a directory apart from `data` and `state`: what a start and a proof make
 //! of them, and what becomes of a directory that cannot be written.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use organism::audit::{self, ProofVerdict, Report, VerifyOptions};
 use organism::clock::Time;
@@ -9,6 +9,7 @@ use organism::journal::sqlite::{Acceptance, Journal};
 use organism::journal::{CheckpointCopies, Error, Journal as _};
 
 use super::Place;
+use super::attacks::replace;
 use super::script::{Script, research};
 
 /// A journal whose checkpoints are copied elsewhere.
@@ -64,15 +65,6 @@ impl Copied {
         {
             replace(&from, &to);
         }
-    }
-}
-
-fn replace(from: &Path, to: &Path) {
-    std::fs::remove_dir_all(to).unwrap();
-    std::fs::create_dir_all(to).unwrap();
-    for file in std::fs::read_dir(from).unwrap() {
-        let file = file.unwrap();
-        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
     }
 }
 

@@ -15,6 +15,7 @@ use rusqlite::Connection;
 use super::kill::{choices, environment, quick, torture};
 use super::{House, Running, numbered, until};
 use crate::campaign::Campaign;
+use crate::journal::attacks::{LAST_MAC, put};
 
 const CONFIG: &str = r#"
 [organism]
@@ -51,10 +52,6 @@ use Attack::{Append, AppendWithCopiedMac, DeleteMac};
 
 const ATTACKS: [Attack; 3] = [Append, AppendWithCopiedMac, DeleteMac];
 
-/// The MAC of the last commit.
-const LAST_MAC: &str =
-    "(SELECT mac FROM step WHERE mac IS NOT NULL ORDER BY position DESC LIMIT 1)";
-
 /// A call that waits for an approval.
 struct HeldCall {
     message: String,
@@ -70,31 +67,6 @@ fn hold(house: &House) -> HeldCall {
     let message = text("message");
     let call = CallId(MessageId(message.parse().unwrap()));
     HeldCall { message, call, thread: ThreadId::parse(&text("thread")).unwrap() }
-}
-
-/// Writes a record behind the last one, with everything right that needs no key.
-fn put(house: &House, record: &Record, mac: &str) {
-    let mut body = Vec::new();
-    record.write_text(&mut body).unwrap();
-    let hash = organism::journal::chained(&record.into(), &body);
-    let payloads: Vec<u8> =
-        record.payloads().flat_map(|payload| payload.bytes.as_bytes().to_vec()).collect();
-    let insert = format!(
-        "INSERT INTO step(position, tree, previous, previous_hash, time, hash, body, \
-         payloads, mac) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, {mac})"
-    );
-    let row = (
-        record.position.0,
-        record.tree.as_str(),
-        record.previous.0,
-        record.previous_hash.0,
-        record.time.0,
-        hash.0,
-        String::from_utf8(body).unwrap(),
-        payloads,
-    );
-    let db = Connection::open(house.data().join("journal.db")).unwrap();
-    db.execute(&insert, row).unwrap();
 }
 
 /// A record behind the last one, in the tree of the held call, by which the call is released.
@@ -118,8 +90,8 @@ fn release(house: &House, held: &HeldCall) -> Record {
 
 fn attack(house: &House, held: &HeldCall, attack: Attack) {
     match attack {
-        Append => put(house, &release(house, held), "NULL"),
-        AppendWithCopiedMac => put(house, &release(house, held), LAST_MAC),
+        Append => put(&house.data(), &release(house, held), "NULL"),
+        AppendWithCopiedMac => put(&house.data(), &release(house, held), LAST_MAC),
         DeleteMac => {
             let db = Connection::open(house.data().join("journal.db")).unwrap();
             let last = "(SELECT max(position) FROM step)";

@@ -5,6 +5,8 @@ use std::path::Path;
 use organism::ids::Position;
 use rusqlite::Connection;
 
+use crate::journal::attacks::put;
+
 use super::{CONFIG, COPIES_KEY, House, Said, say};
 
 /// A house whose organism answered and stopped.
@@ -33,23 +35,8 @@ pub fn forge(house: &House) {
     record.previous_hash = before;
     record.position = Position(record.position.0 + 1);
     record.facts.clear();
-    let mut body = Vec::new();
-    record.write_text(&mut body).unwrap();
-    let hash = organism::journal::chained(&(&record).into(), &body);
     drop(reader);
-    let db = Connection::open(house.data().join("journal.db")).unwrap();
-    let sql = "INSERT INTO step(position, tree, previous, previous_hash, time, hash, body, payloads) \
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, x'')";
-    let row = (
-        record.position.0,
-        record.tree.as_str(),
-        record.previous.0,
-        record.previous_hash.0,
-        record.time.0,
-        hash.0,
-        String::from_utf8(body).unwrap(),
-    );
-    db.execute(sql, row).unwrap();
+    put(&house.data(), &record, "NULL");
 }
 
 pub fn copy(from: &Path, to: &Path) {
