@@ -84,6 +84,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("accept-a-wrong-hash", "an approval holds for the bytes that were looked at"),
     ("hand-over-the-held", "what has to be approved reaches nobody before"),
     ("approve-twice", "an approval is used once"),
+    ("count-the-held", "calls that wait for people leave the others their room"),
     ("wave-old-calls-through", "what a config wants approved is not begun without, however old"),
     ("merge-two-elements", "a value takes in no close and new open tag of an element around it"),
     ("act-on-drafts", "what stands before the first close of reasoning is reasoning"),

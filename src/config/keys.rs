@@ -97,6 +97,7 @@ pub(super) const HUMANS: Section = Section {
         ("accepts", List),
         ("replies", List),
         ("timeout", Duration),
+        ("backlog", Integer),
     ],
 };
 

@@ -163,7 +163,7 @@ fn common(role: Role, name: Option<At<ListenerName>>, read: &mut Reader<'_>) -> 
     let schema = if listens { read.one_or_more("schema") } else { Vec::new() };
     let timeout = works.then(|| read.duration("timeout", limits::TIMEOUT_CEILING)).flatten();
     let attempts = works.then(|| read.count32("attempts", limits::ATTEMPTS_CEILING)).flatten();
-    let backlog = works.then(|| read.count("backlog", limits::BACKLOG_CEILING)).flatten();
+    let backlog = listens.then(|| read.count("backlog", limits::BACKLOG_CEILING)).flatten();
     let gather = works.then(|| read.choice("gather", &gather)).flatten();
     let (accepts, replies) = if listens {
         (read.list("accepts"), read.list("replies"))

@@ -279,6 +279,7 @@ const GUARDS: &[(&str, &str)] = &[
         "let-a-result-close",
         "agent::injections::no_result_in_xml_is_anything_but_what_the_listener_said",
     ),
+    ("count-the-held", "pump::humans::calls_that_wait_for_people_leave_other_clients_their_room"),
     (
         "wave-old-calls-through",
         "pump::approvals::a_config_that_asks_anew_holds_what_nobody_has_begun_and_nothing_else",

@@ -9,7 +9,6 @@ use crate::clock::Time;
 use crate::contract::{Gather, Meaning};
 use crate::envelope::{Kind, Refusal, Rule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
-use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::thread::{Opener, Opening};
@@ -68,7 +67,7 @@ impl Core {
             Meaning::Call { peers, gather, forward } => (peers.as_slice(), *gather, *forward),
             _ => (own.as_slice(), Gather::All, false),
         };
-        self.can_call(scene, peers, thread, step.time)?;
+        self.can_call(scene, checked, peers, thread, step.time)?;
         // From another thread a result comes back as a `thread-result`, to whoever sent there.
         let forward = forward && *thread == scene.thread;
         let mut group = None;
@@ -89,13 +88,14 @@ impl Core {
             self.accept(step, request);
             calls.push(CallId(id));
         }
-        calls.into_iter().for_each(|call| self.begin(step, call));
+        calls.into_iter().for_each(|call| self.start_call(step, call));
         Ok(())
     }
 
     fn can_call(
         &self,
         scene: &Scene,
+        checked: &Checked,
         peers: &[ListenerName],
         thread: &ThreadId,
         now: Time,
@@ -103,6 +103,7 @@ impl Core {
         if let Some(spent) = self.tree_spent(thread, now) {
             return Err((Rule::BudgetSpent, spent));
         }
+        let client = self.state.thread(&thread.root()).map(|root| root.by.clone());
         for peer in peers {
             let Some(contract) = self.contracts.get(peer) else { continue };
             let own_thread = *thread == scene.thread;
@@ -114,8 +115,14 @@ impl Core {
             if self.scheduler.backlog(peer) >= contract.backlog {
                 return Err((Rule::Busy, format!("{peer} has {} calls waiting", contract.backlog)));
             }
+            let payload = checked.payload().as_str();
+            let held = client.as_ref().and_then(|own| self.too_many_held(own, peer, payload));
+            if let Some(held) = held {
+                let text = format!("{held} calls to {peer} wait for a person already");
+                return Err((Rule::Busy, text));
+            }
         }
-        match self.state.in_flight >= limits::IN_FLIGHT_MAX {
+        match self.is_full() {
             true => Err((Rule::Busy, "too much is in flight".to_owned())),
             false => Ok(()),
         }

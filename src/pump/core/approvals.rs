@@ -127,7 +127,7 @@ impl Core {
         }
         self.note_ruling(step, call, by.clone(), "", true);
         self.end_hold(step, call, false);
-        self.go(step, call);
+        self.hand_over(step, call);
         Ok(())
     }
 

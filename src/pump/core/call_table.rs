@@ -133,6 +133,7 @@ impl Core {
         let (listener, thread) = (orphan.listener.clone(), orphan.thread.clone());
         let working = self.calls.close(call, orphan);
         self.timeouts.disarm(call);
+        self.holds.remove(call);
         self.budgets.release_turn(&thread.root(), call);
         self.scheduler.close(call, &listener, &thread, working.is_some());
         working

@@ -115,7 +115,7 @@ impl Core {
             Alarm::Lost { call, attempt } => self.attempt_lost(step, call, attempt),
             Alarm::Timer { timer, call } => self.timer_fired(step, timer, call),
             Alarm::Gone { call } => self.listener_gone(step, call),
-            Alarm::Held { call } => self.held_long_enough(step, call),
+            Alarm::Held { call } => self.hold_alarm(step, call),
             Alarm::Unsettled { call, attempt } => self.unsettled(step, call, attempt),
         }
     }

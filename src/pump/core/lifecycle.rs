@@ -5,6 +5,7 @@ use uuid::Uuid;
 use super::approvals::operator_phrase;
 use super::call_table::CallTable;
 use super::event::{Alarm, Cancellation, Effect};
+use super::holds::Holds;
 use super::scheduler::Scheduler;
 use super::signatures::SignedDecision;
 use super::timeouts::Timeouts;
@@ -28,6 +29,7 @@ impl Core {
         self.calls = CallTable::default();
         self.scheduler = Scheduler::default();
         self.timeouts = Timeouts::default();
+        self.holds = Holds::default();
         self.budgets.release_all_turns();
         self.draining = false;
         let organism = ThreadId::organism();
@@ -54,6 +56,7 @@ impl Core {
             (thread.clone(), seq)
         });
         for (thread, id) in &open {
+            self.count_hold(*id);
             self.count_turn(*id);
             let Some(call) = self.state.call(*id) else { continue };
             let contract = self.contracts.get(&call.callee);
@@ -89,7 +92,7 @@ impl Core {
         let Some(call) = self.state.call(id) else { return };
         if self.contracts.get(&call.callee).is_none() {
             step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call: id } });
-        } else if let Some(at) = self.waits_until(call, step.time) {
+        } else if let Some(at) = self.hold_alarm_due(call, step.time) {
             step.effect(Effect::Alarm { at, alarm: Alarm::Held { call: id } });
         } else if call.is_ready() {
             let listener = call.callee.clone();

@@ -13,7 +13,7 @@ mod cycle;
 mod dispatch;
 mod event;
 mod failure;
-mod held;
+mod holds;
 mod left;
 mod lifecycle;
 mod message;
@@ -45,6 +45,7 @@ use crate::ids::{CallId, Digest, ListenerName, Position};
 use crate::thread::{OperatorKeys, Record, State};
 use budgets::Budgets;
 use call_table::CallTable;
+use holds::Holds;
 use outcome::Source;
 use scheduler::Scheduler;
 use timeouts::Timeouts;
@@ -57,6 +58,7 @@ pub struct Core {
     calls: CallTable,
     scheduler: Scheduler,
     timeouts: Timeouts,
+    holds: Holds,
     contracts: Arc<Contracts>,
     /// Who signs decisions; without any, decisions need no signature.
     operators: OperatorKeys,
@@ -74,6 +76,7 @@ impl Core {
             calls: CallTable::default(),
             scheduler: Scheduler::default(),
             timeouts: Timeouts::default(),
+            holds: Holds::default(),
             contracts,
             operators: OperatorKeys::default(),
             budgets: Budgets::new(limits),

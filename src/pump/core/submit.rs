@@ -105,8 +105,17 @@ impl Core {
             let backlog = self.contracts.get(name).map_or(0, |contract| contract.backlog);
             self.scheduler.backlog(name) >= backlog
         };
-        if self.state.in_flight >= limits::IN_FLIGHT_MAX || peers.iter().any(full) {
+        if self.is_full() || peers.iter().any(full) {
             return refused(Rule::Busy, "too much is waiting; send it again in a moment");
+        }
+        let payload = checked.payload().as_str();
+        let held = |peer: &ListenerName| self.too_many_held(&submission.client, peer, payload);
+        if let Some((peer, held)) = peers.iter().find_map(|peer| Some((peer, held(peer)?))) {
+            let text = format!(
+                "{held} of your calls to {peer} wait for a person; send it again when some of them \
+                 are decided"
+            );
+            return refused(Rule::Busy, &text);
         }
         if let Some(tree) = self.state.tree(&thread)
             && !self.renews(&submission.client, &thread)
@@ -210,7 +219,7 @@ impl Core {
             let request = request.opening(opening).with_id(id).with_key(key);
             calls.push(CallId(self.accept(step, request).id));
         }
-        calls.iter().for_each(|call| self.begin(step, *call));
+        calls.iter().for_each(|call| self.start_call(step, *call));
         let held = self.awaits_approval(&calls);
         Receipt::Accepted { thread, calls, again: false, held }
     }

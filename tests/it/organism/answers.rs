@@ -14,6 +14,9 @@ name = "talk"
 [clients.desk]
 peers = ["boss"]
 
+[clients.other]
+peers = ["boss"]
+
 [humans.boss]
 description = "Decides."
 schema = "people.xsd"
@@ -158,4 +161,23 @@ fn a_question_outlives_a_kill_and_its_answer_reaches_who_asks_again() {
     until("it is told", || result(&house, "and now?").out.contains("denied").then_some(()));
     assert_eq!(running.stop(), Some(0), "an open or answered question holds up no stop");
     house.verified();
+}
+
+#[test]
+fn a_client_whose_questions_wait_is_busy_and_another_client_is_served() {
+    let house = House::with(&format!("{CONFIG}backlog = 2\n"));
+    house.write("people.xsd", include_str!("../../data/organism/people.xsd"));
+    let running = house.run();
+    ask(&house, "first");
+    ask(&house, "second");
+
+    let question = format!("<question xmlns=\"{NS}\">third</question>");
+    let busy = house.send_text(&question, &["--no-wait"]);
+    assert_eq!(busy.code, Some(75), "{busy:?}");
+    assert!(busy.err.contains("2 of your calls to boss wait for a person"), "{busy:?}");
+
+    house.write("question.xml", &question);
+    let other = house.organism(&["send", "question.xml", "--as", "other", "--no-wait"]);
+    assert_eq!(other.code, Some(0), "{other:?}");
+    assert_eq!(running.stop(), Some(0));
 }

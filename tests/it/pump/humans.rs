@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use expect_test::expect;
 use organism::contract::{Contract, Role};
-use organism::ids::{CallId, MessageId};
+use organism::envelope::Refusal;
+use organism::ids::{CallId, MessageId, Position};
+use organism::limits;
+use organism::pump::core::{Effect, Event, Receipt, Submission, Target};
+use organism::pump::gate::Checked;
 use organism::thread::Hold;
 use uuid::Uuid;
 
@@ -123,4 +127,102 @@ fn a_listener_that_a_later_config_makes_a_person_is_asked_as_one_and_the_other_w
     assert_eq!(world.answer_question(question, "boss", &word("report", "r")), Ok(()));
     world.play("thinker", &[word("answer", "a")]);
     assert_eq!(world.result(call), "completed: answer(a)");
+}
+
+/// Two clients and an agent of the first, and a person at whom two calls of each client may wait.
+fn two_clients() -> World {
+    let mut contracts = contracts(None);
+    contracts[3].backlog = 2;
+    contracts.push(client("other", &["boss"]));
+    World::new(contracts)
+}
+
+fn ask(world: &mut World, who: &str) -> Receipt {
+    world.submit_to(who, Target::New { suggested: None }, None, &word("ask", "which one"))
+}
+
+fn is_busy(receipt: &Receipt) -> bool {
+    matches!(receipt, Receipt::Refused { refusal, .. } if refusal.rule.code() == "busy")
+}
+
+#[test]
+fn a_client_whose_questions_wait_is_busy_and_no_other_client_is() {
+    let mut world = two_clients();
+    let (_, question) = world.open("desk", &word("ask", "first"));
+    world.open("desk", &word("ask", "second"));
+    let Receipt::Refused { refusal, retry_after } = ask(&mut world, "desk") else { panic!() };
+    assert_eq!(refusal.rule.code(), "busy");
+    assert!(refusal.message.contains("2 of your calls to boss"), "{}", refusal.message);
+    assert!(retry_after.is_some());
+    assert!(!is_busy(&ask(&mut world, "other")), "the room of each client is its own");
+
+    world.restart();
+    assert!(is_busy(&ask(&mut world, "desk")), "held calls are counted again after a start");
+    assert!(!is_busy(&ask(&mut world, "other")));
+    assert!(is_busy(&ask(&mut world, "other")));
+
+    assert_eq!(world.answer_question(question, "boss", &word("report", "r")), Ok(()));
+    assert!(!is_busy(&ask(&mut world, "desk")), "an answered question gives its place back");
+    assert!(is_busy(&ask(&mut world, "desk")));
+}
+
+#[test]
+fn questions_of_an_agent_count_for_the_client_of_its_tree() {
+    let mut world = two_clients();
+    asked(&mut world);
+    asked(&mut world);
+    assert!(is_busy(&ask(&mut world, "desk")));
+    assert!(!is_busy(&ask(&mut world, "other")));
+
+    world.open("desk", &word("plan", "p"));
+    let busy = world.play("thinker", &[word("ask", "one too many")]);
+    let woken = world.delivery("thinker");
+    assert_eq!(woken.call, busy.call);
+    assert_eq!(fresh(&woken), ["system-error busy"]);
+    world.check_replay();
+}
+
+/// Without the checks of [`World`], which look through everything.
+#[test]
+fn calls_that_wait_for_people_leave_other_clients_their_room() {
+    // Each submission is held at each of them.
+    const PEOPLE: usize = 50;
+
+    let bosses: Vec<String> = (0..PEOPLE).map(|n| format!("boss-{n}")).collect();
+    let peers: Vec<&str> = bosses.iter().map(String::as_str).collect();
+    let people = peers.iter().map(|who| {
+        let mut person = Contract::new(name(who), Role::Human);
+        person.accepts = names(&["ask"]);
+        person
+    });
+    let mut contracts: Vec<_> = people.collect();
+    contracts.push(client("desk", &peers));
+    contracts.push(client("other", &["finder"]));
+    contracts.push(listener("finder", &["look"], &["found"], &[]));
+    let world = World::new(contracts);
+    let mut core = world.core.clone();
+    let question = world.gate.check(&name("desk"), word("ask", "x").as_bytes());
+    let other = world.gate.check(&name("other"), word("look", "x").as_bytes());
+    let mut submit = |n: usize, who: &str, payload: &Result<Checked, Refusal>| {
+        let submission = Submission {
+            id: MessageId(Uuid::from_u128(n as u128 * 0x9e37_79b9_7f4a_7c15)),
+            client: name(who),
+            target: Target::New { suggested: None },
+            key: None,
+            payload: payload.clone(),
+            trace: None,
+            begun: None,
+        };
+        let step = core.step(Position(n as u64 + 1), world.now, Event::Submit(submission));
+        let is_accepted = |effect: &Effect| {
+            matches!(effect, Effect::Receipt { receipt: Receipt::Accepted { .. }, .. })
+        };
+        step.effects.iter().any(is_accepted)
+    };
+
+    let submissions = limits::IN_FLIGHT_MAX / PEOPLE;
+    for n in 1..=submissions {
+        assert!(submit(n, "desk", &question), "{n}");
+    }
+    assert!(submit(submissions + 1, "other", &other));
 }

@@ -1,0 +1,327 @@
+//! Calls that wait for a person: opened and on record, but not handed over, and no time of
+//! theirs runs.
+
+use std::collections::hash_map::Entry;
+
+use super::event::{Alarm, Effect};
+use super::{Core, Step};
+use crate::clock::Time;
+use crate::envelope::Disposition;
+use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
+use crate::limits;
+use crate::mutant::mutant;
+use crate::system::{Answer, ErrorCode, Ruling};
+use crate::thread::{Call, Fact, Hold, Input, Map, Opener};
+
+/// The held calls of each client at each listener. Rebuilt after every boot; that a call is held is
+/// recorded.
+///
+/// **Invariant:** `by_call` holds exactly the open calls that the state holds.
+///
+/// **Invariant:** `counts` holds how many of them have each key, and no key without any.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Holds {
+    by_call: Map<CallId, HoldKey>,
+    counts: Map<HoldKey, usize>,
+}
+
+/// Whose held calls are counted together: held calls stay as long as people let them, so that one
+/// client must not use up the room of another.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct HoldKey {
+    /// The client that opened the tree of the call.
+    pub client: ListenerName,
+    /// The listener that the call is for.
+    pub listener: ListenerName,
+}
+
+impl Holds {
+    fn insert(&mut self, call: CallId, key: HoldKey) {
+        if let Entry::Vacant(place) = self.by_call.entry(call) {
+            *self.counts.entry(key.clone()).or_default() += 1;
+            place.insert(key);
+        }
+    }
+
+    pub fn remove(&mut self, call: CallId) {
+        let Some(key) = self.by_call.remove(&call) else { return };
+
+        if let Entry::Occupied(mut count) = self.counts.entry(key) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    /// All held calls.
+    fn len(&self) -> usize {
+        self.by_call.len()
+    }
+
+    /// Held calls with this key.
+    fn count(&self, key: &HoldKey) -> usize {
+        self.counts.get(key).copied().unwrap_or_default()
+    }
+}
+
+impl Core {
+    /// Hands over a call that was just opened, or that nobody holds any more, or holds it for a
+    /// person.
+    pub(super) fn start_call(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+
+        match self.hold_of(open).filter(|_| !mutant("hand-over-the-held")) {
+            None => self.hand_over(step, call),
+            Some((Hold::Answer, _)) => self.hold(step, call, Hold::Answer),
+            Some((Hold::Approval, why)) => {
+                self.hold(step, call, Hold::Approval);
+                self.request_approval(step, call, why);
+            }
+        }
+    }
+
+    /// Hands a call over, with all that a message to its listener brings about.
+    pub(super) fn hand_over(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        let (listener, thread) = (open.callee.clone(), open.thread.clone());
+
+        self.end_wait(step, &listener, &thread);
+        self.wake(step, call);
+    }
+
+    /// The hold that the config requires for an open call, with the reason.
+    fn hold_of(&self, call: &Call) -> Option<(Hold, &'static str)> {
+        let payload = call.request().map(|request| request.payload.as_str());
+        self.required_hold(&call.callee, payload)
+    }
+
+    /// The hold that the config requires for a call with this payload, with the reason.
+    fn required_hold(
+        &self,
+        listener: &ListenerName,
+        payload: Option<&str>,
+    ) -> Option<(Hold, &'static str)> {
+        let contract = self.contracts.get(listener)?;
+        if contract.is_human() {
+            return Some((Hold::Answer, ""));
+        }
+
+        let why = contract.approval.wanted(payload?)?;
+        Some((Hold::Approval, why))
+    }
+
+    /// How many calls of this client's trees wait for a person at this listener, where one more
+    /// would be one too many.
+    pub(super) fn too_many_held(
+        &self,
+        client: &ListenerName,
+        listener: &ListenerName,
+        payload: &str,
+    ) -> Option<usize> {
+        let contract = self.contracts.get(listener)?;
+        self.required_hold(listener, Some(payload))?;
+
+        let key = HoldKey { client: client.clone(), listener: listener.clone() };
+        let held = self.holds.count(&key);
+        (held >= contract.backlog).then_some(held)
+    }
+
+    /// Whether too many messages are in flight. A held call is none of them: it has a bound of its
+    /// own, and may stay for weeks.
+    pub(super) fn is_full(&self) -> bool {
+        let held = if mutant("count-the-held") { 0 } else { self.holds.len() };
+        self.state.in_flight.saturating_sub(held) >= limits::IN_FLIGHT_MAX
+    }
+
+    /// Counts a call among the held ones, if it is held.
+    pub(super) fn count_hold(&mut self, call: CallId) {
+        let Some(open) = self.state.call(call).filter(|open| open.held.is_some()) else { return };
+        let Some(root) = self.state.thread(&open.thread.root()) else { return };
+
+        let key = HoldKey { client: root.by.clone(), listener: open.callee.clone() };
+        self.holds.insert(call, key);
+    }
+
+    fn hold(&mut self, step: &mut Step, call: CallId, hold: Hold) {
+        let Some(open) = self.state.call(call) else { return };
+        let patience = self.contracts.get(&open.callee).and_then(|contract| contract.patience);
+        let until = patience.map(|patience| step.time.plus(patience));
+        let (thread, listener) = (open.thread.clone(), open.callee.clone());
+
+        self.fact(step, Fact::Held { call, hold, until });
+        self.count_hold(call);
+        self.count_turn(call);
+        step.effect(Effect::Held { call, thread, listener, hold });
+        if let Some(at) = until {
+            step.effect(Effect::Alarm { at, alarm: Alarm::Held { call } });
+        }
+    }
+
+    /// Ends a hold: approved, or lapsed as the config wants none any more.
+    pub(super) fn end_hold(&mut self, step: &mut Step, call: CallId, lapsed: bool) {
+        self.fact(step, Fact::Released { call, lapsed });
+        self.holds.remove(call);
+        self.count_turn(call);
+    }
+
+    fn request_approval(&mut self, step: &mut Step, call: CallId, why: &'static str) {
+        let Some(held) = self.held_call_notice(call) else { return };
+        let until = self.state.call(call).and_then(|open| open.held?.until);
+        let HeldCallNotice { message, digest, listener, .. } = held.clone();
+
+        let answer = Answer::ApprovalRequested { message, listener, digest, why, until };
+        self.system_note(step, &held.thread, &held.caller, &answer);
+    }
+
+    /// Whether one of these calls waits for an approval.
+    pub(super) fn awaits_approval(&self, calls: &[CallId]) -> bool {
+        let held = |call: &CallId| self.state.call(*call).and_then(|open| open.held);
+        calls.iter().filter_map(held).any(|held| held.hold == Hold::Approval)
+    }
+
+    /// When the alarm of a held call is due: at once where the config requires another hold by now.
+    pub(super) fn hold_alarm_due(&self, call: &Call, now: Time) -> Option<Time> {
+        let wanted = self.hold_of(call).map(|(hold, _)| hold);
+        match call.held {
+            Some(held) if Some(held.hold) == wanted => held.until,
+            Some(_) => Some(now),
+            None => match wanted? {
+                Hold::Answer => Some(now),
+                Hold::Approval if mutant("wave-old-calls-through") => None,
+                // What its listener has begun to work on needs no approval after the fact.
+                // Whether it was ever handed over before that, nothing on record says.
+                Hold::Approval => (!call.approved && call.turns == 0).then_some(now),
+            },
+        }
+    }
+
+    /// The alarm of a held call: its time is up, or the config asks for something else.
+    pub(super) fn hold_alarm(&mut self, step: &mut Step, call: CallId) {
+        let Some(open) = self.state.call(call) else { return };
+        let Some(at) = self.hold_alarm_due(open, step.time) else { return };
+        if at > step.time {
+            return step.effect(Effect::Alarm { at, alarm: Alarm::Held { call } });
+        }
+        let (thread, held) = (open.thread.clone(), open.held);
+        let wanted = self.hold_of(open).map(|(hold, _)| hold);
+        step.records(thread.root(), Input::Held { call });
+        match held {
+            Some(held) if Some(held.hold) == wanted => self.hold_expired(step, call, held.hold),
+            Some(held) => {
+                if held.hold == Hold::Approval {
+                    let reason = "the config asks for no approval of it any more";
+                    self.note_ruling(step, call, ListenerName::core(), reason, true);
+                }
+                self.end_hold(step, call, true);
+                self.start_call(step, call);
+            }
+            None => self.start_call(step, call),
+        }
+    }
+
+    fn hold_expired(&mut self, step: &mut Step, call: CallId, hold: Hold) {
+        let Some(open) = self.state.call(call) else { return };
+        let since = open.request().map_or(step.time, |request| request.time);
+        let (listener, waited) = (open.callee.clone(), step.time.since(since).as_secs_f64());
+        if hold == Hold::Answer {
+            let text = format!("{listener} did not answer within {waited} s");
+            return self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
+        }
+        let reason = format!("nobody approved it within {waited} s");
+        self.note_ruling(step, call, ListenerName::core(), &reason, false);
+        self.fail_with(step, call, ErrorCode::Denied, &reason, Disposition::Expired);
+    }
+
+    /// Tells the caller, on record, what was decided about its held call.
+    pub(super) fn note_ruling(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        by: ListenerName,
+        reason: &str,
+        granted: bool,
+    ) {
+        let Some(held) = self.held_call_notice(call) else { return };
+        let (message, digest, reason) = (held.message, held.digest, reason.to_owned());
+        let ruling = Ruling { message, digest, by, reason };
+        let answer = match granted {
+            true => Answer::ApprovalGranted(ruling),
+            false => Answer::ApprovalRefused(ruling),
+        };
+        self.system_note(step, &held.thread, &held.caller, &answer);
+    }
+
+    fn held_call_notice(&self, call: CallId) -> Option<HeldCallNotice> {
+        let open = self.state.call(call)?;
+        let thread = match &open.opening.opener {
+            Opener::Call { thread, .. } => thread,
+            Opener::Client { .. } => &open.thread,
+        };
+        Some(HeldCallNotice {
+            message: call.0,
+            digest: open.request()?.payload.digest,
+            listener: open.callee.clone(),
+            caller: open.opening.opener.name().clone(),
+            thread: thread.clone(),
+        })
+    }
+}
+
+/// A held call, as notices to its caller describe it.
+#[derive(Clone)]
+struct HeldCallNotice {
+    message: MessageId,
+    digest: Digest,
+    listener: ListenerName,
+    caller: ListenerName,
+    /// The thread of the caller.
+    thread: ThreadId,
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn call(n: u128) -> CallId {
+        CallId(MessageId(Uuid::from_u128(n)))
+    }
+
+    fn key(client: &str, listener: &str) -> HoldKey {
+        let [client, listener] = [client, listener].map(|name| ListenerName::parse(name).unwrap());
+        HoldKey { client, listener }
+    }
+
+    #[test]
+    fn held_calls_count_for_their_own_client_and_listener_and_once() {
+        let mut holds = Holds::default();
+        for n in [1, 2, 2] {
+            holds.insert(call(n), key("desk", "boss"));
+        }
+        holds.insert(call(3), key("desk", "lawyer"));
+        holds.insert(call(4), key("other", "boss"));
+
+        assert_eq!(holds.count(&key("desk", "boss")), 2);
+        assert_eq!(holds.count(&key("desk", "lawyer")), 1);
+        assert_eq!(holds.count(&key("other", "boss")), 1);
+        assert_eq!(holds.len(), 4);
+    }
+
+    #[test]
+    fn a_call_that_is_no_longer_held_gives_its_place_back_once() {
+        let mut holds = Holds::default();
+        for n in [1, 2] {
+            holds.insert(call(n), key("desk", "boss"));
+        }
+
+        holds.remove(call(1));
+        holds.remove(call(1));
+        assert_eq!(holds.count(&key("desk", "boss")), 1);
+
+        holds.remove(call(2));
+        assert_eq!(holds.len(), 0);
+        assert!(holds.counts.is_empty());
+    }
+}
