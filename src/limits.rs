@@ -261,6 +261,8 @@ pub const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Between looks of a pump at whether its process runs.
 pub const PULSE: Duration = Duration::from_millis(250);
 pub const IN_FLIGHT_MAX: usize = 100_000;
+/// `busy` refusals of one client are recorded as one count for each interval.
+pub const BUSY_INTERVAL: Duration = Duration::from_secs(10);
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 /// Delay before checkpoints are copied again that could not be copied.

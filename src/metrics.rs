@@ -59,9 +59,13 @@ impl<const N: usize> Default for Each<N> {
 impl<const N: usize> Each<N> {
     /// `index`: of the variant, in the order of its list.
     pub fn one(&self, index: usize) {
+        self.add(index, 1);
+    }
+
+    pub fn add(&self, index: usize, count: u64) {
         debug_assert!(index < N, "the list has no {index}");
         if let Some(counter) = self.0.get(index) {
-            counter.one();
+            counter.add(count);
         }
     }
 

@@ -45,6 +45,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("repeat-what-led-there", "a repeated key gets the result and nothing on the way to it"),
     ("forget-a-timer", "a timer survives a restart"),
     ("leave-calls-open", "a call that ends takes what is beneath it along"),
+    ("record-every-busy", "refusals as `busy` are counted, and have no record each"),
     ("drop-a-refusal", "a refusal is recorded too"),
     ("answer-a-fault", "a fault never answers a fault"),
     ("skip-the-cycle-check", "an agent never waits for itself"),

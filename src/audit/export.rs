@@ -12,7 +12,7 @@ use crate::journal::{Error, Sealed};
 use crate::limits;
 use crate::thread::{Fact, Record};
 
-use super::said::{Refused, Said};
+use super::said::{BusyRefusals, Refused, Said};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -139,6 +139,7 @@ fn written(result: std::io::Result<()>) -> Result<(), Error> {
 enum Line {
     Message(Said),
     Refusal(Refused),
+    Busy(BusyRefusals),
 }
 
 fn jsonl(sources: &[Source<'_>], out: &mut dyn Write) -> Result<(), Error> {
@@ -152,9 +153,10 @@ fn jsonl(sources: &[Source<'_>], out: &mut dyn Write) -> Result<(), Error> {
         Ok(())
     })?;
     each_in_time(sources, &mut |sealed| {
+        let busy = BusyRefusals::of(&sealed.record).map(Line::Busy);
         let lines =
             sealed.record.facts.iter().filter_map(|fact| line(&sealed.record, fact, &ended));
-        for line in lines {
+        for line in busy.into_iter().chain(lines) {
             let text = serde_json::to_string(&line).map_err(std::io::Error::other);
             written(text.and_then(|text| writeln!(out, "{text}")))?;
         }

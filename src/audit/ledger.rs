@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use serde::Serialize;
 
 use crate::ids::{MessageId, ThreadId};
-use crate::thread::{Fact, Record};
+use crate::thread::{Fact, Input, Record};
 
 /// The counts of one thread, or of many together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -34,13 +34,16 @@ pub struct Ledger {
     messages: HashMap<MessageId, (u32, bool)>,
     threads: Vec<(ThreadId, Tally)>,
     by_thread: HashMap<ThreadId, u32>,
-    /// Refusals of senders in no thread.
+    /// Refusals of senders in no thread, and those that are only counted.
     unplaced: u64,
 }
 
 impl Ledger {
     /// Takes in the next record, or says which of the laws it breaks.
     pub fn take(&mut self, record: &Record) -> Result<(), String> {
+        if let Input::Busy { count, .. } = &record.input {
+            self.unplaced += count;
+        }
         record.facts.iter().try_for_each(|fact| match fact {
             Fact::Accepted { message, .. } => self.accept(record, message),
             Fact::Disposed { message, .. } => self.settle(*message),

@@ -18,7 +18,7 @@ pub use export::{Format, export};
 pub use held::{HeldCall, held};
 pub use ledger::{Ledger, Tally};
 pub use report::{Break, OutsideState, ProofVerdict, RecordedLoss, Redacted, Report};
-pub use said::{Refused, Said};
+pub use said::{BusyRefusals, Refused, Said};
 pub use search::search;
 pub use story::{Item, SignedBy, Story, What, story};
 pub use threads::{Status, Summary, is_recorded, summaries};

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::envelope::{Disposition, Kind, Message, Refusal, Rule};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::thread::{Input, Record};
 use crate::xml::findings::Place;
 
 /// A message with where it stands and how it ended, as far as was asked.
@@ -62,6 +63,32 @@ impl Said {
         fields.iter().any(|field| field.to_lowercase().contains(text))
             || payload.to_lowercase().contains(text)
             || self.id.to_string() == text
+    }
+}
+
+/// `busy` refusals to one client, which the record counts instead of stating each.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BusyRefusals {
+    pub position: Position,
+    pub time: String,
+    pub client: ListenerName,
+    /// The first of them.
+    pub since: String,
+    pub count: u64,
+}
+
+impl BusyRefusals {
+    /// The count that a record is, if it is one.
+    pub fn of(record: &Record) -> Option<Self> {
+        let Input::Busy { client, since, count } = &record.input else { return None };
+
+        Some(Self {
+            position: record.position,
+            time: record.time.to_string(),
+            client: client.clone(),
+            since: since.to_string(),
+            count: *count,
+        })
     }
 }
 

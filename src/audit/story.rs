@@ -13,7 +13,7 @@ use crate::journal::{Error, Sealed};
 use crate::thread::{DecisionOrigin, Fact, Input, OperatorPublicKey, Record, TimerEnd};
 use crate::xml::findings::Finding;
 
-use super::said::{Refused, Said};
+use super::said::{BusyRefusals, Refused, Said};
 use super::threads::{Calls, Status};
 
 /// What happened in one thread.
@@ -44,6 +44,7 @@ pub struct Item {
 pub enum What {
     Message(Said),
     Refused(Refused),
+    Busy(BusyRefusals),
     /// What was wrong in a model's turn, beyond its refused payloads.
     Findings {
         by: ListenerName,
@@ -152,6 +153,9 @@ impl Teller {
         if let Some((verb, by, origin)) = decision_of(&record.input) {
             let (by, origin, signed) = (by.clone(), origin.clone(), signed_by(record, origin));
             self.add(scene, record, What::Decision { verb, by, origin, signed });
+        }
+        if let Some(busy) = BusyRefusals::of(record) {
+            self.add(scene, record, What::Busy(busy));
         }
         match &record.input {
             Input::Outcome { listener, turn: Some(turn), .. } if !turn.findings.is_empty() => {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::audit::{Refused, Said};
+use crate::audit::{BusyRefusals, Refused, Said};
 use crate::ids::{Position, ThreadId};
 use crate::journal::Sealed;
 use crate::journal::sqlite::Reader;
@@ -90,6 +90,9 @@ fn show(
     json: bool,
 ) -> anyhow::Result<()> {
     let inside = |thread: &ThreadId| within.is_none_or(|of| thread == of || thread.is_beneath(of));
+    if let Some(busy) = BusyRefusals::of(record).filter(|_| inside(&record.tree)) {
+        if json { put_json(&busy)? } else { put(&render::busy(paper, &busy))? }
+    }
     for fact in &record.facts {
         match fact {
             Fact::Accepted { message, .. } if inside(&message.thread) => {

@@ -146,6 +146,12 @@ pub enum Input {
         stood_micros: u64,
         stepped_micros: u64,
     },
+    /// `busy` refusals to one client since then, up to this record. They have no records of their own.
+    Busy {
+        client: ListenerName,
+        since: Time,
+        count: u64,
+    },
     Shutdown {
         detail: String,
     },

@@ -273,6 +273,10 @@ const GUARDS: &[(&str, &str)] = &[
     ("hand-over-the-held", ATTACKER),
     ("skip-the-vocabulary", ATTACKER),
     ("skip-the-budget", ATTACKER),
+    (
+        "record-every-busy",
+        "organism::busy::refusals_as_busy_are_one_count_on_record_and_not_a_record_each",
+    ),
     ("drop-a-refusal", ATTACKER),
     ("forget-the-inputs", "agent::preview::the_prompt_of_a_turn_on_record_is_shown_as_it_was_sent"),
     (

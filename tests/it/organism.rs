@@ -7,6 +7,7 @@ mod approvals;
 mod asleep;
 mod blobs;
 mod budgets;
+mod busy;
 mod cancel;
 mod clock;
 mod cluster;

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub use super::output::put;
 pub use held::held;
 pub use payload::lines as payload_lines;
-pub use story::{refused, said, story};
+pub use story::{busy, refused, said, story};
 pub use table::table;
 pub use wrap::{clean, columns, wrap};
 

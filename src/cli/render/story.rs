@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::audit::{Item, Refused, Said, SignedBy, Status, Story, What};
+use crate::audit::{BusyRefusals, Item, Refused, Said, SignedBy, Status, Story, What};
 use crate::clock::Time;
 use crate::envelope::{Disposition, Failure, Kind, Spending};
 use crate::system;
@@ -35,6 +35,13 @@ pub fn said(paper: &Paper, said: &Said) -> String {
 pub fn refused(paper: &Paper, refused: &Refused) -> String {
     let mut page = Page::new(paper, "10:00:00".len(), Time(0));
     page.refused(refused, &clock(&refused.time));
+    page.text
+}
+
+/// A count of `busy` refusals by itself.
+pub fn busy(paper: &Paper, busy: &BusyRefusals) -> String {
+    let mut page = Page::new(paper, "10:00:00".len(), Time(0));
+    page.busy(busy, &clock(&busy.time));
     page.text
 }
 
@@ -98,6 +105,7 @@ impl<'p> Page<'p> {
         match &item.what {
             What::Message(said) => self.message(said, &time, None),
             What::Refused(refused) => self.refused(refused, &time),
+            What::Busy(busy) => self.busy(busy, &time),
             What::Findings { by, findings } => {
                 let head = format!("{by}  {}", count(findings.len() as u64, "finding"));
                 self.head(&time, &self.paper.yellow(&head));
@@ -231,6 +239,12 @@ impl<'p> Page<'p> {
         let head: String = refused.head.split_whitespace().collect::<Vec<_>>().join(" ");
         let room = if self.paper.full { usize::MAX } else { self.body_room() };
         self.body(&cut(&head, room), |paper, line| paper.dim(line));
+    }
+
+    fn busy(&mut self, busy: &BusyRefusals, time: &str) {
+        let times = count(busy.count, "time");
+        let head = format!("{}  busy: refused {times} since {}", busy.client, clock(&busy.since));
+        self.head(time, &self.paper.yellow(&head));
     }
 
     fn head(&mut self, time: &str, head: &str) {

@@ -133,6 +133,8 @@ pub enum Event {
     },
     /// Time has passed that is not counted.
     Standstill(Standstill),
+    /// An interval of `busy` refusals to one client is over.
+    Busy(BusyCount),
     Shutdown {
         reason: String,
     },
@@ -157,6 +159,15 @@ impl Standstill {
     pub fn all(&self) -> Duration {
         self.stood + self.stepped
     }
+}
+
+/// `busy` refusals to one client, which are counted instead of being recorded one by one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BusyCount {
+    pub client: ListenerName,
+    /// The first of them.
+    pub since: Time,
+    pub count: u64,
 }
 
 /// Something to be reminded of. An alarm that is out of date does nothing.
@@ -232,6 +243,10 @@ pub enum Effect {
     Receipt {
         submission: MessageId,
         receipt: Receipt,
+    },
+    /// A client was refused as `busy`, which is to be counted.
+    CountBusy {
+        client: ListenerName,
     },
     /// What became of a decision: done, or why not. Also confirms a recorded operator action.
     Ruled {

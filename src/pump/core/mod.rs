@@ -32,8 +32,8 @@ mod version;
 use std::sync::Arc;
 
 pub use event::{
-    Alarm, CallDecision, Cancellation, Effect, Event, GatedAnswer, Receipt, Standstill, Submission,
-    Target,
+    Alarm, BusyCount, CallDecision, Cancellation, Effect, Event, GatedAnswer, Receipt, Standstill,
+    Submission, Target,
 };
 pub use left::LeftOpen;
 pub use step::Step;
@@ -41,8 +41,8 @@ pub use version::CORE_VERSION;
 
 use crate::clock::Time;
 use crate::contract::{Contracts, TreeLimits};
-use crate::ids::{CallId, Digest, ListenerName, Position};
-use crate::thread::{OperatorKeys, Record, State};
+use crate::ids::{CallId, Digest, ListenerName, Position, ThreadId};
+use crate::thread::{Input, OperatorKeys, Record, State};
 use budgets::Budgets;
 use call_table::CallTable;
 use holds::Holds;
@@ -144,6 +144,9 @@ impl Core {
             Event::Joined { listener, detail } => self.joined(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),
             Event::Standstill(standstill) => self.standstill(&mut step, standstill),
+            Event::Busy(BusyCount { client, since, count }) => {
+                step.records(ThreadId::organism(), Input::Busy { client, since, count });
+            }
             Event::Shutdown { reason } => self.shutdown(&mut step, reason),
             Event::Operator { ticket, action } => self.operator_action(&mut step, ticket, action),
         }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::event::{
-    Alarm, CallDecision, Cancellation, Event, GatedAnswer, Standstill, Submission, Target,
+    Alarm, BusyCount, CallDecision, Cancellation, Event, GatedAnswer, Standstill, Submission,
+    Target,
 };
 use crate::envelope::{Kind, Message, Refusal, Reservation, RouteLimit, Rule, Turn};
 use crate::ids::{Digest, ListenerName};
@@ -82,6 +83,7 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             let [stood, stepped] = [stood_micros, stepped_micros].map(Duration::from_micros);
             Event::Standstill(Standstill { stood, stepped })
         }
+        Input::Busy { client, since, count } => Event::Busy(BusyCount { client, since, count }),
         Input::Shutdown { detail } => Event::Shutdown { reason: detail },
         Input::Operator(action) => Event::Operator { ticket: Uuid::nil(), action },
     };

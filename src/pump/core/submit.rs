@@ -225,6 +225,11 @@ impl Core {
     }
 
     fn turn_away(&mut self, step: &mut Step, submission: &Submission, refusal: Refusal) -> Receipt {
+        if refusal.rule == Rule::Busy && !mutant("record-every-busy") {
+            step.effect(Effect::CountBusy { client: submission.client.clone() });
+            return Receipt::Refused { refusal, retry_after: Some(BUSY_RETRY) };
+        }
+
         let thread = match &submission.target {
             Target::Thread { id } => ThreadId::parse(id).ok(),
             Target::New { .. } => None,
@@ -235,9 +240,8 @@ impl Core {
         let thread = thread.filter(own);
         let tree = thread.as_ref().map_or_else(ThreadId::organism, ThreadId::root);
         step.records(tree, input_of(submission, Verdict::Refused(refusal.digest)));
-        let retry_after = (refusal.rule == Rule::Busy).then_some(BUSY_RETRY);
         self.refuse(step, &submission.client, thread.as_ref(), None, refusal.clone());
-        Receipt::Refused { refusal, retry_after }
+        Receipt::Refused { refusal, retry_after: None }
     }
 
     fn no_thread(

@@ -20,7 +20,11 @@ const CHANGES: &[(u32, &str)] = &[
     (15, "a cancellation of a thread in which nothing is open is refused"),
     (16, "the arrival of an answer is recorded where its deadline has passed since"),
     (17, "the key of another host is trusted by a recorded action"),
-    (18, "held calls are counted for each client and listener, and not among all that is in flight"),
+    (
+        18,
+        "held calls are counted for each client and listener, and not among all that is in flight",
+    ),
+    (19, "refusals as `busy` are one count for each client and ten seconds"),
     // One line a number: after a conflict, take the next one.
 ];
 

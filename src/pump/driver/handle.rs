@@ -73,8 +73,8 @@ pub(in crate::pump) struct Submit {
 }
 
 impl Submit {
-    /// The journal takes nothing at present.
-    pub fn turn_away(self, error: &Error) {
+    /// Refuses it, as the journal takes nothing at present. Returns the rule of the refusal.
+    pub fn turn_away(self, error: &Error) -> Rule {
         let text = match &self.submission.payload {
             Ok(checked) => checked.payload().as_str().as_bytes(),
             Err(refusal) => refusal.head.as_bytes(),
@@ -88,7 +88,9 @@ impl Submit {
         };
         let refusal = Refusal::new(rule, message, text);
         let retry_after = Some(super::ROOM_RETRY);
+        // A client that has left needs no answer.
         self.receipt.send(Receipt::Refused { refusal, retry_after }).ok();
+        rule
     }
 }
 

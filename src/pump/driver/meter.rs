@@ -7,7 +7,7 @@ use super::counts::{Counts, Ending, FAILURES};
 use super::spans::Spans;
 use crate::bus::Delivery;
 use crate::contract::Contracts;
-use crate::envelope::{Failure, Kind, Message};
+use crate::envelope::{Failure, Kind, Message, Rule};
 use crate::ids::{Attempt, CallId};
 use crate::journal::Journal;
 use crate::pump::core::{Core, Effect};
@@ -90,6 +90,7 @@ impl Meter {
                     own.failures.one(kind(&lost).unwrap_or_default());
                 }
             }
+            Input::Busy { count, .. } => self.counts.refusals.add(Rule::Busy as usize, *count),
             Input::Shutdown { .. } => self.counts.drains(),
             _ => {}
         }
@@ -206,7 +207,6 @@ fn kind(failure: &Failure) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envelope::Rule;
 
     #[test]
     fn closed_lists_are_counted_in_their_order() {

@@ -7,6 +7,7 @@
 
 mod alarms;
 mod arrivals;
+mod busy;
 mod clerk;
 mod counts;
 mod handle;
@@ -31,6 +32,7 @@ pub use sink::PumpSink;
 
 use crate::bus::{Delivery, Host};
 use crate::clock::Time;
+use crate::envelope::Rule;
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, ListenerName, Position};
 use crate::journal::{Error, Journal};
@@ -41,6 +43,7 @@ use crate::pump::gate::Gate;
 use crate::trace::Tracer;
 use alarms::Alarms;
 use arrivals::Arrivals;
+use busy::BusyCounter;
 use clerk::Clerk;
 use meter::{Lifetime, Meter};
 use queries::PumpQuery;
@@ -91,6 +94,7 @@ pub struct Pump {
     watch: Watch,
     beats: Beats,
     arrivals: Arrivals,
+    busy: BusyCounter,
     meter: Meter,
     /// What turns of this batch were sent besides their threads, to be kept before their records.
     inputs: Vec<String>,
@@ -123,6 +127,7 @@ impl Pump {
             watch,
             beats,
             arrivals: Arrivals::default(),
+            busy: BusyCounter::default(),
             meter,
             inputs: Vec::new(),
             kept: HashSet::new(),
@@ -199,6 +204,9 @@ impl Pump {
                     tracing::warn!("left open: {left}; it goes on at the next start");
                 }
                 let now = self.watch.now();
+                let counts = self.busy.take_all().into_iter();
+                let steps = self.step_all(now, counts.map(|busy| Letter::Event(Event::Busy(busy))));
+                self.commit(steps)?;
                 return self.journal.close(now);
             }
             if !self.gather(&mut batch) {
@@ -211,7 +219,7 @@ impl Pump {
     fn gather(&mut self, batch: &mut Vec<Letter>) -> bool {
         let now = self.watch.now();
         let deadline = self.core.next_deadline().map(|(at, _)| at);
-        let next = [deadline, self.alarms.next()].into_iter().flatten().min();
+        let next = [deadline, self.alarms.next(), self.busy.next()].into_iter().flatten().min();
         let rest = self.journal.rest();
         let patience = next.map_or(rest, |at| at.since(now)).min(rest);
         let next_up = self.clerk.take_put_off().map_or_else(|| self.inbox.try_recv(), Ok);
@@ -233,6 +241,8 @@ impl Pump {
         let now = self.watch.now();
         let due = self.alarms.due(now);
         batch.extend(due.into_iter().map(|alarm| Letter::Event(Event::Alarm(alarm))));
+        let counts = self.busy.take_due(now);
+        batch.extend(counts.into_iter().map(|busy| Letter::Event(Event::Busy(busy))));
         self.queue_deadlines(now);
         !batch.is_empty()
     }
@@ -386,7 +396,12 @@ impl Pump {
         while !self.clerk.is_told_to_stop() {
             let left = until.saturating_duration_since(Instant::now());
             match self.inbox.recv_timeout(left) {
-                Ok(Letter::Submit(submit)) if !mutant("take-while-full") => submit.turn_away(error),
+                Ok(Letter::Submit(submit)) if !mutant("take-while-full") => {
+                    let client = submit.submission.client.clone();
+                    if submit.turn_away(error) == Rule::Busy {
+                        self.busy.count(&client, self.watch.now());
+                    }
+                }
                 Ok(Letter::Stop) => self.clerk.stop(),
                 Ok(letter) => self.clerk.put_off(letter),
                 Err(_) => return,
@@ -419,6 +434,7 @@ impl Pump {
                 self.clerk.receipt(submission, receipt);
                 failpoint("after-receipt");
             }
+            Effect::CountBusy { client } => self.busy.count(&client, self.watch.now()),
             Effect::Result { call, how, messages } => {
                 failpoint("before-result");
                 self.clerk.complete(&CallCompletion { call, how, messages });

@@ -150,6 +150,7 @@ impl Stage {
                 | Effect::Receipt { .. }
                 | Effect::Alarm { .. }
                 | Effect::Held { .. }
+                | Effect::CountBusy { .. }
                 | Effect::Reserved { .. }
                 | Effect::Ruled { .. } => {}
             }

@@ -6,7 +6,7 @@ use expect_test::expect;
 use organism::contract::{Contract, TreeLimits};
 use organism::pump::core::{Receipt, Target};
 
-use super::world::{World, agent, client, core, fresh, listener, word};
+use super::world::{World, agent, client, core, fresh, listener, name, word};
 
 fn contracts() -> Vec<Contract> {
     vec![
@@ -195,7 +195,8 @@ fn a_full_backlog_is_told_to_callers_and_clients() {
     assert_eq!(fresh(&thinker), ["system-error busy"]);
     world.play("finder", &[word("found", "1")]);
     world.answer(&thinker, &[word("look", "now")]);
-    assert_eq!(world.refusals(), ["desk busy", "thinker busy"]);
+    assert_eq!(world.refusals(), ["thinker busy"], "a client's is counted, and has no record");
+    assert_eq!(world.busy, [name("desk")]);
     assert_eq!(fresh(&world.delivery("finder")), ["look(waits)"]);
 }
 

@@ -78,6 +78,8 @@ pub struct World {
     pub withdrawn: Vec<CallId>,
     pub results: HashMap<CallId, (Closing, Vec<Arc<Message>>)>,
     pub alarms: Vec<(Time, Alarm)>,
+    /// Clients that were refused as `busy`, in order.
+    pub busy: Vec<ListenerName>,
     limits: TreeLimits,
     operators: OperatorKeys,
     config: Digest,
@@ -141,6 +143,7 @@ impl World {
             withdrawn: Vec::new(),
             results: HashMap::new(),
             alarms: Vec::new(),
+            busy: Vec::new(),
             limits,
             operators: OperatorKeys::default(),
             submissions: 0,
@@ -251,6 +254,7 @@ impl World {
                 }
                 Effect::Ruled { ruling, .. } => self.ruling = Some(ruling),
                 Effect::Reserved { answer, .. } => self.reserved = Some(answer),
+                Effect::CountBusy { client } => self.busy.push(client),
                 Effect::Held { .. } => {}
                 Effect::Alarm { at, alarm } => self.alarms.push((at, alarm)),
             }

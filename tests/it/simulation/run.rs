@@ -285,7 +285,7 @@ impl Simulation {
                 Effect::Reserved { call, attempt, answer } => {
                     self.may_request(call, attempt, answer);
                 }
-                Effect::Alarm { .. } | Effect::Held { .. } => {}
+                Effect::Alarm { .. } | Effect::Held { .. } | Effect::CountBusy { .. } => {}
             }
         }
     }

@@ -1,0 +1,68 @@
+//! Clients that are refused as `busy`: each gets its answer, and the record gets a count.
+
+use organism::ids::Position;
+use organism::thread::{Input, Verdict};
+
+use super::{House, numbered, until};
+
+const CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["holder"]
+
+[listeners.holder]
+command = ["./player.py", "holder", "let-go"]
+schema = "talk.xsd"
+accepts = ["hold"]
+replies = ["held"]
+backlog = 1
+"#;
+
+fn inputs(house: &House) -> Vec<Input> {
+    let reader = house.reader();
+    let last = reader.last().unwrap();
+    let records = reader.records(Position(1), last).unwrap();
+    records.into_iter().map(|sealed| sealed.record.input).collect()
+}
+
+#[test]
+fn refusals_as_busy_are_one_count_on_record_and_not_a_record_each() {
+    const REFUSED: u64 = 5;
+
+    let house = House::with(CONFIG);
+    let running = house.run();
+    // One with the listener, one that waits for it.
+    for n in ["1", "2"] {
+        let sent = house.send_text(&numbered("hold", n), &["--no-wait"]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    for _ in 0..REFUSED {
+        let busy = house.send_text(&numbered("hold", "3"), &["--no-wait", "--key", "third"]);
+        assert_eq!(busy.code, Some(75), "{busy:?}");
+        assert!(busy.err.contains("busy"), "{busy:?}");
+    }
+    house.write("let-go", "");
+    until("both are answered", || (house.recorded("held") == 2).then_some(()));
+    let sent = house.send_text(&numbered("hold", "3"), &["--key", "third"]);
+    assert_eq!(sent.code, Some(0), "a key that was refused as busy may be used again: {sent:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    let inputs = inputs(&house);
+    let refused =
+        |input: &&Input| matches!(input, Input::Submitted { verdict: Verdict::Refused(_), .. });
+    assert_eq!(inputs.iter().filter(refused).count(), 0);
+    let counts = inputs.iter().filter_map(|input| match input {
+        Input::Busy { client, count, .. } if client.as_str() == "desk" => Some(*count),
+        _ => None,
+    });
+    let counts: Vec<_> = counts.collect();
+    assert_eq!(counts.iter().sum::<u64>(), REFUSED, "{counts:?}");
+
+    let shown = house.organism(&["tail", "--no-follow", "--lines", "1000"]);
+    assert!(shown.out.contains("desk  busy: refused"), "{}", shown.out);
+    let verified = house.organism(&["verify"]);
+    assert!(verified.out.contains(&format!("{REFUSED} refused")), "{verified:?}");
+    house.verified();
+}
