@@ -23,6 +23,7 @@ mod model;
 mod mutants;
 mod nats;
 mod organism;
+mod processor;
 mod pump;
 mod schema;
 mod simulation;

@@ -36,8 +36,11 @@ const WAYS: [(&str, i32, &str); 18] = [
     ("too-long", 1, "code=\"listener-failed\""),
 ];
 
+/// Ways that end with the time-out of their listener.
+const HANGS: [&str; 4] = ["silent", "half-and-hang", "slow", "stopped"];
+
 /// A house with a listener for each way, each a process of its own with little memory, and one
-/// that behaves.
+/// that behaves. `timeout`: of those that hang; the others are to answer, however long that takes.
 fn house(ways: &[&str], timeout: &str) -> House {
     let peers: Vec<String> = ways.iter().map(|way| format!("\"at-{way}\"")).collect();
     let mut config = format!(
@@ -49,6 +52,7 @@ fn house(ways: &[&str], timeout: &str) -> House {
          <xs:element name=\"answered\" type=\"xs:string\"/>\n"
     );
     for way in ways.iter().chain(&["well"]) {
+        let timeout = if HANGS.contains(way) { timeout } else { "2m" };
         // Where a listener's memory is bounded, its shell bounds it.
         config.push_str(&format!(
             "[listeners.at-{way}]\nschema = \"hostile.xsd\"\naccepts = [\"{way}\"]\n\

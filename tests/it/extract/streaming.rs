@@ -1,12 +1,13 @@
 //! Progress while a turn streams, and work in proportion to its length.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use organism::cli::debug::Turn;
 use organism::xml::extract::{Extractor, Grammar, Item};
 
 use super::chunks::extract;
+use crate::processor::ProcessorTime;
 
 fn known() -> Arc<Grammar> {
     let turn: Turn = serde_json::from_str(
@@ -86,7 +87,7 @@ fn hostile_turns_take_no_longer_than_their_length_allows() {
     let grammar = known();
     for (name, text) in hostile(100_000) {
         for step in [text.len(), 1] {
-            let started = Instant::now();
+            let started = ProcessorTime::start();
             let cuts: Vec<usize> = (1..text.len()).filter(|at| at % step == 0).collect();
             let extraction = extract(&grammar, text.as_bytes(), &cuts);
             assert!(!extraction.items.is_empty(), "{name}");

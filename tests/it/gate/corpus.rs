@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use expect_test::expect_file;
 use organism::envelope::Refusal;
@@ -11,6 +11,7 @@ use organism::pump::gate::{Checked, Gate};
 use serde::Deserialize;
 
 use super::stage::{data, gate, name};
+use crate::processor::ProcessorTime;
 
 /// What the schema corpus brings along so that references to it can be noticed.
 const CANARY: &str = "CANARY-7d1f";
@@ -72,7 +73,7 @@ fn judge(case: &Case, text: &[u8], verdict: &Result<Checked, Refusal>) -> Result
 fn timed(gate: &Gate, path: &Path, text: &[u8]) -> (Result<Checked, Refusal>, Duration) {
     // Relative references would be found from here.
     assert!(path.exists());
-    let start = Instant::now();
+    let start = ProcessorTime::start();
     let verdict = gate.check(&name("client"), text);
     (verdict, start.elapsed())
 }
