@@ -247,6 +247,9 @@ pub const SOCKET_TRIES: usize = 5;
 pub const ANNOUNCED_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a command at the control socket may take to ask, and to read a line of the answer.
 pub const CONTROL_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a connection that found an organism may be kept for its first request: the organism
+/// closes one that carries no request for [`CONTROL_PATIENCE`].
+pub const FOUND_CONNECTION: Duration = Duration::from_secs(10);
 /// How long a command that only looks waits to learn which config runs.
 pub const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 /// Answers on their way to one command over the control socket.

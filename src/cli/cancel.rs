@@ -7,11 +7,10 @@ use crate::audit;
 use crate::ids::{ListenerName, ThreadId};
 use crate::journal::sqlite::Reader;
 use crate::journal::{self, partitions_in};
-use crate::organism::{Door, Error};
-use crate::service::ServiceRequest;
+use crate::service::{Error, ServiceRequest};
 
 use super::exit::{Exit, Failed};
-use super::opened::{self, ConfigArg, DecisionArgs, Reach};
+use super::opened::{self, ConfigArg, DecisionArgs};
 use super::place;
 
 #[derive(Debug, clap::Args)]
@@ -43,14 +42,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
 
     let cancelled = opened::runtime()?.block_on(async {
-        let door = match reach {
-            Reach::Config(config) => Door::open(*config).await?,
-            Reach::Running { data, handshake } => Door::of_running(&data, handshake).await?,
-        };
-        let cancelled = door.cancel(cancel, signer.as_ref()).await;
-        door.close().await?;
-        cancelled
-    });
+        let organism = reach.client().await?;
+        let cancelled = organism.cancel(cancel, signer.as_ref()).await;
+        organism.close().await?;
+        anyhow::Ok(cancelled)
+    })?;
     match cancelled {
         Err(Error::NoThread { thread }) => return Err(place::unknown(&thread).into()),
         other => opened::ruled(other?)?,

@@ -13,7 +13,7 @@ use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal::CheckpointCopies;
 use crate::journal::sqlite::Reader;
 use crate::limits;
-use crate::organism::{Door, Organism};
+use crate::organism::{Organism, OrganismClient};
 use crate::service::{SubmitRequest, SubmitUpdate};
 use crate::{audit, thread};
 
@@ -103,8 +103,8 @@ fn load(
 async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<Option<String>> {
     let data = config.data.clone();
     let client = ListenerName::parse("desk")?;
-    let door = Door::Own(Box::new(Organism::start(config).await?));
-    let parcel = SubmitRequest {
+    let organism = OrganismClient::from(Organism::start(config).await?);
+    let question = SubmitRequest {
         client,
         thread: None,
         suggested: None,
@@ -118,7 +118,7 @@ async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<
     let mut view = live::View::new(*paper);
     let mut seen = Position(0);
     {
-        let sending = door.send(parcel, |sent| match sent {
+        let sending = organism.submit(question, |sent| match sent {
             SubmitUpdate::Result { how: thread::Closing::Completed, replies, .. } => {
                 answer = replies.into_iter().next().map(|reply| reply.payload);
             }
@@ -140,7 +140,7 @@ async fn ask(config: Config, payload: Vec<u8>, paper: &Paper) -> anyhow::Result<
             }
         }
     }
-    door.close().await?;
+    organism.close().await?;
     Ok(answer)
 }
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::problems;
-use crate::{journal, organism};
+use crate::{journal, organism, service};
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,44 +76,53 @@ fn code(error: &anyhow::Error) -> Exit {
     if let Some(failed) = error.downcast_ref::<Failed>() {
         return failed.exit;
     }
-    let journal = error.downcast_ref::<journal::Error>().or_else(|| {
-        match error.downcast_ref::<organism::Error>() {
-            Some(organism::Error::Journal(error)) => Some(error),
-            _ => None,
-        }
-    });
-    match (journal, error.downcast_ref::<organism::Error>()) {
-        (Some(error), _) => of_journal(error),
-        (None, Some(organism::Error::Keys(_) | organism::Error::Project(_))) => Exit::Config,
-        (None, Some(organism::Error::Io { source, .. }))
-            if source.kind() == std::io::ErrorKind::StorageFull =>
-        {
-            Exit::TryAgain
-        }
-        (
-            None,
-            Some(
-                organism::Error::Lost
-                | organism::Error::Nobody { .. }
-                | organism::Error::NotUp { .. }
-                | organism::Error::ConfigChanged { .. },
-            ),
-        ) => Exit::TryAgain,
-        (
-            None,
-            Some(
-                organism::Error::Preview { .. }
-                | organism::Error::Divided { .. }
-                | organism::Error::NoThread { .. }
-                | organism::Error::NotEmbedded
-                | organism::Error::OneHost
-                | organism::Error::NotOnJetStream,
-            ),
-        ) => Exit::Usage,
+    if let Some(error) = error.downcast_ref::<journal::Error>() {
+        of_journal(error)
+    } else if let Some(error) = error.downcast_ref::<service::Error>() {
+        of_service(error)
+    } else if let Some(error) = error.downcast_ref::<organism::Error>() {
+        of_organism(error)
+    } else {
+        Exit::Bug
+    }
+}
+
+fn of_organism(error: &organism::Error) -> Exit {
+    use organism::Error;
+    match error {
+        Error::Journal(error) => of_journal(error),
+        Error::Service(error) => of_service(error),
+        Error::Keys(_) | Error::Project(_) => Exit::Config,
+        Error::Io { source, .. } => of_io(source),
+        Error::NotUp { .. } => Exit::TryAgain,
+        Error::Preview { .. }
+        | Error::Divided { .. }
+        | Error::NotEmbedded
+        | Error::OneHost
+        | Error::NotOnJetStream => Exit::Usage,
         // As the control socket refuses it.
-        (None, Some(organism::Error::HostedProcess { .. })) => Exit::InvalidData,
-        (None, Some(organism::Error::Builtin { .. }) | None) => Exit::Bug,
-        (None, Some(_)) => Exit::Unavailable,
+        Error::HostedProcess { .. } => Exit::InvalidData,
+        Error::Builtin { .. } => Exit::Bug,
+        _ => Exit::Unavailable,
+    }
+}
+
+fn of_service(error: &service::Error) -> Exit {
+    use service::Error;
+    match error {
+        Error::Journal(error) => of_journal(error),
+        Error::OtherProject(_) => Exit::Config,
+        Error::Io { source, .. } => of_io(source),
+        Error::Lost | Error::NoPump { .. } | Error::ConfigChanged { .. } => Exit::TryAgain,
+        Error::NoThread { .. } => Exit::Usage,
+        _ => Exit::Unavailable,
+    }
+}
+
+fn of_io(error: &std::io::Error) -> Exit {
+    match error.kind() {
+        std::io::ErrorKind::StorageFull => Exit::TryAgain,
+        _ => Exit::Unavailable,
     }
 }
 

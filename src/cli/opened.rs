@@ -13,11 +13,12 @@ use crate::journal::sqlite::{DATABASE, Reader};
 use crate::journal::{Error, partitions_in};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::organism::control::{self, Client};
-use crate::organism::handshake::Handshake;
-use crate::organism::signing::{self, OperatorSigner};
-use crate::organism::{self, Door, operator, project};
-use crate::service::{DecisionRequest, SubmittedAnswer};
+use crate::organism::{self, OrganismClient, operator, project};
+use crate::service::handshake::Handshake;
+use crate::service::signing::{self, OperatorSigner};
+use crate::service::{
+    self, DecisionRequest, ServiceClient, SocketTransport, SubmittedAnswer, socket_path,
+};
 use crate::thread::{Decision, DecisionOrigin, Hold};
 
 use super::exit::Failed;
@@ -134,20 +135,20 @@ fn note_change_now(given: Option<&Path>, directories: &Directories) {
 
 /// Digest of the config of the organism that runs in these directories, if one does.
 fn running_config(directories: &Directories) -> Option<Digest> {
-    if !control::path(&directories.data).exists() {
+    if !socket_path(&directories.data).exists() {
         return None;
     }
     let asking = async {
         let handshake = Handshake::of_project(directories);
-        let client = Client::find(&directories.data, handshake).await.ok().flatten()?;
-        client.running_config().await.ok().flatten()
+        let socket = SocketTransport::find(&directories.data, handshake).await.ok().flatten()?;
+        socket.running_config().await.ok().flatten()
     };
     runtime().ok()?.block_on(asking)
 }
 
 /// Whether an organism answers on the journal in `data`, be it with a refusal.
 fn is_running(data: &Path, handshake: &Handshake) -> bool {
-    let finding = Client::find(data, handshake.clone());
+    let finding = SocketTransport::find(data, handshake.clone());
     runtime().is_ok_and(|runtime| runtime.block_on(finding).is_ok_and(|found| found.is_some()))
 }
 
@@ -179,6 +180,17 @@ impl Reach {
         match self {
             Self::Config(config) => &config.data,
             Self::Running { data, .. } => data,
+        }
+    }
+
+    /// The client of the organism, which is started where the config is known and none runs.
+    pub async fn client(self) -> Result<OrganismClient, organism::Error> {
+        match self {
+            Self::Config(config) => OrganismClient::open(*config).await,
+            Self::Running { data, handshake } => {
+                let found = ServiceClient::find(&data, handshake).await?;
+                Ok(found.ok_or(service::Error::Lost)?.into())
+            }
         }
     }
 
@@ -260,15 +272,12 @@ pub(super) fn decide(
     let signer = args.signer()?;
     let by = ListenerName::operator();
     let ruled = runtime()?.block_on(async {
-        let door = match reach {
-            Reach::Config(config) => Door::open(*config).await?,
-            Reach::Running { data, handshake } => Door::of_running(&data, handshake).await?,
-        };
-        let matter =
+        let organism = reach.client().await?;
+        let decision =
             DecisionRequest { message, partition: None, by, what, origin: Some(args.origin()) };
-        let ruled = door.decide(matter, signer.as_ref()).await;
-        door.close().await?;
-        ruled
+        let ruled = organism.decide(decision, signer.as_ref()).await;
+        organism.close().await?;
+        anyhow::Ok(ruled?)
     })?;
     self::ruled(ruled)
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use crate::config::Surroundings;
 use crate::ids::ListenerName;
 use crate::organism::operator::this_user;
-use crate::organism::signing::OperatorSigner;
+use crate::service::signing::OperatorSigner;
 
 use super::exit::{Exit, Failed};
 use super::passphrase;

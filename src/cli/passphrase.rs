@@ -9,7 +9,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use crate::config::PASSPHRASE_FILE;
 use crate::limits;
-use crate::organism::signing::read_private;
+use crate::service::signing::read_private;
 
 use super::exit::{Exit, Failed};
 

@@ -11,10 +11,9 @@ use crate::clock::Time;
 use crate::config::Config;
 use crate::limits;
 use crate::model::playback::Recorder;
-use crate::organism::control::Client;
-use crate::organism::handshake::Handshake;
-use crate::organism::{self, Door, Organism};
-use crate::service::{SubmitRequest, SubmitUpdate};
+use crate::organism::{Organism, OrganismClient};
+use crate::service::handshake::Handshake;
+use crate::service::{self, SocketTransport, SubmitRequest, SubmitUpdate};
 use crate::thread::Closing;
 
 use super::Exit;
@@ -48,7 +47,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let recorder = Arc::new(recorder(&args, &config.name)?);
     config.recorder = Some(Arc::clone(&recorder));
-    let parcel = match &args.payload {
+    let submission = match &args.payload {
         Some(path) => Some(SubmitRequest {
             client: opened::client(&config, args.client.as_deref())?,
             thread: None,
@@ -63,8 +62,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let exit = opened::runtime()?.block_on(async {
         refuse_changed(&config).await?;
-        match parcel {
-            Some(parcel) => send(Organism::start_for_command(config).await?, parcel).await,
+        match submission {
+            Some(submission) => {
+                send(Organism::start_for_command(config).await?.into(), submission).await
+            }
             None => until_told(Organism::start(config).await?).await,
         }
     })?;
@@ -85,13 +86,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Names both configs where the organism that runs has another one.
 async fn refuse_changed(config: &Config) -> anyhow::Result<()> {
-    let Some(client) = Client::find(&config.data, Handshake::of(config)).await? else {
+    let Some(socket) = SocketTransport::find(&config.data, Handshake::of(config)).await? else {
         return Ok(());
     };
-    match client.running_config().await? {
+    match socket.running_config().await? {
         Some(running) if running != config.digest => {
             let ours = Some(config.digest);
-            Err(organism::Error::ConfigChanged { running, ours }.into())
+            Err(service::Error::ConfigChanged { running, ours }.into())
         }
         _ => Ok(()),
     }
@@ -112,11 +113,10 @@ fn recorder(args: &Args, organism: &str) -> anyhow::Result<Recorder> {
     })
 }
 
-async fn send(organism: Organism, parcel: SubmitRequest) -> anyhow::Result<Exit> {
-    let door = Door::Own(Box::new(organism));
+async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Result<Exit> {
     let mut exit = Exit::Done;
-    let sent = door
-        .send(parcel, |sent| match sent {
+    let sent = organism
+        .submit(submission, |sent| match sent {
             SubmitUpdate::Accepted { thread, .. } => note!("thread {thread}"),
             SubmitUpdate::Refused { refusal, .. } => {
                 note!("refused: {refusal}");
@@ -132,7 +132,7 @@ async fn send(organism: Organism, parcel: SubmitRequest) -> anyhow::Result<Exit>
             }
         })
         .await;
-    let closed = door.close().await;
+    let closed = organism.close().await;
     sent?;
     closed?;
     Ok(exit)

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
+use futures_util::future::join_all;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::Config;
 use crate::envelope::Rule;
 use crate::ids::Digest;
-use crate::organism::Door;
+use crate::organism::OrganismClient;
 use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
 use crate::thread::Closing;
 use crate::trace::TraceParent;
@@ -56,7 +57,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = opened::client(&config, args.client.as_deref())?;
     let trace = args.traceparent.or_else(surrounding_trace);
     let secret = config.secret_of(&client).as_ref().map(BearerSecret::of);
-    let parcel = |payload: Vec<u8>, key: Option<String>| SubmitRequest {
+    let submission = |payload: Vec<u8>, key: Option<String>| SubmitRequest {
         client: client.clone(),
         thread: args.thread.clone(),
         suggested: args.new.clone(),
@@ -73,13 +74,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let make = |path: &Path| {
                 let payload = opened::bytes(path)?;
                 let key = key_of(path, &payload);
-                Ok(parcel(payload, Some(key)))
+                Ok(submission(payload, Some(key)))
             };
             runtime.block_on(send_each(config, &files, make, !args.no_wait, args.json))
         }
         (None, Some(path)) => {
-            let parcel = parcel(opened::bytes(path)?, args.key.clone());
-            runtime.block_on(send_one(config, parcel, args.json))
+            let submission = submission(opened::bytes(path)?, args.key.clone());
+            runtime.block_on(send_one(config, submission, args.json))
         }
         (None, None) => Err(Failed::new(Exit::Usage, "nothing to send: name a file").into()),
     }
@@ -91,14 +92,18 @@ fn surrounding_trace() -> Option<TraceParent> {
     std::env::var("TRACEPARENT").ok()?.parse().ok()
 }
 
-async fn send_one(config: Config, parcel: SubmitRequest, json: bool) -> anyhow::Result<ExitCode> {
-    let door = Door::open(config).await?;
+async fn send_one(
+    config: Config,
+    submission: SubmitRequest,
+    json: bool,
+) -> anyhow::Result<ExitCode> {
+    let organism = OrganismClient::open(config).await?;
     let mut exit = Exit::Done;
     let mut opened = None;
-    let wait = parcel.wait;
-    let thread = parcel.thread.clone();
-    let sent = door
-        .send(parcel, |sent| {
+    let wait = submission.wait;
+    let thread = submission.thread.clone();
+    let sent = organism
+        .submit(submission, |sent| {
             exit = worse(exit, exit_of(&sent, wait));
             if let SubmitUpdate::Accepted { thread, .. } = &sent {
                 opened = Some(thread.clone());
@@ -110,7 +115,7 @@ async fn send_one(config: Config, parcel: SubmitRequest, json: bool) -> anyhow::
             }
         })
         .await;
-    let closed = door.close().await;
+    let closed = organism.close().await;
     sent?;
     closed?;
     if let (Exit::WorkflowFailed, Some(thread), false) = (exit, opened, json) {
@@ -126,22 +131,22 @@ async fn send_each(
     wait: bool,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
-    let door = Door::open(config).await?;
+    let organism = OrganismClient::open(config).await?;
     let bar = progress(files.len());
     let mut tally = Tally { wait, ..Tally::default() };
     for chunk in files.chunks(IN_PARALLEL) {
-        let parcels = chunk.iter().filter_map(|path| match make(path) {
-            Ok(parcel) => Some((path, parcel)),
+        let submissions = chunk.iter().filter_map(|path| match make(path) {
+            Ok(submission) => Some((path, submission)),
             Err(error) => {
                 bar.suspend(|| tally.unread(&error));
                 None
             }
         });
-        let sending = parcels.collect::<Vec<_>>().into_iter().map(|(path, parcel)| {
-            let door = &door;
+        let sending = submissions.collect::<Vec<_>>().into_iter().map(|(path, submission)| {
+            let organism = &organism;
             async move {
                 let mut all = Vec::new();
-                door.send(parcel, |sent| all.push(sent)).await.map(|()| (path, all))
+                organism.submit(submission, |sent| all.push(sent)).await.map(|()| (path, all))
             }
         });
         for sent in join_all(sending).await {
@@ -151,7 +156,7 @@ async fn send_each(
         }
     }
     bar.finish_and_clear();
-    door.close().await?;
+    organism.close().await?;
     note!(
         "{} sent: {} done,{} {} refused, {} failed",
         files.len(),
@@ -165,25 +170,6 @@ async fn send_each(
 
 /// Files of a directory that are on their way at once.
 const IN_PARALLEL: usize = 64;
-
-/// Runs futures side by side and gives their results in order.
-async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(|cx| {
-        let mut pending = false;
-        for (future, output) in &mut running {
-            if output.is_none() {
-                match future.as_mut().poll(cx) {
-                    std::task::Poll::Ready(ready) => *output = Some(ready),
-                    std::task::Poll::Pending => pending = true,
-                }
-            }
-        }
-        if pending { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
-    })
-    .await;
-    running.into_iter().filter_map(|(_, output)| output).collect()
-}
 
 /// How the files of a directory fared.
 #[derive(Default)]

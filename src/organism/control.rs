@@ -1,15 +1,13 @@
-//! The door to a running organism: a socket in the journal's directory, for its owner alone.
+//! The control socket of a running organism, in the journal's directory, for its owner alone.
 //!
 //! One line is the request, lines are the responses ([`encoding`]): a receipt, then a result for every
 //! call that is waited for. The connection ends after the last response.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -19,104 +17,76 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::Error;
 use super::access::{AccessRules, Caller, Denied};
-use super::announcement;
-use super::handshake::{self, Handshake, Identity, Request};
 use super::partitioned::Table;
-use super::station::Station;
 use crate::children;
 use crate::config::Config;
 use crate::envelope::Refusal;
-use crate::ids::Digest;
-use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::limits;
-use crate::mutant::mutant;
 use crate::pump::driver::Handle;
-use crate::service::encoding::{self, DecodeError};
-use crate::service::{ServiceRequest, ServiceResponse, SubmitUpdate};
+use crate::service::encoding;
+use crate::service::handshake::{OrganismIdentity, SocketRequest};
+use crate::service::{
+    Error, PumpService, ServiceRequest, ServiceResponse, ShortSocketPath, SubmitUpdate,
+};
 
-/// Where the socket of the journal in `data` is.
-pub fn path(data: &Path) -> PathBuf {
-    data.join("control.sock")
-}
-
-/// A name of the socket that the system takes: socket names are short, directories need not be.
-/// The directory is kept open as long as its name is used.
-struct Address {
-    name: PathBuf,
-    _directory: Option<File>,
-}
-
-impl Address {
-    fn of(path: &Path) -> io::Result<Self> {
-        let parent = path.parent().filter(|_| path.as_os_str().len() > limits::SOCKET_NAME_BYTES);
-        let (Some(parent), Some(socket)) = (parent, path.file_name()) else {
-            return Ok(Self { name: path.to_owned(), _directory: None });
-        };
-        let directory = File::open(parent)?;
-        let name = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(socket);
-        Ok(Self { name, _directory: Some(directory) })
-    }
-}
-
-/// What answering needs.
+/// What a connection needs to respond to its request.
 #[derive(Clone)]
-pub struct Desk {
-    pumps: Pumps,
+pub struct ControlContext {
+    pumps: PumpBackend,
     rules: Arc<AccessRules>,
-    /// None where an embedding program asks for itself.
-    identity: Option<Arc<Identity>>,
-    /// How long a command may take to ask, and to read a line of the answer.
+    /// None where an embedding program serves its own pump.
+    identity: Option<Arc<OrganismIdentity>>,
+    /// Timeout for the request, and for each line of the response that is written.
     patience: Duration,
 }
 
-/// Whom a command reaches through this socket.
+/// The pumps that this socket leads to.
 #[derive(Clone)]
-enum Pumps {
-    One(Station),
+enum PumpBackend {
+    One(PumpService),
     /// Each by its partition, wherever that is pumped.
     Several(Arc<Table>),
 }
 
-impl Desk {
+impl ControlContext {
     /// The pump behind `handle`, whose journal is in `data`.
     pub fn new(handle: Handle, data: PathBuf, patience: Duration) -> Self {
-        let (pumps, rules) = (Pumps::One(Station::new(handle, data)), Arc::default());
-        Self { pumps, rules, identity: None, patience }
+        let pumps = PumpBackend::One(PumpService::new(handle, data));
+        Self { pumps, rules: Arc::default(), identity: None, patience }
     }
 
-    pub(super) fn of(station: Station, config: &Config) -> Self {
+    pub(super) fn of(service: PumpService, config: &Config) -> Self {
         let rules = Arc::new(AccessRules::of(config));
-        Self::serving(Pumps::One(station), rules, config)
+        Self::serving(PumpBackend::One(service), rules, config)
     }
 
     pub(super) fn of_several(table: Arc<Table>, config: &Config) -> Self {
         let rules = Arc::clone(&table.rules);
-        Self::serving(Pumps::Several(table), rules, config)
+        Self::serving(PumpBackend::Several(table), rules, config)
     }
 
-    fn serving(pumps: Pumps, rules: Arc<AccessRules>, config: &Config) -> Self {
-        let identity = Some(Arc::new(Identity::of(config)));
+    fn serving(pumps: PumpBackend, rules: Arc<AccessRules>, config: &Config) -> Self {
+        let identity = Some(Arc::new(OrganismIdentity::of(config)));
         Self { pumps, rules, identity, patience: limits::CONTROL_PATIENCE }
     }
 
-    /// Has a refusal recorded, where a pump is here to record it.
+    /// Records a refusal, where a pump is here to record it.
     async fn record_denied(&self, denied: &Denied) {
         match &self.pumps {
-            Pumps::One(station) => station.record_denied(denied).await,
-            Pumps::Several(table) => table.record_denied(denied).await,
+            PumpBackend::One(pump) => pump.record_refusal(&denied.sender, &denied.refusal).await,
+            PumpBackend::Several(table) => table.record_denied(denied).await,
         }
     }
 
-    async fn answer(
+    async fn respond(
         &self,
-        ask: ServiceRequest,
-        tell: mpsc::Sender<ServiceResponse>,
+        request: ServiceRequest,
+        responses: mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
         match &self.pumps {
-            Pumps::One(station) => station.answer(ask, tell).await,
-            Pumps::Several(table) => table.answer(ask, tell).await,
+            PumpBackend::One(pump) => pump.respond(request, &responses).await,
+            PumpBackend::Several(table) => table.respond(request, &responses).await,
         }
     }
 }
@@ -131,26 +101,26 @@ pub struct Server {
 impl Server {
     /// A socket left by a pump that died is replaced: the journal's lock, held by now, says that
     /// nobody else is there.
-    pub fn open(path: &Path, desk: Desk) -> io::Result<Self> {
+    pub fn open(path: &Path, context: ControlContext) -> io::Result<Self> {
         // Under another name until it is its owner's alone: nobody else connects in between.
         let unready = path.with_extension("new");
         match std::fs::remove_file(&unready) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(&Address::of(&unready)?.name)?;
+        let listener = UnixListener::bind(&ShortSocketPath::of(&unready)?.name)?;
         std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))?;
         std::fs::rename(&unready, path)?;
         // Every connection holds an end of this: it closes when all of them are done.
         let (serving, served) = mpsc::channel(1);
         let (closing, closed) = oneshot::channel();
-        tokio::spawn(accept(listener, desk, serving, closed));
+        tokio::spawn(accept(listener, context, serving, closed));
         let reaping = children::is_subreaper().then(|| tokio::spawn(reap_orphans()));
         Ok(Self { path: path.to_owned(), closing, reaping, served })
     }
 
-    /// Takes no more connections, and hands over what tells when those it has are done.
-    pub fn close(self) -> Served {
+    /// Accepts no more connections. Returns those that are open.
+    pub fn close(self) -> OpenConnections {
         if let Some(reaping) = &self.reaping {
             reaping.abort();
         }
@@ -159,18 +129,18 @@ impl Server {
             tracing::warn!("the control socket {} stays behind: {error}", self.path.display());
         }
         self.closing.send(()).ok();
-        Served(self.served)
+        OpenConnections(self.served)
     }
 }
 
 /// Serves each connection on a task of its own, until `closed`, and then those that are connected
 /// and not accepted yet: their clients take the socket for one that answers.
 ///
-/// A server that is dropped instead, as its pump ended by itself, serves nobody any more: its path
-/// is still there, and those who come again and again would keep it for ever.
+/// A server that is dropped instead, as its pump ended by itself, ends at once: its path is still
+/// there, and clients that connect again and again would keep it for ever.
 async fn accept(
     listener: UnixListener,
-    desk: Desk,
+    context: ControlContext,
     serving: mpsc::Sender<()>,
     mut closed: oneshot::Receiver<()>,
 ) {
@@ -184,7 +154,7 @@ async fn accept(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => drop(tokio::spawn(serve(stream, desk.clone(), serving.clone()))),
+            Ok((stream, _)) => drop(tokio::spawn(serve(stream, context.clone(), serving.clone()))),
             Err(error) => {
                 tracing::warn!("the control socket: {error}");
                 tokio::time::sleep(limits::BACKOFF_FIRST).await;
@@ -197,7 +167,7 @@ async fn accept(
     while let Ok((stream, _)) = listener.accept() {
         let stream = stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream));
         let Ok(stream) = stream else { continue };
-        tokio::spawn(serve(stream, desk.clone(), serving.clone()));
+        tokio::spawn(serve(stream, context.clone(), serving.clone()));
     }
 }
 
@@ -212,67 +182,63 @@ async fn reap_orphans() {
     }
 }
 
-/// Connections that were open when the door was closed.
-pub struct Served(mpsc::Receiver<()>);
+/// Connections that were open when the socket was closed.
+pub struct OpenConnections(mpsc::Receiver<()>);
 
-impl Served {
-    /// Waits until everybody who was connected has been told everything.
+impl OpenConnections {
+    /// Waits until each connection has its last response.
     pub async fn all(mut self) {
         while self.0.recv().await.is_some() {}
     }
 }
 
-async fn serve(stream: UnixStream, desk: Desk, _serving: mpsc::Sender<()>) {
-    // Looked at now: whoever asks is still there.
-    let caller = desk.rules.caller(&stream);
+async fn serve(stream: UnixStream, context: ControlContext, _serving: mpsc::Sender<()>) {
+    // Read now: the process at the other end is still there.
+    let caller = context.rules.caller(&stream);
     let (read, write) = stream.into_split();
-    let mut write = Teller { write, patience: desk.patience };
-    // A client that went away has nobody to tell; what it asked for is done all the same.
-    if let Err(error) = answer(read, &mut write, &desk, &caller).await {
+    let mut writer = ResponseWriter { write, patience: context.patience };
+    // A client that left gets no responses; its request is carried out all the same.
+    if let Err(error) = respond(read, &mut writer, &context, &caller).await {
         tracing::debug!("a control connection ended early: {error}");
     }
 }
 
-async fn answer(
+async fn respond(
     read: OwnedReadHalf,
-    write: &mut Teller,
-    desk: &Desk,
+    writer: &mut ResponseWriter,
+    context: &ControlContext,
     caller: &Caller,
 ) -> io::Result<()> {
     let mut line = Vec::new();
     let mut read =
         tokio::io::AsyncReadExt::take(BufReader::new(read), limits::FRAME_BYTES_MAX as u64);
-    // Whoever connects and says nothing, or reads nothing, would hold up an orderly stop.
-    let Ok(asked) = timeout(desk.patience, read.read_until(b'\n', &mut line)).await else {
-        return write.say(&ServiceResponse::Failed("no request came in time".to_owned())).await;
+    // A client that sends nothing, or reads nothing, would hold up an orderly stop.
+    let Ok(received) = timeout(context.patience, read.read_until(b'\n', &mut line)).await else {
+        return writer.fail("no request came in time").await;
     };
-    asked?;
-    let mut request: Request = match encoding::decode(&line) {
+    received?;
+    let SocketRequest { mut request, handshake } = match encoding::decode_request(&line) {
         Ok(request) => request,
-        Err(DecodeError::OtherVersion { theirs }) => {
-            return write.put(encoding::refuse_version(theirs)).await;
-        }
-        Err(error) => {
-            return write.say(&ServiceResponse::Failed(format!("not a request: {error}"))).await;
-        }
+        Err(refusal) => return writer.write_line(refusal).await,
     };
-    if let Err(denied) = desk.rules.judge(caller, &request.ask) {
-        // A command that only looks is refused, too; what it then tries is what is on record.
-        if !matches!(request.ask, ServiceRequest::Status) {
-            desk.record_denied(&denied).await;
+    if let Err(denied) = context.rules.judge(caller, &request) {
+        // A query for the config that runs is refused, too; what the command then tries is recorded.
+        if !matches!(request, ServiceRequest::Status) {
+            context.record_denied(&denied).await;
         }
-        return write.say(&refused(&request.ask, denied.refusal)).await;
+        return writer.write(&refused(&request, denied.refusal)).await;
     }
-    if let Some(answer) = desk.identity.as_ref().and_then(|identity| identity.judge(&request)) {
-        return write.say(&answer).await;
+    let judged = context.identity.as_ref().and_then(|own| own.judge(&request, &handshake));
+    if let Some(response) = judged {
+        return writer.write(&response).await;
     }
-    desk.rules.vouch_for(caller, &mut request.ask);
-    pass_on(request.ask, write, desk).await
+    context.rules.vouch_for(caller, &mut request);
+    pass_on(request, writer, context).await
 }
 
-/// A refusal in the words that answer this request.
-pub(super) fn refused(ask: &ServiceRequest, refusal: Refusal) -> ServiceResponse {
-    match ask {
+/// A refusal as a response to this request.
+pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResponse {
+    match request {
         ServiceRequest::Submit(_) => {
             ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, retry_after_ms: None })
         }
@@ -286,151 +252,42 @@ pub(super) fn refused(ask: &ServiceRequest, refusal: Refusal) -> ServiceResponse
     }
 }
 
-/// What is asked for goes on though nobody listens any more.
-async fn pass_on(ask: ServiceRequest, write: &mut Teller, desk: &Desk) -> io::Result<()> {
-    let (tell, mut told) = mpsc::channel(limits::CONTROL_LINES_MAX);
-    let asked = desk.clone();
-    let answering = tokio::spawn(async move { asked.answer(ask, tell).await });
-    while let Some(said) = told.recv().await {
-        write.say(&said).await?;
+/// Carries out a request, also where its client leaves.
+async fn pass_on(
+    request: ServiceRequest,
+    writer: &mut ResponseWriter,
+    context: &ControlContext,
+) -> io::Result<()> {
+    let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
+    let context = context.clone();
+    let responding = tokio::spawn(async move { context.respond(request, responses).await });
+    while let Some(response) = received.recv().await {
+        writer.write(&response).await?;
     }
-    match answering.await {
+    match responding.await {
         Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => write.say(&ServiceResponse::Failed(error.to_string())).await,
-        Err(error) => write.say(&ServiceResponse::Failed(error.to_string())).await,
+        Ok(Err(error)) => writer.fail(error).await,
+        Err(error) => writer.fail(error).await,
     }
 }
 
-/// Tells a command its answers, for as long as it reads them.
-struct Teller {
+/// Writes the responses of one connection, for as long as its client reads them.
+struct ResponseWriter {
     write: OwnedWriteHalf,
     patience: Duration,
 }
 
-impl Teller {
-    async fn say(&mut self, said: &ServiceResponse) -> io::Result<()> {
-        self.put(encoding::encode(said)?).await
+impl ResponseWriter {
+    async fn fail(&mut self, detail: impl std::fmt::Display) -> io::Result<()> {
+        self.write(&ServiceResponse::failed(detail)).await
     }
 
-    async fn put(&mut self, mut line: Vec<u8>) -> io::Result<()> {
+    async fn write(&mut self, response: &ServiceResponse) -> io::Result<()> {
+        self.write_line(encoding::encode(response)?).await
+    }
+
+    async fn write_line(&mut self, mut line: Vec<u8>) -> io::Result<()> {
         line.push(b'\n');
         timeout(self.patience, self.write.write_all(&line)).await?
-    }
-}
-
-/// The process behind a socket, where the system shows it.
-fn server_of(stream: &UnixStream) -> Option<u32> {
-    let pid = stream.peer_cred().ok()?.pid()?;
-    u32::try_from(pid).ok().filter(|pid| *pid > 0)
-}
-
-/// A command's end of the socket.
-pub struct Client {
-    data: PathBuf,
-    path: PathBuf,
-    handshake: Handshake,
-}
-
-impl Client {
-    /// `None` where no organism answers at the journal in `data`. [`Error::ForeignSocket`] where
-    /// another process does than the one that holds this journal.
-    pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
-        let client = Self { data: data.to_owned(), path: path(data), handshake };
-        let stream = client.connect().await?;
-        Ok(stream.map(|_| client))
-    }
-
-    /// Where its journal is.
-    pub fn data(&self) -> &Path {
-        &self.data
-    }
-
-    /// Digest of the config that runs. None where the organism does not say so in time.
-    pub async fn running_config(&self) -> Result<Option<Digest>, Error> {
-        let mut running = None;
-        let asking = self.ask(&ServiceRequest::Status, |said| {
-            if let ServiceResponse::Status { config } = said {
-                running = Some(config);
-            }
-        });
-        match timeout(limits::STATUS_PATIENCE, asking).await {
-            Err(_) => Ok(None),
-            Ok(asked) => asked.map(|()| running),
-        }
-    }
-
-    /// `None` where no holder of the journal answers.
-    async fn connect(&self) -> Result<Option<UnixStream>, Error> {
-        let mut tries = limits::SOCKET_TRIES;
-        loop {
-            let address = Address::of(&self.path);
-            let connected = match address {
-                Ok(address) => UnixStream::connect(&address.name).await,
-                Err(error) => Err(error),
-            };
-            let Ok(stream) = connected else { return Ok(None) };
-
-            let (server, holder) = match (server_of(&stream), lock_holder(&self.data)) {
-                _ if mutant("trust-the-socket") => return Ok(Some(stream)),
-                // Its organism ends, or no organism made it.
-                (_, LockHolder::Nobody) => return Ok(None),
-                (Some(server), LockHolder::Process(holder)) if holder == server => {
-                    return Ok(Some(stream));
-                }
-                // In another container, say: there is nothing to compare.
-                (None, _) => return Ok(Some(stream)),
-                (Some(server), LockHolder::Process(pid)) => (server, format!("process {pid}")),
-                (Some(server), LockHolder::Hidden) => (server, "another process".to_owned()),
-            };
-            // A pump may have taken over from the one that answered.
-            tries -= 1;
-            if tries == 0 {
-                return Err(Error::ForeignSocket { path: self.path.clone(), server, holder });
-            }
-            tokio::time::sleep(limits::DOOR_RETRY).await;
-        }
-    }
-
-    /// Connects to the organism that was found, or to the announced one that takes its place:
-    /// nothing was handed in yet.
-    async fn connect_again(&self) -> Result<UnixStream, Error> {
-        let until = Instant::now() + limits::ANNOUNCED_PATIENCE;
-        loop {
-            // Looked at first: the announcement ends when the socket is there.
-            let is_announced = announcement::is_announced(&self.data);
-            if let Some(stream) = self.connect().await? {
-                return Ok(stream);
-            }
-            if !is_announced || Instant::now() >= until {
-                let gone = io::ErrorKind::ConnectionRefused.into();
-                return Err(Error::io(format!("talking to {}", self.path.display()))(gone));
-            }
-            tokio::time::sleep(limits::DOOR_RETRY).await;
-        }
-    }
-
-    /// Asks, and hands over each line of the answer as it comes.
-    pub async fn ask(
-        &self,
-        ask: &ServiceRequest,
-        mut on_line: impl FnMut(ServiceResponse),
-    ) -> Result<(), Error> {
-        let failed = || Error::io(format!("talking to {}", self.path.display()));
-        let stream = self.connect_again().await?;
-        let (read, mut write) = stream.into_split();
-        let strange = |e: serde_json::Error| Error::Control { detail: e.to_string() };
-        let request = Request { ask: ask.clone(), handshake: self.handshake.clone() };
-        let mut line = encoding::encode(&request).map_err(strange)?;
-        line.push(b'\n');
-        write.write_all(&line).await.map_err(failed())?;
-        let mut lines = BufReader::new(read).split(b'\n');
-        while let Some(line) = lines.next_segment().await.map_err(failed())? {
-            let said = encoding::decode(&line)?;
-            if let Some(refused) = handshake::refusal(&said, &self.data, &self.handshake) {
-                return Err(refused);
-            }
-            on_line(said);
-        }
-        Ok(())
     }
 }

@@ -3,12 +3,9 @@
 //! Must not know terminals or browsers.
 
 mod access;
-pub mod announcement;
+mod client;
 pub mod control;
-mod door;
-mod exchange;
 mod guests;
-pub mod handshake;
 mod hosting;
 mod metered;
 mod models;
@@ -18,18 +15,15 @@ mod partitioned;
 mod preview;
 pub mod project;
 pub mod promote;
+mod pump_rpc;
 mod remotes;
 pub mod repair;
 pub mod repair_stream;
-mod route;
-pub mod signing;
-mod station;
 mod traced;
 mod watcher;
 mod works;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +33,7 @@ use uuid::Uuid;
 
 use crate::bus::{Host, Sink};
 use crate::config::{Config, Problems, Storage};
-use crate::ids::{Digest, ListenerName, ThreadId};
+use crate::ids::ListenerName;
 use crate::journal::jetstream::{self, Member};
 use crate::journal::{self, Journal, Sealed, sqlite};
 use crate::limits;
@@ -47,14 +41,14 @@ use crate::nats;
 use crate::pump::core::Core;
 use crate::pump::driver::Handle;
 use crate::pump::gate::Gate;
-use crate::service::encoding::{self, DecodeError};
+use crate::service::announcement::{self, Announcement, CommandPresence};
+use crate::service::{self, socket_path};
 use crate::telemetry::Exporter;
 use crate::trace::Tracer;
-use announcement::{Announcement, CommandPresence};
-use exchange::Exchange;
+use pump_rpc::PumpRpc;
 use works::Works;
 
-pub use door::Door;
+pub use client::OrganismClient;
 pub use hosting::{Hosting, NotHosted, chosen};
 pub use models::Models;
 pub use partitioned::{Partitioned, Standing};
@@ -87,12 +81,6 @@ pub enum Error {
     Preview { detail: String },
     #[error("the organism has stopped; its log says why")]
     Stopped,
-    /// It went away in the middle of an answer.
-    #[error(
-        "the running organism ended before everything was said; what it had accepted goes on at \
-         its next start: send again with the same --key, or read the thread"
-    )]
-    Lost,
     /// Its threads have several pumps.
     #[error(
         "this organism has {partitions} partitions: `organism run` runs them, and this command \
@@ -101,22 +89,10 @@ pub enum Error {
     Divided { partitions: u32 },
     /// Nothing was done.
     #[error(
-        "nobody pumps partition {partition} at present ({detail}); try again, or start `organism run`"
-    )]
-    Nobody { partition: u32, detail: String },
-    /// Nothing was done.
-    #[error(
         "{process} has announced that it starts this organism and has not opened its socket within \
          {waited:?}; nothing was done. Its log says what it waits for; try again, or end it"
     )]
     NotUp { process: String, waited: Duration },
-    /// Nothing was sent to it.
-    #[error(
-        "the socket {} is served by process {server}, and {holder} holds the journal: nothing was \
-         sent. End process {server} unless you know it, remove the socket, and restart the organism",
-        path.display()
-    )]
-    ForeignSocket { path: PathBuf, server: u32, holder: String },
     /// Nobody can be hosted, or not whom was asked for.
     #[error(transparent)]
     NotHosted(#[from] NotHosted),
@@ -145,38 +121,9 @@ pub enum Error {
          `--accept-key` or `--accept-redaction`, as its start says"
     )]
     NotOnJetStream,
-    /// There is no such thread.
-    #[error("no thread {thread} is on record")]
-    NoThread { thread: ThreadId },
-    /// Nothing was done.
-    #[error(
-        "the config has changed since the organism started: it runs with {running}, and the config \
-         is {} now; nothing was sent. A change takes effect at a restart: stop the organism and \
-         start it again, or restore the config, then send again",
-        ours.map_or_else(|| "unreadable".to_owned(), |digest| digest.to_string())
-    )]
-    ConfigChanged { running: Digest, ours: Option<Digest> },
-    /// Nothing was done: the two are not of one program.
-    #[error(
-        "the running organism speaks version {theirs} of the service protocol, and this command \
-         version {ours}; nothing was done. Use the program that the organism runs with, or restart \
-         the organism with this one"
-    )]
-    OtherVersion { theirs: u32, ours: u32 },
-    /// What a running organism answered over its socket was not understood.
-    #[error("the running organism could not do it: {detail}")]
-    Control { detail: String },
-}
-
-impl From<DecodeError> for Error {
-    fn from(error: DecodeError) -> Self {
-        match error {
-            DecodeError::OtherVersion { theirs } => {
-                Self::OtherVersion { theirs, ours: encoding::VERSION }
-            }
-            DecodeError::Malformed(error) => Self::Control { detail: error.to_string() },
-        }
-    }
+    /// A request to the organism failed.
+    #[error(transparent)]
+    Service(#[from] service::Error),
 }
 
 impl From<project::Error> for Error {
@@ -222,7 +169,7 @@ pub struct Organism {
 
 impl Organism {
     /// Starts everything the config names, in this order: the journal is proved and the state
-    /// rebuilt, the hosts are made, the pump runs, and last the door is opened.
+    /// rebuilt, the hosts are made, the pump runs, and last the control socket is opened.
     pub async fn start(config: Config) -> Result<Self, Error> {
         Self::start_with(config, HashMap::new()).await
     }
@@ -301,16 +248,18 @@ impl Organism {
             _responder,
             _presence: presence,
         };
-        match organism.open_door() {
+        match organism.open_control_socket() {
             Ok(()) => Ok(organism),
             // Half an organism would hold the journal and answer nobody.
-            Err(error) => organism.stop("the door cannot be opened").await.and(Err(error)),
+            Err(error) => {
+                organism.stop("the control socket cannot be opened").await.and(Err(error))
+            }
         }
     }
 
-    fn open_door(&mut self) -> Result<(), Error> {
-        let desk = control::Desk::of(self.works.station(), &self.config);
-        self.control = Some(open_door(&self.config, desk)?);
+    fn open_control_socket(&mut self) -> Result<(), Error> {
+        let context = control::ControlContext::of(self.works.service(), &self.config);
+        self.control = Some(open_control_socket(&self.config, context)?);
         Ok(())
     }
 
@@ -370,8 +319,8 @@ fn responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let here = BTreeMap::from([(jetstream::Candidate::here(), jetstream::this_process())]);
     Some(AbortOnDrop(tokio::spawn(async move {
         let answered = async {
-            let exchange = Exchange::open(&servers, &config.name).await?;
-            exchange.answer_for_projections(&config, Arc::new(move || here.clone())).await
+            let rpc = PumpRpc::connect(&servers, &config.name).await?;
+            rpc.answer_for_projections(&config, Arc::new(move || here.clone())).await
         };
         match answered.await {
             Ok(Some(mut responder)) => responder.ended().await,
@@ -419,10 +368,13 @@ fn refuse_without_keys(config: &Config) -> Result<(), Error> {
     Err(Error::Keys(Arc::new(missing)))
 }
 
-fn open_door(config: &Config, desk: control::Desk) -> Result<control::Server, Error> {
-    let path = control::path(&config.data);
+fn open_control_socket(
+    config: &Config,
+    context: control::ControlContext,
+) -> Result<control::Server, Error> {
+    let path = socket_path(&config.data);
     let failed = Error::io(format!("opening the control socket {}", path.display()));
-    control::Server::open(&path, desk).map_err(failed)
+    control::Server::open(&path, context).map_err(failed)
 }
 
 /// What decides, before it has heard of anything.

@@ -1,5 +1,5 @@
 //! An organism whose threads several pumps share, as far as this process runs it: a keeper for
-//! each partition, which pumps it or stands by, and one door for all.
+//! each partition, which pumps it or stands by, and one control socket for all.
 
 mod balance;
 mod keeper;
@@ -14,10 +14,12 @@ use tokio::task::JoinHandle;
 
 use super::access::{self, AccessRules};
 use super::control;
-use super::exchange::{Exchange, KnownMembers, ProjectionResponder};
 use super::project;
+use super::pump_rpc::{KnownMembers, ProjectionResponder, PumpRpc};
 use super::watcher::Watcher;
-use super::{Error, exporter, farewell, open_door, refuse_without_keys, tracer, with_core_words};
+use super::{
+    Error, exporter, farewell, open_control_socket, refuse_without_keys, tracer, with_core_words,
+};
 use crate::config::{Config, Storage};
 use crate::journal;
 use crate::journal::sqlite::{DATABASE, Lock, hold};
@@ -61,7 +63,7 @@ pub struct Partitioned {
 impl Partitioned {
     /// Starts in this order: the directory is locked, the servers are connected, each of these
     /// partitions gets a keeper (its journal is proved and followed; once its lease is free its
-    /// hosts are made, its pump runs, its subject is listened to), and last the door is opened.
+    /// hosts are made, its pump runs, its subject is listened to), and last the control socket is opened.
     pub async fn start(config: Config, partitions: &[u32]) -> Result<Self, Error> {
         access::refuse_hosted_start(&config)?;
         refuse_without_keys(&config)?;
@@ -71,12 +73,12 @@ impl Partitioned {
         let Storage::JetStream { servers, .. } = &config.storage else {
             return Err(Error::Divided { partitions: config.partitions() });
         };
-        let exchange = Exchange::open(servers, &config.name).await?;
+        let rpc = PumpRpc::connect(servers, &config.name).await?;
         let rules = Arc::new(AccessRules::of(&config));
-        let table = Arc::new(Table::new(config.partitions(), partitions, exchange, rules));
+        let table = Arc::new(Table::new(config.partitions(), partitions, rpc, rules));
         let known = Arc::clone(&table);
         let members: KnownMembers = Arc::new(move || known.members());
-        let _responder = table.exchange.answer_for_projections(&config, members).await?;
+        let _responder = table.rpc.answer_for_projections(&config, members).await?;
         let (stop, stopped) = watch::channel(None);
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
@@ -99,11 +101,11 @@ impl Partitioned {
         let control = None;
         let mut organism =
             Self { name, table, keepers, stop, control, exporter, _responder, _lock: lock };
-        let desk = control::Desk::of_several(Arc::clone(&organism.table), &config);
-        match open_door(&config, desk) {
+        let context = control::ControlContext::of_several(Arc::clone(&organism.table), &config);
+        match open_control_socket(&config, context) {
             Ok(control) => organism.control = Some(control),
             Err(error) => {
-                return organism.stop("the door cannot be opened").await.and(Err(error));
+                return organism.stop("the control socket cannot be opened").await.and(Err(error));
             }
         }
         Ok(organism)
@@ -148,7 +150,7 @@ impl Partitioned {
     }
 }
 
-/// The right to run partitions in the data directory: a process has one door.
+/// The right to run partitions in the data directory: a process has one control socket.
 fn lock(config: &Config) -> Result<Lock, Error> {
     let Config { data, state, .. } = config;
     if data.join(DATABASE).exists() {

@@ -20,6 +20,7 @@ use crate::journal::jetstream::{Member, identity};
 use crate::journal::sqlite::{DATABASE, Lock, is_without_mac, make_directory};
 use crate::journal::{self, partitions_in};
 use crate::mutant::mutant;
+use crate::service::{OtherProject, is_config_present};
 use crate::thread::{ActionDetail, OperatorVerb};
 
 /// In the data directory: the path of the project that it belongs to.
@@ -30,11 +31,8 @@ const KEY_FILE: &str = "key";
 /// Why the directories of a config are not used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error(
-        "{} belongs to the project {}, and this config is {}; nothing was changed. {}",
-        data.display(), stored.display(), ours.display(), way_past(stored)
-    )]
-    OtherProject { data: PathBuf, stored: PathBuf, ours: PathBuf },
+    #[error(transparent)]
+    OtherProject(#[from] OtherProject),
     #[error(
         "{} holds a journal that names no project, as journals did before projects had paths, and \
          this config is {}; nothing was changed. `organism adopt` accepts it for this project",
@@ -91,7 +89,8 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
         let _ = write!(lines, "\n  {}", data.display());
         match project {
             Some(project) => {
-                let remains = if remains(project) { ", whose config is still there" } else { "" };
+                let remains =
+                    if is_config_present(project) { ", whose config is still there" } else { "" };
                 let _ = write!(lines, "  of {}{remains}", project.display());
             }
             None => lines.push_str("  of no project, from an earlier version"),
@@ -102,7 +101,8 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
 
 /// Advice beside journals of other projects of one name.
 fn choice(earlier: &[EarlierDirectory]) -> String {
-    let is_owned = |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(remains);
+    let is_owned =
+        |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(is_config_present);
     if earlier.iter().all(is_owned) {
         return "`organism adopt --new` begins a journal for this project, beside those of the \
                 others, and so does `organism run --new`. `organism adopt --from DIR` takes one of \
@@ -121,29 +121,11 @@ fn choice(earlier: &[EarlierDirectory]) -> String {
 }
 
 /// How a config gets a journal whose directory another project owns.
-fn way_past(owner: &Path) -> String {
-    if remains(owner) {
-        return format!(
-            "That project's config is still there: name another directory as `data`, or take its \
-             journal away from it with `organism adopt --from {}`",
-            owner.display()
-        );
-    }
-    "Where that project was moved here, `organism adopt` accepts its journal for this path; \
-     otherwise name another directory as `data`"
-        .to_owned()
-}
-
 fn beginning(is_beside: bool) -> &'static str {
     match is_beside {
         true => "`organism adopt --new`",
         false => "another directory as `data`",
     }
-}
-
-/// Whether the config of a project is still there. What cannot be looked at may be.
-fn remains(project: &Path) -> bool {
-    project.try_exists().unwrap_or(true)
 }
 
 /// As [`check`], for who repairs a journal: one that names no project may be repaired first, and
@@ -161,7 +143,7 @@ pub fn check(directories: &Directories) -> Result<(), Error> {
     let ours = project.path.clone();
     match stored(data)? {
         Some(stored) if stored == ours || mutant("trust-any-project") => Ok(()),
-        Some(stored) => Err(Error::OtherProject { data: data.clone(), stored, ours }),
+        Some(stored) => Err(OtherProject { data: data.clone(), stored, ours }.into()),
         None if has_journal(data) => Err(Error::NoProject { data: data.clone(), ours }),
         None => Ok(()),
     }
@@ -284,7 +266,7 @@ pub fn adopt(
         }
     };
     let before = stored(&source)?;
-    let owner = before.as_ref().filter(|owner| **owner != project.path && remains(owner));
+    let owner = before.as_ref().filter(|owner| **owner != project.path && is_config_present(owner));
     if let (Some(owner), None, false) = (owner, from, mutant("adopt-from-anybody")) {
         let (owner, ours) = (owner.clone(), project.path.clone());
         let is_beside = source != *data;

@@ -11,7 +11,6 @@ use tokio::runtime;
 use tokio::sync::watch;
 
 use super::metered::ModelCounts;
-use super::station::Station;
 use super::watcher::Watched;
 use super::{Error, Hosted, Native};
 use super::{guests, remotes};
@@ -24,6 +23,7 @@ use crate::limits;
 use crate::pump::core::Core;
 use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
+use crate::service::PumpService;
 use crate::trace::Tracer;
 
 pub(super) struct Works {
@@ -82,9 +82,9 @@ impl Works {
         self.watched.clone()
     }
 
-    /// What answers at its door.
-    pub fn station(&self) -> Station {
-        Station::new(self.handle.clone(), self.data.clone())
+    /// The service that carries out requests on this pump.
+    pub fn service(&self) -> PumpService {
+        PumpService::new(self.handle.clone(), self.data.clone())
     }
 
     pub fn has_ended(&self) -> bool {

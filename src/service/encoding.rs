@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ServiceResponse;
+
 /// Version of requests and responses. Rises with every change that another version could misread.
 pub const VERSION: u32 = 2;
 
@@ -40,6 +42,17 @@ pub fn decode<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, DecodeError> 
     Ok(serde_json::from_slice(json)?)
 }
 
+/// Decodes a request, or returns the line that refuses it.
+pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u8>> {
+    decode(line).map_err(|error| match error {
+        DecodeError::OtherVersion { theirs } => refuse_version(theirs),
+        DecodeError::Malformed(error) => {
+            let response = ServiceResponse::failed(format_args!("not a request: {error}"));
+            encode(&response).expect("plain data is JSON")
+        }
+    })
+}
+
 /// The line that answers a request of another version, in a form that its sender can read.
 pub fn refuse_version(theirs: u32) -> Vec<u8> {
     let text = format!(
@@ -47,7 +60,7 @@ pub fn refuse_version(theirs: u32) -> Vec<u8> {
          organism speaks version {VERSION}; use the program that the organism runs with, or \
          restart the organism with this one"
     );
-    let response = super::ServiceResponse::Failed(text);
+    let response = ServiceResponse::Failed(text);
 
     // Senders of version 1 read JSON alone. Later ones read the version and nothing else.
     let encoded =

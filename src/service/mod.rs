@@ -1,16 +1,32 @@
-//! The one interface to a running organism: requests, responses, their encoding, and the clients that
-//! wait for completions. Every entry point is a caller of it: the control socket, other pumps over
-//! NATS, embedding programs.
+//! The one interface to a running organism: requests, responses, their encoding, the client that
+//! sends them, its transports, and the service that carries them out on a pump. Every entry point is a
+//! caller of it: commands, other pumps over NATS, embedding programs.
 //!
-//! Must not know terminals or browsers; starts no pump and opens no socket.
+//! Must not know terminals or browsers; starts no pump and listens on no socket.
 
+pub mod announcement;
+pub mod chunks;
+mod client;
 pub mod encoding;
+mod error;
+pub mod handshake;
+mod nats_transport;
+mod pump_service;
 mod request;
 mod response;
+pub mod signing;
+mod socket_transport;
+mod transport;
 mod tree_waits;
 mod waiters;
 
+pub use client::ServiceClient;
+pub use error::{Error, OtherProject, is_config_present};
+pub use nats_transport::NatsTransport;
+pub use pump_service::{PumpService, journal_in};
 pub use request::{BearerSecret, DecisionRequest, ServiceRequest, SubmitRequest, SubmittedAnswer};
 pub use response::{PartitionUnavailable, ReplyPayload, ServiceResponse, SubmitUpdate};
+pub use socket_transport::{ShortSocketPath, SocketTransport, socket_path};
+pub use transport::ServiceTransport;
 pub use tree_waits::{TreeWait, TreeWatch, WaitKind};
 pub use waiters::CallWaiters;

@@ -59,6 +59,16 @@ pub struct PartitionUnavailable {
     pub unsure: bool,
 }
 
+impl ServiceResponse {
+    pub fn unavailable(detail: impl Into<String>, soon: bool, unsure: bool) -> Self {
+        Self::Unavailable(PartitionUnavailable { detail: detail.into(), soon, unsure })
+    }
+
+    pub fn failed(detail: impl std::fmt::Display) -> Self {
+        Self::Failed(detail.to_string())
+    }
+}
+
 /// Progress of a submission: first its receipt, then a result for every call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "sent")]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use organism::config::{self, Config, Surroundings};
-use organism::organism::{Door, Partitioned};
+use organism::organism::{OrganismClient, Partitioned};
 use organism::service::{SubmitRequest, SubmitUpdate};
 
 use super::bare::Program;
@@ -84,20 +84,20 @@ pub fn pump() {
 fn drive(config: Config, span: Duration) -> Played {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let door = Arc::new(Door::open(config).await.unwrap());
+        let client = Arc::new(OrganismClient::open(config).await.unwrap());
         // Each client's thread is there, and with it the partition's pump.
-        let opening = (0..THREADS).map(|_| tokio::spawn(call(Arc::clone(&door), None)));
+        let opening = (0..THREADS).map(|_| tokio::spawn(call(Arc::clone(&client), None)));
         let mut threads = Vec::new();
         for opened in opening.collect::<Vec<_>>() {
             threads.push(opened.await.unwrap());
         }
         let (began, before) = (Instant::now(), cpu::of_all());
         let calls = threads.into_iter().map(|mut thread| {
-            let door = Arc::clone(&door);
+            let client = Arc::clone(&client);
             tokio::spawn(async move {
                 let mut calls = 0;
                 while began.elapsed() < span {
-                    thread = call(Arc::clone(&door), Some(thread)).await;
+                    thread = call(Arc::clone(&client), Some(thread)).await;
                     calls += 1;
                 }
                 calls
@@ -113,8 +113,8 @@ fn drive(config: Config, span: Duration) -> Played {
 }
 
 /// Calls `ping` once, in this thread or in a new one; whose id it gives.
-async fn call(door: Arc<Door>, thread: Option<String>) -> String {
-    let parcel = SubmitRequest {
+async fn call(client: Arc<OrganismClient>, thread: Option<String>) -> String {
+    let request = SubmitRequest {
         client: relay::listener("client"),
         thread,
         suggested: None,
@@ -125,7 +125,7 @@ async fn call(door: Arc<Door>, thread: Option<String>) -> String {
         secret: None,
     };
     let mut found = None;
-    let sent = door.send(parcel, |sent| match sent {
+    let sent = client.submit(request, |sent| match sent {
         SubmitUpdate::Accepted { thread, .. } => found = Some(thread.to_string()),
         SubmitUpdate::Result { replies, .. } => {
             assert!(replies.iter().any(|reply| reply.payload.contains("done")), "{replies:?}");

@@ -62,7 +62,7 @@ use std::time::{Duration, Instant};
 use organism::config::directory_name;
 use organism::ids::Digest;
 use organism::journal::sqlite::Reader;
-use organism::organism::handshake::Handshake;
+use organism::service::handshake::Handshake;
 use serde_json::Value as Json;
 use tempfile::TempDir;
 use uuid::Uuid;

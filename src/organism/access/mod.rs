@@ -15,8 +15,6 @@ use uuid::Uuid;
 
 use super::Error;
 use super::operator;
-use super::signing::holding_signature;
-use super::station::journal_in;
 use crate::bus::process::{PUMP_VARIABLE, PumpMark};
 use crate::config::{ClientSecret, Config};
 use crate::contract::Role;
@@ -24,7 +22,8 @@ use crate::envelope::{Refusal, Rule};
 use crate::ids::ListenerName;
 use crate::journal::partitions_in;
 use crate::mutant::mutant;
-use crate::service::{BearerSecret, ServiceRequest, SubmitRequest};
+use crate::service::signing::holding_signature;
+use crate::service::{BearerSecret, ServiceRequest, SubmitRequest, journal_in};
 use crate::thread::OperatorKeys;
 use ancestry::Ancestry;
 

@@ -117,7 +117,7 @@ impl Keeper {
 
     /// Whether it was told to stop; false where another pump took over, or is to.
     async fn pump(&mut self, works: Works, bequest: &Bequest) -> Result<bool, Error> {
-        let mut serving = match self.table.exchange.serve(&self.table, self.partition).await {
+        let mut serving = match self.table.rpc.serve(&self.table, self.partition).await {
             Ok(serving) => serving,
             Err(error) => {
                 // Whoever comes next serves it better.
@@ -128,7 +128,7 @@ impl Keeper {
         self.table.watched().insert(self.partition, works.watched());
         // Meant for the time before this one.
         while self.hand_over.try_recv().is_ok() {}
-        self.table.put(self.partition, Place::Here(works.station()));
+        self.table.put(self.partition, Place::Here(works.service()));
         let told = tokio::select! {
             () = works.ended() => None,
             told = self.stop.wait_for(Option::is_some) => {
@@ -152,10 +152,10 @@ impl Keeper {
         // The next pump answers as soon as it can: it and this one would say different things.
         let (ended, ()) = tokio::join!(ending, async {
             over.await;
-            serving.hush();
+            serving.stop();
         });
         self.table.watched().remove(&self.partition);
-        serving.farewell().await;
+        serving.drain().await;
         let is_stop = matches!(told, Some(Told::Stop(_)));
         match ended {
             Ok(()) => Ok(!matches!(told, Some(Told::HandOver(_)))),

@@ -55,8 +55,8 @@ impl Roll {
 
     /// Until it is told to stop, which the others are told, too.
     pub async fn call(mut self, mut stop: watch::Receiver<Option<String>>) -> Result<(), Error> {
-        let exchange = self.table.exchange.clone();
-        let mut heard = exchange.hear_roll().await?;
+        let rpc = self.table.rpc.clone();
+        let mut heard = rpc.subscribe_members().await?;
         let mut beat = interval(limits::ROLL_BEAT);
         let stopping = async move { drop(stop.wait_for(Option::is_some).await) };
         tokio::pin!(stopping);
@@ -64,14 +64,14 @@ impl Roll {
             tokio::select! {
                 Some(message) = heard.next() => self.hear(&message.payload),
                 _ = beat.tick() => {
-                    exchange.call_roll(&self.entry(false)).await?;
+                    rpc.announce_member(&self.entry(false)).await?;
                     self.consider();
                     self.table.set_members(self.known.holders());
                 }
                 () = &mut stopping => break,
             }
         }
-        exchange.call_roll(&self.entry(true)).await
+        rpc.announce_member(&self.entry(true)).await
     }
 
     fn entry(&self, is_leaving: bool) -> Entry {

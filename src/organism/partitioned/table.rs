@@ -1,4 +1,4 @@
-//! Where each partition is, as this process knows it, and the way there for whoever asks at its door.
+//! The process that has each partition, as this process knows it, and the route of requests to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,10 @@ use tokio::sync::{Notify, mpsc};
 use super::Standing;
 use crate::journal::jetstream::{Candidate, this_process};
 use crate::limits;
-use crate::organism::Error;
 use crate::organism::access::{AccessRules, Denied};
-use crate::organism::exchange::{Exchange, changing_hands};
-use crate::organism::route::{address, partition_of};
-use crate::organism::station::Station;
+use crate::organism::pump_rpc::PumpRpc;
 use crate::organism::watcher::Watched;
-use crate::service::{PartitionUnavailable, ServiceRequest, ServiceResponse};
+use crate::service::{Error, PumpService, ServiceRequest, ServiceResponse};
 
 /// Where each partition is.
 pub struct Table {
@@ -28,8 +25,8 @@ pub struct Table {
     /// Processes of this organism that were heard of lately, as people know them.
     members: Mutex<BTreeMap<Candidate, (String, Instant)>>,
     begun: Instant,
-    pub(super) exchange: Exchange,
-    /// What is asked over NATS is judged by these.
+    pub(super) rpc: PumpRpc,
+    /// The rules for requests over NATS.
     pub(in crate::organism) rules: Arc<AccessRules>,
 }
 
@@ -51,7 +48,7 @@ pub(super) enum Place {
     Foreign,
     Starting,
     Elsewhere(String),
-    Here(Station),
+    Here(PumpService),
     Leaving,
     Broken(String),
 }
@@ -73,7 +70,7 @@ impl Table {
     pub(super) fn new(
         partitions: u32,
         ours: &[u32],
-        exchange: Exchange,
+        rpc: PumpRpc,
         rules: Arc<AccessRules>,
     ) -> Self {
         let place = |partition| match ours.contains(&partition) {
@@ -88,7 +85,7 @@ impl Table {
             watched: Mutex::default(),
             members: Mutex::default(),
             begun: Instant::now(),
-            exchange,
+            rpc,
             rules,
         }
     }
@@ -167,50 +164,51 @@ impl Table {
         self.all().get(partition as usize).cloned().unwrap_or(Place::Foreign)
     }
 
-    /// Has a refusal recorded by a pump that runs here, if any does.
+    /// Records a refusal by a pump that runs here, if any does.
     pub(in crate::organism) async fn record_denied(&self, denied: &Denied) {
-        let station = self.all().iter().find_map(|place| match place {
-            Place::Here(station) => Some(station.clone()),
+        let pump = self.all().iter().find_map(|place| match place {
+            Place::Here(pump) => Some(pump.clone()),
             _ => None,
         });
-        match station {
-            Some(station) => station.record_denied(denied).await,
+        match pump {
+            Some(pump) => pump.record_refusal(&denied.sender, &denied.refusal).await,
             None => tracing::warn!("refused, and no pump is here to record it: {}", denied.refusal),
         }
     }
 
-    /// Answers, here or by asking whoever pumps the partition that it is about.
-    pub(in crate::organism) async fn answer(
+    /// Responds here, or through the pump of the partition that the request is about.
+    pub(in crate::organism) async fn respond(
         &self,
-        mut ask: ServiceRequest,
-        tell: mpsc::Sender<ServiceResponse>,
+        mut request: ServiceRequest,
+        responses: &mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
-        if let ServiceRequest::Submit(parcel) = &mut ask {
-            // Whoever asks here in their own words finds the same way as everybody else.
-            address(parcel);
+        if let ServiceRequest::Submit(submission) = &mut request {
+            // A program may write its own requests: they find the same way as everybody else's.
+            submission.assign_thread_and_key();
         }
         let partitions = u32::try_from(self.all().len()).unwrap_or(1);
-        let partition = match &ask {
-            ServiceRequest::Submit(parcel) => partition_of(parcel, partitions),
+        let partition = match &request {
+            ServiceRequest::Submit(submission) => submission.partition(partitions),
             ServiceRequest::Cancel { thread, .. } | ServiceRequest::AwaitResults { thread, .. } => {
                 thread.partition(partitions)
             }
             ServiceRequest::HeldThread { partition, .. }
             | ServiceRequest::JournalId { partition } => *partition,
             ServiceRequest::Status => return Ok(()),
-            ServiceRequest::Decide(matter) => matter.partition.unwrap_or_default(),
+            ServiceRequest::Decide(decision) => decision.partition.unwrap_or_default(),
         };
         match self.place(partition) {
-            Place::Here(_) | Place::Leaving => self.answer_here(partition, ask, tell).await,
+            Place::Here(_) | Place::Leaving => {
+                self.respond_here(partition, request, responses).await
+            }
             // What is broken here may be whole elsewhere.
             Place::Foreign | Place::Starting | Place::Elsewhere(_) | Place::Broken(_) => {
                 tokio::select! {
-                    answered = self.exchange.ask(partition, &ask, &tell) => answered,
+                    sent = self.rpc.transport.send(partition, &request, responses) => sent,
                     () = self.arrival_of(partition) => {
-                        // Whoever was asked before says nothing more.
-                        let detail = "it is here now".to_owned();
-                        let gone = PartitionUnavailable { detail, soon: true, unsure: true };
-                        tell.send(ServiceResponse::Unavailable(gone)).await.ok();
+                        // The process that had it responds no more.
+                        let here = ServiceResponse::unavailable("it is here now", true, true);
+                        responses.send(here).await.ok();
                         Ok(())
                     }
                 }
@@ -228,43 +226,36 @@ impl Table {
         }
     }
 
-    /// Answers for a partition that is pumped here.
-    pub(in crate::organism) async fn answer_here(
+    /// Responds for a partition that is pumped here.
+    pub(in crate::organism) async fn respond_here(
         &self,
         partition: u32,
-        ask: ServiceRequest,
-        tell: mpsc::Sender<ServiceResponse>,
+        request: ServiceRequest,
+        responses: &mpsc::Sender<ServiceResponse>,
     ) -> Result<(), Error> {
-        let said = match self.place(partition) {
-            Place::Here(station) => match answer(&station, ask, tell.clone()).await {
-                Err(Error::Stopped) => {
-                    let detail = "its pump ended".to_owned();
-                    ServiceResponse::Unavailable(PartitionUnavailable {
-                        detail,
-                        soon: true,
-                        unsure: true,
-                    })
-                }
+        let response = match self.place(partition) {
+            Place::Here(pump) => match respond(&pump, request, responses).await {
+                Err(Error::Stopped) => ServiceResponse::unavailable("its pump ended", true, true),
                 other => return other,
             },
-            _ => changing_hands(),
+            _ => ServiceResponse::unavailable("it is changing hands", true, false),
         };
-        // Whoever asked may have gone.
-        tell.send(said).await.ok();
+        // The client may have left.
+        responses.send(response).await.ok();
         Ok(())
     }
 }
 
-async fn answer(
-    station: &Station,
-    ask: ServiceRequest,
-    tell: mpsc::Sender<ServiceResponse>,
+async fn respond(
+    pump: &PumpService,
+    request: ServiceRequest,
+    responses: &mpsc::Sender<ServiceResponse>,
 ) -> Result<(), Error> {
-    if let ServiceRequest::Cancel { thread, .. } = &ask
-        && !station.knows(thread).await?
+    if let ServiceRequest::Cancel { thread, .. } = &request
+        && !pump.has_thread(thread).await?
     {
-        tell.send(ServiceResponse::UnknownThread).await.ok();
+        responses.send(ServiceResponse::UnknownThread).await.ok();
         return Ok(());
     }
-    station.answer(ask, tell).await
+    pump.respond(request, responses).await
 }

@@ -143,22 +143,11 @@ impl Handle {
         key: Option<String>,
         text: &[u8],
     ) -> Result<(Receipt, Vec<oneshot::Receiver<CallCompletion>>), PumpStopped> {
-        self.submit_within(None, client, target, key, text).await
+        self.submit_watched(None, client, target, key, text, None).await
     }
 
-    /// As [`Handle::submit`], for work that belongs to a trace.
-    pub async fn submit_within(
-        &self,
-        trace: Option<TraceParent>,
-        client: &ListenerName,
-        target: Target,
-        key: Option<String>,
-        text: &[u8],
-    ) -> Result<(Receipt, Vec<oneshot::Receiver<CallCompletion>>), PumpStopped> {
-        self.submit_watched(trace, client, target, key, text, None).await
-    }
-
-    /// As [`Handle::submit_within`]; `notices` gets what the tree waits for from then on.
+    /// As [`Handle::submit`], for work that may belong to a trace; `notices` gets what the tree waits
+    /// for from then on.
     pub async fn submit_watched(
         &self,
         trace: Option<TraceParent>,

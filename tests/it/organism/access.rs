@@ -390,7 +390,7 @@ fn decisions(house: &House, thread: &str) -> Vec<(String, u64, String)> {
 /// Sends the request unchanged and returns the response of the control socket.
 fn answer_to(house: &House, mut request: Json) -> String {
     request["project"] = json!(house.handshake().project.unwrap());
-    let path = organism::organism::control::path(&house.data());
+    let path = organism::service::socket_path(&house.data());
     let mut socket = std::os::unix::net::UnixStream::connect(path).unwrap();
     socket.write_all(format!("organism/{VERSION} {request}\n").as_bytes()).unwrap();
     let mut answer = String::new();

@@ -1,13 +1,17 @@
 //! `organism run` and commands that start an organism for themselves wait for each other.
 
 use std::fs::File;
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
+use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use organism::config::{self, Surroundings};
+use organism::ids::ThreadId;
 use organism::journal::sqlite::Lock;
-use organism::organism::announcement::{Announcement, is_announced};
-use organism::organism::{Door, Error};
+use organism::organism::{Error, OrganismClient};
+use organism::service::announcement::{Announcement, is_announced};
+use organism::service::{ServiceResponse, ShortSocketPath, SubmitUpdate, encoding, socket_path};
 
 use super::{CONFIG, House, Running, Said, numbered, said, say, until};
 
@@ -149,7 +153,7 @@ fn a_command_gives_up_on_an_announced_organism_that_does_not_open_its_socket() {
     let config = config::load(&house.path("organism.toml"), &around).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
 
-    let opening = Door::open_within(config, Duration::from_millis(100));
+    let opening = OrganismClient::open_within(config, Duration::from_millis(100));
     let error = runtime.block_on(opening).err().unwrap();
 
     let process = format!("process {}", std::process::id());
@@ -183,4 +187,33 @@ fn a_run_among_many_sends_gets_ready_and_every_send_is_answered() {
     }
     assert_eq!(running.stop(), Some(0));
     house.verified();
+}
+
+#[test]
+fn a_send_finds_the_organism_and_submits_over_one_connection() {
+    let house = House::new();
+    assert_eq!(ended(send(&house, "first")).code, Some(0));
+    let _lock = Lock::take(&house.data()).unwrap();
+    let path = ShortSocketPath::of(&socket_path(&house.data())).unwrap();
+    let listener = UnixListener::bind(&path.name).unwrap();
+    listener.set_nonblocking(true).unwrap();
+
+    house.write("second.xml", say("second"));
+    let sending = spawn(house.command(&["send", "second.xml", "--as", "desk", "--no-wait"]));
+    let (mut stream, _) = until("it connects", || listener.accept().ok());
+    stream.set_nonblocking(false).unwrap();
+    let mut request = String::new();
+    BufReader::new(&stream).read_line(&mut request).unwrap();
+    assert!(request.contains("\"do\":\"send\""), "{request}");
+    let thread = ThreadId::parse("sess-onlyonce").unwrap();
+    let receipt = SubmitUpdate::Accepted { thread, calls: Vec::new(), again: false, held: false };
+    let mut response = encoding::encode(&ServiceResponse::SubmitUpdate(receipt)).unwrap();
+    response.push(b'\n');
+    stream.write_all(&response).unwrap();
+    drop(stream);
+
+    let sent = ended(sending);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let other = listener.accept().map(drop).map_err(|error| error.kind());
+    assert_eq!(other, Err(ErrorKind::WouldBlock), "it connected again");
 }

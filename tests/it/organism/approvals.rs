@@ -220,7 +220,7 @@ while os.read(0, 65536):
 
 // A13
 #[test]
-fn a_listener_cannot_approve_through_the_operators_door() {
+fn a_listener_cannot_approve_through_the_operators_socket() {
     let house = house();
     house.write("traitor.py", TRAITOR);
     executable(&house);

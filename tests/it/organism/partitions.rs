@@ -317,7 +317,7 @@ fn the_same_key_is_the_same_message_whichever_process_is_asked() {
 /// The threads that the process on this host says a ping with that key is in.
 fn threads_of(house: &House, key: &str) -> Vec<String> {
     use std::io::{BufRead as _, BufReader, Write as _};
-    let path = organism::organism::control::path(&house.data());
+    let path = organism::service::socket_path(&house.data());
     let mut socket = std::os::unix::net::UnixStream::connect(path).unwrap();
     let payload = {
         use base64::Engine as _;

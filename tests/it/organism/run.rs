@@ -18,13 +18,13 @@ fn a_second_pump_is_refused_at_once_and_told_who_holds_the_journal() {
     assert!(second.err.contains(&holder), "{}", second.err);
     // Within a second on a machine with nothing else to do.
     assert!(took < Duration::from_secs(10), "{took:?}");
-    // The first one's door is as it was.
+    // The first one's socket is as it was.
     assert_eq!(house.send_text(&say("hello"), &[]).out, said("hello"));
     assert_eq!(running.stop(), Some(0));
 }
 
 #[test]
-fn what_is_sent_while_it_runs_goes_through_its_door_which_is_its_owners_alone() {
+fn what_is_sent_while_it_runs_goes_through_its_socket_which_is_its_owners_alone() {
     let house = House::new();
     let running = house.run();
     let socket = house.data().join("control.sock");
@@ -38,7 +38,7 @@ fn what_is_sent_while_it_runs_goes_through_its_door_which_is_its_owners_alone() 
 }
 
 #[test]
-fn the_door_of_an_organism_that_died_is_replaced() {
+fn the_socket_of_an_organism_that_died_is_replaced() {
     let house = House::new();
     let mut running = house.run();
     running.child.kill().unwrap();
@@ -125,7 +125,7 @@ fn senders_at_the_same_moment_share_the_organism_one_of_them_starts() {
 }
 
 #[test]
-fn a_journal_in_a_directory_with_a_long_name_has_its_door_too() {
+fn a_journal_in_a_directory_with_a_long_name_has_its_socket_too() {
     let deep = format!("data = \"{}\"\n", ["deep"; 40].join("/"));
     let house = House::with(&CONFIG.replace("[organism]\n", &format!("[organism]\n{deep}")));
     let running = house.run();
@@ -147,7 +147,7 @@ fn a_directory_that_cannot_be_written_is_named() {
 
 /// Half an organism would hold the journal for as long as the program around it lives.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_door_that_cannot_be_opened_lets_go_of_the_journal() {
+async fn a_socket_that_cannot_be_opened_lets_go_of_the_journal() {
     let house = House::new();
     let config = || {
         let mut surroundings = organism::config::Surroundings::of_process();
@@ -158,12 +158,12 @@ async fn a_door_that_cannot_be_opened_lets_go_of_the_journal() {
         (config.data, config.state) = (house.path("data"), house.path("state"));
         config
     };
-    let door = organism::organism::control::path(&house.path("data"));
-    std::fs::create_dir_all(door.join("in the way")).unwrap();
+    let socket = organism::service::socket_path(&house.path("data"));
+    std::fs::create_dir_all(socket.join("in the way")).unwrap();
     let refused = organism::organism::Organism::start(config()).await.err();
     let refused = refused.expect("a directory stands where the socket belongs").to_string();
     assert!(refused.contains("control"), "{refused}");
-    std::fs::remove_dir_all(door).unwrap();
+    std::fs::remove_dir_all(socket).unwrap();
     let second = organism::organism::Organism::start(config()).await;
     second.unwrap_or_else(|error| panic!("{error}")).stop("the test is over").await.unwrap();
 }

@@ -154,7 +154,7 @@ fn one_bad_document_does_not_stop_the_others() {
 }
 
 #[test]
-fn bytes_reach_the_gate_as_they_are_through_either_door() {
+fn bytes_reach_the_gate_as_they_are_over_either_transport() {
     let house = House::new();
     let text = b"<say xmlns=\"urn:example:talk\">caf\xe9</say>";
     let check = |sent: super::Said| {

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use organism::clock::Time;
 use organism::ids::{ListenerName, MessageId, ThreadId};
-use organism::organism::control::Client;
-use organism::organism::signing::{self, OperatorSigner};
-use organism::service::{DecisionRequest, ServiceRequest, ServiceResponse, SubmittedAnswer};
+use organism::service::signing::{self, OperatorSigner};
+use organism::service::{
+    DecisionRequest, ServiceClient, ServiceRequest, ServiceResponse, SubmittedAnswer,
+};
 use organism::thread::{Decision, DecisionOrigin};
 use serde_json::Value as Json;
 use uuid::Uuid;
@@ -130,8 +131,8 @@ impl Signing {
         let mut answer = None;
         tokio::runtime::Runtime::new().unwrap().block_on(async {
             let client =
-                Client::find(&self.house.data(), self.house.handshake()).await.unwrap().unwrap();
-            client.ask(ask, |line| answer = Some(line)).await.unwrap();
+                ServiceClient::find(&self.house.data(), self.house.handshake()).await.unwrap();
+            client.unwrap().attempt(0, ask, |line| answer = Some(line)).await.unwrap();
         });
         match answer.unwrap() {
             ServiceResponse::Cancelled | ServiceResponse::Ruled(None) => Ok(()),

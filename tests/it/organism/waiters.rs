@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use organism::ids::ListenerName;
-use organism::organism::control::Client;
-use organism::service::{ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate};
+use organism::service::{
+    ServiceClient, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate,
+};
 use tokio::sync::mpsc;
 
 use super::{CONFIG, House, TALK, numbered};
@@ -33,7 +34,7 @@ fn repeated(key: &str) -> SubmitRequest {
 
 /// Starts clients that repeat a key and wait. The receiver gets each of their responses.
 async fn start_waiters(house: &House, key: &str) -> mpsc::UnboundedReceiver<SubmitUpdate> {
-    let client = Client::find(&house.data(), house.handshake()).await.unwrap().unwrap();
+    let client = ServiceClient::find(&house.data(), house.handshake()).await.unwrap().unwrap();
     let client = Arc::new(client);
     let (responses, received) = mpsc::unbounded_channel();
 
@@ -44,7 +45,7 @@ async fn start_waiters(house: &House, key: &str) -> mpsc::UnboundedReceiver<Subm
                 ServiceResponse::SubmitUpdate(sent) => drop(responses.send(sent)),
                 other => panic!("not part of a submission: {other:?}"),
             };
-            client.ask(&ServiceRequest::Submit(parcel), on_line).await.unwrap();
+            client.attempt(0, &ServiceRequest::Submit(parcel), on_line).await.unwrap();
         });
     }
     received

@@ -12,9 +12,10 @@ use organism::contract::{Contract, TreeLimits};
 use organism::envelope::{Failure, Turn};
 use organism::ids::Digest;
 use organism::journal::Error;
-use organism::organism::control::{self, Desk, Server};
+use organism::organism::control::{ControlContext, Server};
 use organism::pump::core::{Core, Target};
 use organism::pump::driver::{Handle, Pump};
+use organism::service::socket_path;
 use organism::thread::{Closing, Fact, Input, Record};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -122,9 +123,10 @@ async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
 async fn a_silent_connection_at_the_door_does_not_hold_up_a_stop() {
     let running = start(None, silent);
     let data = running.place.data();
-    let desk = Desk::new(running.handle.clone(), data.clone(), Duration::from_millis(10));
-    let path = control::path(&data);
-    let server = Server::open(&path, desk).unwrap();
+    let context =
+        ControlContext::new(running.handle.clone(), data.clone(), Duration::from_millis(10));
+    let path = socket_path(&data);
+    let server = Server::open(&path, context).unwrap();
     let mut silent = UnixStream::connect(&path).await.unwrap();
     let mut said = String::new();
     let heard = tokio::time::timeout(PATIENCE, silent.read_to_string(&mut said)).await;
@@ -142,9 +144,9 @@ async fn a_silent_connection_at_the_door_does_not_hold_up_a_stop() {
 async fn a_client_that_is_connected_and_not_accepted_when_the_socket_closes_is_served() {
     let running = start(None, silent);
     let data = running.place.data();
-    let desk = Desk::new(running.handle.clone(), data.clone(), PATIENCE);
-    let path = control::path(&data);
-    let server = Server::open(&path, desk).unwrap();
+    let context = ControlContext::new(running.handle.clone(), data.clone(), PATIENCE);
+    let path = socket_path(&data);
+    let server = Server::open(&path, context).unwrap();
     let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
     client.write_all(b"no request\n").unwrap();
     let closing = server.close();
@@ -164,9 +166,9 @@ async fn a_client_that_is_connected_and_not_accepted_when_the_socket_closes_is_s
 async fn a_server_that_is_dropped_without_being_closed_serves_nobody_any_more() {
     let running = start(None, silent);
     let data = running.place.data();
-    let desk = Desk::new(running.handle.clone(), data.clone(), PATIENCE);
-    let path = control::path(&data);
-    let server = Server::open(&path, desk).unwrap();
+    let context = ControlContext::new(running.handle.clone(), data.clone(), PATIENCE);
+    let path = socket_path(&data);
+    let server = Server::open(&path, context).unwrap();
     let mut client = UnixStream::connect(&path).await.unwrap();
     client.write_all(b"no request\n").await.unwrap();
     drop(server);

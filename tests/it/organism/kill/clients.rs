@@ -11,9 +11,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use organism::ids::ListenerName;
-use organism::organism::control::Client;
-use organism::organism::handshake::Handshake;
-use organism::service::{ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate};
+use organism::service::handshake::Handshake;
+use organism::service::{
+    ServiceClient, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate,
+};
 use organism::thread::Closing;
 use tokio::sync::oneshot;
 
@@ -153,14 +154,14 @@ impl Desk {
     /// Whether it came to its end; the same key is handed in again where it did not.
     async fn attempt(&self, key: &str, parcel: &SubmitRequest, seen: &mut Seen) -> bool {
         // Where nobody runs there is nothing to note: the disk is the organism's.
-        let found = Client::find(&self.data, self.handshake.clone()).await.unwrap();
+        let found = ServiceClient::find(&self.data, self.handshake.clone()).await.unwrap();
         let Some(client) = found else { return false };
         seen.sent += 1;
         self.note(format!("sent {key}")).await;
         let mut said = Vec::new();
         let ask = ServiceRequest::Submit(parcel.clone());
         // What was said before the connection broke counts.
-        client.ask(&ask, |line| said.push(line)).await.ok();
+        client.attempt(0, &ask, |line| said.push(line)).await.ok();
         for line in said {
             match line {
                 ServiceResponse::SubmitUpdate(SubmitUpdate::Accepted { thread, .. }) => {

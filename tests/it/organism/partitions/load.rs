@@ -1,4 +1,4 @@
-//! Clients that send one message after another through the doors of several hosts, and take
+//! Clients that send one message after another through the sockets of several hosts, and take
 //! nothing but its result for an answer.
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use organism::config::{self, Config, Surroundings};
 use organism::ids::ListenerName;
-use organism::organism::Door;
+use organism::organism::OrganismClient;
 use organism::service::{SubmitRequest, SubmitUpdate};
 use organism::thread::Closing;
 
@@ -68,13 +68,13 @@ impl Load {
 }
 
 async fn send_all(config: Config, name: &str, done: &AtomicUsize, stop: &AtomicBool) {
-    let door = Door::open(config).await.unwrap();
+    let client = OrganismClient::open(config).await.unwrap();
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
         }
         let said = format!("{name}-{number}");
-        let parcel = SubmitRequest {
+        let request = SubmitRequest {
             client: ListenerName::parse("desk").unwrap(),
             thread: None,
             suggested: None,
@@ -85,7 +85,7 @@ async fn send_all(config: Config, name: &str, done: &AtomicUsize, stop: &AtomicB
             secret: None,
         };
         let mut results = Vec::new();
-        let sent = door.send(parcel, |sent| match sent {
+        let sent = client.submit(request, |sent| match sent {
             SubmitUpdate::Result { how, replies, .. } => results.push((how, replies)),
             SubmitUpdate::Accepted { again, .. } => assert!(!again),
             other => panic!("{said}: {other:?}"),

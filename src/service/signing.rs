@@ -14,10 +14,10 @@ use pkcs8::{EncodePrivateKey as _, EncryptedPrivateKeyInfo, LineEnding};
 use rand_core::{OsRng, RngCore as _};
 use uuid::Uuid;
 
+use super::{DecisionRequest, ServiceRequest, SubmittedAnswer};
 use crate::clock::Time;
 use crate::ids::{Digest, ThreadId};
 use crate::limits;
-use crate::service::{DecisionRequest, ServiceRequest, SubmittedAnswer};
 use crate::thread::{
     Decision, DecisionOrigin, DecisionSignature, DecisionStatement, OperatorPublicKey,
     RecordedAnswer, Verdict,
@@ -134,7 +134,7 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
 }
 
 /// Whether the signature of what is asked for is of this very thing, whoever's key it is.
-pub(super) fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
+pub fn holding_signature(ask: &ServiceRequest) -> Option<&DecisionSignature> {
     let (origin, cancelled) = match ask {
         ServiceRequest::Decide(matter) => (&matter.origin, None),
         ServiceRequest::Cancel { origin, thread, .. } => (origin, Some(thread)),

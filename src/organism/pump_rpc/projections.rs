@@ -7,8 +7,8 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use tokio::task::JoinHandle;
 
-use super::Exchange;
-use super::serve::is_inbox;
+use super::PumpRpc;
+use super::server::is_inbox;
 use crate::config::{Config, Storage};
 use crate::journal::jetstream::{Candidate, ProjectionReport};
 use crate::nats::Message;
@@ -34,7 +34,7 @@ impl Drop for ProjectionResponder {
     }
 }
 
-impl Exchange {
+impl PumpRpc {
     /// None where the journal is embedded.
     pub async fn answer_for_projections(
         &self,
@@ -43,12 +43,10 @@ impl Exchange {
     ) -> Result<Option<ProjectionResponder>, Error> {
         let Storage::JetStream { journal, .. } = &config.storage else { return Ok(None) };
         let subject = format!("{}.*", journal.bound_subjects());
-        let subscribed = self.client.subscribe(subject).await;
-        let mut questions =
-            subscribed.map_err(|error| Error::Control { detail: error.to_string() })?;
+        let mut questions = self.subscribe(subject).await?;
         let places: Vec<PathBuf> =
             (0..config.partitions()).map(|partition| config.of_partition(partition).data).collect();
-        let client = self.client.clone();
+        let client = self.transport.client().clone();
         let answering = tokio::spawn(async move {
             // One after another: each reads one record of a file.
             while let Some(question) = questions.next().await {

@@ -63,7 +63,7 @@ pub fn is_announced(data: &Path) -> bool {
 }
 
 /// The process that has announced itself, as it is named to people.
-pub(super) fn announced_process(data: &Path) -> String {
+pub fn announced_process(data: &Path) -> String {
     let text = std::fs::read_to_string(data.join(ANNOUNCED)).unwrap_or_default();
     match text.trim() {
         "" => "another process".to_owned(),
@@ -73,7 +73,7 @@ pub(super) fn announced_process(data: &Path) -> String {
 
 /// The organism of a command, which ends with it.
 #[derive(Debug)]
-pub(super) struct CommandPresence {
+pub struct CommandPresence {
     _file: File,
 }
 
@@ -91,7 +91,7 @@ impl CommandPresence {
 }
 
 /// Whether a command has an organism of its own here, or is about to start one.
-pub(super) fn is_used_by_command(data: &Path) -> bool {
+pub fn is_used_by_command(data: &Path) -> bool {
     let Ok(file) = File::open(data.join(COMMANDS)) else { return false };
     matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }

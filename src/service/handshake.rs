@@ -1,17 +1,14 @@
-//! What a command says of itself with each request over the control socket, and what an organism
-//! makes of it: commands of another project are refused, and so is new work under another config
-//! than the one that runs.
+//! The project and the config that a command names with each request over the control socket. The
+//! organism refuses commands of another project, and new work under another config than its own.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Error;
-use super::project;
+use super::{Error, OtherProject, ServiceRequest, ServiceResponse};
 use crate::config::{Config, Directories};
 use crate::ids::Digest;
 use crate::mutant::mutant;
-use crate::service::{ServiceRequest, ServiceResponse};
 
 /// The sender of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,33 +40,37 @@ impl Handshake {
 
 /// One line of the control socket.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Request {
+pub struct SocketRequest {
     #[serde(flatten)]
-    pub ask: ServiceRequest,
+    pub request: ServiceRequest,
     #[serde(flatten)]
     pub handshake: Handshake,
 }
 
 /// The organism behind a socket.
 #[derive(Debug, Clone)]
-pub(super) struct Identity {
+pub struct OrganismIdentity {
     project: PathBuf,
     config: Digest,
 }
 
-impl Identity {
+impl OrganismIdentity {
     pub fn of(config: &Config) -> Self {
         Self { project: config.project.path.clone(), config: config.digest }
     }
 
     /// What answers a request instead of the pump, if anything.
-    pub fn judge(&self, request: &Request) -> Option<ServiceResponse> {
-        let Handshake { project, config } = &request.handshake;
+    pub fn judge(
+        &self,
+        request: &ServiceRequest,
+        handshake: &Handshake,
+    ) -> Option<ServiceResponse> {
+        let Handshake { project, config } = handshake;
         let ours = self.project.to_string_lossy();
         if project.as_deref() != Some(&*ours) && !mutant("trust-any-project") {
             return Some(ServiceResponse::OtherProject(ours.into_owned()));
         }
-        match &request.ask {
+        match request {
             ServiceRequest::Status => Some(ServiceResponse::Status { config: self.config }),
             ServiceRequest::Submit(_)
                 if *config != Some(self.config) && !mutant("send-under-any-config") =>
@@ -81,13 +82,17 @@ impl Identity {
     }
 }
 
-/// The error that an answer of [`Identity::judge`] stands for.
-pub(super) fn refusal(said: &ServiceResponse, data: &Path, handshake: &Handshake) -> Option<Error> {
-    match said {
+/// The error that a response of [`OrganismIdentity::judge`] stands for.
+pub(super) fn refusal(
+    response: &ServiceResponse,
+    data: &Path,
+    handshake: &Handshake,
+) -> Option<Error> {
+    match response {
         ServiceResponse::OtherProject(stored) => {
             let ours = handshake.project.clone().unwrap_or_default().into();
             let (data, stored) = (data.to_owned(), stored.into());
-            Some(Error::Project(project::Error::OtherProject { data, stored, ours }))
+            Some(Error::OtherProject(OtherProject { data, stored, ours }))
         }
         ServiceResponse::ConfigChanged { running } => {
             Some(Error::ConfigChanged { running: *running, ours: handshake.config })

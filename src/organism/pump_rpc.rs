@@ -1,0 +1,45 @@
+//! What the processes of an organism exchange over NATS: requests to the pump of a partition, which
+//! [`NatsTransport`] carries, the partitions that each process has, and how far projections go.
+
+mod projections;
+mod server;
+
+use serde::Serialize;
+
+use super::Error;
+use crate::nats::{self, Subscriber};
+use crate::service::{self, NatsTransport};
+
+pub(super) use projections::{KnownMembers, ProjectionResponder};
+
+/// Last part of the subject at which processes announce their partitions.
+const MEMBERS: &str = "roll";
+
+#[derive(Clone)]
+pub(super) struct PumpRpc {
+    pub transport: NatsTransport,
+}
+
+impl PumpRpc {
+    pub async fn connect(servers: &nats::Options, organism: &str) -> Result<Self, Error> {
+        Ok(Self { transport: NatsTransport::connect(servers, organism).await? })
+    }
+
+    async fn subscribe(&self, subject: String) -> Result<Subscriber, Error> {
+        let subscribed = self.transport.client().subscribe(subject).await;
+        Ok(subscribed.map_err(service::Error::failed)?)
+    }
+
+    /// What all processes of this organism announce.
+    pub async fn subscribe_members(&self) -> Result<Subscriber, Error> {
+        self.subscribe(self.transport.subject(MEMBERS)).await
+    }
+
+    /// Announces something about this process to all of them.
+    pub async fn announce_member(&self, entry: &impl Serialize) -> Result<(), Error> {
+        let entry = serde_json::to_vec(entry).map_err(service::Error::failed)?;
+        let subject = self.transport.subject(MEMBERS);
+        let published = self.transport.client().publish(subject, entry.into()).await;
+        Ok(published.map_err(service::Error::failed)?)
+    }
+}

@@ -1,0 +1,207 @@
+//! Responses of the pump of a partition to requests over NATS.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::StreamExt as _;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::{interval, sleep, timeout};
+
+use super::PumpRpc;
+use crate::limits;
+use crate::mutant::mutant;
+use crate::nats::{Client, Message};
+use crate::organism::Error;
+use crate::organism::control::refused;
+use crate::organism::partitioned::Table;
+use crate::service::chunks::{ChunkDecoder, ChunkEncoder, ChunkKind, DecodedChunk};
+use crate::service::encoding;
+use crate::service::{ServiceRequest, ServiceResponse};
+
+/// Prefix of every inbox: a response never goes anywhere else.
+const INBOX: &str = "_INBOX.";
+
+/// Whether a response may go there.
+pub(super) fn is_inbox(subject: &str) -> bool {
+    let fits = subject.starts_with(INBOX) && !subject.contains(['*', '>', ' ']);
+    fits || mutant("answer-anywhere")
+}
+
+/// The subscription to the subject of a partition.
+pub(in crate::organism) struct PartitionSubscription {
+    client: Client,
+    receiving: JoinHandle<()>,
+    responded: mpsc::Receiver<()>,
+}
+
+impl PumpRpc {
+    pub async fn serve(
+        &self,
+        table: &Arc<Table>,
+        partition: u32,
+    ) -> Result<PartitionSubscription, Error> {
+        let mut messages = self.subscribe(self.transport.subject(partition)).await?;
+        // Every request in progress holds an end of this: it closes when all of them are done.
+        let (responding, responded) = mpsc::channel(1);
+        let client = self.transport.client().clone();
+        let handler =
+            RequestHandler { client: client.clone(), table: Arc::clone(table), partition };
+        let receiving = tokio::spawn(async move {
+            let mut partial = PartialRequests::default();
+            let places = Arc::new(Semaphore::new(limits::EXCHANGES_MAX));
+            while let Some(message) = messages.next().await {
+                let Some((inbox, request)) = partial.add(&message) else { continue };
+                // Without a place a request gets no response, and its client repeats it.
+                let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+                let (handler, responding) = (handler.clone(), responding.clone());
+                drop(tokio::spawn(async move {
+                    handler.respond(inbox, &request).await;
+                    drop((place, responding));
+                }));
+            }
+        });
+        Ok(PartitionSubscription { client, receiving, responded })
+    }
+}
+
+impl PartitionSubscription {
+    /// Takes no more requests. Those in progress get every response.
+    pub fn stop(&mut self) {
+        self.receiving.abort();
+    }
+
+    /// Takes no more requests, and waits until those in progress have every response.
+    pub async fn drain(mut self) {
+        self.receiving.abort();
+        let all = async { while self.responded.recv().await.is_some() {} };
+        if timeout(limits::EXCHANGE_FAREWELL, all).await.is_err() {
+            tracing::warn!("a request over NATS did not get every response");
+        }
+        timeout(limits::EXCHANGE_FAREWELL, self.client.flush()).await.map(drop).unwrap_or_default();
+    }
+}
+
+impl Drop for PartitionSubscription {
+    fn drop(&mut self) {
+        self.receiving.abort();
+    }
+}
+
+/// Requests whose last chunk is missing, by the inbox for their responses.
+#[derive(Default)]
+struct PartialRequests(HashMap<String, (ChunkDecoder, Instant)>);
+
+impl PartialRequests {
+    /// Returns a complete request, and the inbox for its responses.
+    fn add(&mut self, message: &Message) -> Option<(String, Vec<u8>)> {
+        let inbox = message.reply.as_ref()?.as_str();
+        if !is_inbox(inbox) {
+            tracing::warn!("a request is refused whose responses would go to `{inbox}`");
+            return None;
+        }
+        let (mut decoder, since) =
+            self.0.remove(inbox).unwrap_or((ChunkDecoder::default(), Instant::now()));
+        match decoder.decode(&message.payload) {
+            DecodedChunk::Message(line) => return Some((inbox.to_owned(), line)),
+            DecodedChunk::Incomplete => {}
+            DecodedChunk::End | DecodedChunk::OtherStream | DecodedChunk::Broken => return None,
+        }
+
+        self.0.retain(|_, (_, since)| since.elapsed() < limits::EXCHANGE_HALF_PATIENCE);
+        if self.0.len() < limits::EXCHANGE_HALVES_MAX {
+            self.0.insert(inbox.to_owned(), (decoder, since));
+        }
+        None
+    }
+}
+
+#[derive(Clone)]
+struct RequestHandler {
+    client: Client,
+    table: Arc<Table>,
+    partition: u32,
+}
+
+impl RequestHandler {
+    async fn respond(&self, inbox: String, request: &[u8]) {
+        let mut writer = InboxWriter { client: &self.client, inbox, encoder: ChunkEncoder::new() };
+        let (table, partition) = (Arc::clone(&self.table), self.partition);
+        let request = match encoding::decode_request::<ServiceRequest>(request) {
+            Ok(request) => request,
+            Err(refusal) => {
+                writer.write_line(&refusal).await;
+                return writer.write_mark(ChunkKind::End).await;
+            }
+        };
+        if let Err(denied) = table.rules.judge_remote(&request) {
+            table.record_denied(&denied).await;
+            writer.write(&refused(&request, denied.refusal)).await;
+            return writer.write_mark(ChunkKind::End).await;
+        }
+
+        let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
+        let mut responding =
+            tokio::spawn(async move { table.respond_here(partition, request, &responses).await });
+        let mut heartbeat = interval(limits::EXCHANGE_BEAT);
+        let timeout = sleep(limits::EXCHANGE_TURN);
+        tokio::pin!(timeout);
+        loop {
+            tokio::select! {
+                response = received.recv() => match response {
+                    Some(response) => writer.write(&response).await,
+                    None => break,
+                },
+                _ = heartbeat.tick() => writer.write_mark(ChunkKind::Heartbeat).await,
+                () = &mut timeout => {
+                    responding.abort();
+                    writer.write(&ServiceResponse::unavailable("it takes longer", true, false)).await;
+                    return writer.write_mark(ChunkKind::End).await;
+                }
+            }
+        }
+        match (&mut responding).await {
+            Ok(Ok(())) => writer.write_mark(ChunkKind::End).await,
+            Ok(Err(error)) => writer.fail(error).await,
+            Err(error) => writer.fail(error).await,
+        }
+    }
+}
+
+/// Publishes the responses to one request.
+struct InboxWriter<'c> {
+    client: &'c Client,
+    inbox: String,
+    encoder: ChunkEncoder,
+}
+
+impl InboxWriter<'_> {
+    async fn write(&mut self, response: &ServiceResponse) {
+        match encoding::encode(response) {
+            Ok(line) => self.write_line(&line).await,
+            Err(error) => tracing::error!("a response that is no JSON: {error}"),
+        }
+    }
+
+    async fn write_line(&mut self, line: &[u8]) {
+        for chunk in self.encoder.encode_message(line) {
+            self.publish(chunk).await;
+        }
+    }
+
+    async fn write_mark(&mut self, kind: ChunkKind) {
+        let chunk = self.encoder.encode(kind, b"");
+        self.publish(chunk).await;
+    }
+
+    async fn fail(&mut self, detail: impl std::fmt::Display) {
+        self.write(&ServiceResponse::failed(detail)).await;
+        self.write_mark(ChunkKind::End).await;
+    }
+
+    async fn publish(&self, chunk: Vec<u8>) {
+        // A connection that is closed for good reaches no client.
+        self.client.publish(self.inbox.clone(), chunk.into()).await.ok();
+    }
+}

@@ -1,0 +1,188 @@
+//! Chunks of requests and responses over NATS. One request, or one response after the other, is a
+//! stream of chunks. Each chunk begins with a line of JSON: the stream's id, the chunk's number in the
+//! stream, and its kind. A lost chunk shows by the numbers.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::limits;
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct ChunkHeader {
+    #[serde(rename = "of")]
+    stream: Uuid,
+    #[serde(rename = "n")]
+    number: u64,
+    #[serde(rename = "is")]
+    kind: ChunkKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ChunkKind {
+    /// More of the message follows.
+    #[serde(rename = "part")]
+    Part,
+    #[serde(rename = "last")]
+    Last,
+    /// No message yet.
+    #[serde(rename = "beat")]
+    Heartbeat,
+    /// No message follows.
+    #[serde(rename = "end")]
+    End,
+}
+
+/// Numbers the chunks of one stream.
+pub struct ChunkEncoder {
+    stream: Uuid,
+    next: u64,
+}
+
+impl ChunkEncoder {
+    pub fn new() -> Self {
+        Self { stream: Uuid::now_v7(), next: 0 }
+    }
+
+    pub fn encode(&mut self, kind: ChunkKind, bytes: &[u8]) -> Vec<u8> {
+        let header = ChunkHeader { stream: self.stream, number: self.next, kind };
+        self.next += 1;
+
+        let mut chunk = serde_json::to_vec(&header).expect("plain data is JSON");
+        chunk.push(b'\n');
+        chunk.extend_from_slice(bytes);
+        chunk
+    }
+
+    /// The chunks of one message.
+    pub fn encode_message(&mut self, message: &[u8]) -> Vec<Vec<u8>> {
+        let mut parts = message.chunks(limits::EXCHANGE_PIECE_BYTES).peekable();
+        let mut chunks = Vec::new();
+        while let Some(part) = parts.next() {
+            let kind = if parts.peek().is_some() { ChunkKind::Part } else { ChunkKind::Last };
+            chunks.push(self.encode(kind, part));
+        }
+        chunks
+    }
+}
+
+/// Joins the chunks of one stream to messages.
+#[derive(Default)]
+pub struct ChunkDecoder {
+    stream: Option<Uuid>,
+    next: u64,
+    message: Vec<u8>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum DecodedChunk {
+    Message(Vec<u8>),
+    /// No message is complete yet.
+    Incomplete,
+    End,
+    OtherStream,
+    /// A chunk before this one was lost, or the message is too long.
+    Broken,
+}
+
+impl ChunkDecoder {
+    pub fn decode(&mut self, chunk: &[u8]) -> DecodedChunk {
+        let Some((header, bytes)) = split(chunk) else { return DecodedChunk::Broken };
+        if *self.stream.get_or_insert(header.stream) != header.stream {
+            return DecodedChunk::OtherStream;
+        }
+        let fits = self.message.len() + bytes.len() <= limits::FRAME_BYTES_MAX;
+        if header.number != self.next || !fits {
+            return DecodedChunk::Broken;
+        }
+
+        self.next += 1;
+        match header.kind {
+            ChunkKind::Heartbeat => DecodedChunk::Incomplete,
+            ChunkKind::End => DecodedChunk::End,
+            ChunkKind::Part => {
+                self.message.extend_from_slice(bytes);
+                DecodedChunk::Incomplete
+            }
+            ChunkKind::Last => {
+                self.message.extend_from_slice(bytes);
+                DecodedChunk::Message(std::mem::take(&mut self.message))
+            }
+        }
+    }
+}
+
+fn split(chunk: &[u8]) -> Option<(ChunkHeader, &[u8])> {
+    let at = memchr::memchr(b'\n', chunk)?;
+    let header = serde_json::from_slice(chunk.get(..at)?).ok()?;
+    Some((header, chunk.get(at + 1..)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIXTURE: &str = include_str!("../../tests/data/fixtures/exchange.txt");
+
+    #[test]
+    fn a_chunk_is_written_in_the_bytes_of_its_fixture() {
+        let stream = Uuid::from_u128(0x0197_0000_0000_7000_8000_0000_0000_0001);
+        let kinds = [ChunkKind::Part, ChunkKind::Last, ChunkKind::Heartbeat, ChunkKind::End];
+        let written = kinds.map(|kind| {
+            let (name, bytes): (_, &[u8]) = match kind {
+                ChunkKind::Part => ("part", b"{\"sent"),
+                ChunkKind::Last => ("last", b"\":1}"),
+                ChunkKind::Heartbeat => ("beat", b""),
+                ChunkKind::End => ("end", b""),
+            };
+            let chunk = ChunkEncoder { stream, next: 7 }.encode(kind, bytes);
+            let chunk = String::from_utf8(chunk).unwrap();
+            format!("{name}\t{}\n", serde_json::to_string(&chunk).unwrap())
+        });
+        assert_eq!(written.concat(), FIXTURE);
+    }
+
+    #[test]
+    fn a_chunk_of_a_fixture_is_read() {
+        for line in FIXTURE.lines() {
+            let (name, chunk) = line.split_once('\t').unwrap();
+            let chunk: String = serde_json::from_str(chunk).unwrap();
+            let (header, _) = split(chunk.as_bytes()).expect(name);
+            assert_eq!(header.number, 7);
+        }
+    }
+
+    #[test]
+    fn a_message_of_any_length_is_decoded_as_it_was_encoded() {
+        let mut encoder = ChunkEncoder::new();
+        let mut decoder = ChunkDecoder::default();
+        for length in [1, 7, limits::EXCHANGE_PIECE_BYTES, 3 * limits::EXCHANGE_PIECE_BYTES + 1] {
+            let message = vec![b'x'; length];
+            let chunks = encoder.encode_message(&message);
+            assert_eq!(chunks.len(), length.div_ceil(limits::EXCHANGE_PIECE_BYTES));
+
+            let decoded: Vec<_> = chunks.iter().map(|chunk| decoder.decode(chunk)).collect();
+            let (last, parts) = decoded.split_last().unwrap();
+            assert_eq!(*last, DecodedChunk::Message(message));
+            assert!(parts.iter().all(|part| *part == DecodedChunk::Incomplete));
+        }
+        let heartbeat = encoder.encode(ChunkKind::Heartbeat, b"");
+        assert_eq!(decoder.decode(&heartbeat), DecodedChunk::Incomplete);
+        let end = encoder.encode(ChunkKind::End, b"");
+        assert_eq!(decoder.decode(&end), DecodedChunk::End);
+    }
+
+    #[test]
+    fn a_lost_chunk_and_a_chunk_of_another_stream_are_noticed() {
+        let mut encoder = ChunkEncoder::new();
+        let mut decoder = ChunkDecoder::default();
+        let one = encoder.encode_message(b"one").remove(0);
+        assert_eq!(decoder.decode(&one), DecodedChunk::Message(b"one".to_vec()));
+
+        drop(encoder.encode_message(b"two"));
+        let other = ChunkEncoder::new().encode_message(b"one").remove(0);
+        assert_eq!(decoder.decode(&other), DecodedChunk::OtherStream);
+        let three = encoder.encode_message(b"three").remove(0);
+        assert_eq!(decoder.decode(&three), DecodedChunk::Broken);
+        assert_eq!(decoder.decode(b"no header"), DecodedChunk::Broken);
+    }
+}

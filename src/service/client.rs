@@ -1,0 +1,478 @@
+//! The client of an organism: sends requests over a transport, repeats those that may be repeated, and
+//! recognises what an earlier attempt already got.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use tokio::sync::{OnceCell, mpsc};
+use uuid::Uuid;
+
+use super::handshake::Handshake;
+use super::pump_service::{held_in, journal_in};
+use super::signing::OperatorSigner;
+use super::{
+    DecisionRequest, Error, NatsTransport, PartitionUnavailable, ServiceRequest, ServiceResponse,
+    ServiceTransport, SocketTransport, SubmitRequest, SubmitUpdate,
+};
+use crate::audit;
+use crate::config::{Config, Storage};
+use crate::envelope::{Refusal, Rule};
+use crate::ids::{CallId, Digest, MessageId, ThreadId};
+use crate::journal::jetstream::identity;
+use crate::journal::sqlite::Reader;
+use crate::journal::{self, partitions_in};
+use crate::limits;
+
+pub struct ServiceClient {
+    /// Directory of the journal, or of those of several partitions.
+    data: PathBuf,
+    transports: Transports,
+}
+
+enum Transports {
+    /// To one running organism. Where it ends, the client does not look for its successor.
+    One(ServiceTransport),
+    /// To the partitions of an organism, chosen anew for each attempt, as partitions move: the socket
+    /// of the organism on this host, or NATS where none runs here.
+    Partitioned { config: Box<Config>, nats: OnceCell<ServiceTransport> },
+}
+
+impl ServiceClient {
+    /// The client of the organism behind `transport`, whose journal is in `data`.
+    pub fn new(data: &Path, transport: ServiceTransport) -> Self {
+        Self { data: data.to_owned(), transports: Transports::One(transport) }
+    }
+
+    /// The client of the organism that runs on the journal in `data`, if one does.
+    pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
+        let found = SocketTransport::find(data, handshake).await?;
+        Ok(found.map(|socket| Self::new(data, ServiceTransport::Socket(socket))))
+    }
+
+    /// The client of an organism with several partitions.
+    pub fn of_partitions(config: Config) -> Self {
+        let data = config.data.clone();
+        let transports =
+            Transports::Partitioned { config: Box::new(config), nats: OnceCell::new() };
+        Self { data, transports }
+    }
+
+    /// Number of partitions, where requests go to the pump of one of several.
+    fn partitions(&self) -> Option<u32> {
+        match &self.transports {
+            Transports::One(_) => None,
+            Transports::Partitioned { config, .. } => Some(config.partitions()),
+        }
+    }
+
+    fn partition_of(&self, thread: &ThreadId) -> u32 {
+        self.partitions().map_or(0, |partitions| thread.partition(partitions))
+    }
+
+    /// Submits a payload; `on_update` gets its receipt, and the results where they are waited for.
+    pub async fn submit(
+        &self,
+        mut request: SubmitRequest,
+        mut on_update: impl FnMut(SubmitUpdate),
+    ) -> Result<(), Error> {
+        let is_own_key = request.key.is_none();
+        let partition = self.partitions().map_or(0, |partitions| {
+            request.assign_thread_and_key();
+            request.partition(partitions)
+        });
+
+        let mut expected = ExpectedReplies::Receipt { wait: request.wait };
+        let mut accepted: Option<(ThreadId, Vec<CallId>)> = None;
+        let mut retries = self.retries(partition);
+        loop {
+            let request = match &accepted {
+                None => ServiceRequest::Submit(request.clone()),
+                Some((thread, calls)) => {
+                    ServiceRequest::AwaitResults { thread: thread.clone(), calls: calls.clone() }
+                }
+            };
+            let mut unavailable = None;
+            let mut failed = None;
+            let mut has_receipt = false;
+            let on_response = |response| match response {
+                ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
+                    if refusal.rule == Rule::Draining && self.partitions().is_some() =>
+                {
+                    let detail = refusal.to_string();
+                    unavailable = Some(PartitionUnavailable { detail, soon: true, unsure: false });
+                }
+                ServiceResponse::SubmitUpdate(mut update) => {
+                    expected.subtract(&update);
+                    match &mut update {
+                        SubmitUpdate::Accepted { thread, calls, again, .. } => {
+                            // A key of this client's own was used by an earlier attempt alone.
+                            *again &= !(is_own_key && self.partitions().is_some());
+                            accepted = Some((thread.clone(), calls.clone()));
+                            has_receipt = true;
+                        }
+                        SubmitUpdate::Result { call, .. } => {
+                            if let Some((_, calls)) = &mut accepted {
+                                calls.retain(|expected| expected != call);
+                            }
+                        }
+                        _ => {}
+                    }
+                    on_update(update);
+                }
+                ServiceResponse::Unavailable(why) => unavailable = Some(why),
+                ServiceResponse::Failed(detail) => failed = Some(Error::Failed { detail }),
+                _ => {}
+            };
+            self.attempt(partition, &request, on_response).await?;
+
+            retries.is_unsure |= has_receipt;
+            match failed {
+                _ if expected.is_nothing() => return Ok(()),
+                Some(error) => return Err(error),
+                None => retries.wait(unavailable).await?,
+            }
+        }
+    }
+
+    /// Cancels everything open in a thread and beneath it. Returns the refusal, if it was refused.
+    pub async fn cancel(
+        &self,
+        mut request: ServiceRequest,
+        signer: Option<&OperatorSigner>,
+    ) -> Result<Option<Refusal>, Error> {
+        let ServiceRequest::Cancel { thread, .. } = &request else { return Ok(None) };
+        let thread = thread.clone();
+        self.sign(&mut request, Some(&thread), signer).await?;
+        self.rule(self.partition_of(&thread), &request).await
+    }
+
+    /// Submits a decision about a held call. Returns the refusal, if it was refused.
+    pub async fn decide(
+        &self,
+        mut decision: DecisionRequest,
+        signer: Option<&OperatorSigner>,
+    ) -> Result<Option<Refusal>, Error> {
+        let is_partitioned = self.partitions().is_some();
+        let thread = match is_partitioned || signer.is_some() {
+            true => self.held_thread(decision.message).await?,
+            false => None,
+        };
+
+        // The first partition refuses, on the record, what waits in none.
+        let partition = thread.as_ref().map_or(0, |thread| self.partition_of(thread));
+        if is_partitioned {
+            decision.partition = Some(partition);
+        }
+        let mut request = ServiceRequest::Decide(decision);
+        self.sign(&mut request, thread.as_ref(), signer).await?;
+        self.rule(partition, &request).await
+    }
+
+    /// Sends a decision or a cancellation. Returns the refusal, if it was refused.
+    async fn rule(
+        &self,
+        partition: u32,
+        request: &ServiceRequest,
+    ) -> Result<Option<Refusal>, Error> {
+        match (self.response(partition, request).await?, request) {
+            // An earlier attempt, whose response was lost, may have been carried out.
+            ((ServiceResponse::Ruled(Some(refusal)), true), _)
+                if matches!(refusal.rule, Rule::NotWaiting | Rule::NotSigned) =>
+            {
+                Err(Error::Lost)
+            }
+            ((ServiceResponse::Cancelled, _), ServiceRequest::Cancel { .. }) => Ok(None),
+            ((ServiceResponse::Ruled(refusal), _), _) => Ok(refusal.map(|refusal| *refusal)),
+            ((ServiceResponse::UnknownThread, _), ServiceRequest::Cancel { thread, .. }) => {
+                Err(Error::NoThread { thread: thread.clone() })
+            }
+            ((other, _), _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Signs a request, if there is a key, for the journal that its thread is in. A request about
+    /// no thread is refused anyway.
+    async fn sign(
+        &self,
+        request: &mut ServiceRequest,
+        thread: Option<&ThreadId>,
+        signer: Option<&OperatorSigner>,
+    ) -> Result<(), Error> {
+        let (Some(signer), Some(thread)) = (signer, thread) else { return Ok(()) };
+        if let Some(journal) = self.journal_of(thread).await? {
+            signer.sign(request, journal, thread);
+        }
+        Ok(())
+    }
+
+    /// Id of the journal that a thread is in.
+    async fn journal_of(&self, thread: &ThreadId) -> Result<Option<Uuid>, Error> {
+        if self.partitions().is_none() {
+            let mut journals = partitions_in(&self.data).into_iter().map(|(_, journal)| journal);
+            let journal = journals.find(|journal| has_thread(journal, thread));
+            return journal.map(|journal| journal_in(&journal)).transpose();
+        }
+        let partition = self.partition_of(thread);
+        match self.response(partition, &ServiceRequest::JournalId { partition }).await?.0 {
+            ServiceResponse::JournalId(journal) => Ok(Some(journal)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The thread of the held call that `message` opened: from the pumps, or from the journals here
+    /// where a pump does not answer this client.
+    async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
+        let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
+            let query = ServiceRequest::HeldThread { message, partition };
+            match self.response(partition, &query).await?.0 {
+                ServiceResponse::HeldThread(thread) => Ok(thread),
+                other => Err(unexpected(&other)),
+            }
+        });
+        let mut unanswered = None;
+        for answer in join_all(queries).await {
+            match answer {
+                Ok(Some(thread)) => return Ok(Some(thread)),
+                Ok(None) => {}
+                Err(error) => unanswered = Some(error),
+            }
+        }
+        let Some(error) = unanswered else { return Ok(None) };
+
+        let data = self.data.clone();
+        let look = move || {
+            let journals = partitions_in(&data).into_iter();
+            journals.filter_map(|(_, journal)| held_in(&journal, message).ok().flatten()).next()
+        };
+        let held = tokio::task::spawn_blocking(look).await.map_err(|_| Error::Stopped)?;
+        held.map(Some).ok_or(error)
+    }
+
+    /// The one response to a request, and whether an earlier one may have been lost.
+    async fn response(
+        &self,
+        partition: u32,
+        request: &ServiceRequest,
+    ) -> Result<(ServiceResponse, bool), Error> {
+        let mut retries = self.retries(partition);
+        loop {
+            let mut unavailable = None;
+            let mut received = None;
+            let on_response = |response| match response {
+                ServiceResponse::Unavailable(why) => unavailable = Some(why),
+                other => received = Some(other),
+            };
+            self.attempt(partition, request, on_response).await?;
+
+            match received {
+                Some(ServiceResponse::Failed(detail)) => return Err(Error::Failed { detail }),
+                Some(response) => return Ok((response, retries.is_unsure)),
+                None => retries.wait(unavailable).await?,
+            }
+        }
+    }
+
+    /// Sends a request once, over the transport that is there now. Responses that break off end
+    /// without an error.
+    pub async fn attempt(
+        &self,
+        partition: u32,
+        request: &ServiceRequest,
+        mut on_response: impl FnMut(ServiceResponse),
+    ) -> Result<(), Error> {
+        let local;
+        let transport = match &self.transports {
+            Transports::One(transport) => transport,
+            Transports::Partitioned { config, nats } => {
+                let found = SocketTransport::find(&self.data, Handshake::of(config)).await?;
+                if let Some(socket) = found {
+                    local = ServiceTransport::Socket(socket);
+                    &local
+                } else {
+                    match nats.get_or_try_init(|| connect(config)).await {
+                        Err(Error::Journal(journal::Error::Away { detail })) => {
+                            on_response(ServiceResponse::unavailable(detail, false, false));
+                            return Ok(());
+                        }
+                        transport => transport?,
+                    }
+                }
+            }
+        };
+
+        let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
+        let sending = async move { transport.send(partition, request, responses).await };
+        let receiving = async {
+            while let Some(response) = received.recv().await {
+                on_response(response);
+            }
+        };
+        match tokio::join!(sending, receiving).0 {
+            Err(Error::Lost) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn retries(&self, partition: u32) -> RetryDeadline {
+        let until = Instant::now() + limits::PARTITION_PATIENCE;
+        let is_allowed = self.partitions().is_some();
+        RetryDeadline { partition, is_allowed, until, is_unsure: false }
+    }
+}
+
+/// Connects to the pumps of the partitions. Pumps are addressed by the organism's name: first checks
+/// that its journal is the one on the server.
+async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
+    let Storage::JetStream { servers, journal } = config.storage.clone() else {
+        return Err(Error::failed("an embedded journal has no partitions"));
+    };
+    let (data, state) = (config.data.clone(), config.state.clone());
+    let options = servers.clone();
+    let check = move || identity::check(&options, &journal, &data, &state);
+    tokio::task::spawn_blocking(check).await.map_err(|_| Error::Stopped)??;
+
+    NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
+}
+
+impl SubmitRequest {
+    /// The partition that it belongs to. The first one refuses text that is no thread's id.
+    pub fn partition(&self, partitions: u32) -> u32 {
+        let named = self.thread.as_ref().or(self.suggested.as_ref());
+        let thread = named.and_then(|id| ThreadId::parse(id).ok());
+        thread.map_or(0, |thread| thread.partition(partitions))
+    }
+
+    /// Assigns what it needs to reach the same partition at every attempt and to count once: a
+    /// thread and a key. One key of one client always leads to one thread.
+    pub fn assign_thread_and_key(&mut self) {
+        if self.thread.is_none() && self.suggested.is_none() {
+            let digest = match &self.key {
+                Some(key) => {
+                    Digest::of_parts(&[self.client.as_str().as_bytes(), b"\0", key.as_bytes()])
+                }
+                None => Digest::of(Uuid::now_v7().as_bytes()),
+            };
+            self.suggested = Some(ThreadId::root_of(&digest).to_string());
+        }
+        self.key.get_or_insert_with(|| format!("{OWN_KEY}{}", Uuid::now_v7().simple()));
+    }
+}
+
+/// Prefix of keys that clients make for themselves.
+const OWN_KEY: &str = "door-";
+
+/// Whether the journal in `data` has this thread.
+fn has_thread(data: &Path, thread: &ThreadId) -> bool {
+    let known = Reader::open(data).and_then(|reader| audit::is_recorded(&reader, thread));
+    known.unwrap_or_default()
+}
+
+fn unexpected(response: &ServiceResponse) -> Error {
+    Error::failed(format_args!("its answer was to something else: {response:?}"))
+}
+
+/// The responses to a submission that are still missing.
+enum ExpectedReplies {
+    Receipt { wait: bool },
+    Results(usize),
+}
+
+impl ExpectedReplies {
+    fn subtract(&mut self, update: &SubmitUpdate) {
+        *self = match (&*self, update) {
+            (_, SubmitUpdate::Waits(_)) => return,
+            (Self::Receipt { wait: true }, SubmitUpdate::Accepted { calls, .. }) => {
+                Self::Results(calls.len())
+            }
+            (Self::Results(missing), SubmitUpdate::Result { .. }) => {
+                Self::Results(missing.saturating_sub(1))
+            }
+            _ => Self::Results(0),
+        };
+    }
+
+    fn is_nothing(&self) -> bool {
+        matches!(self, Self::Results(0))
+    }
+}
+
+/// Until when a request is repeated for a partition that no pump has.
+struct RetryDeadline {
+    partition: u32,
+    is_allowed: bool,
+    until: Instant,
+    /// Something may have been done already.
+    is_unsure: bool,
+}
+
+impl RetryDeadline {
+    /// Returns when the request may be repeated. Responses that broke off without a reason came
+    /// from a process that ended.
+    async fn wait(&mut self, unavailable: Option<PartitionUnavailable>) -> Result<(), Error> {
+        if !self.is_allowed {
+            return Err(Error::Lost);
+        }
+        let broke_off = || PartitionUnavailable {
+            detail: "its process ended".to_owned(),
+            soon: true,
+            unsure: true,
+        };
+        let PartitionUnavailable { detail, soon, unsure } = unavailable.unwrap_or_else(broke_off);
+        self.is_unsure |= unsure;
+
+        let now = Instant::now();
+        if soon {
+            self.until = now + limits::PARTITION_PATIENCE;
+        }
+        if now <= self.until {
+            tokio::time::sleep(limits::PARTITION_RETRY).await;
+            return Ok(());
+        }
+        if self.is_unsure {
+            Err(Error::Lost)
+        } else {
+            Err(Error::NoPump { partition: self.partition, detail })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::ListenerName;
+
+    fn submission(client: &str, key: Option<&str>) -> SubmitRequest {
+        let mut request = SubmitRequest {
+            client: ListenerName::parse(client).unwrap(),
+            thread: None,
+            suggested: None,
+            key: key.map(str::to_owned),
+            payload: Vec::new(),
+            wait: true,
+            trace: None,
+            secret: None,
+        };
+        request.assign_thread_and_key();
+        request
+    }
+
+    #[test]
+    fn one_key_of_one_client_leads_to_one_thread_and_no_other_key_or_client_does() {
+        let one = submission("desk", Some("7"));
+        assert_eq!(one.suggested, submission("desk", Some("7")).suggested);
+        assert_ne!(one.suggested, submission("desk", Some("8")).suggested);
+        assert_ne!(one.suggested, submission("desk7", Some("")).suggested);
+        assert_eq!(one.key.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn without_a_key_every_submission_has_a_thread_and_a_key_of_its_own() {
+        let one = submission("desk", None);
+        let other = submission("desk", None);
+        assert_ne!(one.suggested, other.suggested);
+        assert_ne!(one.key, other.key);
+        assert!(one.key.is_some_and(|key| key.len() <= limits::CLIENT_KEY_BYTES_MAX));
+        ThreadId::parse(&one.suggested.unwrap()).unwrap();
+    }
+}

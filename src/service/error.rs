@@ -1,0 +1,113 @@
+//! Why a request to an organism failed.
+
+use std::path::{Path, PathBuf};
+
+use crate::ids::{Digest, ThreadId};
+use crate::{journal, nats};
+
+use super::encoding::{self, DecodeError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    #[error(transparent)]
+    Nats(#[from] nats::Error),
+    #[error("{context}: {source}")]
+    Io { context: String, source: std::io::Error },
+    #[error("the organism has stopped; its log says why")]
+    Stopped,
+    /// The connection ended before the last response. The request may have been carried out.
+    #[error(
+        "the running organism ended before everything was said; what it had accepted goes on at \
+         its next start: send again with the same --key, or read the thread"
+    )]
+    Lost,
+    /// No pump of the partition took the request. Nothing was done.
+    #[error(
+        "nobody pumps partition {partition} at present ({detail}); try again, or start `organism run`"
+    )]
+    NoPump { partition: u32, detail: String },
+    /// Nothing was sent.
+    #[error(
+        "the socket {} is served by process {server}, and {holder} holds the journal: nothing was \
+         sent. End process {server} unless you know it, remove the socket, and restart the organism",
+        path.display()
+    )]
+    ForeignSocket { path: PathBuf, server: u32, holder: String },
+    /// Nothing was done.
+    #[error(transparent)]
+    OtherProject(#[from] OtherProject),
+    /// Nothing was done.
+    #[error(
+        "the config has changed since the organism started: it runs with {running}, and the config \
+         is {} now; nothing was sent. A change takes effect at a restart: stop the organism and \
+         start it again, or restore the config, then send again",
+        ours.map_or_else(|| "unreadable".to_owned(), |digest| digest.to_string())
+    )]
+    ConfigChanged { running: Digest, ours: Option<Digest> },
+    /// Nothing was done: the two ends are different programs.
+    #[error(
+        "the running organism speaks version {theirs} of the service protocol, and this command \
+         version {ours}; nothing was done. Use the program that the organism runs with, or restart \
+         the organism with this one"
+    )]
+    OtherVersion { theirs: u32, ours: u32 },
+    #[error("no thread {thread} is on record")]
+    NoThread { thread: ThreadId },
+    /// The response is an error, or not a response to the request.
+    #[error("the running organism could not do it: {detail}")]
+    Failed { detail: String },
+}
+
+/// The directories of a config belong to another project.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} belongs to the project {}, and this config is {}; nothing was changed. {}",
+    data.display(), stored.display(), ours.display(), advice(stored)
+)]
+pub struct OtherProject {
+    pub data: PathBuf,
+    pub stored: PathBuf,
+    pub ours: PathBuf,
+}
+
+fn advice(owner: &Path) -> String {
+    if is_config_present(owner) {
+        return format!(
+            "That project's config is still there: name another directory as `data`, or take its \
+             journal away from it with `organism adopt --from {}`",
+            owner.display()
+        );
+    }
+    "Where that project was moved here, `organism adopt` accepts its journal for this path; \
+     otherwise name another directory as `data`"
+        .to_owned()
+}
+
+/// Whether the config of a project exists, as far as this process can see.
+pub fn is_config_present(project: &Path) -> bool {
+    project.try_exists().unwrap_or(true)
+}
+
+impl Error {
+    pub(super) fn io(context: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let context = context.into();
+        move |source| Self::Io { context, source }
+    }
+
+    pub fn failed(detail: impl std::fmt::Display) -> Self {
+        Self::Failed { detail: detail.to_string() }
+    }
+}
+
+impl From<DecodeError> for Error {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::OtherVersion { theirs } => {
+                Self::OtherVersion { theirs, ours: encoding::VERSION }
+            }
+            DecodeError::Malformed(error) => Self::failed(error),
+        }
+    }
+}

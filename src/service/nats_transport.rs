@@ -1,0 +1,109 @@
+//! Requests to the pump of a partition over NATS: at `organism.<name>.pump.<partition>`, in the lines
+//! of the control socket, as [`chunks`](super::chunks).
+//!
+//! Responses go to the client's own inbox. The pump sends a heartbeat every second, so that a pump
+//! that died is noticed. Core NATS only: a client repeats a request that was lost, and a submission
+//! carries a key for that.
+
+use futures_util::StreamExt as _;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::chunks::{ChunkDecoder, ChunkEncoder, DecodedChunk};
+use super::{Error, ServiceRequest, ServiceResponse, encoding};
+use crate::limits;
+use crate::nats::{self, Client, StatusCode, Subscriber};
+
+/// A connection to the servers over which the pumps of one organism are reached.
+#[derive(Clone)]
+pub struct NatsTransport {
+    client: Client,
+    organism: String,
+}
+
+impl NatsTransport {
+    pub async fn connect(servers: &nats::Options, organism: &str) -> Result<Self, Error> {
+        let client = nats::connect(servers, &format!("organism {organism}")).await?;
+        Ok(Self { client, organism: organism.to_owned() })
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The subject of a partition, or of another address of this organism's pumps.
+    pub fn subject(&self, address: impl std::fmt::Display) -> String {
+        format!("organism.{}.pump.{address}", self.organism)
+    }
+
+    /// Sends a request and passes on each response. The last one is
+    /// [`ServiceResponse::Unavailable`] where no pump responds, or where one stops responding.
+    pub async fn send(
+        &self,
+        partition: u32,
+        request: &ServiceRequest,
+        responses: &mpsc::Sender<ServiceResponse>,
+    ) -> Result<(), Error> {
+        // The client may have left.
+        let respond = async |response| responses.send(response).await.ok();
+        let unavailable =
+            |detail, soon, unsure| respond(ServiceResponse::unavailable(detail, soon, unsure));
+
+        // A connection that was broken for long takes nothing more.
+        let published = timeout(limits::EXCHANGE_SILENCE, self.publish(partition, request)).await;
+        let Some(mut replies) = published.unwrap_or(Ok(None))? else {
+            unavailable("the servers of NATS are away", false, false).await;
+            return Ok(());
+        };
+
+        let mut decoder = ChunkDecoder::default();
+        let mut is_silent = true;
+        loop {
+            let patience =
+                if is_silent { limits::EXCHANGE_GREETING } else { limits::EXCHANGE_SILENCE };
+            let Ok(Some(message)) = timeout(patience, replies.next()).await else {
+                unavailable("whoever has it is silent", !is_silent, true).await;
+                return Ok(());
+            };
+            if message.status == Some(StatusCode::NO_RESPONDERS) {
+                if is_silent {
+                    unavailable("nobody has its lease", false, false).await;
+                    return Ok(());
+                }
+                continue;
+            }
+
+            is_silent = false;
+            match decoder.decode(&message.payload) {
+                DecodedChunk::Message(line) => drop(respond(encoding::decode(&line)?).await),
+                DecodedChunk::Incomplete | DecodedChunk::OtherStream => {}
+                DecodedChunk::End => return Ok(()),
+                DecodedChunk::Broken => {
+                    unavailable("a part of the answer was lost", true, true).await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Publishes a request and returns its replies; none where the connection is closed.
+    async fn publish(
+        &self,
+        partition: u32,
+        request: &ServiceRequest,
+    ) -> Result<Option<Subscriber>, Error> {
+        let request = encoding::encode(request).map_err(Error::failed)?;
+        let subject = self.subject(partition);
+        let inbox = self.client.new_inbox();
+        let Ok(replies) = self.client.subscribe(inbox.clone()).await else { return Ok(None) };
+
+        for chunk in ChunkEncoder::new().encode_message(&request) {
+            let (subject, inbox) = (subject.clone(), inbox.clone());
+            let published = self.client.publish_with_reply(subject, inbox, chunk.into()).await;
+            if published.is_err() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(replies))
+    }
+}

@@ -1,0 +1,202 @@
+//! One pump behind the service interface: takes a request and gives every response to it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::{
+    CallWaiters, Error, ReplyPayload, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate,
+    TreeWatch,
+};
+use crate::audit;
+use crate::envelope::Refusal;
+use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::journal;
+use crate::journal::sqlite::Reader;
+use crate::pump::core::{Receipt, Target};
+use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
+
+#[derive(Clone)]
+pub struct PumpService {
+    pump: Handle,
+    data: PathBuf,
+    waiters: CallWaiters,
+}
+
+impl From<PumpStopped> for Error {
+    fn from(_: PumpStopped) -> Self {
+        Self::Stopped
+    }
+}
+
+impl PumpService {
+    /// The pump behind `pump`, whose journal is in `data`.
+    pub fn new(pump: Handle, data: PathBuf) -> Self {
+        let waiters = CallWaiters::new(pump.clone());
+        Self { pump, data, waiters }
+    }
+
+    /// Carries out a request, also where its client leaves.
+    pub async fn respond(
+        &self,
+        request: ServiceRequest,
+        responses: &mpsc::Sender<ServiceResponse>,
+    ) -> Result<(), Error> {
+        let response = match request {
+            ServiceRequest::Submit(request) => return self.submit(request, responses).await,
+            ServiceRequest::AwaitResults { thread, calls } => {
+                return self.await_results(&thread, calls, responses).await;
+            }
+            ServiceRequest::Cancel { thread, reason, origin, .. } => {
+                match self.pump.cancel(thread, reason, origin).await? {
+                    Ok(()) => ServiceResponse::Cancelled,
+                    Err(refusal) => ServiceResponse::Ruled(Some(Box::new(refusal))),
+                }
+            }
+            ServiceRequest::Decide(decision) => {
+                ServiceResponse::Ruled(decision.submit(&self.pump).await?.map(Box::new))
+            }
+            ServiceRequest::JournalId { .. } => {
+                let data = self.data.clone();
+                let journal = tokio::task::spawn_blocking(move || journal_in(&data)).await;
+                ServiceResponse::JournalId(journal.map_err(|_| Error::Stopped)??)
+            }
+            ServiceRequest::HeldThread { message, .. } => {
+                ServiceResponse::HeldThread(self.pump.held_thread(message).await?)
+            }
+            // The socket answers it.
+            ServiceRequest::Status => return Ok(()),
+        };
+        responses.send(response).await.ok();
+        Ok(())
+    }
+
+    async fn submit(
+        &self,
+        request: SubmitRequest,
+        responses: &mpsc::Sender<ServiceResponse>,
+    ) -> Result<(), Error> {
+        let send = async |update| responses.send(ServiceResponse::SubmitUpdate(update)).await.ok();
+        let SubmitRequest { client, thread, suggested, key, payload, wait, trace, .. } = request;
+        let target = match thread {
+            Some(id) => Target::Thread { id },
+            None => Target::New { suggested },
+        };
+        let (notices, mut watch) = TreeWatch::new();
+        let notices = wait.then_some(notices);
+        let submitted = self.pump.submit_watched(trace, &client, target, key, &payload, notices);
+        let (receipt, results) = submitted.await?;
+
+        let mut recorded = None;
+        send(match receipt {
+            Receipt::Accepted { thread, calls, again, held } => {
+                recorded = again.then(|| (thread.clone(), calls.clone()));
+                watch.knows(&calls);
+                SubmitUpdate::Accepted { thread, calls, again, held }
+            }
+            Receipt::Refused { refusal, retry_after } => {
+                let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+                SubmitUpdate::Refused { refusal, retry_after_ms: retry_after.map(millis) }
+            }
+            Receipt::NoThread { answer } => SubmitUpdate::NoThread { payload: answer },
+        })
+        .await;
+        if !wait {
+            return Ok(());
+        }
+
+        for mut result in results {
+            let completion = loop {
+                tokio::select! {
+                    biased;
+                    completed = &mut result => break completed.map_err(|_| Error::Stopped)?,
+                    wait = watch.next() => send(SubmitUpdate::Waits(wait)).await,
+                };
+            };
+            send(result_of(&completion)).await;
+        }
+        match recorded {
+            Some((thread, calls)) => self.await_results(&thread, calls, responses).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The results of calls that were opened earlier: of an open call when it completes, of a call
+    /// that is over from the record, which is read once.
+    async fn await_results(
+        &self,
+        thread: &ThreadId,
+        calls: Vec<CallId>,
+        responses: &mpsc::Sender<ServiceResponse>,
+    ) -> Result<(), Error> {
+        for call in calls {
+            let completed = tokio::select! {
+                completed = self.waiters.completion(call) => completed,
+                () = responses.closed() => return Err(Error::Stopped),
+            };
+            let result = match completed {
+                Ok(Some(completion)) => Some(result_of(&completion)),
+                Ok(None) => recorded(&self.data, thread, call).await?,
+                // The pump may have recorded the result just before it ended.
+                Err(_) => Some(recorded(&self.data, thread, call).await?.ok_or(Error::Stopped)?),
+            };
+            let missing =
+                || Error::failed(format_args!("the call {call} of {thread} is not on record"));
+            let result = result.ok_or_else(missing)?;
+            responses.send(ServiceResponse::SubmitUpdate(result)).await.ok();
+        }
+        Ok(())
+    }
+
+    /// Records a refusal that was decided at the entry point.
+    pub async fn record_refusal(&self, sender: &ListenerName, refusal: &Refusal) {
+        tracing::warn!(%sender, "refused at an entry point: {refusal}");
+        // A pump that stopped records nothing; the log has it.
+        self.pump.record_refusal(sender, refusal.clone()).await.ok();
+    }
+
+    pub async fn has_thread(&self, thread: &ThreadId) -> Result<bool, Error> {
+        Ok(self.pump.tree_head(thread.clone()).await?.is_some())
+    }
+}
+
+fn result_of(completion: &CallCompletion) -> SubmitUpdate {
+    let replies = completion.messages.iter().map(|message| ReplyPayload::of(message)).collect();
+    SubmitUpdate::Result { call: completion.call, how: completion.how, replies }
+}
+
+/// The thread of the held call that `message` opened, by the journal in `data`.
+pub(super) fn held_in(data: &Path, message: MessageId) -> Result<Option<ThreadId>, Error> {
+    let held = audit::held(&Reader::open(data)?)?;
+    Ok(held.into_iter().find(|call| call.message == message).map(|call| call.thread))
+}
+
+/// Id of the journal in `data`.
+pub fn journal_in(data: &Path) -> Result<Uuid, Error> {
+    Ok(Reader::open(data)?.about()?.journal)
+}
+
+/// The recorded result of a call, if it has one.
+async fn recorded(
+    data: &Path,
+    thread: &ThreadId,
+    call: CallId,
+) -> Result<Option<SubmitUpdate>, Error> {
+    let data = data.to_owned();
+    let root = thread.root();
+    let read = move || -> Result<_, journal::Error> {
+        let reader = Reader::open(&data)?;
+        match reader.head(&root)? {
+            Some(Position(0)) | None => Ok(Vec::new()),
+            Some(head) => reader.walk(head),
+        }
+    };
+    let records = tokio::task::spawn_blocking(read).await.map_err(|_| Error::Stopped)??;
+    let result = records.iter().find_map(|sealed| sealed.record.result_of(call));
+    Ok(result.map(|(how, messages)| {
+        let replies = messages.into_iter().map(ReplyPayload::of).collect();
+        SubmitUpdate::Result { call, how, replies }
+    }))
+}

@@ -1,0 +1,176 @@
+//! Requests to the organism that runs on the journal in a directory of this host, over its control
+//! socket: a line for the request and a line for each response ([`encoding`](super::encoding)). A
+//! connection carries one request.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::handshake::{Handshake, SocketRequest, refusal};
+use super::{Error, ServiceRequest, ServiceResponse, announcement, encoding};
+use crate::ids::Digest;
+use crate::journal::sqlite::{LockHolder, lock_holder};
+use crate::limits;
+use crate::mutant::mutant;
+
+/// Path of the socket of the journal in `data`.
+pub fn socket_path(data: &Path) -> PathBuf {
+    data.join("control.sock")
+}
+
+/// A name of a socket that the system takes: names of sockets are short, directories need not be.
+/// The directory stays open as long as the name is used.
+pub struct ShortSocketPath {
+    pub name: PathBuf,
+    _directory: Option<File>,
+}
+
+impl ShortSocketPath {
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let parent = path.parent().filter(|_| path.as_os_str().len() > limits::SOCKET_NAME_BYTES);
+        let (Some(parent), Some(socket)) = (parent, path.file_name()) else {
+            return Ok(Self { name: path.to_owned(), _directory: None });
+        };
+        let directory = File::open(parent)?;
+        let name = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(socket);
+        Ok(Self { name, _directory: Some(directory) })
+    }
+}
+
+pub struct SocketTransport {
+    data: PathBuf,
+    path: PathBuf,
+    handshake: Handshake,
+    /// The connection that found the organism, for the first request.
+    found: Mutex<Option<FoundConnection>>,
+}
+
+struct FoundConnection {
+    stream: UnixStream,
+    since: Instant,
+}
+
+impl SocketTransport {
+    /// Connects to the organism that runs on the journal in `data`, if one does.
+    /// [`Error::ForeignSocket`] where another process serves the socket than the one that holds the
+    /// journal.
+    pub async fn find(data: &Path, handshake: Handshake) -> Result<Option<Self>, Error> {
+        let (data, path) = (data.to_owned(), socket_path(data));
+        let transport = Self { data, path, handshake, found: Mutex::default() };
+        let Some(stream) = transport.connect().await? else { return Ok(None) };
+
+        let found = FoundConnection { stream, since: Instant::now() };
+        *transport.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        Ok(Some(transport))
+    }
+
+    /// Directory of the journal.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// Digest of the config that runs. None where the organism does not respond in time.
+    pub async fn running_config(&self) -> Result<Option<Digest>, Error> {
+        let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
+        let sending = self.send(&ServiceRequest::Status, &responses);
+        let Ok(sent) = timeout(limits::STATUS_PATIENCE, sending).await else { return Ok(None) };
+        sent?;
+        match received.try_recv() {
+            Ok(ServiceResponse::Status { config }) => Ok(Some(config)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Sends a request and passes on each response. [`Error::Lost`] where the connection breaks.
+    pub async fn send(
+        &self,
+        request: &ServiceRequest,
+        responses: &mpsc::Sender<ServiceResponse>,
+    ) -> Result<(), Error> {
+        let (read, mut write) = self.connection().await?.into_split();
+        let request = SocketRequest { request: request.clone(), handshake: self.handshake.clone() };
+        let mut line = encoding::encode(&request).map_err(Error::failed)?;
+        line.push(b'\n');
+        write.write_all(&line).await.map_err(|_| Error::Lost)?;
+
+        let mut lines = BufReader::new(read).split(b'\n');
+        while let Some(line) = lines.next_segment().await.map_err(|_| Error::Lost)? {
+            let response = encoding::decode(&line)?;
+            if let Some(refused) = refusal(&response, &self.data, &self.handshake) {
+                return Err(refused);
+            }
+            // The client may have left.
+            responses.send(response).await.ok();
+        }
+        Ok(())
+    }
+
+    /// The connection that found the organism, or for later requests a new one: to the same
+    /// organism, or to the announced one that takes its place.
+    async fn connection(&self) -> Result<UnixStream, Error> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The organism closes a connection that carries no request in time.
+        if let Some(found) = found.filter(|found| found.since.elapsed() < limits::FOUND_CONNECTION)
+        {
+            return Ok(found.stream);
+        }
+
+        let until = Instant::now() + limits::ANNOUNCED_PATIENCE;
+        loop {
+            // Read first: the announcement ends when the socket is there.
+            let is_announced = announcement::is_announced(&self.data);
+            if let Some(stream) = self.connect().await? {
+                return Ok(stream);
+            }
+            if !is_announced || Instant::now() >= until {
+                return Err(Error::Lost);
+            }
+            tokio::time::sleep(limits::DOOR_RETRY).await;
+        }
+    }
+
+    /// None where no holder of the journal responds.
+    async fn connect(&self) -> Result<Option<UnixStream>, Error> {
+        let mut tries = limits::SOCKET_TRIES;
+        loop {
+            let connected = match ShortSocketPath::of(&self.path) {
+                Ok(address) => UnixStream::connect(&address.name).await,
+                Err(error) => Err(error),
+            };
+            let Ok(stream) = connected else { return Ok(None) };
+
+            let (server, holder) = match (server_of(&stream), lock_holder(&self.data)) {
+                _ if mutant("trust-the-socket") => return Ok(Some(stream)),
+                // Its organism ends, or no organism made it.
+                (_, LockHolder::Nobody) => return Ok(None),
+                (Some(server), LockHolder::Process(holder)) if holder == server => {
+                    return Ok(Some(stream));
+                }
+                // In another container, say: there is nothing to compare.
+                (None, _) => return Ok(Some(stream)),
+                (Some(server), LockHolder::Process(pid)) => (server, format!("process {pid}")),
+                (Some(server), LockHolder::Hidden) => (server, "another process".to_owned()),
+            };
+            // A pump may have taken over from the one that answered.
+            tries -= 1;
+            if tries == 0 {
+                return Err(Error::ForeignSocket { path: self.path.clone(), server, holder });
+            }
+            tokio::time::sleep(limits::DOOR_RETRY).await;
+        }
+    }
+}
+
+/// The process behind a socket, where the system shows it.
+fn server_of(stream: &UnixStream) -> Option<u32> {
+    let pid = stream.peer_cred().ok()?.pid()?;
+    u32::try_from(pid).ok().filter(|pid| *pid > 0)
+}
