@@ -247,9 +247,10 @@ pub const SOCKET_TRIES: usize = 5;
 pub const ANNOUNCED_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a command at the control socket may take to ask, and to read a line of the answer.
 pub const CONTROL_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a connection that found an organism may be kept for its first request: the organism
-/// closes one that carries no request for [`CONTROL_PATIENCE`].
+/// Maximum age of a connection at its first request; less than [`CONTROL_PATIENCE`].
 pub const FOUND_CONNECTION: Duration = Duration::from_secs(10);
+/// Timeout for the held calls of an organism; the command then reads the journal.
+pub const HELD_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a command that only looks waits to learn which config runs.
 pub const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 /// Answers on their way to one command over the control socket.

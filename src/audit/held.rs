@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
 use crate::envelope::Message;
@@ -16,7 +16,7 @@ use crate::thread::{Fact, Hold, Record};
 use crate::xml::scan::attributes;
 
 /// A call that nothing was handed over of yet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldCall {
     pub message: MessageId,
     pub hold: Hold,
@@ -29,15 +29,37 @@ pub struct HeldCall {
     /// None where the payload was redacted.
     pub payload: Option<String>,
     /// Why it needs an approval.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    #[serde(skip)]
-    pub at: Time,
-    /// RFC 3339, as is `until`.
+    /// RFC 3339, as is `until`: texts in the order of their times.
     pub since: String,
     /// When it ends by itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
+}
+
+impl HeldCall {
+    pub fn new(request: &Message, hold: Hold, until: Option<Time>, why: Option<String>) -> Self {
+        let payload = &request.payload;
+        Self {
+            message: request.id,
+            hold,
+            sha256: payload.digest,
+            payload: (!payload.is_redacted()).then(|| payload.as_str().to_owned()),
+            why,
+            since: request.time.to_string(),
+            until: until.map(|until| until.to_string()),
+            thread: request.thread.clone(),
+            from: request.from.clone(),
+            to: request.to.clone(),
+            name: request.name.clone(),
+        }
+    }
+
+    /// Orders calls by how long they wait, the longest first.
+    pub fn sort(calls: &mut [Self]) {
+        calls.sort_by(|one, other| (&one.since, one.message).cmp(&(&other.since, other.message)));
+    }
 }
 
 /// Everything that waits for a person, the longest first. Reads all of the journal.
@@ -52,7 +74,7 @@ pub fn held(reader: &Reader) -> Result<Vec<HeldCall>, Error> {
         from = Position(to.0 + 1);
     }
     let mut held: Vec<_> = open.calls.into_values().filter_map(Waiting::held).collect();
-    held.sort_by_key(|call| (call.at, call.message));
+    HeldCall::sort(&mut held);
     Ok(held)
 }
 
@@ -114,20 +136,6 @@ impl Waiting {
     fn held(self) -> Option<HeldCall> {
         let Self { request, hold, why } = self;
         let (hold, until) = hold?;
-        let payload = &request.payload;
-        Some(HeldCall {
-            message: request.id,
-            hold,
-            sha256: payload.digest,
-            payload: (!payload.is_redacted()).then(|| payload.as_str().to_owned()),
-            why,
-            at: request.time,
-            since: request.time.to_string(),
-            until: until.map(|until| until.to_string()),
-            thread: request.thread.clone(),
-            from: request.from.clone(),
-            to: request.to.clone(),
-            name: request.name.clone(),
-        })
+        Some(HeldCall::new(&request, hold, until, why))
     }
 }

@@ -4,6 +4,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
+use tokio::time::timeout;
+
 use crate::audit::{self, HeldCall};
 use crate::children;
 use crate::config::{self, Config, Directories, Problems, Storage, Surroundings};
@@ -152,10 +154,15 @@ fn is_running(data: &Path, handshake: &Handshake) -> bool {
     runtime().is_ok_and(|runtime| runtime.block_on(finding).is_ok_and(|found| found.is_some()))
 }
 
+/// The handshake of a command that knows only the directory of the journal.
+fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
+    let project = project::stored(data).map_err(organism::Error::from)?;
+    Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
+}
+
 /// The organism that runs on the journal in `data`, whatever its config is.
 fn running_on(data: &Path) -> anyhow::Result<Reach> {
-    let project = project::stored(data).map_err(organism::Error::from)?;
-    let handshake = project.as_deref().map(Handshake::of_path).unwrap_or_default();
+    let handshake = handshake_in(data)?;
     if is_running(data, &handshake) {
         return Ok(Reach::Running { data: data.to_owned(), handshake });
     }
@@ -231,18 +238,40 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
     }
 }
 
-/// What waits in the journals in `data` for a person, in this way.
+/// The calls of the journals in `data` that wait for a person in this way: from the organism that runs,
+/// or where none responds from the journals, each read once.
 pub(super) fn waiting(data: &Path, hold: Hold) -> anyhow::Result<Vec<HeldCall>> {
+    let runtime = runtime()?;
+    let found = ServiceClient::find(data, handshake_in(data)?);
+    let running = runtime.block_on(found).ok().flatten();
     let mut all = Vec::new();
-    for (_, journal) in partitions_in(data) {
-        all.extend(match Reader::open(&journal).and_then(|reader| audit::held(&reader)) {
-            // What never ran holds nothing.
-            Err(Error::Missing { .. }) => Vec::new(),
-            other => other.map_err(place::failed)?,
-        });
+    let mut is_read = false;
+    for (partition, journal) in partitions_in(data) {
+        let query = async {
+            let query = running.as_ref()?.held_calls(partition.unwrap_or_default());
+            timeout(limits::HELD_PATIENCE, query).await.ok()?.ok()
+        };
+        if let Some(held) = runtime.block_on(query) {
+            all.extend(held);
+            continue;
+        }
+        match Reader::open(&journal).and_then(|reader| audit::held(&reader)) {
+            // A journal that does not exist holds nothing.
+            Err(Error::Missing { .. }) => {}
+            held => {
+                all.extend(held.map_err(place::failed)?);
+                is_read = true;
+            }
+        }
+    }
+    if is_read {
+        note!(
+            "note: no organism responds to this command; the journal in {} is read as it stands now",
+            data.display()
+        );
     }
     all.retain(|call| call.hold == hold);
-    all.sort_by_key(|call| (call.at, call.message));
+    HeldCall::sort(&mut all);
     Ok(all)
 }
 

@@ -27,10 +27,10 @@ use crate::pump::driver::Handle;
 use crate::service::encoding;
 use crate::service::handshake::{OrganismIdentity, SocketRequest};
 use crate::service::{
-    Error, PumpService, ServiceRequest, ServiceResponse, ShortSocketPath, SubmitUpdate,
+    Error, PumpService, ServiceRequest, ServiceResponse, SubmitUpdate, bind_socket,
 };
 
-/// What a connection needs to respond to its request.
+/// Pumps, rules and timeouts behind a connection.
 #[derive(Clone)]
 pub struct ControlContext {
     pumps: PumpBackend,
@@ -108,7 +108,7 @@ impl Server {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(&ShortSocketPath::of(&unready)?.name)?;
+        let listener = bind_socket(&unready)?;
         std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))?;
         std::fs::rename(&unready, path)?;
         // Every connection holds an end of this: it closes when all of them are done.
@@ -222,8 +222,8 @@ async fn respond(
         Err(refusal) => return writer.write_line(refusal).await,
     };
     if let Err(denied) = context.rules.judge(caller, &request) {
-        // A query for the config that runs is refused, too; what the command then tries is recorded.
-        if !matches!(request, ServiceRequest::Status) {
+        // Queries of commands that only look are refused, too; what a command then tries is recorded.
+        if !matches!(request, ServiceRequest::Status | ServiceRequest::HeldCalls { .. }) {
             context.record_denied(&denied).await;
         }
         return writer.write(&refused(&request, denied.refusal)).await;
@@ -247,6 +247,7 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
         }
         ServiceRequest::AwaitResults { .. }
         | ServiceRequest::HeldThread { .. }
+        | ServiceRequest::HeldCalls { .. }
         | ServiceRequest::JournalId { .. }
         | ServiceRequest::Status => ServiceResponse::Failed(refusal.to_string()),
     }

@@ -1,5 +1,5 @@
-//! What the processes of an organism exchange over NATS: requests to the pump of a partition, which
-//! [`NatsTransport`] carries, the partitions that each process has, and how far projections go.
+//! The exchange between the processes of an organism over NATS: requests to the pump of a partition,
+//! which [`NatsTransport`] carries, the partitions of each process, and how far projections go.
 
 mod projections;
 mod server;
@@ -30,7 +30,7 @@ impl PumpRpc {
         Ok(subscribed.map_err(service::Error::failed)?)
     }
 
-    /// What all processes of this organism announce.
+    /// Subscribes to the announcements of all processes of this organism.
     pub async fn subscribe_members(&self) -> Result<Subscriber, Error> {
         self.subscribe(self.transport.subject(MEMBERS)).await
     }

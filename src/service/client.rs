@@ -15,7 +15,7 @@ use super::{
     DecisionRequest, Error, NatsTransport, PartitionUnavailable, ServiceRequest, ServiceResponse,
     ServiceTransport, SocketTransport, SubmitRequest, SubmitUpdate,
 };
-use crate::audit;
+use crate::audit::{self, HeldCall};
 use crate::config::{Config, Storage};
 use crate::envelope::{Refusal, Rule};
 use crate::ids::{CallId, Digest, MessageId, ThreadId};
@@ -249,26 +249,53 @@ impl ServiceClient {
         held.map(Some).ok_or(error)
     }
 
+    /// Every held call of a partition, the longest first.
+    pub async fn held_calls(&self, partition: u32) -> Result<Vec<HeldCall>, Error> {
+        let query = ServiceRequest::HeldCalls { partition };
+        let is_last =
+            |response: &ServiceResponse| !matches!(response, ServiceResponse::HeldCall(_));
+        let (responses, _) = self.responses(partition, &query, is_last).await?;
+
+        let calls = responses.into_iter().filter_map(|response| match response {
+            ServiceResponse::HeldCall(call) => Some(*call),
+            _ => None,
+        });
+        let mut calls: Vec<_> = calls.collect();
+        HeldCall::sort(&mut calls);
+        Ok(calls)
+    }
+
     /// The one response to a request, and whether an earlier one may have been lost.
     async fn response(
         &self,
         partition: u32,
         request: &ServiceRequest,
     ) -> Result<(ServiceResponse, bool), Error> {
+        let (mut responses, is_unsure) = self.responses(partition, request, |_| true).await?;
+        responses.pop().map(|response| (response, is_unsure)).ok_or(Error::Lost)
+    }
+
+    /// Every response to a request, up to the last one, and whether earlier ones may have been lost.
+    async fn responses(
+        &self,
+        partition: u32,
+        request: &ServiceRequest,
+        is_last: impl Fn(&ServiceResponse) -> bool,
+    ) -> Result<(Vec<ServiceResponse>, bool), Error> {
         let mut retries = self.retries(partition);
         loop {
             let mut unavailable = None;
-            let mut received = None;
+            let mut received = Vec::new();
             let on_response = |response| match response {
                 ServiceResponse::Unavailable(why) => unavailable = Some(why),
-                other => received = Some(other),
+                other => received.push(other),
             };
             self.attempt(partition, request, on_response).await?;
 
-            match received {
-                Some(ServiceResponse::Failed(detail)) => return Err(Error::Failed { detail }),
-                Some(response) => return Ok((response, retries.is_unsure)),
-                None => retries.wait(unavailable).await?,
+            match received.last() {
+                Some(ServiceResponse::Failed(detail)) => return Err(Error::failed(detail)),
+                Some(last) if is_last(last) => return Ok((received, retries.is_unsure)),
+                _ => retries.wait(unavailable).await?,
             }
         }
     }

@@ -26,7 +26,7 @@ pub use nats_transport::NatsTransport;
 pub use pump_service::{PumpService, journal_in};
 pub use request::{BearerSecret, DecisionRequest, ServiceRequest, SubmitRequest, SubmittedAnswer};
 pub use response::{PartitionUnavailable, ReplyPayload, ServiceResponse, SubmitUpdate};
-pub use socket_transport::{ShortSocketPath, SocketTransport, socket_path};
+pub use socket_transport::{SocketTransport, bind_socket, socket_path};
 pub use transport::ServiceTransport;
 pub use tree_waits::{TreeWait, TreeWatch, WaitKind};
 pub use waiters::CallWaiters;

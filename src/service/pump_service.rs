@@ -10,13 +10,13 @@ use super::{
     CallWaiters, Error, ReplyPayload, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate,
     TreeWatch,
 };
-use crate::audit;
+use crate::audit::{self, HeldCall};
 use crate::envelope::Refusal;
 use crate::ids::{CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal;
 use crate::journal::sqlite::Reader;
 use crate::pump::core::{Receipt, Target};
-use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
+use crate::pump::driver::{CallCompletion, Handle, HeldRequest, PumpStopped};
 
 #[derive(Clone)]
 pub struct PumpService {
@@ -65,6 +65,14 @@ impl PumpService {
             }
             ServiceRequest::HeldThread { message, .. } => {
                 ServiceResponse::HeldThread(self.pump.held_thread(message).await?)
+            }
+            ServiceRequest::HeldCalls { .. } => {
+                for held in self.pump.held_calls().await? {
+                    let HeldRequest { request, hold, until, why } = held;
+                    let call = HeldCall::new(&request, hold, until, why.map(str::to_owned));
+                    responses.send(ServiceResponse::HeldCall(Box::new(call))).await.ok();
+                }
+                ServiceResponse::HeldCallsEnd
             }
             // The socket answers it.
             ServiceRequest::Status => return Ok(()),

@@ -47,6 +47,12 @@ pub enum ServiceRequest {
         #[serde(rename = "partition")]
         partition: u32,
     },
+    /// Every held call of a partition.
+    #[serde(rename = "held")]
+    HeldCalls {
+        #[serde(rename = "partition")]
+        partition: u32,
+    },
     /// Id of the journal of a partition: decisions are signed for one journal.
     #[serde(rename = "journal")]
     JournalId {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::TreeWait;
+use crate::audit::HeldCall;
 use crate::envelope::{Message, Refusal};
 use crate::ids::{CallId, Digest, ListenerName, PayloadName, ThreadId};
 use crate::thread::Closing;
@@ -21,6 +22,11 @@ pub enum ServiceResponse {
     Ruled(Option<Box<Refusal>>),
     #[serde(rename = "where")]
     HeldThread(Option<ThreadId>),
+    #[serde(rename = "heldcall")]
+    HeldCall(Box<HeldCall>),
+    /// Every held call was sent.
+    #[serde(rename = "heldend")]
+    HeldCallsEnd,
     #[serde(rename = "journal")]
     JournalId(Uuid),
     #[serde(rename = "unknown")]

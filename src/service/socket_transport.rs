@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream;
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -28,13 +28,13 @@ pub fn socket_path(data: &Path) -> PathBuf {
 
 /// A name of a socket that the system takes: names of sockets are short, directories need not be.
 /// The directory stays open as long as the name is used.
-pub struct ShortSocketPath {
-    pub name: PathBuf,
+struct ShortSocketPath {
+    name: PathBuf,
     _directory: Option<File>,
 }
 
 impl ShortSocketPath {
-    pub fn of(path: &Path) -> io::Result<Self> {
+    fn of(path: &Path) -> io::Result<Self> {
         let parent = path.parent().filter(|_| path.as_os_str().len() > limits::SOCKET_NAME_BYTES);
         let (Some(parent), Some(socket)) = (parent, path.file_name()) else {
             return Ok(Self { name: path.to_owned(), _directory: None });
@@ -43,6 +43,11 @@ impl ShortSocketPath {
         let name = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(socket);
         Ok(Self { name, _directory: Some(directory) })
     }
+}
+
+/// Binds a socket, however long the path of its directory is.
+pub fn bind_socket(path: &Path) -> io::Result<UnixListener> {
+    UnixListener::bind(&ShortSocketPath::of(path)?.name)
 }
 
 pub struct SocketTransport {

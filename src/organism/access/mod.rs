@@ -175,6 +175,7 @@ impl AccessRules {
             ServiceRequest::Cancel { origin, .. } => origin,
             ServiceRequest::AwaitResults { .. }
             | ServiceRequest::HeldThread { .. }
+            | ServiceRequest::HeldCalls { .. }
             | ServiceRequest::JournalId { .. }
             | ServiceRequest::Status => return,
         };
@@ -261,6 +262,7 @@ fn attempt(ask: &ServiceRequest) -> Vec<u8> {
         ServiceRequest::Decide(matter) => format!("{} {}", matter.what.verb(), matter.message),
         ServiceRequest::AwaitResults { thread, .. } => format!("results of {thread}"),
         ServiceRequest::HeldThread { message, .. } => format!("where {message}"),
+        ServiceRequest::HeldCalls { partition } => format!("held calls of partition {partition}"),
         ServiceRequest::JournalId { partition } => format!("journal of partition {partition}"),
         ServiceRequest::Status => "status".to_owned(),
     };

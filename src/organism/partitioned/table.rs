@@ -193,6 +193,7 @@ impl Table {
                 thread.partition(partitions)
             }
             ServiceRequest::HeldThread { partition, .. }
+            | ServiceRequest::HeldCalls { partition }
             | ServiceRequest::JournalId { partition } => *partition,
             ServiceRequest::Status => return Ok(()),
             ServiceRequest::Decide(decision) => decision.partition.unwrap_or_default(),

@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 pub use counts::{Counts, Unready, WaitsFor};
 pub use handle::{CallCompletion, Handle, PumpStopped};
 pub use notices::{Notice, Wait};
+pub use queries::HeldRequest;
 pub use sink::PumpSink;
 
 use crate::bus::{Delivery, Host};

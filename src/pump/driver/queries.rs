@@ -1,12 +1,16 @@
 //! Queries about the present. The pump answers them on its own thread, between two commits: without
 //! a step, without a record, and from nothing but state that is durable.
 
+use std::sync::Arc;
+
 use tokio::sync::oneshot;
 
 use super::handle::{CallCompletion, Handle, PumpStopped};
 use super::{Letter, Pump};
+use crate::clock::Time;
+use crate::envelope::Message;
 use crate::ids::{CallId, MessageId, Position, ThreadId};
-use crate::thread::{Call, Opener};
+use crate::thread::{Call, Hold, Opener};
 
 pub(in crate::pump) enum PumpQuery {
     /// Registers a waiter for the completion of a call, where the call is open.
@@ -17,8 +21,21 @@ pub(in crate::pump) enum PumpQuery {
     },
     /// The thread of the held call that this message opened.
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
+    /// Every call that is held.
+    HeldCalls { answer: oneshot::Sender<Vec<HeldRequest>> },
     /// Position of the latest record of a thread's tree; none where there is no such thread.
     TreeHead { thread: ThreadId, answer: oneshot::Sender<Option<Position>> },
+}
+
+/// The request of a held call, and what it waits for.
+#[derive(Debug, Clone)]
+pub struct HeldRequest {
+    pub request: Arc<Message>,
+    pub hold: Hold,
+    /// When it ends by itself.
+    pub until: Option<Time>,
+    /// Why it needs an approval.
+    pub why: Option<&'static str>,
 }
 
 impl Handle {
@@ -38,6 +55,11 @@ impl Handle {
     /// The thread of the held call that this message opened, if a call of this pump is held.
     pub async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, PumpStopped> {
         self.query(|answer| PumpQuery::HeldThread { message, answer }).await
+    }
+
+    /// Every call of this pump that is held.
+    pub async fn held_calls(&self) -> Result<Vec<HeldRequest>, PumpStopped> {
+        self.query(|answer| PumpQuery::HeldCalls { answer }).await
     }
 
     /// Position of the latest record of a thread's tree; none where there is no such thread.
@@ -85,11 +107,33 @@ impl Pump {
                 let call = state.call(CallId(message)).filter(|call| call.held.is_some());
                 answer.send(call.map(|call| call.thread.clone())).ok();
             }
+            PumpQuery::HeldCalls { answer } => {
+                answer.send(self.held_calls()).ok();
+            }
             PumpQuery::TreeHead { thread, answer } => {
                 let is_known = state.thread(&thread).is_some();
                 let tree = state.tree(&thread).filter(|_| is_known);
                 answer.send(tree.map(|tree| tree.head)).ok();
             }
         }
+    }
+
+    fn held_calls(&self) -> Vec<HeldRequest> {
+        let trees = self.core.state().trees.values().filter(|tree| tree.held > 0);
+        trees
+            .flat_map(|tree| tree.calls.values())
+            .filter_map(|call| self.held_request(call))
+            .collect()
+    }
+
+    fn held_request(&self, call: &Call) -> Option<HeldRequest> {
+        let held = call.held?;
+        let request = Arc::clone(call.request()?);
+        let contract = self.gate.contracts.get(&call.callee);
+        let why = match held.hold {
+            Hold::Answer => None,
+            Hold::Approval => contract?.approval.wanted(request.payload.as_str()),
+        };
+        Some(HeldRequest { request, hold: held.hold, until: held.until, why })
     }
 }

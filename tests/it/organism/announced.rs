@@ -11,7 +11,7 @@ use organism::ids::ThreadId;
 use organism::journal::sqlite::Lock;
 use organism::organism::{Error, OrganismClient};
 use organism::service::announcement::{Announcement, is_announced};
-use organism::service::{ServiceResponse, ShortSocketPath, SubmitUpdate, encoding, socket_path};
+use organism::service::{ServiceResponse, SubmitUpdate, encoding, socket_path};
 
 use super::{CONFIG, House, Running, Said, numbered, said, say, until};
 
@@ -194,8 +194,7 @@ fn a_send_finds_the_organism_and_submits_over_one_connection() {
     let house = House::new();
     assert_eq!(ended(send(&house, "first")).code, Some(0));
     let _lock = Lock::take(&house.data()).unwrap();
-    let path = ShortSocketPath::of(&socket_path(&house.data())).unwrap();
-    let listener = UnixListener::bind(&path.name).unwrap();
+    let listener = UnixListener::bind(socket_path(&house.data())).unwrap();
     listener.set_nonblocking(true).unwrap();
 
     house.write("second.xml", say("second"));

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 
 use organism::ids::Digest;
+use organism::journal::sqlite::DATABASE;
 use serde_json::Value as Json;
 
 use super::{House, Said, TALK, said, say, until};
@@ -99,6 +100,32 @@ fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
     assert_eq!(again.code, Some(65), "{again:?}");
     assert!(again.err.contains("not-waiting"), "{again:?}");
     assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn held_calls_come_from_the_organism_and_where_none_runs_from_one_read_of_the_journal() {
+    let house = house();
+    let running = house.run();
+    hold(&house, "hello");
+    hold(&house, "world");
+
+    // Beside a journal that cannot be read, the organism alone can have the calls.
+    let journal = house.data().join(DATABASE);
+    std::fs::rename(&journal, house.path("aside")).unwrap();
+    std::fs::write(&journal, "no journal").unwrap();
+    let live = house.organism(&["approvals", "--json"]);
+    std::fs::rename(house.path("aside"), &journal).unwrap();
+    assert_eq!(live.code, Some(0), "{live:?}");
+    assert_eq!(live.json().len(), 2);
+    assert_eq!(live.err, "");
+    assert_eq!(running.stop(), Some(0));
+
+    let read = house.organism(&["approvals", "--json"]);
+    assert_eq!(read.out, live.out, "both are the same");
+    assert!(read.err.contains("no organism responds to this command"), "{read:?}");
+    let path = house.data().display().to_string();
+    assert!(read.err.contains(&path), "{read:?}");
     house.verified();
 }
 

@@ -3,14 +3,14 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use organism::organism::control;
 use organism::service::encoding::VERSION;
+use organism::service::socket_path;
 
 use super::{House, said, say};
 
 /// Sends one line to the control socket. Returns everything that comes back.
 fn exchange(house: &House, line: &str) -> String {
-    let mut socket = UnixStream::connect(control::path(&house.data())).unwrap();
+    let mut socket = UnixStream::connect(socket_path(&house.data())).unwrap();
     writeln!(socket, "{line}").unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
@@ -47,7 +47,7 @@ fn a_command_refuses_an_organism_of_another_version_and_names_both() {
         assert_eq!(house.send_text(&say("first"), &[]).out, said("first"));
         // This test holds the journal, as an organism of another version would.
         let _lock = organism::journal::sqlite::hold(&house.data(), &house.state()).unwrap();
-        let socket = UnixListener::bind(control::path(&house.data())).unwrap();
+        let socket = UnixListener::bind(socket_path(&house.data())).unwrap();
         let serving = std::thread::spawn(move || {
             let mut requests = Vec::new();
             while requests.is_empty() {
