@@ -139,6 +139,7 @@ fn written(result: std::io::Result<()>) -> Result<(), Error> {
 enum Line {
     Message(Said),
     Refusal(Refused),
+    #[serde(rename = "busy")]
     Busy(BusyRefusals),
 }
 

@@ -69,11 +69,16 @@ impl Said {
 /// `busy` refusals to one client, which the record counts instead of stating each.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BusyRefusals {
+    #[serde(rename = "position")]
     pub position: Position,
+    #[serde(rename = "time")]
     pub time: String,
+    #[serde(rename = "client")]
     pub client: ListenerName,
     /// The first of them.
+    #[serde(rename = "since")]
     pub since: String,
+    #[serde(rename = "count")]
     pub count: u64,
 }
 

@@ -44,6 +44,7 @@ pub struct Item {
 pub enum What {
     Message(Said),
     Refused(Refused),
+    #[serde(rename = "busy")]
     Busy(BusyRefusals),
     /// What was wrong in a model's turn, beyond its refused payloads.
     Findings {

@@ -25,8 +25,8 @@ pub(super) struct Holds {
     counts: Map<HoldKey, usize>,
 }
 
-/// Whose held calls are counted together: held calls stay as long as people let them, so that one
-/// client must not use up the room of another.
+/// The client and the listener whose held calls share one bound: a call stays held until a person
+/// decides, so one client must not use up the room of another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct HoldKey {
     /// The client that opened the tree of the call.
@@ -66,8 +66,7 @@ impl Holds {
 }
 
 impl Core {
-    /// Hands over a call that was just opened, or that nobody holds any more, or holds it for a
-    /// person.
+    /// Hands over a call that was just opened or released, or holds it for a person.
     pub(super) fn start_call(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
 

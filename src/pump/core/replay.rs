@@ -34,16 +34,12 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
             Event::Submit(Submission { id, client, target, key, payload, trace, begun: None })
         }
         Input::Outcome { listener, call, attempt, verdicts, turn, arrived } => {
-            let mut reader = Reader::new(record, gate);
-            let payloads = verdicts.iter().map(|verdict| reader.payload(&listener, verdict));
-            let payloads = payloads.collect::<Option<_>>()?;
+            let payloads = Reader::new(record, gate).payloads(&listener, &verdicts)?;
             let turn = turn.map(|turn| with_note(record, turn));
             Event::Outcome { listener, call, attempt, payloads, turn, arrived }
         }
         Input::Stray { listener, named, verdicts } => {
-            let mut reader = Reader::new(record, gate);
-            let payloads = verdicts.iter().map(|verdict| reader.payload(&listener, verdict));
-            let payloads = payloads.collect::<Option<_>>()?;
+            let payloads = Reader::new(record, gate).payloads(&listener, &verdicts)?;
             Event::Stray { listener, named, payloads }
         }
         Input::Failed { listener, call, attempt, failure } => {
@@ -169,6 +165,14 @@ impl<'a> Reader<'a> {
             [Rule::UnknownThread, Rule::BadLabel, Rule::MalformedAction, Rule::UnknownAction];
         let of_payloads = |refusal: &&Refusal| is_submitted || !beside.contains(&refusal.rule);
         Self { record, gate, refusals: refusals.filter(of_payloads).collect() }
+    }
+
+    fn payloads(
+        &mut self,
+        sender: &ListenerName,
+        verdicts: &[Verdict],
+    ) -> Option<Vec<Result<Checked, Refusal>>> {
+        verdicts.iter().map(|verdict| self.payload(sender, verdict)).collect()
     }
 
     fn payload(
