@@ -74,7 +74,9 @@ impl fmt::Debug for Payload {
 
 #[derive(Serialize, Deserialize)]
 struct PayloadMark {
+    #[serde(rename = "digest")]
     digest: Digest,
+    #[serde(rename = "len")]
     len: usize,
 }
 
@@ -97,15 +99,19 @@ impl<'de> Deserialize<'de> for Payload {
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Opens a call; the receiver owes exactly one result.
+    #[serde(rename = "call")]
     Call,
     /// Part of the result, in the caller's own call.
+    #[serde(rename = "reply")]
     Reply,
     /// An agent continues its own call.
     #[serde(rename = "self")]
     Own,
     /// Recorded, delivered to nobody.
+    #[serde(rename = "note")]
     Note,
     /// Written by the core.
+    #[serde(rename = "system")]
     System,
 }
 
@@ -126,16 +132,22 @@ impl Kind {
 #[serde(rename_all = "lowercase")]
 pub enum Disposition {
     /// Delivered, and the outcome of that delivery is on record.
+    #[serde(rename = "handled")]
     Handled,
     /// Nobody had to handle it: notes, and results to a client.
+    #[serde(rename = "recorded")]
     Recorded,
     /// Its attempts are exhausted.
+    #[serde(rename = "failed")]
     Failed,
     /// Its attempt timed out.
+    #[serde(rename = "expired")]
     Expired,
     /// Its call was closed before it was handled.
+    #[serde(rename = "cancelled")]
     Cancelled,
     /// It came after its call had a result.
+    #[serde(rename = "late")]
     Late,
 }
 
@@ -155,20 +167,29 @@ impl Disposition {
 /// A payload with everything the pump stamped on it. Only the pump makes these.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
+    #[serde(rename = "id")]
     pub id: MessageId,
+    #[serde(rename = "kind")]
     pub kind: Kind,
+    #[serde(rename = "from")]
     pub from: ListenerName,
+    #[serde(rename = "to")]
     pub to: ListenerName,
+    #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// Dense in its thread, from 1.
+    #[serde(rename = "seq")]
     pub seq: u64,
     /// The message this one answers or was caused by.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "cause", default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<MessageId>,
     /// The call in which the receiver gets it; a call names itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
+    #[serde(rename = "time")]
     pub time: Time,
+    #[serde(rename = "name")]
     pub name: PayloadName,
+    #[serde(rename = "payload")]
     pub payload: Payload,
 }

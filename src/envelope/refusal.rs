@@ -12,59 +12,88 @@ use crate::xml::findings::Place;
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
     /// Larger than a payload may be.
+    #[serde(rename = "too-large")]
     TooLarge,
+    #[serde(rename = "not-utf8")]
     NotUtf8,
     /// A DOCTYPE, an entity declaration or a processing instruction.
+    #[serde(rename = "forbidden")]
     Forbidden,
     /// Depth, attributes, namespaces or names beyond the limits.
+    #[serde(rename = "too-complex")]
     TooComplex,
+    #[serde(rename = "not-well-formed")]
     NotWellFormed,
     /// No root, or something beside it.
+    #[serde(rename = "not-one-root")]
     NotOneRoot,
     /// A name only the core may write.
+    #[serde(rename = "reserved-name")]
     ReservedName,
     /// The thread is not one the sender may write to.
+    #[serde(rename = "unknown-thread")]
     UnknownThread,
     /// Not a name of the sender's vocabulary: unknown and forbidden alike.
+    #[serde(rename = "not-in-vocabulary")]
     NotInVocabulary,
+    #[serde(rename = "schema-invalid")]
     SchemaInvalid,
+    #[serde(rename = "budget-spent")]
     BudgetSpent,
     // What the pump refuses after the gate has passed a payload.
     /// Further actions in an outcome that may have no more.
+    #[serde(rename = "excess-action")]
     ExcessAction,
     /// A call in an outcome that replies.
+    #[serde(rename = "call-beside-reply")]
     CallBesideReply,
     /// A child thread's label, a suggested root or a client key that cannot be had.
+    #[serde(rename = "bad-label")]
     BadLabel,
     /// An answer to an attempt that is no longer the current one.
+    #[serde(rename = "stale-attempt")]
     StaleAttempt,
     /// An answer that names another attempt than the one its instance was given.
+    #[serde(rename = "stray-answer")]
     StrayAnswer,
     /// The journal or a queue is full; try again.
+    #[serde(rename = "busy")]
     Busy,
     /// A client key seen before with another payload.
+    #[serde(rename = "key-reused")]
     KeyReused,
     /// A call to an agent from beneath its own open call.
+    #[serde(rename = "cycle")]
     Cycle,
     /// An incomplete or malformed action in model text.
+    #[serde(rename = "malformed-action")]
     MalformedAction,
     /// A closed element, or a native call, whose name is no action of the agent.
+    #[serde(rename = "unknown-action")]
     UnknownAction,
     /// The pump is shutting down.
+    #[serde(rename = "draining")]
     Draining,
     /// The disk is full.
+    #[serde(rename = "storage-full")]
     StorageFull,
     /// The call it belongs to has ended, or ends with this very outcome.
+    #[serde(rename = "call-closed")]
     CallClosed,
     /// Nothing waits for the person's decision: it was taken before, or its call is over.
+    #[serde(rename = "not-waiting")]
     NotWaiting,
     /// The hash given with an approval is not that of the payload.
+    #[serde(rename = "wrong-hash")]
     WrongHash,
     /// A decision without a valid signature of an operator.
+    #[serde(rename = "not-signed")]
     NotSigned,
     /// A process that the organism hosts asked for what only others may ask for.
+    #[serde(rename = "hosted-process")]
     HostedProcess,
     /// Where the caller comes from is not known, and nothing else proves who it is.
+    #[serde(rename = "unknown-caller")]
     UnknownCaller,
 }
 
@@ -159,21 +188,26 @@ impl fmt::Display for Rule {
 /// A payload that was refused: enough to know what it was, without keeping all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
+    #[serde(rename = "rule")]
     pub rule: Rule,
     /// What is wrong and what was expected. Uniform where more would reveal topology.
+    #[serde(rename = "message")]
     pub message: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// What would have been right, such as an example, where the sender may know.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "expected", default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
     /// Of the refused text, in bytes.
+    #[serde(rename = "length")]
     pub length: usize,
+    #[serde(rename = "digest")]
     pub digest: Digest,
     /// The first 4 KiB, with what is not UTF-8 replaced.
+    #[serde(rename = "head")]
     pub head: String,
     /// Set where the payload had passed the gate and the pump refused it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<PayloadName>>,
 }
 

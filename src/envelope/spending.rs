@@ -43,7 +43,9 @@ impl std::fmt::Display for Money {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Spending {
     /// Of prompt and answer together.
+    #[serde(rename = "tokens")]
     pub tokens: u64,
+    #[serde(rename = "money")]
     pub money: Money,
 }
 
@@ -72,7 +74,9 @@ pub struct Reservation {
 /// How many requests one model call may make on one route, over all attempts of its call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteLimit {
+    #[serde(rename = "route")]
     pub route: String,
+    #[serde(rename = "most")]
     pub most: u32,
 }
 

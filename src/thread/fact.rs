@@ -17,9 +17,21 @@ use crate::trace::TraceParent;
 #[serde(tag = "by", rename_all = "lowercase")]
 pub enum Opener {
     /// A client outside: the result is recorded, the client reads the record.
-    Client { name: ListenerName },
+    #[serde(rename = "client")]
+    Client {
+        #[serde(rename = "name")]
+        name: ListenerName,
+    },
     /// A listener's call; in another thread, where a spawn or a send crossed over.
-    Call { name: ListenerName, call: CallId, thread: ThreadId },
+    #[serde(rename = "call")]
+    Call {
+        #[serde(rename = "name")]
+        name: ListenerName,
+        #[serde(rename = "call")]
+        call: CallId,
+        #[serde(rename = "thread")]
+        thread: ThreadId,
+    },
 }
 
 impl Opener {
@@ -33,12 +45,13 @@ impl Opener {
 /// What a message of kind `call` opens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
+    #[serde(rename = "opener")]
     pub opener: Opener,
     /// The first leg's call, where several peers got the same payload.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "group", default, skip_serializing_if = "Option::is_none")]
     pub group: Option<(CallId, Gather)>,
     /// Its result becomes the opener's own result.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "forward", default, skip_serializing_if = "std::ops::Not::not")]
     pub forward: bool,
 }
 
@@ -47,16 +60,21 @@ pub struct Opening {
 #[serde(rename_all = "lowercase")]
 pub enum Closing {
     /// With replies, or with `<ack/>`.
+    #[serde(rename = "completed")]
     Completed,
     /// With a system payload that says why.
+    #[serde(rename = "failed")]
     Failed,
+    #[serde(rename = "cancelled")]
     Cancelled,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TimerEnd {
+    #[serde(rename = "fired")]
     Fired,
+    #[serde(rename = "cancelled")]
     Cancelled,
 }
 
@@ -65,8 +83,10 @@ pub enum TimerEnd {
 #[serde(rename_all = "lowercase")]
 pub enum Hold {
     /// An operator is to approve its payload.
+    #[serde(rename = "approval")]
     Approval,
     /// It is a question to a person, who is to answer it.
+    #[serde(rename = "answer")]
     Answer,
 }
 
@@ -80,167 +100,249 @@ fn is_zero(number: &u32) -> bool {
 #[serde(rename_all = "kebab-case")]
 pub enum Fact {
     /// A pump started on this journal.
+    #[serde(rename = "booted")]
     Booted {
+        #[serde(rename = "journal")]
         journal: Uuid,
+        #[serde(rename = "epoch")]
         epoch: u32,
+        #[serde(rename = "config")]
         config: Digest,
         /// Version of the step that decides from here on; journals from before it had one have 0.
-        #[serde(default, skip_serializing_if = "is_zero")]
+        #[serde(rename = "core_version", default, skip_serializing_if = "is_zero")]
         core_version: u32,
         /// Every blob that the organism runs on from here: config, prompts, schemas. Journals from
         /// before boots listed them have none.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[serde(rename = "blobs", default, skip_serializing_if = "Vec::is_empty")]
         blobs: Vec<Digest>,
     },
+    #[serde(rename = "thread-opened")]
     ThreadOpened {
+        #[serde(rename = "thread")]
         thread: ThreadId,
+        #[serde(rename = "by")]
         by: ListenerName,
     },
     /// A message exists. A call's `opening` says what it opened.
+    #[serde(rename = "accepted")]
     Accepted {
+        #[serde(rename = "message")]
         message: Arc<Message>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "opening", default, skip_serializing_if = "Option::is_none")]
         opening: Option<Opening>,
         /// The client's key for this submission.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
     },
+    #[serde(rename = "disposed")]
     Disposed {
+        #[serde(rename = "message")]
         message: MessageId,
+        #[serde(rename = "how")]
         how: Disposition,
     },
     /// Takes no `seq`.
+    #[serde(rename = "refused")]
     Refused {
+        #[serde(rename = "sender")]
         sender: ListenerName,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
         thread: Option<ThreadId>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
         call: Option<CallId>,
+        #[serde(rename = "refusal")]
         refusal: Refusal,
     },
     /// The outcome of an attempt is on record: what was delivered with it is dealt with.
+    #[serde(rename = "heard")]
     Heard {
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
     },
+    #[serde(rename = "attempt-failed")]
     AttemptFailed {
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
+        #[serde(rename = "failure")]
         failure: Failure,
     },
     /// An attempt at a call belongs to its listener from here on, until its end is on record. The
     /// call may be one of another tree than the record.
+    #[serde(rename = "handed-over")]
     HandedOver {
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
     },
     /// No listener took this attempt: the hand-over is taken back, and there was no attempt.
+    #[serde(rename = "not-taken")]
     NotTaken {
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
     },
+    #[serde(rename = "call-closed")]
     CallClosed {
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "how")]
         how: Closing,
     },
+    #[serde(rename = "waiting")]
     Waiting {
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "until")]
         until: WaitFor,
     },
     /// Something else than what it waited for ended a wait.
+    #[serde(rename = "wait-ended")]
     WaitEnded {
+        #[serde(rename = "call")]
         call: CallId,
     },
+    #[serde(rename = "timer-set")]
     TimerSet {
+        #[serde(rename = "timer")]
         timer: TimerId,
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "fires_at")]
         fires_at: Time,
+        #[serde(rename = "label")]
         label: Option<String>,
         /// It fires at a time of the clock, and not after a time.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[serde(rename = "at", default, skip_serializing_if = "std::ops::Not::not")]
         at: bool,
     },
+    #[serde(rename = "timer-ended")]
     TimerEnded {
+        #[serde(rename = "timer")]
         timer: TimerId,
+        #[serde(rename = "how")]
         how: TimerEnd,
     },
     /// An agent's window on a thread now starts so many items before this `seq`.
+    #[serde(rename = "window")]
     Window {
+        #[serde(rename = "agent")]
         agent: ListenerName,
+        #[serde(rename = "thread")]
         thread: ThreadId,
+        #[serde(rename = "before")]
         before: u64,
+        #[serde(rename = "kept")]
         kept: u32,
     },
     /// A request of a model call leaves once this is durable. It may take so much, with all earlier
     /// requests of the attempt; what it really took replaces this.
+    #[serde(rename = "reserved")]
     Reserved {
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
+        #[serde(rename = "agent")]
         agent: ListenerName,
+        #[serde(rename = "spending")]
         spending: Spending,
         /// Number of the request in its attempt.
+        #[serde(rename = "request")]
         request: u32,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "route", default, skip_serializing_if = "Option::is_none")]
         route: Option<String>,
     },
     /// The result of a reserved model call is lost. Its whole reservation is charged.
+    #[serde(rename = "charged")]
     Charged {
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
+        #[serde(rename = "agent")]
         agent: ListenerName,
+        #[serde(rename = "spending")]
         spending: Spending,
     },
     /// A model call was made in a call.
+    #[serde(rename = "used")]
     Used {
+        #[serde(rename = "call")]
         call: CallId,
         /// Journals of before agents had budgets do not say who made it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "agent", default, skip_serializing_if = "Option::is_none")]
         agent: Option<ListenerName>,
+        #[serde(rename = "tokens_in")]
         tokens_in: u64,
+        #[serde(rename = "tokens_out")]
         tokens_out: u64,
-        #[serde(default, skip_serializing_if = "Money::is_zero")]
+        #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
         money: Money,
         /// Of a turn that ended when its call was closed: the attempt that took it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "attempt", default, skip_serializing_if = "Option::is_none")]
         attempt: Option<Attempt>,
     },
     /// A call waits for a person; no time of it runs.
+    #[serde(rename = "held")]
     Held {
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "hold")]
         hold: Hold,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
         until: Option<Time>,
     },
     /// It waits for nobody any more and goes on.
+    #[serde(rename = "released")]
     Released {
+        #[serde(rename = "call")]
         call: CallId,
         /// Nobody decided on it: its config had changed.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[serde(rename = "lapsed", default, skip_serializing_if = "std::ops::Not::not")]
         lapsed: bool,
     },
     /// A client's next request: the counts and the wall time of its tree start again.
+    #[serde(rename = "renewed")]
     Renewed {
+        #[serde(rename = "by")]
         by: ListenerName,
     },
     /// From here on the tree's work belongs to this trace.
+    #[serde(rename = "traced")]
     Traced {
+        #[serde(rename = "trace")]
         trace: TraceParent,
     },
     /// Time that is not counted. Nothing could be answered while the pump stood still: that is the
     /// time-out of nobody. By what the system's clock was set forward, no time passed at all.
+    #[serde(rename = "stood-still")]
     StoodStill {
+        #[serde(rename = "stood_micros")]
         stood_micros: u64,
+        #[serde(rename = "stepped_micros")]
         stepped_micros: u64,
     },
     /// An operator's signature on the decision of this record was checked and is used up.
+    #[serde(rename = "signed")]
     Signed {
+        #[serde(rename = "operator")]
         operator: ListenerName,
+        #[serde(rename = "nonce")]
         nonce: Uuid,
         /// When it was signed.
+        #[serde(rename = "time")]
         time: Time,
     },
     /// A budget of the tree passed its warning mark.
+    #[serde(rename = "warned")]
     Warned {
+        #[serde(rename = "budget")]
         budget: String,
     },
 }

@@ -13,8 +13,10 @@ use crate::system::ActionReport;
 #[serde(rename_all = "kebab-case")]
 pub enum OperatorVerb {
     /// The organism's directories or its stream were accepted as this project's.
+    #[serde(rename = "adopt")]
     Adopt,
     /// What a start refused of the journal was accepted: a loss, or another key.
+    #[serde(rename = "repair")]
     Repair,
     /// The key of another host was trusted.
     #[serde(rename = "trust-key")]
@@ -34,26 +36,26 @@ impl OperatorVerb {
 /// Who acted, as far as the operating system proves it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorIdentity {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "uid", default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
     /// Login name of `uid`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "login", default, skip_serializing_if = "Option::is_none")]
     pub login: Option<String>,
     /// Name of the host on which the command ran.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "host", default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
 
 /// Who took a decision about a tree, and why.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionOrigin {
-    #[serde(default)]
+    #[serde(rename = "who", default)]
     pub who: OperatorIdentity,
     /// Text of the operator, for the record alone; empty without any.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(rename = "note", default, skip_serializing_if = "String::is_empty")]
     pub note: String,
     /// Required where the config names operators.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "signature", default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Box<DecisionSignature>>,
 }
 
@@ -69,7 +71,9 @@ impl DecisionOrigin {
 /// A named value of an action, such as the path that was replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActionDetail {
+    #[serde(rename = "name")]
     pub name: String,
+    #[serde(rename = "value")]
     pub value: String,
 }
 
@@ -82,14 +86,16 @@ impl ActionDetail {
 /// An action of an operator on the organism itself. It belongs to no tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorAction {
+    #[serde(rename = "verb")]
     pub verb: OperatorVerb,
+    #[serde(rename = "by")]
     pub by: ListenerName,
-    #[serde(default)]
+    #[serde(rename = "who", default)]
     pub who: OperatorIdentity,
     /// Text of the operator; empty without any.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(rename = "note", default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "details", default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<ActionDetail>,
 }
 

@@ -15,8 +15,10 @@ use super::{Decision, DecisionOrigin, Fact, OperatorAction, RecordedAnswer};
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Its bytes are those of the message with this digest.
+    #[serde(rename = "passed")]
     Passed(Digest),
     /// The gate or the pump refused it: the refusal with this digest stands among the facts.
+    #[serde(rename = "refused")]
     Refused(Digest),
 }
 
@@ -24,138 +26,213 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Input {
+    #[serde(rename = "boot")]
     Boot {
+        #[serde(rename = "detail")]
         detail: String,
     },
+    #[serde(rename = "submitted")]
     Submitted {
+        #[serde(rename = "id")]
         id: MessageId,
+        #[serde(rename = "client")]
         client: ListenerName,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
         thread: Option<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "suggested", default, skip_serializing_if = "Option::is_none")]
         suggested: Option<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
+        #[serde(rename = "verdict")]
         verdict: Verdict,
     },
+    #[serde(rename = "outcome")]
     Outcome {
+        #[serde(rename = "listener")]
         listener: ListenerName,
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
+        #[serde(rename = "verdicts")]
         verdicts: Vec<Verdict>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "turn", default, skip_serializing_if = "Option::is_none")]
         turn: Option<Turn>,
         /// When its host read it, where its deadline has passed since.
         #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
         arrived: Option<Time>,
     },
     /// An answer that named another attempt than the one its instance was given.
+    #[serde(rename = "stray")]
     Stray {
+        #[serde(rename = "listener")]
         listener: ListenerName,
+        #[serde(rename = "named")]
         named: String,
+        #[serde(rename = "verdicts")]
         verdicts: Vec<Verdict>,
     },
+    #[serde(rename = "failed")]
     Failed {
+        #[serde(rename = "listener")]
         listener: ListenerName,
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
+        #[serde(rename = "failure")]
         failure: Failure,
     },
     /// A request of a model call is about to leave. The fact states what it may take.
+    #[serde(rename = "reserved")]
     Reserved {
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[serde(rename = "counted", default, skip_serializing_if = "std::ops::Not::not")]
         counted: bool,
         /// Requests that the model call may make on this route.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "most", default, skip_serializing_if = "Option::is_none")]
         most: Option<u32>,
     },
     /// A reservation of an earlier run has no result: its pump died.
+    #[serde(rename = "unsettled")]
     Unsettled {
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
     },
+    #[serde(rename = "deadline")]
     Deadline {
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
     },
     /// A pump that has ended handed this attempt over, and recorded no end of it.
+    #[serde(rename = "lost")]
     Lost {
+        #[serde(rename = "listener")]
         listener: ListenerName,
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
     },
     /// No listener took a delivery.
+    #[serde(rename = "not-taken")]
     NotTaken {
+        #[serde(rename = "listener")]
         listener: ListenerName,
+        #[serde(rename = "call")]
         call: CallId,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
+        #[serde(rename = "detail")]
         detail: String,
     },
     /// An absent listener is to be given one of its calls, to see whether it is back.
+    #[serde(rename = "probe")]
     Probe {
+        #[serde(rename = "listener")]
         listener: ListenerName,
     },
     /// A call has waited for an absent listener as long as it may.
+    #[serde(rename = "untaken")]
     Untaken {
+        #[serde(rename = "call")]
         call: CallId,
     },
     /// A failed call is to be handed over again.
+    #[serde(rename = "retry")]
     Retry {
+        #[serde(rename = "call")]
         call: CallId,
     },
+    #[serde(rename = "timer")]
     Timer {
+        #[serde(rename = "timer")]
         timer: TimerId,
+        #[serde(rename = "call")]
         call: CallId,
     },
     /// The config no longer has the listener of this call.
+    #[serde(rename = "gone")]
     Gone {
+        #[serde(rename = "call")]
         call: CallId,
     },
     /// The time of a held call is up, or the config asks for something else by now.
+    #[serde(rename = "held")]
     Held {
+        #[serde(rename = "call")]
         call: CallId,
     },
     /// What a person decided about a held call.
+    #[serde(rename = "decided")]
     Decided {
+        #[serde(rename = "message")]
         message: MessageId,
+        #[serde(rename = "by")]
         by: ListenerName,
+        #[serde(rename = "decision")]
         decision: Decision<RecordedAnswer>,
         /// Records of before decisions named who took them have none.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
+    #[serde(rename = "cancel")]
     Cancel {
+        #[serde(rename = "thread")]
         thread: ThreadId,
+        #[serde(rename = "by")]
         by: ListenerName,
+        #[serde(rename = "reason")]
         reason: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
+    #[serde(rename = "joined")]
     Joined {
+        #[serde(rename = "listener")]
         listener: ListenerName,
+        #[serde(rename = "detail")]
         detail: String,
     },
+    #[serde(rename = "left")]
     Left {
+        #[serde(rename = "listener")]
         listener: ListenerName,
+        #[serde(rename = "detail")]
         detail: String,
     },
     /// The pump did not run for a while, or the system's clock was set forward.
+    #[serde(rename = "standstill")]
     Standstill {
+        #[serde(rename = "stood_micros")]
         stood_micros: u64,
+        #[serde(rename = "stepped_micros")]
         stepped_micros: u64,
     },
     /// `busy` refusals to one client since then, up to this record. They have no records of their own.
+    #[serde(rename = "busy")]
     Busy {
+        #[serde(rename = "client")]
         client: ListenerName,
+        #[serde(rename = "since")]
         since: Time,
+        #[serde(rename = "count")]
         count: u64,
     },
+    #[serde(rename = "shutdown")]
     Shutdown {
+        #[serde(rename = "detail")]
         detail: String,
     },
     /// What an operator did to the organism itself.
+    #[serde(rename = "operator")]
     Operator(OperatorAction),
 }
 
@@ -170,14 +247,21 @@ impl Input {
 /// enter the hash by digest.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
+    #[serde(rename = "position")]
     pub position: Position,
     /// The tree it belongs to: a root thread's id.
+    #[serde(rename = "tree")]
     pub tree: ThreadId,
     /// The tree's previous record, and its hash; position 0 and zeros for the first.
+    #[serde(rename = "previous")]
     pub previous: Position,
+    #[serde(rename = "previous_hash")]
     pub previous_hash: Digest,
+    #[serde(rename = "time")]
     pub time: Time,
+    #[serde(rename = "input")]
     pub input: Input,
+    #[serde(rename = "facts")]
     pub facts: Vec<Fact>,
 }
 

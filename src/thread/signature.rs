@@ -135,14 +135,19 @@ impl<'a> DecisionStatement<'a> {
 /// An operator's signature on one decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionSignature {
+    #[serde(rename = "key")]
     pub key: OperatorPublicKey,
+    #[serde(rename = "journal")]
     pub journal: Uuid,
     /// The thread of the call, or the one that is cancelled.
+    #[serde(rename = "thread")]
     pub thread: ThreadId,
+    #[serde(rename = "time")]
     pub time: Time,
     /// Makes each signature another one, so that it is used once.
+    #[serde(rename = "nonce")]
     pub nonce: Uuid,
-    #[serde(with = "in_base64")]
+    #[serde(rename = "signature", with = "in_base64")]
     signature: [u8; 64],
 }
 
@@ -184,14 +189,23 @@ impl DecisionSignature {
     fn message(&self, statement: &DecisionStatement<'_>) -> Vec<u8> {
         #[derive(Serialize)]
         struct Signed<'a> {
+            #[serde(rename = "journal")]
             journal: Uuid,
+            #[serde(rename = "verb")]
             verb: &'a str,
+            #[serde(rename = "thread")]
             thread: &'a ThreadId,
+            #[serde(rename = "call")]
             call: Option<MessageId>,
+            #[serde(rename = "digest")]
             digest: Option<Digest>,
+            #[serde(rename = "reason")]
             reason: &'a str,
+            #[serde(rename = "note")]
             note: &'a str,
+            #[serde(rename = "time")]
             time: Time,
+            #[serde(rename = "nonce")]
             nonce: Uuid,
         }
         let DecisionStatement { verb, call, digest, reason, note } = *statement;

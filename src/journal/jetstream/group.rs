@@ -34,32 +34,43 @@ const FORMAT: u32 = 1;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
+    #[serde(rename = "organism")]
     organism: u32,
+    #[serde(rename = "epoch")]
     epoch: u32,
+    #[serde(rename = "part")]
     part: usize,
+    #[serde(rename = "parts")]
     parts: usize,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Line<'a> {
-    #[serde(borrow)]
+    #[serde(rename = "journal", borrow)]
     Journal(About<'a>),
-    #[serde(borrow)]
+    #[serde(rename = "epoch", borrow)]
     Epoch(Begun<'a>),
+    #[serde(rename = "moved")]
     Moved {
+        #[serde(rename = "records")]
         records: u64,
     },
+    #[serde(rename = "checkpoint")]
     Checkpoint(Checkpoint),
+    #[serde(rename = "blob")]
     Blob {
+        #[serde(rename = "digest")]
         digest: Digest,
+        #[serde(rename = "bytes")]
         bytes: usize,
     },
-    #[serde(borrow)]
+    #[serde(rename = "step", borrow)]
     Step(Step<'a>),
     /// Over the step before it and whatever came before that.
+    #[serde(rename = "mac")]
     Mac {
-        #[serde(borrow)]
+        #[serde(rename = "head", borrow)]
         head: Cow<'a, str>,
     },
 }
@@ -67,15 +78,17 @@ enum Line<'a> {
 /// Whose journal a stream keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About<'a> {
+    #[serde(rename = "id")]
     pub id: Uuid,
-    #[serde(borrow)]
+    #[serde(rename = "name", borrow)]
     pub name: Cow<'a, str>,
+    #[serde(rename = "partition")]
     pub partition: u32,
     /// Of how many.
-    #[serde(default = "alone", skip_serializing_if = "is_alone")]
+    #[serde(rename = "partitions", default = "alone", skip_serializing_if = "is_alone")]
     pub partitions: u32,
     /// It began elsewhere: nobody goes on with it before all of it is here.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "moving", default, skip_serializing_if = "std::ops::Not::not")]
     pub moving: bool,
 }
 
@@ -91,23 +104,31 @@ fn is_alone(partitions: &u32) -> bool {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Begun<'a> {
+    #[serde(rename = "epoch")]
     epoch: u32,
     /// For people.
-    #[serde(borrow)]
+    #[serde(rename = "holder", borrow)]
     holder: Cow<'a, str>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Step<'a> {
+    #[serde(rename = "position")]
     position: Position,
-    #[serde(borrow)]
+    #[serde(rename = "tree", borrow)]
     tree: Cow<'a, str>,
+    #[serde(rename = "previous")]
     previous: Position,
+    #[serde(rename = "previous_hash")]
     previous_hash: Digest,
     /// Microseconds since 1970.
+    #[serde(rename = "time")]
     time: i64,
+    #[serde(rename = "hash")]
     hash: Digest,
+    #[serde(rename = "body")]
     body: usize,
+    #[serde(rename = "payloads")]
     payloads: usize,
 }
 

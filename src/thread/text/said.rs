@@ -21,22 +21,31 @@ pub enum SaidInput<'t> {
 
 #[derive(Deserialize)]
 pub struct Submitted<'t> {
+    #[serde(rename = "id")]
     pub id: MessageId,
-    #[serde(borrow)]
+    #[serde(rename = "client", borrow)]
     pub client: Cow<'t, str>,
+    #[serde(rename = "thread")]
     pub thread: Option<String>,
+    #[serde(rename = "suggested")]
     pub suggested: Option<String>,
+    #[serde(rename = "key")]
     pub key: Option<String>,
+    #[serde(rename = "verdict")]
     pub verdict: SaidVerdict,
 }
 
 #[derive(Deserialize)]
 pub struct Outcome<'t> {
-    #[serde(borrow)]
+    #[serde(rename = "listener", borrow)]
     pub listener: Cow<'t, str>,
+    #[serde(rename = "call")]
     pub call: CallId,
+    #[serde(rename = "attempt")]
     pub attempt: Attempt,
+    #[serde(rename = "verdicts")]
     pub verdicts: Vec<SaidVerdict>,
+    #[serde(rename = "turn")]
     pub turn: Option<Turn>,
     #[serde(rename = "arrived")]
     pub arrived: Option<Time>,
@@ -44,50 +53,66 @@ pub struct Outcome<'t> {
 
 #[derive(Deserialize)]
 pub struct Heard {
+    #[serde(rename = "call")]
     pub call: Option<CallId>,
+    #[serde(rename = "attempt")]
     pub attempt: Option<Attempt>,
 }
 
 #[derive(Deserialize)]
 pub struct HandedOver {
+    #[serde(rename = "call")]
     pub call: Option<CallId>,
+    #[serde(rename = "attempt")]
     pub attempt: Attempt,
 }
 
 #[derive(Deserialize)]
 pub struct Disposed {
+    #[serde(rename = "message")]
     pub message: MessageId,
+    #[serde(rename = "how")]
     pub how: Disposition,
 }
 
 #[derive(Deserialize)]
 pub struct Closed {
+    #[serde(rename = "call")]
     pub call: Option<CallId>,
+    #[serde(rename = "how")]
     pub how: Closing,
 }
 
 #[derive(Deserialize)]
 pub struct Accepted<'t> {
+    #[serde(rename = "id")]
     pub id: MessageId,
+    #[serde(rename = "kind")]
     pub kind: Kind,
-    #[serde(borrow)]
+    #[serde(rename = "from", borrow)]
     pub from: Cow<'t, str>,
-    #[serde(borrow)]
+    #[serde(rename = "to", borrow)]
     pub to: Cow<'t, str>,
-    #[serde(borrow)]
+    #[serde(rename = "thread", borrow)]
     pub thread: Option<Cow<'t, str>>,
+    #[serde(rename = "seq")]
     pub seq: u64,
+    #[serde(rename = "cause")]
     pub cause: Option<MessageId>,
     /// Not there: what the kind says. `null`: none.
-    #[serde(default, deserialize_with = "there")]
+    #[serde(rename = "call", default, deserialize_with = "there")]
     pub call: Option<Option<CallId>>,
+    #[serde(rename = "time")]
     pub time: Option<Time>,
-    #[serde(borrow)]
+    #[serde(rename = "name", borrow)]
     pub name: Cow<'t, str>,
+    #[serde(rename = "digest")]
     pub digest: Digest,
+    #[serde(rename = "length")]
     pub length: usize,
-    #[serde(borrow)]
+    #[serde(rename = "opening", borrow)]
     pub opening: Option<SaidOpening<'t>>,
+    #[serde(rename = "key")]
     pub key: Option<String>,
 }
 
@@ -97,28 +122,35 @@ fn there<'t, D: serde::Deserializer<'t>>(d: D) -> Result<Option<Option<CallId>>,
 
 #[derive(Deserialize)]
 pub struct SaidOpening<'t> {
+    #[serde(rename = "by")]
     pub by: By,
-    #[serde(borrow)]
+    #[serde(rename = "name", borrow)]
     pub name: Option<Cow<'t, str>>,
+    #[serde(rename = "call")]
     pub call: Option<CallId>,
-    #[serde(borrow)]
+    #[serde(rename = "thread", borrow)]
     pub thread: Option<Cow<'t, str>>,
+    #[serde(rename = "group")]
     pub group: Option<(CallId, Gather)>,
-    #[serde(default)]
+    #[serde(rename = "forward", default)]
     pub forward: bool,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
+    #[serde(rename = "client")]
     Client,
+    #[serde(rename = "call")]
     Call,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SaidVerdict {
+    #[serde(rename = "passed")]
     Passed(FactOrDigest),
+    #[serde(rename = "refused")]
     Refused(FactOrDigest),
 }
 
