@@ -10,9 +10,9 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, Position};
 use crate::limits;
 use crate::model::{OwnBlock, StopReason, ToolCall, Usage};
 use crate::system;
+use crate::xml::escape::{escape_attribute, escape_text, is_xml_char};
 use crate::xml::findings::Finding;
 use crate::xml::tree::Element;
-use crate::xml::write::{escape_attribute, escape_text, is_xml_char};
 
 use super::Transport;
 use super::protocol::Made;

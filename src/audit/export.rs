@@ -11,6 +11,7 @@ use crate::journal::sqlite::Reader;
 use crate::journal::{Error, Sealed};
 use crate::limits;
 use crate::thread::{Fact, Record};
+use crate::xml::escape::escape_text;
 
 use super::said::{BusyRefusals, Refused, Said};
 
@@ -199,7 +200,7 @@ fn record(Sealed { record, hash, .. }: &Sealed, out: &mut dyn Write) -> std::io:
         record.position, record.tree, record.previous, record.time
     )?;
     let input = serde_json::to_string(&record.input)?;
-    writeln!(out, "<e:input>{}</e:input>", escape(&input))?;
+    writeln!(out, "<e:input>{}</e:input>", escape_text(&input))?;
     record.facts.iter().try_for_each(|fact| self::fact(fact, out))?;
     writeln!(out, "</e:record>")
 }
@@ -216,12 +217,12 @@ fn fact(fact: &Fact, out: &mut dyn Write) -> std::io::Result<()> {
                 write!(out, " thread=\"{thread}\"")?;
             }
             write!(out, " length=\"{}\" digest=\"{}\">", refusal.length, refusal.digest)?;
-            write!(out, "<e:reason>{}</e:reason>", escape(&refusal.message))?;
-            writeln!(out, "<e:head>{}</e:head></e:refusal>", escape(&refusal.head))
+            write!(out, "<e:reason>{}</e:reason>", escape_text(&refusal.message))?;
+            writeln!(out, "<e:head>{}</e:head></e:refusal>", escape_text(&refusal.head))
         }
         other => {
             let text = serde_json::to_string(other)?;
-            writeln!(out, "<e:fact>{}</e:fact>", escape(&text))
+            writeln!(out, "<e:fact>{}</e:fact>", escape_text(&text))
         }
     }
 }
@@ -239,21 +240,4 @@ fn message(message: &Message, out: &mut dyn Write) -> std::io::Result<()> {
         envelope::text::write_delivered(&mut text, message, false);
     }
     writeln!(out, "{text}")
-}
-
-/// As XML text; what XML cannot hold becomes U+FFFD.
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '\r' => escaped.push_str("&#13;"),
-            '\t' | '\n' => escaped.push(char),
-            '\0'..='\u{1F}' | '\u{FFFE}' | '\u{FFFF}' => escaped.push('\u{FFFD}'),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::ids::PayloadName;
+use crate::xml::escape::escape_attribute;
 
 /// A type that stands for one payload name.
 ///
@@ -62,7 +63,7 @@ fn write<T: Payload>(payload: &T) -> Result<String, String> {
         .map_err(|e| format!("{} cannot be written as XML: {e}", T::payload_name()))?;
     if !T::NAMESPACE.is_empty() {
         let attribute = if T::QUALIFIED { "xmlns" } else { "xmlns:p" };
-        let namespace = quick_xml::escape::escape(T::NAMESPACE);
+        let namespace = escape_attribute(T::NAMESPACE);
         text.insert_str(1 + tag.len(), &format!(" {attribute}=\"{namespace}\""));
     }
     Ok(text)

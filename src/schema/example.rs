@@ -11,6 +11,7 @@ use super::sample;
 use super::tree::XML;
 use crate::ids::PayloadName;
 use crate::limits;
+use crate::xml::escape::{escape_attribute, escape_text};
 
 const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
 /// How deep optional parts are shown.
@@ -278,10 +279,10 @@ fn written(root: &Node) -> String {
     let bindings = Bindings::of(root);
     let mut declared = String::new();
     if !bindings.default.is_empty() {
-        let _ = write!(declared, " xmlns=\"{}\"", escaped(&bindings.default, true));
+        let _ = write!(declared, " xmlns=\"{}\"", escape_attribute(&bindings.default));
     }
     for (prefix, namespace) in &bindings.prefixed {
-        let _ = write!(declared, " xmlns:{prefix}=\"{}\"", escaped(namespace, true));
+        let _ = write!(declared, " xmlns:{prefix}=\"{}\"", escape_attribute(namespace));
     }
     let mut out = String::new();
     put(root, &bindings, &declared, 0, &mut out);
@@ -296,7 +297,7 @@ fn put(node: &Node, bindings: &Bindings, declared: &str, depth: usize, out: &mut
         let _ = write!(out, " xsi:type=\"{}\"", bindings.element(kind));
     }
     for (attribute, value) in &node.attributes {
-        let _ = write!(out, " {}=\"{}\"", bindings.attribute(attribute), escaped(value, true));
+        let _ = write!(out, " {}=\"{}\"", bindings.attribute(attribute), escape_attribute(value));
     }
     if !node.children.is_empty() {
         out.push('>');
@@ -308,11 +309,6 @@ fn put(node: &Node, bindings: &Bindings, declared: &str, depth: usize, out: &mut
     } else if node.text.is_empty() {
         out.push_str("/>");
     } else {
-        let _ = write!(out, ">{}</{name}>", escaped(&node.text, false));
+        let _ = write!(out, ">{}</{name}>", escape_text(&node.text));
     }
-}
-
-fn escaped(text: &str, attribute: bool) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    if attribute { text.replace('"', "&quot;").replace('\n', "&#10;") } else { text }
 }

@@ -10,6 +10,7 @@ use std::ops::Range;
 use super::libxml2::SCHEME;
 use super::source::Source;
 use super::tree::{Element, XSD};
+use crate::xml::escape::escape_attribute;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkKind {
@@ -115,7 +116,7 @@ pub fn reachable(document: usize, links: &[Link]) -> BTreeSet<usize> {
 fn gather(namespace: &str, documents: &BTreeSet<usize>) -> String {
     let mut out = format!("<xs:schema xmlns:xs=\"{XSD}\"");
     if !namespace.is_empty() {
-        let namespace = namespace.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;");
+        let namespace = escape_attribute(namespace);
         out.push_str(&format!(" targetNamespace=\"{namespace}\""));
     }
     out.push('>');

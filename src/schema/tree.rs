@@ -10,11 +10,12 @@ use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
 use crate::limits;
+use crate::xml::escape::{unescape_attribute, unescape_text};
 use crate::xml::findings::Place;
 
 /// The namespace of schemas themselves.
 pub const XSD: &str = "http://www.w3.org/2001/XMLSchema";
-pub const XML: &str = "http://www.w3.org/XML/1998/namespace";
+pub use crate::xml::write::XML_NAMESPACE as XML;
 
 /// A namespace and a local name; no namespace is the empty text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -129,7 +130,7 @@ pub fn read(text: &str) -> Option<Element> {
             }
             Event::Text(piece) => push(&mut open, &piece.xml10_content()),
             Event::CData(piece) => push(&mut open, &piece.xml10_content()),
-            Event::GeneralRef(name) => push(&mut open, &reference(&name)?),
+            Event::GeneralRef(name) => push(&mut open, &unescape_text(&format!("&{};", &*name))?),
             Event::Eof => return None,
             _ => {}
         }
@@ -183,26 +184,6 @@ fn push(open: &mut [Element], text: &str) {
     }
 }
 
-/// What `&name;` stands for, without document types.
-fn reference(name: &str) -> Option<String> {
-    if let Some(number) = name.strip_prefix('#') {
-        let code = match number.strip_prefix('x') {
-            Some(digits) => u32::from_str_radix(digits, 16),
-            None => number.parse(),
-        };
-        return char::from_u32(code.ok()?).map(String::from);
-    }
-    let text = match name {
-        "amp" => "&",
-        "lt" => "<",
-        "gt" => ">",
-        "quot" => "\"",
-        "apos" => "'",
-        _ => return None,
-    };
-    Some(text.to_owned())
-}
-
 fn element(
     start: &BytesStart<'_>,
     outer: &Scope,
@@ -214,7 +195,7 @@ fn element(
     for attribute in start.attributes() {
         let attribute = attribute.ok()?;
         let name = attribute.key.as_ref().to_owned();
-        let value = unescape(&attribute.value)?;
+        let value = unescape_attribute(&attribute.value)?.into_owned();
         if name == "xmlns" {
             bound.push((String::new(), value.into()));
         } else if let Some(prefix) = name.strip_prefix("xmlns:") {
@@ -244,24 +225,6 @@ fn element(
     };
     element.name = element.resolve(&written)?;
     Some(element)
-}
-
-/// An attribute's value as XML means it: references resolved, white space made blanks.
-fn unescape(raw: &str) -> Option<String> {
-    let mut out = String::with_capacity(raw.len());
-    let mut rest = raw;
-    while let Some((before, after)) = rest.split_once('&') {
-        out.extend(before.chars().map(blank));
-        let (name, after) = after.split_once(';')?;
-        out.push_str(&reference(name)?);
-        rest = after;
-    }
-    out.extend(rest.chars().map(blank));
-    Some(out)
-}
-
-fn blank(c: char) -> char {
-    if matches!(c, '\n' | '\t' | '\r') { ' ' } else { c }
 }
 
 /// Counts lines as reading goes on, so that no byte is looked at twice.

@@ -9,8 +9,8 @@ use super::{ActionReport, ErrorCode, NAMESPACE, WaitFor};
 use crate::clock::Time;
 use crate::envelope::{Payload, Refusal, Rule};
 use crate::ids::{Digest, ListenerName, MessageId, PayloadName, ThreadId, TimerId};
+use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::findings::Finding;
-use crate::xml::write::{escape_attribute, escape_text};
 
 /// How the work of another thread ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -346,7 +346,7 @@ impl Tag {
 
     pub fn with(mut self, name: &str, value: impl std::fmt::Display) -> Self {
         let value = value.to_string();
-        let _ = write!(self.out, " {name}=\"{}\"", escape_attribute(&legal(&value)));
+        let _ = write!(self.out, " {name}=\"{}\"", escape_attribute(&value));
         self
     }
 
@@ -363,18 +363,11 @@ impl Tag {
     }
 
     pub fn text(self, text: &str) -> Payload {
-        let text = legal(text);
-        self.raw(&escape_text(&text))
+        self.raw(&escape_text(text))
     }
 
     pub fn raw(mut self, inner: &str) -> Payload {
         let _ = write!(self.out, ">{inner}</{}>", self.word);
         Payload::new(self.out)
     }
-}
-
-/// What XML cannot carry is shown as U+FFFD: an answer about rubbish must itself be readable.
-fn legal(text: &str) -> String {
-    let illegal = |c: char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
-    text.chars().map(|c| if illegal(c) { '\u{fffd}' } else { c }).collect()
 }

@@ -3,6 +3,7 @@
 //! Knows nothing of envelopes or schemas, and nothing here is async.
 
 pub mod element;
+pub mod escape;
 pub mod extract;
 pub mod findings;
 pub mod scan;

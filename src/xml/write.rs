@@ -1,83 +1,13 @@
 //! Writing XML: what a parser reads back is exactly the value that was given.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::element::{Element, Value, Verbatim};
+use super::escape::{escape_attribute, escape_text};
 use super::shape::QName;
 
 /// The namespace that the prefix `xml` always has.
 pub const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
-
-/// Whether XML 1.0 can hold this character at all.
-pub const fn is_xml_char(c: char) -> bool {
-    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
-}
-
-/// Text as element content. A carriage return becomes a reference, or parsers would drop it; a
-/// character that XML cannot hold becomes U+FFFD.
-pub fn escape_text(text: &str) -> Cow<'_, str> {
-    escape(text, |c| match c {
-        '&' => Some("&amp;"),
-        '<' => Some("&lt;"),
-        '>' => Some("&gt;"),
-        '\r' => Some("&#13;"),
-        _ => None,
-    })
-}
-
-/// Text as the value of an attribute in double quotes. White space other than the space becomes
-/// a reference, or parsers would turn it into spaces; what XML cannot hold becomes U+FFFD.
-pub fn escape_attribute(text: &str) -> Cow<'_, str> {
-    escape(text, |c| match c {
-        '&' => Some("&amp;"),
-        '<' => Some("&lt;"),
-        '>' => Some("&gt;"),
-        '"' => Some("&quot;"),
-        '\t' => Some("&#9;"),
-        '\n' => Some("&#10;"),
-        '\r' => Some("&#13;"),
-        _ => None,
-    })
-}
-
-fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, str> {
-    let replacement = |c: char| match reference(c) {
-        None if !is_xml_char(c) => Some("\u{FFFD}"),
-        found => found,
-    };
-    let mut out = String::new();
-    // Of `text`, what is not yet in `out`, and where in it to look.
-    let (mut rest, mut from) = (text, 0);
-    while let Some(at) = next_special(rest, from) {
-        let Some((plain, special)) = rest.split_at_checked(at) else { break };
-        let mut chars = special.chars();
-        match chars.next().and_then(replacement) {
-            Some(reference) => {
-                if out.is_empty() {
-                    out.reserve(text.len() + 16);
-                }
-                out.push_str(plain);
-                out.push_str(reference);
-                (rest, from) = (chars.as_str(), 0);
-            }
-            None => from = rest.len() - chars.as_str().len(),
-        }
-    }
-    if rest.len() == text.len() {
-        return Cow::Borrowed(text);
-    }
-    out.push_str(rest);
-    Cow::Owned(out)
-}
-
-/// The next character, from `from` on, that may have to be replaced, told by its first byte.
-fn next_special(text: &str, from: usize) -> Option<usize> {
-    // What XML cannot hold beside control characters, U+FFFE and U+FFFF, begins with 0xEF.
-    let is_special = |b: &u8| matches!(b, 0..=0x1F | b'&' | b'<' | b'>' | b'"' | 0xEF);
-    let found = text.as_bytes().get(from..)?.iter().position(is_special)?;
-    Some(from + found)
-}
 
 /// The element as canonical XML text: its namespace is the default namespace, children in
 /// another namespace (or none) rebind it, attributes in a namespace get prefixes of their own.

@@ -122,7 +122,7 @@ fn own(name: &str, attributes: &str) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    organism::xml::write::escape_text(text).into_owned()
+    organism::xml::escape::escape_text(text).into_owned()
 }
 
 fn replace(path: &str, body: &str) -> String {

@@ -5,8 +5,8 @@
 //! attribute. What is found is escaped as XML text, so that it cannot become markup; what is not
 //! found reads [`MISSING`]. `{{nonce}}` is the nonce of the turn.
 
+use crate::xml::escape::{escape_text, unescape_text};
 use crate::xml::tree::Element;
-use crate::xml::write::escape_text;
 
 pub const MISSING: &str = "(nothing found)";
 const NONCE: &str = "nonce";
@@ -51,8 +51,8 @@ fn unwrap_results(text: &str) -> String {
         out.push_str(before);
         let (_, after) = after.split_once('>').unwrap_or(("", after));
         let (content, after) = after.split_once("</tool_result>").unwrap_or((after, ""));
-        match quick_xml::escape::unescape(content) {
-            Ok(text) if !content.starts_with('<') => out.push_str(&text),
+        match unescape_text(content) {
+            Some(text) if !content.starts_with('<') => out.push_str(&text),
             _ => out.push_str(content),
         }
         rest = after;

@@ -9,7 +9,7 @@ use quick_xml::events::{BytesStart, Event};
 
 use crate::schema::model::Name;
 use crate::schema::tree::XML;
-use crate::xml::write::{escape_attribute, escape_text};
+use crate::xml::escape::{escape_attribute, escape_text, unescape_attribute, unescape_text};
 
 #[derive(Debug, Clone)]
 pub struct Node {
@@ -56,7 +56,7 @@ impl Node {
                 Event::CData(piece) => say(&mut open, &piece.xml10_content()),
                 Event::GeneralRef(name) => {
                     let written = format!("&{};", &*name);
-                    say(&mut open, &quick_xml::escape::unescape(&written).ok()?);
+                    say(&mut open, &unescape_text(&written)?);
                 }
                 Event::Eof => return None,
                 _ => {}
@@ -70,7 +70,7 @@ impl Node {
         for attribute in tag.attributes() {
             let attribute = attribute.ok()?;
             let name: &str = attribute.key.as_ref();
-            let value = unescaped(&attribute.value)?;
+            let value = unescape_attribute(&attribute.value)?.into_owned();
             match name.strip_prefix("xmlns") {
                 Some("") => bound.push((String::new(), value)),
                 Some(rest) if rest.starts_with(':') => {
@@ -156,11 +156,4 @@ fn say(open: &mut [Node], text: &str) {
         Some(Part::Text(said)) => said.push_str(text),
         _ => node.content.push(Part::Text(text.to_owned())),
     }
-}
-
-/// An attribute's value as XML means it: white space that is no reference is made blanks.
-fn unescaped(raw: &str) -> Option<String> {
-    let blanks: String =
-        raw.chars().map(|c| if matches!(c, '\n' | '\t' | '\r') { ' ' } else { c }).collect();
-    quick_xml::escape::unescape(&blanks).ok().map(std::borrow::Cow::into_owned)
 }

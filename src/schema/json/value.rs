@@ -5,7 +5,7 @@ use serde_json::{Number, Value as Json};
 
 use super::raw;
 use crate::schema::outline::Value;
-use crate::xml::write::is_xml_char;
+use crate::xml::escape::is_xml_char;
 
 /// What a simple type is in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

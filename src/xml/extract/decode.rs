@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use memchr::{memchr2, memmem};
 
-use crate::xml::write::is_xml_char;
+use crate::xml::escape::{self, is_xml_char};
 
 /// A text-only element's characters: decoded where they are strict simple content (CDATA, the
 /// five entities, legal character references), otherwise raw, all of them.
@@ -62,32 +62,11 @@ fn decode(raw: &str, cdata: bool) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(out))
 }
 
-/// The character that a reference at the start of `text` stands for, and its length in bytes.
+/// As [`escape::reference`], where so many bytes that more of the text cannot decide.
 pub(super) fn reference(text: &str) -> Option<(char, usize)> {
     const LONGEST: usize = 12;
     let end = text.bytes().take(LONGEST).position(|b| b == b';')?;
-    let name = text.get(1..end)?;
-    let c = match name {
-        "amp" => '&',
-        "lt" => '<',
-        "gt" => '>',
-        "quot" => '"',
-        "apos" => '\'',
-        _ => numbered(name.strip_prefix('#')?)?,
-    };
-    Some((c, end + 1))
-}
-
-fn numbered(digits: &str) -> Option<char> {
-    let (digits, radix) = match digits.strip_prefix('x') {
-        Some(hex) => (hex, 16),
-        None => (digits, 10),
-    };
-    if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
-    }
-    let number = u32::from_str_radix(digits, radix).ok()?;
-    char::from_u32(number).filter(|c| is_xml_char(*c))
+    escape::reference(text.get(..=end)?)
 }
 
 /// The first character that XML cannot hold.

@@ -8,7 +8,7 @@ pub(super) fn character_data(text: &str, start: usize) -> Result<(), Violation> 
     for at in memchr::memchr2_iter(b'&', b'>', text.as_bytes()) {
         let (before, rest) = text.split_at_checked(at).unwrap_or_default();
         if rest.starts_with('&') {
-            reference::read(rest, start + at)?;
+            reference::check(rest, start + at)?;
         } else if before.ends_with("]]") {
             return Err(Violation::form(start + at - 2, "`]]>` in text; write `]]&gt;`"));
         }
@@ -28,7 +28,7 @@ pub(super) fn attribute_value(attribute: &Attribute<'_>) -> Result<(), Violation
         if rest.starts_with('<') {
             return Err(Violation::form(offset, "`<` in an attribute value; write `&lt;`"));
         }
-        reference::read(rest, offset)?;
+        reference::check(rest, offset)?;
     }
     Ok(())
 }

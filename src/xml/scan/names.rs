@@ -1,5 +1,7 @@
 //! Names and characters, as XML 1.0 (fifth edition) and its namespaces define them.
 
+use crate::xml::escape::is_xml_char;
+
 /// The prefix and local part of a qualified name; none if it is not one.
 pub(super) fn qualified(name: &str) -> Option<(&str, &str)> {
     match name.bytes().position(|byte| byte == b':').and_then(|at| name.split_at_checked(at)) {
@@ -55,11 +57,6 @@ fn is_further(c: char) -> bool {
         '0'..='9' | '-' | '.' | '\u{B7}' | '\u{300}'..='\u{36F}' | '\u{203F}'..='\u{2040}')
 }
 
-/// Whether XML 1.0 allows this character at all, written out or by reference.
-pub(super) fn is_char(c: char) -> bool {
-    !matches!(c, '\0'..='\u{8}' | '\u{B}' | '\u{C}' | '\u{E}'..='\u{1F}' | '\u{FFFE}' | '\u{FFFF}')
-}
-
 /// Where the first character stands that XML 1.0 does not allow.
 pub(super) fn illegal_char(text: &str) -> Option<usize> {
     let control = |b: u8| (b < b' ') & (b != b'\t') & (b != b'\n') & (b != b'\r');
@@ -74,5 +71,5 @@ pub(super) fn illegal_char(text: &str) -> Option<usize> {
     if !controls && !high() {
         return None;
     }
-    text.char_indices().find(|(_, c)| !is_char(*c)).map(|(at, _)| at)
+    text.char_indices().find(|(_, c)| !is_xml_char(*c)).map(|(at, _)| at)
 }

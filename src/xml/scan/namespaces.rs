@@ -4,11 +4,11 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::reference::attribute_value;
 use super::tag::Attribute;
 use super::{Violation, quoted};
+use crate::xml::escape::unescape_attribute;
+use crate::xml::write::XML_NAMESPACE as XML;
 
-const XML: &str = "http://www.w3.org/XML/1998/namespace";
 const XMLNS: &str = "http://www.w3.org/2000/xmlns/";
 
 /// Up to so many namespaces, comparing is quicker than hashing.
@@ -56,7 +56,7 @@ impl<'a> Namespaces<'a> {
     /// Takes `xmlns…="…"`, which binds `prefix`.
     pub fn declare(&mut self, prefix: &'a str, at: &Attribute<'a>) -> Result<(), Violation> {
         let wrong = |message: &str| Err(Violation::form(at.offset, message));
-        let uri = attribute_value(at.value);
+        let uri = unescape_attribute(at.value).unwrap_or(Cow::Borrowed(at.value));
         match (prefix, uri.as_ref()) {
             ("xml", XML) => return Ok(()),
             ("xml", _) => return wrong("prefix `xml` bound to another namespace"),

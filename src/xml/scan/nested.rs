@@ -6,8 +6,8 @@ use std::ops::Range;
 use memchr::memmem;
 
 use super::markup::{Kind, Markup, Piece};
-use super::reference::attribute_value;
 use super::tag::open_tag;
+use crate::xml::escape::unescape_attribute;
 
 /// An element cut out of its parents, meaning alone what it meant inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub fn attributes(text: &str) -> Vec<(&str, Cow<'_, str>)> {
     let (_, attributes) = open_tag(text, &tag);
     let plain = attributes.map_while(Result::ok);
     let plain = plain.filter(|a| a.declares().is_none() && !a.name.contains(':'));
-    plain.map(|a| (a.name, attribute_value(a.value))).collect()
+    plain.filter_map(|a| Some((a.name, unescape_attribute(a.value)?))).collect()
 }
 
 /// Every element `levels` below the root of `text`, which must have passed the scan.

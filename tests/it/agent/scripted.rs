@@ -136,7 +136,7 @@ impl Scripted {
 
     fn ends(&self, report: &str) -> Reply {
         let thinking = "<thinking>Done.</thinking>";
-        let text = organism::xml::write::escape_text(report);
+        let text = organism::xml::escape::escape_text(report);
         match self.transport {
             Transport::Xml => reply(&format!(
                 "{thinking}<attempt_completion><result>{text}</result></attempt_completion>"

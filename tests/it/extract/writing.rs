@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use organism::xml::element::{Element, Value};
+use organism::xml::escape::{escape_attribute, escape_text};
 use organism::xml::extract::{Extractor, Grammar};
 use organism::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
-use organism::xml::write::{escape_attribute, escape_text, payload};
+use organism::xml::write::payload;
 use quick_xml::NsReader;
 use quick_xml::events::Event;
 use quick_xml::name::ResolveResult;

@@ -6,7 +6,7 @@ mod shown;
 use std::collections::BTreeMap;
 
 use crate::model::{Block, Role, Said};
-use crate::xml::write::escape_text;
+use crate::xml::escape::escape_text;
 
 use super::vocabulary::bare;
 use crate::agent::RendererVersion;

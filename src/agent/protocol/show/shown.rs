@@ -8,8 +8,8 @@ use crate::agent::history::{Answered, Seen};
 use crate::envelope::{Kind, Message};
 use crate::mutant::mutant;
 use crate::system;
+use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::tree::{Element, Node};
-use crate::xml::write::{escape_attribute, escape_text};
 
 /// What the agent is shown of a message.
 pub(super) enum Shown<'a> {

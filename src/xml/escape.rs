@@ -1,0 +1,169 @@
+//! Escaping and its reverse, for element content and for attribute values. XML text is escaped and
+//! unescaped here and nowhere else.
+
+use std::borrow::Cow;
+
+/// Whether XML 1.0 can hold this character at all.
+pub const fn is_xml_char(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
+}
+
+/// Text as element content. A carriage return becomes a reference, or parsers would drop it; a
+/// character that XML cannot hold becomes U+FFFD.
+pub fn escape_text(text: &str) -> Cow<'_, str> {
+    escape(text, |c| match c {
+        '&' => Some("&amp;"),
+        '<' => Some("&lt;"),
+        '>' => Some("&gt;"),
+        '\r' => Some("&#13;"),
+        _ => None,
+    })
+}
+
+/// Text as the value of an attribute in double quotes. White space other than the space becomes
+/// a reference, or parsers would turn it into spaces; what XML cannot hold becomes U+FFFD.
+pub fn escape_attribute(text: &str) -> Cow<'_, str> {
+    escape(text, |c| match c {
+        '&' => Some("&amp;"),
+        '<' => Some("&lt;"),
+        '>' => Some("&gt;"),
+        '"' => Some("&quot;"),
+        '\t' => Some("&#9;"),
+        '\n' => Some("&#10;"),
+        '\r' => Some("&#13;"),
+        _ => None,
+    })
+}
+
+fn escape(text: &str, reference: fn(char) -> Option<&'static str>) -> Cow<'_, str> {
+    let replacement = |c: char| match reference(c) {
+        None if !is_xml_char(c) => Some("\u{FFFD}"),
+        found => found,
+    };
+    let mut out = String::new();
+    // The part of `text` that is not yet in `out`, and where in it the search goes on.
+    let (mut rest, mut from) = (text, 0);
+    while let Some(at) = next_special(rest, from) {
+        let Some((plain, special)) = rest.split_at_checked(at) else { break };
+        let mut chars = special.chars();
+        match chars.next().and_then(replacement) {
+            Some(reference) => {
+                if out.is_empty() {
+                    out.reserve(text.len() + 16);
+                }
+                out.push_str(plain);
+                out.push_str(reference);
+                (rest, from) = (chars.as_str(), 0);
+            }
+            None => from = rest.len() - chars.as_str().len(),
+        }
+    }
+    if rest.len() == text.len() {
+        return Cow::Borrowed(text);
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// Finds the first byte, from `from` on, of a character that may need a replacement.
+fn next_special(text: &str, from: usize) -> Option<usize> {
+    // U+FFFE and U+FFFF, which XML cannot hold either, begin with 0xEF.
+    let is_special = |b: &u8| matches!(b, 0..=0x1F | b'&' | b'<' | b'>' | b'"' | 0xEF);
+    let found = text.as_bytes().get(from..)?.iter().position(is_special)?;
+    Some(from + found)
+}
+
+/// The character of the reference that `text` begins with, and the reference's length in bytes.
+/// XML without a DTD has five named references, and characters by number.
+pub fn reference(text: &str) -> Option<(char, usize)> {
+    let known = match text.as_bytes() {
+        [b'&', b'a', b'm', b'p', b';', ..] => ('&', 5),
+        [b'&', b'l', b't', b';', ..] => ('<', 4),
+        [b'&', b'g', b't', b';', ..] => ('>', 4),
+        [b'&', b'q', b'u', b'o', b't', b';', ..] => ('"', 6),
+        [b'&', b'a', b'p', b'o', b's', b';', ..] => ('\'', 6),
+        _ => {
+            let (number, _) = text.strip_prefix("&#")?.split_once(';')?;
+            (numbered_character(number)?, number.len() + "&#;".len())
+        }
+    };
+    Some(known)
+}
+
+fn numbered_character(number: &str) -> Option<char> {
+    let (digits, radix) = match number.strip_prefix('x') {
+        Some(digits) => (digits, 16),
+        None => (number, 10),
+    };
+    if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let code = u32::from_str_radix(digits, radix).ok()?;
+    char::from_u32(code).filter(|c| is_xml_char(*c))
+}
+
+/// Element content as an application reads it. `None` where an `&` begins no reference.
+pub fn unescape_text(raw: &str) -> Option<Cow<'_, str>> {
+    unescape(raw, false)
+}
+
+/// An attribute's value as an application reads it: references are resolved, and other white space
+/// becomes spaces. `None` where an `&` begins no reference.
+pub fn unescape_attribute(raw: &str) -> Option<Cow<'_, str>> {
+    unescape(raw, true)
+}
+
+fn unescape(raw: &str, blanks: bool) -> Option<Cow<'_, str>> {
+    let is_special = |b: u8| b == b'&' || (blanks && matches!(b, b'\t' | b'\n' | b'\r'));
+    if !raw.bytes().any(is_special) {
+        return Some(Cow::Borrowed(raw));
+    }
+    let mut out = String::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some(first) = rest.chars().next() {
+        let (c, length) = match first {
+            '&' => reference(rest)?,
+            // A line end of two characters is one.
+            '\r' if blanks && rest.starts_with("\r\n") => (' ', 2),
+            '\t' | '\n' | '\r' if blanks => (' ', 1),
+            c => (c, c.len_utf8()),
+        };
+        out.push(c);
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    Some(Cow::Owned(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_is_one_of_five_names_or_a_character_that_xml_allows() {
+        assert_eq!(reference("&quot;x"), Some(('"', 6)));
+        assert_eq!(reference("&#65;"), Some(('A', 5)));
+        assert_eq!(reference("&#x0000000000041;"), Some(('A', 17)));
+        for none in ["&", "&amp", "&nbsp;", "&#;", "&#x;", "&#+65;", "&#X41;", "&#0;", "&#xFFFE;"] {
+            assert_eq!(reference(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn what_was_escaped_is_the_same_after_unescaping() {
+        let text = "a & b < c > d \" e ' f\t\n\r\u{E9}";
+        assert_eq!(unescape_text(&escape_text(text)).as_deref(), Some(text));
+        assert_eq!(unescape_attribute(&escape_attribute(text)).as_deref(), Some(text));
+    }
+
+    #[test]
+    fn white_space_in_an_attribute_is_read_as_spaces_unless_escaped() {
+        assert_eq!(unescape_attribute("a\tb\r\nc\rd&#10;e").as_deref(), Some("a b c d\ne"));
+        assert_eq!(unescape_text("a\tb\r\nc").as_deref(), Some("a\tb\r\nc"));
+    }
+
+    #[test]
+    fn an_ampersand_that_begins_no_reference_cannot_be_unescaped() {
+        assert_eq!(unescape_text("a & b"), None);
+        assert_eq!(unescape_attribute("a&nbsp;b"), None);
+    }
+}
