@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::pattern_cost;
 use super::problem::SchemaProblem;
 use super::source::Source;
-use super::tree::Element;
+use super::tree::{Element, is_xsd};
 use crate::limits;
 
 /// All that is beyond bounds in `sources`.
@@ -38,7 +38,7 @@ fn walk(
     weigh: &mut Weigh<'_>,
     problems: &mut Vec<SchemaProblem>,
 ) {
-    if element.name.is_xsd() {
+    if is_xsd(&element.name) {
         match &*element.name.local {
             "complexType" | "extension" | "restriction" => {
                 let weight = weigh.children(element);
@@ -94,7 +94,7 @@ struct Weigh<'a> {
 impl Weigh<'_> {
     fn children(&mut self, element: &Element) -> Weight {
         let mut sum = Weight { particles: 0, occurs: 1 };
-        for child in element.children.iter().filter(|c| c.name.is_xsd()) {
+        for child in element.children.iter().filter(|c| is_xsd(&c.name)) {
             let one = match &*child.name.local {
                 "sequence" | "choice" | "all" => self.children(child),
                 "element" | "any" => Weight { particles: 1, occurs: 1 },

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::model::{ElementDecl, Model, Name, Particle, Term};
+use super::model::{ElementDecl, Model, Particle, Term};
 use super::outline::{Outline, Value};
 use crate::ids::PayloadName;
 use crate::xml::shape::QName;
@@ -57,8 +57,7 @@ pub struct Parameter {
 
 /// Describes a global element. One that the model does not know has neither doc nor parameters.
 pub fn payload(model: &Model, name: &PayloadName) -> Description {
-    let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
-    let Some(element) = model.elements.get(&key) else {
+    let Some(element) = model.element(name) else {
         return Description {
             name: name.clone(),
             doc: String::new(),
@@ -72,14 +71,14 @@ pub fn payload(model: &Model, name: &PayloadName) -> Description {
         name: name.clone(),
         doc: doc.unwrap_or_default(),
         text: outline.is_text().then(|| content(&outline)),
-        parameters: parameters(model, &outline, &mut vec![key]),
+        parameters: parameters(model, &outline, &mut vec![element.name.clone()]),
     }
 }
 
-fn parameters(model: &Model, outline: &Outline, above: &mut Vec<Name>) -> Vec<Parameter> {
+fn parameters(model: &Model, outline: &Outline, above: &mut Vec<QName>) -> Vec<Parameter> {
     let attributes = outline.attributes.iter().map(|a| Parameter {
         name: a.name.local.to_string(),
-        written: QName::new(Some(&a.name.namespace), &a.name.local),
+        written: a.name.clone(),
         attribute: true,
         required: a.required,
         repeated: false,
@@ -107,7 +106,7 @@ fn particles(
     model: &Model,
     particles_here: &[Particle],
     place: Place,
-    above: &mut Vec<Name>,
+    above: &mut Vec<QName>,
     out: &mut Vec<Parameter>,
 ) {
     for particle in particles_here {
@@ -161,7 +160,7 @@ fn parameter(
     model: &Model,
     element: &ElementDecl,
     place: Place,
-    above: &mut Vec<Name>,
+    above: &mut Vec<QName>,
 ) -> Parameter {
     let outline = model.outline(&element.kind);
     let again = above.contains(&element.name) || above.len() >= DEPTH_MAX;
@@ -177,7 +176,7 @@ fn parameter(
     let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone()).or(value_doc);
     Parameter {
         name: element.name.local.to_string(),
-        written: QName::new(Some(&element.name.namespace), &element.name.local),
+        written: element.name.clone(),
         attribute: false,
         required: place.required,
         repeated: place.repeated,

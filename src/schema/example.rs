@@ -5,13 +5,14 @@
 
 use std::fmt::Write as _;
 
-use super::model::{ElementDecl, Model, Name, Particle, Term, Type, TypeRef};
+use super::model::{ElementDecl, Model, Particle, Term, Type, TypeRef};
 use super::outline::Outline;
 use super::sample;
 use super::tree::XML;
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::xml::escape::{escape_attribute, escape_text};
+use crate::xml::shape::QName;
 
 const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
 /// How deep optional parts are shown.
@@ -21,8 +22,7 @@ const ATTEMPTS: usize = 4;
 
 /// Candidates for an example of `name`, to be validated in turn.
 pub fn candidates(model: &Model, name: &PayloadName) -> Vec<String> {
-    let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
-    let Some(element) = model.elements.get(&key) else { return Vec::new() };
+    let Some(element) = model.element(name) else { return Vec::new() };
     let outline = model.outline(&element.kind);
     let given = element.notes.examples.iter().chain(&outline.notes.examples);
     let mut out: Vec<String> = given.filter(|e| e.starts_with('<')).cloned().collect();
@@ -40,9 +40,9 @@ pub fn candidates(model: &Model, name: &PayloadName) -> Vec<String> {
 }
 
 struct Node {
-    name: Name,
-    kind: Option<Name>,
-    attributes: Vec<(Name, String)>,
+    name: QName,
+    kind: Option<QName>,
+    attributes: Vec<(QName, String)>,
     text: String,
     children: Vec<Node>,
 }
@@ -53,7 +53,7 @@ struct Build<'a> {
     optional: bool,
     attempt: usize,
     budget: usize,
-    above: Vec<Name>,
+    above: Vec<QName>,
 }
 
 impl Build<'_> {
@@ -212,7 +212,7 @@ fn stranger(namespace: &str) -> Option<Node> {
         given => given,
     };
     Some(Node {
-        name: Name::new(namespace, "example"),
+        name: QName::new(Some(namespace), "example"),
         kind: None,
         attributes: Vec::new(),
         text: String::new(),
@@ -232,7 +232,7 @@ impl Bindings {
         collect(root, &mut elements, &mut others);
         // An unqualified element would inherit a default namespace.
         let bare = elements.iter().any(String::is_empty);
-        let default = if bare { String::new() } else { root.name.namespace.to_string() };
+        let default = if bare { String::new() } else { root.name.namespace().to_owned() };
         let mut prefixed: Vec<(String, String)> = Vec::new();
         others.extend(elements.into_iter().filter(|ns| *ns != default));
         for namespace in others {
@@ -250,15 +250,15 @@ impl Bindings {
         Self { default, prefixed }
     }
 
-    fn element(&self, name: &Name) -> String {
-        if *name.namespace == *self.default { name.local.to_string() } else { self.attribute(name) }
+    fn element(&self, name: &QName) -> String {
+        if name.namespace() == self.default { name.local.to_string() } else { self.attribute(name) }
     }
 
-    fn attribute(&self, name: &Name) -> String {
-        if &*name.namespace == XML {
+    fn attribute(&self, name: &QName) -> String {
+        if name.namespace() == XML {
             return format!("xml:{}", name.local);
         }
-        match self.prefixed.iter().find(|(_, ns)| **ns == *name.namespace) {
+        match self.prefixed.iter().find(|(_, ns)| *ns == name.namespace()) {
             Some((prefix, _)) => format!("{prefix}:{}", name.local),
             None => name.local.to_string(),
         }
@@ -266,12 +266,12 @@ impl Bindings {
 }
 
 fn collect(node: &Node, elements: &mut Vec<String>, others: &mut Vec<String>) {
-    elements.push(node.name.namespace.to_string());
+    elements.push(node.name.namespace().to_owned());
     if let Some(kind) = &node.kind {
         others.push(XSI.to_owned());
-        elements.push(kind.namespace.to_string());
+        elements.push(kind.namespace().to_owned());
     }
-    others.extend(node.attributes.iter().map(|(name, _)| name.namespace.to_string()));
+    others.extend(node.attributes.iter().map(|(name, _)| name.namespace().to_owned()));
     node.children.iter().for_each(|child| collect(child, elements, others));
 }
 

@@ -14,7 +14,7 @@ use super::libxml2::{Document, Grammar};
 use super::lint;
 use super::load::Bundle;
 use super::messages;
-use super::model::{Model, Name};
+use super::model::Model;
 use super::problem::SchemaProblem;
 use super::source::Source;
 use super::{example, read, required, shape};
@@ -199,8 +199,7 @@ impl SchemaFile {
 
     /// Adds what extraction needs to know of `name` to `shapes`.
     pub fn shape(&self, name: &PayloadName, shapes: &mut Shapes) -> Option<ShapeId> {
-        let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
-        shape::add(self.model(), &key, shapes)
+        shape::add(self.model(), name, shapes)
     }
 
     /// This thread's compiled copy.

@@ -27,7 +27,7 @@ pub fn fill<E>(
 ) -> Result<Element, E> {
     let name = &description.name;
     let mut filling = Filling { ask, path: vec![name.local.to_string()] };
-    let element = Element::new(QName::new(Some(&name.namespace), &name.local));
+    let element = Element::new(QName::from(name));
     filling.element(element, description.text.as_ref(), &description.parameters)
 }
 

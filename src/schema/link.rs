@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::libxml2::SCHEME;
 use super::source::Source;
-use super::tree::{Element, XSD};
+use super::tree::{Element, XSD, is_xsd};
 use crate::xml::escape::escape_attribute;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum LinkKind {
 
 impl LinkKind {
     pub fn of(element: &Element) -> Option<Self> {
-        if !element.name.is_xsd() {
+        if !is_xsd(&element.name) {
             return None;
         }
         match &*element.name.local {

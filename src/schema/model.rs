@@ -5,18 +5,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub use super::tree::Name;
+use crate::ids::PayloadName;
+use crate::xml::shape::QName;
 
 /// All global components of a schema's documents.
 #[derive(Debug, Default)]
 pub struct Model {
-    pub elements: HashMap<Name, Arc<ElementDecl>>,
-    pub types: HashMap<Name, Arc<Type>>,
-    pub groups: HashMap<Name, Arc<Vec<Particle>>>,
-    pub attributes: HashMap<Name, Arc<AttributeDecl>>,
-    pub attribute_groups: HashMap<Name, Arc<Attributes>>,
+    pub elements: HashMap<QName, Arc<ElementDecl>>,
+    pub types: HashMap<QName, Arc<Type>>,
+    pub groups: HashMap<QName, Arc<Vec<Particle>>>,
+    pub attributes: HashMap<QName, Arc<AttributeDecl>>,
+    pub attribute_groups: HashMap<QName, Arc<Attributes>>,
     /// Who may stand in for an element, by its name.
-    pub substitutes: HashMap<Name, Vec<Name>>,
+    pub substitutes: HashMap<QName, Vec<QName>>,
 }
 
 /// What an annotation says.
@@ -30,7 +31,7 @@ pub struct Notes {
 
 #[derive(Debug)]
 pub struct ElementDecl {
-    pub name: Name,
+    pub name: QName,
     pub kind: TypeRef,
     pub default: Option<String>,
     pub fixed: Option<String>,
@@ -40,7 +41,7 @@ pub struct ElementDecl {
 
 #[derive(Debug, Clone)]
 pub enum TypeRef {
-    Named(Name),
+    Named(QName),
     Inline(Arc<Type>),
     /// `xs:anyType`: no type was given.
     Anything,
@@ -111,7 +112,7 @@ pub enum Derivation {
 #[derive(Debug, Clone, Default)]
 pub struct Attributes {
     pub uses: Vec<AttributeUse>,
-    pub groups: Vec<Name>,
+    pub groups: Vec<QName>,
     /// Others are allowed too.
     pub open: bool,
 }
@@ -129,12 +130,12 @@ pub struct AttributeUse {
 #[derive(Debug, Clone)]
 pub enum AttributeOf {
     Local(Arc<AttributeDecl>),
-    Global(Name),
+    Global(QName),
 }
 
 #[derive(Debug)]
 pub struct AttributeDecl {
-    pub name: Name,
+    pub name: QName,
     pub kind: TypeRef,
     pub default: Option<String>,
     pub fixed: Option<String>,
@@ -152,11 +153,11 @@ pub struct Particle {
 #[derive(Debug, Clone)]
 pub enum Term {
     Element(Arc<ElementDecl>),
-    ElementRef(Name),
+    ElementRef(QName),
     Sequence(Vec<Particle>),
     Choice(Vec<Particle>),
     All(Vec<Particle>),
-    GroupRef(Name),
+    GroupRef(QName),
     Any(Wildcard),
 }
 
@@ -169,6 +170,11 @@ pub struct Wildcard {
 }
 
 impl Model {
+    /// The declaration of a payload.
+    pub fn element(&self, name: &PayloadName) -> Option<&Arc<ElementDecl>> {
+        self.elements.get(&QName::from(name))
+    }
+
     /// The definition behind a reference; none for what the schema language has built in.
     pub fn type_of<'a>(&'a self, reference: &'a TypeRef) -> Option<&'a Type> {
         match reference {
@@ -179,7 +185,7 @@ impl Model {
     }
 
     /// The elements that may stand where `name` is referred to, itself first unless abstract.
-    pub fn standing_for(&self, name: &Name) -> Vec<Arc<ElementDecl>> {
+    pub fn standing_for(&self, name: &QName) -> Vec<Arc<ElementDecl>> {
         let mut out = Vec::new();
         let mut open = vec![name.clone()];
         let mut seen = Vec::new();
@@ -197,10 +203,10 @@ impl Model {
     }
 
     /// A type that can be used where an abstract one is asked for.
-    pub fn concrete(&self, wanted: &Name) -> Option<Name> {
-        let mut names: Vec<&Name> = self.types.keys().collect();
+    pub fn concrete(&self, wanted: &QName) -> Option<QName> {
+        let mut names: Vec<&QName> = self.types.keys().collect();
         names.sort();
-        let fits = |name: &&&Name| {
+        let fits = |name: &&&QName| {
             let Some(Type::Complex(complex)) = self.types.get(**name).map(AsRef::as_ref) else {
                 return false;
             };
@@ -209,7 +215,7 @@ impl Model {
         names.iter().find(fits).map(|name| (*name).clone())
     }
 
-    fn descends(&self, complex: &ComplexType, wanted: &Name, depth: usize) -> bool {
+    fn descends(&self, complex: &ComplexType, wanted: &QName, depth: usize) -> bool {
         let base = match &complex.derivation {
             Derivation::Extends(base)
             | Derivation::Restricts(base)

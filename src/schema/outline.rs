@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::model::{
     AttributeDecl, AttributeOf, AttributeUse, Attributes, Choice, Derivation, ElementDecl, Facets,
-    Model, Name, Notes, Particle, SimpleBase, Term, Type, TypeRef,
+    Model, Notes, Particle, SimpleBase, Term, Type, TypeRef,
 };
-use super::tree::XSD;
+use super::tree::{XSD, is_xsd};
 use crate::limits;
+use crate::xml::shape::QName;
 
 /// What an element of some type may hold.
 #[derive(Debug, Default)]
@@ -25,7 +26,7 @@ pub struct Outline {
 
 #[derive(Debug, Clone)]
 pub struct Attribute {
-    pub name: Name,
+    pub name: QName,
     pub value: Value,
     pub required: bool,
     pub default: Option<String>,
@@ -65,7 +66,7 @@ impl Model {
         }
         match self.type_of(reference) {
             None => match reference {
-                TypeRef::Named(name) if name.is_xsd() && &*name.local != "anyType" => {
+                TypeRef::Named(name) if is_xsd(name) && &*name.local != "anyType" => {
                     Outline { text: Some(self.value(reference)), ..Outline::default() }
                 }
                 _ => anything,
@@ -135,7 +136,7 @@ impl Model {
 
     fn attribute(&self, usage: &AttributeUse, declared: &AttributeDecl) -> Attribute {
         let kind = match &declared.kind {
-            TypeRef::Anything => TypeRef::Named(Name::new(XSD, "string")),
+            TypeRef::Anything => TypeRef::Named(QName::new(Some(XSD), "string")),
             kind => kind.clone(),
         };
         let mut notes = usage.notes.clone();
@@ -162,7 +163,7 @@ impl Model {
             Some(_) => return Value { builtin: "string".into(), ..Value::default() },
             None => {
                 let builtin = match reference {
-                    TypeRef::Named(name) if name.is_xsd() => name.local.to_string(),
+                    TypeRef::Named(name) if is_xsd(name) => name.local.to_string(),
                     _ => "string".to_owned(),
                 };
                 return Value::builtin(builtin);

@@ -7,11 +7,12 @@ use super::link::LinkKind;
 use super::load::Bundle;
 use super::model::{
     AttributeDecl, AttributeOf, AttributeUse, Attributes, Choice, ComplexType, Derivation,
-    ElementDecl, Facets, Model, Name, Notes, Particle, SimpleBase, SimpleType, Term, Type, TypeRef,
+    ElementDecl, Facets, Model, Notes, Particle, SimpleBase, SimpleType, Term, Type, TypeRef,
     Wildcard,
 };
 use super::source::Source;
-use super::tree::{Element, XSD};
+use super::tree::{Element, XSD, is_xsd};
+use crate::xml::shape::QName;
 
 /// Reads all documents, each under every namespace it was included into.
 pub fn model(bundle: &Bundle) -> Model {
@@ -80,24 +81,24 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn own(&self, element: &Element) -> Option<Name> {
-        Some(Name::new(self.namespace, element.attribute("name")?.trim()))
+    fn own(&self, element: &Element) -> Option<QName> {
+        Some(QName::new(Some(self.namespace), element.attribute("name")?.trim()))
     }
 
-    fn name(&self, element: &Element, attribute: &str) -> Option<Name> {
+    fn name(&self, element: &Element, attribute: &str) -> Option<QName> {
         self.resolve(element, element.attribute(attribute)?)
     }
 
-    fn resolve(&self, element: &Element, text: &str) -> Option<Name> {
+    fn resolve(&self, element: &Element, text: &str) -> Option<QName> {
         let name = element.resolve(text)?;
-        if self.adopted && name.namespace.is_empty() {
-            return Some(Name::new(self.namespace, &name.local));
+        if self.adopted && name.namespace.is_none() {
+            return Some(QName::new(Some(self.namespace), &name.local));
         }
         Some(name)
     }
 
     fn component(&self, element: &Element, model: &mut Model) {
-        if !element.name.is_xsd() {
+        if !is_xsd(&element.name) {
             return;
         }
         let Some(name) = self.own(element) else { return };
@@ -131,7 +132,7 @@ impl<'a> Reader<'a> {
     /// A component that refers to what it replaces by its own name.
     fn redefine(&self, element: &Element, model: &mut Model) {
         let Some(name) = self.own(element) else { return };
-        let aside = Name::new(&name.namespace, &format!("{}{REPLACED}", name.local));
+        let aside = QName::new(name.namespace.as_deref(), &format!("{}{REPLACED}", name.local));
         if let Some(old) = model.types.get(&name).cloned() {
             model.types.insert(aside.clone(), old);
         }
@@ -166,7 +167,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn element(&self, element: &Element, name: Name) -> ElementDecl {
+    fn element(&self, element: &Element, name: QName) -> ElementDecl {
         ElementDecl {
             name,
             kind: self.kind(element),
@@ -213,7 +214,7 @@ impl<'a> Reader<'a> {
         let restriction = element.first("restriction");
         let base = restriction
             .and_then(|r| named(r, "base").or_else(|| self.inline_simple(r)))
-            .unwrap_or_else(|| TypeRef::Named(Name::new(XSD, "string")));
+            .unwrap_or_else(|| TypeRef::Named(QName::new(Some(XSD), "string")));
         let facets = restriction.map(facets).unwrap_or_default();
         SimpleType { base: SimpleBase::Restriction(base), facets, notes }
     }
@@ -257,7 +258,7 @@ impl<'a> Reader<'a> {
     }
 
     fn particle(&self, element: &Element) -> Option<Particle> {
-        if !element.name.is_xsd() {
+        if !is_xsd(&element.name) {
             return None;
         }
         let term = match &*element.name.local {
@@ -267,7 +268,7 @@ impl<'a> Reader<'a> {
                     let form = element.attribute("form").map(str::trim);
                     let qualified = form.map_or(self.elements_qualified, |f| f == "qualified");
                     let namespace = if qualified { self.namespace } else { "" };
-                    let name = Name::new(namespace, element.attribute("name")?.trim());
+                    let name = QName::new(Some(namespace), element.attribute("name")?.trim());
                     Term::Element(Arc::new(self.element(element, name)))
                 }
             },
@@ -291,7 +292,7 @@ impl<'a> Reader<'a> {
         (max != Some(0)).then_some(Particle { min, max, term })
     }
 
-    fn attribute(&self, element: &Element, name: Name) -> AttributeDecl {
+    fn attribute(&self, element: &Element, name: QName) -> AttributeDecl {
         AttributeDecl {
             name,
             kind: self.kind(element),
@@ -303,7 +304,7 @@ impl<'a> Reader<'a> {
 
     fn attributes(&self, element: &Element) -> Attributes {
         let mut out = Attributes::default();
-        for child in element.children.iter().filter(|c| c.name.is_xsd()) {
+        for child in element.children.iter().filter(|c| is_xsd(&c.name)) {
             match &*child.name.local {
                 "attribute" => out.uses.extend(self.attribute_use(child)),
                 "attributeGroup" => out.groups.extend(self.name(child, "ref")),
@@ -321,7 +322,7 @@ impl<'a> Reader<'a> {
                 let form = element.attribute("form").map(str::trim);
                 let qualified = form.map_or(self.attributes_qualified, |f| f == "qualified");
                 let namespace = if qualified { self.namespace } else { "" };
-                let name = Name::new(namespace, element.attribute("name")?.trim());
+                let name = QName::new(Some(namespace), element.attribute("name")?.trim());
                 AttributeOf::Local(Arc::new(self.attribute(element, name)))
             }
         };
@@ -337,7 +338,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn rename(particle: &mut Particle, from: &Name, to: &Name) {
+fn rename(particle: &mut Particle, from: &QName, to: &QName) {
     match &mut particle.term {
         Term::GroupRef(name) if name == from => *name = to.clone(),
         Term::Sequence(inner) | Term::Choice(inner) | Term::All(inner) => {
@@ -353,7 +354,7 @@ fn is_true(element: &Element, attribute: &str) -> bool {
 
 fn facets(restriction: &Element) -> Facets {
     let mut out = Facets::default();
-    for child in restriction.children.iter().filter(|c| c.name.is_xsd()) {
+    for child in restriction.children.iter().filter(|c| is_xsd(&c.name)) {
         let Some(value) = child.attribute("value").map(str::to_owned) else { continue };
         let number = value.trim().parse().ok();
         match &*child.name.local {

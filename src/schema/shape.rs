@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::model::{ElementDecl, Model, Name, TypeRef};
+use super::model::{ElementDecl, Model, TypeRef};
+use crate::ids::PayloadName;
 use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
 
 /// Adds the shape of a global element, and of everything beneath it, to `shapes`.
-pub fn add(model: &Model, name: &Name, shapes: &mut Shapes) -> Option<ShapeId> {
-    let element = model.elements.get(name)?;
+pub fn add(model: &Model, name: &PayloadName, shapes: &mut Shapes) -> Option<ShapeId> {
+    let element = model.element(name)?;
     let mut builder = Builder { model, shapes, known: HashMap::new() };
     Some(builder.element(element))
 }
@@ -16,9 +17,9 @@ pub fn add(model: &Model, name: &Name, shapes: &mut Shapes) -> Option<ShapeId> {
 /// The same name with the same type is the same shape, so that recursive types end.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
-    Named(Name, Name),
-    Inline(Name, usize),
-    Anything(Name),
+    Named(QName, QName),
+    Inline(QName, usize),
+    Anything(QName),
 }
 
 struct Builder<'a> {
@@ -40,8 +41,8 @@ impl Builder<'_> {
         }
         let outline = self.model.outline(&element.kind);
         let id = self.shapes.add(Shape {
-            name: qname(&element.name),
-            attributes: outline.attributes.iter().map(|a| qname(&a.name)).collect(),
+            name: element.name.clone(),
+            attributes: outline.attributes.iter().map(|a| a.name.clone()).collect(),
             content: Content::Any,
         });
         self.known.insert(key, id);
@@ -67,8 +68,4 @@ impl Builder<'_> {
         }
         id
     }
-}
-
-fn qname(name: &Name) -> QName {
-    QName::new(Some(&name.namespace), &name.local)
 }

@@ -12,26 +12,15 @@ use quick_xml::events::{BytesStart, Event};
 use crate::limits;
 use crate::xml::escape::{unescape_attribute, unescape_text};
 use crate::xml::findings::Place;
+use crate::xml::shape::QName;
 
 /// The namespace of schemas themselves.
 pub const XSD: &str = "http://www.w3.org/2001/XMLSchema";
 pub use crate::xml::write::XML_NAMESPACE as XML;
 
-/// A namespace and a local name; no namespace is the empty text.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name {
-    pub namespace: Arc<str>,
-    pub local: Arc<str>,
-}
-
-impl Name {
-    pub fn new(namespace: &str, local: &str) -> Self {
-        Self { namespace: namespace.into(), local: local.into() }
-    }
-
-    pub fn is_xsd(&self) -> bool {
-        &*self.namespace == XSD
-    }
+/// Whether a name is one of the schema language.
+pub fn is_xsd(name: &QName) -> bool {
+    name.namespace() == XSD
 }
 
 type Scope = Arc<HashMap<String, Arc<str>>>;
@@ -45,7 +34,7 @@ pub struct Attribute {
 
 #[derive(Debug, Clone)]
 pub struct Element {
-    pub name: Name,
+    pub name: QName,
     pub attributes: Vec<Attribute>,
     pub children: Vec<Element>,
     /// The text directly inside, joined.
@@ -67,7 +56,7 @@ impl Element {
 
     /// Whether this is the schema language's `local`.
     pub fn is(&self, local: &str) -> bool {
-        self.name.is_xsd() && &*self.name.local == local
+        is_xsd(&self.name) && &*self.name.local == local
     }
 
     /// The children of the schema language called `local`.
@@ -80,17 +69,11 @@ impl Element {
     }
 
     /// What a `prefix:local` in an attribute of this element means; `None` for an unbound prefix.
-    pub fn resolve(&self, text: &str) -> Option<Name> {
+    pub fn resolve(&self, text: &str) -> Option<QName> {
         let text = text.trim();
         match text.split_once(':') {
-            Some((prefix, local)) => {
-                let namespace = self.scope.get(prefix)?.clone();
-                Some(Name { namespace, local: local.into() })
-            }
-            None => {
-                let namespace = self.scope.get("").cloned().unwrap_or_default();
-                Some(Name { namespace, local: text.into() })
-            }
+            Some((prefix, local)) => Some(QName::new(Some(self.scope.get(prefix)?), local)),
+            None => Some(QName::new(self.scope.get("").map(AsRef::as_ref), text)),
         }
     }
 }
@@ -213,7 +196,7 @@ fn element(
     };
     let written = start.name().as_ref().to_owned();
     let mut element = Element {
-        name: Name::new("", ""),
+        name: QName::new(None, ""),
         attributes,
         children: Vec::new(),
         text: String::new(),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::ids::PayloadName;
+
 /// An element's or attribute's name. No namespace means an unqualified name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QName {
@@ -13,6 +15,18 @@ impl QName {
     pub fn new(namespace: Option<&str>, local: &str) -> Self {
         let namespace = namespace.filter(|ns| !ns.is_empty()).map(Arc::from);
         Self { namespace, local: local.into() }
+    }
+
+    /// The namespace, empty for an unqualified name.
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
+    }
+}
+
+impl From<&PayloadName> for QName {
+    fn from(name: &PayloadName) -> Self {
+        let namespace = Some(&name.namespace).filter(|uri| !uri.is_empty());
+        Self { namespace: namespace.cloned(), local: name.local.clone() }
     }
 }
 

@@ -7,14 +7,14 @@ use std::rc::Rc;
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-use crate::schema::model::Name;
 use crate::schema::tree::XML;
 use crate::xml::escape::{escape_attribute, escape_text, unescape_attribute, unescape_text};
+use crate::xml::shape::QName;
 
 #[derive(Debug, Clone)]
 pub struct Node {
-    pub name: Name,
-    pub attributes: Vec<(Name, String)>,
+    pub name: QName,
+    pub attributes: Vec<(QName, String)>,
     pub content: Vec<Part>,
     scope: Rc<HashMap<String, String>>,
 }
@@ -87,9 +87,9 @@ impl Node {
             Rc::new(scope)
         };
         let resolve = |name: &str, default: bool| match name.split_once(':') {
-            Some((prefix, local)) => scope.get(prefix).map(|uri| Name::new(uri, local)),
-            None if default => Some(Name::new(scope.get("").map_or("", String::as_str), name)),
-            None => Some(Name::new("", name)),
+            Some((prefix, local)) => scope.get(prefix).map(|uri| QName::new(Some(uri), local)),
+            None if default => Some(QName::new(scope.get("").map(String::as_str), name)),
+            None => Some(QName::new(None, name)),
         };
         let name = resolve(tag.name().as_ref(), true)?;
         let attributes = written
@@ -112,7 +112,7 @@ impl Node {
     /// default.
     pub fn inside(&self) -> String {
         let mut out = String::new();
-        self.content.iter().for_each(|part| put(&mut out, part, &self.name.namespace));
+        self.content.iter().for_each(|part| put(&mut out, part, self.name.namespace()));
         out
     }
 }
@@ -125,14 +125,14 @@ fn put(out: &mut String, part: &Part, default: &str) {
         }
         Part::Node(node) => node,
     };
-    let namespace = &*node.name.namespace;
+    let namespace = node.name.namespace();
     let _ = write!(out, "<{}", node.name.local);
     if namespace != default {
         let _ = write!(out, " xmlns=\"{}\"", escape_attribute(namespace));
     }
     for (index, (name, value)) in node.attributes.iter().enumerate() {
         let (local, value) = (&name.local, escape_attribute(value));
-        let _ = match &*name.namespace {
+        let _ = match name.namespace() {
             "" => write!(out, " {local}=\"{value}\""),
             XML => write!(out, " xml:{local}=\"{value}\""),
             uri => {

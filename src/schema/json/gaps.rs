@@ -5,7 +5,8 @@ use std::fmt;
 use super::plan::{Content, Plan, Slot};
 use crate::ids::PayloadName;
 use crate::limits;
-use crate::schema::model::{ElementDecl, Model, Name};
+use crate::schema::model::{ElementDecl, Model};
+use crate::xml::shape::QName;
 
 /// One place of a payload that is not told as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +39,7 @@ impl fmt::Display for Gap {
 
 /// Every such place, each element of the schema looked at once.
 pub fn gaps(model: &Model, name: &PayloadName) -> Vec<Gap> {
-    let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
-    let Some(declared) = model.elements.get(&key) else { return Vec::new() };
+    let Some(declared) = model.element(name) else { return Vec::new() };
     let mut search = Search { model, seen: Vec::new(), found: Vec::new() };
     search.element(declared, &format!("/{}", name.local), true);
     search.found
@@ -47,7 +47,7 @@ pub fn gaps(model: &Model, name: &PayloadName) -> Vec<Gap> {
 
 struct Search<'a> {
     model: &'a Model,
-    seen: Vec<Name>,
+    seen: Vec<QName>,
     found: Vec<Gap>,
 }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::limits;
-use crate::schema::model::{ElementDecl, Model, Name, Particle, Term, Type, TypeRef};
+use crate::schema::model::{ElementDecl, Model, Particle, Term, Type, TypeRef};
 use crate::schema::outline::{Attribute, Outline, Value};
+use crate::xml::shape::QName;
 
 /// The property that holds text beside attributes, children in their order, or XML.
 const CONTENT: &str = "content";
@@ -266,6 +267,6 @@ impl Walk<'_> {
 }
 
 /// The property's element, where it has that name.
-pub fn named<'s>(slots: &'s [Slot], name: &Name) -> Option<(usize, &'s Slot)> {
+pub fn named<'s>(slots: &'s [Slot], name: &QName) -> Option<(usize, &'s Slot)> {
     slots.iter().enumerate().find(|(_, slot)| slot.element.name == *name)
 }

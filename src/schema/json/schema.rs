@@ -5,17 +5,17 @@ use serde_json::{Map, Value as Json, json};
 use super::plan::{Content, Plan, Slot};
 use super::value::{Sort, sort};
 use crate::ids::PayloadName;
-use crate::schema::model::{ElementDecl, Model, Name};
+use crate::schema::model::{ElementDecl, Model};
 use crate::schema::outline::{Outline, Value};
+use crate::xml::shape::QName;
 
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
 
 /// The schema of a payload's parameters; an open object for a name the model does not know.
 pub fn payload(model: &Model, name: &PayloadName) -> Json {
-    let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
-    let Some(element) = model.elements.get(&key) else { return json!({"type": "object"}) };
-    let mut build = Build { model, above: vec![key], nodes: 0 };
+    let Some(element) = model.element(name) else { return json!({"type": "object"}) };
+    let mut build = Build { model, above: vec![element.name.clone()], nodes: 0 };
     let (plan, outline) = Plan::of(model, element);
     let mut schema = build.object(&plan);
     describe(&mut schema, doc_of(element, &outline).as_deref());
@@ -28,7 +28,7 @@ fn doc_of(element: &ElementDecl, outline: &Outline) -> Option<String> {
 
 struct Build<'a> {
     model: &'a Model,
-    above: Vec<Name>,
+    above: Vec<QName>,
     nodes: usize,
 }
 

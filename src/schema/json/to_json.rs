@@ -7,7 +7,7 @@ use super::plan::{Content, Plan, Slot, named};
 use super::value;
 use crate::ids::PayloadName;
 use crate::limits;
-use crate::schema::model::{ElementDecl, Model, Name};
+use crate::schema::model::{ElementDecl, Model};
 use crate::xml::findings::{Finding, Place};
 
 const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
@@ -17,12 +17,11 @@ const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
 /// # Errors
 /// What of it cannot be said in JSON, each by its place in the XML.
 pub fn payload(model: &Model, name: &PayloadName, text: &str) -> Result<Json, Vec<Finding>> {
-    let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
     let told = |message: String| Err(vec![Finding::new("json-gap", Place::default(), message)]);
-    let Some(declared) = model.elements.get(&key) else {
+    let Some(declared) = model.element(name) else {
         return told(format!("there is no schema for `{name}`"));
     };
-    let node = Node::read(text).filter(|node| node.name == key);
+    let node = Node::read(text).filter(|node| node.name == declared.name);
     let Some(node) = node else { return told(format!("this is no `{name}`")) };
     let mut reader = Reader { model, findings: Vec::new() };
     let (plan, _) = Plan::of(model, declared);
@@ -93,7 +92,7 @@ impl Reader<'_> {
                 Some((key, declared)) => {
                     out.insert(key.clone(), value::to_json(&declared.value, text));
                 }
-                None if &*name.namespace == XSI && name.local.ends_with("chemaLocation") => {}
+                None if name.namespace() == XSI && name.local.ends_with("chemaLocation") => {}
                 None => self.tell(&format!("{path}/@{}", name.local), "has no place in JSON"),
             }
         }

@@ -7,7 +7,7 @@ use super::raw::Json;
 use super::value;
 use crate::ids::PayloadName;
 use crate::limits;
-use crate::schema::model::{ElementDecl, Model, Name};
+use crate::schema::model::{ElementDecl, Model};
 use crate::xml::element::{Element, Value, Verbatim};
 use crate::xml::findings::{Finding, Place};
 use crate::xml::scan::scan;
@@ -19,8 +19,7 @@ use crate::xml::shape::QName;
 /// Every place where the JSON is none, or not what the schema's JSON Schema asks for; never none,
 /// never more than [`limits::FINDINGS_MAX`].
 pub fn payload(model: &Model, name: &PayloadName, arguments: &str) -> Result<String, Vec<Finding>> {
-    let key = Name { namespace: name.namespace.clone(), local: name.local.clone() };
-    let Some(declared) = model.elements.get(&key) else {
+    let Some(declared) = model.element(name) else {
         let message = format!("there is no schema for `{name}`");
         return Err(vec![Finding::new("json-unknown", Place::default(), message)]);
     };
@@ -86,7 +85,7 @@ impl<'a> Writer<'a> {
         if !plan.is_bare() {
             return self.object(declared, &plan, raw, path);
         }
-        let mut element = Element::new(qname(&declared.name));
+        let mut element = Element::new(declared.name.clone());
         element.content = self.inside(&plan.content, &element.name, raw, path);
         element
     }
@@ -114,11 +113,10 @@ impl<'a> Writer<'a> {
     }
 
     fn markup(&mut self, name: &QName, xml: String, raw: &RawValue, path: &str) -> Value {
-        let namespace = name.namespace.as_deref().unwrap_or_default();
         if let Err(wrong) = scan(format!("<content>{xml}</content>").as_bytes()) {
             self.tell("json-markup", raw, path, &format!("is no well-formed XML: {wrong}"));
         }
-        let bindings = vec![(String::new(), namespace.to_owned())];
+        let bindings = vec![(String::new(), name.namespace().to_owned())];
         Value::Verbatim(Box::new(Verbatim { xml, written: None, bindings }))
     }
 
@@ -155,7 +153,7 @@ impl<'a> Writer<'a> {
     fn deeper(&mut self, slot: &Slot, raw: &'a RawValue, path: &str) -> Element {
         if self.depth >= limits::XML_DEPTH_MAX {
             self.tell("json-type", raw, path, "is nested deeper than a payload may be");
-            return Element::new(qname(&slot.element.name));
+            return Element::new(slot.element.name.clone());
         }
         self.depth += 1;
         let element = self.element(&slot.element, raw, path);
@@ -170,7 +168,7 @@ impl<'a> Writer<'a> {
         raw: &'a RawValue,
         path: &str,
     ) -> Element {
-        let mut element = Element::new(qname(&declared.name));
+        let mut element = Element::new(declared.name.clone());
         if matches!(plan.content, Content::Abstract) {
             self.tell("json-type", raw, path, "needs a type chosen with xsi:type; JSON has none");
             return element;
@@ -219,7 +217,7 @@ impl<'a> Writer<'a> {
         if let Some((_, attribute)) = plan.attributes.iter().find(|(known, _)| known == key) {
             let Some(json) = self.read(raw, path) else { return };
             match value::to_text(&attribute.value, &json) {
-                Ok(text) => element.attributes.push((qname(&attribute.name), text)),
+                Ok(text) => element.attributes.push((attribute.name.clone(), text)),
                 Err(wrong) => self.wrong(raw, path, &wrong),
             }
             return;
@@ -307,8 +305,4 @@ fn is_required(plan: &Plan, key: &str) -> bool {
         Content::Keyed { slots, .. } => slots.iter().any(|slot| slot.key == key && slot.required),
         Content::Nothing | Content::Abstract => false,
     }
-}
-
-fn qname(name: &Name) -> QName {
-    QName::new(Some(&name.namespace), &name.local)
 }
