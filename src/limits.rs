@@ -10,6 +10,8 @@ pub const PAYLOAD_BYTES_MAX: usize = MESSAGE_BYTES_MAX - ENVELOPE_BYTES_MAX;
 /// A word the core writes: the record of a model's turn holds all its text, escaped.
 pub const CORE_WORD_BYTES_MAX: usize = 8 << 20;
 pub const XML_DEPTH_MAX: usize = 128;
+/// Levels of elements that are read as a tree; libxml2 reads as many.
+pub const XML_TREE_DEPTH_MAX: usize = 256;
 pub const XML_ATTRIBUTES_MAX: usize = 256;
 /// Namespace declarations on one element, and in scope at one place.
 pub const XML_NAMESPACES_MAX: usize = 64;

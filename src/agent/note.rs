@@ -10,9 +10,9 @@ use crate::ids::{CallId, Digest, ListenerName, MessageId, Position};
 use crate::limits;
 use crate::model::{OwnBlock, StopReason, ToolCall, Usage};
 use crate::system;
+use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text, is_xml_char};
 use crate::xml::findings::Finding;
-use crate::xml::tree::Element;
 
 use super::Transport;
 use super::protocol::Made;
@@ -205,7 +205,8 @@ impl PastTurn {
     /// Reads a note; `None` where it is not one.
     pub fn read(payload: &str) -> Option<Self> {
         let note = Element::read(payload)?;
-        let named = |name: &'static str| note.children().filter(move |child| child.name == name);
+        let named =
+            |name: &'static str| note.children().filter(move |child| child.local_name() == name);
         let calls = named("call").map(|call| {
             let call_of = |name: &str| call.attribute(name).map(str::to_owned);
             let arguments = read_verbatim(call)?;

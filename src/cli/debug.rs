@@ -16,7 +16,7 @@ use serde_json::{Map, Value as Json, json};
 use super::Exit;
 use super::output;
 use super::render::put_json;
-use crate::xml::element::{Element, Value};
+use crate::xml::element::{Element, Node};
 use crate::xml::extract::{ExtractLimits, Extraction, Extractor, Grammar};
 use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
 
@@ -141,17 +141,18 @@ fn value(element: &Element) -> Json {
     for (name, value) in &element.attributes {
         members.insert(format!("@{}", name.local), vec![json!(value)]);
     }
-    match &element.content {
-        Value::Text(text) if members.is_empty() => return json!(text),
-        Value::Text(text) => {
-            members.insert("#".to_owned(), vec![json!(text)]);
-        }
-        Value::Verbatim(inner) => {
-            members.insert("#".to_owned(), vec![json!(inner.xml)]);
-        }
-        Value::Elements(children) => {
-            for child in children {
-                members.entry(child.name.local.to_string()).or_default().push(value(child));
+    if let Some(inner) = &element.verbatim {
+        members.insert("#".to_owned(), vec![json!(inner.xml)]);
+    }
+    for node in &element.content {
+        match node {
+            Node::Text(text) if members.is_empty() => return json!(text),
+            Node::Text(text) => {
+                members.insert("#".to_owned(), vec![json!(text)]);
+            }
+            Node::Element(child) => {
+                let name = child.local_name().to_owned();
+                members.entry(name).or_default().push(value(child));
             }
         }
     }

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::xml::element::Element;
 use crate::xml::scan::attributes;
-use crate::xml::tree::{Element, Node};
 
 /// What a listener's contract asks of its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -55,14 +55,11 @@ fn inside(payload: &str) -> Option<&'static str> {
     let Some(root) = Element::read(payload) else { return Some("it cannot be read") };
     let mut next: Vec<&Element> = vec![&root];
     while let Some(element) = next.pop() {
-        let mut flags = element.attributes.iter().filter(|(name, _)| resembles(name));
+        let mut flags = element.attributes.iter().filter(|(name, _)| resembles(&name.local));
         if flags.any(|(_, value)| value != "false") {
             return Some("something in it is marked as dangerous");
         }
-        next.extend(element.content.iter().filter_map(|node| match node {
-            Node::Element(child) => Some(child),
-            Node::Text(_) => None,
-        }));
+        next.extend(element.children());
     }
     None
 }

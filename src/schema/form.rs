@@ -63,7 +63,7 @@ impl<E> Filling<'_, E> {
         match text {
             Some(content) => {
                 let text = self.put(content, None, true, None)?.unwrap_or_default();
-                Ok(element.text(text))
+                Ok(element.with_text(text))
             }
             None => Ok(element),
         }
@@ -75,7 +75,7 @@ impl<E> Filling<'_, E> {
         loop {
             let required = of.required && count == 0;
             let Some(child) = self.within(of, |this| this.child(of, required))? else { break };
-            element = element.child(child);
+            element = element.with_child(child);
             count += 1;
             if !of.repeated {
                 break;
@@ -90,7 +90,7 @@ impl<E> Filling<'_, E> {
         if is_plain {
             let value =
                 self.put(&of.content, of.doc.as_deref(), required, of.default.as_deref())?;
-            return Ok(value.map(|value| element.text(value)));
+            return Ok(value.map(|value| element.with_text(value)));
         }
         if !required && !self.yes(of.doc.as_deref())? {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! An element as a value: what was read from model text, and what is written by hand.
+//! An element as a value: read from a text, extracted from a model's text, or built.
 
 use super::shape::QName;
 
@@ -8,22 +8,23 @@ use super::shape::QName;
 pub struct Element {
     pub name: QName,
     pub attributes: Vec<(QName, String)>,
-    pub content: Value,
+    pub content: Vec<Node>,
+    /// Stands in place of `content` where the inside was kept as it was written.
+    pub verbatim: Option<Box<Verbatim>>,
 }
 
-/// What an element holds.
+/// A part of an element's content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum Node {
     /// Characters, decoded; nothing trimmed.
     Text(String),
-    Elements(Vec<Element>),
-    /// Well-formed XML, kept as it was written.
-    Verbatim(Box<Verbatim>),
+    Element(Element),
 }
 
 /// The inside of an element as XML text, with the namespace bindings it was written under.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verbatim {
+    /// Well-formed XML.
     pub xml: String,
     /// The element's name as written, when it had a prefix that is among the bindings.
     pub written: Option<String>,
@@ -34,7 +35,7 @@ pub struct Verbatim {
 impl Element {
     /// An element with no content yet.
     pub fn new(name: QName) -> Self {
-        Self { name, attributes: Vec::new(), content: Value::Elements(Vec::new()) }
+        Self { name, attributes: Vec::new(), content: Vec::new(), verbatim: None }
     }
 
     /// An element without a namespace.
@@ -43,48 +44,78 @@ impl Element {
     }
 
     #[must_use]
-    pub fn attribute(mut self, local: &str, value: impl Into<String>) -> Self {
+    pub fn with_attribute(mut self, local: &str, value: impl Into<String>) -> Self {
         self.attributes.push((QName::new(None, local), value.into()));
         self
     }
 
     /// Makes `text` the whole content.
     #[must_use]
-    pub fn text(mut self, text: impl Into<String>) -> Self {
-        self.content = Value::Text(text.into());
+    pub fn with_text(mut self, text: impl Into<String>) -> Self {
+        self.content = vec![Node::Text(text.into())];
         self
     }
 
-    /// Adds a child; what was there and was no child is replaced.
+    /// Adds a child behind the others.
     #[must_use]
-    pub fn child(mut self, child: Self) -> Self {
-        match &mut self.content {
-            Value::Elements(children) => children.push(child),
-            other => *other = Value::Elements(vec![child]),
-        }
+    pub fn with_child(mut self, child: Self) -> Self {
+        self.content.push(Node::Element(child));
         self
     }
 
     /// Makes `xml`, which must be well-formed and bind its own prefixes, the whole content.
     #[must_use]
-    pub fn verbatim(mut self, xml: impl Into<String>) -> Self {
-        let verbatim = Verbatim { xml: xml.into(), ..Verbatim::default() };
-        self.content = Value::Verbatim(Box::new(verbatim));
+    pub fn with_verbatim(mut self, xml: impl Into<String>) -> Self {
+        self.verbatim = Some(Box::new(Verbatim { xml: xml.into(), ..Verbatim::default() }));
         self
     }
 
-    /// The first child with this local name.
-    pub fn find(&self, local: &str) -> Option<&Self> {
-        match &self.content {
-            Value::Elements(children) => children.iter().find(|c| &*c.name.local == local),
-            _ => None,
-        }
+    pub fn local_name(&self) -> &str {
+        &self.name.local
     }
 
-    pub fn get_attribute(&self, local: &str) -> Option<&str> {
+    /// The value of the attribute with this name and no namespace.
+    pub fn attribute(&self, local: &str) -> Option<&str> {
         let named =
             |(name, _): &&(QName, String)| name.namespace.is_none() && &*name.local == local;
         self.attributes.iter().find(named).map(|(_, value)| value.as_str())
+    }
+
+    pub fn children(&self) -> impl Iterator<Item = &Self> {
+        self.content.iter().filter_map(|node| match node {
+            Node::Element(element) => Some(element),
+            Node::Text(_) => None,
+        })
+    }
+
+    /// The first child with this local name.
+    pub fn child(&self, local: &str) -> Option<&Self> {
+        self.children().find(|child| child.local_name() == local)
+    }
+
+    /// All text, that of the elements within included.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        self.collect_text(&mut out);
+        out
+    }
+
+    fn collect_text(&self, out: &mut String) {
+        for node in &self.content {
+            match node {
+                Node::Text(text) => out.push_str(text),
+                Node::Element(element) => element.collect_text(out),
+            }
+        }
+    }
+
+    /// The text that stands directly inside, without that of the elements within.
+    pub fn own_text(&self) -> String {
+        let texts = self.content.iter().filter_map(|node| match node {
+            Node::Text(text) => Some(text.as_str()),
+            Node::Element(_) => None,
+        });
+        texts.collect()
     }
 
     /// The canonical XML text; see [`super::write::payload`].

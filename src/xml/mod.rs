@@ -1,4 +1,4 @@
-//! XML as text: scanning, extraction from model text, writing, and what was found wrong.
+//! XML as text: scanning, reading, extraction from model text, writing, and what was found wrong.
 //!
 //! Knows nothing of envelopes or schemas, and nothing here is async.
 
@@ -6,8 +6,8 @@ pub mod element;
 pub mod escape;
 pub mod extract;
 pub mod findings;
+mod read;
 pub mod scan;
 pub mod shape;
-pub mod tree;
 pub mod visible;
 pub mod write;

@@ -1,6 +1,6 @@
 //! The payloads that are asked, as values. They have passed their schemas.
 
-use organism::xml::tree::Element;
+use organism::xml::element::Element;
 
 /// What one call asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Request {
     /// None where the payload is none of ours.
     pub fn read(payload: &str) -> Option<Self> {
         let element = Element::read(payload)?;
-        Some(match element.name.as_str() {
+        Some(match element.local_name() {
             "proposed_actions" => Self::Set(Proposals {
                 summary: owned(&element, "summary"),
                 edits: element.children().filter_map(edit).collect(),
@@ -84,7 +84,7 @@ impl Request {
 fn edit(element: &Element) -> Option<Edit> {
     let child = |name: &str| element.child(name).map(Element::text).unwrap_or_default();
     let body = || crate::edit::body(&element.text()).to_owned();
-    let kind = match element.name.as_str() {
+    let kind = match element.local_name() {
         "proposed_file_replace_substring" | "str_replace" => {
             EditKind::Substring { old: child("old_str"), new: child("new_str") }
         }
@@ -101,7 +101,7 @@ fn edit(element: &Element) -> Option<Edit> {
 
 fn step(element: &Element) -> Option<Step> {
     let directory = || owned(element, "working_directory").or_else(|| owned(element, "exec_dir"));
-    Some(match element.name.as_str() {
+    Some(match element.local_name() {
         "proposed_shell_command" | "shell" => {
             Step::Command { id: owned(element, "id"), directory: directory(), text: element.text() }
         }

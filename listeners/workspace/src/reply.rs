@@ -15,8 +15,8 @@ const WORKSPACE: &str = "https://xml-pipeline.org/ns/workspace/v1";
 
 pub fn failed(failure: &Failure) -> String {
     actions("action-failed")
-        .child(child(ACTIONS, "code").text(failure.code.as_str()))
-        .child(child(ACTIONS, "message").text(failure.message.as_str()))
+        .with_child(child(ACTIONS, "code").with_text(failure.code.as_str()))
+        .with_child(child(ACTIONS, "message").with_text(failure.message.as_str()))
         .to_xml()
 }
 
@@ -29,7 +29,7 @@ pub fn applied(
 ) -> String {
     let mut applied = actions("changes-applied");
     if let Some(set) = set {
-        applied = applied.attribute("set", set.to_string());
+        applied = applied.with_attribute("set", set.to_string());
     }
     applied = summarised(applied, summary, undoes);
     with_diff(ACTIONS, applied, diff).to_xml()
@@ -39,8 +39,8 @@ pub fn changes(summary: Option<&str>, sets: &[Manifest], diff: &Diff) -> String 
     let mut changes = Element::new(QName::new(Some(WORKSPACE), "workspace-changes"));
     changes = summarised(changes, summary, None);
     for set in sets {
-        let told = child(WORKSPACE, "set").attribute("number", set.set.to_string());
-        changes = changes.child(summarised(told, set.summary.as_deref(), set.undoes));
+        let told = child(WORKSPACE, "set").with_attribute("number", set.set.to_string());
+        changes = changes.with_child(summarised(told, set.summary.as_deref(), set.undoes));
     }
     with_diff(WORKSPACE, changes, diff).to_xml()
 }
@@ -49,7 +49,7 @@ pub fn changes(summary: Option<&str>, sets: &[Manifest], diff: &Diff) -> String 
 pub fn ran(id: Option<&str>, command: Option<&str>, done: &Done) -> String {
     let mut result = actions("command-result");
     if let Some(id) = id {
-        result = result.attribute("id", id);
+        result = result.with_attribute("id", id);
     }
     let (word, code) = match done.outcome {
         Outcome::Exited(code) => ("exited", Some(code)),
@@ -57,26 +57,29 @@ pub fn ran(id: Option<&str>, command: Option<&str>, done: &Done) -> String {
         Outcome::TooMuchOutput => ("too-much-output", None),
         Outcome::Cancelled => ("cancelled", None),
     };
-    result = result.attribute("outcome", word);
+    result = result.with_attribute("outcome", word);
     if let Some(code) = code {
-        result = result.attribute("exit_code", code.to_string());
+        result = result.with_attribute("exit_code", code.to_string());
     }
-    result = result.attribute("duration_ms", done.duration.as_millis().to_string());
+    result = result.with_attribute("duration_ms", done.duration.as_millis().to_string());
     if let Some(command) = command {
-        result = result.child(child(ACTIONS, "command").text(command));
+        result = result.with_child(child(ACTIONS, "command").with_text(command));
     }
-    result.child(output("stdout", &done.stdout)).child(output("stderr", &done.stderr)).to_xml()
+    result
+        .with_child(output("stdout", &done.stdout))
+        .with_child(output("stderr", &done.stderr))
+        .to_xml()
 }
 
 pub fn proposed(proposal: &str, language: &str, install: &Install) -> String {
     let mut proposed = actions("install-proposed")
-        .attribute("proposal", proposal)
-        .attribute("language", language.trim());
+        .with_attribute("proposal", proposal)
+        .with_attribute("language", language.trim());
     for name in &install.packages {
-        proposed = proposed.child(child(ACTIONS, "package").text(name.as_str()));
+        proposed = proposed.with_child(child(ACTIONS, "package").with_text(name.as_str()));
     }
     let command = package::shown(&install.command);
-    proposed.child(child(ACTIONS, "command").text(command)).to_xml()
+    proposed.with_child(child(ACTIONS, "command").with_text(command)).to_xml()
 }
 
 fn actions(name: &str) -> Element {
@@ -89,10 +92,10 @@ fn child(namespace: &str, name: &str) -> Element {
 
 fn summarised(mut element: Element, summary: Option<&str>, undoes: Option<u64>) -> Element {
     if let Some(summary) = summary {
-        element = element.attribute("summary", summary);
+        element = element.with_attribute("summary", summary);
     }
     if let Some(undoes) = undoes {
-        element = element.attribute("undoes", undoes.to_string());
+        element = element.with_attribute("undoes", undoes.to_string());
     }
     element
 }
@@ -100,26 +103,28 @@ fn summarised(mut element: Element, summary: Option<&str>, undoes: Option<u64>) 
 fn with_diff(namespace: &str, mut element: Element, diff: &Diff) -> Element {
     for file in &diff.files {
         let mut told = child(namespace, "file")
-            .attribute("path", file.path.as_str())
-            .attribute("change", file.word);
+            .with_attribute("path", file.path.as_str())
+            .with_attribute("change", file.word);
         if let Some((added, removed)) = file.lines {
             told = told
-                .attribute("added", added.to_string())
-                .attribute("removed", removed.to_string());
+                .with_attribute("added", added.to_string())
+                .with_attribute("removed", removed.to_string());
         }
-        element = element.child(told);
+        element = element.with_child(told);
     }
     let told = cut(child(namespace, "diff"), diff.is_cut(), diff.bytes as u64);
-    element.child(told.text(diff.text.as_str()))
+    element.with_child(told.with_text(diff.text.as_str()))
 }
 
 fn output(name: &str, output: &Output) -> Element {
-    cut(child(ACTIONS, name), output.is_cut(), output.total()).text(output.text())
+    cut(child(ACTIONS, name), output.is_cut(), output.total()).with_text(output.text())
 }
 
 fn cut(element: Element, is_cut: bool, bytes: u64) -> Element {
     match is_cut {
-        true => element.attribute("truncated", "true").attribute("bytes", bytes.to_string()),
+        true => {
+            element.with_attribute("truncated", "true").with_attribute("bytes", bytes.to_string())
+        }
         false => element,
     }
 }

@@ -19,7 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use organism::xml::tree::Element;
+use organism::xml::element::Element;
 use tempfile::TempDir;
 use workspace::{Call, Options, Workspace};
 
@@ -160,7 +160,7 @@ fn said(answer: &str, what: &str) -> String {
 /// `action-failed` by its code, anything else by its name.
 fn verdict(answer: &str) -> String {
     match Element::read(answer).unwrap() {
-        element if element.name == "action-failed" => said(answer, "code"),
-        element => element.name,
+        element if element.local_name() == "action-failed" => said(answer, "code"),
+        element => element.local_name().to_owned(),
     }
 }

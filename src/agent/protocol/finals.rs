@@ -12,8 +12,8 @@ use crate::agent::FinalFormat;
 use crate::ids::PayloadName;
 use crate::mutant::mutant;
 use crate::schema::{Description, Schemas};
+use crate::xml::element::Element;
 use crate::xml::findings::{Finding, Place};
-use crate::xml::tree::Element;
 
 /// The finals of one agent.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! Places of a payload as places in the model's text: the gate and the schema see the payload that
 //! was made of an action, and the model only knows what it wrote.
 
-use crate::xml::element::{Element, Value};
+use crate::xml::element::{Element, Node};
 use crate::xml::extract::Action;
 use crate::xml::findings::Place;
 
@@ -45,26 +45,31 @@ impl<'s> Finder<'s> {
         }
         self.left -= 1;
 
-        match &element.content {
-            Value::Elements(children) => children.iter().find_map(|child| self.enter(child)),
-            Value::Text(text) => {
-                // Taken as it stands, a value may hold what looks like tags.
-                let rest = self.source.get(self.at..).unwrap_or_default();
-                let skipped = rest.find(text.as_str()).filter(|_| text.contains('<'));
-                self.at += skipped.map_or(0, |at| at + text.len());
-                None
+        if let Some(verbatim) = &element.verbatim {
+            let inside = open_tags(&verbatim.xml);
+            if self.left < inside {
+                return Some(start);
             }
-            Value::Verbatim(verbatim) => {
-                let inside = open_tags(&verbatim.xml);
-                if self.left < inside {
-                    return Some(start);
-                }
-                self.left -= inside;
-                let rest = self.source.get(self.at..).unwrap_or_default();
-                self.at += rest.find(&verbatim.xml).map_or(0, |at| at + verbatim.xml.len());
-                None
-            }
+            self.left -= inside;
+            self.pass(&verbatim.xml);
+            return None;
         }
+        element.content.iter().find_map(|node| match node {
+            Node::Element(child) => self.enter(child),
+            Node::Text(text) => {
+                // Taken as it stands, a value may hold what looks like tags.
+                if text.contains('<') {
+                    self.pass(text);
+                }
+                None
+            }
+        })
+    }
+
+    /// Goes on behind `content`, where it stands as it was written.
+    fn pass(&mut self, content: &str) {
+        let rest = self.source.get(self.at..).unwrap_or_default();
+        self.at += rest.find(content).map_or(0, |at| at + content.len());
     }
 
     /// Where the next open tag of that name stands; it is passed.

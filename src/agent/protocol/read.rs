@@ -153,7 +153,7 @@ impl Sorted {
     pub fn thought(&mut self, text: &str) {
         if !text.trim().is_empty() {
             let name = QName::new(Some(system::NAMESPACE), "thinking");
-            let thinking = Element::new(name).text(text).to_xml();
+            let thinking = Element::new(name).with_text(text).to_xml();
             self.reading.notes.push(thinking.into_bytes());
         }
     }

@@ -1,22 +1,14 @@
 //! A payload as a person reads it: names and values, without the angle brackets.
 
-use crate::xml::tree::{self, Element};
+use crate::xml::element::{Element, Node};
+use crate::xml::shape::QName;
 
 /// Levels of elements beyond which a payload is shown as it is written.
 const DEPTH_MAX: usize = 32;
 
-/// An element, as far as it is shown.
-#[derive(Default)]
-pub(super) struct Node {
-    name: String,
-    attributes: Vec<(String, String)>,
-    text: String,
-    children: Vec<Node>,
-}
-
 /// Lines, not yet wrapped. What is not made of names and values comes as it is.
 pub fn lines(payload: &str) -> Vec<String> {
-    parse(payload).and_then(|root| root.lines()).unwrap_or_else(|| raw(payload))
+    parse(payload).and_then(|root| element_lines(&root)).unwrap_or_else(|| raw(payload))
 }
 
 fn raw(payload: &str) -> Vec<String> {
@@ -38,74 +30,60 @@ fn entry(name: &str, value: &str, depth: usize, lines: &mut Vec<String>) {
     }
 }
 
-impl Node {
-    fn of(element: Element, depth: usize) -> Option<Self> {
-        let Element { name, attributes, content } = element;
-        let mut node = Self { name, attributes, ..Self::default() };
-        for part in content {
-            match part {
-                tree::Node::Text(text) => node.text.push_str(&text),
-                tree::Node::Element(_) if depth >= DEPTH_MAX => return None,
-                tree::Node::Element(child) => node.children.push(Self::of(child, depth + 1)?),
-            }
-        }
-        Some(node)
-    }
-
-    pub fn attribute(&self, name: &str) -> Option<&str> {
-        let found = self.attributes.iter().find(|(called, _)| called == name);
-        found.map(|(_, value)| value.as_str())
-    }
-
-    pub fn text(&self) -> &str {
-        &self.text
-    }
-
-    pub fn leave_out(&mut self, attributes: &[&str]) {
-        self.attributes.retain(|(name, _)| !attributes.contains(&name.as_str()));
-    }
-
-    /// Takes out the children of a name.
-    pub fn take_children(&mut self, name: &str) -> Vec<Node> {
-        self.children.extract_if(.., |child| child.name == name).collect()
-    }
-
-    /// None where text stands between elements: that is shown as it is written.
-    pub fn lines(&self) -> Option<Vec<String>> {
-        let mut lines = Vec::new();
-        for (name, value) in &self.attributes {
-            entry(name, value, 0, &mut lines);
-        }
-        if self.children.is_empty() {
-            lines.extend(trimmed(&self.text).map(str::to_owned));
-        } else if self.is_mixed() {
-            return None;
-        } else {
-            self.children.iter().for_each(|child| child.show(0, &mut lines));
-        }
-        Some(lines)
-    }
-
-    fn is_mixed(&self) -> bool {
-        !self.children.is_empty()
-            && (!self.text.trim().is_empty() || self.children.iter().any(Self::is_mixed))
-    }
-
-    fn show(&self, depth: usize, lines: &mut Vec<String>) {
-        let attributes: Vec<String> =
-            self.attributes.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let name = match attributes.is_empty() {
-            true => self.name.clone(),
-            false => format!("{} ({})", self.name, attributes.join(", ")),
-        };
-        entry(&name, &self.text, depth, lines);
-        self.children.iter().for_each(|child| child.show(depth + 1, lines));
-    }
+/// None where it is not a well-formed element, or deeper than anyone would read.
+pub(super) fn parse(payload: &str) -> Option<Element> {
+    Element::read(payload).filter(|root| is_within(root, DEPTH_MAX))
 }
 
-/// None where it is not a well-formed element, or deeper than anyone would read.
-pub(super) fn parse(payload: &str) -> Option<Node> {
-    Node::of(Element::read(payload)?, 1)
+fn is_within(element: &Element, levels: usize) -> bool {
+    levels > 0 && element.children().all(|child| is_within(child, levels - 1))
+}
+
+pub(super) fn leave_out(element: &mut Element, attributes: &[&str]) {
+    element.attributes.retain(|(name, _)| !attributes.contains(&&*name.local));
+}
+
+/// Takes out the children of a name.
+pub(super) fn take_children(element: &mut Element, name: &str) -> Vec<Element> {
+    let is_taken =
+        |node: &mut Node| matches!(node, Node::Element(child) if child.local_name() == name);
+    let taken = element.content.extract_if(.., is_taken).filter_map(|node| match node {
+        Node::Element(child) => Some(child),
+        Node::Text(_) => None,
+    });
+    taken.collect()
+}
+
+/// None where text stands between elements: that is shown as it is written.
+pub(super) fn element_lines(element: &Element) -> Option<Vec<String>> {
+    let mut lines = Vec::new();
+    for (name, value) in &element.attributes {
+        entry(&name.local, value, 0, &mut lines);
+    }
+    if element.children().next().is_none() {
+        lines.extend(trimmed(&element.own_text()).map(str::to_owned));
+    } else if is_mixed(element) {
+        return None;
+    } else {
+        element.children().for_each(|child| show(child, 0, &mut lines));
+    }
+    Some(lines)
+}
+
+fn is_mixed(element: &Element) -> bool {
+    element.children().next().is_some()
+        && (!element.own_text().trim().is_empty() || element.children().any(is_mixed))
+}
+
+fn show(element: &Element, depth: usize, lines: &mut Vec<String>) {
+    let written = |(name, value): &(QName, String)| format!("{}={value}", name.local);
+    let attributes: Vec<String> = element.attributes.iter().map(written).collect();
+    let name = match attributes.is_empty() {
+        true => element.local_name().to_owned(),
+        false => format!("{} ({})", element.local_name(), attributes.join(", ")),
+    };
+    entry(&name, &element.own_text(), depth, lines);
+    element.children().for_each(|child| show(child, depth + 1, lines));
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The core's own words, shorter than they are written: what they say in a line, and what is
 //! left to read beneath it.
 
-use super::payload::{self, Node};
+use super::payload::{self, leave_out, take_children};
+use crate::xml::element::Element;
 
 /// What stands in the head of a message, beside its name.
 pub fn gist(local: &str, payload: &str) -> Option<String> {
@@ -21,7 +22,7 @@ pub fn gist(local: &str, payload: &str) -> Option<String> {
 }
 
 /// Such as `researcher turn 3  normal  1666 + 158 tokens  12 ms`.
-fn turn(root: &Node) -> String {
+fn turn(root: &Element) -> String {
     let get = |name: &str| root.attribute(name).unwrap_or("?");
     let mut text = format!("{} turn {}", get("agent"), get("turn"));
     if get("iteration") != get("turn") {
@@ -49,15 +50,15 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         "thread-spawned" | "timer-fired" => return Vec::new(),
         "model-turn" => return warnings(root),
         "timer-set" | "timer-cancelled" if root.attribute("label").is_some() => {
-            root.leave_out(&["timer_id", "label"]);
+            leave_out(&mut root, &["timer_id", "label"]);
         }
-        "thread-result" => root.leave_out(&["thread_id", "status"]),
+        "thread-result" => leave_out(&mut root, &["thread_id", "status"]),
         "huh" => return reasons(root),
         "todo-until" => return checklist(root),
-        "system-error" => root.leave_out(&["code"]),
+        "system-error" => leave_out(&mut root, &["code"]),
         _ => {}
     }
-    root.lines()
+    payload::element_lines(&root)
         .unwrap_or_else(|| payload::lines(payload))
         .iter()
         .map(|line| shortened(line))
@@ -65,11 +66,11 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
 }
 
 /// The reasons of a `huh` as sentences with their places, then what was expected.
-fn reasons(mut root: Node) -> Vec<String> {
+fn reasons(mut root: Element) -> Vec<String> {
     let mut lines = Vec::new();
-    for reason in root.take_children("reason") {
+    for reason in take_children(&mut root, "reason") {
         let get = |name: &str| reason.attribute(name);
-        let mut line = reason.text().trim().to_owned();
+        let mut line = reason.own_text().trim().to_owned();
         if let (Some(at), Some(column)) = (get("line"), get("column")) {
             line.push_str(&format!(" at line {at}, column {column}"));
         }
@@ -79,33 +80,33 @@ fn reasons(mut root: Node) -> Vec<String> {
         lines.push(line);
     }
     // What was attempted stands with the refusal above it.
-    root.take_children("attempt");
-    root.leave_out(&["code"]);
-    lines.extend(root.lines().unwrap_or_default());
+    take_children(&mut root, "attempt");
+    leave_out(&mut root, &["code"]);
+    lines.extend(payload::element_lines(&root).unwrap_or_default());
     lines
 }
 
 /// What a turn was accepted with although something was wrong with it.
-fn warnings(mut root: Node) -> Vec<String> {
+fn warnings(mut root: Element) -> Vec<String> {
     let mut failover = failover(&mut root);
-    let findings = root.take_children("finding");
+    let findings = take_children(&mut root, "finding");
     let accepted = findings.iter().filter(|one| one.attribute("accepted").is_some());
     let lines = accepted.map(|finding| {
         let get = |name: &str| finding.attribute(name).unwrap_or("?");
         let (code, line, column) = (get("code"), get("line"), get("column"));
-        format!("warning: {code}: {} at line {line}, column {column}", finding.text().trim())
+        format!("warning: {code}: {} at line {line}, column {column}", finding.own_text().trim())
     });
     failover.extend(lines);
     failover
 }
 
 /// Requests that failed before a model answered, and which one that was.
-fn failover(root: &mut Node) -> Vec<String> {
-    let tried = root.take_children("tried");
+fn failover(root: &mut Element) -> Vec<String> {
+    let tried = take_children(root, "tried");
     if tried.is_empty() {
         return Vec::new();
     }
-    let get = |node: &Node, name: &str| node.attribute(name).unwrap_or("?").to_owned();
+    let get = |node: &Element, name: &str| node.attribute(name).unwrap_or("?").to_owned();
     let failed =
         tried.iter().map(|one| format!("{} failed: {}", get(one, "route"), get(one, "reason")));
     let mut lines: Vec<_> = failed.collect();
@@ -121,14 +122,14 @@ fn failover(root: &mut Node) -> Vec<String> {
 }
 
 /// What a plan waits for, then its steps, ticked where they are done.
-fn checklist(mut root: Node) -> Vec<String> {
-    let steps = root.take_children("step");
-    let tick = |step: &Node| match step.attribute("done") {
+fn checklist(mut root: Element) -> Vec<String> {
+    let steps = take_children(&mut root, "step");
+    let tick = |step: &Element| match step.attribute("done") {
         Some("true" | "1") => "[x]",
         _ => "[ ]",
     };
     let mut lines: Vec<_> = root.attribute("condition").map(str::to_owned).into_iter().collect();
-    lines.extend(steps.iter().map(|step| format!("{} {}", tick(step), step.text().trim())));
+    lines.extend(steps.iter().map(|step| format!("{} {}", tick(step), step.own_text().trim())));
     lines
 }
 

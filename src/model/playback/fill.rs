@@ -5,8 +5,8 @@
 //! attribute. What is found is escaped as XML text, so that it cannot become markup; what is not
 //! found reads [`MISSING`]. `{{nonce}}` is the nonce of the turn.
 
+use crate::xml::element::Element;
 use crate::xml::escape::{escape_text, unescape_text};
-use crate::xml::tree::Element;
 
 pub const MISSING: &str = "(nothing found)";
 const NONCE: &str = "nonce";
@@ -107,6 +107,7 @@ fn follow(element: &Element, steps: &[Step<'_>]) -> Option<String> {
     if let Some(attribute) = step.name.strip_prefix('@') {
         return element.attribute(attribute).map(str::to_owned);
     }
-    let child = element.children().filter(|child| child.name == step.name).nth(step.index)?;
+    let child =
+        element.children().filter(|child| child.local_name() == step.name).nth(step.index)?;
     follow(child, rest)
 }

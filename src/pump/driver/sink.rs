@@ -20,7 +20,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::core::Event;
 use crate::pump::gate::Gate;
-use crate::xml::tree::Element;
+use crate::xml::element::Element;
 
 pub struct PumpSink {
     gate: Gate,

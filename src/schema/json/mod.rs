@@ -6,7 +6,6 @@
 //! names matters, `content` is an array of objects with one property each. What JSON cannot say
 //! ([`gaps`]) is the property `content` with XML in it. Must not know who calls whom.
 
-mod document;
 mod gaps;
 mod plan;
 mod raw;

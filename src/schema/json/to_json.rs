@@ -2,13 +2,14 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::document::{Node, Part};
 use super::plan::{Content, Plan, Slot, named};
 use super::value;
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::schema::model::{ElementDecl, Model};
+use crate::xml::element::{Element, Node};
 use crate::xml::findings::{Finding, Place};
+use crate::xml::write;
 
 const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
 
@@ -21,7 +22,7 @@ pub fn payload(model: &Model, name: &PayloadName, text: &str) -> Result<Json, Ve
     let Some(declared) = model.element(name) else {
         return told(format!("there is no schema for `{name}`"));
     };
-    let node = Node::read(text).filter(|node| node.name == declared.name);
+    let node = Element::read_normalized(text).filter(|node| node.name == declared.name);
     let Some(node) = node else { return told(format!("this is no `{name}`")) };
     let mut reader = Reader { model, findings: Vec::new() };
     let (plan, _) = Plan::of(model, declared);
@@ -42,7 +43,7 @@ impl Reader<'_> {
         }
     }
 
-    fn element(&mut self, declared: &ElementDecl, node: &Node, path: &str) -> Json {
+    fn element(&mut self, declared: &ElementDecl, node: &Element, path: &str) -> Json {
         let (plan, _) = Plan::of(self.model, declared);
         if !plan.is_bare() {
             return self.object(&plan, node, path);
@@ -50,18 +51,18 @@ impl Reader<'_> {
         self.attributes(&plan, node, path, &mut Map::new());
         match &plan.content {
             Content::Text { value, .. } => self.text(value, node, path),
-            _ => Json::String(node.inside()),
+            _ => Json::String(write::content(node)),
         }
     }
 
-    fn text(&mut self, value: &crate::schema::outline::Value, node: &Node, path: &str) -> Json {
-        if node.content.iter().any(|part| matches!(part, Part::Node(_))) {
+    fn text(&mut self, value: &crate::schema::outline::Value, node: &Element, path: &str) -> Json {
+        if node.children().next().is_some() {
             self.tell(path, "holds an element where its schema has text");
         }
-        value::to_json(value, &node.text())
+        value::to_json(value, &node.own_text())
     }
 
-    fn object(&mut self, plan: &Plan, node: &Node, path: &str) -> Json {
+    fn object(&mut self, plan: &Plan, node: &Element, path: &str) -> Json {
         let mut members = Map::new();
         match &plan.content {
             Content::Nothing => self.only_blank(node, path),
@@ -71,7 +72,7 @@ impl Reader<'_> {
                 members.insert(key.clone(), text);
             }
             Content::Markup { key } => {
-                members.insert(key.clone(), Json::String(node.inside()));
+                members.insert(key.clone(), Json::String(write::content(node)));
             }
             Content::Keyed { slots, .. } => self.keyed(slots, node, path, &mut members),
             Content::Listed { key, slots, required } => {
@@ -85,7 +86,7 @@ impl Reader<'_> {
         Json::Object(members)
     }
 
-    fn attributes(&mut self, plan: &Plan, node: &Node, path: &str, out: &mut Map<String, Json>) {
+    fn attributes(&mut self, plan: &Plan, node: &Element, path: &str, out: &mut Map<String, Json>) {
         for (name, text) in &node.attributes {
             let known = plan.attributes.iter().find(|(_, declared)| declared.name == *name);
             match known {
@@ -98,10 +99,10 @@ impl Reader<'_> {
         }
     }
 
-    fn only_blank(&mut self, node: &Node, path: &str) {
+    fn only_blank(&mut self, node: &Element, path: &str) {
         for part in &node.content {
             match part {
-                Part::Text(text) if text.trim().is_empty() => {}
+                Node::Text(text) if text.trim().is_empty() => {}
                 _ => return self.tell(path, "holds something where its schema has nothing"),
             }
         }
@@ -111,15 +112,15 @@ impl Reader<'_> {
     fn children<'n, 's>(
         &mut self,
         slots: &'s [Slot],
-        node: &'n Node,
+        node: &'n Element,
         path: &str,
-    ) -> Vec<(&'s Slot, &'n Node)> {
+    ) -> Vec<(&'s Slot, &'n Element)> {
         let mut found = Vec::new();
         for part in &node.content {
             match part {
-                Part::Text(text) if text.trim().is_empty() => {}
-                Part::Text(_) => self.tell(path, "holds text beside its elements"),
-                Part::Node(child) => match named(slots, &child.name) {
+                Node::Text(text) if text.trim().is_empty() => {}
+                Node::Text(_) => self.tell(path, "holds text beside its elements"),
+                Node::Element(child) => match named(slots, &child.name) {
                     Some((_, slot)) => found.push((slot, child)),
                     None => {
                         let at = format!("{path}/{}", child.name.local);
@@ -131,7 +132,7 @@ impl Reader<'_> {
         found
     }
 
-    fn keyed(&mut self, slots: &[Slot], node: &Node, path: &str, out: &mut Map<String, Json>) {
+    fn keyed(&mut self, slots: &[Slot], node: &Element, path: &str, out: &mut Map<String, Json>) {
         for (slot, child) in self.children(slots, node, path) {
             let at = format!("{path}/{}", child.name.local);
             let json = self.element(&slot.element, child, &at);
@@ -148,7 +149,7 @@ impl Reader<'_> {
         }
     }
 
-    fn listed(&mut self, slots: &[Slot], node: &Node, path: &str) -> Json {
+    fn listed(&mut self, slots: &[Slot], node: &Element, path: &str) -> Json {
         let children = self.children(slots, node, path).into_iter();
         let items = children.map(|(slot, child)| {
             let at = format!("{path}/{}", child.name.local);

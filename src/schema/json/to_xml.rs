@@ -8,10 +8,9 @@ use super::value;
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::schema::model::{ElementDecl, Model};
-use crate::xml::element::{Element, Value, Verbatim};
+use crate::xml::element::{Element, Node, Verbatim};
 use crate::xml::findings::{Finding, Place};
 use crate::xml::scan::scan;
-use crate::xml::shape::QName;
 
 /// The payload as canonical XML text. It is not yet known to be valid: only libxml2 says that.
 ///
@@ -86,22 +85,23 @@ impl<'a> Writer<'a> {
             return self.object(declared, &plan, raw, path);
         }
         let mut element = Element::new(declared.name.clone());
-        element.content = self.inside(&plan.content, &element.name, raw, path);
+        self.fill(&mut element, &plan.content, raw, path);
         element
     }
 
-    /// The content that a single value is: text, markup, or children in their order.
-    fn inside(&mut self, content: &Content, name: &QName, raw: &'a RawValue, path: &str) -> Value {
-        let nothing = Value::Elements(Vec::new());
-        let Some(json) = self.read(raw, path) else { return nothing };
+    /// Sets the content that a single value is: text, markup, or children in their order.
+    fn fill(&mut self, element: &mut Element, content: &Content, raw: &'a RawValue, path: &str) {
+        let Some(json) = self.read(raw, path) else { return };
         match content {
             Content::Text { value, .. } => match value::to_text(value, &json) {
-                Ok(text) => return Value::Text(text),
+                Ok(text) => element.content = vec![Node::Text(text)],
                 Err(wrong) => self.wrong(raw, path, &wrong),
             },
-            Content::Listed { slots, .. } => return self.listed(slots, &json, raw, path),
+            Content::Listed { slots, .. } => {
+                element.content = self.listed(slots, &json, raw, path);
+            }
             Content::Markup { .. } => match json {
-                Json::Text(xml) => return self.markup(name, xml, raw, path),
+                Json::Text(xml) => self.markup(element, xml, raw, path),
                 other => {
                     let message = format!("is {}; XML in a string is expected", other.kind());
                     self.tell("json-type", raw, path, &message);
@@ -109,23 +109,28 @@ impl<'a> Writer<'a> {
             },
             Content::Nothing | Content::Keyed { .. } | Content::Abstract => {}
         }
-        nothing
     }
 
-    fn markup(&mut self, name: &QName, xml: String, raw: &RawValue, path: &str) -> Value {
+    fn markup(&mut self, element: &mut Element, xml: String, raw: &RawValue, path: &str) {
         if let Err(wrong) = scan(format!("<content>{xml}</content>").as_bytes()) {
             self.tell("json-markup", raw, path, &format!("is no well-formed XML: {wrong}"));
         }
-        let bindings = vec![(String::new(), name.namespace().to_owned())];
-        Value::Verbatim(Box::new(Verbatim { xml, written: None, bindings }))
+        let bindings = vec![(String::new(), element.name.namespace().to_owned())];
+        element.verbatim = Some(Box::new(Verbatim { xml, written: None, bindings }));
     }
 
-    fn listed(&mut self, slots: &[Slot], json: &Json<'a>, raw: &'a RawValue, path: &str) -> Value {
+    fn listed(
+        &mut self,
+        slots: &[Slot],
+        json: &Json<'a>,
+        raw: &'a RawValue,
+        path: &str,
+    ) -> Vec<Node> {
         let mut children = Vec::new();
         let Json::List(items) = json else {
             let message = format!("is {}; an array is expected", json.kind());
             self.tell("json-type", raw, path, &message);
-            return Value::Elements(children);
+            return children;
         };
         for (index, item) in items.iter().enumerate() {
             let at = format!("{path}[{index}]");
@@ -143,11 +148,11 @@ impl<'a> Writer<'a> {
             };
             let at = format!("{at}.{key}");
             match slots.iter().find(|slot| slot.key == *key) {
-                Some(slot) => children.push(self.deeper(slot, value, &at)),
+                Some(slot) => children.push(Node::Element(self.deeper(slot, value, &at))),
                 None => self.unknown(slots.iter().map(|s| s.key.as_str()), key, value, &at),
             }
         }
-        Value::Elements(children)
+        children
     }
 
     fn deeper(&mut self, slot: &Slot, raw: &'a RawValue, path: &str) -> Element {
@@ -199,7 +204,7 @@ impl<'a> Writer<'a> {
             if *ordered {
                 children.sort_by_key(|(slot, _)| *slot);
             }
-            element.content = Value::Elements(children.into_iter().map(|(_, e)| e).collect());
+            element.content = children.into_iter().map(|(_, child)| Node::Element(child)).collect();
         }
         element
     }
@@ -228,7 +233,7 @@ impl<'a> Writer<'a> {
             | Content::Markup { key: known }
                 if known == key =>
             {
-                element.content = self.inside(&plan.content, &element.name.clone(), raw, path);
+                self.fill(element, &plan.content, raw, path);
             }
             Content::Keyed { slots, .. } => {
                 match slots.iter().enumerate().find(|(_, slot)| slot.key == key) {

@@ -9,7 +9,7 @@ use super::ends::{Defect, Parent, Stop, Walk};
 use super::scope::{Scope, Written, declared_prefix};
 use super::tag::{OpenTag, Opening};
 use crate::limits;
-use crate::xml::element::{Element, Value};
+use crate::xml::element::{Element, Node};
 use crate::xml::shape::{Content, QName, ShapeId};
 
 /// What reading one action carries along.
@@ -55,14 +55,14 @@ impl Walk<'_> {
         let own_name = self.source.slice(tag.name.clone());
         let next = match &shape.content {
             Content::Text if tag.empty => {
-                element.content = Value::Text(String::new());
+                element = element.with_text("");
                 tag.end
             }
             Content::Text => {
                 // What follows the value is a sibling's tag, outside of this element's scope.
                 reading.scope.leave(parent.scope_depth);
                 let close = self.value_close(own_name, tag.end, parent, &mut reading.scope)?;
-                element.content = Value::Text(self.leaf(tag, tag.end..close.at, reading));
+                element = element.with_text(self.leaf(tag, tag.end..close.at, reading));
                 close.next
             }
             Content::Elements(_) if tag.empty => tag.end,
@@ -71,12 +71,12 @@ impl Walk<'_> {
                 let (outer, bare) = (Some(parent), reading.bare);
                 let inside = Parent { outer, shape: id, name: own_name, bare, scope_depth };
                 let (children, next) = self.children(&inside, tag.end, reading)?;
-                element.content = Value::Elements(children);
+                element.content = children;
                 next
             }
             Content::Any => {
                 let (verbatim, next) = self.verbatim(tag, &shape.name, reading)?;
-                element.content = Value::Verbatim(Box::new(verbatim));
+                element.verbatim = Some(Box::new(verbatim));
                 next
             }
         };
@@ -103,7 +103,7 @@ impl Walk<'_> {
         parent: &Parent<'_>,
         from: usize,
         reading: &mut Reading,
-    ) -> Result<(Vec<Element>, usize), Stop> {
+    ) -> Result<(Vec<Node>, usize), Stop> {
         let source = self.source;
         let mut children = Vec::new();
         let mut at = from;
@@ -121,7 +121,7 @@ impl Walk<'_> {
             let id = self.child_shape(&tag, parent, reading)?;
             let (child, next) = self.element(&tag, id, parent, reading)?;
             reading.scope.leave(depth);
-            children.push(child);
+            children.push(Node::Element(child));
             at = next;
         }
     }

@@ -12,7 +12,7 @@ use super::source::More;
 use super::step::{Draft, Step};
 use super::tag::{OpenTag, Opening};
 use crate::mutant::mutant;
-use crate::xml::element::{Element, Value};
+use crate::xml::element::Element;
 use crate::xml::shape::{Content, ShapeId};
 
 /// What comes next behind a close tag of a text-only root.
@@ -122,8 +122,7 @@ impl Walk<'_> {
         let mut element = qname.map_or_else(|| Element::local(&shown), Element::new);
         element.attributes = self.attributes(tag, reading);
         if tag.empty {
-            element.content = Value::Text(String::new());
-            return Ok((element, tag.end));
+            return Ok((element.with_text(""), tag.end));
         }
         let balanced = self.matching_close(name, tag.end)?;
         let close = match balanced {
@@ -151,8 +150,8 @@ impl Walk<'_> {
                 Boundary::End => break,
             }
         }
-        element.content = Value::Text(self.leaf(tag, tag.end..close.at, reading));
-        Ok((element, close.next))
+        let text = self.leaf(tag, tag.end..close.at, reading);
+        Ok((element.with_text(text), close.next))
     }
 
     fn boundary(&mut self, name: &[u8], floor: usize) -> Result<Boundary, More> {

@@ -11,7 +11,7 @@ use organism::model::Role;
 use organism::pump::core::{Receipt, Target};
 use organism::system;
 use organism::thread::{Fact, Record};
-use organism::xml::tree::{Element, Node};
+use organism::xml::element::Element;
 use serde_json::json;
 
 use super::judge;
@@ -225,11 +225,7 @@ fn misattributed(records: &[Record]) -> Vec<String> {
 
 fn has_element_of_mark(text: &str) -> bool {
     fn marked(element: &Element) -> bool {
-        element.attributes.iter().any(|(_, value)| value == MARK)
-            || element.content.iter().any(|node| match node {
-                Node::Element(child) => marked(child),
-                Node::Text(_) => false,
-            })
+        element.attributes.iter().any(|(_, value)| value == MARK) || element.children().any(marked)
     }
     marked(&Element::read(text).unwrap())
 }
@@ -253,7 +249,7 @@ fn shown_as_system(
     for block in blocks.filter(|block| block.contains(MARK)) {
         seen += 1;
         let read = Element::read(block);
-        let attributed = read.as_ref().is_some_and(|root| match root.name.as_str() {
+        let attributed = read.as_ref().is_some_and(|root| match root.local_name() {
             "tool_result" => block.matches("</tool_result").count() == 1,
             "message" => matches!(root.attribute("from"), Some("desk" | "echo")),
             _ => false,

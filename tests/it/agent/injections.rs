@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use organism::agent::Transport;
 use organism::model::{Block, Request, Role};
-use organism::xml::tree::Element;
+use organism::xml::element::Element;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -126,7 +126,7 @@ fn elements(text: &str) -> Vec<Told> {
     let children: Vec<&Element> = read.children().collect();
     assert_eq!(children.len(), seen.len(), "{text}");
     for (child, told) in children.iter().zip(&seen) {
-        assert_eq!(child.name, "tool_result");
+        assert_eq!(child.local_name(), "tool_result");
         assert_eq!(child.children().count(), usize::from(!told.failed), "{text}");
         assert_eq!(child.attribute("tool_name"), told.tool.as_deref());
     }

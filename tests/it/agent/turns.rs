@@ -5,7 +5,7 @@ use std::sync::Arc;
 use expect_test::{Expect, expect};
 use organism::agent::Agent;
 use organism::envelope::{Failure, Kind, Spent};
-use organism::xml::tree::Element;
+use organism::xml::element::Element;
 
 use super::desk::{TOOLS, asked, delivery, options, payloads, says, schemas, take, turn};
 use super::story::{name_of, said};

@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use organism::agent::{FinalFormat, ReportSchema, Transport};
 use organism::model::{Block, StopReason};
 use organism::thread::Closing;
-use organism::xml::tree::Element;
+use organism::xml::element::Element;
 use serde_json::json;
 
 use super::scripted::{Reply, Says, Scripted, nonce, reply};
@@ -35,7 +35,7 @@ fn first(way: Transport, format_name: &str, turn: Reply) -> String {
     stage.ask();
     let (how, texts) = &stage.results[0];
     let note = Element::read(&stage.notes()[0]).unwrap();
-    let found = note.children().filter(|child| child.name == "finding");
+    let found = note.children().filter(|child| child.local_name() == "finding");
     let codes: Vec<_> = found.map(|one| one.attribute("code").unwrap().to_owned()).collect();
     if *how == Closing::Completed && model.heard().len() == 1 {
         let result = Element::read(&texts[0]).unwrap().text();

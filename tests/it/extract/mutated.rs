@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use organism::cli::debug::Turn;
-use organism::xml::element::{Element, Value};
+use organism::xml::element::{Element, Node};
 use organism::xml::extract::{Extraction, Grammar};
 use serde_json::Value as Json;
 
@@ -224,15 +224,13 @@ fn values<'e>(
     around: &mut Vec<&'e str>,
     found: &mut Vec<(Vec<&'e str>, &'e str)>,
 ) {
-    match &element.content {
-        Value::Text(text) => found.push((around.clone(), text)),
-        Value::Elements(children) => {
-            around.push(&element.name.local);
-            children.iter().for_each(|child| values(child, around, found));
-            around.pop();
-        }
-        Value::Verbatim(_) => {}
+    if let [Node::Text(text)] = element.content.as_slice() {
+        found.push((around.clone(), text));
+        return;
     }
+    around.push(element.local_name());
+    element.children().for_each(|child| values(child, around, found));
+    around.pop();
 }
 
 /// Whether a value holds an unmatched close tag of an element around it and an open tag after

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use organism::xml::element::{Element, Value};
+use organism::xml::element::{Element, Node};
 use organism::xml::escape::{escape_attribute, escape_text};
 use organism::xml::extract::{Extractor, Grammar};
 use organism::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
@@ -54,8 +54,8 @@ fn element(numbers: &mut Numbers, depth: usize) -> Element {
     }
     let children = if depth == 0 { 0 } else { numbers.below(4) };
     element.content = match children {
-        0 => Value::Text(text(numbers)),
-        _ => Value::Elements((0..children).map(|_| self::element(numbers, depth - 1)).collect()),
+        0 => vec![Node::Text(text(numbers))],
+        _ => (0..children).map(|_| Node::Element(self::element(numbers, depth - 1))).collect(),
     };
     element
 }
@@ -86,7 +86,7 @@ fn parse(xml: &str) -> Element {
                     let name = resolve((result, local.into_inner()));
                     element.attributes.push((name, unescaped(&attribute.value)));
                 }
-                element.content = Value::Text(String::new());
+                element = element.with_text("");
                 if matches!(event, Event::Empty(_)) {
                     close(&mut open, element.clone());
                     if open.is_empty() {
@@ -119,26 +119,22 @@ fn unescaped(raw: &str) -> String {
 
 fn close(open: &mut [Element], child: Element) {
     let Some(parent) = open.last_mut() else { return };
-    match &mut parent.content {
-        Value::Elements(children) => children.push(child),
-        content => *content = Value::Elements(vec![child]),
-    }
+    parent.content.retain(|node| matches!(node, Node::Element(_)));
+    parent.content.push(Node::Element(child));
 }
 
 fn add(open: &mut [Element], characters: &str) {
-    if let Some(Element { content: Value::Text(text), .. }) = open.last_mut() {
+    let Some(element) = open.last_mut() else { return };
+    if let [Node::Text(text)] = element.content.as_mut_slice() {
         text.push_str(characters);
     }
 }
 
 /// Shapes in which exactly this element can be read.
 fn shape_of(element: &Element, shapes: &mut Shapes) -> ShapeId {
-    let content = match &element.content {
-        Value::Text(_) => Content::Text,
-        Value::Verbatim(_) => Content::Any,
-        Value::Elements(children) => {
-            Content::Elements(children.iter().map(|child| shape_of(child, shapes)).collect())
-        }
+    let content = match element.content.as_slice() {
+        [Node::Text(_)] => Content::Text,
+        _ => Content::Elements(element.children().map(|child| shape_of(child, shapes)).collect()),
     };
     shapes.add(Shape { name: element.name.clone(), attributes: Vec::new(), content })
 }
@@ -146,11 +142,10 @@ fn shape_of(element: &Element, shapes: &mut Shapes) -> ShapeId {
 /// Whether the same name means the same shape everywhere in the element, as a schema would have
 /// it: only then can reading be the inverse of writing.
 fn is_readable(element: &Element) -> bool {
-    let Value::Elements(children) = &element.content else { return true };
-    let mut names: Vec<&QName> = children.iter().map(|child| &child.name).collect();
+    let mut names: Vec<&QName> = element.children().map(|child| &child.name).collect();
     names.sort();
     names.dedup();
-    names.len() == children.len() && children.iter().all(is_readable)
+    names.len() == element.children().count() && element.children().all(is_readable)
 }
 
 // T7 T8
@@ -202,9 +197,9 @@ fn escaped_text_keeps_every_legal_character_and_shows_the_others() {
 #[test]
 fn elements_are_written_by_hand_in_one_expression() {
     let result = Element::local("tool_result")
-        .attribute("tool_name", "search & find")
-        .child(Element::local("hit").attribute("line", "3").text("a < b"))
-        .child(Element::local("raw").verbatim("<x/>"));
+        .with_attribute("tool_name", "search & find")
+        .with_child(Element::local("hit").with_attribute("line", "3").with_text("a < b"))
+        .with_child(Element::local("raw").with_verbatim("<x/>"));
     assert_eq!(
         result.to_xml(),
         "<tool_result tool_name=\"search &amp; find\"><hit line=\"3\">a &lt; b</hit>\

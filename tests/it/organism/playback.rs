@@ -13,7 +13,7 @@ use organism::ids::{ListenerName, ThreadId};
 use organism::organism::{Native, Organism};
 use organism::pump::core::{Receipt, Target};
 use organism::thread::{Closing, Fact, Record};
-use organism::xml::tree::{Element, Node};
+use organism::xml::element::Element;
 use serde_json::{Map, Value as Json, json};
 use tokio::runtime;
 
@@ -161,23 +161,14 @@ fn filled(value: &Json) -> Json {
 /// An element as the corpus writes values.
 fn value(element: &Element) -> Json {
     let mut members: BTreeMap<String, Vec<Json>> = BTreeMap::new();
-    for (name, value) in element.attributes.iter().filter(|(name, _)| !name.starts_with("xmlns")) {
-        members.entry(format!("@{name}")).or_default().push(json!(value));
+    for (name, value) in &element.attributes {
+        members.entry(format!("@{}", name.local)).or_default().push(json!(value));
     }
-    let children = element.content.iter().filter_map(|node| match node {
-        Node::Element(child) => Some(child),
-        Node::Text(_) => None,
-    });
-    children.for_each(|c| members.entry(c.name.clone()).or_default().push(value(c)));
-    let text: String = element
-        .content
-        .iter()
-        .filter_map(|node| match node {
-            Node::Text(text) => Some(text.as_str()),
-            Node::Element(_) => None,
-        })
-        .collect();
-    let is_leaf = !element.content.iter().any(|node| matches!(node, Node::Element(_)));
+    for child in element.children() {
+        members.entry(child.local_name().to_owned()).or_default().push(value(child));
+    }
+    let text = element.own_text();
+    let is_leaf = element.children().next().is_none();
     if is_leaf && members.is_empty() {
         return json!(text);
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use expect_test::expect;
 use organism::schema::{Gap, Schemas};
-use organism::xml::tree::{Element, Node};
+use organism::xml::element::{Element, Node};
 use organism::{agent, system};
 use serde_json::{Value, json};
 
@@ -52,7 +52,7 @@ fn bare(element: &Element) -> Element {
         Node::Text(text) if holds_elements && text.trim().is_empty() => None,
         Node::Text(text) => Some(Node::Text(text.clone())),
     });
-    Element { name: element.name.clone(), attributes, content: content.collect() }
+    Element { attributes, content: content.collect(), ..element.clone() }
 }
 
 /// XML to JSON to XML: the same element, and as valid as before.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use organism::xml::tree::Element;
+use organism::xml::element::Element;
 use workspace::{Call, limits};
 
 use super::{Room, action, escaped, said, set, shell, substring, verdict};

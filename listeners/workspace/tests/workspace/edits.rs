@@ -182,7 +182,7 @@ fn a_file_beyond_the_limit_is_left_alone_and_a_long_diff_is_cut_visibly() {
     assert_eq!(verdict(&room.ask(&substring("full", "a", "bb"))), "too-large");
     let lines: String = (0..20_000).map(|n| format!("line {n}\n")).collect();
     let answer = room.ask(&replace("long", &lines));
-    let diff = organism::xml::tree::Element::read(&answer).unwrap();
+    let diff = organism::xml::element::Element::read(&answer).unwrap();
     let diff = diff.child("diff").unwrap();
     assert_eq!(diff.attribute("truncated"), Some("true"));
     assert!(diff.text().len() <= workspace::limits::DIFF_BYTES_MAX && diff.text().ends_with('\n'));

@@ -8,8 +8,8 @@ use crate::agent::history::{Answered, Seen};
 use crate::envelope::{Kind, Message};
 use crate::mutant::mutant;
 use crate::system;
+use crate::xml::element::{Element, Node};
 use crate::xml::escape::{escape_attribute, escape_text};
-use crate::xml::tree::{Element, Node};
 
 /// What the agent is shown of a message.
 pub(super) enum Shown<'a> {
@@ -214,7 +214,7 @@ fn huh(payload: &str, asked: Option<&str>) -> Shown<'static> {
     };
     let mut lines: Vec<String> = huh
         .children()
-        .filter(|child| child.name == "reason")
+        .filter(|child| child.local_name() == "reason")
         .map(|reason| {
             let code = reason.attribute("code").unwrap_or("refused");
             let place = match (reason.attribute("line"), reason.attribute("column")) {
@@ -272,7 +272,9 @@ fn said(payload: &str) -> String {
             .content
             .iter()
             .filter_map(|node| match node {
-                Node::Element(child) => Some(format!("{}: {}", child.name, child.text().trim())),
+                Node::Element(child) => {
+                    Some(format!("{}: {}", child.local_name(), child.text().trim()))
+                }
                 Node::Text(text) if text.trim().is_empty() => None,
                 Node::Text(text) => Some(text.trim().to_owned()),
             })

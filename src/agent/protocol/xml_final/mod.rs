@@ -14,7 +14,7 @@ use super::native::{self, Toolbox};
 use super::read::{Action, Judge, Verdict, is_note, payload_name};
 use crate::model::StopReason;
 use crate::system;
-use crate::xml::element::{Element, Value};
+use crate::xml::element::{Element, Node};
 use crate::xml::extract::{self, Code, Extractor, Grammar};
 use crate::xml::findings::{Finding, Place};
 
@@ -86,9 +86,9 @@ impl Words<'_> {
     }
 
     fn report(&self, slot: &Element, mark: &str, place: Place) -> Result<Action, Finding> {
-        status(slot.get_attribute("status"), place.clone())?;
-        self.finals.format_of(slot.get_attribute("format"), place.clone())?;
-        let Value::Text(text) = &slot.content else {
+        status(slot.attribute("status"), place.clone())?;
+        self.finals.format_of(slot.attribute("format"), place.clone())?;
+        let [Node::Text(text)] = slot.content.as_slice() else {
             return Err(unclosed(place, "it holds no text"));
         };
         let text = text.trim();

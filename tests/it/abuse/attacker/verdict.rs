@@ -9,8 +9,8 @@ use organism::envelope::{Failure, Kind, Message, Refusal, Rule};
 use organism::ids::{ListenerName, MessageId, Position, ThreadId};
 use organism::system::{self, Primitive};
 use organism::thread::{Fact, Hold, Input, Opener, Record};
+use organism::xml::element::Element;
 use organism::xml::scan::attributes;
-use organism::xml::tree::Element;
 
 use super::super::judge;
 use super::super::stage::name;
@@ -278,7 +278,8 @@ impl Evidence {
                     let text = Element::read(message.payload.as_str()).unwrap();
                     match &*message.name.local {
                         "huh" => {
-                            let reasons = text.children().filter(|child| child.name == "reason");
+                            let reasons =
+                                text.children().filter(|child| child.local_name() == "reason");
                             told.extend(reasons.map(|reason| reason.text().trim().to_owned()));
                         }
                         "system-error" => told.push(text.text().trim().to_owned()),

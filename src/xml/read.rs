@@ -1,0 +1,242 @@
+//! The one reader of XML: a text becomes an [`Element`].
+//!
+//! Reads what was checked before: payloads behind the gate, schemas that libxml2 took. It checks
+//! for its own sake only: what is not well-formed or not namespace-well-formed to it, or is beyond
+//! its limits, is no element.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
+
+use super::element::{Element, Node};
+use super::escape::{reference, unescape_attribute};
+use super::shape::QName;
+use super::write::XML_NAMESPACE;
+use crate::limits;
+
+impl Element {
+    /// Reads the element that opens at the start of `text`, comments and a declaration aside.
+    /// What follows its end is not looked at. Line ends stay as they are written.
+    pub fn read(text: &str) -> Option<Self> {
+        TreeReader::new(text).tree()
+    }
+
+    /// As [`Element::read`], with line ends as XML 1.0 hands them on: each is one `\n`.
+    pub fn read_normalized(text: &str) -> Option<Self> {
+        TreeReader { normalized: true, ..TreeReader::new(text) }.tree()
+    }
+
+    /// As [`Element::read`], of the start tag alone: content is not looked at.
+    pub fn head(text: &str) -> Option<Self> {
+        let mut reader = TreeReader::new(text);
+        loop {
+            match reader.events.read_event().ok()? {
+                Event::Start(tag) | Event::Empty(tag) => return Some(reader.opened(&tag)?.element),
+                Event::Eof => return None,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Namespaces by their prefix; the default namespace has the empty one.
+type Scope = Arc<HashMap<String, Arc<str>>>;
+
+/// The bindings that every document begins with.
+static OUTERMOST: LazyLock<Scope> =
+    LazyLock::new(|| Arc::new(HashMap::from([("xml".to_owned(), XML_NAMESPACE.into())])));
+
+/// An element whose end is still to come, with the bindings inside of it.
+struct Open {
+    element: Element,
+    scope: Scope,
+}
+
+struct TreeReader<'a> {
+    events: Reader<&'a [u8]>,
+    normalized: bool,
+    open: Vec<Open>,
+}
+
+impl<'a> TreeReader<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { events: Reader::from_str(text), normalized: false, open: Vec::new() }
+    }
+
+    fn tree(mut self) -> Option<Element> {
+        loop {
+            match self.events.read_event().ok()? {
+                Event::Start(tag) => {
+                    let opened = self.opened(&tag)?;
+                    self.open.push(opened);
+                }
+                Event::Empty(tag) => {
+                    let opened = self.opened(&tag)?;
+                    if let Some(root) = self.close(opened) {
+                        return Some(root);
+                    }
+                }
+                Event::End(_) => {
+                    let opened = self.open.pop()?;
+                    if let Some(root) = self.close(opened) {
+                        return Some(root);
+                    }
+                }
+                Event::Text(piece) if self.normalized => self.add_text(&piece.xml10_content()),
+                Event::Text(piece) => self.add_text(&piece.into_inner()),
+                Event::CData(piece) if self.normalized => self.add_text(&piece.xml10_content()),
+                Event::CData(piece) => self.add_text(&piece.into_inner()),
+                Event::GeneralRef(name) => {
+                    let (c, _) = reference(&format!("&{};", &*name))?;
+                    self.add_text(c.encode_utf8(&mut [0; 4]));
+                }
+                Event::Eof => return None,
+                _ => {}
+            }
+        }
+    }
+
+    fn opened(&self, tag: &BytesStart<'_>) -> Option<Open> {
+        if self.open.len() >= limits::XML_TREE_DEPTH_MAX {
+            return None;
+        }
+        let mut written = Vec::new();
+        let mut declared: Vec<(String, Arc<str>)> = Vec::new();
+        for attribute in tag.attributes() {
+            let attribute = attribute.ok()?;
+            let name = attribute.key.into_inner();
+            let value = unescape_attribute(&attribute.value)?.into_owned();
+            match name.strip_prefix("xmlns") {
+                Some("") => declared.push((String::new(), value.into())),
+                Some(rest) if rest.starts_with(':') => {
+                    declared.push((rest.trim_start_matches(':').to_owned(), value.into()));
+                }
+                _ => written.push((name.to_owned(), value)),
+            }
+        }
+        if written.len() + declared.len() > limits::XML_ATTRIBUTES_MAX {
+            return None;
+        }
+
+        let mut scope = Arc::clone(self.open.last().map_or(&*OUTERMOST, |open| &open.scope));
+        if !declared.is_empty() {
+            Arc::make_mut(&mut scope).extend(declared);
+        }
+        if scope.len() > OUTERMOST.len() + limits::XML_NAMESPACES_MAX {
+            return None;
+        }
+
+        let mut element = Element::new(resolve(&scope, tag.name().into_inner(), true)?);
+        for (name, value) in written {
+            element.attributes.push((resolve(&scope, &name, false)?, value));
+        }
+        Some(Open { element, scope })
+    }
+
+    /// Puts a finished element into its parent, or returns it where it has none.
+    fn close(&mut self, Open { element, .. }: Open) -> Option<Element> {
+        let Some(parent) = self.open.last_mut() else { return Some(element) };
+        parent.element.content.push(Node::Element(element));
+        None
+    }
+
+    fn add_text(&mut self, text: &str) {
+        let Some(Open { element, .. }) = self.open.last_mut() else { return };
+        match element.content.last_mut() {
+            Some(Node::Text(before)) => before.push_str(text),
+            _ => element.content.push(Node::Text(text.to_owned())),
+        }
+    }
+}
+
+/// The name behind `prefix:local`; `None` for an unbound prefix. The default namespace is that
+/// of elements alone.
+fn resolve(scope: &Scope, written: &str, is_element: bool) -> Option<QName> {
+    let (namespace, local) = match written.split_once(':') {
+        Some((prefix, local)) => (Some(scope.get(prefix)?), local),
+        None => (scope.get("").filter(|_| is_element), written),
+    };
+    let namespace = namespace.filter(|uri| !uri.is_empty()).cloned();
+    Some(QName { namespace, local: local.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_decoded_once_and_what_follows_the_root_is_not_read() {
+        let read = Element::read("<?xml version='1.0'?><!-- x --><p:a xmlns:p='urn:n' n='&lt;1'>x &amp;amp; <b><![CDATA[<c>]]>&#33;</b></p:a> tail <")
+            .expect("it is one element");
+        assert_eq!(read.name, QName::new(Some("urn:n"), "a"));
+        assert_eq!(read.attributes, [(QName::new(None, "n"), "<1".to_owned())]);
+        assert_eq!(read.text(), "x &amp; <c>!");
+        assert_eq!(read.own_text(), "x &amp; ");
+        assert_eq!(read.child("b").map(Element::text).as_deref(), Some("<c>!"));
+    }
+
+    #[test]
+    fn a_head_is_the_start_tag_and_no_more() {
+        let text = "<!-- <b n='0'/> --><p:a xmlns:p='urn:n' n='&lt;1'><b>text</b></p:a>";
+        let head = Element::head(text).expect("it has a head");
+        let whole = Element::read(text).expect("it is one element");
+        assert_eq!(head, Element { content: Vec::new(), ..whole });
+    }
+
+    #[test]
+    fn names_have_the_namespaces_that_are_bound_where_they_stand() {
+        let text = "<a xmlns='urn:a' xmlns:p='urn:p' p:x='1' y='2'><p:b/><c xmlns=''/><d/></a>";
+        let read = Element::read(text).expect("it is one element");
+        let names = read.children().map(|child| (child.name.namespace(), child.local_name()));
+        assert_eq!(names.collect::<Vec<_>>(), [("urn:p", "b"), ("", "c"), ("urn:a", "d")]);
+        let names = read.attributes.iter().map(|(name, _)| (name.namespace(), &*name.local));
+        assert_eq!(names.collect::<Vec<_>>(), [("urn:p", "x"), ("", "y")]);
+        assert_eq!(read.attribute("x"), None);
+    }
+
+    #[test]
+    fn line_ends_in_text_are_kept_unless_they_are_normalized() {
+        let text = "<a b='1\r\n2'>1\r\n2\r3<![CDATA[\r\n]]>&#13;</a>";
+        let kept = Element::read(text).expect("it is one element");
+        let normalized = Element::read_normalized(text).expect("it is one element");
+        assert_eq!(kept.text(), "1\r\n2\r3\r\n\r");
+        assert_eq!(normalized.text(), "1\n2\n3\n\r");
+        assert_eq!(kept.attribute("b"), Some("1 2"));
+    }
+
+    #[test]
+    fn what_is_not_well_formed_is_no_element() {
+        for text in [
+            "<a><b></a>",
+            "<a>text",
+            "<a b='1' b='2'/>",
+            "<a b=1/>",
+            "<p:a/>",
+            "<a p:b='1'/>",
+            "<a>&nbsp;</a>",
+            "<a b='&nbsp;'/>",
+            "<a>&#0;</a>",
+            "text",
+            "",
+        ] {
+            assert_eq!(Element::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_the_limits_is_no_element() {
+        let nested = |depth: usize| "<a>".repeat(depth) + &"</a>".repeat(depth);
+        assert!(Element::read(&nested(limits::XML_TREE_DEPTH_MAX)).is_some());
+        assert!(Element::read(&nested(limits::XML_TREE_DEPTH_MAX + 1)).is_none());
+        let wide = |count: usize, name: &str| {
+            let attributes: String = (0..count).map(|n| format!(" {name}{n}='u'")).collect();
+            format!("<a{attributes}/>")
+        };
+        assert!(Element::read(&wide(limits::XML_ATTRIBUTES_MAX, "n")).is_some());
+        assert!(Element::read(&wide(limits::XML_ATTRIBUTES_MAX + 1, "n")).is_none());
+        assert!(Element::read(&wide(limits::XML_NAMESPACES_MAX, "xmlns:n")).is_some());
+        assert!(Element::read(&wide(limits::XML_NAMESPACES_MAX + 1, "xmlns:n")).is_none());
+    }
+}
