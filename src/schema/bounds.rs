@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use super::pattern_cost;
 use super::problem::SchemaProblem;
 use super::source::Source;
-use super::tree::{Element, is_xsd};
+use super::xsd::{SchemaElement, is_xsd};
 use crate::limits;
+use crate::xml::element::Element;
 
 /// All that is beyond bounds in `sources`.
 pub fn check(sources: &[Source]) -> Vec<SchemaProblem> {
@@ -56,7 +57,7 @@ fn walk(
             _ => {}
         }
     }
-    for child in &element.children {
+    for child in element.children() {
         walk(source, child, weigh, problems);
     }
 }
@@ -94,7 +95,7 @@ struct Weigh<'a> {
 impl Weigh<'_> {
     fn children(&mut self, element: &Element) -> Weight {
         let mut sum = Weight { particles: 0, occurs: 1 };
-        for child in element.children.iter().filter(|c| is_xsd(&c.name)) {
+        for child in element.children().filter(|c| is_xsd(&c.name)) {
             let one = match &*child.name.local {
                 "sequence" | "choice" | "all" => self.children(child),
                 "element" | "any" => Weight { particles: 1, occurs: 1 },

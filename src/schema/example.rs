@@ -8,11 +8,11 @@ use std::fmt::Write as _;
 use super::model::{ElementDecl, Model, Particle, Term, Type, TypeRef};
 use super::outline::Outline;
 use super::sample;
-use super::tree::XML;
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::shape::QName;
+use crate::xml::write::XML_NAMESPACE;
 
 const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
 /// How deep optional parts are shown.
@@ -237,7 +237,7 @@ impl Bindings {
         others.extend(elements.into_iter().filter(|ns| *ns != default));
         for namespace in others {
             let known = namespace.is_empty()
-                || namespace == XML
+                || namespace == XML_NAMESPACE
                 || prefixed.iter().any(|(_, bound)| *bound == namespace);
             if !known {
                 let prefix = match namespace.as_str() {
@@ -255,7 +255,7 @@ impl Bindings {
     }
 
     fn attribute(&self, name: &QName) -> String {
-        if name.namespace() == XML {
+        if name.namespace() == XML_NAMESPACE {
             return format!("xml:{}", name.local);
         }
         match self.prefixed.iter().find(|(_, ns)| *ns == name.namespace()) {

@@ -17,6 +17,7 @@ use super::messages;
 use super::model::Model;
 use super::problem::SchemaProblem;
 use super::source::Source;
+use super::xsd::SchemaElement;
 use super::{example, read, required, shape};
 use crate::ids::{Digest, PayloadName};
 use crate::xml::findings::{Finding, Place};

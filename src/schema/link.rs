@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use super::libxml2::SCHEME;
 use super::source::Source;
-use super::tree::{Element, XSD, is_xsd};
+use super::xsd::{XSD, is_xsd};
+use crate::xml::element::Element;
 use crate::xml::escape::escape_attribute;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +43,7 @@ pub struct Link {
     pub namespace: String,
     /// None for namespaces the schema language knows by itself.
     pub to: Option<usize>,
-    pub line: u32,
-    tag: Range<usize>,
+    pub tag: Range<usize>,
     end: usize,
 }
 
@@ -58,9 +58,8 @@ impl Link {
             kind,
             namespace: namespace.to_owned(),
             to,
-            line: element.line,
-            tag: element.tag.clone(),
-            end: element.end,
+            tag: element.origin.tag.clone(),
+            end: element.origin.end,
         }
     }
 }

@@ -6,7 +6,8 @@
 
 use super::problem::SchemaProblem;
 use super::source::Source;
-use super::tree::Element;
+use super::xsd::SchemaElement;
+use crate::xml::element::Element;
 
 /// Warnings for every document.
 pub fn check(sources: &[Source]) -> Vec<SchemaProblem> {
@@ -21,7 +22,7 @@ fn walk(source: &Source, element: &Element, warnings: &mut Vec<SchemaProblem>) {
     if let Some((code, message)) = doubt(element) {
         warnings.push(source.problem(element, code, message));
     }
-    for child in &element.children {
+    for child in element.children() {
         walk(source, child, warnings);
     }
 }

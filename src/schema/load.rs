@@ -9,16 +9,19 @@ use std::path::{Component, Path, PathBuf};
 use super::link::{self, Link, LinkKind};
 use super::problem::SchemaProblem;
 use super::source::Source;
-use super::tree::{self, Element};
+use super::xsd::XSD;
 use crate::ids::Digest;
 use crate::limits;
+use crate::xml::element::Element;
+use crate::xml::findings::Place;
+use crate::xml::write::XML_NAMESPACE;
 
 /// What schemas may import without having it in their folder, by namespace.
 const CATALOGUE: &[(&str, &str, &str)] =
-    &[(tree::XML, "built-in xml.xsd", include_str!("../../schemas/catalogue/xml.xsd"))];
+    &[(XML_NAMESPACE, "built-in xml.xsd", include_str!("../../schemas/catalogue/xml.xsd"))];
 
 /// Namespaces the schema language knows by itself.
-const KNOWN: &[&str] = &[tree::XSD, "http://www.w3.org/2001/XMLSchema-instance"];
+const KNOWN: &[&str] = &[XSD, "http://www.w3.org/2001/XMLSchema-instance"];
 
 /// All documents of one schema; the first is the one that was asked for.
 #[derive(Debug, Clone)]
@@ -92,7 +95,7 @@ impl Loader {
         self.take(first);
         let mut next = 0;
         while let Some(source) = self.sources.get(next).cloned() {
-            for element in &source.root.children {
+            for element in source.root.children() {
                 let Some(kind) = LinkKind::of(element) else { continue };
                 match self.follow(&source, element, kind) {
                     Ok(to) => self.links.push(Link::new(next, element, kind, to)),
@@ -255,8 +258,8 @@ impl Loader {
             "nothing says where the schema of namespace `{}` is; add `schemaLocation`",
             link.namespace
         );
-        let problem =
-            SchemaProblem::new(&source.label, link.line, "schema-import-missing", message);
+        let line = Place::at(source.text.as_bytes(), link.tag.start).line;
+        let problem = SchemaProblem::new(&source.label, line, "schema-import-missing", message);
         self.problems.push(problem);
     }
 }

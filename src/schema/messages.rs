@@ -6,8 +6,9 @@ use super::diagnostic::{Diagnostic, Domain, Level, Step};
 use super::link;
 use super::load::Bundle;
 use super::problem::SchemaProblem;
-use super::tree;
+use super::xsd::XSD;
 use crate::xml::findings::{Finding, Place};
+use crate::xml::scan::locate;
 
 /// The codes of findings in instances, by libxml2's.
 const CODES: &[(u32, &str)] = &[
@@ -93,9 +94,9 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
         }
     }
     let ways: Vec<Vec<u32>> = kept.iter().map(|d| way(&d.steps)).collect();
-    let places = tree::locate(text, &ways);
-    let finding = |(d, place): (&&Diagnostic, Option<Place>)| {
-        let place = place.unwrap_or_else(|| Place::at(text, offset(text, d.line, 1)));
+    let places = locate(std::str::from_utf8(text).unwrap_or_default(), &ways);
+    let finding = |(d, start): (&&Diagnostic, Option<usize>)| {
+        let place = Place::at(text, start.unwrap_or_else(|| offset(text, d.line, 1)));
         let path = (!d.steps.is_empty()).then(|| path(&d.steps));
         let place = Place { path, ..place };
         Finding::new(code_of(d), place, sentence(&d.message, namespaces))
@@ -153,7 +154,7 @@ pub fn refused(bundle: &Bundle, diagnostics: &[Diagnostic]) -> Vec<SchemaProblem
 
 /// Every target namespace among the documents.
 pub fn namespaces(bundle: &Bundle) -> Vec<String> {
-    let mut out: Vec<String> = vec![tree::XSD.to_owned()];
+    let mut out: Vec<String> = vec![XSD.to_owned()];
     out.extend(bundle.sources.iter().map(|s| s.target().to_owned()));
     out.extend(
         bundle

@@ -25,7 +25,7 @@ mod required;
 mod sample;
 mod shape;
 mod source;
-mod tree;
+mod xsd;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -6,7 +6,7 @@ use super::model::{
     AttributeDecl, AttributeOf, AttributeUse, Attributes, Choice, Derivation, ElementDecl, Facets,
     Model, Notes, Particle, SimpleBase, Term, Type, TypeRef,
 };
-use super::tree::{XSD, is_xsd};
+use super::xsd::{XSD, is_xsd};
 use crate::limits;
 use crate::xml::shape::QName;
 

@@ -11,7 +11,8 @@ use super::model::{
     Wildcard,
 };
 use super::source::Source;
-use super::tree::{Element, XSD, is_xsd};
+use super::xsd::{SchemaElement, XSD, is_xsd};
+use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
 /// Reads all documents, each under every namespace it was included into.
@@ -71,11 +72,11 @@ impl<'a> Reader<'a> {
     }
 
     fn read(&self, model: &mut Model) {
-        for child in &self.root.children {
+        for child in self.root.children() {
             self.component(child, model);
         }
         for redefine in self.root.all("redefine") {
-            for child in &redefine.children {
+            for child in redefine.children() {
                 self.redefine(child, model);
             }
         }
@@ -254,7 +255,7 @@ impl<'a> Reader<'a> {
     }
 
     fn particles(&self, element: &Element) -> Vec<Particle> {
-        element.children.iter().filter_map(|child| self.particle(child)).collect()
+        element.children().filter_map(|child| self.particle(child)).collect()
     }
 
     fn particle(&self, element: &Element) -> Option<Particle> {
@@ -304,7 +305,7 @@ impl<'a> Reader<'a> {
 
     fn attributes(&self, element: &Element) -> Attributes {
         let mut out = Attributes::default();
-        for child in element.children.iter().filter(|c| is_xsd(&c.name)) {
+        for child in element.children().filter(|c| is_xsd(&c.name)) {
             match &*child.name.local {
                 "attribute" => out.uses.extend(self.attribute_use(child)),
                 "attributeGroup" => out.groups.extend(self.name(child, "ref")),
@@ -354,7 +355,7 @@ fn is_true(element: &Element, attribute: &str) -> bool {
 
 fn facets(restriction: &Element) -> Facets {
     let mut out = Facets::default();
-    for child in restriction.children.iter().filter(|c| is_xsd(&c.name)) {
+    for child in restriction.children().filter(|c| is_xsd(&c.name)) {
         let Some(value) = child.attribute("value").map(str::to_owned) else { continue };
         let number = value.trim().parse().ok();
         match &*child.name.local {
@@ -379,14 +380,15 @@ fn notes(element: &Element) -> Notes {
     let mut out = Notes::default();
     for annotation in element.all("annotation") {
         for doc in annotation.all("documentation") {
-            let words: Vec<&str> = doc.text.split_whitespace().collect();
+            let doc_text = doc.own_text();
+            let words: Vec<&str> = doc_text.split_whitespace().collect();
             if out.doc.is_none() && !words.is_empty() {
                 out.doc = Some(words.join(" "));
             }
         }
         for info in annotation.all("appinfo") {
-            let examples = info.children.iter().filter(|c| &*c.name.local == "example");
-            out.examples.extend(examples.map(|e| e.text.trim().to_owned()));
+            let examples = info.children().filter(|c| &*c.name.local == "example");
+            out.examples.extend(examples.map(|e| e.own_text().trim().to_owned()));
         }
     }
     out

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::libxml2::Document;
 use super::problem::SchemaProblem;
-use super::tree::{self, Element};
+use super::xsd::{SchemaElement, XSD};
 use crate::limits;
+use crate::xml::element::Element;
 use crate::xml::findings::Place;
+use crate::xml::scan::excess;
 
 /// A schema document. `text` is UTF-8 without byte order mark and XML declaration; lines count
 /// as in the file.
@@ -56,7 +58,7 @@ impl Source {
             let place = Place::at(text.as_bytes(), offset);
             return Err(problem(&place, "schema-doctype", message.into()));
         }
-        if let Some(offset) = tree::excess(&text) {
+        if let Some(offset) = excess(&text) {
             let message = format!(
                 "more than {} attributes on one element, or {} namespaces in scope",
                 limits::XML_ATTRIBUTES_MAX,
@@ -75,17 +77,17 @@ impl Source {
             let said = super::messages::one_line(&said);
             return Err(problem(&place, "schema-not-well-formed", said));
         }
-        let root = tree::read(&text).ok_or_else(|| {
+        let root = Element::read_document(&text).ok_or_else(|| {
             let message = "the schema could not be read as XML 1.0 with namespaces";
             SchemaProblem::new(label, 1, "schema-not-well-formed", message)
         })?;
         if !root.is("schema") {
             let message = format!(
                 "the root is `{}`; a schema's root is `schema` in {}",
-                root.name.local,
-                tree::XSD
+                root.name.local, XSD
             );
-            return Err(SchemaProblem::new(label, root.line, "schema-not-a-schema", message));
+            let line = Place::at(text.as_bytes(), root.origin.tag.start).line;
+            return Err(SchemaProblem::new(label, line, "schema-not-a-schema", message));
         }
         Ok(Self { label: label.to_owned(), path, text, root })
     }
@@ -96,7 +98,7 @@ impl Source {
 
     /// Line and column of `element`'s start tag.
     pub fn place(&self, element: &Element) -> Place {
-        Place::at(self.text.as_bytes(), element.tag.start)
+        Place::at(self.text.as_bytes(), element.origin.tag.start)
     }
 
     pub fn problem(

@@ -1,5 +1,9 @@
 //! An element as a value: read from a text, extracted from a model's text, or built.
 
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
 use super::shape::QName;
 
 /// One element with its attributes and content, in the order of the text. Namespace
@@ -11,6 +15,22 @@ pub struct Element {
     pub content: Vec<Node>,
     /// Stands in place of `content` where the inside was kept as it was written.
     pub verbatim: Option<Box<Verbatim>>,
+    /// Set by [`Element::read_document`] alone.
+    pub origin: Origin,
+}
+
+/// Namespaces by their prefix; the default namespace has the empty one.
+pub(super) type Scope = Arc<HashMap<String, Arc<str>>>;
+
+/// Where an element was read from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// The start tag, in bytes.
+    pub tag: Range<usize>,
+    /// The end of the whole element, in bytes.
+    pub end: usize,
+    /// The bindings inside of the element.
+    pub(super) scope: Option<Scope>,
 }
 
 /// A part of an element's content.
@@ -35,7 +55,13 @@ pub struct Verbatim {
 impl Element {
     /// An element with no content yet.
     pub fn new(name: QName) -> Self {
-        Self { name, attributes: Vec::new(), content: Vec::new(), verbatim: None }
+        Self {
+            name,
+            attributes: Vec::new(),
+            content: Vec::new(),
+            verbatim: None,
+            origin: Origin::default(),
+        }
     }
 
     /// An element without a namespace.

@@ -5,12 +5,13 @@
 //! its limits, is no element.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-use super::element::{Element, Node};
+use super::element::{Element, Node, Origin, Scope};
 use super::escape::{reference, unescape_attribute};
 use super::shape::QName;
 use super::write::XML_NAMESPACE;
@@ -23,9 +24,10 @@ impl Element {
         TreeReader::new(text).tree()
     }
 
-    /// As [`Element::read`], with line ends as XML 1.0 hands them on: each is one `\n`.
-    pub fn read_normalized(text: &str) -> Option<Self> {
-        TreeReader { normalized: true, ..TreeReader::new(text) }.tree()
+    /// As [`Element::read`], with the place of each element, and with line ends as XML 1.0 hands
+    /// them on: each is one `\n`.
+    pub fn read_document(text: &str) -> Option<Self> {
+        TreeReader { is_document: true, ..TreeReader::new(text) }.tree()
     }
 
     /// As [`Element::read`], of the start tag alone: content is not looked at.
@@ -33,16 +35,21 @@ impl Element {
         let mut reader = TreeReader::new(text);
         loop {
             match reader.events.read_event().ok()? {
-                Event::Start(tag) | Event::Empty(tag) => return Some(reader.opened(&tag)?.element),
+                Event::Start(tag) | Event::Empty(tag) => {
+                    return Some(reader.opened(&tag, 0..0)?.element);
+                }
                 Event::Eof => return None,
                 _ => {}
             }
         }
     }
-}
 
-/// Namespaces by their prefix; the default namespace has the empty one.
-type Scope = Arc<HashMap<String, Arc<str>>>;
+    /// The name that `prefix:local` means in a value inside this element; `None` for an unbound
+    /// prefix.
+    pub fn resolve(&self, written: &str) -> Option<QName> {
+        resolve(self.origin.scope.as_ref()?, written.trim(), true)
+    }
+}
 
 /// The bindings that every document begins with.
 static OUTERMOST: LazyLock<Scope> =
@@ -56,24 +63,27 @@ struct Open {
 
 struct TreeReader<'a> {
     events: Reader<&'a [u8]>,
-    normalized: bool,
+    is_document: bool,
     open: Vec<Open>,
 }
 
 impl<'a> TreeReader<'a> {
     fn new(text: &'a str) -> Self {
-        Self { events: Reader::from_str(text), normalized: false, open: Vec::new() }
+        Self { events: Reader::from_str(text), is_document: false, open: Vec::new() }
     }
 
     fn tree(mut self) -> Option<Element> {
         loop {
-            match self.events.read_event().ok()? {
+            let start = self.position();
+            let event = self.events.read_event().ok()?;
+            let place = start..self.position();
+            match event {
                 Event::Start(tag) => {
-                    let opened = self.opened(&tag)?;
+                    let opened = self.opened(&tag, place)?;
                     self.open.push(opened);
                 }
                 Event::Empty(tag) => {
-                    let opened = self.opened(&tag)?;
+                    let opened = self.opened(&tag, place)?;
                     if let Some(root) = self.close(opened) {
                         return Some(root);
                     }
@@ -84,9 +94,9 @@ impl<'a> TreeReader<'a> {
                         return Some(root);
                     }
                 }
-                Event::Text(piece) if self.normalized => self.add_text(&piece.xml10_content()),
+                Event::Text(piece) if self.is_document => self.add_text(&piece.xml10_content()),
                 Event::Text(piece) => self.add_text(&piece.into_inner()),
-                Event::CData(piece) if self.normalized => self.add_text(&piece.xml10_content()),
+                Event::CData(piece) if self.is_document => self.add_text(&piece.xml10_content()),
                 Event::CData(piece) => self.add_text(&piece.into_inner()),
                 Event::GeneralRef(name) => {
                     let (c, _) = reference(&format!("&{};", &*name))?;
@@ -98,7 +108,11 @@ impl<'a> TreeReader<'a> {
         }
     }
 
-    fn opened(&self, tag: &BytesStart<'_>) -> Option<Open> {
+    fn position(&self) -> usize {
+        usize::try_from(self.events.buffer_position()).unwrap_or(usize::MAX)
+    }
+
+    fn opened(&self, tag: &BytesStart<'_>, place: Range<usize>) -> Option<Open> {
         if self.open.len() >= limits::XML_TREE_DEPTH_MAX {
             return None;
         }
@@ -132,11 +146,18 @@ impl<'a> TreeReader<'a> {
         for (name, value) in written {
             element.attributes.push((resolve(&scope, &name, false)?, value));
         }
+        if self.is_document {
+            let scope = Some(Arc::clone(&scope));
+            element.origin = Origin { end: place.end, tag: place, scope };
+        }
         Some(Open { element, scope })
     }
 
     /// Puts a finished element into its parent, or returns it where it has none.
-    fn close(&mut self, Open { element, .. }: Open) -> Option<Element> {
+    fn close(&mut self, Open { mut element, .. }: Open) -> Option<Element> {
+        if self.is_document {
+            element.origin.end = self.position();
+        }
         let Some(parent) = self.open.last_mut() else { return Some(element) };
         parent.element.content.push(Node::Element(element));
         None
@@ -197,13 +218,26 @@ mod tests {
     }
 
     #[test]
-    fn line_ends_in_text_are_kept_unless_they_are_normalized() {
+    fn line_ends_in_text_are_kept_but_for_a_document() {
         let text = "<a b='1\r\n2'>1\r\n2\r3<![CDATA[\r\n]]>&#13;</a>";
         let kept = Element::read(text).expect("it is one element");
-        let normalized = Element::read_normalized(text).expect("it is one element");
+        let document = Element::read_document(text).expect("it is one element");
         assert_eq!(kept.text(), "1\r\n2\r3\r\n\r");
-        assert_eq!(normalized.text(), "1\n2\n3\n\r");
+        assert_eq!(document.text(), "1\n2\n3\n\r");
         assert_eq!(kept.attribute("b"), Some("1 2"));
+    }
+
+    #[test]
+    fn an_element_of_a_document_knows_its_place_and_its_prefixes() {
+        let text = "<!-- x --><a xmlns:p='urn:p'>text<b c='p:d'>x</b></a> ";
+        let read = Element::read_document(text).expect("it is one element");
+        let child = read.child("b").expect("it has a child");
+        assert_eq!(text.get(child.origin.tag.clone()), Some("<b c='p:d'>"));
+        assert_eq!(text.get(child.origin.tag.start..child.origin.end), Some("<b c='p:d'>x</b>"));
+        assert_eq!(read.origin.end, text.trim_end().len());
+        assert_eq!(child.resolve(" p:d "), Some(QName::new(Some("urn:p"), "d")));
+        assert_eq!(child.resolve("d"), Some(QName::new(None, "d")));
+        assert_eq!(child.resolve("q:d"), None);
     }
 
     #[test]

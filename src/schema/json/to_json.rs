@@ -22,7 +22,7 @@ pub fn payload(model: &Model, name: &PayloadName, text: &str) -> Result<Json, Ve
     let Some(declared) = model.element(name) else {
         return told(format!("there is no schema for `{name}`"));
     };
-    let node = Element::read_normalized(text).filter(|node| node.name == declared.name);
+    let node = Element::read_document(text).filter(|node| node.name == declared.name);
     let Some(node) = node else { return told(format!("this is no `{name}`")) };
     let mut reader = Reader { model, findings: Vec::new() };
     let (plan, _) = Plan::of(model, declared);

@@ -10,6 +10,7 @@
 mod bounds;
 mod content;
 mod forbidden;
+mod locate;
 mod markup;
 mod names;
 mod namespaces;
@@ -25,6 +26,7 @@ use std::ops::Range;
 use crate::ids::PayloadName;
 use crate::limits;
 
+pub use locate::{excess, locate};
 pub use nested::{Nested, attributes, nested};
 pub use split::split;
 

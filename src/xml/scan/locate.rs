@@ -1,0 +1,65 @@
+//! Places of tags, found without reading what they hold. Linear, and bounded by the lexer.
+
+use super::Breach;
+use super::markup::{Kind, Markup};
+use super::tag::Tag;
+use crate::limits;
+
+/// Finds the start tag that each of `ways` leads to, in bytes: a way is the position of each
+/// element among its siblings, from the root down. `None` where there is no such element.
+pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
+    let mut found: Vec<Option<usize>> = vec![None; ways.len()];
+    let mut here: Vec<u32> = vec![0];
+    for piece in Markup::new(text, 0).map_while(Result::ok) {
+        if piece.opens() {
+            for (way, place) in ways.iter().zip(&mut found) {
+                if place.is_none() && *way == here {
+                    *place = Some(piece.start);
+                }
+            }
+            if found.iter().all(Option::is_some) {
+                break;
+            }
+        }
+        match piece.kind {
+            Kind::Start => here.push(0),
+            Kind::End => {
+                here.pop();
+            }
+            Kind::Empty | Kind::Comment | Kind::Cdata | Kind::Instruction => {}
+        }
+        if matches!(piece.kind, Kind::Empty | Kind::End) {
+            let Some(last) = here.last_mut() else { break };
+            *last += 1;
+        }
+    }
+    found
+}
+
+/// Finds a start tag with more attributes, or more namespaces in scope, than the limits allow:
+/// libxml2 takes quadratic time over them.
+pub fn excess(text: &str) -> Option<usize> {
+    let mut tag = Tag::default();
+    let mut declared: Vec<usize> = Vec::new();
+    let mut in_scope = 0;
+    for piece in Markup::new(text, 0) {
+        let piece = match piece {
+            Ok(piece) => piece,
+            Err(cut) => return (cut.breach == Breach::Complexity).then_some(cut.offset),
+        };
+        if piece.opens() {
+            tag.read(text, &piece);
+            let own = tag.attributes.iter().filter(|a| a.declares().is_some()).count();
+            if in_scope + own > limits::XML_NAMESPACES_MAX {
+                return Some(piece.start);
+            }
+            if piece.kind == Kind::Start {
+                in_scope += own;
+                declared.push(own);
+            }
+        } else if piece.kind == Kind::End {
+            in_scope -= declared.pop().unwrap_or_default();
+        }
+    }
+    None
+}
