@@ -3,18 +3,20 @@
 //! Offers several candidates, the most telling first; whoever asks validates them and keeps the
 //! first that passes, because only libxml2 knows.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::model::{ElementDecl, Model, Particle, Term, Type, TypeRef};
 use super::outline::Outline;
 use super::sample;
+use super::xsd::XSI;
 use crate::ids::PayloadName;
 use crate::limits;
+use crate::xml::element::{Element, Node};
 use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::shape::QName;
 use crate::xml::write::XML_NAMESPACE;
 
-const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
 /// How deep optional parts are shown.
 const OPTIONAL_DEPTH: usize = 3;
 /// Values and branches tried with and without optional parts.
@@ -39,14 +41,6 @@ pub fn candidates(model: &Model, name: &PayloadName) -> Vec<String> {
     out
 }
 
-struct Node {
-    name: QName,
-    kind: Option<QName>,
-    attributes: Vec<(QName, String)>,
-    text: String,
-    children: Vec<Node>,
-}
-
 struct Build<'a> {
     model: &'a Model,
     /// Show optional parts.
@@ -57,7 +51,7 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    fn element(&mut self, element: &ElementDecl) -> Option<Node> {
+    fn element(&mut self, element: &ElementDecl) -> Option<Element> {
         self.budget = self.budget.checked_sub(1)?;
         if self.above.len() > limits::OUTLINE_DEPTH_MAX {
             return None;
@@ -67,11 +61,13 @@ impl Build<'_> {
         self.above.push(element.name.clone());
         let node = self.content(element, &outline);
         self.above.pop();
-        let kind = match kind {
-            Some(TypeRef::Named(name)) => Some(name),
-            _ => None,
-        };
-        node.map(|node| Node { kind, ..node })
+        let mut node = node?;
+        if let Some(TypeRef::Named(kind)) = kind {
+            // Written with its prefix once the prefixes are known.
+            let kind = PayloadName::new(kind.namespace(), &kind.local);
+            node.attributes.insert(0, (QName::new(Some(XSI), "type"), kind.to_string()));
+        }
+        Some(node)
     }
 
     /// The type to use instead of an abstract one; the outer `None` when there is none to be had.
@@ -84,14 +80,8 @@ impl Build<'_> {
         }
     }
 
-    fn content(&mut self, element: &ElementDecl, outline: &Outline) -> Option<Node> {
-        let mut node = Node {
-            name: element.name.clone(),
-            kind: None,
-            attributes: Vec::new(),
-            text: String::new(),
-            children: Vec::new(),
-        };
+    fn content(&mut self, element: &ElementDecl, outline: &Outline) -> Option<Element> {
+        let mut node = Element::new(element.name.clone());
         for attribute in &outline.attributes {
             if attribute.required || self.shows_optional() {
                 let given = attribute.fixed.clone().or_else(|| attribute.default.clone());
@@ -102,9 +92,9 @@ impl Build<'_> {
             }
         }
         if outline.is_text() {
-            node.text = self.text(element, outline);
+            node = node.with_text(self.text(element, outline));
         } else {
-            self.particles(&outline.content, &mut node.children)?;
+            self.particles(&outline.content, &mut node.content)?;
         }
         Some(node)
     }
@@ -150,7 +140,7 @@ impl Build<'_> {
                 if !required && self.above.contains(&element.name) {
                     return None;
                 }
-                out.push(self.element(element)?);
+                out.push(Node::Element(self.element(element)?));
                 Some(())
             }
             Term::ElementRef(name) => {
@@ -160,7 +150,7 @@ impl Build<'_> {
                 if !required && self.above.contains(&element.name) {
                     return None;
                 }
-                out.push(self.element(&element)?);
+                out.push(Node::Element(self.element(&element)?));
                 Some(())
             }
             Term::Sequence(inner) | Term::All(inner) => self.particles(inner, out),
@@ -170,7 +160,8 @@ impl Build<'_> {
                 self.particles(&inner, out)
             }
             Term::Any(wildcard) if required => {
-                out.push(stranger(&wildcard.namespace).filter(|_| !wildcard.strict)?);
+                let stranger = stranger(&wildcard.namespace).filter(|_| !wildcard.strict)?;
+                out.push(Node::Element(stranger));
                 Some(())
             }
             Term::Any(_) => None,
@@ -204,20 +195,14 @@ impl Build<'_> {
 }
 
 /// An element of nobody's, for a wildcard that lets anything in.
-fn stranger(namespace: &str) -> Option<Node> {
+fn stranger(namespace: &str) -> Option<Element> {
     let namespace = match namespace.split_whitespace().next().unwrap_or("##any") {
         "##any" | "##other" => "urn:example",
         "##local" => "",
         "##targetNamespace" => return None,
         given => given,
     };
-    Some(Node {
-        name: QName::new(Some(namespace), "example"),
-        kind: None,
-        attributes: Vec::new(),
-        text: String::new(),
-        children: Vec::new(),
-    })
+    Some(Element::new(QName::new(Some(namespace), "example")))
 }
 
 /// How the namespaces of an example are bound, all of them on the root.
@@ -227,7 +212,7 @@ struct Bindings {
 }
 
 impl Bindings {
-    fn of(root: &Node) -> Self {
+    fn of(root: &Element) -> Self {
         let (mut elements, mut others) = (Vec::new(), Vec::new());
         collect(root, &mut elements, &mut others);
         // An unqualified element would inherit a default namespace.
@@ -265,17 +250,22 @@ impl Bindings {
     }
 }
 
-fn collect(node: &Node, elements: &mut Vec<String>, others: &mut Vec<String>) {
+fn collect(node: &Element, elements: &mut Vec<String>, others: &mut Vec<String>) {
     elements.push(node.name.namespace().to_owned());
-    if let Some(kind) = &node.kind {
-        others.push(XSI.to_owned());
-        elements.push(kind.namespace().to_owned());
+    for (name, value) in &node.attributes {
+        others.push(name.namespace().to_owned());
+        elements.extend(chosen_type(name, value).map(|kind| kind.namespace().to_owned()));
     }
-    others.extend(node.attributes.iter().map(|(name, _)| name.namespace().to_owned()));
-    node.children.iter().for_each(|child| collect(child, elements, others));
+    node.children().for_each(|child| collect(child, elements, others));
 }
 
-fn written(root: &Node) -> String {
+/// The type that an attribute of an example chooses, where it is an `xsi:type`.
+fn chosen_type(name: &QName, value: &str) -> Option<QName> {
+    let kind = (name.namespace() == XSI).then(|| PayloadName::parse(value).ok()).flatten()?;
+    Some(QName::from(&kind))
+}
+
+fn written(root: &Element) -> String {
     let bindings = Bindings::of(root);
     let mut declared = String::new();
     if !bindings.default.is_empty() {
@@ -289,26 +279,26 @@ fn written(root: &Node) -> String {
     out
 }
 
-fn put(node: &Node, bindings: &Bindings, declared: &str, depth: usize, out: &mut String) {
+fn put(node: &Element, bindings: &Bindings, declared: &str, depth: usize, out: &mut String) {
     let name = bindings.element(&node.name);
     let indent = "  ".repeat(depth);
     let _ = write!(out, "{indent}<{name}{declared}");
-    if let Some(kind) = &node.kind {
-        let _ = write!(out, " xsi:type=\"{}\"", bindings.element(kind));
-    }
     for (attribute, value) in &node.attributes {
-        let _ = write!(out, " {}=\"{}\"", bindings.attribute(attribute), escape_attribute(value));
+        let kind = chosen_type(attribute, value).map(|kind| bindings.element(&kind));
+        let value = kind.map_or_else(|| escape_attribute(value), Cow::Owned);
+        let _ = write!(out, " {}=\"{value}\"", bindings.attribute(attribute));
     }
-    if !node.children.is_empty() {
+    let text = node.own_text();
+    if node.children().next().is_some() {
         out.push('>');
-        for child in &node.children {
+        for child in node.children() {
             out.push('\n');
             put(child, bindings, "", depth + 1, out);
         }
         let _ = write!(out, "\n{indent}</{name}>");
-    } else if node.text.is_empty() {
+    } else if text.is_empty() {
         out.push_str("/>");
     } else {
-        let _ = write!(out, ">{}</{name}>", escape_text(&node.text));
+        let _ = write!(out, ">{}</{name}>", escape_text(&text));
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use super::link::{self, Link, LinkKind};
 use super::problem::SchemaProblem;
 use super::source::Source;
-use super::xsd::XSD;
+use super::xsd::{XSD, XSI};
 use crate::ids::Digest;
 use crate::limits;
 use crate::xml::element::Element;
@@ -21,7 +21,7 @@ const CATALOGUE: &[(&str, &str, &str)] =
     &[(XML_NAMESPACE, "built-in xml.xsd", include_str!("../../schemas/catalogue/xml.xsd"))];
 
 /// Namespaces the schema language knows by itself.
-const KNOWN: &[&str] = &[XSD, "http://www.w3.org/2001/XMLSchema-instance"];
+const KNOWN: &[&str] = &[XSD, XSI];
 
 /// All documents of one schema; the first is the one that was asked for.
 #[derive(Debug, Clone)]

@@ -5,6 +5,8 @@ use crate::xml::shape::QName;
 
 /// The namespace of schemas themselves.
 pub const XSD: &str = "http://www.w3.org/2001/XMLSchema";
+/// The namespace of what the schema language writes into instances.
+pub const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
 
 /// Whether a name is one of the schema language.
 pub fn is_xsd(name: &QName) -> bool {

@@ -7,11 +7,10 @@ use super::value;
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::schema::model::{ElementDecl, Model};
+use crate::schema::xsd::XSI;
 use crate::xml::element::{Element, Node};
 use crate::xml::findings::{Finding, Place};
 use crate::xml::write;
-
-const XSI: &str = "http://www.w3.org/2001/XMLSchema-instance";
 
 /// The JSON of a payload that is valid by its schema.
 ///
