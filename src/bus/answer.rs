@@ -3,13 +3,10 @@
 
 use std::ops::Range;
 
-use quick_xml::Reader;
-use quick_xml::events::{BytesStart, Event};
-use quick_xml::name::PrefixDeclaration;
-
 use crate::envelope;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
+use crate::xml::element::Element;
 use crate::xml::findings::Place;
 use crate::xml::scan::split;
 
@@ -79,25 +76,19 @@ fn root(frame: &[u8]) -> Option<Root> {
     let head = frame.get(..frame.len().min(HEAD_BYTES))?;
     memchr::memmem::find(head, b"answer")?;
     let text = std::str::from_utf8(frame).ok()?;
-    let mut reader = Reader::from_str(text);
-    let (start, is_empty) = loop {
-        match reader.read_event().ok()? {
-            Event::Decl(_) | Event::Comment(_) => {}
-            Event::Text(text) if text.trim_ascii().is_empty() => {}
-            Event::Start(start) => break (start, false),
-            Event::Empty(start) => break (start, true),
-            _ => return None,
-        }
-    };
-    if start.local_name().as_ref() != "answer" || namespace(&start)? != envelope::NAMESPACE {
+    let head = Element::head(text)?;
+    if head.local_name() != "answer" || head.name.namespace() != envelope::NAMESPACE {
         return None;
     }
-    let named = NamedAttempt { call: value(&start, "call")?, attempt: value(&start, "attempt")? };
-    let begin = usize::try_from(reader.buffer_position()).ok()?;
-    let end = if is_empty {
+    let value = |name: &str| head.attribute(name).map(str::to_owned);
+    let named = NamedAttempt { call: value("call")?, attempt: value("attempt")? };
+    let begin = head.origin.end;
+    let tag = text.get(head.origin.tag)?;
+    let end = if tag.ends_with("/>") {
         text.get(begin..)?.trim_ascii().is_empty().then_some(begin)
     } else {
-        end_of_content(text, start.name().as_ref()).filter(|end| *end >= begin)
+        let name = tag.trim_matches(['<', '>']).split_ascii_whitespace().next()?;
+        end_of_content(text, name).filter(|end| *end >= begin)
     };
     let unclosed = || "its <answer> does not end where the frame does".to_owned();
     let content = end.map(|end| begin..end).ok_or_else(unclosed);
@@ -108,23 +99,6 @@ fn root(frame: &[u8]) -> Option<Root> {
 fn end_of_content(text: &str, name: &str) -> Option<usize> {
     let rest = text.trim_end().strip_suffix('>')?.trim_end();
     Some(rest.strip_suffix(name)?.strip_suffix("</")?.len())
-}
-
-/// The namespace that a start tag itself declares for its name.
-fn namespace(start: &BytesStart<'_>) -> Option<String> {
-    let (_, prefix) = start.name().decompose();
-    let wanted = match &prefix {
-        Some(prefix) => PrefixDeclaration::Named(prefix.as_ref()),
-        None => PrefixDeclaration::Default,
-    };
-    let mut attributes = start.attributes().flatten();
-    let declared = attributes.find(|a| a.key.as_namespace_binding() == Some(wanted))?;
-    Some(quick_xml::escape::unescape(&declared.value).ok()?.into_owned())
-}
-
-fn value(start: &BytesStart<'_>, name: &str) -> Option<String> {
-    let attribute = start.try_get_attribute(name).ok()??;
-    Some(quick_xml::escape::unescape(&attribute.value).ok()?.into_owned())
 }
 
 #[cfg(test)]
@@ -164,6 +138,8 @@ mod tests {
             "<answer/>".to_owned(),
             "<answer xmlns=\"urn:mine\" call=\"a-b\" attempt=\"1.2\"/>".to_owned(),
             format!("<answer xmlns=\"{NS}\" call=\"a-b\"/>"),
+            format!("<answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\" call=\"c\"/>"),
+            format!("<answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\" p:q=\"c\"/>"),
             format!("<e:answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\"/>"),
             format!("<answers xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\"/>"),
             format!("<q><answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\"/></q>"),

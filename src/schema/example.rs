@@ -261,7 +261,9 @@ fn collect(node: &Element, elements: &mut Vec<String>, others: &mut Vec<String>)
 
 /// The type that an attribute of an example chooses, where it is an `xsi:type`.
 fn chosen_type(name: &QName, value: &str) -> Option<QName> {
-    let kind = (name.namespace() == XSI).then(|| PayloadName::parse(value).ok()).flatten()?;
+    let kind = (name.namespace() == XSI && &*name.local == "type")
+        .then(|| PayloadName::parse(value).ok())
+        .flatten()?;
     Some(QName::from(&kind))
 }
 

@@ -15,7 +15,7 @@ pub struct Element {
     pub content: Vec<Node>,
     /// Stands in place of `content` where the inside was kept as it was written.
     pub verbatim: Option<Box<Verbatim>>,
-    /// Set by [`Element::read_document`] alone.
+    /// Empty in an element that was not read from a document.
     pub origin: Origin,
 }
 

@@ -27,21 +27,36 @@ impl Element {
     /// As [`Element::read`], with the place of each element, and with line ends as XML 1.0 hands
     /// them on: each is one `\n`.
     pub fn read_document(text: &str) -> Option<Self> {
-        TreeReader { is_document: true, ..TreeReader::new(text) }.tree()
+        Self::outline(text, limits::XML_TREE_DEPTH_MAX)
     }
 
-    /// As [`Element::read`], of the start tag alone: content is not looked at.
+    /// As [`Element::read_document`], with the content of so many levels of elements: those on the
+    /// level below have their tags and places alone.
+    pub fn outline(text: &str, levels: usize) -> Option<Self> {
+        TreeReader { is_document: true, levels, ..TreeReader::new(text) }.tree()
+    }
+
+    /// Reads the start tag that stands first in `text`, comments and a declaration aside. What
+    /// follows it is not looked at, so [`Origin::end`] is the end of the tag.
     pub fn head(text: &str) -> Option<Self> {
-        let mut reader = TreeReader::new(text);
+        let mut reader = TreeReader { is_document: true, ..TreeReader::new(text) };
         loop {
+            let start = reader.position();
             match reader.events.read_event().ok()? {
                 Event::Start(tag) | Event::Empty(tag) => {
-                    return Some(reader.opened(&tag, 0..0)?.element);
+                    return Some(reader.opened(&tag, start..reader.position())?.element);
                 }
-                Event::Eof => return None,
-                _ => {}
+                Event::Decl(_) | Event::Comment(_) => {}
+                Event::Text(text) if text.trim_ascii().is_empty() => {}
+                _ => return None,
             }
         }
+    }
+
+    /// Reads an element that was cut out of this one, with the prefixes that are bound here.
+    pub fn read_inner(&self, text: &str) -> Option<Self> {
+        let outermost = self.origin.scope.clone()?;
+        TreeReader { outermost, ..TreeReader::new(text) }.tree()
     }
 
     /// The name that `prefix:local` means in a value inside this element; `None` for an unbound
@@ -64,12 +79,20 @@ struct Open {
 struct TreeReader<'a> {
     events: Reader<&'a [u8]>,
     is_document: bool,
+    levels: usize,
+    outermost: Scope,
     open: Vec<Open>,
 }
 
 impl<'a> TreeReader<'a> {
     fn new(text: &'a str) -> Self {
-        Self { events: Reader::from_str(text), is_document: false, open: Vec::new() }
+        Self {
+            events: Reader::from_str(text),
+            is_document: false,
+            levels: usize::MAX,
+            outermost: Arc::clone(&OUTERMOST),
+            open: Vec::new(),
+        }
     }
 
     fn tree(mut self) -> Option<Element> {
@@ -80,7 +103,14 @@ impl<'a> TreeReader<'a> {
             match event {
                 Event::Start(tag) => {
                     let opened = self.opened(&tag, place)?;
-                    self.open.push(opened);
+                    if self.open.len() < self.levels {
+                        self.open.push(opened);
+                        continue;
+                    }
+                    self.events.read_to_end(tag.name()).ok()?;
+                    if let Some(root) = self.close(opened) {
+                        return Some(root);
+                    }
                 }
                 Event::Empty(tag) => {
                     let opened = self.opened(&tag, place)?;
@@ -134,7 +164,7 @@ impl<'a> TreeReader<'a> {
             return None;
         }
 
-        let mut scope = Arc::clone(self.open.last().map_or(&*OUTERMOST, |open| &open.scope));
+        let mut scope = Arc::clone(self.open.last().map_or(&self.outermost, |open| &open.scope));
         if !declared.is_empty() {
             Arc::make_mut(&mut scope).extend(declared);
         }
@@ -203,7 +233,26 @@ mod tests {
         let text = "<!-- <b n='0'/> --><p:a xmlns:p='urn:n' n='&lt;1'><b>text</b></p:a>";
         let head = Element::head(text).expect("it has a head");
         let whole = Element::read(text).expect("it is one element");
-        assert_eq!(head, Element { content: Vec::new(), ..whole });
+        assert_eq!(text.get(head.origin.tag.clone()), Some("<p:a xmlns:p='urn:n' n='&lt;1'>"));
+        assert_eq!((head.name, head.attributes), (whole.name, whole.attributes));
+        assert_eq!(head.content, []);
+        for text in ["text <a/>", "<?pi?><a/>", "<!DOCTYPE a><a/>", "</a>", ""] {
+            assert_eq!(Element::head(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_outline_has_the_content_of_its_levels() {
+        let text = "<a><b><c>x</c></b><d/>y</a>";
+        let outline = |levels| Element::outline(text, levels).expect("it is one element");
+        let document = Element::read_document(text).expect("it is one element");
+        assert_eq!(outline(3), document);
+        assert_eq!(outline(0).content, []);
+        assert_eq!(outline(0).origin, document.origin);
+        let child = outline(1).child("b").cloned().expect("it has a child");
+        assert_eq!(text.get(child.origin.tag.start..child.origin.end), Some("<b><c>x</c></b>"));
+        assert_eq!(child.content, []);
+        assert_eq!(Element::outline("<a><b></c></b></a>", 0), None);
     }
 
     #[test]
@@ -238,6 +287,8 @@ mod tests {
         assert_eq!(child.resolve(" p:d "), Some(QName::new(Some("urn:p"), "d")));
         assert_eq!(child.resolve("d"), Some(QName::new(None, "d")));
         assert_eq!(child.resolve("q:d"), None);
+        let inner = read.read_inner("<p:e/>").expect("the prefix is bound");
+        assert_eq!(inner.name, QName::new(Some("urn:p"), "e"));
     }
 
     #[test]

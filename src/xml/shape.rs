@@ -30,6 +30,12 @@ impl From<&PayloadName> for QName {
     }
 }
 
+impl From<&QName> for PayloadName {
+    fn from(name: &QName) -> Self {
+        Self::new(name.namespace(), &name.local)
+    }
+}
+
 /// Index of a [`Shape`] in its [`Shapes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShapeId(pub u32);

@@ -151,9 +151,6 @@ fn may_use(module: &str, other: &str) -> Result<(), String> {
     Err(format!("`{module}` is on floor {own} ({name}), `{other}` on floor {floor}"))
 }
 
-/// What reads the frame around payloads, and with what; it judges none of them.
-const FRAME_PARSERS: &[(&str, &str)] = &[("src/bus/answer.rs", "quick_xml")];
-
 #[test]
 fn every_module_has_a_floor() {
     let modules: BTreeSet<_> = product()
@@ -210,9 +207,6 @@ fn what_a_folder_must_not_know_is_absent() {
         assert!(root().join(folder).is_dir(), "{folder} exists");
         for file in product().filter(|file| file.path.starts_with(folder)) {
             for word in *absent {
-                if FRAME_PARSERS.contains(&(file.path.as_str(), *word)) {
-                    continue;
-                }
                 wrong.extend(words(&file.code, word).map(|at| {
                     let line = crate::source::line_of(&file.code, at);
                     format!("{}:{line}: `{word}`: {why}", file.path)

@@ -24,14 +24,14 @@ use std::sync::Arc;
 
 use crate::agent::Transport;
 use crate::envelope::{Broken, Rule, WrittenPayload};
-use crate::ids::Digest;
+use crate::ids::{Digest, PayloadName};
 use crate::model::{End, StopReason, Tool};
 use crate::schema::Schemas;
 use crate::xml::extract::{Extraction, Extractor, Grammar};
 use crate::xml::findings::{Finding, Place};
 use feedback::Choices;
 use native::Toolbox;
-use read::{Sorted, payload_name};
+use read::Sorted;
 use xml_final::Slots;
 
 /// One agent's protocol.
@@ -187,7 +187,7 @@ impl Protocol {
     /// mistake, anything else where it begins.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
         let written = extraction.actions().map(|action| {
-            let (name, payload) = (payload_name(action.name()), action.payload());
+            let (name, payload) = (PayloadName::from(action.name()), action.payload());
             let mistake = self.schemas.validate(&name, payload.as_bytes()).err();
             let offset = mistake.and_then(|found| Some(found.first()?.place.offset));
             let place = locate::in_text(raw, action, &payload, offset.unwrap_or_default());

@@ -100,7 +100,7 @@ impl Sorted {
             }
             Item::Unknown(unknown) => {
                 let payload = unknown.attempt.clone().into_bytes();
-                self.act(Action { name: payload_name(&unknown.name), payload });
+                self.act(Action { name: PayloadName::from(&unknown.name), payload });
             }
             Item::UnknownElement(element) => match judge.unknown_element(element) {
                 Some(finding) => self.reading.told.push(finding),
@@ -120,7 +120,8 @@ impl Sorted {
     fn judged(&mut self, verdict: Verdict, action: &extract::Action) {
         match verdict {
             Verdict::Take => {
-                let (name, payload) = (payload_name(action.name()), action.payload().into_bytes());
+                let (name, payload) =
+                    (PayloadName::from(action.name()), action.payload().into_bytes());
                 self.payload(name, payload);
             }
             Verdict::Act(action) => self.act(action),
@@ -208,8 +209,4 @@ pub(super) fn is_note(name: &PayloadName) -> bool {
 /// A finding under a code as records and feedback spell them.
 fn named(finding: &Finding) -> Finding {
     Finding { code: finding.code.replace('_', "-"), ..finding.clone() }
-}
-
-pub(super) fn payload_name(name: &QName) -> PayloadName {
-    PayloadName::new(name.namespace.as_deref().unwrap_or_default(), &name.local)
 }

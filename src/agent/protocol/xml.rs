@@ -3,7 +3,8 @@
 use super::feedback::NATIVE_CALL;
 use super::finals::Finals;
 use super::native;
-use super::read::{Judge, Made, Sorted, Verdict, payload_name};
+use super::read::{Judge, Made, Sorted, Verdict};
+use crate::ids::PayloadName;
 use crate::model::ToolCall;
 use crate::xml::extract;
 use crate::xml::findings::{Finding, Place};
@@ -17,7 +18,7 @@ pub(super) struct Words<'a> {
 impl Judge for Words<'_> {
     fn action(&mut self, action: &extract::Action) -> Verdict {
         let place = Place::at(self.raw.as_bytes(), action.source.start);
-        let name = payload_name(action.name());
+        let name = PayloadName::from(action.name());
         match self.finals.check(&name, &action.payload(), place) {
             Ok(()) => Verdict::Take,
             Err(finding) => Verdict::Refuse(finding),

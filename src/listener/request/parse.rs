@@ -5,17 +5,17 @@ use std::rc::Rc;
 use std::str::FromStr;
 use std::time::Duration;
 
-use quick_xml::Reader;
-use quick_xml::events::{BytesStart, Event};
-use quick_xml::name::PrefixDeclaration;
-
 use crate::bus::nats::words;
 use crate::clock;
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
 use crate::nats::HeaderMap;
+use crate::xml::element::Element;
 
 use super::super::line::Line;
 use super::{Received, Request};
+
+/// Levels of elements in a frame above metadata and payloads: delivery, message.
+const LEVELS: usize = 2;
 
 /// As it comes over NATS: of one message the body is the payload, of several a frame.
 pub(in crate::listener) fn of_message(
@@ -29,7 +29,8 @@ pub(in crate::listener) fn of_message(
     }
     let head = Head(headers);
     let text = std::str::from_utf8(body).map_err(|e| format!("a payload is not UTF-8: {e}"))?;
-    let (name, payload) = Frame { text, reader: Reader::from_str(text) }.payload()?;
+    let root = Element::outline(text, 0).ok_or("a payload is not XML")?;
+    let (name, payload) = payload(text, &root);
     let seconds: f64 = head.parsed(words::TIMEOUT)?;
     let message = Received {
         id: head.parsed(words::MESSAGE)?,
@@ -69,145 +70,64 @@ impl<'h> Head<'h> {
 
 pub(super) fn request(frame: &[u8], line: Rc<dyn Line>) -> Result<Request, String> {
     let text = std::str::from_utf8(frame).map_err(|e| format!("a frame is not UTF-8: {e}"))?;
-    let mut frame = Frame { text, reader: Reader::from_str(text) };
-    let delivery = frame.open("delivery")?;
-    let thread = attribute(&delivery, "thread")?;
-    let listener = attribute(&delivery, "listener")?;
-    let timeout = attribute(&delivery, "timeout")?;
-    let mut messages = Vec::new();
-    while let Some(message) = frame.message()? {
-        messages.push(message);
+    let delivery = Element::outline(text, LEVELS).ok_or("a frame is not XML")?;
+    if delivery.local_name() != "delivery" {
+        return Err(format!("expected <e:delivery>, got <{}>", delivery.local_name()));
     }
+    let messages: Vec<Received> =
+        delivery.children().map(|message| received(text, message)).collect::<Result<_, _>>()?;
     if messages.is_empty() {
         return Err("a delivery without a message".to_owned());
     }
     Ok(Request {
-        listener: ListenerName::parse(&listener).map_err(|e| e.to_string())?,
-        thread: ThreadId::parse(&thread).map_err(|e| e.to_string())?,
+        listener: ListenerName::parse(attribute(&delivery, "listener")?)
+            .map_err(|e| e.to_string())?,
+        thread: ThreadId::parse(attribute(&delivery, "thread")?).map_err(|e| e.to_string())?,
         call: CallId(parsed(&delivery, "call")?),
         attempt: parsed(&delivery, "attempt")?,
-        timeout: clock::parse_duration(&timeout).ok_or("a timeout that is no duration")?,
-        trace: attribute(&delivery, "traceparent").ok().and_then(|trace| trace.parse().ok()),
+        timeout: clock::parse_duration(attribute(&delivery, "timeout")?)
+            .ok_or("a timeout that is no duration")?,
+        trace: delivery.attribute("traceparent").and_then(|trace| trace.parse().ok()),
         messages,
         line,
     })
 }
 
-struct Frame<'a> {
-    text: &'a str,
-    reader: Reader<&'a [u8]>,
-}
-
-impl<'a> Frame<'a> {
-    fn event(&mut self) -> Result<Event<'a>, String> {
-        self.reader.read_event().map_err(|e| format!("a frame is not XML: {e}"))
-    }
-
-    fn position(&self) -> usize {
-        usize::try_from(self.reader.buffer_position()).unwrap_or(usize::MAX)
-    }
-
-    fn open(&mut self, local: &str) -> Result<BytesStart<'a>, String> {
-        match self.event()? {
-            Event::Start(start) if start.local_name().as_ref() == local => Ok(start),
-            other => Err(format!("expected <e:{local}>, got {other:?}")),
-        }
-    }
-
-    /// The next message, or nothing at the end of the delivery.
-    fn message(&mut self) -> Result<Option<Received>, String> {
-        let message = match self.event()? {
-            Event::Start(start) => start,
-            Event::End(_) => return Ok(None),
-            other => return Err(format!("expected <e:message>, got {other:?}")),
-        };
-        let (from, time) = self.meta()?;
-        let (name, payload) = self.payload()?;
-        match self.event()? {
-            Event::End(_) => {}
-            other => return Err(format!("expected </e:message>, got {other:?}")),
-        }
-        Ok(Some(Received {
-            id: parsed(&message, "id")?,
-            kind: attribute(&message, "kind")?,
-            seq: parsed(&message, "seq")?,
-            new: message.try_get_attribute("new").is_ok_and(|new| new.is_some()),
-            from,
-            time,
-            name,
-            payload,
-        }))
-    }
-
-    /// `from` and `time` of the metadata; the rest is for auditors.
-    fn meta(&mut self) -> Result<(String, String), String> {
-        self.open("meta")?;
-        let (mut from, mut time) = (String::new(), String::new());
-        loop {
-            match self.event()? {
-                Event::Start(start) => {
-                    let text = self.reader.read_text(start.name());
-                    let text = text.map_err(|e| format!("metadata is not XML: {e}"))?;
-                    let text = text.to_string();
-                    match start.local_name().as_ref() {
-                        "from" => from = text,
-                        "time" => time = text,
-                        _ => {}
-                    }
-                }
-                Event::End(_) => return Ok((from, time)),
-                Event::Empty(_) => {}
-                other => return Err(format!("expected metadata, got {other:?}")),
-            }
-        }
-    }
-
-    fn payload(&mut self) -> Result<(PayloadName, String), String> {
-        let begin = self.position();
-        let name = match self.event()? {
-            Event::Empty(start) => root_name(&start)?,
-            Event::Start(start) => {
-                let skipped = self.reader.read_to_end(start.name());
-                skipped.map_err(|e| format!("a payload is not XML: {e}"))?;
-                root_name(&start)?
-            }
-            other => return Err(format!("expected a payload, got {other:?}")),
-        };
-        let payload = self.text.get(begin..self.position()).unwrap_or_default();
-        Ok((name, payload.to_owned()))
-    }
-}
-
-/// A payload stands alone, so its root declares the namespace it is in.
-fn root_name(start: &BytesStart<'_>) -> Result<PayloadName, String> {
-    let (local, prefix) = start.name().decompose();
-    let wanted = match &prefix {
-        Some(prefix) => PrefixDeclaration::Named(prefix.as_ref()),
-        None => PrefixDeclaration::Default,
+/// One message of a delivery. Of its metadata only `from` and `time`; the rest is for auditors.
+fn received(frame: &str, message: &Element) -> Result<Received, String> {
+    let mut parts = message.children();
+    let (Some(meta), Some(root), None) = (parts.next(), parts.next(), parts.next()) else {
+        return Err("a message that is not metadata and a payload".to_owned());
     };
-    let mut namespace = String::new();
-    for attribute in start.attributes().flatten() {
-        if attribute.key.as_namespace_binding() == Some(wanted) {
-            namespace = decoded(&attribute)?;
-        }
-    }
-    Ok(PayloadName::new(&namespace, local.as_ref()))
+    let meta = message.read_inner(written(frame, meta)).ok_or("metadata is not XML")?;
+    let text = |name: &str| meta.child(name).map(Element::text).unwrap_or_default();
+    let (name, payload) = payload(frame, root);
+    Ok(Received {
+        id: parsed(message, "id")?,
+        kind: attribute(message, "kind")?.to_owned(),
+        seq: parsed(message, "seq")?,
+        new: message.attribute("new").is_some(),
+        from: text("from"),
+        time: text("time"),
+        name,
+        payload,
+    })
 }
 
-fn attribute(start: &BytesStart<'_>, name: &str) -> Result<String, String> {
-    match start.try_get_attribute(name) {
-        Ok(Some(attribute)) => decoded(&attribute),
-        _ => Err(format!("a frame without its attribute `{name}`")),
-    }
+/// The name and the bytes of a payload that stands in `frame`.
+fn payload(frame: &str, root: &Element) -> (PayloadName, String) {
+    (PayloadName::from(&root.name), written(frame, root).to_owned())
 }
 
-fn decoded(attribute: &quick_xml::events::attributes::Attribute<'_>) -> Result<String, String> {
-    quick_xml::escape::unescape(&attribute.value)
-        .map(std::borrow::Cow::into_owned)
-        .map_err(|e| format!("an attribute is not XML: {e}"))
+fn written<'f>(frame: &'f str, element: &Element) -> &'f str {
+    frame.get(element.origin.tag.start..element.origin.end).unwrap_or_default()
 }
 
-fn parsed<T: FromStr>(start: &BytesStart<'_>, name: &str) -> Result<T, String> {
-    let text = attribute(start, name)?;
+fn attribute<'e>(element: &'e Element, name: &str) -> Result<&'e str, String> {
+    element.attribute(name).ok_or_else(|| format!("a frame without its attribute `{name}`"))
+}
+
+fn parsed<T: FromStr>(element: &Element, name: &str) -> Result<T, String> {
+    let text = attribute(element, name)?;
     text.parse().map_err(|_| format!("`{text}` is no `{name}`"))
 }

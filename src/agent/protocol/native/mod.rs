@@ -8,8 +8,8 @@ pub use tools::Toolbox;
 
 use super::feedback::XML_CALL;
 use super::finals::Finals;
-use super::read::{Judge, Made, Sorted, Verdict, is_note, payload_name};
-use crate::ids::Digest;
+use super::read::{Judge, Made, Sorted, Verdict, is_note};
+use crate::ids::{Digest, PayloadName};
 use crate::model::ToolCall;
 use crate::mutant::mutant;
 use crate::xml::extract;
@@ -46,7 +46,7 @@ pub(super) struct Words<'a> {
 
 impl Judge for Words<'_> {
     fn action(&mut self, action: &extract::Action) -> Verdict {
-        let name = payload_name(action.name());
+        let name = PayloadName::from(action.name());
         if is_note(&name) || mutant("take-xml-beside-calls") {
             return Verdict::Take;
         }
@@ -56,7 +56,7 @@ impl Judge for Words<'_> {
 
 /// XML of a word that is to be called natively.
 pub(super) fn xml_call(raw: &str, action: &extract::Action, tools: &Toolbox) -> Finding {
-    let name = payload_name(action.name());
+    let name = PayloadName::from(action.name());
     let place = Place::at(raw.as_bytes(), action.source.start);
     let called = tools.name_of(&name).unwrap_or(&name.local);
     let message = format!(

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use super::feedback::{FINAL_TRUNCATED, NONCE, PROGRESS, SLOT};
 use super::finals::{Finals, status, unclosed};
 use super::native::{self, Toolbox};
-use super::read::{Action, Judge, Verdict, is_note, payload_name};
+use super::read::{Action, Judge, Verdict, is_note};
+use crate::ids::PayloadName;
 use crate::model::StopReason;
 use crate::system;
 use crate::xml::element::{Element, Node};
@@ -36,7 +37,7 @@ pub(super) struct Words<'a> {
 impl Judge for Words<'_> {
     fn action(&mut self, action: &extract::Action) -> Verdict {
         let place = Place::at(self.raw.as_bytes(), action.source.start);
-        let name = payload_name(action.name());
+        let name = PayloadName::from(action.name());
         if self.slots.is_final(&name) {
             return judged(self.report(&action.element, "", place));
         }
