@@ -77,7 +77,7 @@ impl Checked {
 }
 
 /// One element that passed the rules on its text alone.
-struct Element<'a> {
+struct ScannedPayload<'a> {
     name: PayloadName,
     text: &'a str,
 }
@@ -131,7 +131,7 @@ impl Gate {
     fn meaning(
         &self,
         sender: &ListenerName,
-        element: &Element<'_>,
+        element: &ScannedPayload<'_>,
         submission: &Submission<'_>,
     ) -> Result<Meaning, Refusal> {
         let vocabulary = self.contracts.vocabulary(sender);
@@ -145,7 +145,7 @@ impl Gate {
     fn valid(
         &self,
         sender: &ListenerName,
-        element: &Element<'_>,
+        element: &ScannedPayload<'_>,
         submission: &Submission<'_>,
     ) -> Result<(), Refusal> {
         match self.schemas.validate(&element.name, element.text.as_bytes()) {
@@ -189,7 +189,7 @@ impl Gate {
     fn asked(
         &self,
         sender: &ListenerName,
-        element: &Element<'_>,
+        element: &ScannedPayload<'_>,
         submission: &Submission<'_>,
     ) -> Result<(Option<Primitive>, Option<Box<Checked>>), Refusal> {
         let invalid = |message: String| Refusal {
@@ -237,7 +237,7 @@ impl Gate {
         let text = nested.text.as_bytes();
         let scanned = scan(text)
             .map_err(|violation| submission.refuse(rule_of(violation.breach), violation.message))?;
-        let element = Element { name: scanned.name, text: &nested.text };
+        let element = ScannedPayload { name: scanned.name, text: &nested.text };
         not_reserved(&element, submission)?;
         let meaning = self.meaning(sender, &element, submission)?;
         if !matches!(meaning, Meaning::Own | Meaning::Call { .. }) {
@@ -252,7 +252,7 @@ impl Gate {
 }
 
 /// The rules on the text alone: from its size to its one root.
-fn read(text: &[u8], bytes_max: usize) -> Result<(Element<'_>, Submission<'_>), Refusal> {
+fn read(text: &[u8], bytes_max: usize) -> Result<(ScannedPayload<'_>, Submission<'_>), Refusal> {
     let scanned = scan_within(text, bytes_max).map_err(|violation| {
         let refusal = Refusal::new(rule_of(violation.breach), violation.message, text);
         refusal.at(Place::at(text, violation.offset))
@@ -260,7 +260,7 @@ fn read(text: &[u8], bytes_max: usize) -> Result<(Element<'_>, Submission<'_>), 
     let base = Place::at(text, scanned.root.start);
     let root = text.get(scanned.root).map(std::str::from_utf8);
     let root = root.and_then(Result::ok).expect("a scanned root lies in the text, on characters");
-    Ok((Element { name: scanned.name, text: root }, Submission { text, base, added: 0..0 }))
+    Ok((ScannedPayload { name: scanned.name, text: root }, Submission { text, base, added: 0..0 }))
 }
 
 fn rule_of(breach: Breach) -> Rule {
@@ -275,7 +275,7 @@ fn rule_of(breach: Breach) -> Rule {
 }
 
 /// Envelopes are never payloads, and of the core's words a sender has primitives and notes.
-fn not_reserved(element: &Element<'_>, submission: &Submission<'_>) -> Result<(), Refusal> {
+fn not_reserved(element: &ScannedPayload<'_>, submission: &Submission<'_>) -> Result<(), Refusal> {
     let PayloadName { namespace, local } = &element.name;
     let asked = Primitive::WORDS.iter().chain(&system::NOTES);
     let message = match &**namespace {

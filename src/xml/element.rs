@@ -16,21 +16,21 @@ pub struct Element {
     /// Stands in place of `content` where the inside was kept as it was written.
     pub verbatim: Option<Box<Verbatim>>,
     /// Empty in an element that was not read from a document.
-    pub origin: Origin,
+    pub origin: ElementOrigin,
 }
 
 /// Namespaces by their prefix; the default namespace has the empty one.
-pub(super) type Scope = Arc<HashMap<String, Arc<str>>>;
+pub(super) type NamespaceScope = Arc<HashMap<String, Arc<str>>>;
 
 /// Where an element was read from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Origin {
+pub struct ElementOrigin {
     /// The start tag, in bytes.
     pub tag: Range<usize>,
     /// The end of the whole element, in bytes.
     pub end: usize,
     /// The bindings inside of the element.
-    pub(super) scope: Option<Scope>,
+    pub(super) scope: Option<NamespaceScope>,
 }
 
 /// A part of an element's content.
@@ -60,7 +60,7 @@ impl Element {
             attributes: Vec::new(),
             content: Vec::new(),
             verbatim: None,
-            origin: Origin::default(),
+            origin: ElementOrigin::default(),
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
 
-use super::element::{Element, Node, Origin, Scope};
+use super::element::{Element, ElementOrigin, NamespaceScope, Node};
 use super::escape::{reference, unescape_attribute};
 use super::shape::QName;
 use super::write::XML_NAMESPACE;
@@ -37,7 +37,7 @@ impl Element {
     }
 
     /// Reads the start tag that stands first in `text`, comments and a declaration aside. What
-    /// follows it is not looked at, so [`Origin::end`] is the end of the tag.
+    /// follows it is not looked at, so [`ElementOrigin::end`] is the end of the tag.
     pub fn head(text: &str) -> Option<Self> {
         let mut reader = TreeReader { is_document: true, ..TreeReader::new(text) };
         loop {
@@ -67,21 +67,21 @@ impl Element {
 }
 
 /// The bindings that every document begins with.
-static OUTERMOST: LazyLock<Scope> =
+static OUTERMOST: LazyLock<NamespaceScope> =
     LazyLock::new(|| Arc::new(HashMap::from([("xml".to_owned(), XML_NAMESPACE.into())])));
 
 /// An element whose end is still to come, with the bindings inside of it.
-struct Open {
+struct OpenElement {
     element: Element,
-    scope: Scope,
+    scope: NamespaceScope,
 }
 
 struct TreeReader<'a> {
     events: Reader<&'a [u8]>,
     is_document: bool,
     levels: usize,
-    outermost: Scope,
-    open: Vec<Open>,
+    outermost: NamespaceScope,
+    open: Vec<OpenElement>,
 }
 
 impl<'a> TreeReader<'a> {
@@ -142,7 +142,7 @@ impl<'a> TreeReader<'a> {
         usize::try_from(self.events.buffer_position()).unwrap_or(usize::MAX)
     }
 
-    fn opened(&self, tag: &BytesStart<'_>, place: Range<usize>) -> Option<Open> {
+    fn opened(&self, tag: &BytesStart<'_>, place: Range<usize>) -> Option<OpenElement> {
         if self.open.len() >= limits::XML_TREE_DEPTH_MAX {
             return None;
         }
@@ -178,13 +178,13 @@ impl<'a> TreeReader<'a> {
         }
         if self.is_document {
             let scope = Some(Arc::clone(&scope));
-            element.origin = Origin { end: place.end, tag: place, scope };
+            element.origin = ElementOrigin { end: place.end, tag: place, scope };
         }
-        Some(Open { element, scope })
+        Some(OpenElement { element, scope })
     }
 
     /// Puts a finished element into its parent, or returns it where it has none.
-    fn close(&mut self, Open { mut element, .. }: Open) -> Option<Element> {
+    fn close(&mut self, OpenElement { mut element, .. }: OpenElement) -> Option<Element> {
         if self.is_document {
             element.origin.end = self.position();
         }
@@ -194,7 +194,7 @@ impl<'a> TreeReader<'a> {
     }
 
     fn add_text(&mut self, text: &str) {
-        let Some(Open { element, .. }) = self.open.last_mut() else { return };
+        let Some(OpenElement { element, .. }) = self.open.last_mut() else { return };
         match element.content.last_mut() {
             Some(Node::Text(before)) => before.push_str(text),
             _ => element.content.push(Node::Text(text.to_owned())),
@@ -204,7 +204,7 @@ impl<'a> TreeReader<'a> {
 
 /// The name behind `prefix:local`; `None` for an unbound prefix. The default namespace is that
 /// of elements alone.
-fn resolve(scope: &Scope, written: &str, is_element: bool) -> Option<QName> {
+fn resolve(scope: &NamespaceScope, written: &str, is_element: bool) -> Option<QName> {
     let (namespace, local) = match written.split_once(':') {
         Some((prefix, local)) => (Some(scope.get(prefix)?), local),
         None => (scope.get("").filter(|_| is_element), written),

@@ -73,6 +73,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("digest", "the output of a hash function"),
     ("element", "an XML element"),
     ("error", "what the standard library calls it"),
+    ("escape", "references in place of characters that XML would take for markup"),
     ("failpoint", "a place where a test makes the program fail"),
     ("gauge", "a metric that rises and falls, as Prometheus has it"),
     ("histogram", "a metric with buckets, as Prometheus has it"),
