@@ -1,9 +1,12 @@
-//! Named places where a test can have the process die: `ORGANISM_FAILPOINT=place[:nth]`.
+//! Named places where a test can have the process die, `ORGANISM_FAILPOINT=place[:nth]`, or have a
+//! thread wait until there is a file, with `ORGANISM_FAILPOINT_UNTIL=path` beside it.
 //!
 //! Knows nothing of ours. Unset, a place costs one load.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The journal's places, in the order a commit passes them.
 pub const JOURNAL: [&str; 9] = [
@@ -44,15 +47,21 @@ pub const PUMP: [&str; 9] = [
 struct Armed {
     place: String,
     passes_left: AtomicU64,
+    /// The file that is waited for; without one, the process aborts.
+    until: Option<PathBuf>,
 }
 
 static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
 
-/// Aborts the process when this place is armed and has now been passed often enough.
+/// Aborts the process, or waits for a file, when this place is armed and has now been passed often enough.
 pub fn failpoint(place: &str) {
     let Some(armed) = ARMED.get_or_init(armed_by_environment) else { return };
     if armed.place == place && armed.passes_left.fetch_sub(1, Ordering::Relaxed) == 1 {
-        std::process::abort();
+        let Some(file) = &armed.until else { std::process::abort() };
+        tracing::warn!(place, "a test has this thread wait");
+        while !file.exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
@@ -62,5 +71,6 @@ fn armed_by_environment() -> Option<Armed> {
         Some((place, nth)) => (place, nth.parse().ok()?),
         None => (text.as_str(), 1),
     };
-    Some(Armed { place: place.to_owned(), passes_left: AtomicU64::new(nth) })
+    let until = std::env::var_os("ORGANISM_FAILPOINT_UNTIL").map(PathBuf::from);
+    Some(Armed { place: place.to_owned(), passes_left: AtomicU64::new(nth), until })
 }

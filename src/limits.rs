@@ -406,6 +406,9 @@ pub const LEASE_BEAT: Duration = Duration::from_millis(400);
 pub const LEASE_PATIENCE: Duration = Duration::from_secs(1);
 /// A lease that did not change for so long belongs to nobody any more.
 pub const LEASE_LAPSE: Duration = Duration::from_secs(2);
+/// A pump that delivers has proved within this time that no other pump took over. Much shorter than
+/// [`LEASE_LAPSE`], after which another one may.
+pub const LEAD_PROOF_VALIDITY: Duration = Duration::from_millis(500);
 pub const LEASE_LOOK: Duration = Duration::from_millis(50);
 /// How long a lease that was let go of for somebody is left to them.
 pub const LEASE_BEQUEST: Duration = Duration::from_secs(2);
@@ -495,6 +498,7 @@ const _: () = assert!(XML_ATTRIBUTE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(LEAF_BYTES_MAX <= TURN_BYTES_MAX);
 const _: () =
     assert!(LEASE_BEAT.as_millis() * 2 + LEASE_PATIENCE.as_millis() < LEASE_LAPSE.as_millis());
+const _: () = assert!(LEAD_PROOF_VALIDITY.as_millis() * 2 < LEASE_LAPSE.as_millis());
 const _: () = assert!(STREAM_LINE_BYTES_MAX <= STREAM_EVENT_BYTES_MAX);
 const _: () = assert!(TURN_BYTES_MAX <= ANSWER_BYTES_MAX && ANSWER_BYTES_MAX <= STREAM_BYTES_MAX);
 const _: () = assert!(TURN_BYTES_MAX * 6 <= CORE_WORD_BYTES_MAX);

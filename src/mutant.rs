@@ -21,6 +21,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("miss-no-blob", "a blob that a boot lists and the journal does not hold is found"),
     ("trust-the-hash", "a record that was changed is found"),
     ("trust-the-mac", "records that no MAC of a pump covers are found"),
+    ("deliver-unverified", "a pump that was frozen and replaced delivers nothing"),
     ("deliver-before-durable", "record first, then deliver"),
     ("trust-from", "an answer counts only from the listener that was asked"),
     ("record-the-claimed-name", "an answer in another's name is on record under its true sender"),

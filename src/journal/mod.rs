@@ -66,6 +66,12 @@ pub trait Journal: Send {
         Ok(())
     }
 
+    /// Verifies that no other pump has taken the journal over. Where a lock holds for as long as the
+    /// process lives, frozen or not, there is nothing to verify.
+    fn verify_lead(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Signs and records how far the journal goes, when that is due. A pump with nothing to
     /// append calls this now and then: here it also hears of a journal that was lost meanwhile.
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;

@@ -66,6 +66,10 @@ const GUARDS: &[(&str, &str)] = &[
     ("trust-the-hash", "journal::damage::every_flipped_bit_in_a_record_is_found_at_its_position"),
     ("trust-the-mac", "journal::attacks::an_attack_without_the_key_is_never_proved"),
     (
+        "deliver-unverified",
+        "organism::pumps::a_pump_that_was_frozen_and_replaced_delivers_nothing_when_it_wakes",
+    ),
+    (
         "deliver-before-durable",
         "pump::durable::what_follows_from_a_record_is_done_when_it_is_on_disk",
     ),

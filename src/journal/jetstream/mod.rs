@@ -210,6 +210,14 @@ impl Journal {
         Ok(due && self.checkpoint(now, false)?)
     }
 
+    fn verify_lead(&mut self) -> Result<(), Error> {
+        self.usable()?;
+        match self.publisher.verify_lead() {
+            Err(error) if !error.is_passing() => Err(self.projection.stop(error)),
+            other => other,
+        }
+    }
+
     pub fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
         self.usable()?;
         self.settle()?;
@@ -321,6 +329,10 @@ impl super::Journal for Journal {
 
     fn show(&mut self, records: &[Record]) -> Result<(), Error> {
         Self::show(self, records)
+    }
+
+    fn verify_lead(&mut self) -> Result<(), Error> {
+        Self::verify_lead(self)
     }
 
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {

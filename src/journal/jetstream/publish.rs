@@ -182,6 +182,18 @@ impl Publisher {
         Ok(There::Unknown)
     }
 
+    /// Verifies that no other pump has written behind what is known to be there. A pump that takes
+    /// over writes its boot before it delivers anything.
+    pub fn verify_lead(&self) -> Result<(), Error> {
+        match self.api.message(&self.stream, self.last() + 1) {
+            // A checkpoint of ours whose acknowledgement never came may stand there.
+            Ok(found) if epoch_of(&found.body) == Some(self.epoch) => Ok(()),
+            Ok(found) => Err(self.fenced(&found)),
+            Err(failed) if failed.is(code::NO_MESSAGE) => Ok(()),
+            Err(failed) => Err(super::away("asking who leads", &failed)),
+        }
+    }
+
     fn fenced(&self, found: &Stored) -> Error {
         match epoch_of(&found.body).unwrap_or_default() {
             theirs if theirs == self.epoch => {

@@ -12,6 +12,7 @@ mod clerk;
 mod counts;
 mod handle;
 mod intake;
+mod lead;
 mod meter;
 mod notices;
 mod pulse;
@@ -32,7 +33,7 @@ pub use queries::HeldRequest;
 pub use sink::PumpSink;
 
 use crate::bus::{Delivery, Host};
-use crate::clock::Time;
+use crate::clock::{Time, since_boot};
 use crate::envelope::Rule;
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, ListenerName, Position};
@@ -46,6 +47,7 @@ use alarms::Alarms;
 use arrivals::Arrivals;
 use busy::BusyCounter;
 use clerk::Clerk;
+use lead::LeadProof;
 use meter::{Lifetime, Meter};
 use queries::PumpQuery;
 use sink::Beats;
@@ -96,6 +98,7 @@ pub struct Pump {
     beats: Beats,
     arrivals: Arrivals,
     busy: BusyCounter,
+    lead: LeadProof,
     meter: Meter,
     /// What turns of this batch were sent besides their threads, to be kept before their records.
     inputs: Vec<String>,
@@ -129,6 +132,7 @@ impl Pump {
             beats,
             arrivals: Arrivals::default(),
             busy: BusyCounter::default(),
+            lead: LeadProof::default(),
             meter,
             inputs: Vec::new(),
             kept: HashSet::new(),
@@ -317,20 +321,24 @@ impl Pump {
             records.extend(step.into_record());
         }
         if mutant("deliver-before-durable") {
-            self.perform_all(std::mem::take(&mut effects));
+            self.perform_all(std::mem::take(&mut effects))?;
         }
         if !records.is_empty() {
             self.keep_inputs()?;
-            self.persist(|journal| journal.write(&mut records).map(drop))?;
+            let mut asked_at = Duration::ZERO;
+            self.persist(|journal| {
+                asked_at = since_boot();
+                journal.write(&mut records).map(drop)
+            })?;
+            self.lead.acknowledged(asked_at);
             self.meter.written(&records, self.core.state());
             let early = |effect: &mut Effect| self.is_early(effect);
             let early: Vec<_> = effects.extract_if(.., early).collect();
-            self.perform_all(early);
+            self.perform_all(early)?;
             self.persist(|journal| journal.show(&records))?;
             self.meter.committed(&records);
         }
-        self.perform_all(effects);
-        Ok(())
+        self.perform_all(effects)
     }
 
     /// Keeps what models were sent, each text once: a record that names it comes after it.
@@ -349,9 +357,16 @@ impl Pump {
         Ok(())
     }
 
-    fn perform_all(&mut self, effects: Vec<Effect>) {
-        effects.into_iter().for_each(|effect| self.perform(effect));
+    fn perform_all(&mut self, effects: Vec<Effect>) -> Result<(), Error> {
+        for effect in effects {
+            if matches!(effect, Effect::Deliver(_)) {
+                failpoint("before-deliver");
+                self.verify_lead()?;
+            }
+            self.perform(effect);
+        }
         self.told.drain(..).for_each(|host| host.flush());
+        Ok(())
     }
 
     fn is_early(&self, effect: &Effect) -> bool {
@@ -414,7 +429,6 @@ impl Pump {
         self.meter.performs(&effect, self.core.state());
         match effect {
             Effect::Deliver(delivery) => {
-                failpoint("before-deliver");
                 match self.hosts.get(&delivery.listener) {
                     Some(host) => {
                         host.deliver(delivery);

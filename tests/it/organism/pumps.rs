@@ -3,6 +3,8 @@
 mod shorter;
 mod trusted;
 
+use std::io::Write as _;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use super::{CONFIG, House, PATIENCE, TALK, numbered, until_within};
@@ -53,6 +55,43 @@ fn a_frozen_pump_is_replaced_within_seconds_and_stops_when_it_wakes() {
     assert_eq!(ask(&one, "3"), ask(&other, "3"));
     assert_eq!(one.recorded("pong"), 3);
     one.verified();
+}
+
+/// What its record says was handed over may have been handed over by its successor since.
+#[test]
+fn a_pump_that_was_frozen_and_replaced_delivers_nothing_when_it_wakes() {
+    let stream = stream("unverified");
+    let (one, other) = (host(shared(), &stream), host(shared(), &stream));
+    let effects = other.path("effects");
+    let mut command = one.command(&["run"]);
+    command.env("EFFECTS", &effects).env("ORGANISM_FAILPOINT", "before-deliver");
+    command.env("ORGANISM_FAILPOINT_UNTIL", one.path("go-on"));
+    let mut frozen = one.run_with(command);
+    let mut send = one.command(&["send", "-", "--as", "desk", "--key", "1"]);
+    let mut send = send.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    send.stdin.take().unwrap().write_all(numbered("ping", "1").as_bytes()).unwrap();
+    until_within(PATIENCE, "it is about to deliver", || {
+        one.log().contains("a test has this thread wait").then_some(())
+    });
+    frozen.signal("-STOP");
+
+    let mut command = other.command(&["run"]);
+    command.env("EFFECTS", &effects);
+    let second = other.run_with(command);
+    ask(&other, "1");
+    one.write("go-on", "");
+    frozen.signal("-CONT");
+    let ended = until_within(PATIENCE, "the first pump stops", || frozen.child.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(69), "{}", one.log());
+    assert!(one.log().contains("another pump took over"), "{}", one.log());
+    send.kill().unwrap();
+    send.wait().unwrap();
+
+    let delivered = std::fs::read_to_string(&effects).unwrap();
+    let attempts: Vec<_> = delivered.lines().filter_map(|line| line.rsplit(' ').next()).collect();
+    assert_eq!(attempts, ["2.1"], "{delivered}");
+    assert_eq!(second.stop(), Some(0));
+    other.verified();
 }
 
 #[test]

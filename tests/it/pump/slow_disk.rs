@@ -53,6 +53,10 @@ impl<F: FnMut(&[Record]) + Send> Journal for WatchedJournal<F> {
         self.journal.show(records)
     }
 
+    fn verify_lead(&mut self) -> Result<(), Error> {
+        self.journal.verify_lead()
+    }
+
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
         self.journal.checkpoint_if_due(now)
     }

@@ -1,0 +1,61 @@
+//! Whether this pump still leads, before it delivers: one that was frozen may have been replaced since
+//! its record was durable, and its delivery would come after those of its successor.
+
+use std::time::Duration;
+
+use super::Pump;
+use crate::clock::since_boot;
+use crate::journal::Error;
+use crate::limits;
+use crate::mutant::mutant;
+
+/// The latest moment at which this pump is known to have led.
+#[derive(Debug, Default)]
+pub(super) struct LeadProof {
+    /// On a clock that also runs while the machine is suspended.
+    proved_at: Duration,
+}
+
+impl LeadProof {
+    /// `asked_at`: when the journal was asked for what it has acknowledged now. That moment, and not the
+    /// acknowledgement, which may have been read long after it was sent.
+    pub fn acknowledged(&mut self, asked_at: Duration) {
+        self.proved_at = asked_at;
+    }
+
+    fn holds_at(&self, now: Duration) -> bool {
+        now.saturating_sub(self.proved_at) <= limits::LEAD_PROOF_VALIDITY
+    }
+}
+
+impl Pump {
+    /// Comes before each delivery. The time between this and the delivery is too short for a
+    /// successor, unless the process is frozen right there.
+    pub(super) fn verify_lead(&mut self) -> Result<(), Error> {
+        if self.lead.holds_at(since_boot()) || mutant("deliver-unverified") {
+            return Ok(());
+        }
+
+        let mut asked_at = Duration::ZERO;
+        self.persist(|journal| {
+            asked_at = since_boot();
+            journal.verify_lead()
+        })?;
+        self.lead.acknowledged(asked_at);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_of_leading_holds_for_a_while_after_the_question() {
+        let mut lead = LeadProof::default();
+        let asked_at = Duration::from_secs(60);
+        lead.acknowledged(asked_at);
+        assert!(lead.holds_at(asked_at + limits::LEAD_PROOF_VALIDITY));
+        assert!(!lead.holds_at(asked_at + limits::LEAD_PROOF_VALIDITY * 2));
+    }
+}
