@@ -240,6 +240,17 @@ pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
 pub const SOCKET_NAME_BYTES: usize = 100;
 /// Submissions of one client into one thread that are with the pump at once; others wait.
 pub const SUBMISSIONS_AT_ONCE: usize = 8;
+/// Submissions of one client into new threads that are with the pump at once; further ones get `busy`.
+pub const NEW_THREADS_AT_ONCE: usize = 1_024;
+/// Requests from outside (submissions, decisions, queries) that wait in the inbox of a pump; further
+/// submissions and decisions get `busy`.
+pub const INBOX_REQUESTS_MAX: usize = 4_096;
+/// Connections that the control socket serves at once; further ones get `busy`.
+pub const CONTROL_CONNECTIONS_MAX: usize = 512;
+/// Connections that are answered with `busy` at once; further ones wait to be accepted.
+pub const CONTROL_REFUSALS_AT_ONCE: usize = 16;
+/// When to try again after `busy`.
+pub const BUSY_RETRY: Duration = Duration::from_millis(500);
 /// How long a command waits for an organism that is starting or ending, and how often it looks.
 pub const DOOR_PATIENCE: Duration = Duration::from_secs(5);
 pub const DOOR_RETRY: Duration = Duration::from_millis(20);
@@ -498,6 +509,8 @@ const _: () = assert!(XML_ATTRIBUTE_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(LEAF_BYTES_MAX <= TURN_BYTES_MAX);
 const _: () =
     assert!(LEASE_BEAT.as_millis() * 2 + LEASE_PATIENCE.as_millis() < LEASE_LAPSE.as_millis());
+// One client cannot fill the inbox alone.
+const _: () = assert!(NEW_THREADS_AT_ONCE * 2 <= INBOX_REQUESTS_MAX);
 const _: () = assert!(LEAD_PROOF_VALIDITY.as_millis() * 2 < LEASE_LAPSE.as_millis());
 const _: () = assert!(STREAM_LINE_BYTES_MAX <= STREAM_EVENT_BYTES_MAX);
 const _: () = assert!(TURN_BYTES_MAX <= ANSWER_BYTES_MAX && ANSWER_BYTES_MAX <= STREAM_BYTES_MAX);

@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -21,7 +21,7 @@ use super::access::{AccessRules, Caller, Denied};
 use super::partitioned::Table;
 use crate::children;
 use crate::config::Config;
-use crate::envelope::Refusal;
+use crate::envelope::{Refusal, Rule};
 use crate::limits;
 use crate::pump::driver::Handle;
 use crate::service::encoding;
@@ -29,6 +29,9 @@ use crate::service::handshake::{OrganismIdentity, SocketRequest};
 use crate::service::{
     Error, PumpService, ServiceRequest, ServiceResponse, SubmitUpdate, bind_socket,
 };
+
+const TOO_MANY_CONNECTIONS: &str =
+    "too many commands are connected to this organism; try again in a moment";
 
 /// Pumps, rules and timeouts behind a connection.
 #[derive(Clone)]
@@ -39,6 +42,8 @@ pub struct ControlContext {
     identity: Option<Arc<OrganismIdentity>>,
     /// Timeout for the request, and for each line of the response that is written.
     patience: Duration,
+    /// Too many connections are open: requests are answered with `busy`.
+    is_busy: bool,
 }
 
 /// The pumps that this socket leads to.
@@ -53,7 +58,7 @@ impl ControlContext {
     /// The pump behind `handle`, whose journal is in `data`.
     pub fn new(handle: Handle, data: PathBuf, patience: Duration) -> Self {
         let pumps = PumpBackend::One(PumpService::new(handle, data));
-        Self { pumps, rules: Arc::default(), identity: None, patience }
+        Self { pumps, rules: Arc::default(), identity: None, patience, is_busy: false }
     }
 
     pub(super) fn of(service: PumpService, config: &Config) -> Self {
@@ -68,7 +73,14 @@ impl ControlContext {
 
     fn serving(pumps: PumpBackend, rules: Arc<AccessRules>, config: &Config) -> Self {
         let identity = Some(Arc::new(OrganismIdentity::of(config)));
-        Self { pumps, rules, identity, patience: limits::CONTROL_PATIENCE }
+        Self { pumps, rules, identity, patience: limits::CONTROL_PATIENCE, is_busy: false }
+    }
+
+    /// The same for a connection that is one too many. Its request is read, so that it gets a response
+    /// that fits, but its client has little time for it.
+    fn refusing(&self) -> Self {
+        let patience = self.patience.min(limits::PAUSE_MIN);
+        Self { is_busy: true, patience, ..self.clone() }
     }
 
     /// Records a refusal, where a pump is here to record it.
@@ -76,6 +88,26 @@ impl ControlContext {
         match &self.pumps {
             PumpBackend::One(pump) => pump.record_refusal(&denied.sender, &denied.refusal).await,
             PumpBackend::Several(table) => table.record_denied(denied).await,
+        }
+    }
+
+    /// The response to a request that comes over one connection too many.
+    fn busy(&self, request: &ServiceRequest) -> ServiceResponse {
+        let text = match request {
+            ServiceRequest::Submit(submit) => &*submit.payload,
+            _ => &[],
+        };
+        let refusal = Refusal::new(Rule::Busy, TOO_MANY_CONNECTIONS, text);
+        if let (PumpBackend::One(pump), ServiceRequest::Submit(submit)) = (&self.pumps, request) {
+            pump.count_busy(&submit.client);
+        }
+
+        match refused(request, refusal) {
+            ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. }) => {
+                let retry_after_ms = u64::try_from(limits::BUSY_RETRY.as_millis()).ok();
+                ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, retry_after_ms })
+            }
+            response => response,
         }
     }
 
@@ -133,6 +165,32 @@ impl Server {
     }
 }
 
+/// The bound on connections that are open at once.
+struct ConnectionBound {
+    served: Arc<Semaphore>,
+    refused: Arc<Semaphore>,
+}
+
+impl Default for ConnectionBound {
+    fn default() -> Self {
+        Self {
+            served: Arc::new(Semaphore::new(limits::CONTROL_CONNECTIONS_MAX)),
+            refused: Arc::new(Semaphore::new(limits::CONTROL_REFUSALS_AT_ONCE)),
+        }
+    }
+}
+
+impl ConnectionBound {
+    /// The place of a new connection, and whether it is one too many. Where too many are being
+    /// refused already, no connection is accepted meanwhile.
+    async fn place(&self) -> (Option<OwnedSemaphorePermit>, bool) {
+        match Arc::clone(&self.served).try_acquire_owned() {
+            Ok(place) => (Some(place), false),
+            Err(_) => (Arc::clone(&self.refused).acquire_owned().await.ok(), true),
+        }
+    }
+}
+
 /// Serves each connection on a task of its own, until `closed`, and then those that are connected
 /// and not accepted yet: their clients take the socket for one that answers.
 ///
@@ -144,6 +202,7 @@ async fn accept(
     serving: mpsc::Sender<()>,
     mut closed: oneshot::Receiver<()>,
 ) {
+    let connections = ConnectionBound::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -154,7 +213,15 @@ async fn accept(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => drop(tokio::spawn(serve(stream, context.clone(), serving.clone()))),
+            Ok((stream, _)) => {
+                let (place, is_busy) = connections.place().await;
+                let context = if is_busy { context.refusing() } else { context.clone() };
+                let serving = serving.clone();
+                tokio::spawn(async move {
+                    serve(stream, context, serving).await;
+                    drop(place);
+                });
+            }
             Err(error) => {
                 tracing::warn!("the control socket: {error}");
                 tokio::time::sleep(limits::BACKOFF_FIRST).await;
@@ -231,6 +298,9 @@ async fn respond(
     let judged = context.identity.as_ref().and_then(|own| own.judge(&request, &handshake));
     if let Some(response) = judged {
         return writer.write(&response).await;
+    }
+    if context.is_busy {
+        return writer.write(&context.busy(&request)).await;
     }
     context.rules.vouch_for(caller, &mut request);
     pass_on(request, writer, context).await

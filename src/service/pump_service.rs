@@ -95,7 +95,7 @@ impl PumpService {
         let (notices, mut watch) = TreeWatch::new();
         let notices = wait.then_some(notices);
         let submitted = self.pump.submit_watched(trace, &client, target, key, &payload, notices);
-        let (receipt, results) = submitted.await?;
+        let (receipt, mut completions) = submitted.await?;
 
         let mut recorded = None;
         send(match receipt {
@@ -115,14 +115,15 @@ impl PumpService {
             return Ok(());
         }
 
-        for mut result in results {
+        loop {
             let completion = loop {
                 tokio::select! {
                     biased;
-                    completed = &mut result => break completed.map_err(|_| Error::Stopped)?,
+                    completed = completions.next() => break completed.transpose()?,
                     wait = watch.next() => send(SubmitUpdate::Waits(wait)).await,
                 };
             };
+            let Some(completion) = completion else { break };
             send(result_of(&completion)).await;
         }
         match recorded {
@@ -163,6 +164,11 @@ impl PumpService {
         tracing::warn!(%sender, "refused at an entry point: {refusal}");
         // A pump that stopped records nothing; the log has it.
         self.pump.record_refusal(sender, refusal.clone()).await.ok();
+    }
+
+    /// Counts a submission of this client that an entry point refuses as `busy`.
+    pub fn count_busy(&self, client: &ListenerName) {
+        self.pump.count_busy(client);
     }
 
     pub async fn has_thread(&self, thread: &ThreadId) -> Result<bool, Error> {

@@ -74,10 +74,11 @@ async fn asked(handle: &Handle, span: Duration) -> f64 {
 async fn exchange(handle: &Handle, client: &str, thread: Option<String>) -> String {
     let target = thread.map_or(Target::New { suggested: None }, |id| Target::Thread { id });
     let client = ListenerName::parse(client).unwrap();
-    let (receipt, results) = handle.submit(&client, target, None, START.as_bytes()).await.unwrap();
+    let (receipt, mut results) =
+        handle.submit(&client, target, None, START.as_bytes()).await.unwrap();
     let Receipt::Accepted { thread, .. } = receipt else { panic!("not accepted: {receipt:?}") };
-    for result in results {
-        result.await.unwrap();
+    while let Some(done) = results.next().await {
+        done.unwrap();
     }
     thread.to_string()
 }

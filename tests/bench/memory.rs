@@ -178,10 +178,10 @@ pub fn rest() {
                     let target = Target::New { suggested: None };
                     let from = start::name("client");
                     let sent = handle.submit(&from, target, None, START.as_bytes()).await;
-                    let (receipt, results) = sent.unwrap();
+                    let (receipt, mut results) = sent.unwrap();
                     assert!(matches!(receipt, Receipt::Accepted { .. }), "{receipt:?}");
-                    for result in results {
-                        result.await.unwrap();
+                    while let Some(done) = results.next().await {
+                        done.unwrap();
                     }
                 }
             })

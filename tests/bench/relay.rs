@@ -183,12 +183,12 @@ async fn call(handle: Handle, until: Instant) -> Vec<f64> {
             Some(id) => Target::Thread { id },
         };
         let sent = handle.submit(&client, target, None, START.as_bytes()).await;
-        let (receipt, results) = sent.unwrap();
+        let (receipt, mut results) = sent.unwrap();
         let Receipt::Accepted { thread: id, .. } = receipt else {
             panic!("not accepted: {receipt:?}")
         };
-        for result in results {
-            let done = result.await.unwrap();
+        while let Some(done) = results.next().await {
+            let done = done.unwrap();
             let answer = done.messages[0].payload.as_str();
             assert!(answer.contains("done"), "{answer}");
         }

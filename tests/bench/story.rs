@@ -132,10 +132,10 @@ async fn tell(config: Config, questions: usize) {
         };
         let client = listener("client");
         let sent = organism.handle().submit(&client, target, None, QUESTION.as_bytes()).await;
-        let (receipt, results) = sent.unwrap();
+        let (receipt, mut results) = sent.unwrap();
         assert!(matches!(receipt, Receipt::Accepted { .. }), "{receipt:?}");
-        for result in results {
-            let done = result.await.unwrap();
+        while let Some(done) = results.next().await {
+            let done = done.unwrap();
             let answer = done.messages[0].payload.as_str();
             assert!(answer.contains("third node"), "{answer}");
         }

@@ -2,6 +2,7 @@
 
 mod absent;
 mod approvals;
+mod bounds;
 mod budgets;
 mod calls;
 mod cancel;

@@ -1,7 +1,5 @@
 //! What comes from outside: a client's payload into a new thread or one of its own.
 
-use std::time::Duration;
-
 use super::event::{Effect, Receipt, Submission, Target};
 use super::message::NewMessage;
 use super::refused::refused;
@@ -14,9 +12,6 @@ use crate::mutant::mutant;
 use crate::pump::gate::{Checked, NOT_IN_VOCABULARY};
 use crate::system::Answer;
 use crate::thread::{Fact, Input, Opener, Opening, Verdict};
-
-/// When to come back after `busy`.
-const BUSY_RETRY: Duration = Duration::from_millis(500);
 
 /// Why a submission is not accepted.
 enum Denial {
@@ -227,7 +222,7 @@ impl Core {
     fn turn_away(&mut self, step: &mut Step, submission: &Submission, refusal: Refusal) -> Receipt {
         if refusal.rule == Rule::Busy && !mutant("record-every-busy") {
             step.effect(Effect::CountBusy { client: submission.client.clone() });
-            return Receipt::Refused { refusal, retry_after: Some(BUSY_RETRY) };
+            return Receipt::Refused { refusal, retry_after: Some(limits::BUSY_RETRY) };
         }
 
         let thread = match &submission.target {

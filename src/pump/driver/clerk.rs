@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::Letter;
+use super::completions::CompletionSender;
 use super::handle::{Act, CallCompletion, Reserve, Submit};
 use super::notices::{Notice, Watchers};
 use crate::envelope::{NotReserved, Refusal};
@@ -16,7 +17,7 @@ use crate::thread::Map;
 #[derive(Default)]
 pub(super) struct Clerk {
     receipts: Map<MessageId, Waiter>,
-    completions: Map<CallId, Vec<oneshot::Sender<CallCompletion>>>,
+    completions: Map<CallId, Vec<CompletionSender>>,
     rulings: Map<Uuid, oneshot::Sender<Result<(), Refusal>>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     /// Clients that are notified of what their tree waits for.
@@ -28,26 +29,30 @@ pub(super) struct Clerk {
 
 struct Waiter {
     receipt: oneshot::Sender<Receipt>,
-    results: Vec<oneshot::Sender<CallCompletion>>,
+    completions: Option<CompletionSender>,
     notices: Option<mpsc::Sender<Notice>>,
 }
 
 impl Clerk {
-    /// The event in a letter; letters without one are kept here.
+    /// The event in a letter; letters without one are kept here. A request from outside gives its
+    /// place in the inbox back.
     pub fn open(&mut self, letter: Letter) -> Option<Event> {
         match letter {
             Letter::Event(event) => Some(event),
             Letter::Submit(submit) => {
-                let Submit { submission, receipt, results, notices } = *submit;
-                let waiter = Waiter { receipt, results, notices };
+                let Submit { submission, receipt, completions, notices, place } = *submit;
+                drop(place);
+                let waiter = Waiter { receipt, completions, notices };
                 self.receipts.insert(submission.id, waiter);
                 Some(Event::Submit(submission))
             }
             Letter::Decide(decide) => {
+                drop(decide.place);
                 self.rulings.insert(decide.decision.ticket, decide.ruling);
                 Some(Event::Decide(decide.decision))
             }
             Letter::Cancel(cancel) => {
+                drop(cancel.place);
                 self.rulings.insert(cancel.cancellation.ticket, cancel.ruling);
                 Some(Event::Cancel(cancel.cancellation))
             }
@@ -70,7 +75,7 @@ impl Clerk {
                 None
             }
             // Taken before this is called.
-            Letter::ModelState(_) | Letter::Query(_) | Letter::Deadlines => None,
+            Letter::ModelState(_) | Letter::Query(..) | Letter::Deadlines => None,
         }
     }
 
@@ -109,9 +114,11 @@ impl Clerk {
         {
             self.watchers.add(thread, notices);
         }
-        if let Receipt::Accepted { calls, again: false, .. } = &receipt {
-            for (call, result) in calls.iter().zip(waiter.results.drain(..)) {
-                self.await_completion(*call, result);
+        if let Receipt::Accepted { calls, again: false, .. } = &receipt
+            && let Some(completions) = waiter.completions.take()
+        {
+            for call in calls {
+                self.await_completion(*call, completions.clone());
             }
         }
         // A client that went away reads the record when it comes back.
@@ -133,7 +140,7 @@ impl Clerk {
     }
 
     /// Keeps a waiter until the call completes. Must come before the completion is performed.
-    pub fn await_completion(&mut self, call: CallId, waiter: oneshot::Sender<CallCompletion>) {
+    pub fn await_completion(&mut self, call: CallId, waiter: CompletionSender) {
         let waiters = self.completions.entry(call).or_default();
         // Clients that have left are forgotten when another one comes.
         waiters.retain(|waiter| !waiter.is_closed());

@@ -7,10 +7,13 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::Letter;
-use super::intake::Intake;
+use super::busy::BusyCounter;
+use super::completions::{CompletionSender, Completions};
+use super::intake::{InboxBound, InboxPlace, Intake};
 use super::notices::Notice;
 use super::spans;
 use crate::bus::Delivery;
+use crate::clock::Time;
 use crate::envelope::{Message, NotReserved, Refusal, Reservation, Rule};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, ThreadId};
 use crate::journal::Error;
@@ -39,12 +42,14 @@ pub struct PumpStopped;
 pub(in crate::pump) struct Decide {
     pub decision: CallDecision,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
+    pub place: InboxPlace,
 }
 
 /// A cancellation, with the caller that waits until it is durable.
 pub(in crate::pump) struct Cancel {
     pub cancellation: Cancellation,
     pub ruling: oneshot::Sender<Result<(), Refusal>>,
+    pub place: InboxPlace,
 }
 
 /// An operator's action, with the caller that waits until it is durable.
@@ -66,10 +71,11 @@ pub(in crate::pump) struct Reserve {
 pub(in crate::pump) struct Submit {
     pub submission: Submission,
     pub receipt: oneshot::Sender<Receipt>,
-    /// One for each call it may open, handed out in order.
-    pub results: Vec<oneshot::Sender<CallCompletion>>,
+    /// For the completions of all its calls.
+    pub completions: Option<CompletionSender>,
     /// For what its tree waits for.
     pub notices: Option<mpsc::Sender<Notice>>,
+    pub place: InboxPlace,
 }
 
 impl Submit {
@@ -105,6 +111,8 @@ pub struct Handle {
     outbox: Sender<Letter>,
     gate: Gate,
     intake: Intake,
+    inbox: InboxBound,
+    busy: BusyCounter,
     tracer: Tracer,
 }
 
@@ -117,12 +125,36 @@ fn refused(receipt: &Receipt) -> Option<&'static str> {
     }
 }
 
-/// Calls that one submission may open and wait for.
-const LEGS_MAX: usize = 64;
+const INBOX_FULL: &str = "too many requests wait for the pump; send it again in a moment";
+
+const TOO_MANY_NEW_THREADS: &str =
+    "too many of your submissions into new threads wait for the pump; send it again in a moment";
+
+fn busy(text: &[u8], message: &str) -> Refusal {
+    Refusal::new(Rule::Busy, message, text)
+}
 
 impl Handle {
-    pub(super) fn new(outbox: Sender<Letter>, gate: Gate) -> Self {
-        Self { outbox, gate, intake: Intake::default(), tracer: Tracer::default() }
+    pub(super) fn new(outbox: Sender<Letter>, gate: Gate, busy: BusyCounter) -> Self {
+        let intake = Intake::default();
+        let inbox = InboxBound::default();
+        Self { outbox, gate, intake, inbox, busy, tracer: Tracer::default() }
+    }
+
+    /// Counts a submission that an entry point refuses as `busy`.
+    pub fn count_busy(&self, client: &ListenerName) {
+        self.busy.count(client, Time::now());
+    }
+
+    /// Refuses a submission before it reaches the pump.
+    fn refuse_busy(&self, client: &ListenerName, text: &[u8], message: &str) -> Receipt {
+        self.count_busy(client);
+        Receipt::Refused { refusal: busy(text, message), retry_after: Some(limits::BUSY_RETRY) }
+    }
+
+    /// Waits for a place in the inbox, for what has no answer `busy`.
+    pub(super) async fn inbox_place(&self) -> Result<InboxPlace, PumpStopped> {
+        self.inbox.place().await.ok_or(PumpStopped)
     }
 
     pub(super) fn trace(&mut self, tracer: Tracer) {
@@ -133,8 +165,8 @@ impl Handle {
         self.outbox.clone()
     }
 
-    /// Gates `text` on the caller's thread and has it recorded. The receivers get the result of
-    /// each call it opens; they are dropped where it opens none. Of one client and thread, only so
+    /// Gates `text` on the caller's thread and has it recorded. Returns the receipt, with the
+    /// completions of the calls that it opens. Of one client and thread, only so
     /// many are with the pump at once: more wait here.
     pub async fn submit(
         &self,
@@ -142,7 +174,7 @@ impl Handle {
         target: Target,
         key: Option<String>,
         text: &[u8],
-    ) -> Result<(Receipt, Vec<oneshot::Receiver<CallCompletion>>), PumpStopped> {
+    ) -> Result<(Receipt, Completions), PumpStopped> {
         self.submit_watched(None, client, target, key, text, None).await
     }
 
@@ -156,7 +188,7 @@ impl Handle {
         key: Option<String>,
         text: &[u8],
         notices: Option<mpsc::Sender<Notice>>,
-    ) -> Result<(Receipt, Vec<oneshot::Receiver<CallCompletion>>), PumpStopped> {
+    ) -> Result<(Receipt, Completions), PumpStopped> {
         let (key, payload) =
             match key.as_ref().filter(|key| key.len() > limits::CLIENT_KEY_BYTES_MAX) {
                 Some(_) => (None, Err(long_key(text))),
@@ -164,28 +196,36 @@ impl Handle {
             };
         let turn = match &target {
             Target::Thread { id } => Some(self.intake.turn(client, id).await),
-            Target::New { .. } => None,
+            Target::New { .. } => self.intake.try_new_thread(client),
+        };
+        let Some(turn) = turn else {
+            let receipt = self.refuse_busy(client, text, TOO_MANY_NEW_THREADS);
+            return Ok((receipt, Completions::none()));
+        };
+        let Some(place) = self.inbox.try_place() else {
+            let receipt = self.refuse_busy(client, text, INBOX_FULL);
+            return Ok((receipt, Completions::none()));
         };
         let id = MessageId(Uuid::now_v7());
         let begun = self.tracer.begin(id.0, SpanId::of_call(CallId(id)));
         let by = client.clone();
         let submission = Submission { id, client: by, target, key, payload, trace, begun };
         let (receipt, answer) = oneshot::channel();
-        let (results, done) = (0..LEGS_MAX).map(|_| oneshot::channel()).unzip();
-        let submit = Box::new(Submit { submission, receipt, results, notices });
+        let (completions, completed) = Completions::channel();
+        let completions = Some(completions);
+        let submit = Box::new(Submit { submission, receipt, completions, notices, place });
         self.outbox.send(Letter::Submit(submit)).map_err(|_| PumpStopped)?;
         let receipt = answer.await.map_err(|_| PumpStopped)?;
         drop(turn);
         if let Some(error) = refused(&receipt) {
             spans::turned_away(&self.tracer, (trace, begun), client, CallId(id), error);
         }
-        let mut done: Vec<_> = done;
-        let calls = match &receipt {
-            Receipt::Accepted { calls, again: false, .. } => calls.len(),
-            _ => 0,
+        let calls: &[CallId] = match &receipt {
+            Receipt::Accepted { calls, again: false, .. } => calls,
+            _ => &[],
         };
-        done.truncate(calls);
-        Ok((receipt, done))
+        let completions = Completions::of(calls, completed);
+        Ok((receipt, completions))
     }
 
     /// Has a refusal recorded that was decided at an entry point, in the name of its true sender.
@@ -204,7 +244,9 @@ impl Handle {
             begun: None,
         };
         let (receipt, recorded) = oneshot::channel();
-        let submit = Box::new(Submit { submission, receipt, results: Vec::new(), notices: None });
+        let place = self.inbox_place().await?;
+        let (completions, notices) = (None, None);
+        let submit = Box::new(Submit { submission, receipt, completions, notices, place });
         self.outbox.send(Letter::Submit(submit)).map_err(|_| PumpStopped)?;
         recorded.await.map(drop).map_err(|_| PumpStopped)
     }
@@ -217,9 +259,12 @@ impl Handle {
         reason: String,
         origin: Option<DecisionOrigin>,
     ) -> Result<Result<(), Refusal>, PumpStopped> {
+        let Some(place) = self.inbox.try_place() else {
+            return Ok(Err(busy(reason.as_bytes(), INBOX_FULL)));
+        };
         let (ruling, ruled) = oneshot::channel();
         let cancellation = Cancellation { ticket: Uuid::now_v7(), thread, reason, origin };
-        let cancel = Box::new(Cancel { cancellation, ruling });
+        let cancel = Box::new(Cancel { cancellation, ruling, place });
         self.outbox.send(Letter::Cancel(cancel)).map_err(|_| PumpStopped)?;
         ruled.await.map_err(|_| PumpStopped)
     }
@@ -232,10 +277,13 @@ impl Handle {
         decision: Decision<GatedAnswer>,
         origin: Option<DecisionOrigin>,
     ) -> Result<Result<(), Refusal>, PumpStopped> {
+        let Some(place) = self.inbox.try_place() else {
+            return Ok(Err(busy(message.to_string().as_bytes(), INBOX_FULL)));
+        };
         let (ruling, ruled) = oneshot::channel();
         let ticket = Uuid::now_v7();
         let decision = CallDecision { ticket, message, decision, origin };
-        let decide = Box::new(Decide { decision, ruling });
+        let decide = Box::new(Decide { decision, ruling, place });
         self.outbox.send(Letter::Decide(decide)).map_err(|_| PumpStopped)?;
         ruled.await.map_err(|_| PumpStopped)
     }

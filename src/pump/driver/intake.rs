@@ -1,6 +1,7 @@
-//! Whose turn it is: of one client and one thread, only so many submissions are with the pump at
-//! once, in the order in which they came. However many hand in there, the pump's inbox stays
-//! short for everybody else.
+//! Bounds on what is on its way to the pump. Of one client and one thread, only so many submissions are
+//! with the pump at once, in the order in which they came; of one client, only so many into new threads.
+//! However many submit there, the pump's inbox stays short for everybody else, and it has a bound of
+//! its own.
 //!
 //! Must not know which threads there are: ids that nobody has wait their turn like any other.
 
@@ -12,11 +13,43 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::ids::ListenerName;
 use crate::limits;
 
-type Line = (ListenerName, String);
+type Line = (ListenerName, Destination);
+
+/// What a client submits into.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Destination {
+    Thread(String),
+    NewThread,
+}
 
 /// Lines that somebody stands in.
 #[derive(Clone, Default)]
 pub(super) struct Intake(Arc<Mutex<HashMap<Line, Arc<Semaphore>>>>);
+
+/// The bound on requests from outside in the inbox of the pump.
+#[derive(Clone)]
+pub(super) struct InboxBound(Arc<Semaphore>);
+
+/// A request's place in the inbox, until the pump takes the request.
+pub(in crate::pump) type InboxPlace = OwnedSemaphorePermit;
+
+impl Default for InboxBound {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(limits::INBOX_REQUESTS_MAX)))
+    }
+}
+
+impl InboxBound {
+    /// None where the inbox is full.
+    pub fn try_place(&self) -> Option<InboxPlace> {
+        Arc::clone(&self.0).try_acquire_owned().ok()
+    }
+
+    /// Waits while the inbox is full: for requests that have no answer `busy`.
+    pub async fn place(&self) -> Option<InboxPlace> {
+        Arc::clone(&self.0).acquire_owned().await.ok()
+    }
+}
 
 /// A submission's turn; over when this is dropped.
 pub(super) struct Turn {
@@ -27,13 +60,29 @@ pub(super) struct Turn {
 
 impl Intake {
     pub async fn turn(&self, client: &ListenerName, thread: &str) -> Turn {
-        let line = (client.clone(), thread.to_owned());
-        let places = || Arc::new(Semaphore::new(limits::SUBMISSIONS_AT_ONCE));
-        let semaphore = Arc::clone(self.lines().entry(line.clone()).or_insert_with(places));
+        let line = (client.clone(), Destination::Thread(thread.to_owned()));
+        let semaphore = self.semaphore(&line, limits::SUBMISSIONS_AT_ONCE);
         // Made first: who gives up waiting leaves the line, too.
         let mut turn = Turn { intake: self.clone(), line, permit: None };
         turn.permit = semaphore.acquire_owned().await.ok();
         turn
+    }
+
+    /// None where too many submissions of this client into new threads are with the pump.
+    pub fn try_new_thread(&self, client: &ListenerName) -> Option<Turn> {
+        let line = (client.clone(), Destination::NewThread);
+        let semaphore = self.semaphore(&line, limits::NEW_THREADS_AT_ONCE);
+        // Made first: its end removes a line in which nobody stands.
+        let mut turn = Turn { intake: self.clone(), line, permit: None };
+        turn.permit = Some(semaphore.try_acquire_owned().ok()?);
+        Some(turn)
+    }
+
+    fn semaphore(&self, line: &Line, places: usize) -> Arc<Semaphore> {
+        let mut lines = self.lines();
+        let semaphore =
+            lines.entry(line.clone()).or_insert_with(|| Arc::new(Semaphore::new(places)));
+        Arc::clone(semaphore)
     }
 
     fn lines(&self) -> MutexGuard<'_, HashMap<Line, Arc<Semaphore>>> {
@@ -70,6 +119,20 @@ mod tests {
         assert!(next.as_mut().poll(&mut context).is_ready());
         let given_up = Box::pin(intake.turn(&desk, "one"));
         drop((given_up, next, turns));
+        assert!(intake.lines().is_empty());
+    }
+
+    #[test]
+    fn new_threads_of_one_client_are_bounded_and_those_of_another_are_not_affected() {
+        let intake = Intake::default();
+        let [desk, other] = ["desk", "other"].map(|name| ListenerName::parse(name).unwrap());
+        let turns: Vec<_> =
+            std::iter::from_fn(|| intake.try_new_thread(&desk)).take(2_000).collect();
+        assert_eq!(turns.len(), limits::NEW_THREADS_AT_ONCE);
+        assert!(intake.try_new_thread(&other).is_some());
+
+        drop(turns);
+        assert!(intake.try_new_thread(&desk).is_some());
         assert!(intake.lines().is_empty());
     }
 }

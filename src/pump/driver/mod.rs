@@ -9,6 +9,7 @@ mod alarms;
 mod arrivals;
 mod busy;
 mod clerk;
+mod completions;
 mod counts;
 mod handle;
 mod intake;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
+pub use completions::Completions;
 pub use counts::{Counts, Unready, WaitsFor};
 pub use handle::{CallCompletion, Handle, PumpStopped};
 pub use notices::{Notice, Wait};
@@ -68,7 +70,7 @@ pub(super) enum Letter {
     Act(Box<handle::Act>),
     /// Deadlines have passed. It stands behind everything that came in before it was sent.
     Deadlines,
-    Query(Box<PumpQuery>),
+    Query(Box<PumpQuery>, intake::InboxPlace),
     /// Take nothing more; answer when nothing is handed over any more.
     Drain {
         reason: String,
@@ -111,7 +113,8 @@ pub struct Pump {
 impl Pump {
     pub fn new(core: Core, journal: Box<dyn Journal>, gate: Gate) -> Self {
         let (outbox, inbox) = channel();
-        let handle = Handle::new(outbox, gate.clone());
+        let busy = BusyCounter::default();
+        let handle = Handle::new(outbox, gate.clone(), busy.clone());
         let (alarms, clerk) = (Alarms::default(), Clerk::default());
         let (hosts, told) = (HashMap::new(), Vec::new());
         let (watch, beats) = (Watch::start(core.state().time), Beats::default());
@@ -131,7 +134,7 @@ impl Pump {
             watch,
             beats,
             arrivals: Arrivals::default(),
-            busy: BusyCounter::default(),
+            busy,
             lead: LeadProof::default(),
             meter,
             inputs: Vec::new(),
@@ -280,7 +283,10 @@ impl Pump {
                         steps.push(self.step(&mut position, now, Event::Alarm(alarm)));
                     }
                 }
-                Letter::Query(query) => self.queries.push(*query),
+                Letter::Query(query, place) => {
+                    drop(place);
+                    self.queries.push(*query);
+                }
                 letter => {
                     if let Some(event) = self.clerk.open(letter) {
                         steps.push(self.step(&mut position, now, event));

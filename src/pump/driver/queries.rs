@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
+use super::completions::{CompletionSender, Completions};
 use super::handle::{CallCompletion, Handle, PumpStopped};
 use super::{Letter, Pump};
 use crate::clock::Time;
@@ -14,11 +15,7 @@ use crate::thread::{Call, Hold, Opener};
 
 pub(in crate::pump) enum PumpQuery {
     /// Registers a waiter for the completion of a call, where the call is open.
-    Completion {
-        call: CallId,
-        is_open: oneshot::Sender<bool>,
-        completion: oneshot::Sender<CallCompletion>,
-    },
+    Completion { call: CallId, is_open: oneshot::Sender<bool>, completion: CompletionSender },
     /// The thread of the held call that this message opened.
     HeldThread { message: MessageId, answer: oneshot::Sender<Option<ThreadId>> },
     /// Every call that is held.
@@ -42,14 +39,11 @@ impl Handle {
     /// Waits for the completion of a call. None where the call is not open: its result, if it had
     /// one, is on record.
     pub async fn completion(&self, call: CallId) -> Result<Option<CallCompletion>, PumpStopped> {
-        let (completion, completed) = oneshot::channel();
+        let (completion, completed) = Completions::channel();
+        let mut completions = Completions::of(&[call], completed);
         let query = |is_open| PumpQuery::Completion { call, is_open, completion };
 
-        if self.query(query).await? {
-            completed.await.map(Some).map_err(|_| PumpStopped)
-        } else {
-            Ok(None)
-        }
+        if self.query(query).await? { completions.next().await.transpose() } else { Ok(None) }
     }
 
     /// The thread of the held call that this message opened, if a call of this pump is held.
@@ -72,7 +66,9 @@ impl Handle {
         query: impl FnOnce(oneshot::Sender<T>) -> PumpQuery,
     ) -> Result<T, PumpStopped> {
         let (answer, answered) = oneshot::channel();
-        let letter = Letter::Query(Box::new(query(answer)));
+        // Queries wait for a place: there are no more of them than connections.
+        let place = self.inbox_place().await?;
+        let letter = Letter::Query(Box::new(query(answer)), place);
 
         self.outbox().send(letter).map_err(|_| PumpStopped)?;
         answered.await.map_err(|_| PumpStopped)

@@ -187,9 +187,9 @@ async fn campaign(transport: Transport, seed: u64) {
     let stage = Stage::start(house, listeners(&delivered)).await;
     // Somebody else's thread, for the attacker to find.
     let theirs = Target::New { suggested: Some(VICTIM.to_owned()) };
-    let (_, results) = stage.submit("other", theirs, word("vote", "mine").as_bytes()).await;
-    for result in results {
-        result.await.unwrap();
+    let (_, mut results) = stage.submit("other", theirs, word("vote", "mine").as_bytes()).await;
+    while let Some(done) = results.next().await {
+        done.unwrap();
     }
     let approved = Arc::new(Mutex::new(HashSet::new()));
     let (handle, data) = (stage.organism.handle(), stage.house.data());

@@ -214,7 +214,7 @@ async fn a_bombing_model_in_a_running_organism_is_bounded_and_holds_up_nobody() 
     let plan = word("plan", "boom");
     let (_, mut results) = stage.submit("desk", target, plan.as_bytes()).await;
     let busy = stage.waits("desk", &look, 40).await;
-    let done = results.remove(0).await.unwrap();
+    let done = results.next().await.unwrap().unwrap();
     campaign.note(format!(
         "{:?}; another waits {:.1?} (p90), {:.1?} when idle",
         done.how,

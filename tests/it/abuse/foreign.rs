@@ -51,10 +51,10 @@ async fn foreign_unknown_and_odd_ids_answer_a_client_with_the_same_bytes() {
     let stage = Stage::start(House::with(CONFIG), vec![finder]).await;
     let look = word("look", "x");
     let target = Target::New { suggested: Some("sess-foreign0".to_owned()) };
-    let (receipt, results) = stage.submit("shop", target, look.as_bytes()).await;
+    let (receipt, mut results) = stage.submit("shop", target, look.as_bytes()).await;
     assert!(matches!(receipt, Receipt::Accepted { .. }), "{receipt:?}");
-    for result in results {
-        result.await.unwrap();
+    while let Some(done) = results.next().await {
+        done.unwrap();
     }
     let mut answers = Vec::new();
     for id in IDS {

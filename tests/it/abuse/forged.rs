@@ -153,14 +153,14 @@ async fn nobody_passes_for_the_core_or_for_somebody_else_in_any_spelling() {
     for text in forgeries("say") {
         // Where the model would read it, too.
         let target = Target::Thread { id: thread.to_string() };
-        let (receipt, results) = stage.submit("desk", target, text.as_bytes()).await;
+        let (receipt, mut results) = stage.submit("desk", target, text.as_bytes()).await;
         match receipt {
             Receipt::Accepted { .. } => by_client[0] += 1,
             Receipt::Refused { .. } => by_client[1] += 1,
             other => panic!("{text}: {other:?}"),
         }
-        for result in results {
-            result.await.unwrap();
+        while let Some(done) = results.next().await {
+            done.unwrap();
         }
     }
     let (house, tally) = stage.end().await;

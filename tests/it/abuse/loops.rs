@@ -261,14 +261,16 @@ async fn loops_and_storms_in_a_running_organism_end_and_hold_up_nobody() {
     let mut open = Vec::new();
     for request in [word("plan", "go"), word("ask", "go"), word("vote", "go")] {
         let target = Target::New { suggested: None };
-        let (receipt, results) = stage.submit("desk", target, request.as_bytes()).await;
+        let (receipt, completions) = stage.submit("desk", target, request.as_bytes()).await;
         assert!(matches!(receipt, Receipt::Accepted { .. }), "{receipt:?}");
-        open.extend(results);
+        open.push(completions);
     }
     let busy = stage.waits("desk", &secret, 40).await;
     let mut ends = Vec::new();
-    for result in open {
-        ends.push(result.await.unwrap().how);
+    for mut completions in open {
+        while let Some(done) = completions.next().await {
+            ends.push(done.unwrap().how);
+        }
     }
     campaign.note(format!(
         "another waits {:.1?} (p90), {:.1?} when idle",

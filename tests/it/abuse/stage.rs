@@ -10,7 +10,7 @@ use organism::config::{self, Surroundings};
 use organism::ids::{ListenerName, ThreadId};
 use organism::organism::{Native, Organism};
 use organism::pump::core::{Receipt, Target};
-use organism::pump::driver::CallCompletion;
+use organism::pump::driver::{CallCompletion, Completions};
 use tokio::runtime;
 
 use super::judge;
@@ -71,12 +71,7 @@ impl Stage {
         Self { house, organism }
     }
 
-    pub async fn submit(
-        &self,
-        who: &str,
-        target: Target,
-        text: &[u8],
-    ) -> (Receipt, Vec<tokio::sync::oneshot::Receiver<CallCompletion>>) {
+    pub async fn submit(&self, who: &str, target: Target, text: &[u8]) -> (Receipt, Completions) {
         self.organism.handle().submit(&name(who), target, None, text).await.unwrap()
     }
 
@@ -85,7 +80,7 @@ impl Stage {
         let target = Target::New { suggested: None };
         let (receipt, mut results) = self.submit(who, target, text.as_bytes()).await;
         let Receipt::Accepted { thread, .. } = receipt else { panic!("{text}: {receipt:?}") };
-        (thread, results.remove(0).await.unwrap())
+        (thread, results.next().await.unwrap().unwrap())
     }
 
     /// How long somebody who has nothing to do with it waits for each of so many answers.

@@ -236,7 +236,7 @@ async fn play(config: Config, cases: &[Case]) -> Vec<(ThreadId, Closing)> {
         let submitted = organism.handle().submit(&desk, target, None, begin.as_bytes()).await;
         let (receipt, mut results) = submitted.unwrap();
         let Receipt::Accepted { thread, .. } = receipt else { panic!("{}: {receipt:?}", case.id) };
-        let done = results.remove(0).await.unwrap();
+        let done = results.next().await.unwrap().unwrap();
         ended.push((thread, done.how));
     }
     organism.stop("the cases are played").await.unwrap();

@@ -110,7 +110,7 @@ async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
         let (desk, plan) = (name("desk"), word("plan", "p"));
         let target = Target::New { suggested: None };
         let submitted = running.handle.submit(&desk, target, None, plan.as_bytes()).await;
-        let done = submitted.unwrap().1.remove(0).await.unwrap();
+        let done = submitted.unwrap().1.next().await.unwrap().unwrap();
         assert_eq!(done.how, Closing::Failed, "{note}");
         assert!(done.messages[0].payload.as_str().contains("cannot be read"), "{note}");
         running.handle.drain("done").await.unwrap();
@@ -226,7 +226,7 @@ async fn all_deadlines_that_are_due_at_once_take_one_commit() {
         handle.submit(&desk, target, None, look.as_bytes())
     });
     for submitted in futures_util::future::join_all(submitted).await {
-        let done = submitted.unwrap().1.remove(0).await.unwrap();
+        let done = submitted.unwrap().1.next().await.unwrap().unwrap();
         assert!(done.messages[0].payload.as_str().contains("timeout"), "{:?}", done.messages);
     }
     handle.stop();
@@ -235,4 +235,39 @@ async fn all_deadlines_that_are_due_at_once_take_one_commit() {
     let commits = commits.lock().unwrap();
     assert_eq!(commits.iter().sum::<usize>(), CALLS);
     assert!(commits.len() < CALLS / 10, "so many deadlines in each commit: {commits:?}");
+}
+
+#[tokio::test]
+async fn a_submission_to_a_hundred_peers_gets_the_completion_of_every_call_in_order() {
+    const PEERS: usize = 100;
+
+    let names: Vec<String> = (0..PEERS).map(|n| format!("finder-{n}")).collect();
+    let peers: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut contracts = vec![client("desk", &peers)];
+    contracts.extend(peers.iter().map(|who| listener(who, &["look"], &["found"], &[])));
+    let place = Kept::new();
+    let gate = World::new(contracts).gate.clone();
+    let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
+    let mut pump = Pump::new(core, place.open(None), gate);
+    for who in &peers {
+        let answer = word("found", who).into_bytes();
+        let found = move |_: &Delivery| Ok(Outcome { payloads: vec![answer.clone()], turn: None });
+        pump.host(name(who), Arc::new(InlineHost::new(name(who), found, pump.sink())));
+    }
+    let handle = pump.handle();
+    let pump = std::thread::spawn(move || pump.run("test"));
+
+    let (desk, look) = (name("desk"), word("look", "x"));
+    let target = Target::New { suggested: None };
+    let submitted = handle.submit(&desk, target, None, look.as_bytes()).await;
+    let (_, mut completions) = submitted.unwrap();
+    assert_eq!(completions.len(), PEERS);
+    for who in &peers {
+        let done = completions.next().await.unwrap().unwrap();
+        assert_eq!(done.messages[0].from, name(who));
+    }
+    assert!(completions.next().await.is_none());
+    handle.stop();
+    let ended = tokio::task::spawn_blocking(move || pump.join().unwrap()).await.unwrap();
+    ended.unwrap();
 }

@@ -77,7 +77,7 @@ async fn what_follows_from_a_record_is_done_when_it_is_on_disk() {
     let (receipt, mut results) = submitted.unwrap();
     let Receipt::Accepted { calls, .. } = receipt else { panic!("{receipt:?}") };
     assert!(on_disk(&data).contains(&calls[0].0), "acknowledged and not on disk");
-    let done = results.remove(0).await.unwrap();
+    let done = results.next().await.unwrap().unwrap();
     assert!(on_disk(&data).contains(&done.messages[0].id), "told and not on disk");
     handle.stop();
     running.join().unwrap().unwrap();
@@ -171,7 +171,7 @@ async fn only_who_does_not_read_the_journal_is_given_what_cannot_be_read_yet() {
     let pump = std::thread::spawn(move || pump.run("test"));
     let (target, look) = (Target::New { suggested: None }, word("look", "x"));
     let submitted = handle.submit(&name("desk"), target, None, look.as_bytes()).await;
-    submitted.unwrap().1.remove(0).await.unwrap();
+    submitted.unwrap().1.next().await.unwrap().unwrap();
     let log: Vec<_> = std::mem::take(&mut *log.lock().unwrap());
     let (one, other) = (
         ["written", "delivered elsewhere", "sent", "readable"].as_slice(),

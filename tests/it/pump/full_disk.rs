@@ -14,12 +14,10 @@ use organism::ids::{Digest, Position};
 use organism::journal::Error;
 use organism::journal::sqlite::DATABASE;
 use organism::pump::core::{Core, Receipt, Target};
-use organism::pump::driver::{
-    CallCompletion, Counts, Handle, Pump, PumpStopped, Unready, WaitsFor,
-};
+use organism::pump::driver::{Completions, Counts, Handle, Pump, PumpStopped, Unready, WaitsFor};
 use organism::thread::{Closing, Record};
 use rusqlite::Connection;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 
 use super::world::{World, client, listener, name, word};
 use crate::abuse::judge;
@@ -35,7 +33,7 @@ const A_WHILE: Duration = Duration::from_millis(100);
 const TEXT_BYTES: usize = 40 << 10;
 const PAGES_MAX: u32 = 400;
 
-type Sent = Result<(Receipt, Vec<oneshot::Receiver<CallCompletion>>), PumpStopped>;
+type Sent = Result<(Receipt, Completions), PumpStopped>;
 type Sending<'a> = Pin<Box<dyn Future<Output = Sent> + 'a>>;
 
 /// Answers what it is asked; what says `hold` when it is let go.
@@ -144,7 +142,7 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
 async fn assert_done(sending: impl Future<Output = Sent>) {
     let (receipt, mut results) = in_time(sending).await.unwrap();
     assert!(matches!(receipt, Receipt::Accepted { .. }), "{receipt:?}");
-    let done = in_time(results.remove(0)).await.unwrap();
+    let done = in_time(results.next()).await.unwrap().unwrap();
     assert_eq!(done.how, Closing::Completed);
 }
 
@@ -178,7 +176,7 @@ async fn a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_orde
         for number in 0..20 {
             assert_turned_away(in_time(disk.send(&format!("{round}-away-{number}"))).await);
         }
-        let early = tokio::time::timeout(A_WHILE, &mut result[0]).await;
+        let early = tokio::time::timeout(A_WHILE, result.next()).await;
         assert!(early.is_err(), "told before it is on record: {early:?}");
         assert_eq!(disk.last(), last, "recorded while the disk is full");
         disk.empty();
@@ -199,7 +197,7 @@ async fn a_full_disk_turns_away_what_is_new_and_keeps_what_was_taken_in_its_orde
         for (_, sending) in waiting {
             assert_done(sending).await;
         }
-        assert_eq!(in_time(result.remove(0)).await.unwrap().how, Closing::Completed);
+        assert_eq!(in_time(result.next()).await.unwrap().unwrap().how, Closing::Completed);
     }
     in_time(disk.handle.drain("done")).await.unwrap();
     disk.pump.join().unwrap().unwrap();

@@ -12,9 +12,8 @@ use organism::ids::{Digest, Position};
 use organism::journal::{Error, Journal};
 use organism::limits;
 use organism::pump::core::{Core, Target};
-use organism::pump::driver::{CallCompletion, Handle, Pump};
+use organism::pump::driver::{Completions, Handle, Pump};
 use organism::thread::{Closing, Record};
-use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::world::{World, client, listener, name, word};
@@ -83,10 +82,10 @@ impl Handler for Silent {
     }
 }
 
-async fn send(handle: &Handle, text: &str) -> oneshot::Receiver<CallCompletion> {
+async fn send(handle: &Handle, text: &str) -> Completions {
     let target = Target::New { suggested: None };
     let sent = handle.submit(&name("desk"), target, None, text.as_bytes()).await;
-    sent.unwrap().1.remove(0)
+    sent.unwrap().1
 }
 
 #[tokio::test]
@@ -113,16 +112,17 @@ async fn a_time_out_fires_though_every_commit_takes_longer_than_a_second() {
     let handle = pump.handle();
     let pump = std::thread::spawn(move || pump.run("test"));
 
-    let asked = send(&handle, &word("ask", "q")).await;
+    let mut asked = send(&handle, &word("ask", "q")).await;
     let traffic = async {
         loop {
-            send(&handle, &word("look", "q")).await.await.unwrap();
+            send(&handle, &word("look", "q")).await.next().await.unwrap().unwrap();
         }
     };
     let done = tokio::select! {
-        done = tokio::time::timeout(PATIENCE, asked) => done.expect("it never times out").unwrap(),
+        done = tokio::time::timeout(PATIENCE, asked.next()) => done.expect("it never times out"),
         () = traffic => unreachable!("it has no end"),
     };
+    let done = done.unwrap().unwrap();
     assert_eq!(done.how, Closing::Failed);
     assert!(done.messages[0].payload.as_str().contains("timeout"), "{:?}", done.messages);
 

@@ -1,0 +1,101 @@
+//! The completions of the calls that one submission opened, over one channel.
+
+use tokio::sync::mpsc;
+
+use super::handle::{CallCompletion, PumpStopped};
+use crate::ids::CallId;
+
+/// Where the pump reports the completions of calls. It has no bound of its own: it never holds more
+/// than one completion for each call that it was registered for.
+pub(in crate::pump) type CompletionSender = mpsc::UnboundedSender<CallCompletion>;
+
+/// The completions of the calls of one submission, in the order of its calls, however they complete.
+#[derive(Debug)]
+pub struct Completions {
+    /// Calls that are waited for, the next one last.
+    calls: Vec<CallId>,
+    /// Completions that came before those of earlier calls.
+    early: Vec<CallCompletion>,
+    completed: mpsc::UnboundedReceiver<CallCompletion>,
+}
+
+impl Completions {
+    pub(super) fn channel() -> (CompletionSender, mpsc::UnboundedReceiver<CallCompletion>) {
+        mpsc::unbounded_channel()
+    }
+
+    pub(super) fn of(calls: &[CallId], completed: mpsc::UnboundedReceiver<CallCompletion>) -> Self {
+        let calls = calls.iter().rev().copied().collect();
+        Self { calls, early: Vec::new(), completed }
+    }
+
+    /// Those of a submission that opened no call.
+    pub(super) fn none() -> Self {
+        let (_, completed) = Self::channel();
+        Self::of(&[], completed)
+    }
+
+    /// Calls whose completion is waited for.
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// The completion of the next call; None after the last one. Loses nothing where it is dropped
+    /// before it is ready.
+    pub async fn next(&mut self) -> Option<Result<CallCompletion, PumpStopped>> {
+        let next = *self.calls.last()?;
+        loop {
+            if let Some(at) = self.early.iter().position(|completion| completion.call == next) {
+                self.calls.pop();
+                return Some(Ok(self.early.swap_remove(at)));
+            }
+            match self.completed.recv().await {
+                Some(completion) => self.early.push(completion),
+                None => return Some(Err(PumpStopped)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::MessageId;
+    use crate::thread::Closing;
+
+    fn completion(n: u128) -> CallCompletion {
+        let call = CallId(MessageId(Uuid::from_u128(n)));
+        CallCompletion { call, how: Closing::Completed, messages: Vec::new() }
+    }
+
+    #[tokio::test]
+    async fn completions_come_in_the_order_of_their_calls() {
+        let (sender, completed) = Completions::channel();
+        let calls = [1, 2, 3].map(|n| completion(n).call);
+        let mut completions = Completions::of(&calls, completed);
+        for n in [3, 1, 2] {
+            sender.send(completion(n)).unwrap();
+        }
+        for call in calls {
+            assert_eq!(completions.next().await.unwrap().unwrap().call, call);
+        }
+        assert!(completions.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_pump_that_stops_ends_the_wait_for_what_is_missing() {
+        let (sender, completed) = Completions::channel();
+        let calls = [1, 2].map(|n| completion(n).call);
+        let mut completions = Completions::of(&calls, completed);
+        sender.send(completion(1)).unwrap();
+        drop(sender);
+        assert!(completions.next().await.unwrap().is_ok());
+        assert_eq!(completions.next().await.unwrap().unwrap_err(), PumpStopped);
+    }
+}
