@@ -1,7 +1,6 @@
 //! What only the core writes: each answer, and its one way of being written.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -105,7 +104,6 @@ pub enum Answer {
         code: ErrorCode,
         about: Option<String>,
         message: String,
-        retry_after: Option<Duration>,
         /// Whose fault it is, where several were asked at once.
         from: Option<ListenerName>,
         /// Nothing that the caller sends can succeed, whatever the code allows.
@@ -168,7 +166,7 @@ pub struct Ruling {
 impl Answer {
     pub fn error(code: ErrorCode, message: impl Into<String>) -> Self {
         let (about, from, message) = (None, None, message.into());
-        Self::Error { code, about, message, retry_after: None, from, is_lasting: false }
+        Self::Error { code, about, message, from, is_lasting: false }
     }
 
     /// What a sender is told of its refused payload: of its form in a `huh`, of the state of the
@@ -182,7 +180,7 @@ impl Answer {
         };
         let about = refusal.name.as_ref().map(|name| name.local.to_string());
         let message = refusal.message.clone();
-        Self::Error { code, about, message, retry_after: None, from: None, is_lasting: false }
+        Self::Error { code, about, message, from: None, is_lasting: false }
     }
 
     pub const fn word(&self) -> &'static str {
@@ -249,15 +247,12 @@ impl Answer {
                 Tag::new(self.word()).with("timer_id", timer).maybe("label", label.as_ref()).empty()
             }
             Self::Huh(huh) => write_huh(huh),
-            Self::Error { code, about, message, retry_after, from, is_lasting } => {
-                Tag::new(self.word())
-                    .with("code", code)
-                    .with("retry_allowed", code.retry_allowed() && !is_lasting)
-                    .maybe("about", about.as_ref())
-                    .maybe("retry_after", retry_after.map(|d| format!("PT{}S", d.as_secs_f64())))
-                    .maybe("from", from.as_ref())
-                    .text(message)
-            }
+            Self::Error { code, about, message, from, is_lasting } => Tag::new(self.word())
+                .with("code", code)
+                .with("retry_allowed", code.retry_allowed() && !is_lasting)
+                .maybe("about", about.as_ref())
+                .maybe("from", from.as_ref())
+                .text(message),
             Self::Ack { from } => Tag::new(self.word()).maybe("from", from.as_ref()).empty(),
             Self::BudgetWarning { budget, of, used, limit } => {
                 let tag = Tag::new(self.word()).with("budget", budget).maybe("of", of.as_ref());

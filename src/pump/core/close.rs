@@ -118,14 +118,14 @@ impl Core {
         let Some(open) = self.state.call(call) else { return };
         let about = open.request().map(|request| request.name.local.to_string());
         let (message, from) = (text.to_owned(), self.leg_name(call));
-        let error = Answer::Error { code, about, message, retry_after: None, from, is_lasting };
+        let error = Answer::Error { code, about, message, from, is_lasting };
         self.close(step, call, CallResult::system(Closing::Failed, unheard, &error));
     }
 
     pub(super) fn cancel_call(&mut self, step: &mut Step, call: CallId, text: &str) {
         let (code, message, from) = (ErrorCode::Cancelled, text.to_owned(), self.leg_name(call));
         let (about, is_lasting) = (None, false);
-        let error = Answer::Error { code, about, message, retry_after: None, from, is_lasting };
+        let error = Answer::Error { code, about, message, from, is_lasting };
         self.close(
             step,
             call,

@@ -178,14 +178,8 @@ impl Core {
 
     fn answer_error(&mut self, step: &mut Step, ask: &Ask<'_>, code: ErrorCode, text: &str) {
         let about = Some(ask.checked.name().local.to_string());
-        let error = Answer::Error {
-            code,
-            about,
-            message: text.to_owned(),
-            retry_after: None,
-            from: None,
-            is_lasting: false,
-        };
+        let error =
+            Answer::Error { code, about, message: text.to_owned(), from: None, is_lasting: false };
         self.answer(step, ask, &error);
     }
 }
