@@ -111,13 +111,18 @@ fn find_directories(given: Option<&Path>) -> Result<Directories, Problems> {
 /// Says so, once in a command, where the organism runs with another config than the one that
 /// stands there now.
 pub(super) fn note_change(given: Option<&Path>, directories: &Directories) {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| note_change_now(given, directories));
+    note_change_to(given, || running_config(directories).flatten());
 }
 
-fn note_change_now(given: Option<&Path>, directories: &Directories) {
-    // A hosted process is not told which config runs, and gets no note.
-    let Some(running) = running_config(directories) else { return };
+/// As [`note_change`], where `running` returns the digest of the config that runs.
+fn note_change_to(given: Option<&Path>, running: impl FnOnce() -> Option<Digest>) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| note_change_now(given, running()));
+}
+
+fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
+    // A hosted process gets no digest, and no note.
+    let Some(running) = running else { return };
     let around = Surroundings::of_process();
     let now = config::locate(given, &around)
         .and_then(|path| config::load_without_keys(&path, &around))
@@ -135,23 +140,18 @@ fn note_change_now(given: Option<&Path>, directories: &Directories) {
     }
 }
 
-/// Digest of the config of the organism that runs in these directories, if one does.
-fn running_config(directories: &Directories) -> Option<Digest> {
+/// Digest of the config of the organism that runs in these directories, if it responds in time. None
+/// where none runs.
+fn running_config(directories: &Directories) -> Option<Option<Digest>> {
     if !socket_path(&directories.data).exists() {
         return None;
     }
     let asking = async {
         let handshake = Handshake::of_project(directories);
         let socket = SocketTransport::find(&directories.data, handshake).await.ok().flatten()?;
-        socket.running_config().await.ok().flatten()
+        Some(socket.running_config().await.ok().flatten())
     };
     runtime().ok()?.block_on(asking)
-}
-
-/// Whether an organism answers on the journal in `data`, be it with a refusal.
-fn is_running(data: &Path, handshake: &Handshake) -> bool {
-    let finding = SocketTransport::find(data, handshake.clone());
-    runtime().is_ok_and(|runtime| runtime.block_on(finding).is_ok_and(|found| found.is_some()))
 }
 
 /// The handshake of a command that knows only the directory of the journal.
@@ -163,7 +163,8 @@ fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
 /// The organism that runs on the journal in `data`, whatever its config is.
 fn running_on(data: &Path) -> anyhow::Result<Reach> {
     let handshake = handshake_in(data)?;
-    if is_running(data, &handshake) {
+    let find = SocketTransport::find(data, handshake.clone());
+    if runtime()?.block_on(find).is_ok_and(|found| found.is_some()) {
         return Ok(Reach::Running { data: data.to_owned(), handshake });
     }
     let text = format!(
@@ -434,15 +435,13 @@ impl ConfigArg {
         let given = self.config.as_deref();
         let around = Surroundings::of_process();
         let found = find_directories(given).ok();
-        let running = found.filter(|directories| {
-            is_running(&directories.data, &Handshake::of_project(directories))
-        });
-        let Some(directories) = running else {
+        let running = found.and_then(|found| running_config(&found).map(|config| (found, config)));
+        let Some((directories, config)) = running else {
             return Ok(Reach::Config(Box::new(self.load_without_keys()?)));
         };
 
         belongs(&directories)?;
-        note_change(given, &directories);
+        note_change_to(given, || config);
         let path = config::locate(given, &around);
         match path.and_then(|path| config::load_without_keys(&path, &around)) {
             Ok(_) => Ok(Reach::Config(Box::new(self.load_without_keys()?))),

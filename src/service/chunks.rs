@@ -39,7 +39,7 @@ pub struct ChunkEncoder {
 }
 
 impl ChunkEncoder {
-    pub fn new() -> Self {
+    pub fn start() -> Self {
         Self { stream: Uuid::now_v7(), next: 0 }
     }
 
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_message_of_any_length_is_decoded_as_it_was_encoded() {
-        let mut encoder = ChunkEncoder::new();
+        let mut encoder = ChunkEncoder::start();
         let mut decoder = ChunkDecoder::default();
         for length in [1, 7, limits::EXCHANGE_PIECE_BYTES, 3 * limits::EXCHANGE_PIECE_BYTES + 1] {
             let message = vec![b'x'; length];
@@ -173,13 +173,13 @@ mod tests {
 
     #[test]
     fn a_lost_chunk_and_a_chunk_of_another_stream_are_noticed() {
-        let mut encoder = ChunkEncoder::new();
+        let mut encoder = ChunkEncoder::start();
         let mut decoder = ChunkDecoder::default();
         let one = encoder.encode_message(b"one").remove(0);
         assert_eq!(decoder.decode(&one), DecodedChunk::Message(b"one".to_vec()));
 
         drop(encoder.encode_message(b"two"));
-        let other = ChunkEncoder::new().encode_message(b"one").remove(0);
+        let other = ChunkEncoder::start().encode_message(b"one").remove(0);
         assert_eq!(decoder.decode(&other), DecodedChunk::OtherStream);
         let three = encoder.encode_message(b"three").remove(0);
         assert_eq!(decoder.decode(&three), DecodedChunk::Broken);

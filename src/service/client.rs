@@ -23,6 +23,7 @@ use crate::journal::jetstream::identity;
 use crate::journal::sqlite::Reader;
 use crate::journal::{self, partitions_in};
 use crate::limits;
+use crate::nats;
 
 pub struct ServiceClient {
     /// Directory of the journal, or of those of several partitions.
@@ -318,11 +319,12 @@ impl ServiceClient {
                     &local
                 } else {
                     match nats.get_or_try_init(|| connect(config)).await {
-                        Err(Error::Journal(journal::Error::Away { detail })) => {
+                        Ok(transport) => transport,
+                        Err(error) => {
+                            let detail = reason_to_retry(error)?;
                             on_response(ServiceResponse::unavailable(detail, false, false));
                             return Ok(());
                         }
-                        transport => transport?,
                     }
                 }
             }
@@ -360,6 +362,16 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     tokio::task::spawn_blocking(check).await.map_err(|_| Error::Stopped)??;
 
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
+}
+
+/// The reason where the servers of NATS took no connection: nothing was sent, and they may take the
+/// next one.
+fn reason_to_retry(error: Error) -> Result<String, Error> {
+    match error {
+        Error::Journal(journal::Error::Away { detail }) => Ok(detail),
+        Error::Nats(error @ nats::Error::Connect { .. }) => Ok(error.to_string()),
+        error => Err(error),
+    }
 }
 
 impl SubmitRequest {

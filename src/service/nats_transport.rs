@@ -97,7 +97,7 @@ impl NatsTransport {
         let inbox = self.client.new_inbox();
         let Ok(replies) = self.client.subscribe(inbox.clone()).await else { return Ok(None) };
 
-        for chunk in ChunkEncoder::new().encode_message(&request) {
+        for chunk in ChunkEncoder::start().encode_message(&request) {
             let (subject, inbox) = (subject.clone(), inbox.clone());
             let published = self.client.publish_with_reply(subject, inbox, chunk.into()).await;
             if published.is_err() {

@@ -126,7 +126,8 @@ struct RequestHandler {
 
 impl RequestHandler {
     async fn respond(&self, inbox: String, request: &[u8]) {
-        let mut writer = InboxWriter { client: &self.client, inbox, encoder: ChunkEncoder::new() };
+        let mut writer =
+            InboxWriter { client: &self.client, inbox, encoder: ChunkEncoder::start() };
         let (table, partition) = (Arc::clone(&self.table), self.partition);
         let request = match encoding::decode_request::<ServiceRequest>(request) {
             Ok(request) => request,

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use organism::config::{self, Surroundings};
-use organism::ids::ThreadId;
+use organism::ids::{Digest, ThreadId};
 use organism::journal::sqlite::Lock;
 use organism::organism::{Error, OrganismClient};
 use organism::service::announcement::{Announcement, is_announced};
@@ -190,7 +190,7 @@ fn a_run_among_many_sends_gets_ready_and_every_send_is_answered() {
 }
 
 #[test]
-fn a_send_finds_the_organism_and_submits_over_one_connection() {
+fn a_command_connects_once_for_each_of_its_requests() {
     let house = House::new();
     assert_eq!(ended(send(&house, "first")).code, Some(0));
     let _lock = Lock::take(&house.data()).unwrap();
@@ -199,20 +199,38 @@ fn a_send_finds_the_organism_and_submits_over_one_connection() {
 
     house.write("second.xml", say("second"));
     let sending = spawn(house.command(&["send", "second.xml", "--as", "desk", "--no-wait"]));
-    let (mut stream, _) = until("it connects", || listener.accept().ok());
-    stream.set_nonblocking(false).unwrap();
-    let mut request = String::new();
-    BufReader::new(&stream).read_line(&mut request).unwrap();
-    assert!(request.contains("\"do\":\"send\""), "{request}");
     let thread = ThreadId::parse("sess-onlyonce").unwrap();
     let receipt = SubmitUpdate::Accepted { thread, calls: Vec::new(), again: false, held: false };
-    let mut response = encoding::encode(&ServiceResponse::SubmitUpdate(receipt)).unwrap();
-    response.push(b'\n');
-    stream.write_all(&response).unwrap();
-    drop(stream);
+    respond(&listener, "send", &ServiceResponse::SubmitUpdate(receipt));
 
     let sent = ended(sending);
     assert_eq!(sent.code, Some(0), "{sent:?}");
-    let other = listener.accept().map(drop).map_err(|error| error.kind());
-    assert_eq!(other, Err(ErrorKind::WouldBlock), "it connected again");
+    assert!(is_idle(&listener), "it connected again");
+
+    let message = "01970000-0000-7000-8000-000000000001";
+    let refusing = spawn(house.command(&["refuse", message]));
+    respond(&listener, "status", &ServiceResponse::Status { config: Digest::of(b"config") });
+    respond(&listener, "decide", &ServiceResponse::Ruled(None));
+
+    let refused = ended(refusing);
+    assert_eq!(refused.code, Some(0), "{refused:?}");
+    assert!(is_idle(&listener), "one connection for each of its two requests");
+}
+
+/// Accepts one connection, which must carry this request, and sends the response.
+fn respond(listener: &UnixListener, request: &str, response: &ServiceResponse) {
+    let (mut stream, _) = until("it connects", || listener.accept().ok());
+    stream.set_nonblocking(false).unwrap();
+    let mut line = String::new();
+    BufReader::new(&stream).read_line(&mut line).unwrap();
+    assert!(line.contains(&format!("\"do\":\"{request}\"")), "{line}");
+
+    let mut response = encoding::encode(response).unwrap();
+    response.push(b'\n');
+    stream.write_all(&response).unwrap();
+}
+
+fn is_idle(listener: &UnixListener) -> bool {
+    let accepted = listener.accept().map(drop).map_err(|error| error.kind());
+    accepted == Err(ErrorKind::WouldBlock)
 }
