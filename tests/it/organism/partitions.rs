@@ -20,11 +20,12 @@ use crate::nats::Server;
 use crate::web::page::Page;
 use crate::web::{address, ask as ask_for, listening};
 use load::Load;
+use shares::{has, share};
 
 const PARTITIONS: u32 = 4;
 
 /// Longer than a takeover takes on a machine with other things to do.
-const TAKEOVER: std::time::Duration = std::time::Duration::from_secs(20);
+const TAKEOVER: std::time::Duration = std::time::Duration::from_secs(40);
 
 const CONFIG: &str = r#"
 [organism]
@@ -221,8 +222,10 @@ fn a_frozen_process_that_wakes_writes_nothing_more_and_stands_by() {
     let (one, other) = (host(&server), host(&server));
     let first = run(&one, "0,1,2,3");
     let second = run(&other, "0,1,2,3");
-    assert!(other.log().contains("pumps none of 4 partitions"), "{}", other.log());
-    let held = root(0, 7);
+    // Half of the partitions is handed over as soon as both are calm: not in the midst of this.
+    share(&[&one, &other], &[2, 2]);
+    let frozen = has(address(&one));
+    let held = root(frozen[0], 7);
     let hold = ["--new", &held, "--key", "held", "--no-wait"];
     assert_eq!(one.send_text(&numbered("hold", "1"), &hold).code, Some(0));
     until("it is handed over", || (effects(&one).len() == 1).then_some(()));
@@ -232,15 +235,16 @@ fn a_frozen_process_that_wakes_writes_nothing_more_and_stands_by() {
         let sent = ask_until_served(&other, partition, 0);
         assert_eq!(sent.code, Some(0), "{sent:?}\n{}", other.log());
     }
-    println!("the takeover of four partitions from a frozen process: {:?}", begun.elapsed());
+    println!("the takeover of two partitions from a frozen process: {:?}", begun.elapsed());
     // Both listeners answer; one of the pumps is in office.
     for house in [&one, &other] {
         house.write("let-go", "");
     }
     first.signal("-CONT");
-    until_within(PATIENCE, "the first stands by for all", || {
+    until_within(PATIENCE, "the first stands by for what it had", || {
         let log = one.log();
-        (0..PARTITIONS)
+        frozen
+            .iter()
             .all(|partition| log.contains(&format!("partition {partition}: pumped by process")))
             .then_some(())
     });

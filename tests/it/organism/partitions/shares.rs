@@ -10,14 +10,14 @@ use crate::nats::Server;
 use crate::web::{address, ask};
 
 /// Which partitions the process that listens there says that it pumps.
-fn has(at: SocketAddr) -> Vec<u32> {
+pub fn has(at: SocketAddr) -> Vec<u32> {
     let page = ask(at, "/metrics").body;
     let line = |n: &u32| format!("organism_partition_pumped{{partition=\"{n}\"}} 1\n");
     (0..PARTITIONS).filter(|n| page.contains(&line(n))).collect()
 }
 
 /// Until these processes have so many each, and each partition is somewhere.
-fn share(houses: &[&House], shares: &[usize]) {
+pub fn share(houses: &[&House], shares: &[usize]) {
     let at: Vec<_> = houses.iter().map(|house| address(house)).collect();
     let mut seen = Vec::new();
     until_within(2 * TAKEOVER, "everybody has their share", || {
