@@ -20,7 +20,7 @@ use crate::mutant::mutant;
 use crate::schema::Schemas;
 use crate::system::{self, Primitive};
 use crate::xml::findings::Place;
-use crate::xml::scan::{Breach, Nested, scan, scan_within};
+use crate::xml::scan::{BrokenRule, NestedElement, scan, scan_within};
 use submission::Submission;
 
 /// What a sender is told of a name outside its vocabulary. The same for names that nobody has,
@@ -211,7 +211,7 @@ impl Gate {
 
     /// A bare name inside a bare primitive is in the core's namespace, where nobody means it to
     /// be: like any bare name of an agent, it is looked up among what the sender may call.
-    fn named(&self, sender: &ListenerName, nested: Nested) -> Nested {
+    fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
             if &*name.namespace != system::NAMESPACE || self.schemas.contains(&name) {
@@ -231,7 +231,7 @@ impl Gate {
     fn check_inner(
         &self,
         sender: &ListenerName,
-        nested: &Nested,
+        nested: &NestedElement,
         submission: &Submission<'_>,
     ) -> Result<Checked, Refusal> {
         let text = nested.text.as_bytes();
@@ -263,14 +263,14 @@ fn read(text: &[u8], bytes_max: usize) -> Result<(ScannedPayload<'_>, Submission
     Ok((ScannedPayload { name: scanned.name, text: root }, Submission { text, base, added: 0..0 }))
 }
 
-fn rule_of(breach: Breach) -> Rule {
+fn rule_of(breach: BrokenRule) -> Rule {
     match breach {
-        Breach::Size => Rule::TooLarge,
-        Breach::Encoding => Rule::NotUtf8,
-        Breach::Forbidden => Rule::Forbidden,
-        Breach::Complexity => Rule::TooComplex,
-        Breach::Form => Rule::NotWellFormed,
-        Breach::Roots => Rule::NotOneRoot,
+        BrokenRule::Size => Rule::TooLarge,
+        BrokenRule::Encoding => Rule::NotUtf8,
+        BrokenRule::Forbidden => Rule::Forbidden,
+        BrokenRule::Complexity => Rule::TooComplex,
+        BrokenRule::Form => Rule::NotWellFormed,
+        BrokenRule::Roots => Rule::NotOneRoot,
     }
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::clock::{Time, parse_duration};
 use crate::limits;
 use crate::system::{Primitive, WaitFor, When};
-use crate::xml::scan::{Nested, attributes, nested};
+use crate::xml::scan::{NestedElement, attributes, nested};
 
 /// Reads the primitive `local` from its element; says what is wrong with it otherwise.
 pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
@@ -38,7 +38,7 @@ pub(super) fn read(local: &str, text: &str) -> Result<Primitive, String> {
 
 /// The payload a primitive carries: one in a `send-to-thread`, at most one in a
 /// `spawn-thread`, none in the others.
-pub(super) fn inner(primitive: &Primitive, text: &str) -> Result<Option<Nested>, String> {
+pub(super) fn inner(primitive: &Primitive, text: &str) -> Result<Option<NestedElement>, String> {
     let (levels, least) = match primitive {
         Primitive::SpawnThread { .. } => (2, 0),
         Primitive::SendToThread { .. } => (1, 1),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::envelope::{Refusal, Rule};
 use crate::system::Primitive;
 use crate::xml::findings::{Finding, Place};
-use crate::xml::scan::Nested;
+use crate::xml::scan::NestedElement;
 
 /// The codes of findings that the text cannot be read as XML. The scan refuses such texts
 /// first; where libxml2 and it disagree, the stricter one decides.
@@ -59,7 +59,7 @@ impl Submission<'_> {
     }
 
     /// The same submission, seen from an element inside the one at hand.
-    pub fn within(&self, primitive: &Primitive, nested: &Nested) -> Self {
+    pub fn within(&self, primitive: &Primitive, nested: &NestedElement) -> Self {
         let offset = self.base.offset + nested.range.start;
         let path = match primitive {
             Primitive::SpawnThread { .. } => "/spawn-thread/initial-payload",

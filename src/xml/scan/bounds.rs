@@ -1,25 +1,25 @@
 //! Complexity: how deep, how wide and how long things may be. Looks at tags alone, and leaves
 //! what is malformed to the next stage.
 
-use super::markup::{Kind, Markup, Piece};
-use super::tag::Tag;
-use super::{Breach, Violation};
+use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
+use super::tag::StartTag;
+use super::{BrokenRule, ScanViolation};
 use crate::limits;
 
 /// What has been counted on the way.
 #[derive(Default)]
-pub(super) struct Bounds {
+pub(super) struct ComplexityBounds {
     elements: usize,
     /// Namespace declarations of each open element; as deep as the text is here.
     declared: Vec<usize>,
     in_scope: usize,
 }
 
-impl Bounds {
+impl ComplexityBounds {
     /// Holds everything from `start` on to the limits.
-    pub fn rest(&mut self, text: &str, start: usize) -> Result<(), Violation> {
-        let mut tag = Tag::default();
-        for piece in Markup::new(text, start) {
+    pub fn rest(&mut self, text: &str, start: usize) -> Result<(), ScanViolation> {
+        let mut tag = StartTag::default();
+        for piece in MarkupLexer::new(text, start) {
             match piece {
                 Ok(piece) => {
                     if piece.opens() && !piece.plain {
@@ -27,7 +27,9 @@ impl Bounds {
                     }
                     self.see(&piece, &tag)?;
                 }
-                Err(violation) if violation.breach == Breach::Complexity => return Err(violation),
+                Err(violation) if violation.breach == BrokenRule::Complexity => {
+                    return Err(violation);
+                }
                 Err(_) => return Ok(()),
             }
         }
@@ -35,21 +37,21 @@ impl Bounds {
     }
 
     /// Counts a piece; `tag` holds its parts if it is a start tag that is not plain.
-    pub fn see(&mut self, piece: &Piece, tag: &Tag<'_>) -> Result<(), Violation> {
+    pub fn see(&mut self, piece: &MarkupPiece, tag: &StartTag<'_>) -> Result<(), ScanViolation> {
         match piece.kind {
-            Kind::Start | Kind::Empty => {
+            MarkupKind::Start | MarkupKind::Empty => {
                 let declared = if piece.plain { 0 } else { tag_bounds(piece, tag)? };
                 self.open(piece, declared)
             }
-            Kind::End => {
+            MarkupKind::End => {
                 self.in_scope -= self.declared.pop().unwrap_or_default();
                 Ok(())
             }
-            Kind::Comment | Kind::Cdata | Kind::Instruction => Ok(()),
+            MarkupKind::Comment | MarkupKind::Cdata | MarkupKind::Instruction => Ok(()),
         }
     }
 
-    fn open(&mut self, piece: &Piece, declared: usize) -> Result<(), Violation> {
+    fn open(&mut self, piece: &MarkupPiece, declared: usize) -> Result<(), ScanViolation> {
         self.elements += 1;
         let in_scope = self.in_scope + declared;
         if self.declared.len() >= limits::XML_DEPTH_MAX {
@@ -61,7 +63,7 @@ impl Bounds {
         if in_scope > limits::XML_NAMESPACES_MAX {
             return over(piece, "more namespace declarations in scope", limits::XML_NAMESPACES_MAX);
         }
-        if piece.kind == Kind::Start {
+        if piece.kind == MarkupKind::Start {
             self.declared.push(declared);
             self.in_scope = in_scope;
         }
@@ -70,12 +72,12 @@ impl Bounds {
 }
 
 #[cold]
-fn over(piece: &Piece, what: &str, max: usize) -> Result<(), Violation> {
-    Err(Violation::complexity(piece.start, format!("{what}, where {max} is the most")))
+fn over(piece: &MarkupPiece, what: &str, max: usize) -> Result<(), ScanViolation> {
+    Err(ScanViolation::complexity(piece.start, format!("{what}, where {max} is the most")))
 }
 
 /// Holds one start tag to the limits; gives how many namespaces it declares.
-fn tag_bounds(piece: &Piece, tag: &Tag<'_>) -> Result<usize, Violation> {
+fn tag_bounds(piece: &MarkupPiece, tag: &StartTag<'_>) -> Result<usize, ScanViolation> {
     let length = piece.end - piece.start;
     if piece.values == 0 && length <= limits::XML_NAME_BYTES_MAX {
         return Ok(0);
@@ -84,7 +86,7 @@ fn tag_bounds(piece: &Piece, tag: &Tag<'_>) -> Result<usize, Violation> {
     if length > limits::XML_ATTRIBUTE_BYTES_MAX {
         let max = limits::XML_ATTRIBUTE_BYTES_MAX;
         let message = format!("attributes of {length} bytes, where {max} is the most");
-        return Err(Violation::complexity(piece.start, message));
+        return Err(ScanViolation::complexity(piece.start, message));
     }
     let mut declared = 0;
     for attribute in &tag.attributes {
@@ -94,11 +96,11 @@ fn tag_bounds(piece: &Piece, tag: &Tag<'_>) -> Result<usize, Violation> {
     Ok(declared)
 }
 
-fn name_bounds(name: &str, offset: usize) -> Result<(), Violation> {
+fn name_bounds(name: &str, offset: usize) -> Result<(), ScanViolation> {
     if name.len() <= limits::XML_NAME_BYTES_MAX {
         return Ok(());
     }
     let max = limits::XML_NAME_BYTES_MAX;
     let message = format!("a name of {} bytes, where {max} is the most", name.len());
-    Err(Violation::complexity(offset, message))
+    Err(ScanViolation::complexity(offset, message))
 }

@@ -1,23 +1,23 @@
 //! What stands in and between tags: text, attribute values, comments.
 
-use super::tag::Attribute;
-use super::{Violation, reference};
+use super::tag::TagAttribute;
+use super::{ScanViolation, reference};
 
 /// Text between tags: references that can be read, and no `]]>`.
-pub(super) fn character_data(text: &str, start: usize) -> Result<(), Violation> {
+pub(super) fn character_data(text: &str, start: usize) -> Result<(), ScanViolation> {
     for at in memchr::memchr2_iter(b'&', b'>', text.as_bytes()) {
         let (before, rest) = text.split_at_checked(at).unwrap_or_default();
         if rest.starts_with('&') {
             reference::check(rest, start + at)?;
         } else if before.ends_with("]]") {
-            return Err(Violation::form(start + at - 2, "`]]>` in text; write `]]&gt;`"));
+            return Err(ScanViolation::form(start + at - 2, "`]]>` in text; write `]]&gt;`"));
         }
     }
     Ok(())
 }
 
 /// An attribute's value: references that can be read, and no `<`.
-pub(super) fn attribute_value(attribute: &Attribute<'_>) -> Result<(), Violation> {
+pub(super) fn attribute_value(attribute: &TagAttribute<'_>) -> Result<(), ScanViolation> {
     // Values are short and most are plain; a search by chunks would cost more to set up.
     if !attribute.value.bytes().any(|byte| matches!(byte, b'&' | b'<')) {
         return Ok(());
@@ -26,7 +26,7 @@ pub(super) fn attribute_value(attribute: &Attribute<'_>) -> Result<(), Violation
         let rest = attribute.value.get(at..).unwrap_or_default();
         let offset = attribute.value_offset + at;
         if rest.starts_with('<') {
-            return Err(Violation::form(offset, "`<` in an attribute value; write `&lt;`"));
+            return Err(ScanViolation::form(offset, "`<` in an attribute value; write `&lt;`"));
         }
         reference::check(rest, offset)?;
     }
@@ -34,14 +34,14 @@ pub(super) fn attribute_value(attribute: &Attribute<'_>) -> Result<(), Violation
 }
 
 /// A comment with its delimiters: `--` may stand only at its ends.
-pub(super) fn comment(comment: &str, start: usize) -> Result<(), Violation> {
+pub(super) fn comment(comment: &str, start: usize) -> Result<(), ScanViolation> {
     let inside = comment.len().checked_sub(3).and_then(|end| comment.get(4..end));
     let inside = inside.unwrap_or_default();
     let mut dashes = memchr::memchr_iter(b'-', inside.as_bytes());
     match dashes.find(|at| inside.as_bytes().get(at + 1) == Some(&b'-')) {
-        Some(at) => Err(Violation::form(start + 4 + at, "`--` inside a comment")),
+        Some(at) => Err(ScanViolation::form(start + 4 + at, "`--` inside a comment")),
         None if inside.ends_with('-') => {
-            Err(Violation::form(start + comment.len() - 4, "`--` inside a comment"))
+            Err(ScanViolation::form(start + comment.len() - 4, "`--` inside a comment"))
         }
         None => Ok(()),
     }

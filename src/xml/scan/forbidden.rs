@@ -6,9 +6,9 @@
 use memchr::memmem;
 
 use super::markup::section;
-use super::{Breach, Violation};
+use super::{BrokenRule, ScanViolation};
 
-pub(super) fn check(text: &str, start: usize) -> Result<(), Violation> {
+pub(super) fn check(text: &str, start: usize) -> Result<(), ScanViolation> {
     let bytes = text.as_bytes();
     let body = bytes.get(start..).unwrap_or_default();
     if memmem::find(body, b"<!").is_none() && memmem::find(body, b"<?").is_none() {
@@ -28,10 +28,10 @@ pub(super) fn check(text: &str, start: usize) -> Result<(), Violation> {
 
 /// How many bytes of `rest`, which starts with `<`, to skip; none where a section never ends,
 /// which is for the next stages to say.
-fn skip(rest: &[u8], offset: usize) -> Result<Option<usize>, Violation> {
+fn skip(rest: &[u8], offset: usize) -> Result<Option<usize>, ScanViolation> {
     let forbidden = |what: &str| {
         let message = format!("{what}; payloads have elements, text, comments and CDATA only");
-        Err(Violation::new(Breach::Forbidden, offset, message))
+        Err(ScanViolation::new(BrokenRule::Forbidden, offset, message))
     };
     match rest {
         [_, b'!', b'-', b'-', ..] => Ok(section(rest, b"<!--", b"-->")),

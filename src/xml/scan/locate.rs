@@ -1,8 +1,8 @@
 //! Places of tags, found without reading what they hold. Linear, and bounded by the lexer.
 
-use super::Breach;
-use super::markup::{Kind, Markup};
-use super::tag::Tag;
+use super::BrokenRule;
+use super::markup::{MarkupKind, MarkupLexer};
+use super::tag::StartTag;
 use crate::limits;
 
 /// Finds the start tag that each of `ways` leads to, in bytes: a way is the position of each
@@ -10,7 +10,7 @@ use crate::limits;
 pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
     let mut found: Vec<Option<usize>> = vec![None; ways.len()];
     let mut here: Vec<u32> = vec![0];
-    for piece in Markup::new(text, 0).map_while(Result::ok) {
+    for piece in MarkupLexer::new(text, 0).map_while(Result::ok) {
         if piece.opens() {
             for (way, place) in ways.iter().zip(&mut found) {
                 if place.is_none() && *way == here {
@@ -22,13 +22,16 @@ pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
             }
         }
         match piece.kind {
-            Kind::Start => here.push(0),
-            Kind::End => {
+            MarkupKind::Start => here.push(0),
+            MarkupKind::End => {
                 here.pop();
             }
-            Kind::Empty | Kind::Comment | Kind::Cdata | Kind::Instruction => {}
+            MarkupKind::Empty
+            | MarkupKind::Comment
+            | MarkupKind::Cdata
+            | MarkupKind::Instruction => {}
         }
-        if matches!(piece.kind, Kind::Empty | Kind::End) {
+        if matches!(piece.kind, MarkupKind::Empty | MarkupKind::End) {
             let Some(last) = here.last_mut() else { break };
             *last += 1;
         }
@@ -39,13 +42,13 @@ pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
 /// Finds a start tag with more attributes, or more namespaces in scope, than the limits allow:
 /// libxml2 takes quadratic time over them.
 pub fn excess(text: &str) -> Option<usize> {
-    let mut tag = Tag::default();
+    let mut tag = StartTag::default();
     let mut declared: Vec<usize> = Vec::new();
     let mut in_scope = 0;
-    for piece in Markup::new(text, 0) {
+    for piece in MarkupLexer::new(text, 0) {
         let piece = match piece {
             Ok(piece) => piece,
-            Err(cut) => return (cut.breach == Breach::Complexity).then_some(cut.offset),
+            Err(cut) => return (cut.breach == BrokenRule::Complexity).then_some(cut.offset),
         };
         if piece.opens() {
             tag.read(text, &piece);
@@ -53,11 +56,11 @@ pub fn excess(text: &str) -> Option<usize> {
             if in_scope + own > limits::XML_NAMESPACES_MAX {
                 return Some(piece.start);
             }
-            if piece.kind == Kind::Start {
+            if piece.kind == MarkupKind::Start {
                 in_scope += own;
                 declared.push(own);
             }
-        } else if piece.kind == Kind::End {
+        } else if piece.kind == MarkupKind::End {
             in_scope -= declared.pop().unwrap_or_default();
         }
     }

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use memchr::{memchr, memchr3, memmem};
 
-use super::Violation;
+use super::ScanViolation;
 use super::names::{is_ascii_name, is_ascii_start};
 use crate::limits;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MarkupKind {
     Start,
     /// `<a/>`: opened and closed at once.
     Empty,
@@ -23,8 +23,8 @@ pub(super) enum Kind {
 /// A tag, comment or section with its delimiters, in bytes of the text. Flat and small, for it
 /// is passed on once for every tag there is.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Piece {
-    pub kind: Kind,
+pub(super) struct MarkupPiece {
+    pub kind: MarkupKind,
     /// Nothing inside needs a second look: a start tag that is an ASCII name without a prefix
     /// and no more, or a comment without `--`.
     pub plain: bool,
@@ -34,9 +34,9 @@ pub(super) struct Piece {
     pub end: usize,
 }
 
-impl Piece {
+impl MarkupPiece {
     pub fn opens(&self) -> bool {
-        matches!(self.kind, Kind::Start | Kind::Empty)
+        matches!(self.kind, MarkupKind::Start | MarkupKind::Empty)
     }
 
     pub fn range(&self) -> Range<usize> {
@@ -46,27 +46,27 @@ impl Piece {
 
 /// Why a piece of markup cannot be cut out.
 #[derive(Debug, Clone, Copy)]
-enum Stop {
-    NotClosed(Kind),
+enum CutError {
+    NotClosed(MarkupKind),
     Unknown,
     /// More values in a tag than will be looked at.
     Flood,
 }
 
 /// Every piece of markup from some place on, in order. Ends after the first error.
-pub(super) struct Markup<'a> {
+pub(super) struct MarkupLexer<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-impl<'a> Markup<'a> {
+impl<'a> MarkupLexer<'a> {
     pub fn new(text: &'a str, start: usize) -> Self {
         Self { text: text.as_bytes(), at: start }
     }
 
     /// Makes the plain start tag just given the whole element, as if it were empty, where all
     /// inside is text that needs no second look. Most elements of a payload are of this kind.
-    pub fn whole(&mut self, tag: Piece) -> Option<Piece> {
+    pub fn whole(&mut self, tag: MarkupPiece) -> Option<MarkupPiece> {
         let name = self.text.get(tag.start + 1..tag.end - 1)?;
         let rest = self.text.get(tag.end..)?;
         if rest.first() == Some(&b'<') && rest.get(1) != Some(&b'/') {
@@ -78,13 +78,13 @@ impl<'a> Markup<'a> {
         let end = tag.end + text + name.len() + 3;
         (close.first() == Some(&b'>')).then(|| {
             self.at = end;
-            Piece { kind: Kind::Empty, end, ..tag }
+            MarkupPiece { kind: MarkupKind::Empty, end, ..tag }
         })
     }
 }
 
-impl Iterator for Markup<'_> {
-    type Item = Result<Piece, Violation>;
+impl Iterator for MarkupLexer<'_> {
+    type Item = Result<MarkupPiece, ScanViolation>;
 
     // Without it the call costs as much as the work: a third of the time of a text full of tags.
     #[inline(always)]
@@ -93,9 +93,9 @@ impl Iterator for Markup<'_> {
         let near = rest.first() == Some(&b'<');
         let start = self.at + if near { 0 } else { memchr(b'<', rest)? };
         match cut(self.text.get(start..)?) {
-            Ok(Cut { kind, plain, values, length }) => {
+            Ok(MarkupCut { kind, plain, values, length }) => {
                 self.at = start + length;
-                Some(Ok(Piece { kind, plain, values, start, end: self.at }))
+                Some(Ok(MarkupPiece { kind, plain, values, start, end: self.at }))
             }
             Err(stop) => {
                 self.at = self.text.len();
@@ -106,8 +106,8 @@ impl Iterator for Markup<'_> {
 }
 
 /// A piece that does not know where it stands.
-struct Cut {
-    kind: Kind,
+struct MarkupCut {
+    kind: MarkupKind,
     plain: bool,
     values: usize,
     length: usize,
@@ -115,50 +115,54 @@ struct Cut {
 
 /// The piece that opens `rest`.
 #[inline(always)]
-fn cut(rest: &[u8]) -> Result<Cut, Stop> {
+fn cut(rest: &[u8]) -> Result<MarkupCut, CutError> {
     let (kind, length) = match rest {
-        [_, b'/', ..] => (Kind::End, near(rest, |byte| byte == b'>', |far| memchr(b'>', far))),
+        [_, b'/', ..] => {
+            (MarkupKind::End, near(rest, |byte| byte == b'>', |far| memchr(b'>', far)))
+        }
         [_, b'!', b'-', b'-', inside @ ..] => match plain_comment(inside) {
-            Some(length) => return Ok(Cut { kind: Kind::Comment, plain: true, values: 0, length }),
-            None => (Kind::Comment, section(rest, b"<!--", b"-->")),
+            Some(length) => {
+                return Ok(MarkupCut { kind: MarkupKind::Comment, plain: true, values: 0, length });
+            }
+            None => (MarkupKind::Comment, section(rest, b"<!--", b"-->")),
         },
         [_, b'!', b'[', b'C', b'D', b'A', b'T', b'A', b'[', ..] => {
-            (Kind::Cdata, section(rest, b"<![CDATA[", b"]]>"))
+            (MarkupKind::Cdata, section(rest, b"<![CDATA[", b"]]>"))
         }
-        [_, b'?', ..] => (Kind::Instruction, section(rest, b"<?", b"?>")),
-        [_, b'!', ..] => return Err(Stop::Unknown),
+        [_, b'?', ..] => (MarkupKind::Instruction, section(rest, b"<?", b"?>")),
+        [_, b'!', ..] => return Err(CutError::Unknown),
         _ => return plain_tag(rest).map_or_else(|| start_tag(rest), Ok),
     };
-    let length = length.ok_or(Stop::NotClosed(kind))?;
+    let length = length.ok_or(CutError::NotClosed(kind))?;
     // An end tag's place is that of its `>`.
-    let length = length + usize::from(kind == Kind::End);
-    Ok(Cut { kind, plain: false, values: 0, length })
+    let length = length + usize::from(kind == MarkupKind::End);
+    Ok(MarkupCut { kind, plain: false, values: 0, length })
 }
 
-impl Stop {
+impl CutError {
     #[cold]
-    fn violation(self, start: usize) -> Violation {
+    fn violation(self, start: usize) -> ScanViolation {
         match self {
             Self::NotClosed(kind) => {
-                Violation::form(start, format!("{} that is not closed", called(kind)))
+                ScanViolation::form(start, format!("{} that is not closed", called(kind)))
             }
-            Self::Unknown => Violation::form(start, "`<!` begins nothing known here"),
+            Self::Unknown => ScanViolation::form(start, "`<!` begins nothing known here"),
             Self::Flood => {
                 let max = limits::XML_ATTRIBUTES_MAX;
                 let message = format!("an element with more than {max} attributes");
-                Violation::complexity(start, message)
+                ScanViolation::complexity(start, message)
             }
         }
     }
 }
 
-fn called(kind: Kind) -> &'static str {
+fn called(kind: MarkupKind) -> &'static str {
     match kind {
-        Kind::Start | Kind::Empty => "a start tag",
-        Kind::End => "an end tag",
-        Kind::Comment => "a comment",
-        Kind::Cdata => "a CDATA section",
-        Kind::Instruction => "a processing instruction",
+        MarkupKind::Start | MarkupKind::Empty => "a start tag",
+        MarkupKind::End => "an end tag",
+        MarkupKind::Comment => "a comment",
+        MarkupKind::Cdata => "a CDATA section",
+        MarkupKind::Instruction => "a processing instruction",
     }
 }
 
@@ -201,24 +205,24 @@ fn plain_comment(inside: &[u8]) -> Option<usize> {
 
 /// The start tag that opens `rest`, if it is an ASCII name without a prefix and nothing else.
 #[inline(always)]
-fn plain_tag(rest: &[u8]) -> Option<Cut> {
+fn plain_tag(rest: &[u8]) -> Option<MarkupCut> {
     let name = rest.get(1..)?;
     if !name.first().copied().is_some_and(is_ascii_start) {
         return None;
     }
     let length = head(name).iter().position(|byte| !is_ascii_name(*byte))?;
     let (kind, length) = match name.get(length..)? {
-        [b'>', ..] => (Kind::Start, length + 2),
-        [b'/', b'>', ..] => (Kind::Empty, length + 3),
+        [b'>', ..] => (MarkupKind::Start, length + 2),
+        [b'/', b'>', ..] => (MarkupKind::Empty, length + 3),
         _ => return None,
     };
-    Some(Cut { kind, plain: true, values: 0, length })
+    Some(MarkupCut { kind, plain: true, values: 0, length })
 }
 
 /// The start tag that opens `rest`: to the first `>` outside quotes. Gives up on a tag with too
 /// many values, so that a flood of them is not read to its end.
-fn start_tag(rest: &[u8]) -> Result<Cut, Stop> {
-    const NOT_CLOSED: Stop = Stop::NotClosed(Kind::Start);
+fn start_tag(rest: &[u8]) -> Result<MarkupCut, CutError> {
+    const NOT_CLOSED: CutError = CutError::NotClosed(MarkupKind::Start);
     let mut at = 1;
     let mut values = 0;
     loop {
@@ -226,8 +230,8 @@ fn start_tag(rest: &[u8]) -> Result<Cut, Stop> {
         let quote = match rest.get(found) {
             Some(b'>') => {
                 let empty = found > 1 && rest.get(found - 1) == Some(&b'/');
-                let kind = if empty { Kind::Empty } else { Kind::Start };
-                return Ok(Cut { kind, plain: false, values, length: found + 1 });
+                let kind = if empty { MarkupKind::Empty } else { MarkupKind::Start };
+                return Ok(MarkupCut { kind, plain: false, values, length: found + 1 });
             }
             quote => quote.copied().unwrap_or(b'"'),
         };
@@ -235,7 +239,7 @@ fn start_tag(rest: &[u8]) -> Result<Cut, Stop> {
         at = found + 2 + memchr(quote, body).ok_or(NOT_CLOSED)?;
         values += 1;
         if values > limits::XML_ATTRIBUTES_MAX {
-            return Err(Stop::Flood);
+            return Err(CutError::Flood);
         }
     }
 }

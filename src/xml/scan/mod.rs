@@ -27,12 +27,12 @@ use crate::ids::PayloadName;
 use crate::limits;
 
 pub use locate::{excess, locate};
-pub use nested::{Nested, attributes, nested};
+pub use nested::{NestedElement, attributes, nested};
 pub use split::split;
 
 /// What kind of rule a text broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Breach {
+pub enum BrokenRule {
     /// Longer than a payload may be.
     Size,
     /// Not UTF-8, or declared to be something else.
@@ -50,31 +50,31 @@ pub enum Breach {
 /// The first thing wrong with a text, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Violation {
-    pub breach: Breach,
+pub struct ScanViolation {
+    pub breach: BrokenRule,
     /// In bytes from the start of the scanned text.
     pub offset: usize,
     /// What was found and what was expected: lower case, no full stop.
     pub message: String,
 }
 
-impl Violation {
-    fn new(breach: Breach, offset: usize, message: impl Into<String>) -> Self {
+impl ScanViolation {
+    fn new(breach: BrokenRule, offset: usize, message: impl Into<String>) -> Self {
         Self { breach, offset, message: message.into() }
     }
 
     fn form(offset: usize, message: impl Into<String>) -> Self {
-        Self::new(Breach::Form, offset, message)
+        Self::new(BrokenRule::Form, offset, message)
     }
 
     fn complexity(offset: usize, message: impl Into<String>) -> Self {
-        Self::new(Breach::Complexity, offset, message)
+        Self::new(BrokenRule::Complexity, offset, message)
     }
 }
 
 /// A text that is one well-formed element and nothing else of weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scanned {
+pub struct ScannedElement {
     /// The root element's bytes: no BOM, no declaration, no space or comment around it.
     pub root: Range<usize>,
     /// The root's expanded name.
@@ -82,12 +82,12 @@ pub struct Scanned {
 }
 
 /// Reads one payload's text; says which element it is, or the first thing wrong with it.
-pub fn scan(text: &[u8]) -> Result<Scanned, Violation> {
+pub fn scan(text: &[u8]) -> Result<ScannedElement, ScanViolation> {
     scan_within(text, limits::PAYLOAD_BYTES_MAX)
 }
 
 /// As [`scan`], where the payload may have other than the usual number of bytes.
-pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<Scanned, Violation> {
+pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<ScannedElement, ScanViolation> {
     size(text, bytes_max)?;
     let text = utf8(text)?;
     let prolog = prolog::read(text);
@@ -96,14 +96,14 @@ pub fn scan_within(text: &[u8], bytes_max: usize) -> Result<Scanned, Violation> 
     }
     if let Some(violation) = prolog.form {
         forbidden::check(text, prolog.end)?;
-        bounds::Bounds::default().rest(text, prolog.end)?;
+        bounds::ComplexityBounds::default().rest(text, prolog.end)?;
         return Err(violation);
     }
     wellformed::check(text, prolog.end)?.one(text)
 }
 
 /// A BOM and white space around the payload do not count against it, within reason.
-fn size(text: &[u8], max: usize) -> Result<(), Violation> {
+fn size(text: &[u8], max: usize) -> Result<(), ScanViolation> {
     let (length, unit) = match text.len() {
         long if long > max.saturating_add(limits::ENVELOPE_BYTES_MAX) => (long, "text"),
         _ => (prolog::without_bom(text).trim_ascii().len(), "payload"),
@@ -112,15 +112,15 @@ fn size(text: &[u8], max: usize) -> Result<(), Violation> {
         return Ok(());
     }
     let message = format!("a {unit} of {length} bytes, where {max} is the most");
-    Err(Violation::new(Breach::Size, 0, message))
+    Err(ScanViolation::new(BrokenRule::Size, 0, message))
 }
 
-fn utf8(text: &[u8]) -> Result<&str, Violation> {
+fn utf8(text: &[u8]) -> Result<&str, ScanViolation> {
     std::str::from_utf8(text).map_err(|error| {
         let offset = error.valid_up_to();
         let byte = text.get(offset).copied().unwrap_or_default();
         let message = format!("byte 0x{byte:02X} is not UTF-8, the only encoding accepted");
-        Violation::new(Breach::Encoding, offset, message)
+        ScanViolation::new(BrokenRule::Encoding, offset, message)
     })
 }
 

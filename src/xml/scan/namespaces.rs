@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::tag::Attribute;
-use super::{Violation, quoted};
+use super::tag::TagAttribute;
+use super::{ScanViolation, quoted};
 use crate::xml::escape::unescape_attribute;
 use crate::xml::write::XML_NAMESPACE as XML;
 
@@ -16,25 +16,25 @@ const FEW: usize = 8;
 
 /// A namespace, by its number among those the text has named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Namespace(usize);
+pub(super) struct NamespaceId(usize);
 
-impl Namespace {
+impl NamespaceId {
     /// No namespace at all.
     pub const NONE: Self = Self(0);
     const XML: Self = Self(1);
     const XMLNS: Self = Self(2);
 }
 
-pub(super) struct Namespaces<'a> {
+pub(super) struct NamespaceTable<'a> {
     uris: Vec<Cow<'a, str>>,
-    numbers: HashMap<Cow<'a, str>, Namespace>,
+    numbers: HashMap<Cow<'a, str>, NamespaceId>,
     /// Innermost last; the empty prefix is the default.
-    bindings: Vec<(&'a str, Namespace)>,
+    bindings: Vec<(&'a str, NamespaceId)>,
     /// For each open element, how many bindings there were before it.
     marks: Vec<usize>,
 }
 
-impl<'a> Namespaces<'a> {
+impl<'a> NamespaceTable<'a> {
     pub fn new() -> Self {
         Self {
             uris: vec!["".into(), XML.into(), XMLNS.into()],
@@ -54,8 +54,8 @@ impl<'a> Namespaces<'a> {
     }
 
     /// Takes `xmlns…="…"`, which binds `prefix`.
-    pub fn declare(&mut self, prefix: &'a str, at: &Attribute<'a>) -> Result<(), Violation> {
-        let wrong = |message: &str| Err(Violation::form(at.offset, message));
+    pub fn declare(&mut self, prefix: &'a str, at: &TagAttribute<'a>) -> Result<(), ScanViolation> {
+        let wrong = |message: &str| Err(ScanViolation::form(at.offset, message));
         let uri = unescape_attribute(at.value).unwrap_or(Cow::Borrowed(at.value));
         match (prefix, uri.as_ref()) {
             ("xml", XML) => return Ok(()),
@@ -72,22 +72,22 @@ impl<'a> Namespaces<'a> {
         Ok(())
     }
 
-    fn number(&mut self, uri: Cow<'a, str>) -> Namespace {
+    fn number(&mut self, uri: Cow<'a, str>) -> NamespaceId {
         if uri.is_empty() {
-            return Namespace::NONE;
+            return NamespaceId::NONE;
         }
         if self.uris.len() <= FEW {
             let known = self.uris.iter().position(|known| *known == uri);
-            return Namespace(known.unwrap_or_else(|| {
+            return NamespaceId(known.unwrap_or_else(|| {
                 self.uris.push(uri);
                 self.uris.len() - 1
             }));
         }
         if self.numbers.is_empty() {
             let known = self.uris.iter().enumerate();
-            self.numbers = known.map(|(at, uri)| (uri.clone(), Namespace(at))).collect();
+            self.numbers = known.map(|(at, uri)| (uri.clone(), NamespaceId(at))).collect();
         }
-        let next = Namespace(self.uris.len());
+        let next = NamespaceId(self.uris.len());
         *self.numbers.entry(uri).or_insert_with_key(|uri| {
             self.uris.push(uri.clone());
             next
@@ -95,29 +95,29 @@ impl<'a> Namespaces<'a> {
     }
 
     /// The namespace of an element with this prefix.
-    pub fn of_element(&self, prefix: &str, offset: usize) -> Result<Namespace, Violation> {
+    pub fn of_element(&self, prefix: &str, offset: usize) -> Result<NamespaceId, ScanViolation> {
         let bound = self.bindings.iter().rev().find(|(bound, _)| *bound == prefix);
         match (bound, prefix) {
             (Some((_, namespace)), _) => Ok(*namespace),
-            (None, "") => Ok(Namespace::NONE),
-            (None, "xml") => Ok(Namespace::XML),
+            (None, "") => Ok(NamespaceId::NONE),
+            (None, "xml") => Ok(NamespaceId::XML),
             (None, _) => {
                 let message = format!("prefix `{}` is not declared", quoted(prefix));
-                Err(Violation::form(offset, message))
+                Err(ScanViolation::form(offset, message))
             }
         }
     }
 
     /// The namespace of an attribute with this prefix: the default does not reach it.
-    pub fn of_attribute(&self, prefix: &str, offset: usize) -> Result<Namespace, Violation> {
+    pub fn of_attribute(&self, prefix: &str, offset: usize) -> Result<NamespaceId, ScanViolation> {
         match prefix {
-            "" => Ok(Namespace::NONE),
-            "xmlns" => Ok(Namespace::XMLNS),
+            "" => Ok(NamespaceId::NONE),
+            "xmlns" => Ok(NamespaceId::XMLNS),
             _ => self.of_element(prefix, offset),
         }
     }
 
-    pub fn uri(&self, namespace: Namespace) -> &str {
+    pub fn uri(&self, namespace: NamespaceId) -> &str {
         self.uris.get(namespace.0).map_or("", AsRef::as_ref)
     }
 }

@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use super::markup::{Kind, Markup, Piece};
+use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
 use super::tag::open_tag;
 use crate::xml::escape::unescape_attribute;
 
 /// An element cut out of its parents, meaning alone what it meant inside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nested {
+pub struct NestedElement {
     /// Its bytes where it stood.
     pub range: Range<usize>,
     /// Its text, with the namespace declarations it relied on added to its start tag.
@@ -22,7 +22,7 @@ pub struct Nested {
     inherited: Option<Range<usize>>,
 }
 
-impl Nested {
+impl NestedElement {
     /// Puts its bare names in another namespace, if they had theirs from the elements around.
     /// `uri` must need no escaping.
     pub fn rebind(&self, uri: &str) -> Option<Self> {
@@ -42,7 +42,7 @@ impl Nested {
 /// The unprefixed attributes of the root of `text`, decoded, in order. `text` must have
 /// passed the scan.
 pub fn attributes(text: &str) -> Vec<(&str, Cow<'_, str>)> {
-    let Some(Ok(tag)) = Markup::new(text, 0).next() else {
+    let Some(Ok(tag)) = MarkupLexer::new(text, 0).next() else {
         return Vec::new();
     };
     let (_, attributes) = open_tag(text, &tag);
@@ -52,16 +52,16 @@ pub fn attributes(text: &str) -> Vec<(&str, Cow<'_, str>)> {
 }
 
 /// Every element `levels` below the root of `text`, which must have passed the scan.
-pub fn nested(text: &str, levels: usize) -> Vec<Nested> {
+pub fn nested(text: &str, levels: usize) -> Vec<NestedElement> {
     let mut found = Vec::new();
     // Declarations of the elements around, outermost first; the raw values, as they stand.
     let mut scope: Vec<Vec<(&str, &str)>> = Vec::new();
     let mut depth = 0_usize;
-    let mut inner: Option<Piece> = None;
-    for piece in Markup::new(text, 0).map_while(Result::ok) {
+    let mut inner: Option<MarkupPiece> = None;
+    for piece in MarkupLexer::new(text, 0).map_while(Result::ok) {
         match piece.kind {
-            Kind::Start | Kind::Empty => {
-                let opens = piece.kind == Kind::Start;
+            MarkupKind::Start | MarkupKind::Empty => {
+                let opens = piece.kind == MarkupKind::Start;
                 if depth == levels {
                     inner = Some(piece);
                 } else if depth < levels && opens {
@@ -69,13 +69,13 @@ pub fn nested(text: &str, levels: usize) -> Vec<Nested> {
                 }
                 depth += usize::from(opens);
             }
-            Kind::End => {
+            MarkupKind::End => {
                 depth = depth.saturating_sub(1);
                 if depth < levels {
                     scope.pop();
                 }
             }
-            Kind::Comment | Kind::Cdata | Kind::Instruction => continue,
+            MarkupKind::Comment | MarkupKind::Cdata | MarkupKind::Instruction => continue,
         }
         if depth == levels
             && let Some(tag) = inner.take()
@@ -87,7 +87,7 @@ pub fn nested(text: &str, levels: usize) -> Vec<Nested> {
     found
 }
 
-fn declarations<'a>(text: &'a str, tag: &Piece) -> Vec<(&'a str, &'a str)> {
+fn declarations<'a>(text: &'a str, tag: &MarkupPiece) -> Vec<(&'a str, &'a str)> {
     let (_, attributes) = open_tag(text, tag);
     let attributes = attributes.map_while(Result::ok);
     attributes.filter_map(|a| Some((a.declares()?, a.value))).collect()
@@ -95,7 +95,12 @@ fn declarations<'a>(text: &'a str, tag: &Piece) -> Vec<(&'a str, &'a str)> {
 
 /// Copies an element and adds what it needs: the default namespace, which its unprefixed names
 /// have, and every prefix that occurs in it, in a name or in a value that may hold one.
-fn cut_out(text: &str, range: Range<usize>, tag: &Piece, scope: &[Vec<(&str, &str)>]) -> Nested {
+fn cut_out(
+    text: &str,
+    range: Range<usize>,
+    tag: &MarkupPiece,
+    scope: &[Vec<(&str, &str)>],
+) -> NestedElement {
     let element = text.get(range.clone()).unwrap_or_default();
     let own = declarations(text, tag);
     let (name, _) = open_tag(text, tag);
@@ -126,7 +131,12 @@ fn cut_out(text: &str, range: Range<usize>, tag: &Piece, scope: &[Vec<(&str, &st
         }
     }
     let (head, rest) = element.split_at_checked(at).unwrap_or((element, ""));
-    Nested { range, text: [head, &added, rest].concat(), added: at..at + added.len(), inherited }
+    NestedElement {
+        range,
+        text: [head, &added, rest].concat(),
+        added: at..at + added.len(),
+        inherited,
+    }
 }
 
 /// Whether `prefix:` occurs anywhere in the element; once too often does no harm.

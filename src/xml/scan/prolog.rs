@@ -1,13 +1,13 @@
 //! What may stand before everything else: a BOM and an XML declaration.
 
-use super::{Breach, Violation, quoted};
+use super::{BrokenRule, ScanViolation, quoted};
 
 /// What a text starts with. Its flaws belong to different stages, so both are kept.
-pub(super) struct Prolog {
+pub(super) struct DocumentProlog {
     /// Where the rest of the text starts.
     pub end: usize,
-    pub encoding: Option<Violation>,
-    pub form: Option<Violation>,
+    pub encoding: Option<ScanViolation>,
+    pub form: Option<ScanViolation>,
 }
 
 const BOM: &str = "\u{FEFF}";
@@ -16,22 +16,22 @@ pub(super) fn without_bom(text: &[u8]) -> &[u8] {
     text.strip_prefix(BOM.as_bytes()).unwrap_or(text)
 }
 
-pub(super) fn read(text: &str) -> Prolog {
+pub(super) fn read(text: &str) -> DocumentProlog {
     let start = if text.starts_with(BOM) { BOM.len() } else { 0 };
     let rest = text.get(start..).unwrap_or_default();
-    let mut prolog = Prolog { end: start, encoding: None, form: None };
+    let mut prolog = DocumentProlog { end: start, encoding: None, form: None };
     let Some(body) = rest.strip_prefix("<?xml").filter(|b| b.starts_with(is_space)) else {
         return prolog;
     };
     let Some(length) = body.find("?>") else {
-        prolog.form = Some(Violation::form(start, "an XML declaration that is not closed"));
+        prolog.form = Some(ScanViolation::form(start, "an XML declaration that is not closed"));
         return prolog;
     };
     prolog.end = start + "<?xml".len() + length + "?>".len();
     let declaration = body.get(..length).unwrap_or_default();
     match pseudo_attributes(declaration) {
         Some(list) => judge(&list, start, &mut prolog),
-        None => prolog.form = Some(Violation::form(start, "a malformed XML declaration")),
+        None => prolog.form = Some(ScanViolation::form(start, "a malformed XML declaration")),
     }
     prolog
 }
@@ -60,7 +60,7 @@ fn pseudo_attributes(mut rest: &str) -> Option<Vec<(&str, &str)>> {
     }
 }
 
-fn judge(list: &[(&str, &str)], at: usize, prolog: &mut Prolog) {
+fn judge(list: &[(&str, &str)], at: usize, prolog: &mut DocumentProlog) {
     let names: Vec<&str> = list.iter().map(|(name, _)| *name).collect();
     let known: &[&[&str]] = &[
         &["version"],
@@ -69,21 +69,21 @@ fn judge(list: &[(&str, &str)], at: usize, prolog: &mut Prolog) {
         &["version", "encoding", "standalone"],
     ];
     if !known.contains(&names.as_slice()) {
-        prolog.form = Some(Violation::form(at, "a malformed XML declaration"));
+        prolog.form = Some(ScanViolation::form(at, "a malformed XML declaration"));
     }
     for (name, value) in list {
         match *name {
             "version" if *value != "1.0" => {
                 let message = format!("XML version {}, where 1.0 was expected", quoted(value));
-                prolog.form = Some(Violation::form(at, message));
+                prolog.form = Some(ScanViolation::form(at, message));
             }
             "encoding" if !value.eq_ignore_ascii_case("utf-8") => {
                 let message =
                     format!("declared encoding {}, where UTF-8 was expected", quoted(value));
-                prolog.encoding = Some(Violation::new(Breach::Encoding, at, message));
+                prolog.encoding = Some(ScanViolation::new(BrokenRule::Encoding, at, message));
             }
             "standalone" if !matches!(*value, "yes" | "no") => {
-                prolog.form = Some(Violation::form(at, "a malformed XML declaration"));
+                prolog.form = Some(ScanViolation::form(at, "a malformed XML declaration"));
             }
             _ => {}
         }

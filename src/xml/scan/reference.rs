@@ -1,11 +1,11 @@
 //! References: `&amp;` and its four fellows, and characters by number. There are no others.
 
 use super::names::qualified;
-use super::{Violation, quoted};
+use super::{ScanViolation, quoted};
 use crate::xml::escape;
 
 /// Reads the reference that `rest` begins with.
-pub(super) fn check(rest: &str, offset: usize) -> Result<(), Violation> {
+pub(super) fn check(rest: &str, offset: usize) -> Result<(), ScanViolation> {
     if escape::reference(rest).is_some() {
         return Ok(());
     }
@@ -16,5 +16,5 @@ pub(super) fn check(rest: &str, offset: usize) -> Result<(), Violation> {
         (false, Some(_)) => format!("entity `&{};` is not defined", quoted(name)),
         (false, None) => "`&` that begins no reference; write `&amp;`".to_owned(),
     };
-    Err(Violation::form(offset, message))
+    Err(ScanViolation::form(offset, message))
 }

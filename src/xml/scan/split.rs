@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::markup::{Kind, Markup};
+use super::markup::{MarkupKind, MarkupLexer};
 use super::tag::is_space;
-use super::{Breach, Violation, prolog, utf8};
+use super::{BrokenRule, ScanViolation, prolog, utf8};
 use crate::limits;
 
 /// Finds the sibling root elements of a frame: none or many, with white space and comments
 /// between them. Counts tags and no more; each payload still has to pass the scan.
-pub fn split(frame: &[u8]) -> Result<Vec<Range<usize>>, Violation> {
+pub fn split(frame: &[u8]) -> Result<Vec<Range<usize>>, ScanViolation> {
     let text = utf8(frame)?;
     let prolog = prolog::read(text);
     if let Some(violation) = prolog.encoding.or(prolog.form) {
@@ -19,7 +19,7 @@ pub fn split(frame: &[u8]) -> Result<Vec<Range<usize>>, Violation> {
     let mut depth = 0_usize;
     let mut root = 0;
     let mut end = prolog.end;
-    for piece in Markup::new(text, prolog.end) {
+    for piece in MarkupLexer::new(text, prolog.end) {
         let piece = piece?;
         let at = piece.start;
         if depth == 0 {
@@ -28,12 +28,12 @@ pub fn split(frame: &[u8]) -> Result<Vec<Range<usize>>, Violation> {
         }
         end = piece.end;
         depth = match piece.kind {
-            Kind::Start => depth + 1,
-            Kind::Empty => depth,
-            Kind::End if depth > 0 => depth - 1,
-            Kind::Comment => continue,
-            Kind::Cdata | Kind::Instruction if depth > 0 => continue,
-            Kind::End | Kind::Cdata | Kind::Instruction => {
+            MarkupKind::Start => depth + 1,
+            MarkupKind::Empty => depth,
+            MarkupKind::End if depth > 0 => depth - 1,
+            MarkupKind::Comment => continue,
+            MarkupKind::Cdata | MarkupKind::Instruction if depth > 0 => continue,
+            MarkupKind::End | MarkupKind::Cdata | MarkupKind::Instruction => {
                 return Err(beside(at, "markup outside of any payload"));
             }
         };
@@ -42,17 +42,17 @@ pub fn split(frame: &[u8]) -> Result<Vec<Range<usize>>, Violation> {
         }
         if roots.len() > limits::OUTCOME_PAYLOADS_MAX {
             let max = limits::OUTCOME_PAYLOADS_MAX;
-            return Err(Violation::complexity(at, format!("more than {max} payloads")));
+            return Err(ScanViolation::complexity(at, format!("more than {max} payloads")));
         }
     }
     if depth > 0 {
-        return Err(Violation::form(root, "a payload that is not closed"));
+        return Err(ScanViolation::form(root, "a payload that is not closed"));
     }
     only_space(text, end..text.len())?;
     Ok(roots)
 }
 
-fn only_space(text: &str, range: Range<usize>) -> Result<(), Violation> {
+fn only_space(text: &str, range: Range<usize>) -> Result<(), ScanViolation> {
     let start = range.start;
     let between = text.get(range).unwrap_or_default();
     match between.bytes().position(|b| !is_space(b)) {
@@ -61,6 +61,6 @@ fn only_space(text: &str, range: Range<usize>) -> Result<(), Violation> {
     }
 }
 
-fn beside(at: usize, message: &str) -> Violation {
-    Violation::new(Breach::Roots, at, message)
+fn beside(at: usize, message: &str) -> ScanViolation {
+    ScanViolation::new(BrokenRule::Roots, at, message)
 }

@@ -1,11 +1,11 @@
 //! Start tags: a name, and attributes as they stand, nothing decoded.
 
-use super::Violation;
-use super::markup::{Kind, Piece};
+use super::ScanViolation;
+use super::markup::{MarkupKind, MarkupPiece};
 
 /// One attribute as it stands in a tag: `name="value"`, nothing decoded.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Attribute<'a> {
+pub(super) struct TagAttribute<'a> {
     pub name: &'a str,
     pub value: &'a str,
     /// Of the name, and of the value's first byte, in bytes from the start of the text.
@@ -13,7 +13,7 @@ pub(super) struct Attribute<'a> {
     pub value_offset: usize,
 }
 
-impl<'a> Attribute<'a> {
+impl<'a> TagAttribute<'a> {
     /// The prefix this attribute declares: none if it declares nothing, empty for the default.
     pub fn declares(&self) -> Option<&'a str> {
         let rest = self.name.strip_prefix("xmlns")?;
@@ -23,15 +23,15 @@ impl<'a> Attribute<'a> {
 
 /// A start tag in its parts. Made once and read into again and again.
 #[derive(Default)]
-pub(super) struct Tag<'a> {
+pub(super) struct StartTag<'a> {
     pub name: &'a str,
-    pub attributes: Vec<Attribute<'a>>,
+    pub attributes: Vec<TagAttribute<'a>>,
     /// Why there may be more that could not be read.
-    pub broken: Option<Violation>,
+    pub broken: Option<ScanViolation>,
 }
 
-impl<'a> Tag<'a> {
-    pub fn read(&mut self, text: &'a str, piece: &Piece) {
+impl<'a> StartTag<'a> {
+    pub fn read(&mut self, text: &'a str, piece: &MarkupPiece) {
         let (name, attributes) = open_tag(text, piece);
         self.name = name;
         self.broken = None;
@@ -46,27 +46,27 @@ impl<'a> Tag<'a> {
 }
 
 /// A start tag's attributes, in order.
-pub(super) struct Attributes<'a> {
+pub(super) struct TagAttributes<'a> {
     rest: &'a str,
     offset: usize,
 }
 
 /// Cuts a start tag of `text` into its name and its attributes.
-pub(super) fn open_tag<'a>(text: &'a str, tag: &Piece) -> (&'a str, Attributes<'a>) {
+pub(super) fn open_tag<'a>(text: &'a str, tag: &MarkupPiece) -> (&'a str, TagAttributes<'a>) {
     let offset = tag.start;
-    let close = if tag.kind == Kind::Empty { 2 } else { 1 };
+    let close = if tag.kind == MarkupKind::Empty { 2 } else { 1 };
     let tag = text.get(tag.range()).unwrap_or_default();
     let inside = tag.get(1..tag.len() - close).unwrap_or_default();
     let end = inside.bytes().position(is_space).unwrap_or(inside.len());
     let (name, rest) = inside.split_at_checked(end).unwrap_or((inside, ""));
-    (name, Attributes { rest, offset: offset + 1 + end })
+    (name, TagAttributes { rest, offset: offset + 1 + end })
 }
 
 pub(super) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-impl<'a> Attributes<'a> {
+impl<'a> TagAttributes<'a> {
     fn skip_space(&mut self) -> usize {
         let length = self.rest.bytes().take_while(|b| is_space(*b)).count();
         self.advance(length);
@@ -78,7 +78,7 @@ impl<'a> Attributes<'a> {
         self.offset += length;
     }
 
-    fn read(&mut self) -> Result<Attribute<'a>, Violation> {
+    fn read(&mut self) -> Result<TagAttribute<'a>, ScanViolation> {
         let offset = self.offset;
         let bytes = self.rest.as_bytes();
         let past_space = |at: usize| {
@@ -91,21 +91,21 @@ impl<'a> Attributes<'a> {
         let equals = past_space(length);
         if bytes.get(equals) != Some(&b'=') {
             let message = format!("attribute `{}` without a value", super::quoted(name));
-            return Err(Violation::form(offset, message));
+            return Err(ScanViolation::form(offset, message));
         }
         let open = past_space(equals + 1);
-        let unquoted = || Violation::form(offset, "an attribute value that is not in quotes");
+        let unquoted = || ScanViolation::form(offset, "an attribute value that is not in quotes");
         let quote = bytes.get(open).filter(|b| matches!(b, b'"' | b'\'')).ok_or_else(unquoted)?;
         let inside = bytes.get(open + 1..).unwrap_or_default();
         let close = open + 1 + memchr::memchr(*quote, inside).ok_or_else(unquoted)?;
         let value = self.rest.get(open + 1..close).unwrap_or_default();
         self.advance(close + 1);
-        Ok(Attribute { name, value, offset, value_offset: offset + open + 1 })
+        Ok(TagAttribute { name, value, offset, value_offset: offset + open + 1 })
     }
 }
 
-impl<'a> Iterator for Attributes<'a> {
-    type Item = Result<Attribute<'a>, Violation>;
+impl<'a> Iterator for TagAttributes<'a> {
+    type Item = Result<TagAttribute<'a>, ScanViolation>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let spaced = self.skip_space() > 0;
@@ -114,7 +114,7 @@ impl<'a> Iterator for Attributes<'a> {
         }
         if !spaced {
             let message = "white space is missing between attributes";
-            let error = Violation::form(self.offset, message);
+            let error = ScanViolation::form(self.offset, message);
             self.rest = "";
             return Some(Err(error));
         }

@@ -4,12 +4,12 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use super::bounds::Bounds;
+use super::bounds::ComplexityBounds;
 use super::content::{attribute_value, character_data, comment};
-use super::markup::{Kind, Markup, Piece};
-use super::namespaces::{Namespace, Namespaces};
-use super::tag::{Tag, is_space};
-use super::{Breach, Scanned, Violation, forbidden, names, quoted};
+use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
+use super::namespaces::{NamespaceId, NamespaceTable};
+use super::tag::{StartTag, is_space};
+use super::{BrokenRule, ScanViolation, ScannedElement, forbidden, names, quoted};
 use crate::ids::PayloadName;
 
 /// From this many attributes on, duplicates are found by hashing.
@@ -17,21 +17,25 @@ const FEW: usize = 8;
 
 /// What stands at the top of a well-formed text.
 #[derive(Debug, Default)]
-pub(super) struct Roots {
+pub(super) struct RootElements {
     first: Option<(Range<usize>, PayloadName)>,
     /// Where a second root starts, or text beside one.
     stray: Option<(usize, &'static str)>,
 }
 
-impl Roots {
+impl RootElements {
     /// The only root, with nothing beside it.
-    pub fn one(self, text: &str) -> Result<Scanned, Violation> {
+    pub fn one(self, text: &str) -> Result<ScannedElement, ScanViolation> {
         let violation = |at: usize, what: &str| {
-            Violation::new(Breach::Roots, at, format!("{what}, where one element was expected"))
+            ScanViolation::new(
+                BrokenRule::Roots,
+                at,
+                format!("{what}, where one element was expected"),
+            )
         };
         match (self.first, self.stray) {
             (_, Some((at, what))) => Err(violation(at, what)),
-            (Some((root, name)), None) => Ok(Scanned { root, name }),
+            (Some((root, name)), None) => Ok(ScannedElement { root, name }),
             (None, None) => Err(violation(text.len(), "no element")),
         }
     }
@@ -40,12 +44,12 @@ impl Roots {
 /// Reads `text` from `start` on to its end, where nothing forbidden or beyond the limits may
 /// stand either. One pass finds that all is well; only where it is not are the other stages,
 /// which come first, asked about the rest.
-pub(super) fn check(text: &str, start: usize) -> Result<Roots, Violation> {
-    let mut reader = Reader::new(text);
-    let mut bounds = Bounds::default();
-    let mut tag = Tag::default();
+pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolation> {
+    let mut reader = FormReader::new(text);
+    let mut bounds = ComplexityBounds::default();
+    let mut tag = StartTag::default();
     let mut end = start;
-    let mut markup = Markup::new(text, start);
+    let mut markup = MarkupLexer::new(text, start);
     while let Some(piece) = markup.next() {
         let mut piece = piece.map_err(|cut_short| {
             let at = cut_short.offset;
@@ -53,7 +57,7 @@ pub(super) fn check(text: &str, start: usize) -> Result<Roots, Violation> {
         })?;
         if !piece.plain && piece.opens() {
             tag.read(text, &piece);
-        } else if piece.kind == Kind::Start && !reader.open.is_empty() {
+        } else if piece.kind == MarkupKind::Start && !reader.open.is_empty() {
             piece = markup.whole(piece).unwrap_or(piece);
         }
         if let Err(beyond) = bounds.see(&piece, &tag) {
@@ -76,53 +80,53 @@ pub(super) fn check(text: &str, start: usize) -> Result<Roots, Violation> {
 #[cold]
 fn first(
     text: &str,
-    bounds: &mut Bounds,
+    bounds: &mut ComplexityBounds,
     at: usize,
     counted: usize,
-    violation: Violation,
-) -> Violation {
+    violation: ScanViolation,
+) -> ScanViolation {
     let earlier = forbidden::check(text, at).and_then(|()| match violation.breach {
-        Breach::Complexity => Ok(()),
+        BrokenRule::Complexity => Ok(()),
         _ => bounds.rest(text, counted).and_then(|()| illegal_character(text)),
     });
     earlier.err().unwrap_or(violation)
 }
 
-fn illegal_character(text: &str) -> Result<(), Violation> {
+fn illegal_character(text: &str) -> Result<(), ScanViolation> {
     let Some(at) = names::illegal_char(text) else { return Ok(()) };
     let code = text.get(at..).and_then(|rest| rest.chars().next()).unwrap_or_default();
     let message = format!("U+{:04X} is no character XML allows", u32::from(code));
-    Err(Violation::form(at, message))
+    Err(ScanViolation::form(at, message))
 }
 
 /// An attribute by its name, which is resolved once the whole tag is known.
-struct Found<'a> {
+struct FoundAttribute<'a> {
     prefix: &'a str,
-    namespace: Namespace,
+    namespace: NamespaceId,
     local: &'a str,
     offset: usize,
 }
 
-struct Reader<'a> {
+struct FormReader<'a> {
     text: &'a str,
     /// The name and the place of every open element.
     open: Vec<(&'a str, usize)>,
-    namespaces: Namespaces<'a>,
+    namespaces: NamespaceTable<'a>,
     /// Those of the current tag.
-    attributes: Vec<Found<'a>>,
-    seen: HashSet<(Namespace, &'a str)>,
-    roots: Roots,
+    attributes: Vec<FoundAttribute<'a>>,
+    seen: HashSet<(NamespaceId, &'a str)>,
+    roots: RootElements,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FormReader<'a> {
     fn new(text: &'a str) -> Self {
         Self {
             text,
             open: Vec::new(),
-            namespaces: Namespaces::new(),
+            namespaces: NamespaceTable::new(),
             attributes: Vec::new(),
             seen: HashSet::new(),
-            roots: Roots::default(),
+            roots: RootElements::default(),
         }
     }
 
@@ -134,7 +138,7 @@ impl<'a> Reader<'a> {
         self.roots.stray.get_or_insert((at, what));
     }
 
-    fn text(&mut self, range: Range<usize>) -> Result<(), Violation> {
+    fn text(&mut self, range: Range<usize>) -> Result<(), ScanViolation> {
         if range.is_empty() {
             return Ok(());
         }
@@ -149,34 +153,38 @@ impl<'a> Reader<'a> {
     }
 
     /// `tag` holds the parts of a start tag that is not plain.
-    fn piece(&mut self, piece: &Piece, tag: &mut Tag<'a>) -> Result<(), Violation> {
+    fn piece(&mut self, piece: &MarkupPiece, tag: &mut StartTag<'a>) -> Result<(), ScanViolation> {
         let at = piece.start;
         match piece.kind {
             // What a name without a prefix means is of no interest below the root.
-            Kind::Empty if piece.plain && !self.open.is_empty() => {}
-            Kind::Start if piece.plain && !self.open.is_empty() => {
+            MarkupKind::Empty if piece.plain && !self.open.is_empty() => {}
+            MarkupKind::Start if piece.plain && !self.open.is_empty() => {
                 self.namespaces.open();
                 self.open.push((self.get(at + 1..piece.end - 1), at));
             }
-            Kind::Start => self.start(piece, tag)?,
-            Kind::Empty => {
+            MarkupKind::Start => self.start(piece, tag)?,
+            MarkupKind::Empty => {
                 self.start(piece, tag)?;
                 self.close(piece.end);
             }
-            Kind::End => {
+            MarkupKind::End => {
                 self.end_tag(self.get(piece.range()), at)?;
                 self.close(piece.end);
             }
-            Kind::Comment if piece.plain => {}
-            Kind::Comment => comment(self.get(piece.range()), at)?,
-            Kind::Cdata if self.open.is_empty() => self.stray(at, "text outside of any element"),
-            Kind::Cdata => {}
-            Kind::Instruction => return Err(Violation::form(at, "a processing instruction")),
+            MarkupKind::Comment if piece.plain => {}
+            MarkupKind::Comment => comment(self.get(piece.range()), at)?,
+            MarkupKind::Cdata if self.open.is_empty() => {
+                self.stray(at, "text outside of any element")
+            }
+            MarkupKind::Cdata => {}
+            MarkupKind::Instruction => {
+                return Err(ScanViolation::form(at, "a processing instruction"));
+            }
         }
         Ok(())
     }
 
-    fn start(&mut self, piece: &Piece, tag: &mut Tag<'a>) -> Result<(), Violation> {
+    fn start(&mut self, piece: &MarkupPiece, tag: &mut StartTag<'a>) -> Result<(), ScanViolation> {
         let at = piece.start;
         if piece.plain {
             tag.read(self.text, piece);
@@ -188,12 +196,12 @@ impl<'a> Reader<'a> {
                 true => format!("`{name}` is no element name"),
                 false => format!("`<{name}` begins no tag; write `&lt;` for `<`"),
             };
-            return Err(Violation::form(at, message));
+            return Err(ScanViolation::form(at, message));
         };
         self.namespaces.open();
         self.attributes(tag)?;
         if prefix == "xmlns" {
-            return Err(Violation::form(at, "prefix `xmlns` on an element"));
+            return Err(ScanViolation::form(at, "prefix `xmlns` on an element"));
         }
         let namespace = self.namespaces.of_element(prefix, at)?;
         if self.open.is_empty() {
@@ -209,19 +217,24 @@ impl<'a> Reader<'a> {
     }
 
     /// Declarations first, for they bind the prefixes of the attributes before them too.
-    fn attributes(&mut self, tag: &mut Tag<'a>) -> Result<(), Violation> {
+    fn attributes(&mut self, tag: &mut StartTag<'a>) -> Result<(), ScanViolation> {
         self.attributes.clear();
         for attribute in &tag.attributes {
             let offset = attribute.offset;
             attribute_value(attribute)?;
             let Some((prefix, local)) = names::qualified(attribute.name) else {
                 let message = format!("`{}` is no attribute name", quoted(attribute.name));
-                return Err(Violation::form(offset, message));
+                return Err(ScanViolation::form(offset, message));
             };
             if let Some(declared) = attribute.declares() {
                 self.namespaces.declare(declared, attribute)?;
             }
-            self.attributes.push(Found { prefix, namespace: Namespace::NONE, local, offset });
+            self.attributes.push(FoundAttribute {
+                prefix,
+                namespace: NamespaceId::NONE,
+                local,
+                offset,
+            });
         }
         if let Some(violation) = tag.broken.take() {
             return Err(violation);
@@ -232,7 +245,7 @@ impl<'a> Reader<'a> {
         self.duplicates()
     }
 
-    fn duplicates(&mut self) -> Result<(), Violation> {
+    fn duplicates(&mut self) -> Result<(), ScanViolation> {
         let twice = if self.attributes.len() <= FEW {
             let mut all = self.attributes.iter().enumerate();
             all.find(|(index, found)| {
@@ -247,13 +260,13 @@ impl<'a> Reader<'a> {
         match twice {
             Some((_, found)) => {
                 let message = format!("attribute `{}` is given twice", quoted(found.local));
-                Err(Violation::form(found.offset, message))
+                Err(ScanViolation::form(found.offset, message))
             }
             None => Ok(()),
         }
     }
 
-    fn end_tag(&mut self, tag: &'a str, at: usize) -> Result<(), Violation> {
+    fn end_tag(&mut self, tag: &'a str, at: usize) -> Result<(), ScanViolation> {
         let inside = tag.get(2..tag.len() - 1).unwrap_or_default();
         if self.open.last().is_some_and(|(open, _)| *open == inside) {
             return Ok(());
@@ -264,11 +277,11 @@ impl<'a> Reader<'a> {
             Some((open, _)) => {
                 let (name, open) = (quoted(name), quoted(open));
                 let message = format!("`</{name}>`, where `</{open}>` was expected");
-                Err(Violation::form(at, message))
+                Err(ScanViolation::form(at, message))
             }
             None => {
                 let message = format!("`</{}>` closes nothing", quoted(name));
-                Err(Violation::form(at, message))
+                Err(ScanViolation::form(at, message))
             }
         }
     }
@@ -284,10 +297,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn end(self) -> Result<Roots, Violation> {
+    fn end(self) -> Result<RootElements, ScanViolation> {
         match self.open.last() {
             Some((name, at)) => {
-                Err(Violation::form(*at, format!("`<{}>` is not closed", quoted(name))))
+                Err(ScanViolation::form(*at, format!("`<{}>` is not closed", quoted(name))))
             }
             None => Ok(self.roots),
         }

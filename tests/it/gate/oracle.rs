@@ -2,7 +2,7 @@
 
 use organism::schema::parse_check;
 use organism::xml::findings::Finding;
-use organism::xml::scan::{Breach, Scanned, Violation, scan};
+use organism::xml::scan::{BrokenRule, ScanViolation, ScannedElement, scan};
 
 /// Damaged in every way a byte can be; the markup is dense, so most damage hurts.
 const SEEDS: [&str; 6] = [
@@ -58,7 +58,10 @@ const PIECES: [&str; 40] = [
 ];
 
 /// Where one of them is known to be the stricter: then the gate refuses.
-fn known(scanned: &Result<Scanned, Violation>, parsed: &Result<(), Vec<Finding>>) -> bool {
+fn known(
+    scanned: &Result<ScannedElement, ScanViolation>,
+    parsed: &Result<(), Vec<Finding>>,
+) -> bool {
     match (scanned, parsed) {
         // libxml2 takes any 1.x and any encoding it was told to ignore, and stops at a NUL.
         (Err(violation), Ok(())) => ["XML version", "declared encoding", "U+0000"]
@@ -117,7 +120,7 @@ fn the_scan_and_libxml2_agree_on_what_is_well_formed() {
                 let root = &text.as_bytes()[scanned.root];
                 assert_eq!(parse_check(root), Ok(()), "{text}");
             }
-            (Err(violation), _) if violation.breach == Breach::Forbidden => {}
+            (Err(violation), _) if violation.breach == BrokenRule::Forbidden => {}
             (Err(_), Err(_)) => bad += 1,
             (scanned, parsed) if known(&scanned, &parsed) => {}
             (scanned, parsed) => apart.push(format!("{text:?}\n  {scanned:?}\n  {parsed:?}")),

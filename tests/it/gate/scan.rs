@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use organism::ids::PayloadName;
 use organism::limits;
 use organism::xml::findings::Place;
-use organism::xml::scan::{Breach, attributes, nested, scan, split};
+use organism::xml::scan::{BrokenRule, attributes, nested, scan, split};
 
 /// One line a text: what the scan says of it.
 fn verdicts(texts: &[&str], expected: Expect) {
@@ -27,7 +27,7 @@ fn verdicts(texts: &[&str], expected: Expect) {
     expected.assert_eq(&out);
 }
 
-fn breach(text: &[u8]) -> Option<Breach> {
+fn breach(text: &[u8]) -> Option<BrokenRule> {
     scan(text).err().map(|violation| violation.breach)
 }
 
@@ -311,7 +311,7 @@ fn only_utf_8_is_read() {
         b"\xFF\xFE<\0a\0/\0>\0",
     ];
     for text in texts {
-        assert_eq!(breach(text), Some(Breach::Encoding), "{text:?}");
+        assert_eq!(breach(text), Some(BrokenRule::Encoding), "{text:?}");
     }
 }
 
@@ -347,15 +347,15 @@ fn each_limit_is_exact() {
     for (what, max, text) in cases {
         assert_eq!(breach(text(max).as_bytes()), None, "{what} at {max}");
         let beyond = breach(text(max + 1).as_bytes());
-        assert_eq!(beyond, Some(Breach::Complexity), "{what} beyond {max}");
+        assert_eq!(beyond, Some(BrokenRule::Complexity), "{what} beyond {max}");
     }
     let sized = |n: usize| format!("<a>{}</a>", "x".repeat(n - 7));
     let max = limits::PAYLOAD_BYTES_MAX;
     assert_eq!(breach(sized(max).as_bytes()), None);
     assert_eq!(breach(format!("\u{FEFF}{}\n", sized(max)).as_bytes()), None);
-    assert_eq!(breach(sized(max + 1).as_bytes()), Some(Breach::Size));
+    assert_eq!(breach(sized(max + 1).as_bytes()), Some(BrokenRule::Size));
     let padded = format!("{}<a/>", " ".repeat(limits::MESSAGE_BYTES_MAX));
-    assert_eq!(breach(padded.as_bytes()), Some(Breach::Size));
+    assert_eq!(breach(padded.as_bytes()), Some(BrokenRule::Size));
 }
 
 /// The order of the gate decides, not the order in the text.
@@ -363,13 +363,13 @@ fn each_limit_is_exact() {
 fn the_earlier_rule_decides_wherever_the_later_one_is_broken() {
     let deep = "<a>".repeat(limits::XML_DEPTH_MAX + 1);
     let long = "x".repeat(limits::PAYLOAD_BYTES_MAX);
-    let cases: [(Vec<u8>, Breach); 6] = [
-        ([long.as_bytes(), b"\xFF"].concat(), Breach::Size),
-        (b"<a></b><!DOCTYPE a>\xFF".to_vec(), Breach::Encoding),
-        (format!("<x></y>{deep}<!DOCTYPE a>").into_bytes(), Breach::Forbidden),
-        (format!("<x></y>{deep}").into_bytes(), Breach::Complexity),
-        (b"x<a/><b/><c>".to_vec(), Breach::Form),
-        (b"x<a/><b/><c/>".to_vec(), Breach::Roots),
+    let cases: [(Vec<u8>, BrokenRule); 6] = [
+        ([long.as_bytes(), b"\xFF"].concat(), BrokenRule::Size),
+        (b"<a></b><!DOCTYPE a>\xFF".to_vec(), BrokenRule::Encoding),
+        (format!("<x></y>{deep}<!DOCTYPE a>").into_bytes(), BrokenRule::Forbidden),
+        (format!("<x></y>{deep}").into_bytes(), BrokenRule::Complexity),
+        (b"x<a/><b/><c>".to_vec(), BrokenRule::Form),
+        (b"x<a/><b/><c/>".to_vec(), BrokenRule::Roots),
     ];
     for (text, expected) in cases {
         assert_eq!(breach(&text), Some(expected), "{:?}", String::from_utf8_lossy(&text));
@@ -414,9 +414,9 @@ fn a_frame_is_split_into_its_payloads() {
         "<![CDATA[x]]>" -> markup outside of any payload at 0
     "#]].assert_eq(&shown);
     let many = "<a/>".repeat(limits::OUTCOME_PAYLOADS_MAX + 1);
-    assert_eq!(split(many.as_bytes()).unwrap_err().breach, Breach::Complexity);
+    assert_eq!(split(many.as_bytes()).unwrap_err().breach, BrokenRule::Complexity);
     assert_eq!(split(&many.as_bytes()[4..]).unwrap().len(), limits::OUTCOME_PAYLOADS_MAX);
-    assert_eq!(split(b"<a>\xFF</a>").unwrap_err().breach, Breach::Encoding);
+    assert_eq!(split(b"<a>\xFF</a>").unwrap_err().breach, BrokenRule::Encoding);
 }
 
 #[test]
