@@ -17,7 +17,7 @@ use super::Exit;
 use super::output;
 use super::render::put_json;
 use crate::xml::element::{Element, Node};
-use crate::xml::extract::{ExtractLimits, Extraction, Extractor, Grammar};
+use crate::xml::extract::{ActionGrammar, ExtractLimits, Extraction, Extractor};
 use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
 
 #[derive(Debug, clap::Args)]
@@ -83,7 +83,7 @@ fn answer(line: &str) -> anyhow::Result<Json> {
 
 impl Turn {
     /// The names known, as a grammar.
-    pub fn grammar(&self) -> Grammar {
+    pub fn grammar(&self) -> ActionGrammar {
         let mut shapes = Shapes::default();
         for (name, spec) in &self.known_tags {
             let id = shape(&mut shapes, name, spec);
@@ -95,7 +95,7 @@ impl Turn {
             limits.max_turn_bytes = given.max_turn_bytes.unwrap_or(limits.max_turn_bytes);
         }
         let names = |names: &Option<Vec<String>>| names.clone().unwrap_or_default();
-        Grammar::new(shapes, names(&self.reasoning), names(&self.reserved), limits)
+        ActionGrammar::new(shapes, names(&self.reasoning), names(&self.reserved), limits)
     }
 }
 

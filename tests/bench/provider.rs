@@ -9,7 +9,7 @@ use organism::limits;
 use organism::model::http::{Client, Endpoint, HttpTimeouts, Proxies, Roots};
 use organism::model::remote::{Asked, Options, Preset};
 use organism::model::{Chunk, Key, KeySource, Origin, Provider as _, Remote, Request, Role, Said};
-use organism::xml::extract::{Extractor, Grammar};
+use organism::xml::extract::{ActionGrammar, Extractor};
 use tokio::runtime::Runtime;
 
 use super::cpu;
@@ -98,7 +98,7 @@ impl Caller {
         assert!(raw.len() > TOKENS);
     }
 
-    fn extract(&self, grammar: &Arc<Grammar>) {
+    fn extract(&self, grammar: &Arc<ActionGrammar>) {
         let (mut raw, mut read) = (String::new(), 0);
         let mut extractor = Extractor::new(Arc::clone(grammar));
         // As agents do it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use organism::cli::debug::Turn;
-use organism::xml::extract::Grammar;
+use organism::xml::extract::ActionGrammar;
 use serde_json::Value as Json;
 
 use super::plain;
@@ -14,7 +14,7 @@ const TURN_BYTES: usize = 200_000;
 
 pub struct Class {
     pub name: &'static str,
-    pub turns: Vec<(Arc<Grammar>, String)>,
+    pub turns: Vec<(Arc<ActionGrammar>, String)>,
 }
 
 impl Class {
@@ -83,7 +83,7 @@ fn fill(unit: &str) -> String {
 }
 
 /// The corpus's good turns, each as often as makes a long one.
-fn corpus() -> Vec<(Arc<Grammar>, String)> {
+fn corpus() -> Vec<(Arc<ActionGrammar>, String)> {
     let cases = CASES.lines().map(|line| serde_json::from_str::<Json>(line).unwrap());
     let good = cases.filter(|case| {
         let unfinished = case["expect"]["notices"].as_array().is_some_and(|n| !n.is_empty());
@@ -101,7 +101,7 @@ fn corpus() -> Vec<(Arc<Grammar>, String)> {
 const TOKEN_CHARS: usize = 4;
 
 /// Prose with some thinking before it and an action after it, in so many tokens.
-pub fn reply(tokens: usize) -> (Arc<Grammar>, Vec<String>) {
+pub fn reply(tokens: usize) -> (Arc<ActionGrammar>, Vec<String>) {
     let room = tokens * TOKEN_CHARS - THINKING.len() - CALLS.len();
     let prose: String = PROSE.chars().cycle().take(room).collect();
     (tools(), in_tokens(&[THINKING, &prose, CALLS].concat()))
@@ -121,7 +121,7 @@ fn in_tokens(text: &str) -> Vec<String> {
     chars.chunks(TOKEN_CHARS).map(|token| token.iter().collect()).collect()
 }
 
-fn tools() -> Arc<Grammar> {
+fn tools() -> Arc<ActionGrammar> {
     let tools: Turn = serde_json::from_str(TOOLS).unwrap();
     Arc::new(tools.grammar())
 }

@@ -11,7 +11,7 @@ use organism::ids::{Digest, Position};
 use organism::journal::sqlite::{DATABASE, Reader};
 use organism::pump::gate::Gate;
 use organism::schema::{Compiler, SchemaFile, Schemas, Verdict, parse_check};
-use organism::xml::extract::{Extraction, Extractor, Grammar, Item};
+use organism::xml::extract::{ActionGrammar, ExtractedItem, Extraction, Extractor};
 use organism::xml::scan::scan;
 use organism::xml::shape::Shapes;
 use tempfile::TempDir;
@@ -46,7 +46,7 @@ pub fn gate(gate: &Gate, bytes: &[u8]) -> String {
 }
 
 /// Names of every kind: with children, text alone, reasoning, with a namespace.
-pub fn grammar() -> Arc<Grammar> {
+pub fn grammar() -> Arc<ActionGrammar> {
     let turn = r#"{
         "known_tags": {
             "search": {"query": "text", "path": "text", "allow_tests": "text"},
@@ -63,9 +63,12 @@ pub fn grammar() -> Arc<Grammar> {
     Arc::new(turn.grammar())
 }
 
-fn extracted<'a>(grammar: &Arc<Grammar>, chunks: impl Iterator<Item = &'a [u8]>) -> Extraction {
+fn extracted<'a>(
+    grammar: &Arc<ActionGrammar>,
+    chunks: impl Iterator<Item = &'a [u8]>,
+) -> Extraction {
     let mut extractor = Extractor::new(Arc::clone(grammar));
-    let mut settled: Vec<Item> = Vec::new();
+    let mut settled: Vec<ExtractedItem> = Vec::new();
     for chunk in chunks {
         extractor.push(chunk);
         let now = extractor.settled();
@@ -76,7 +79,7 @@ fn extracted<'a>(grammar: &Arc<Grammar>, chunks: impl Iterator<Item = &'a [u8]>)
 }
 
 /// Whole, byte by byte and in chunks of any size: the same, and every action is one element.
-pub fn extract(grammar: &Arc<Grammar>, bytes: &[u8]) -> String {
+pub fn extract(grammar: &Arc<ActionGrammar>, bytes: &[u8]) -> String {
     let whole = extracted(grammar, std::iter::once(bytes));
     let seed = bytes.iter().fold(1, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(*byte));
     let mut dice = Dice::new(seed);

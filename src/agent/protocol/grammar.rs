@@ -2,7 +2,7 @@
 
 use crate::schema::Schemas;
 use crate::system;
-use crate::xml::extract::{ExtractLimits, Grammar};
+use crate::xml::extract::{ActionGrammar, ExtractLimits};
 use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
 
 use super::vocabulary::Lexicon;
@@ -21,13 +21,13 @@ pub struct Words {
 }
 
 impl Words {
-    pub fn grammar(&self) -> Grammar {
+    pub fn grammar(&self) -> ActionGrammar {
         let (reasoning, reserved) = (self.reasoning.clone(), self.reserved.clone());
-        Grammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
+        ActionGrammar::new(self.shapes.clone(), reasoning, reserved, ExtractLimits::default())
     }
 
     /// With roots that hold text and are known in one turn only.
-    pub fn with_slots(&self, names: &[String]) -> Grammar {
+    pub fn with_slots(&self, names: &[String]) -> ActionGrammar {
         let mut words = self.clone();
         for name in names {
             let id = words.shapes.add(Shape {

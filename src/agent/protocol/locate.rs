@@ -2,12 +2,12 @@
 //! was made of an action, and the model only knows what it wrote.
 
 use crate::xml::element::{Element, Node};
-use crate::xml::extract::Action;
+use crate::xml::extract::ExtractedAction;
 use crate::xml::findings::Place;
 
 /// Where in `raw` the element starts that starts at `offset` of `payload`, which was made of
 /// `action`; the action's own start where it cannot be told.
-pub(super) fn in_text(raw: &str, action: &Action, payload: &str, offset: usize) -> Place {
+pub(super) fn in_text(raw: &str, action: &ExtractedAction, payload: &str, offset: usize) -> Place {
     let source = raw.get(action.source.clone()).unwrap_or_default();
     let before = payload.get(..offset).unwrap_or_default();
     let found = Finder::find(source, &action.element, open_tags(before));

@@ -27,7 +27,7 @@ use crate::envelope::{Broken, Rule, WrittenPayload};
 use crate::ids::{Digest, PayloadName};
 use crate::model::{End, StopReason, Tool};
 use crate::schema::Schemas;
-use crate::xml::extract::{Extraction, Extractor, Grammar};
+use crate::xml::extract::{ActionGrammar, Extraction, Extractor};
 use crate::xml::findings::{Finding, Place};
 use feedback::Choices;
 use native::Toolbox;
@@ -40,7 +40,7 @@ pub struct Protocol {
     taught: Taught,
     words: grammar::Words,
     /// For turns without slots.
-    grammar: Arc<Grammar>,
+    grammar: Arc<ActionGrammar>,
     tools: Toolbox,
     choices: Choices,
     schemas: Schemas,
@@ -117,7 +117,7 @@ impl Protocol {
 /// A turn that is being read.
 pub struct Started<'p> {
     protocol: &'p Protocol,
-    grammar: Arc<Grammar>,
+    grammar: Arc<ActionGrammar>,
     slots: Slots,
     extractor: Extractor,
 }

@@ -7,7 +7,7 @@ use crate::ids::{Digest, PayloadName};
 use crate::model::ToolCall;
 use crate::system::{self, NOTES};
 use crate::xml::element::Element;
-use crate::xml::extract::{self, Code, Extraction, Item};
+use crate::xml::extract::{self, ExtractCode, ExtractedItem, Extraction};
 use crate::xml::findings::Finding;
 use crate::xml::shape::QName;
 
@@ -63,10 +63,10 @@ pub(super) enum Verdict {
 
 /// What a protocol says of elements in a model's text.
 pub(super) trait Judge {
-    fn action(&mut self, action: &extract::Action) -> Verdict;
+    fn action(&mut self, action: &extract::ExtractedAction) -> Verdict;
 
     /// `None` where it is as broken as it looks.
-    fn broken(&mut self, _broken: &extract::Broken) -> Option<Verdict> {
+    fn broken(&mut self, _broken: &extract::BrokenAction) -> Option<Verdict> {
         None
     }
 
@@ -90,23 +90,23 @@ pub(super) struct Sorted {
 }
 
 impl Sorted {
-    pub fn take(&mut self, item: &Item, judge: &mut dyn Judge) {
+    pub fn take(&mut self, item: &ExtractedItem, judge: &mut dyn Judge) {
         match item {
-            Item::Text(text) => self.spoke |= !text.trim().is_empty(),
-            Item::Reasoning { text, .. } => self.thought(text),
-            Item::Action(action) => {
+            ExtractedItem::Text(text) => self.spoke |= !text.trim().is_empty(),
+            ExtractedItem::Reasoning { text, .. } => self.thought(text),
+            ExtractedItem::Action(action) => {
                 let verdict = judge.action(action);
                 self.judged(verdict, action);
             }
-            Item::Unknown(unknown) => {
+            ExtractedItem::Unknown(unknown) => {
                 let payload = unknown.attempt.clone().into_bytes();
                 self.act(Action { name: PayloadName::from(&unknown.name), payload });
             }
-            Item::UnknownElement(element) => match judge.unknown_element(element) {
+            ExtractedItem::UnknownElement(element) => match judge.unknown_element(element) {
                 Some(finding) => self.reading.told.push(finding),
                 None => self.refuse(element.attempt.clone(), named(&element.finding)),
             },
-            Item::Broken(broken) => match judge.broken(broken) {
+            ExtractedItem::Broken(broken) => match judge.broken(broken) {
                 Some(Verdict::Act(action)) => self.act(action),
                 Some(Verdict::Tell(finding)) => self.reading.told.push(finding),
                 Some(Verdict::Refuse(finding)) => self.refuse(broken.attempt.clone(), finding),
@@ -117,7 +117,7 @@ impl Sorted {
         }
     }
 
-    fn judged(&mut self, verdict: Verdict, action: &extract::Action) {
+    fn judged(&mut self, verdict: Verdict, action: &extract::ExtractedAction) {
         match verdict {
             Verdict::Take => {
                 let (name, payload) =
@@ -189,7 +189,7 @@ impl Sorted {
         // What is refused by itself says what is wrong with it; once is enough.
         let apart = |finding: &&Finding| !refused_at(extraction, finding.place.offset);
         reading.told.extend(extraction.errors.iter().filter(apart).map(named));
-        let always = [Code::NearMissTag, Code::HalfEscaped].map(Code::as_str);
+        let always = [ExtractCode::NearMissTag, ExtractCode::HalfEscaped].map(ExtractCode::as_str);
         let explains = |notice: &&Finding| idle || always.contains(&notice.code.as_str());
         let notices = extraction.notices.iter().filter(explains).filter(apart);
         reading.told.extend(notices.map(named));

@@ -16,7 +16,7 @@ pub(super) struct Words<'a> {
 }
 
 impl Judge for Words<'_> {
-    fn action(&mut self, action: &extract::Action) -> Verdict {
+    fn action(&mut self, action: &extract::ExtractedAction) -> Verdict {
         let place = Place::at(self.raw.as_bytes(), action.source.start);
         let name = PayloadName::from(action.name());
         match self.finals.check(&name, &action.payload(), place) {

@@ -3,52 +3,59 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::codes::{Code, Note};
+use super::codes::{ExtractCode, RawFinding};
 use super::decode;
-use super::ends::{Defect, Parent, Stop, Walk};
-use super::scope::{Scope, Written, declared_prefix};
-use super::tag::{OpenTag, Opening};
+use super::ends::{ActionDefect, ParentElement, TurnWalk, WalkStop};
+use super::scope::{PrefixScope, WrittenName, declared_prefix};
+use super::tag::{OpenTag, TagOpening};
 use crate::limits;
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::{Content, QName, ShapeId};
 
 /// What reading one action carries along.
-pub(super) struct Reading {
-    pub scope: Scope,
+pub(super) struct ActionReading {
+    pub scope: PrefixScope,
     /// The root had no namespace, so bare names go by local name.
     pub bare: bool,
     pub depth: usize,
     /// A defect that does not keep the rest from being read; the first one counts.
-    pub flaw: Option<Note>,
+    pub flaw: Option<RawFinding>,
     /// Values that hold both raw and escaped characters.
-    pub half_escaped: Vec<Note>,
+    pub half_escaped: Vec<RawFinding>,
 }
 
-impl Reading {
-    pub fn new(scope: Scope, bare: bool) -> Self {
+impl ActionReading {
+    pub fn new(scope: PrefixScope, bare: bool) -> Self {
         Self { scope, bare, depth: 0, flaw: None, half_escaped: Vec::new() }
     }
 
-    pub fn note(&mut self, note: Note) {
+    pub fn note(&mut self, note: RawFinding) {
         self.flaw.get_or_insert(note);
     }
 }
 
-impl Walk<'_> {
+impl TurnWalk<'_> {
     /// Reads the element whose open tag is `tag` and whose namespaces are in scope. Gives the
     /// element and the place behind it. `parent` is what a text-only element stands in.
     fn element(
         &mut self,
         tag: &OpenTag,
         id: ShapeId,
-        parent: &Parent<'_>,
-        reading: &mut Reading,
-    ) -> Result<(Element, usize), Stop> {
+        parent: &ParentElement<'_>,
+        reading: &mut ActionReading,
+    ) -> Result<(Element, usize), WalkStop> {
         let Some(shape) = self.grammar.shape(id) else {
-            return Err(Note::new(Code::UnknownParam, tag.start, "no such element").into());
+            return Err(
+                RawFinding::new(ExtractCode::UnknownParam, tag.start, "no such element").into()
+            );
         };
         if reading.depth >= limits::XML_DEPTH_MAX {
-            return Err(Note::new(Code::TooDeep, tag.start, "elements are nested too deep").into());
+            return Err(RawFinding::new(
+                ExtractCode::TooDeep,
+                tag.start,
+                "elements are nested too deep",
+            )
+            .into());
         }
         let mut element = Element::new(shape.name.clone());
         element.attributes = self.attributes(tag, reading);
@@ -69,7 +76,7 @@ impl Walk<'_> {
             Content::Elements(_) => {
                 let scope_depth = reading.scope.depth();
                 let (outer, bare) = (Some(parent), reading.bare);
-                let inside = Parent { outer, shape: id, name: own_name, bare, scope_depth };
+                let inside = ParentElement { outer, shape: id, name: own_name, bare, scope_depth };
                 let (children, next) = self.children(&inside, tag.end, reading)?;
                 element.content = children;
                 next
@@ -88,22 +95,22 @@ impl Walk<'_> {
         &mut self,
         tag: &OpenTag,
         id: ShapeId,
-        reading: &mut Reading,
-    ) -> Result<(Element, usize), Stop> {
+        reading: &mut ActionReading,
+    ) -> Result<(Element, usize), WalkStop> {
         let name = self.source.slice(tag.name.clone());
         let scope_depth = reading.scope.depth();
         let bare = reading.bare;
-        let nothing_around = Parent { outer: None, shape: id, name, bare, scope_depth };
+        let nothing_around = ParentElement { outer: None, shape: id, name, bare, scope_depth };
         self.element(tag, id, &nothing_around, reading)
     }
 
     /// The children of an element up to its close tag; the place behind that.
     fn children(
         &mut self,
-        parent: &Parent<'_>,
+        parent: &ParentElement<'_>,
         from: usize,
-        reading: &mut Reading,
-    ) -> Result<(Vec<Node>, usize), Stop> {
+        reading: &mut ActionReading,
+    ) -> Result<(Vec<Node>, usize), WalkStop> {
         let source = self.source;
         let mut children = Vec::new();
         let mut at = from;
@@ -127,7 +134,7 @@ impl Walk<'_> {
     }
 
     /// The open tag that must stand at `at` if `parent` is well-formed.
-    fn child_tag(&mut self, parent: &Parent<'_>, at: usize) -> Result<OpenTag, Stop> {
+    fn child_tag(&mut self, parent: &ParentElement<'_>, at: usize) -> Result<OpenTag, WalkStop> {
         let source = self.source;
         match source.byte(at) {
             None => return Err(self.unclosed(parent, at)),
@@ -138,27 +145,27 @@ impl Walk<'_> {
             let found = source.lossy(name);
             let expected = String::from_utf8_lossy(parent.name);
             let message = format!("expected `</{expected}>`, found `</{found}>`");
-            let note = Note::new(Code::MismatchedClose, at, message);
-            return Err(Stop::Defect(Defect { note, resume: Some(after) }));
+            let note = RawFinding::new(ExtractCode::MismatchedClose, at, message);
+            return Err(WalkStop::Defect(ActionDefect { note, resume: Some(after) }));
         }
         match self.opening(at)? {
-            Opening::Tag(tag) => Ok(tag),
-            Opening::Cut(_) => Err(self.unclosed(parent, at)),
-            Opening::Interrupted(name) => {
+            TagOpening::Tag(tag) => Ok(tag),
+            TagOpening::Cut(_) => Err(self.unclosed(parent, at)),
+            TagOpening::Interrupted(name) => {
                 let message = format!("the tag `<{}` has no `>`", source.lossy(name));
-                Err(Note::new(Code::MalformedTag, at, message).into())
+                Err(RawFinding::new(ExtractCode::MalformedTag, at, message).into())
             }
-            Opening::Text if source.is_cut_tag(at) => Err(self.unclosed(parent, at)),
-            Opening::Text => Err(text_between(parent, at)),
+            TagOpening::Text if source.is_cut_tag(at) => Err(self.unclosed(parent, at)),
+            TagOpening::Text => Err(text_between(parent, at)),
         }
     }
 
     fn child_shape(
         &self,
         tag: &OpenTag,
-        parent: &Parent<'_>,
-        reading: &Reading,
-    ) -> Result<ShapeId, Stop> {
+        parent: &ParentElement<'_>,
+        reading: &ActionReading,
+    ) -> Result<ShapeId, WalkStop> {
         let name = self.source.lossy(tag.name.clone());
         let written = reading.scope.element(&name);
         if let Some(id) = self.grammar.child(parent.shape, &written, parent.bare) {
@@ -169,7 +176,7 @@ impl Walk<'_> {
         let known = self.grammar.child_names(parent.shape);
         let message = match (known.as_slice(), &written) {
             ([], _) => format!("`{within}` has no children, found `{name}`"),
-            (known, Written::Bound(uri, local)) => {
+            (known, WrittenName::Bound(uri, local)) => {
                 let known = known.join("`, `");
                 format!("`{within}` has no child `{local}` in `{uri}`; it has `{known}`")
             }
@@ -177,22 +184,22 @@ impl Walk<'_> {
                 format!("`{within}` has no child `{name}`; it has `{}`", known.join("`, `"))
             }
         };
-        let note = Note::new(Code::UnknownParam, tag.start, message);
-        Err(Stop::Defect(Defect { note, resume: is_action.then_some(tag.start) }))
+        let note = RawFinding::new(ExtractCode::UnknownParam, tag.start, message);
+        Err(WalkStop::Defect(ActionDefect { note, resume: is_action.then_some(tag.start) }))
     }
 
-    fn unclosed(&self, parent: &Parent<'_>, at: usize) -> Stop {
+    fn unclosed(&self, parent: &ParentElement<'_>, at: usize) -> WalkStop {
         let name = String::from_utf8_lossy(parent.name);
         let message = format!("the text ends inside `{name}`; close it with `</{name}>`");
-        Note::new(Code::UnclosedAction, at, message).into()
+        RawFinding::new(ExtractCode::UnclosedAction, at, message).into()
     }
 
     /// The tag's attributes but for namespace declarations, decoded; flaws are noted.
-    pub fn attributes(&self, tag: &OpenTag, reading: &mut Reading) -> Vec<(QName, String)> {
+    pub fn attributes(&self, tag: &OpenTag, reading: &mut ActionReading) -> Vec<(QName, String)> {
         if let Some(fault) = tag.fault {
             let name = self.source.lossy(tag.name.clone());
             let message = format!("in `<{name}>`: {}", fault.message);
-            reading.note(Note::new(fault.code, fault.at, message));
+            reading.note(RawFinding::new(fault.code, fault.at, message));
         }
         let mut attributes = Vec::with_capacity(tag.attributes.len());
         for attribute in &tag.attributes {
@@ -203,11 +210,15 @@ impl Walk<'_> {
             let value = self.characters(attribute.value.clone(), &attribute.name, reading);
             let value = decode::attribute(value).into_owned();
             let name = match reading.scope.attribute(&name) {
-                Written::Bare(local) => QName::new(None, local),
-                Written::Bound(uri, local) => QName::new(Some(&uri), local),
-                Written::Unbound(name) => {
+                WrittenName::Bare(local) => QName::new(None, local),
+                WrittenName::Bound(uri, local) => QName::new(Some(&uri), local),
+                WrittenName::Unbound(name) => {
                     let message = format!("the prefix of the attribute `{name}` is not bound");
-                    reading.note(Note::new(Code::UnboundPrefix, attribute.name.start, message));
+                    reading.note(RawFinding::new(
+                        ExtractCode::UnboundPrefix,
+                        attribute.name.start,
+                        message,
+                    ));
                     QName::new(None, name)
                 }
             };
@@ -218,7 +229,7 @@ impl Walk<'_> {
     }
 
     /// A text-only element's value, decoded; flaws are noted.
-    pub fn leaf(&self, tag: &OpenTag, range: Range<usize>, reading: &mut Reading) -> String {
+    pub fn leaf(&self, tag: &OpenTag, range: Range<usize>, reading: &mut ActionReading) -> String {
         let name = || self.source.lossy(tag.name.clone());
         let start = range.start;
         let raw = self.characters(range, &tag.name, reading);
@@ -228,13 +239,13 @@ impl Walk<'_> {
             let size = value.len();
             let name = name();
             let message = format!("`{name}` has {size} bytes; at most {limit} are read");
-            reading.note(Note::new(Code::ParamTooLarge, start, message));
+            reading.note(RawFinding::new(ExtractCode::ParamTooLarge, start, message));
             return String::new();
         }
         let opened = raw.trim_start().starts_with("<![CDATA[");
         if opened && !raw.contains("]]>") {
             let message = format!("the CDATA section in `{}` has no `]]>`", name());
-            reading.note(Note::new(Code::UnclosedCdata, start, message));
+            reading.note(RawFinding::new(ExtractCode::UnclosedCdata, start, message));
         }
         if decode::is_half_escaped(raw) {
             let message = format!(
@@ -242,20 +253,25 @@ impl Walk<'_> {
                  in it was unescaped",
                 name()
             );
-            reading.half_escaped.push(Note::new(Code::HalfEscaped, start, message));
+            reading.half_escaped.push(RawFinding::new(ExtractCode::HalfEscaped, start, message));
         }
         self.check_legal(&value, start, name, reading);
         value.into_owned()
     }
 
     /// The text of a range; what is no UTF-8 is noted and left empty.
-    fn characters(&self, range: Range<usize>, name: &Range<usize>, reading: &mut Reading) -> &str {
+    fn characters(
+        &self,
+        range: Range<usize>,
+        name: &Range<usize>,
+        reading: &mut ActionReading,
+    ) -> &str {
         let start = range.start;
         self.source.utf8(range).unwrap_or_else(|error| {
             let name = self.source.lossy(name.clone());
             let message = format!("`{name}` holds bytes that are not UTF-8");
             let at = start + error.valid_up_to();
-            reading.note(Note::new(Code::IllegalCharacter, at, message));
+            reading.note(RawFinding::new(ExtractCode::IllegalCharacter, at, message));
             ""
         })
     }
@@ -266,18 +282,18 @@ impl Walk<'_> {
         value: &str,
         at: usize,
         name: impl FnOnce() -> Cow<'n, str>,
-        reading: &mut Reading,
+        reading: &mut ActionReading,
     ) {
         if let Some(c) = decode::illegal(value) {
             let (name, code) = (name(), u32::from(c));
             let message = format!("`{name}` holds U+{code:04X}, which XML cannot carry");
-            reading.note(Note::new(Code::IllegalCharacter, at, message));
+            reading.note(RawFinding::new(ExtractCode::IllegalCharacter, at, message));
         }
     }
 }
 
-fn text_between(parent: &Parent<'_>, at: usize) -> Stop {
+fn text_between(parent: &ParentElement<'_>, at: usize) -> WalkStop {
     let name = String::from_utf8_lossy(parent.name);
     let message = format!("`{name}` holds elements only; this text belongs to none of them");
-    Note::new(Code::UnexpectedText, at, message).into()
+    RawFinding::new(ExtractCode::UnexpectedText, at, message).into()
 }

@@ -7,9 +7,9 @@ macro_rules! codes {
         /// What was found. An error is a defect the model must hear of; a notice explains why
         /// something was left alone.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Code { $($(#[$doc])* $name),* }
+        pub enum ExtractCode { $($(#[$doc])* $name),* }
 
-        impl Code {
+        impl ExtractCode {
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
             /// The code in findings, feedback and docs.
@@ -70,7 +70,7 @@ codes! {
     UnknownRoot "unknown_root" notice,
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for ExtractCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -78,14 +78,14 @@ impl fmt::Display for Code {
 
 /// A finding before its line and column are known; `at` is a byte of the turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Note {
-    pub code: Code,
+pub(super) struct RawFinding {
+    pub code: ExtractCode,
     pub at: usize,
     pub message: String,
 }
 
-impl Note {
-    pub fn new(code: Code, at: usize, message: impl Into<String>) -> Self {
+impl RawFinding {
+    pub fn new(code: ExtractCode, at: usize, message: impl Into<String>) -> Self {
         Self { code, at, message: message.into() }
     }
 }

@@ -1,13 +1,13 @@
 //! The elements around a value, watched for while its close tag is looked for: a value never
 //! takes in the close of an element around it and that element's next open tag.
 
-use super::ends::Parent;
-use super::source::{Source, is_name_byte};
+use super::ends::ParentElement;
+use super::source::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
 /// Tags of the elements around a value, counted from the value's start.
-pub(super) struct Enclosing<'a> {
-    elements: Vec<Counted<'a>>,
+pub(super) struct EnclosingTags<'a> {
+    elements: Vec<CountedTags<'a>>,
     counted_to: usize,
     /// One of them was closed that had not been opened in the value.
     is_left: bool,
@@ -15,19 +15,19 @@ pub(super) struct Enclosing<'a> {
     is_reopened: bool,
 }
 
-struct Counted<'a> {
+struct CountedTags<'a> {
     name: &'a [u8],
     open: usize,
     was_closed: bool,
 }
 
-impl<'a> Enclosing<'a> {
-    pub fn new(parent: &Parent<'a>, from: usize) -> Self {
-        let mut elements: Vec<Counted<'a>> = Vec::new();
+impl<'a> EnclosingTags<'a> {
+    pub fn new(parent: &ParentElement<'a>, from: usize) -> Self {
+        let mut elements: Vec<CountedTags<'a>> = Vec::new();
         let mut next = Some(parent);
         while let Some(parent) = next {
             if elements.iter().all(|known| known.name != parent.name) {
-                elements.push(Counted { name: parent.name, open: 0, was_closed: false });
+                elements.push(CountedTags { name: parent.name, open: 0, was_closed: false });
             }
             next = parent.outer;
         }
@@ -36,7 +36,7 @@ impl<'a> Enclosing<'a> {
 
     /// Whether a value that ends at `to` merges two elements: an element around it was closed and
     /// opened again in between. Places must rise.
-    pub fn is_merged_at(&mut self, source: Source<'_>, to: usize) -> bool {
+    pub fn is_merged_at(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;
         }
@@ -59,7 +59,7 @@ impl<'a> Enclosing<'a> {
             Some(name) => (name, true),
             None => (behind, false),
         };
-        let is_this = |known: &&mut Counted<'_>| {
+        let is_this = |known: &&mut CountedTags<'_>| {
             let rest = name.strip_prefix(known.name);
             rest.is_some_and(|rest| rest.first().is_some_and(|byte| !is_name_byte(*byte)))
         };

@@ -5,30 +5,30 @@ use std::collections::HashMap;
 
 use memchr::memrchr;
 
-use super::codes::{Code, Note};
-use super::enclosing::Enclosing;
-use super::grammar::{Grammar, Root};
+use super::codes::{ExtractCode, RawFinding};
+use super::enclosing::EnclosingTags;
+use super::grammar::{ActionGrammar, RootMeaning};
 use super::quotation::QuoteBlocks;
-use super::quoted::Paragraph;
-use super::scope::Scope;
-use super::source::{CDATA_START, More, Source, is_space};
-use super::tag::{OpenTag, Opening};
+use super::quoted::TickParagraph;
+use super::scope::PrefixScope;
+use super::source::{CDATA_START, NeedMore, TurnBytes, is_space};
+use super::tag::{OpenTag, TagOpening};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::xml::shape::ShapeId;
 
 /// A walk over the turn as far as it has come. Everything it decides is decided by bytes that
-/// are there; where more bytes could change the answer it says [`More`].
-pub(super) struct Walk<'a> {
-    pub source: Source<'a>,
-    pub grammar: &'a Grammar,
+/// are there; where more bytes could change the answer it says [`NeedMore`].
+pub(super) struct TurnWalk<'a> {
+    pub source: TurnBytes<'a>,
+    pub grammar: &'a ActionGrammar,
     /// The turn was longer than may be read: what depends on its end is not known.
     pub cut: bool,
     /// Bytes read in vain, looking for close tags that are not there.
     pub vain: usize,
     last_closes: LastCloses<'a>,
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
-    pub(super) paragraph: Option<Paragraph>,
+    pub(super) paragraph: Option<TickParagraph>,
     pub(super) quotes: &'a QuoteBlocks,
     /// Where the tag before the current place ended: a `>` before it is no quote mark.
     pub tag_end: usize,
@@ -44,7 +44,7 @@ struct LastCloses<'a> {
 }
 
 impl<'a> LastCloses<'a> {
-    fn has_after(&mut self, from: usize, name: &[u8], source: Source<'a>) -> bool {
+    fn has_after(&mut self, from: usize, name: &[u8], source: TurnBytes<'a>) -> bool {
         while !self.known.contains_key(name) {
             let unknown = source.slice(from..self.from);
             let Some(found) = memrchr(b'<', unknown) else {
@@ -70,33 +70,33 @@ pub(super) struct OwnTag {
 }
 
 /// Why reading an action stopped.
-pub(super) enum Stop {
+pub(super) enum WalkStop {
     More,
-    Defect(Defect),
+    Defect(ActionDefect),
 }
 
 /// What is wrong with an action, and where the next thing starts if its end cannot be found.
-pub(super) struct Defect {
-    pub note: Note,
+pub(super) struct ActionDefect {
+    pub note: RawFinding,
     pub resume: Option<usize>,
 }
 
-impl From<More> for Stop {
-    fn from(_: More) -> Self {
+impl From<NeedMore> for WalkStop {
+    fn from(_: NeedMore) -> Self {
         Self::More
     }
 }
 
-impl From<Note> for Stop {
-    fn from(note: Note) -> Self {
-        Self::Defect(Defect { note, resume: None })
+impl From<RawFinding> for WalkStop {
+    fn from(note: RawFinding) -> Self {
+        Self::Defect(ActionDefect { note, resume: None })
     }
 }
 
 /// The element that a value stands in.
-pub(super) struct Parent<'a> {
+pub(super) struct ParentElement<'a> {
     /// The element around it, if there is one.
-    pub outer: Option<&'a Parent<'a>>,
+    pub outer: Option<&'a ParentElement<'a>>,
     pub shape: ShapeId,
     /// As written.
     pub name: &'a [u8],
@@ -107,7 +107,7 @@ pub(super) struct Parent<'a> {
 }
 
 /// What follows a close tag.
-enum Follower {
+enum CloseFollower {
     /// A sibling, the parent's close or the end.
     Fits,
     SameClose,
@@ -121,10 +121,10 @@ enum Follower {
     Text,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> TurnWalk<'a> {
     pub fn new(
-        source: Source<'a>,
-        grammar: &'a Grammar,
+        source: TurnBytes<'a>,
+        grammar: &'a ActionGrammar,
         quotes: &'a QuoteBlocks,
         cut: bool,
     ) -> Self {
@@ -142,10 +142,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// As [`Source::opening`], which is not done twice at one place.
-    pub fn opening(&mut self, at: usize) -> Result<Opening, More> {
+    /// As [`TurnBytes::opening`], which is not done twice at one place.
+    pub fn opening(&mut self, at: usize) -> Result<TagOpening, NeedMore> {
         match self.opened.take_if(|tag| tag.start == at) {
-            Some(tag) => Ok(Opening::Tag(tag)),
+            Some(tag) => Ok(TagOpening::Tag(tag)),
             None => self.source.opening(at),
         }
     }
@@ -160,7 +160,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The next tag of exactly this name, CDATA sections left out if `cdata`.
-    fn own_tag(&self, name: &[u8], from: usize, cdata: bool) -> Result<Option<OwnTag>, More> {
+    fn own_tag(&self, name: &[u8], from: usize, cdata: bool) -> Result<Option<OwnTag>, NeedMore> {
         let source = self.source;
         let mut from = from;
         let (first, second) = (name.first(), name.get(1));
@@ -192,7 +192,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Whether an open tag of this name, not self-closing, stands at `at`.
-    fn opens(&self, at: usize, name: &[u8]) -> Result<Option<usize>, More> {
+    fn opens(&self, at: usize, name: &[u8]) -> Result<Option<usize>, NeedMore> {
         let source = self.source;
         if !source.starts(at + 1, name)? {
             return Ok(None);
@@ -224,7 +224,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The balanced close of an element of this name whose content starts at `from`.
-    pub fn matching_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, More> {
+    pub fn matching_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
         if !self.source.is_closed_soon(name, from) && !self.can_close(name, from) {
             return Ok(None);
         }
@@ -242,7 +242,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The first close of this name, whatever was opened before it.
-    pub fn first_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, More> {
+    pub fn first_close(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
         let mut at = from;
         while let Some(tag) = self.own_tag(name, at, true)? {
             if tag.closes {
@@ -254,7 +254,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Whether the next tag of this name is a close tag: what was mentioned is closed later.
-    pub fn is_closed_next(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, More> {
+    pub fn is_closed_next(&mut self, name: &[u8], from: usize) -> Result<Option<OwnTag>, NeedMore> {
         let known = self.next_tag.get(name).copied();
         let known = known.filter(|(since, tag)| *since <= from && tag.is_none_or(|t| from <= t.at));
         let tag = match known {
@@ -273,15 +273,15 @@ impl<'a> Walk<'a> {
         &mut self,
         name: &[u8],
         from: usize,
-        parent: &Parent<'_>,
-        scope: &mut Scope,
-    ) -> Result<OwnTag, Stop> {
+        parent: &ParentElement<'_>,
+        scope: &mut PrefixScope,
+    ) -> Result<OwnTag, WalkStop> {
         if self.is_tangled() {
-            return Err(Note::new(Code::TooTangled, from, TANGLED).into());
+            return Err(RawFinding::new(ExtractCode::TooTangled, from, TANGLED).into());
         }
-        let mut first: Option<(OwnTag, Follower)> = None;
+        let mut first: Option<(OwnTag, CloseFollower)> = None;
         let mut second_best: Option<OwnTag> = None;
-        let mut enclosing = Enclosing::new(parent, from);
+        let mut enclosing = EnclosingTags::new(parent, from);
         let (mut depth, mut at) = (0_usize, from);
         let mut is_near = self.source.is_closed_soon(name, from);
         while std::mem::take(&mut is_near) || self.can_close(name, at) {
@@ -307,9 +307,9 @@ impl<'a> Walk<'a> {
                 continue;
             }
             match self.follower(name, tag.next, parent, scope)? {
-                Follower::Fits if !is_merged => return Ok(tag),
+                CloseFollower::Fits if !is_merged => return Ok(tag),
                 _ if mutant("first-close-extraction") => return Ok(tag),
-                Follower::SameClose => {
+                CloseFollower::SameClose => {
                     let again = self.source.skip_space(tag.next);
                     return Err(doubled(name, again));
                 }
@@ -334,85 +334,87 @@ impl<'a> Walk<'a> {
         &mut self,
         name: &[u8],
         from: usize,
-        first: Option<(OwnTag, Follower)>,
-        parent: &Parent<'_>,
-    ) -> Stop {
+        first: Option<(OwnTag, CloseFollower)>,
+        parent: &ParentElement<'_>,
+    ) -> WalkStop {
         let shown = String::from_utf8_lossy(name);
         let within = String::from_utf8_lossy(parent.name);
         let Some((tag, follower)) = first else {
             let message = format!("`{shown}` in `{within}` has no closing tag `</{shown}>`");
-            return Note::new(Code::UnclosedParam, from, message).into();
+            return RawFinding::new(ExtractCode::UnclosedParam, from, message).into();
         };
         self.in_vain(from);
         let mut resume = None;
         let (code, what) = match follower {
-            Follower::OtherClose { after } => {
+            CloseFollower::OtherClose { after } => {
                 resume = Some(after);
-                (Code::MismatchedClose, format!("another closing tag than `</{within}>`"))
+                (ExtractCode::MismatchedClose, format!("another closing tag than `</{within}>`"))
             }
-            Follower::Unknown => (Code::UnknownParam, format!("no child that `{within}` has")),
-            Follower::Action { at } => {
+            CloseFollower::Unknown => {
+                (ExtractCode::UnknownParam, format!("no child that `{within}` has"))
+            }
+            CloseFollower::Action { at } => {
                 resume = Some(at);
-                (Code::UnclosedAction, format!("another action before `</{within}>`"))
+                (ExtractCode::UnclosedAction, format!("another action before `</{within}>`"))
             }
-            Follower::Text | Follower::Fits | Follower::SameClose => {
-                (Code::UnexpectedText, "text that belongs to no child".to_owned())
+            CloseFollower::Text | CloseFollower::Fits | CloseFollower::SameClose => {
+                (ExtractCode::UnexpectedText, "text that belongs to no child".to_owned())
             }
         };
         let message = format!("behind `</{shown}>` in `{within}` comes {what}");
-        Stop::Defect(Defect { note: Note::new(code, tag.at, message), resume })
+        WalkStop::Defect(ActionDefect { note: RawFinding::new(code, tag.at, message), resume })
     }
 
     fn fits(
         &mut self,
         name: &[u8],
         at: usize,
-        parent: &Parent<'_>,
-        scope: &mut Scope,
-    ) -> Result<bool, More> {
-        Ok(matches!(self.follower(name, at, parent, scope)?, Follower::Fits))
+        parent: &ParentElement<'_>,
+        scope: &mut PrefixScope,
+    ) -> Result<bool, NeedMore> {
+        Ok(matches!(self.follower(name, at, parent, scope)?, CloseFollower::Fits))
     }
 
     fn follower(
         &mut self,
         name: &[u8],
         at: usize,
-        parent: &Parent<'_>,
-        scope: &mut Scope,
-    ) -> Result<Follower, More> {
+        parent: &ParentElement<'_>,
+        scope: &mut PrefixScope,
+    ) -> Result<CloseFollower, NeedMore> {
         let source = self.source;
-        let Some(at) = source.skip_blank(at)? else { return Ok(Follower::Text) };
+        let Some(at) = source.skip_blank(at)? else { return Ok(CloseFollower::Text) };
         match source.byte(at) {
-            None => return source.end_or_more().map(|fits| fits.unwrap_or(Follower::Fits)),
+            None => return source.end_or_more().map(|fits| fits.unwrap_or(CloseFollower::Fits)),
             Some(b'<') => {}
-            Some(_) => return Ok(Follower::Text),
+            Some(_) => return Ok(CloseFollower::Text),
         }
         if source.starts(at, b"</")? {
             if source.closes(at, parent.name)?.is_some() {
-                return Ok(Follower::Fits);
+                return Ok(CloseFollower::Fits);
             }
             if source.closes(at, name)?.is_some() {
-                return Ok(Follower::SameClose);
+                return Ok(CloseFollower::SameClose);
             }
             if let Some((_, after)) = source.closing(at)? {
-                return Ok(Follower::OtherClose { after });
+                return Ok(CloseFollower::OtherClose { after });
             }
         }
         let tag = match self.opening(at)? {
-            Opening::Tag(tag) => tag,
-            Opening::Cut(_) => return Ok(Follower::Fits),
-            Opening::Text if source.is_cut_tag(at) => return Ok(Follower::Fits),
-            _ => return Ok(Follower::Text),
+            TagOpening::Tag(tag) => tag,
+            TagOpening::Cut(_) => return Ok(CloseFollower::Fits),
+            TagOpening::Text if source.is_cut_tag(at) => return Ok(CloseFollower::Fits),
+            _ => return Ok(CloseFollower::Text),
         };
         let depth = scope.depth();
         scope.enter(source, &tag);
         let tag_name = source.lossy(tag.name.clone());
         let written = scope.element(&tag_name);
         let follower = match self.grammar.child(parent.shape, &written, parent.bare) {
-            Some(_) => Follower::Fits,
+            Some(_) => CloseFollower::Fits,
             None => match self.grammar.root(&tag_name, &written) {
-                Root::Action(_) => Follower::Action { at },
-                _ => Follower::Unknown,
+                RootMeaning::Action(_) => CloseFollower::Action { at },
+                _ => CloseFollower::Unknown,
             },
         };
         scope.leave(depth);
@@ -446,20 +448,20 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn unclosed_before(name: &[u8], within: &[u8], at: usize) -> Stop {
+fn unclosed_before(name: &[u8], within: &[u8], at: usize) -> WalkStop {
     let shown = String::from_utf8_lossy(name);
     let within = String::from_utf8_lossy(within);
     let message = format!(
         "`{shown}` has no closing tag `</{shown}>` before `{within}` ends and the next begins"
     );
-    Note::new(Code::UnclosedParam, at, message).into()
+    RawFinding::new(ExtractCode::UnclosedParam, at, message).into()
 }
 
 pub(super) const TANGLED: &str = "too many elements are left open; the rest was not read";
 
 /// A close tag for what has just been closed.
-pub(super) fn doubled(name: &[u8], at: usize) -> Stop {
+pub(super) fn doubled(name: &[u8], at: usize) -> WalkStop {
     let shown = String::from_utf8_lossy(name);
     let message = format!("`</{shown}>` stands twice; close every element once");
-    Note::new(Code::MismatchedClose, at, message).into()
+    RawFinding::new(ExtractCode::MismatchedClose, at, message).into()
 }

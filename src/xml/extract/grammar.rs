@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::reasoning::REASONING_NAMES;
-use super::scope::Written;
+use super::scope::WrittenName;
 use crate::limits;
 use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
 
@@ -26,18 +26,18 @@ impl Default for ExtractLimits {
 
 /// The names an agent's text is read by.
 #[derive(Debug, Clone, Default)]
-pub struct Grammar {
+pub struct ActionGrammar {
     shapes: Shapes,
     reasoning: Vec<String>,
     /// Those of [`REASONING_NAMES`] that are no payload, in any letter case.
     known_reasoning: Vec<&'static str>,
     reserved: Vec<String>,
     pub(super) limits: ExtractLimits,
-    roots: Roots,
-    sieve: Sieve,
+    roots: RootNames,
+    sieve: NameFilter,
 }
 
-type Roots = HashMap<String, Vec<ShapeId>, BuildHasherDefault<NameHasher>>;
+type RootNames = HashMap<String, Vec<ShapeId>, BuildHasherDefault<NameHasher>>;
 
 /// FNV-1a: the names are those of a config, so nobody can choose them to collide.
 #[derive(Debug, Clone)]
@@ -64,12 +64,12 @@ impl Hasher for NameHasher {
 /// The names that may mean something, by first byte and length. Turns are full of tags that mean
 /// nothing; this tells most of them without hashing a name.
 #[derive(Debug, Clone, Default)]
-struct Sieve {
+struct NameFilter {
     /// For each first byte, a bit for each length.
     lengths: Vec<u64>,
 }
 
-impl Sieve {
+impl NameFilter {
     fn new<'n>(names: impl Iterator<Item = &'n str>) -> Self {
         let mut lengths = vec![0; 256];
         for name in names {
@@ -94,14 +94,14 @@ impl Sieve {
 
 /// What a root's name means.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Root {
+pub(super) enum RootMeaning {
     Action(ShapeId),
     Reasoning,
     Reserved,
     Unknown,
 }
 
-impl Grammar {
+impl ActionGrammar {
     /// `reasoning` and `reserved` are names as written; reserved ones match in any namespace.
     pub fn new(
         shapes: Shapes,
@@ -109,7 +109,7 @@ impl Grammar {
         reserved: Vec<String>,
         limits: ExtractLimits,
     ) -> Self {
-        let mut roots = Roots::default();
+        let mut roots = RootNames::default();
         for id in &shapes.roots {
             if let Some(shape) = shapes.get(*id) {
                 roots.entry(shape.name.local.to_string()).or_default().push(*id);
@@ -121,7 +121,7 @@ impl Grammar {
         let upper: Vec<_> = known_reasoning.iter().map(|name| name.to_uppercase()).collect();
         let names = roots.keys().chain(&reasoning).chain(&reserved).chain(&upper);
         let names = names.map(String::as_str).chain(known_reasoning.iter().copied());
-        let sieve = Sieve::new(names);
+        let sieve = NameFilter::new(names);
         Self { shapes, reasoning, known_reasoning, reserved, limits, roots, sieve }
     }
 
@@ -171,19 +171,21 @@ impl Grammar {
         !start.is_empty() && names.into_iter().any(|name| name.starts_with(start))
     }
 
-    pub(super) fn root(&self, name: &str, written: &Written<'_>) -> Root {
+    pub(super) fn root(&self, name: &str, written: &WrittenName<'_>) -> RootMeaning {
         if self.is_reasoning(name) {
-            return Root::Reasoning;
+            return RootMeaning::Reasoning;
         }
         match self.action(written) {
-            Some(id) => Root::Action(id),
-            None if self.is_reserved(written.local()) || self.is_reserved(name) => Root::Reserved,
-            None => Root::Unknown,
+            Some(id) => RootMeaning::Action(id),
+            None if self.is_reserved(written.local()) || self.is_reserved(name) => {
+                RootMeaning::Reserved
+            }
+            None => RootMeaning::Unknown,
         }
     }
 
-    pub(super) fn is_action(&self, name: &str, written: &Written<'_>) -> bool {
-        matches!(self.root(name, written), Root::Action(_))
+    pub(super) fn is_action(&self, name: &str, written: &WrittenName<'_>) -> bool {
+        matches!(self.root(name, written), RootMeaning::Action(_))
     }
 
     /// The local names of an element's children.
@@ -195,17 +197,17 @@ impl Grammar {
     }
 
     /// The action a root is, by namespace exactly; bare names by local name, if only one has it.
-    fn action(&self, written: &Written<'_>) -> Option<ShapeId> {
+    fn action(&self, written: &WrittenName<'_>) -> Option<ShapeId> {
         match written {
-            Written::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
-            Written::Bare(local) => {
+            WrittenName::Bound(namespace, local) => self.pick(self.roots.get(*local)?, namespace),
+            WrittenName::Bare(local) => {
                 let candidates = self.roots.get(*local)?;
                 match candidates.as_slice() {
                     [only] => Some(*only),
                     several => self.pick(several, ""),
                 }
             }
-            Written::Unbound(name) => self.pick(self.roots.get(*name)?, ""),
+            WrittenName::Unbound(name) => self.pick(self.roots.get(*name)?, ""),
         }
     }
 
@@ -220,7 +222,7 @@ impl Grammar {
     pub(super) fn child(
         &self,
         parent: ShapeId,
-        written: &Written<'_>,
+        written: &WrittenName<'_>,
         by_local_name: bool,
     ) -> Option<ShapeId> {
         let parent = self.shape(parent)?;
@@ -231,12 +233,12 @@ impl Grammar {
         };
         let unqualified = |local: &str| named(&|q| q.namespace.is_none() && &*q.local == local);
         match written {
-            Written::Bound(namespace, local) => {
+            WrittenName::Bound(namespace, local) => {
                 named(&|q| in_namespace(q, namespace) && &*q.local == *local)
             }
-            Written::Unbound(name) => unqualified(name),
-            Written::Bare(local) if !by_local_name => unqualified(local),
-            Written::Bare(local) => {
+            WrittenName::Unbound(name) => unqualified(name),
+            WrittenName::Bare(local) if !by_local_name => unqualified(local),
+            WrittenName::Bare(local) => {
                 let kin = |q: &QName| q.namespace == parent.name.namespace && &*q.local == *local;
                 named(&kin)
                     .or_else(|| unqualified(local))
@@ -253,7 +255,7 @@ fn in_namespace(name: &QName, namespace: &str) -> bool {
 
 /// The action whose name an unknown root's name was probably meant to be: another case, hyphens
 /// for underscores, or at most two letters off.
-pub fn near_miss<'g>(root: &str, grammar: &'g Grammar) -> Option<&'g str> {
+pub fn near_miss<'g>(root: &str, grammar: &'g ActionGrammar) -> Option<&'g str> {
     let local = root.rsplit(':').next().unwrap_or(root);
     let fold = |name: &str| -> String {
         let kept = name.chars().filter(|c| c.is_alphanumeric());

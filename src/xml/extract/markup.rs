@@ -3,15 +3,15 @@
 
 use std::ops::Range;
 
-use super::ends::Walk;
-use super::grammar::Root;
-use super::quoted::Ticks;
-use super::source::{CDATA_START, COMMENT_START, More};
-use super::step::Draft;
-use super::tag::Opening;
+use super::ends::TurnWalk;
+use super::grammar::RootMeaning;
+use super::quoted::TickRun;
+use super::source::{CDATA_START, COMMENT_START, NeedMore};
+use super::step::DraftItem;
+use super::tag::TagOpening;
 
 /// A piece of markup.
-pub(super) enum Piece {
+pub(super) enum TopLevelPiece {
     /// Nothing in it is a tag: characters, code, a comment, a quotation, an empty element.
     Literal { end: usize },
     /// A reasoning block, or what stands in place of one.
@@ -24,60 +24,64 @@ pub(super) enum Piece {
     Close { name: Range<usize>, next: usize },
 }
 
-impl Walk<'_> {
+impl TurnWalk<'_> {
     /// The piece at `at`, a `<`, backtick or tilde. `floor` is where the text around actions
     /// last began.
-    pub fn piece(&mut self, at: usize, floor: usize) -> Result<Piece, More> {
+    pub fn piece(&mut self, at: usize, floor: usize) -> Result<TopLevelPiece, NeedMore> {
         let source = self.source;
         if source.byte(at) != Some(b'<') {
             return Ok(match self.ticks(at, floor)? {
-                Ticks::Text(end) | Ticks::Fence(end) | Ticks::Inline(end) => Piece::Literal { end },
+                TickRun::Text(end) | TickRun::Fence(end) | TickRun::Inline(end) => {
+                    TopLevelPiece::Literal { end }
+                }
             });
         }
         if let Some(end) = self.quote_block_end(at, floor)? {
-            return Ok(Piece::Literal { end });
+            return Ok(TopLevelPiece::Literal { end });
         }
         match source.byte(at + 1) {
             Some(b'!') if source.starts(at, COMMENT_START)? => {
                 let end = source.comment_end(at + 4)?.unwrap_or(source.len());
-                Ok(Piece::Literal { end })
+                Ok(TopLevelPiece::Literal { end })
             }
             Some(b'!') if source.starts(at, CDATA_START)? => {
                 let end = source.cdata_end(at + 9)?.unwrap_or(source.len());
-                Ok(Piece::Literal { end })
+                Ok(TopLevelPiece::Literal { end })
             }
             Some(b'/') => Ok(match source.closing(at)? {
-                Some((name, next)) => Piece::Close { name, next },
-                None => Piece::Literal { end: at + 1 },
+                Some((name, next)) => TopLevelPiece::Close { name, next },
+                None => TopLevelPiece::Literal { end: at + 1 },
             }),
             _ => self.open_piece(at, floor),
         }
     }
 
-    fn open_piece(&mut self, at: usize, floor: usize) -> Result<Piece, More> {
+    fn open_piece(&mut self, at: usize, floor: usize) -> Result<TopLevelPiece, NeedMore> {
         let tag = match self.source.opening(at)? {
-            Opening::Tag(tag) => tag,
-            _ => return Ok(Piece::Literal { end: at + 1 }),
+            TagOpening::Tag(tag) => tag,
+            _ => return Ok(TopLevelPiece::Literal { end: at + 1 }),
         };
         let (root, scope, bare) = self.meaning(&tag);
         let action = match root {
-            Root::Reasoning if self.is_quoted(tag.start, tag.end, floor)? => {
-                return Ok(Piece::Literal { end: tag.end });
+            RootMeaning::Reasoning if self.is_quoted(tag.start, tag.end, floor)? => {
+                return Ok(TopLevelPiece::Literal { end: tag.end });
             }
-            Root::Reasoning if tag.empty => return Ok(Piece::Reasoning { end: tag.end }),
-            Root::Reasoning => {
+            RootMeaning::Reasoning if tag.empty => {
+                return Ok(TopLevelPiece::Reasoning { end: tag.end });
+            }
+            RootMeaning::Reasoning => {
                 let end = self.reasoning_end(&tag)?.unwrap_or(self.source.len());
-                return Ok(Piece::Reasoning { end });
+                return Ok(TopLevelPiece::Reasoning { end });
             }
-            Root::Action(id) => Some(self.root(&tag, id, scope, bare)?),
-            Root::Reserved | Root::Unknown => None,
+            RootMeaning::Action(id) => Some(self.root(&tag, id, scope, bare)?),
+            RootMeaning::Reserved | RootMeaning::Unknown => None,
         };
         Ok(match action {
-            Some(step) if matches!(step.item, Some(Draft::Action(_))) => {
-                Piece::Action { end: step.end }
+            Some(step) if matches!(step.item, Some(DraftItem::Action(_))) => {
+                TopLevelPiece::Action { end: step.end }
             }
-            _ if tag.empty => Piece::Literal { end: tag.end },
-            _ => Piece::Open { name: tag.name, next: tag.end },
+            _ if tag.empty => TopLevelPiece::Literal { end: tag.end },
+            _ => TopLevelPiece::Open { name: tag.name, next: tag.end },
         })
     }
 }

@@ -3,7 +3,7 @@
 //! A turn is text in which some elements are actions. [`Extractor`] takes it in chunks of any
 //! size and gives the same [`Extraction`] for every chunking: whatever it decides, it decides
 //! once all the bytes are there that the decision depends on, and what depends on the end of the
-//! turn waits for [`Extractor::finish`]. Nothing incomplete becomes an [`Action`]; every defect
+//! turn waits for [`Extractor::finish`]. Nothing incomplete becomes an [`ExtractedAction`]; every defect
 //! becomes a finding.
 //!
 //! Knows names and shapes, no schemas; neither who may be addressed nor what is answered.
@@ -32,13 +32,13 @@ use std::sync::Arc;
 
 use memchr::memchr3;
 
-use codes::Note;
-use ends::Walk;
+use codes::RawFinding;
+use ends::TurnWalk;
 use quotation::QuoteBlocks;
 use reasoning::PromptReasoning;
-use source::Source;
-use step::{Draft, Step, UnknownRoots};
-use wait::{Lines, Wait};
+use source::TurnBytes;
+use step::{DraftItem, UnknownRoots, WalkStep};
+use wait::{LineCounter, LookAgain};
 
 use super::element::Element;
 use super::findings::Finding;
@@ -46,15 +46,15 @@ use super::shape::QName;
 use super::write;
 use crate::limits;
 
-pub use codes::Code;
-pub use grammar::{ExtractLimits, Grammar, near_miss};
+pub use codes::ExtractCode;
+pub use grammar::{ActionGrammar, ExtractLimits, near_miss};
 pub use unknown_element::VENDOR_WRAPPERS;
 
 /// What a turn came to.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extraction {
     /// In the order of the text.
-    pub items: Vec<Item>,
+    pub items: Vec<ExtractedItem>,
     /// Errors that belong to no action, at most [`limits::FINDINGS_MAX`].
     pub errors: Vec<Finding>,
     /// Why something was left alone, at most [`limits::FINDINGS_MAX`].
@@ -67,7 +67,7 @@ pub struct Extraction {
 
 /// One piece of a turn.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Item {
+pub enum ExtractedItem {
     Text(String),
     Reasoning {
         name: String,
@@ -75,18 +75,18 @@ pub enum Item {
         /// It was closed; if not, it reached to the end.
         complete: bool,
     },
-    Action(Action),
+    Action(ExtractedAction),
     /// An action that was recognised and cannot be dispatched.
-    Broken(Broken),
+    Broken(BrokenAction),
     /// A root in a namespace the agent does not know: to be refused like any unknown payload.
-    Unknown(Unknown),
+    Unknown(UnknownAction),
     /// A closed element of a bare name the agent does not know: a refused action.
     UnknownElement(UnknownElement),
 }
 
 /// A complete action.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Action {
+pub struct ExtractedAction {
     /// Under its resolved name.
     pub element: Element,
     /// In bytes of the turn.
@@ -94,7 +94,7 @@ pub struct Action {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Broken {
+pub struct BrokenAction {
     /// As the model wrote it.
     pub attempt: String,
     pub finding: Finding,
@@ -103,7 +103,7 @@ pub struct Broken {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unknown {
+pub struct UnknownAction {
     pub name: QName,
     /// As the model wrote it.
     pub attempt: String,
@@ -123,7 +123,7 @@ pub struct UnknownElement {
     pub source: Range<usize>,
 }
 
-impl Action {
+impl ExtractedAction {
     pub fn name(&self) -> &QName {
         &self.element.name
     }
@@ -135,23 +135,23 @@ impl Action {
 }
 
 impl Extraction {
-    pub fn actions(&self) -> impl Iterator<Item = &Action> {
+    pub fn actions(&self) -> impl Iterator<Item = &ExtractedAction> {
         self.items.iter().filter_map(|item| match item {
-            Item::Action(action) => Some(action),
+            ExtractedItem::Action(action) => Some(action),
             _ => None,
         })
     }
 
-    pub fn broken(&self) -> impl Iterator<Item = &Broken> {
+    pub fn broken(&self) -> impl Iterator<Item = &BrokenAction> {
         self.items.iter().filter_map(|item| match item {
-            Item::Broken(broken) => Some(broken),
+            ExtractedItem::Broken(broken) => Some(broken),
             _ => None,
         })
     }
 
     pub fn unknown_elements(&self) -> impl Iterator<Item = &UnknownElement> {
         self.items.iter().filter_map(|item| match item {
-            Item::UnknownElement(unknown) => Some(unknown),
+            ExtractedItem::UnknownElement(unknown) => Some(unknown),
             _ => None,
         })
     }
@@ -167,8 +167,8 @@ impl Extraction {
     /// The text outside actions and reasoning, elements of unknown names included.
     pub fn text(&self) -> String {
         let texts = self.items.iter().filter_map(|item| match item {
-            Item::Text(text) => Some(text.as_str()),
-            Item::UnknownElement(unknown) => Some(unknown.attempt.as_str()),
+            ExtractedItem::Text(text) => Some(text.as_str()),
+            ExtractedItem::UnknownElement(unknown) => Some(unknown.attempt.as_str()),
             _ => None,
         });
         texts.collect()
@@ -178,7 +178,7 @@ impl Extraction {
 /// Reads one turn as it streams.
 #[derive(Debug)]
 pub struct Extractor {
-    grammar: Arc<Grammar>,
+    grammar: Arc<ActionGrammar>,
     turn: Vec<u8>,
     /// Bytes of the turn, those over the limit included.
     received: usize,
@@ -190,8 +190,8 @@ pub struct Extractor {
     tag_end: usize,
     /// Where the text began that belongs to no item yet.
     text_from: usize,
-    wait: Wait,
-    lines: Lines,
+    wait: LookAgain,
+    lines: LineCounter,
     quotes: QuoteBlocks,
     prompt_reasoning: PromptReasoning,
     unknown: UnknownRoots,
@@ -199,7 +199,7 @@ pub struct Extractor {
 }
 
 impl Extractor {
-    pub fn new(grammar: Arc<Grammar>) -> Self {
+    pub fn new(grammar: Arc<ActionGrammar>) -> Self {
         Self {
             grammar,
             turn: Vec::new(),
@@ -208,8 +208,8 @@ impl Extractor {
             decided: 0,
             tag_end: 0,
             text_from: 0,
-            wait: Wait::default(),
-            lines: Lines::default(),
+            wait: LookAgain::default(),
+            lines: LineCounter::default(),
             quotes: QuoteBlocks::default(),
             prompt_reasoning: PromptReasoning::default(),
             unknown: UnknownRoots::default(),
@@ -246,7 +246,7 @@ impl Extractor {
     }
 
     /// The items decided so far; they stay as they are.
-    pub fn settled(&self) -> &[Item] {
+    pub fn settled(&self) -> &[ExtractedItem] {
         &self.found.items
     }
 
@@ -257,7 +257,7 @@ impl Extractor {
         if self.is_cut {
             let limit = self.grammar.limits.max_turn_bytes;
             let message = format!("the turn has {} bytes; at most {limit} are read", self.received);
-            self.report(Note::new(Code::TurnTooLarge, self.turn.len(), message));
+            self.report(RawFinding::new(ExtractCode::TurnTooLarge, self.turn.len(), message));
         }
         self.found.unknown_roots = self.unknown.0;
         self.found
@@ -281,19 +281,19 @@ impl Extractor {
     fn find_prompt_reasoning(
         &mut self,
         turn: &[u8],
-        grammar: &Grammar,
+        grammar: &ActionGrammar,
         quotes: &QuoteBlocks,
         ended: bool,
     ) -> bool {
         if self.prompt_reasoning.is_decided {
             return true;
         }
-        let source = Source::new(turn, self.prompt_reasoning.searched_to, ended);
-        let mut walk = Walk::new(source, grammar, quotes, self.is_cut);
+        let source = TurnBytes::new(turn, self.prompt_reasoning.searched_to, ended);
+        let mut walk = TurnWalk::new(source, grammar, quotes, self.is_cut);
         match walk.prompt_reasoning(&mut self.prompt_reasoning) {
             Ok(Some(step)) => self.take(step, 0, turn),
             Ok(None) => {}
-            Err(source::More) => {
+            Err(source::NeedMore) => {
                 self.wait.failed(turn.len() - self.prompt_reasoning.searched_to);
                 return false;
             }
@@ -301,9 +301,9 @@ impl Extractor {
         true
     }
 
-    fn decide(&mut self, turn: &[u8], grammar: &Grammar, quotes: &QuoteBlocks, ended: bool) {
-        let source = Source::new(turn, self.decided, ended);
-        let mut walk = Walk::new(source, grammar, quotes, self.is_cut);
+    fn decide(&mut self, turn: &[u8], grammar: &ActionGrammar, quotes: &QuoteBlocks, ended: bool) {
+        let source = TurnBytes::new(turn, self.decided, ended);
+        let mut walk = TurnWalk::new(source, grammar, quotes, self.is_cut);
         loop {
             walk.tag_end = self.tag_end;
             let found = memchr3(b'<', b'`', b'~', source.rest(self.decided));
@@ -313,12 +313,12 @@ impl Extractor {
                 break;
             }
             if walk.is_tangled() {
-                self.report(Note::new(Code::TooTangled, at, ends::TANGLED));
+                self.report(RawFinding::new(ExtractCode::TooTangled, at, ends::TANGLED));
                 break;
             }
             match walk.step(at, self.text_from, &mut self.unknown) {
                 Ok(step) => self.take(step, at, turn),
-                Err(source::More) => {
+                Err(source::NeedMore) => {
                     self.wait.failed(turn.len() - at);
                     break;
                 }
@@ -326,7 +326,7 @@ impl Extractor {
         }
     }
 
-    fn take(&mut self, step: Step, at: usize, turn: &[u8]) {
+    fn take(&mut self, step: WalkStep, at: usize, turn: &[u8]) {
         self.decided = step.end;
         if turn.get(at) == Some(&b'<') {
             self.tag_end = step.end;
@@ -342,23 +342,27 @@ impl Extractor {
         let range = at..step.end;
         let attempt = || source::lossy(turn.get(range.clone()).unwrap_or_default()).into_owned();
         let item = match draft {
-            Draft::Reasoning { name, text, complete } => Item::Reasoning { name, text, complete },
-            Draft::Action(element) => Item::Action(Action { element, source: range }),
-            Draft::Broken(note) => {
+            DraftItem::Reasoning { name, text, complete } => {
+                ExtractedItem::Reasoning { name, text, complete }
+            }
+            DraftItem::Action(element) => {
+                ExtractedItem::Action(ExtractedAction { element, source: range })
+            }
+            DraftItem::Broken(note) => {
                 let attempt = attempt();
                 let finding = self.lines.finding(turn, note);
-                Item::Broken(Broken { attempt, finding, source: range })
+                ExtractedItem::Broken(BrokenAction { attempt, finding, source: range })
             }
-            Draft::Unknown(name) => {
+            DraftItem::Unknown(name) => {
                 let attempt = attempt();
-                Item::Unknown(Unknown { name, attempt, source: range })
+                ExtractedItem::Unknown(UnknownAction { name, attempt, source: range })
             }
-            Draft::UnknownElement { name, note, holds_action } => {
+            DraftItem::UnknownElement { name, note, holds_action } => {
                 let attempt = attempt();
                 let finding = self.lines.finding(turn, note);
                 let unknown =
                     UnknownElement { name, attempt, finding, holds_action, source: range };
-                Item::UnknownElement(unknown)
+                ExtractedItem::UnknownElement(unknown)
             }
         };
         self.found.items.push(item);
@@ -374,18 +378,18 @@ impl Extractor {
     fn flush(&mut self, turn: &[u8], end: usize) {
         let text = turn.get(self.text_from..end).unwrap_or_default();
         if !text.is_empty() {
-            self.found.items.push(Item::Text(source::lossy(text).into_owned()));
+            self.found.items.push(ExtractedItem::Text(source::lossy(text).into_owned()));
         }
         self.text_from = end;
     }
 
-    fn report(&mut self, note: Note) {
+    fn report(&mut self, note: RawFinding) {
         let turn = std::mem::take(&mut self.turn);
         self.report_in(&turn, note);
         self.turn = turn;
     }
 
-    fn report_in(&mut self, turn: &[u8], note: Note) {
+    fn report_in(&mut self, turn: &[u8], note: RawFinding) {
         let list =
             if note.code.is_error() { &mut self.found.errors } else { &mut self.found.notices };
         if list.len() < limits::FINDINGS_MAX {

@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use super::ends::Walk;
-use super::grammar::Root;
-use super::source::{More, lossy};
-use super::step::{Draft, Step};
-use super::tag::Opening;
+use super::ends::TurnWalk;
+use super::grammar::RootMeaning;
+use super::source::{NeedMore, lossy};
+use super::step::{DraftItem, WalkStep};
+use super::tag::TagOpening;
 use crate::mutant::mutant;
 
 /// Straight and typographic, of any language; which of them pair is not judged.
@@ -48,16 +48,21 @@ impl QuoteBlocks {
         }
     }
 
-    /// The block that holds this place. [`More`] where its line or its end is not known yet.
-    fn holding(&self, at: usize, turn: &[u8], ended: bool) -> Result<Option<Range<usize>>, More> {
+    /// The block that holds this place. [`NeedMore`] where its line or its end is not known yet.
+    fn holding(
+        &self,
+        at: usize,
+        turn: &[u8],
+        ended: bool,
+    ) -> Result<Option<Range<usize>>, NeedMore> {
         let after = self.blocks.partition_point(|block| block.end <= at);
         if let Some(block) = self.blocks.get(after).filter(|block| block.start <= at) {
             let is_whole = ended || block.end < self.read_to;
-            return if is_whole { Ok(Some(block.clone())) } else { Err(More) };
+            return if is_whole { Ok(Some(block.clone())) } else { Err(NeedMore) };
         }
         let is_unread = at >= self.read_to && !ended;
         let line = turn.get(self.read_to..).unwrap_or_default();
-        if is_unread && is_quote_line(line) { Err(More) } else { Ok(None) }
+        if is_unread && is_quote_line(line) { Err(NeedMore) } else { Ok(None) }
     }
 }
 
@@ -67,10 +72,10 @@ fn is_quote_line(line: &[u8]) -> bool {
     indent <= INDENT_SPACES_MAX && line.get(indent) == Some(&b'>')
 }
 
-impl Walk<'_> {
+impl TurnWalk<'_> {
     /// Where the block of quote lines ends that `at` stands in, if it stands in one whose line
     /// starts at or after `floor`.
-    pub fn quote_block_end(&self, at: usize, floor: usize) -> Result<Option<usize>, More> {
+    pub fn quote_block_end(&self, at: usize, floor: usize) -> Result<Option<usize>, NeedMore> {
         if mutant("act-on-quotations") {
             return Ok(None);
         }
@@ -88,7 +93,7 @@ impl Walk<'_> {
     }
 
     /// Whether quotation marks stand directly before and behind a range.
-    pub fn is_quoted(&self, from: usize, to: usize, floor: usize) -> Result<bool, More> {
+    pub fn is_quoted(&self, from: usize, to: usize, floor: usize) -> Result<bool, NeedMore> {
         if !self.follows_mark(from, floor) {
             return Ok(false);
         }
@@ -101,7 +106,7 @@ impl Walk<'_> {
         before.chars().next_back().is_some_and(|mark| QUOTATION_MARKS.contains(mark))
     }
 
-    fn precedes_mark(&self, at: usize) -> Result<bool, More> {
+    fn precedes_mark(&self, at: usize) -> Result<bool, NeedMore> {
         let source = self.source;
         let behind = source.slice(at..source.len().min(at + CHARACTER_BYTES_MAX));
         let is_whole = match behind.first() {
@@ -109,7 +114,7 @@ impl Walk<'_> {
             Some(first) => source.ended || first.is_ascii() || behind.len() == CHARACTER_BYTES_MAX,
         };
         if !is_whole {
-            return Err(More);
+            return Err(NeedMore);
         }
         Ok(lossy(behind).chars().next().is_some_and(|mark| QUOTATION_MARKS.contains(mark)))
     }
@@ -121,7 +126,7 @@ impl Walk<'_> {
         at: usize,
         end: usize,
         floor: usize,
-    ) -> Result<Option<usize>, More> {
+    ) -> Result<Option<usize>, NeedMore> {
         if !self.follows_mark(at, floor) || mutant("act-on-quotations") {
             return Ok(None);
         }
@@ -139,15 +144,15 @@ impl Walk<'_> {
     }
 
     /// The complete action that begins at `at`, if one does.
-    pub fn whole_action(&mut self, at: usize) -> Result<Option<Step>, More> {
+    pub fn whole_action(&mut self, at: usize) -> Result<Option<WalkStep>, NeedMore> {
         match self.source.byte(at) {
             Some(b'<') => {}
             Some(_) => return Ok(None),
             None => return self.source.end_or_more(),
         }
-        let Opening::Tag(tag) = self.source.opening(at)? else { return Ok(None) };
-        let (Root::Action(id), scope, bare) = self.meaning(&tag) else { return Ok(None) };
+        let TagOpening::Tag(tag) = self.source.opening(at)? else { return Ok(None) };
+        let (RootMeaning::Action(id), scope, bare) = self.meaning(&tag) else { return Ok(None) };
         let step = self.root(&tag, id, scope, bare)?;
-        Ok(matches!(step.item, Some(Draft::Action(_))).then_some(step))
+        Ok(matches!(step.item, Some(DraftItem::Action(_))).then_some(step))
     }
 }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use memchr::{memchr, memchr2};
 
-use super::ends::Walk;
-use super::source::{More, is_space};
+use super::ends::TurnWalk;
+use super::source::{NeedMore, is_space};
 
 /// What a run of backticks or tildes turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ticks {
+pub(super) enum TickRun {
     /// Characters; the place behind them.
     Text(usize),
     Fence(usize),
@@ -20,41 +20,41 @@ pub(super) enum Ticks {
 const INDENT_BYTES_MAX: usize = 128;
 const FENCE_MIN: usize = 3;
 
-impl Walk<'_> {
+impl TurnWalk<'_> {
     /// What the run at `at` starts; `floor` is where the text around actions last began.
-    pub fn ticks(&mut self, at: usize, floor: usize) -> Result<Ticks, More> {
+    pub fn ticks(&mut self, at: usize, floor: usize) -> Result<TickRun, NeedMore> {
         let source = self.source;
-        let Some(tick) = source.byte(at) else { return Ok(Ticks::Text(at + 1)) };
+        let Some(tick) = source.byte(at) else { return Ok(TickRun::Text(at + 1)) };
         let end = self.run_end(at, tick)?;
         if end - at >= FENCE_MIN && self.starts_line(at, floor, true) {
             let line_end = source.find_byte(b'\n', end)?.unwrap_or(source.len());
             let info = source.slice(end..line_end);
             if tick == b'~' || memchr(b'`', info).is_none() {
-                return Ok(Ticks::Fence(self.fence_end(tick, end - at, line_end)?));
+                return Ok(TickRun::Fence(self.fence_end(tick, end - at, line_end)?));
             }
         }
         if tick == b'~' {
-            return Ok(Ticks::Text(end));
+            return Ok(TickRun::Text(end));
         }
         let slashes = source.slice(floor..at).iter().rev().take_while(|b| **b == b'\\').count();
         if slashes % 2 == 1 {
-            return Ok(Ticks::Text(at + 1));
+            return Ok(TickRun::Text(at + 1));
         }
-        Ok(self.inline_end(end, end - at)?.map_or(Ticks::Text(end), Ticks::Inline))
+        Ok(self.inline_end(end, end - at)?.map_or(TickRun::Text(end), TickRun::Inline))
     }
 
     /// The run of backticks at `at`: its end, and the end of the inline code that it opens.
-    pub fn inline_code(&mut self, at: usize) -> Result<(usize, Option<usize>), More> {
+    pub fn inline_code(&mut self, at: usize) -> Result<(usize, Option<usize>), NeedMore> {
         let end = self.run_end(at, b'`')?;
         Ok((end, self.inline_end(end, end - at)?))
     }
 
-    fn run_end(&self, at: usize, tick: u8) -> Result<usize, More> {
+    fn run_end(&self, at: usize, tick: u8) -> Result<usize, NeedMore> {
         let rest = self.source.rest(at);
         match rest.iter().position(|b| *b != tick) {
             Some(length) => Ok(at + length),
             None if self.source.ended => Ok(self.source.len()),
-            None => Err(More),
+            None => Err(NeedMore),
         }
     }
 
@@ -78,7 +78,7 @@ impl Walk<'_> {
 
     /// Where a fence ends that was opened with `length` ticks: behind the first line that has
     /// nothing but at least as many. A fence that is not closed goes on to the end.
-    fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, More> {
+    fn fence_end(&self, tick: u8, length: usize, line_end: usize) -> Result<usize, NeedMore> {
         let source = self.source;
         let pattern = [tick; FENCE_MIN];
         let mut from = line_end;
@@ -94,7 +94,7 @@ impl Walk<'_> {
                 Some(b'\n') => return Ok(end + blank),
                 Some(_) => {}
                 None if source.ended => return Ok(source.len()),
-                None => return Err(More),
+                None => return Err(NeedMore),
             }
         }
         Ok(source.len())
@@ -102,7 +102,7 @@ impl Walk<'_> {
 
     /// Where the inline code ends that was opened with `length` backticks before `from`: behind
     /// the next run of as many in the same paragraph.
-    fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, More> {
+    fn inline_end(&mut self, from: usize, length: usize) -> Result<Option<usize>, NeedMore> {
         if self.paragraph.as_ref().is_some_and(|known| known.has_no_run(from, length)) {
             return Ok(None);
         }
@@ -124,30 +124,30 @@ impl Walk<'_> {
             let blank = rest.iter().take_while(|b| matches!(b, b' ' | b'\t' | b'\r')).count();
             match source.byte(at + 1 + blank) {
                 Some(b'\n') => {
-                    self.paragraph = Some(Paragraph { from, to: at, last });
+                    self.paragraph = Some(TickParagraph { from, to: at, last });
                     return Ok(None);
                 }
-                None if !source.ended => return Err(More),
+                None if !source.ended => return Err(NeedMore),
                 _ => at += 1,
             }
         }
         if !source.ended {
-            return Err(More);
+            return Err(NeedMore);
         }
-        self.paragraph = Some(Paragraph { from, to: source.len(), last });
+        self.paragraph = Some(TickParagraph { from, to: source.len(), last });
         Ok(None)
     }
 }
 
 /// The runs of backticks in (the rest of) a paragraph.
-pub(super) struct Paragraph {
+pub(super) struct TickParagraph {
     from: usize,
     to: usize,
     /// For each length, where the last such run starts.
     last: HashMap<usize, usize>,
 }
 
-impl Paragraph {
+impl TickParagraph {
     fn has_no_run(&self, from: usize, length: usize) -> bool {
         (self.from..self.to).contains(&from) && self.last.get(&length).is_none_or(|at| *at < from)
     }

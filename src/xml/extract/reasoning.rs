@@ -7,11 +7,11 @@ use std::ops::Range;
 
 use memchr::{memchr2, memchr3};
 
-use super::codes::{Code, Note};
-use super::ends::Walk;
-use super::markup::Piece;
-use super::source::More;
-use super::step::{Draft, Step};
+use super::codes::{ExtractCode, RawFinding};
+use super::ends::TurnWalk;
+use super::markup::TopLevelPiece;
+use super::source::NeedMore;
+use super::step::{DraftItem, WalkStep};
 use super::tag::OpenTag;
 use crate::mutant::mutant;
 
@@ -29,9 +29,12 @@ pub(super) struct PromptReasoning {
     pub is_decided: bool,
 }
 
-impl Walk<'_> {
+impl TurnWalk<'_> {
     /// The reasoning that began in the prompt, once it is known whether there is any.
-    pub fn prompt_reasoning(&mut self, search: &mut PromptReasoning) -> Result<Option<Step>, More> {
+    pub fn prompt_reasoning(
+        &mut self,
+        search: &mut PromptReasoning,
+    ) -> Result<Option<WalkStep>, NeedMore> {
         while !self.is_tangled() && !mutant("act-on-drafts") {
             let rest = self.source.rest(search.searched_to);
             let Some(found) = memchr3(b'<', b'`', b'~', rest) else {
@@ -44,8 +47,8 @@ impl Walk<'_> {
             self.tag_end = search.tag_end;
 
             match self.piece(at, 0)? {
-                Piece::Reasoning { .. } => break,
-                Piece::Close { name, next } if self.is_reasoning_name(name.clone()) => {
+                TopLevelPiece::Reasoning { .. } => break,
+                TopLevelPiece::Close { name, next } if self.is_reasoning_name(name.clone()) => {
                     if !self.is_quoted(at, next, 0)? {
                         search.is_decided = true;
                         let name = self.source.lossy(name).into_owned();
@@ -53,9 +56,15 @@ impl Walk<'_> {
                     }
                     search.searched_to = next;
                 }
-                Piece::Action { end } if self.holds_draft(at, end) => search.searched_to = at + 1,
-                Piece::Action { end } | Piece::Literal { end } => search.searched_to = end,
-                Piece::Open { next, .. } | Piece::Close { next, .. } => search.searched_to = next,
+                TopLevelPiece::Action { end } if self.holds_draft(at, end) => {
+                    search.searched_to = at + 1
+                }
+                TopLevelPiece::Action { end } | TopLevelPiece::Literal { end } => {
+                    search.searched_to = end
+                }
+                TopLevelPiece::Open { next, .. } | TopLevelPiece::Close { next, .. } => {
+                    search.searched_to = next
+                }
             }
             if self.source.byte(at) == Some(b'<') {
                 search.tag_end = search.searched_to;
@@ -69,15 +78,13 @@ impl Walk<'_> {
         self.grammar.is_reasoning(&self.source.lossy(name))
     }
 
-    fn begun_in_prompt(&self, name: String, close: usize, end: usize) -> Step {
+    fn begun_in_prompt(&self, name: String, close: usize, end: usize) -> WalkStep {
         let message = format!("`</{name}>` closes reasoning that began before this response");
-        let mut step = self.hidden(0, end, Code::ActionInReasoning, "reasoning").note(Note::new(
-            Code::OrphanCloseTag,
-            close,
-            message,
-        ));
+        let mut step = self
+            .hidden(0, end, ExtractCode::ActionInReasoning, "reasoning")
+            .note(RawFinding::new(ExtractCode::OrphanCloseTag, close, message));
         let text = self.source.lossy(0..close).into_owned();
-        step.item = Some(Draft::Reasoning { name, text, complete: true });
+        step.item = Some(DraftItem::Reasoning { name, text, complete: true });
         step
     }
 
@@ -103,7 +110,7 @@ impl Walk<'_> {
 
     /// The place behind the close tag of a reasoning block. A close tag in inline code counts
     /// only where no other follows.
-    pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, More> {
+    pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, NeedMore> {
         let source = self.source;
         let mut in_code = None;
         let mut at = tag.end;
@@ -137,7 +144,7 @@ impl Walk<'_> {
     }
 
     /// The place behind the close tag of a reasoning block, if it stands at `at`.
-    fn reasoning_close(&self, tag: &OpenTag, at: usize) -> Result<Option<usize>, More> {
+    fn reasoning_close(&self, tag: &OpenTag, at: usize) -> Result<Option<usize>, NeedMore> {
         let Some((name, next)) = self.source.closing(at)? else { return Ok(None) };
         let opened = self.source.slice(tag.name.clone());
         let closed = self.source.slice(name);
@@ -146,7 +153,7 @@ impl Walk<'_> {
         Ok(is_same.then_some(next))
     }
 
-    pub fn reasoning(&mut self, tag: &OpenTag) -> Result<Step, More> {
+    pub fn reasoning(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMore> {
         let source = self.source;
         let name = source.lossy(tag.name.clone()).into_owned();
         let end = if tag.empty { Some(tag.end) } else { self.reasoning_end(tag)? };
@@ -159,12 +166,12 @@ impl Walk<'_> {
         };
         let text = source.lossy(tag.end..tag.end + length).into_owned();
 
-        let mut step = self.hidden(tag.end, end, Code::ActionInReasoning, "reasoning");
+        let mut step = self.hidden(tag.end, end, ExtractCode::ActionInReasoning, "reasoning");
         if !complete {
             let message = format!("`{name}` is not closed; close it before you act");
-            step = step.note(Note::new(Code::UnclosedReasoning, tag.start, message));
+            step = step.note(RawFinding::new(ExtractCode::UnclosedReasoning, tag.start, message));
         }
-        step.item = Some(Draft::Reasoning { name, text, complete });
+        step.item = Some(DraftItem::Reasoning { name, text, complete });
         Ok(step)
     }
 }

@@ -2,42 +2,42 @@
 
 use memchr::memchr3;
 
-use super::action::Reading;
-use super::codes::{Code, Note};
-use super::ends::{Defect, OwnTag, Stop, Walk, doubled};
-use super::grammar::Root;
-use super::quoted::Ticks;
-use super::scope::Scope;
-use super::source::More;
-use super::step::{Draft, Step};
-use super::tag::{OpenTag, Opening};
+use super::action::ActionReading;
+use super::codes::{ExtractCode, RawFinding};
+use super::ends::{ActionDefect, OwnTag, TurnWalk, WalkStop, doubled};
+use super::grammar::RootMeaning;
+use super::quoted::TickRun;
+use super::scope::PrefixScope;
+use super::source::NeedMore;
+use super::step::{DraftItem, WalkStep};
+use super::tag::{OpenTag, TagOpening};
 use crate::mutant::mutant;
 use crate::xml::element::Element;
 use crate::xml::shape::{Content, ShapeId};
 
 /// What comes next behind a close tag of a text-only root.
-enum Boundary {
+enum RootBoundary {
     SameClose(OwnTag),
     Action,
     End,
 }
 
-impl Walk<'_> {
+impl TurnWalk<'_> {
     /// Reads the root that `tag` opens. `scope` holds its namespaces.
     pub fn root(
         &mut self,
         tag: &OpenTag,
         id: ShapeId,
-        scope: Scope,
+        scope: PrefixScope,
         bare: bool,
-    ) -> Result<Step, More> {
+    ) -> Result<WalkStep, NeedMore> {
         let content = self.grammar.shape(id).map(|shape| &shape.content);
         let is_text = matches!(content, Some(Content::Text));
         let is_shaped = matches!(content, Some(Content::Elements(_)));
         if is_shaped && !tag.empty && self.text_follows(tag.end)? {
             return self.mention(tag);
         }
-        let mut reading = Reading::new(scope, bare);
+        let mut reading = ActionReading::new(scope, bare);
         let read = if is_text {
             self.root_text(tag, id, &mut reading)
         } else {
@@ -46,66 +46,75 @@ impl Walk<'_> {
         match read {
             Ok((element, end)) => Ok(match reading.flaw {
                 None => {
-                    let step = Step::item(end, Draft::Action(element));
-                    reading.half_escaped.into_iter().fold(step, Step::note)
+                    let step = WalkStep::item(end, DraftItem::Action(element));
+                    reading.half_escaped.into_iter().fold(step, WalkStep::note)
                 }
-                Some(flaw) => Step::item(end, Draft::Broken(flaw)),
+                Some(flaw) => WalkStep::item(end, DraftItem::Broken(flaw)),
             }),
-            Err(Stop::More) => Err(More),
-            Err(Stop::Defect(defect)) => self.broken(tag, defect, reading.flaw),
+            Err(WalkStop::More) => Err(NeedMore),
+            Err(WalkStop::Defect(defect)) => self.broken(tag, defect, reading.flaw),
         }
     }
 
     /// A broken action reaches to its close tag; what stands inside is never acted on. Without
     /// one it reaches to where another action must have begun, else to the end.
-    fn broken(&mut self, tag: &OpenTag, defect: Defect, flaw: Option<Note>) -> Result<Step, More> {
+    fn broken(
+        &mut self,
+        tag: &OpenTag,
+        defect: ActionDefect,
+        flaw: Option<RawFinding>,
+    ) -> Result<WalkStep, NeedMore> {
         let name = self.source.slice(tag.name.clone());
-        let Defect { mut note, resume } = defect;
+        let ActionDefect { mut note, resume } = defect;
         let end = match self.matching_close(name, note.at.max(tag.end))? {
             Some(close) => close.next,
-            None if matches!(note.code, Code::UnclosedParam | Code::UnknownParam) => {
+            None if matches!(note.code, ExtractCode::UnclosedParam | ExtractCode::UnknownParam) => {
                 let name = self.source.lossy(tag.name.clone());
-                note.code = Code::UnclosedAction;
+                note.code = ExtractCode::UnclosedAction;
                 note.message = format!("`{name}` is not closed: {}", note.message);
                 resume.unwrap_or(self.source.len())
             }
             None if tag.fault.is_some() => resume.unwrap_or(tag.end),
             None => resume.unwrap_or(self.source.len()),
         };
-        Ok(Step::item(end, Draft::Broken(flaw.unwrap_or(note))))
+        Ok(WalkStep::item(end, DraftItem::Broken(flaw.unwrap_or(note))))
     }
 
     /// Whether text, not markup, is the first thing in an element.
-    fn text_follows(&mut self, from: usize) -> Result<bool, More> {
+    fn text_follows(&mut self, from: usize) -> Result<bool, NeedMore> {
         let source = self.source;
         let Some(at) = source.skip_blank(from)? else { return Ok(false) };
         match source.byte(at) {
             None => source.end_or_more().map(|text| text.unwrap_or(false)),
             Some(b'<') if source.starts(at, b"</")? => Ok(source.closing(at)?.is_none()),
             Some(b'<') => Ok(match self.opening(at)? {
-                Opening::Text => true,
-                Opening::Tag(tag) => {
+                TagOpening::Text => true,
+                TagOpening::Tag(tag) => {
                     self.put_back(tag);
                     false
                 }
-                Opening::Interrupted(_) | Opening::Cut(_) => false,
+                TagOpening::Interrupted(_) | TagOpening::Cut(_) => false,
             }),
             Some(_) => Ok(true),
         }
     }
 
     /// An open tag followed by text only mentions the action, unless it is closed later.
-    fn mention(&mut self, tag: &OpenTag) -> Result<Step, More> {
+    fn mention(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMore> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
         if let Some(close) = self.is_closed_next(name, tag.end)? {
             let message =
                 format!("`{shown}` holds elements, not text; write its parameters as tags");
-            let note = Note::new(Code::MalformedAction, tag.start, message);
-            return Ok(Step::item(close.next, Draft::Broken(note)));
+            let note = RawFinding::new(ExtractCode::MalformedAction, tag.start, message);
+            return Ok(WalkStep::item(close.next, DraftItem::Broken(note)));
         }
         let message = format!("`<{shown}>` followed by text is taken as a mention");
-        Ok(Step::text(tag.end).note(Note::new(Code::TagMention, tag.start, message)))
+        Ok(WalkStep::text(tag.end).note(RawFinding::new(
+            ExtractCode::TagMention,
+            tag.start,
+            message,
+        )))
     }
 
     /// A text-only root: ends at its last close tag before another action.
@@ -113,8 +122,8 @@ impl Walk<'_> {
         &mut self,
         tag: &OpenTag,
         id: ShapeId,
-        reading: &mut Reading,
-    ) -> Result<(Element, usize), Stop> {
+        reading: &mut ActionReading,
+    ) -> Result<(Element, usize), WalkStop> {
         let source = self.source;
         let name = source.slice(tag.name.clone());
         let shown = source.lossy(tag.name.clone());
@@ -133,7 +142,7 @@ impl Walk<'_> {
         let close = close.or_else(|| mutant("dispatch-the-incomplete").then_some(torn));
         let Some(mut close) = close else {
             let message = format!("the text ends inside `{shown}`; close it with `</{shown}>`");
-            return Err(Note::new(Code::UnclosedAction, tag.start, message).into());
+            return Err(RawFinding::new(ExtractCode::UnclosedAction, tag.start, message).into());
         };
         loop {
             let behind = source.skip_space(close.next);
@@ -141,30 +150,32 @@ impl Walk<'_> {
                 return Err(doubled(name, behind));
             }
             match self.boundary(name, close.next)? {
-                Boundary::SameClose(later) => close = later,
-                Boundary::Action => break,
-                Boundary::End if self.cut => {
+                RootBoundary::SameClose(later) => close = later,
+                RootBoundary::Action => break,
+                RootBoundary::End if self.cut => {
                     let message = format!("the turn is too long to know where `{shown}` ends");
-                    return Err(Note::new(Code::TurnTooLarge, tag.start, message).into());
+                    return Err(
+                        RawFinding::new(ExtractCode::TurnTooLarge, tag.start, message).into()
+                    );
                 }
-                Boundary::End => break,
+                RootBoundary::End => break,
             }
         }
         let text = self.leaf(tag, tag.end..close.at, reading);
         Ok((element.with_text(text), close.next))
     }
 
-    fn boundary(&mut self, name: &[u8], floor: usize) -> Result<Boundary, More> {
+    fn boundary(&mut self, name: &[u8], floor: usize) -> Result<RootBoundary, NeedMore> {
         let source = self.source;
         let mut at = floor;
         while let Some(found) = memchr3(b'<', b'`', b'~', source.rest(at)) {
             at += found;
             if source.byte(at) != Some(b'<') {
                 at = match self.ticks(at, floor)? {
-                    Ticks::Text(end) => end,
-                    Ticks::Fence(end) | Ticks::Inline(end) => {
+                    TickRun::Text(end) => end,
+                    TickRun::Fence(end) | TickRun::Inline(end) => {
                         match self.first_close(name, at)?.filter(|close| close.at < end) {
-                            Some(close) => return Ok(Boundary::SameClose(close)),
+                            Some(close) => return Ok(RootBoundary::SameClose(close)),
                             None => end,
                         }
                     }
@@ -172,30 +183,32 @@ impl Walk<'_> {
                 continue;
             }
             if let Some(next) = source.closes(at, name)? {
-                return Ok(Boundary::SameClose(OwnTag { at, next, closes: true }));
+                return Ok(RootBoundary::SameClose(OwnTag { at, next, closes: true }));
             }
             if source.starts(at, b"<!--")? {
                 at = source.comment_end(at + 4)?.unwrap_or(at + 4);
                 continue;
             }
-            let Opening::Tag(tag) = source.opening(at)? else {
+            let TagOpening::Tag(tag) = source.opening(at)? else {
                 at += 1;
                 continue;
             };
             let is_quoted = at > floor && source.byte(at - 1) == Some(b'`');
             match self.meaning(&tag).0 {
-                Root::Reasoning if !tag.empty => at = self.reasoning_end(&tag)?.unwrap_or(tag.end),
-                Root::Action(id) if !is_quoted && self.starts_action(&tag, id)? => {
-                    return Ok(Boundary::Action);
+                RootMeaning::Reasoning if !tag.empty => {
+                    at = self.reasoning_end(&tag)?.unwrap_or(tag.end)
+                }
+                RootMeaning::Action(id) if !is_quoted && self.starts_action(&tag, id)? => {
+                    return Ok(RootBoundary::Action);
                 }
                 _ => at = tag.end,
             }
         }
-        source.end_or_more().map(|end| end.unwrap_or(Boundary::End))
+        source.end_or_more().map(|end| end.unwrap_or(RootBoundary::End))
     }
 
     /// Whether an open tag is more than a mention.
-    fn starts_action(&mut self, tag: &OpenTag, id: ShapeId) -> Result<bool, More> {
+    fn starts_action(&mut self, tag: &OpenTag, id: ShapeId) -> Result<bool, NeedMore> {
         let name = self.source.slice(tag.name.clone());
         match self.grammar.shape(id).map(|shape| &shape.content) {
             _ if tag.empty => Ok(true),

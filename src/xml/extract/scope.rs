@@ -1,18 +1,18 @@
 //! Namespace bindings in force at one place of an action.
 
-use super::source::Source;
+use super::source::TurnBytes;
 use super::tag::OpenTag;
 use crate::xml::write::XML_NAMESPACE;
 
 /// Prefixes and their namespaces, innermost last. The empty prefix is the default namespace.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Scope {
+pub(super) struct PrefixScope {
     bindings: Vec<(String, String)>,
 }
 
 /// What a name as written says about its namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Written<'a> {
+pub(super) enum WrittenName<'a> {
     /// No prefix, and nothing said about the default namespace.
     Bare(&'a str),
     /// The namespace is empty where the default namespace was taken back.
@@ -21,7 +21,7 @@ pub(super) enum Written<'a> {
     Unbound(&'a str),
 }
 
-impl<'a> Written<'a> {
+impl<'a> WrittenName<'a> {
     pub fn local(&self) -> &'a str {
         match *self {
             Self::Bare(local) | Self::Bound(_, local) => local,
@@ -30,7 +30,7 @@ impl<'a> Written<'a> {
     }
 }
 
-impl Scope {
+impl PrefixScope {
     pub fn depth(&self) -> usize {
         self.bindings.len()
     }
@@ -41,7 +41,7 @@ impl Scope {
     }
 
     /// Takes in a tag's namespace declarations.
-    pub fn enter(&mut self, source: Source<'_>, tag: &OpenTag) {
+    pub fn enter(&mut self, source: TurnBytes<'_>, tag: &OpenTag) {
         for attribute in &tag.attributes {
             let name = source.lossy(attribute.name.clone());
             let Some(prefix) = declared_prefix(&name) else { continue };
@@ -61,25 +61,25 @@ impl Scope {
     }
 
     /// An element's name.
-    pub fn element<'n>(&self, name: &'n str) -> Written<'n> {
+    pub fn element<'n>(&self, name: &'n str) -> WrittenName<'n> {
         if self.bindings.is_empty() && !name.bytes().any(|byte| byte == b':') {
-            return Written::Bare(name);
+            return WrittenName::Bare(name);
         }
         match name.split_once(':') {
             None => match self.lookup("") {
-                Some(uri) => Written::Bound(uri.to_owned(), name),
-                None => Written::Bare(name),
+                Some(uri) => WrittenName::Bound(uri.to_owned(), name),
+                None => WrittenName::Bare(name),
             },
             Some((prefix, local)) => match self.lookup(prefix).filter(|uri| !uri.is_empty()) {
-                Some(uri) => Written::Bound(uri.to_owned(), local),
-                None => Written::Unbound(name),
+                Some(uri) => WrittenName::Bound(uri.to_owned(), local),
+                None => WrittenName::Unbound(name),
             },
         }
     }
 
     /// An attribute's name: the default namespace is not for attributes.
-    pub fn attribute<'n>(&self, name: &'n str) -> Written<'n> {
-        if name.contains(':') { self.element(name) } else { Written::Bare(name) }
+    pub fn attribute<'n>(&self, name: &'n str) -> WrittenName<'n> {
+        if name.contains(':') { self.element(name) } else { WrittenName::Bare(name) }
     }
 
     /// Every binding in force, one for each prefix.

@@ -8,7 +8,7 @@ use memchr::{memchr, memchr2, memmem};
 
 /// The bytes received so far.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct TurnBytes<'a> {
     pub bytes: &'a [u8],
     /// As much as is UTF-8 of the bytes from a place on: looked at once, not name by name.
     text: (usize, &'a str),
@@ -31,7 +31,7 @@ const COMMENT_END: &[u8] = b"-->";
 
 /// The answer depends on bytes that have not arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct More;
+pub(super) struct NeedMore;
 
 /// A markup name's bytes: anything beyond ASCII is taken as part of it, since names are only
 /// ever compared with known ones.
@@ -59,7 +59,7 @@ pub(super) const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-impl<'a> Source<'a> {
+impl<'a> TurnBytes<'a> {
     /// What stands before `decided` will not be asked for.
     pub fn new(bytes: &'a [u8], decided: usize, ended: bool) -> Self {
         // Most texts have neither, and looking for the last costs more than for the first.
@@ -118,35 +118,35 @@ impl<'a> Source<'a> {
         self.text(&range).map_or_else(|| lossy(self.slice(range)), Cow::Borrowed)
     }
 
-    /// `None` where the text is over, [`More`] where it may go on.
-    pub fn end_or_more<T>(&self) -> Result<Option<T>, More> {
-        if self.ended { Ok(None) } else { Err(More) }
+    /// `None` where the text is over, [`NeedMore`] where it may go on.
+    pub fn end_or_more<T>(&self) -> Result<Option<T>, NeedMore> {
+        if self.ended { Ok(None) } else { Err(NeedMore) }
     }
 
     #[inline]
-    pub fn starts(&self, at: usize, pattern: &[u8]) -> Result<bool, More> {
+    pub fn starts(&self, at: usize, pattern: &[u8]) -> Result<bool, NeedMore> {
         let rest = self.rest(at);
         if rest.len() >= pattern.len() {
             return Ok(rest.starts_with(pattern));
         }
-        if !self.ended && pattern.starts_with(rest) { Err(More) } else { Ok(false) }
+        if !self.ended && pattern.starts_with(rest) { Err(NeedMore) } else { Ok(false) }
     }
 
-    pub fn find_byte(&self, byte: u8, from: usize) -> Result<Option<usize>, More> {
+    pub fn find_byte(&self, byte: u8, from: usize) -> Result<Option<usize>, NeedMore> {
         match memchr(byte, self.rest(from)) {
             Some(found) => Ok(Some(from + found)),
             None => self.end_or_more(),
         }
     }
 
-    pub fn find_either(&self, a: u8, b: u8, from: usize) -> Result<Option<usize>, More> {
+    pub fn find_either(&self, a: u8, b: u8, from: usize) -> Result<Option<usize>, NeedMore> {
         match memchr2(a, b, self.rest(from)) {
             Some(found) => Ok(Some(from + found)),
             None => self.end_or_more(),
         }
     }
 
-    pub fn find(&self, pattern: &[u8], from: usize) -> Result<Option<usize>, More> {
+    pub fn find(&self, pattern: &[u8], from: usize) -> Result<Option<usize>, NeedMore> {
         match memmem::find(self.rest(from), pattern) {
             Some(found) => Ok(Some(from + found)),
             None => self.end_or_more(),
@@ -160,7 +160,7 @@ impl<'a> Source<'a> {
     }
 
     /// The place behind the end of a CDATA section whose inside starts at `from`.
-    pub fn cdata_end(&self, from: usize) -> Result<Option<usize>, More> {
+    pub fn cdata_end(&self, from: usize) -> Result<Option<usize>, NeedMore> {
         if from > self.last_cdata_end {
             return Ok(None);
         }
@@ -168,7 +168,7 @@ impl<'a> Source<'a> {
     }
 
     /// The place behind the end of a comment whose inside starts at `from`.
-    pub fn comment_end(&self, from: usize) -> Result<Option<usize>, More> {
+    pub fn comment_end(&self, from: usize) -> Result<Option<usize>, NeedMore> {
         if from > self.last_comment_end {
             return Ok(None);
         }
@@ -176,7 +176,7 @@ impl<'a> Source<'a> {
     }
 
     /// Skips white space and comments. `None` where a comment never ends.
-    pub fn skip_blank(&self, from: usize) -> Result<Option<usize>, More> {
+    pub fn skip_blank(&self, from: usize) -> Result<Option<usize>, NeedMore> {
         let mut at = self.skip_space(from);
         while self.starts(at, b"<!")? && self.starts(at, COMMENT_START)? {
             match self.comment_end(at + 4)? {

@@ -2,53 +2,53 @@
 
 use std::ops::Range;
 
-use super::codes::{Code, Note};
-use super::ends::Walk;
-use super::grammar::{Root, near_miss};
-use super::quoted::Ticks;
-use super::scope::{Scope, Written};
-use super::source::{CDATA_START, COMMENT_START, More, is_name_start, is_space, lossy};
-use super::tag::{OpenTag, Opening};
+use super::codes::{ExtractCode, RawFinding};
+use super::ends::TurnWalk;
+use super::grammar::{RootMeaning, near_miss};
+use super::quoted::TickRun;
+use super::scope::{PrefixScope, WrittenName};
+use super::source::{CDATA_START, COMMENT_START, NeedMore, is_name_start, is_space, lossy};
+use super::tag::{OpenTag, TagOpening};
 use crate::limits;
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
 /// What was decided about the piece of markup at one place.
-pub(super) struct Step {
+pub(super) struct WalkStep {
     /// Just behind it.
     pub end: usize,
     /// `None` where it is only text.
-    pub item: Option<Draft>,
-    pub notes: Vec<Note>,
+    pub item: Option<DraftItem>,
+    pub notes: Vec<RawFinding>,
 }
 
-pub(super) enum Draft {
+pub(super) enum DraftItem {
     Reasoning {
         name: String,
         text: String,
         complete: bool,
     },
     Action(Element),
-    Broken(Note),
+    Broken(RawFinding),
     Unknown(QName),
     /// A closed element of a bare name that the agent does not know.
     UnknownElement {
         name: String,
-        note: Note,
+        note: RawFinding,
         holds_action: bool,
     },
 }
 
-impl Step {
+impl WalkStep {
     pub fn text(end: usize) -> Self {
         Self { end, item: None, notes: Vec::new() }
     }
 
-    pub fn item(end: usize, item: Draft) -> Self {
+    pub fn item(end: usize, item: DraftItem) -> Self {
         Self { end, item: Some(item), notes: Vec::new() }
     }
 
-    pub fn note(mut self, note: Note) -> Self {
+    pub fn note(mut self, note: RawFinding) -> Self {
         self.notes.push(note);
         self
     }
@@ -74,7 +74,7 @@ impl UnknownRoots {
     }
 }
 
-impl Walk<'_> {
+impl TurnWalk<'_> {
     /// Decides what stands at `at`, a `<`, backtick or tilde. `floor` is where the text around
     /// actions last began.
     pub fn step(
@@ -82,13 +82,17 @@ impl Walk<'_> {
         at: usize,
         floor: usize,
         unknown: &mut UnknownRoots,
-    ) -> Result<Step, More> {
+    ) -> Result<WalkStep, NeedMore> {
         let source = self.source;
         if source.byte(at) != Some(b'<') {
             return Ok(match self.ticks(at, floor)? {
-                Ticks::Text(end) => Step::text(end),
-                Ticks::Fence(end) => self.hidden(at, end, Code::ActionInCodeFence, "a code fence"),
-                Ticks::Inline(end) => self.hidden(at, end, Code::ActionInInlineCode, "inline code"),
+                TickRun::Text(end) => WalkStep::text(end),
+                TickRun::Fence(end) => {
+                    self.hidden(at, end, ExtractCode::ActionInCodeFence, "a code fence")
+                }
+                TickRun::Inline(end) => {
+                    self.hidden(at, end, ExtractCode::ActionInInlineCode, "inline code")
+                }
             });
         }
         if let Some(end) = self.quote_block_end(at, floor)? {
@@ -97,15 +101,15 @@ impl Walk<'_> {
         match source.byte(at + 1) {
             Some(b'!') if source.starts(at, COMMENT_START)? => {
                 let end = source.comment_end(at + 4)?.unwrap_or(source.len());
-                Ok(self.hidden(at, end, Code::ActionInComment, "a comment"))
+                Ok(self.hidden(at, end, ExtractCode::ActionInComment, "a comment"))
             }
             Some(b'!') if source.starts(at, CDATA_START)? => {
                 let end = source.cdata_end(at + 9)?.unwrap_or(source.len());
-                Ok(self.hidden(at, end, Code::ActionInCdata, "a CDATA section"))
+                Ok(self.hidden(at, end, ExtractCode::ActionInCdata, "a CDATA section"))
             }
             Some(b'/') => Ok(match source.closing(at)? {
                 Some((name, end)) => self.orphan(at, name, end),
-                None => Step::text(at + 1),
+                None => WalkStep::text(at + 1),
             }),
             _ => {
                 let name = at + 1..source.name_end(at + 1);
@@ -123,79 +127,85 @@ impl Walk<'_> {
         name: Range<usize>,
         floor: usize,
         unknown: &mut UnknownRoots,
-    ) -> Result<Step, More> {
+    ) -> Result<WalkStep, NeedMore> {
         match self.source.opening_of(at, name)? {
-            Opening::Text => Ok(Step::text(at + 1)),
-            Opening::Cut(name) => Ok(self.cut_short(at, &self.source.lossy(name))),
-            Opening::Interrupted(name) => self.interrupted(at, name),
-            Opening::Tag(tag) => self.tag(&tag, floor, unknown),
+            TagOpening::Text => Ok(WalkStep::text(at + 1)),
+            TagOpening::Cut(name) => Ok(self.cut_short(at, &self.source.lossy(name))),
+            TagOpening::Interrupted(name) => self.interrupted(at, name),
+            TagOpening::Tag(tag) => self.tag(&tag, floor, unknown),
         }
     }
 
-    pub fn hidden(&self, at: usize, end: usize, code: Code, place: &str) -> Step {
-        let step = Step::text(end);
+    pub fn hidden(&self, at: usize, end: usize, code: ExtractCode, place: &str) -> WalkStep {
+        let step = WalkStep::text(end);
         if !self.holds_action(at, end, b"") {
             return step;
         }
-        step.note(Note::new(code, at, format!("an action's tag in {place} is not acted on")))
+        step.note(RawFinding::new(code, at, format!("an action's tag in {place} is not acted on")))
     }
 
-    pub fn quotation(&self, at: usize, end: usize) -> Step {
-        self.hidden(at, end, Code::ActionInQuotes, "a quotation")
+    pub fn quotation(&self, at: usize, end: usize) -> WalkStep {
+        self.hidden(at, end, ExtractCode::ActionInQuotes, "a quotation")
     }
 
-    fn orphan(&self, at: usize, name: Range<usize>, end: usize) -> Step {
+    fn orphan(&self, at: usize, name: Range<usize>, end: usize) -> WalkStep {
         let bytes = self.source.slice(name.clone());
         if !bytes.contains(&b':') && !self.grammar.may_mean(bytes) {
-            return Step::text(end);
+            return WalkStep::text(end);
         }
         let name = &*self.source.lossy(name);
         let local = name.rsplit(':').next().unwrap_or(name);
         let grammar = self.grammar;
         let known = grammar.means(name) || (local != name && grammar.means(local));
-        let step = Step::text(end);
+        let step = WalkStep::text(end);
         if !known {
             return step;
         }
-        step.note(Note::new(Code::OrphanCloseTag, at, format!("`</{name}>` closes nothing")))
+        step.note(RawFinding::new(
+            ExtractCode::OrphanCloseTag,
+            at,
+            format!("`</{name}>` closes nothing"),
+        ))
     }
 
     /// The text ended in what may have become an action's open tag.
-    fn cut_short(&self, at: usize, name: &str) -> Step {
+    fn cut_short(&self, at: usize, name: &str) -> WalkStep {
         let local = name.rsplit(':').next().unwrap_or(name);
         if !self.grammar.may_become(name) && !self.grammar.may_become(local) {
-            return Step::text(at + 1);
+            return WalkStep::text(at + 1);
         }
         let message = format!("the text ends inside the tag `<{name}`");
-        let note = Note::new(Code::TruncatedOpenTag, at, message);
-        Step::item(self.source.len(), Draft::Broken(note))
+        let note = RawFinding::new(ExtractCode::TruncatedOpenTag, at, message);
+        WalkStep::item(self.source.len(), DraftItem::Broken(note))
     }
 
     /// An action's open tag that never got its `>`: broken if it is closed later, else text.
-    fn interrupted(&mut self, at: usize, name: Range<usize>) -> Result<Step, More> {
+    fn interrupted(&mut self, at: usize, name: Range<usize>) -> Result<WalkStep, NeedMore> {
         let shown = self.source.lossy(name.clone());
         let local = shown.rsplit(':').next().unwrap_or(&shown);
         if !self.grammar.has_root_called(local) {
-            return Ok(Step::text(at + 1));
+            return Ok(WalkStep::text(at + 1));
         }
         let message = format!("the tag `<{shown}` has no `>`");
         let bytes = self.source.slice(name.clone());
         Ok(match self.is_closed_next(bytes, name.end)? {
             Some(close) => {
-                let note = Note::new(Code::MalformedTag, at, message);
-                Step::item(close.next, Draft::Broken(note))
+                let note = RawFinding::new(ExtractCode::MalformedTag, at, message);
+                WalkStep::item(close.next, DraftItem::Broken(note))
             }
-            None => Step::text(name.end).note(Note::new(Code::TagMention, at, message)),
+            None => {
+                WalkStep::text(name.end).note(RawFinding::new(ExtractCode::TagMention, at, message))
+            }
         })
     }
 
     /// What a root's tag means, its namespaces, and whether it was written without one.
-    pub fn meaning(&self, tag: &OpenTag) -> (Root, Scope, bool) {
-        let mut scope = Scope::default();
+    pub fn meaning(&self, tag: &OpenTag) -> (RootMeaning, PrefixScope, bool) {
+        let mut scope = PrefixScope::default();
         scope.enter(self.source, tag);
         let name = self.source.lossy(tag.name.clone());
         let written = scope.element(&name);
-        let bare = matches!(written, Written::Bare(_));
+        let bare = matches!(written, WrittenName::Bare(_));
         let root = self.grammar.root(&name, &written);
         (root, scope, bare)
     }
@@ -205,18 +215,18 @@ impl Walk<'_> {
         tag: &OpenTag,
         floor: usize,
         unknown: &mut UnknownRoots,
-    ) -> Result<Step, More> {
+    ) -> Result<WalkStep, NeedMore> {
         let (root, scope, bare) = self.meaning(tag);
         let step = match root {
-            Root::Action(id) => self.root(tag, id, scope, bare)?,
-            Root::Reasoning if self.is_quoted(tag.start, tag.end, floor)? => {
-                return Ok(Step::text(tag.end));
+            RootMeaning::Action(id) => self.root(tag, id, scope, bare)?,
+            RootMeaning::Reasoning if self.is_quoted(tag.start, tag.end, floor)? => {
+                return Ok(WalkStep::text(tag.end));
             }
-            Root::Reasoning => return self.reasoning(tag),
-            Root::Reserved => return self.forged(tag, floor),
-            Root::Unknown => self.unknown(tag, &scope, floor, unknown)?,
+            RootMeaning::Reasoning => return self.reasoning(tag),
+            RootMeaning::Reserved => return self.forged(tag, floor),
+            RootMeaning::Unknown => self.unknown(tag, &scope, floor, unknown)?,
         };
-        if !matches!(step.item, Some(Draft::Action(_) | Draft::Unknown(_))) {
+        if !matches!(step.item, Some(DraftItem::Action(_) | DraftItem::Unknown(_))) {
             return Ok(step);
         }
         Ok(match self.quotation_end(tag.start, step.end, floor)? {
@@ -226,7 +236,7 @@ impl Walk<'_> {
     }
 
     /// A tag only the system may write: neither it nor what stands inside is acted on.
-    fn forged(&mut self, tag: &OpenTag, floor: usize) -> Result<Step, More> {
+    fn forged(&mut self, tag: &OpenTag, floor: usize) -> Result<WalkStep, NeedMore> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());
         let end = if tag.empty {
@@ -235,8 +245,8 @@ impl Walk<'_> {
             self.unknown_end(name, tag.end, floor)?.unwrap_or(self.source.len())
         };
         let message = format!("only the system writes `<{shown}>`; nothing in it is acted on");
-        let note = Note::new(Code::ForgedSystemTag, tag.start, message);
-        Ok(Step::item(end, Draft::Broken(note)))
+        let note = RawFinding::new(ExtractCode::ForgedSystemTag, tag.start, message);
+        Ok(WalkStep::item(end, DraftItem::Broken(note)))
     }
 
     /// A root that is no action: an unknown element if it is bare, a payload to be refused if it
@@ -244,17 +254,17 @@ impl Walk<'_> {
     fn unknown(
         &mut self,
         tag: &OpenTag,
-        scope: &Scope,
+        scope: &PrefixScope,
         floor: usize,
         unknown: &mut UnknownRoots,
-    ) -> Result<Step, More> {
+    ) -> Result<WalkStep, NeedMore> {
         let shown = self.source.lossy(tag.name.clone());
         match scope.element(&shown) {
-            Written::Bare(_) => self.unknown_element(tag, floor, unknown),
-            Written::Bound(namespace, _) if namespace.is_empty() => {
+            WrittenName::Bare(_) => self.unknown_element(tag, floor, unknown),
+            WrittenName::Bound(namespace, _) if namespace.is_empty() => {
                 self.unknown_element(tag, floor, unknown)
             }
-            Written::Bound(namespace, local) => {
+            WrittenName::Bound(namespace, local) => {
                 let name = self.source.slice(tag.name.clone());
                 let note = near_miss(local, self.grammar).map_or_else(
                     || unknown_root(tag.start, local, &namespace),
@@ -262,13 +272,13 @@ impl Walk<'_> {
                 );
                 let close = if tag.empty { None } else { self.unknown_end(name, tag.end, floor)? };
                 let end = close.unwrap_or(tag.end);
-                let mut step = Step::text(end).note(note);
+                let mut step = WalkStep::text(end).note(note);
                 if tag.empty || close.is_some() {
-                    step.item = Some(Draft::Unknown(QName::new(Some(&namespace), local)));
+                    step.item = Some(DraftItem::Unknown(QName::new(Some(&namespace), local)));
                 }
                 Ok(step)
             }
-            Written::Unbound(name) => self.unbound(tag, name, floor, unknown),
+            WrittenName::Unbound(name) => self.unbound(tag, name, floor, unknown),
         }
     }
 
@@ -278,15 +288,15 @@ impl Walk<'_> {
         name: &str,
         floor: usize,
         unknown: &mut UnknownRoots,
-    ) -> Result<Step, More> {
+    ) -> Result<WalkStep, NeedMore> {
         let local = name.split_once(':').map_or(name, |(_, local)| local);
         if self.grammar.has_namespaced_root(local) {
             let bytes = self.source.slice(tag.name.clone());
             let close = if tag.empty { None } else { self.unknown_end(bytes, tag.end, floor)? };
             let message = format!("the prefix of `<{name}>` is not bound; declare its namespace");
-            let note = Note::new(Code::UnboundPrefix, tag.start, message);
+            let note = RawFinding::new(ExtractCode::UnboundPrefix, tag.start, message);
             let end = close.unwrap_or(tag.end);
-            return Ok(Step::item(end, Draft::Broken(note)));
+            return Ok(WalkStep::item(end, DraftItem::Broken(note)));
         }
         self.unknown_element(tag, floor, unknown)
     }
@@ -297,7 +307,7 @@ impl Walk<'_> {
 
     /// Whether the tag of this name means nothing here, told without reading its attributes:
     /// neither its name nor a namespace can make it more than text.
-    fn is_plain(&self, name: &Range<usize>) -> Result<bool, More> {
+    fn is_plain(&self, name: &Range<usize>) -> Result<bool, NeedMore> {
         let source = self.source;
         let bytes = source.slice(name.clone());
         let ends = source.byte(name.end).is_some_and(|b| is_space(b) || matches!(b, b'/' | b'>'));
@@ -328,8 +338,13 @@ impl Walk<'_> {
         is_empty || self.can_close(source.slice(name.clone()), name.end)
     }
 
-    pub fn unknown_text(&self, at: usize, name: Range<usize>, unknown: &mut UnknownRoots) -> Step {
-        let step = Step::text(name.end);
+    pub fn unknown_text(
+        &self,
+        at: usize,
+        name: Range<usize>,
+        unknown: &mut UnknownRoots,
+    ) -> WalkStep {
+        let step = WalkStep::text(name.end);
         let near = unknown
             .add(self.source.slice(name.clone()))
             .and_then(|name| Some((name, near_miss(name, self.grammar)?)));
@@ -340,12 +355,12 @@ impl Walk<'_> {
     }
 }
 
-fn missed(at: usize, found: &str, known: &str) -> Note {
+fn missed(at: usize, found: &str, known: &str) -> RawFinding {
     let message = format!("`{found}` is not known; did you mean `<{known}>`?");
-    Note::new(Code::NearMissTag, at, message)
+    RawFinding::new(ExtractCode::NearMissTag, at, message)
 }
 
-fn unknown_root(at: usize, local: &str, namespace: &str) -> Note {
+fn unknown_root(at: usize, local: &str, namespace: &str) -> RawFinding {
     let message = format!("`{local}` in `{namespace}` is not known here");
-    Note::new(Code::UnknownRoot, at, message)
+    RawFinding::new(ExtractCode::UnknownRoot, at, message)
 }

@@ -1,30 +1,30 @@
 //! Content that the grammar does not shape further: read as strict XML and kept as written.
 
-use super::action::Reading;
-use super::codes::{Code, Note};
+use super::action::ActionReading;
+use super::codes::{ExtractCode, RawFinding};
 use super::decode;
-use super::ends::{Stop, Walk};
-use super::scope::Written;
-use super::tag::{OpenTag, Opening};
+use super::ends::{TurnWalk, WalkStop};
+use super::scope::WrittenName;
+use super::tag::{OpenTag, TagOpening};
 use crate::limits;
 use crate::xml::element::Verbatim;
 use crate::xml::shape::QName;
 
 /// An element that is open, with the depth of the scope outside it.
-struct Open {
+struct OpenTagScope {
     name: std::ops::Range<usize>,
     outside: usize,
 }
 
-impl Walk<'_> {
+impl TurnWalk<'_> {
     /// The inside of the element that `tag` opens, which must be well-formed, and the place
     /// behind its close tag.
     pub fn verbatim(
         &mut self,
         tag: &OpenTag,
         name: &QName,
-        reading: &mut Reading,
-    ) -> Result<(Verbatim, usize), Stop> {
+        reading: &mut ActionReading,
+    ) -> Result<(Verbatim, usize), WalkStop> {
         let written = self.source.lossy(tag.name.clone()).into_owned();
         let mut bindings = reading.scope.visible();
         let has_default = bindings.iter().any(|(prefix, _)| prefix.is_empty());
@@ -48,10 +48,14 @@ impl Walk<'_> {
     }
 
     /// Where the close tag of `tag` stands, and the place behind it.
-    fn well_formed(&self, tag: &OpenTag, reading: &mut Reading) -> Result<(usize, usize), Stop> {
+    fn well_formed(
+        &self,
+        tag: &OpenTag,
+        reading: &mut ActionReading,
+    ) -> Result<(usize, usize), WalkStop> {
         let source = self.source;
         let outside = reading.scope.depth();
-        let mut open = vec![Open { name: tag.name.clone(), outside }];
+        let mut open = vec![OpenTagScope { name: tag.name.clone(), outside }];
         let mut at = tag.end;
         loop {
             let Some(found) = source.find_either(b'<', b'&', at)? else {
@@ -85,20 +89,20 @@ impl Walk<'_> {
         }
     }
 
-    fn entity(&self, at: usize) -> Result<usize, Stop> {
+    fn entity(&self, at: usize) -> Result<usize, WalkStop> {
         const LONGEST: usize = 12;
         let source = self.source;
         let end = source.len().min(at + LONGEST);
         let text = source.lossy(at..end);
         match decode::reference(&text) {
             Some((_, length)) => Ok(at + length),
-            None if end < at + LONGEST && !source.ended => Err(Stop::More),
+            None if end < at + LONGEST && !source.ended => Err(WalkStop::More),
             None => Err(ill(at, "`&` must be written `&amp;`")),
         }
     }
 
     /// A comment or CDATA section; the place behind it.
-    fn section(&self, at: usize, tag: &OpenTag) -> Result<usize, Stop> {
+    fn section(&self, at: usize, tag: &OpenTag) -> Result<usize, WalkStop> {
         let source = self.source;
         if source.starts(at, b"<![CDATA[")? {
             return source.cdata_end(at + 9)?.ok_or_else(|| ended(tag, at, self));
@@ -114,17 +118,17 @@ impl Walk<'_> {
         &self,
         at: usize,
         root: &OpenTag,
-        open: &mut Vec<Open>,
-        reading: &mut Reading,
-    ) -> Result<usize, Stop> {
+        open: &mut Vec<OpenTagScope>,
+        reading: &mut ActionReading,
+    ) -> Result<usize, WalkStop> {
         let source = self.source;
         let tag = match source.opening(at)? {
-            Opening::Tag(tag) => tag,
-            Opening::Cut(_) => return Err(ended(root, at, self)),
+            TagOpening::Tag(tag) => tag,
+            TagOpening::Cut(_) => return Err(ended(root, at, self)),
             _ => return Err(ill(at, "`<` must be written `&lt;` where it starts no tag")),
         };
         if let Some(fault) = tag.fault {
-            return Err(Note::new(fault.code, fault.at, fault.message).into());
+            return Err(RawFinding::new(fault.code, fault.at, fault.message).into());
         }
         let is_strict = |attribute: &super::tag::RawAttribute| {
             let value = source.lossy(attribute.value.clone());
@@ -137,31 +141,33 @@ impl Walk<'_> {
         reading.scope.enter(source, &tag);
         let is_unbound = |name: &String| {
             let written = reading.scope.element(name);
-            matches!(written, Written::Unbound(_)) && !name.starts_with("xmlns:")
+            matches!(written, WrittenName::Unbound(_)) && !name.starts_with("xmlns:")
         };
         let names = tag.attributes.iter().map(|a| &a.name).chain([&tag.name]);
         let mut names = names.map(|name| source.lossy(name.clone()).into_owned());
         if let Some(name) = names.find(is_unbound) {
             let message = format!("the prefix of `{name}` is not bound");
-            return Err(Note::new(Code::UnboundPrefix, at, message).into());
+            return Err(RawFinding::new(ExtractCode::UnboundPrefix, at, message).into());
         }
         if tag.empty {
             reading.scope.leave(outside);
         } else if open.len() + reading.depth >= limits::XML_DEPTH_MAX {
-            return Err(Note::new(Code::TooDeep, at, "elements are nested too deep").into());
+            return Err(
+                RawFinding::new(ExtractCode::TooDeep, at, "elements are nested too deep").into()
+            );
         } else {
-            open.push(Open { name: tag.name.clone(), outside });
+            open.push(OpenTagScope { name: tag.name.clone(), outside });
         }
         Ok(tag.end)
     }
 }
 
-fn ill(at: usize, message: impl Into<String>) -> Stop {
-    Note::new(Code::NotWellFormed, at, message).into()
+fn ill(at: usize, message: impl Into<String>) -> WalkStop {
+    RawFinding::new(ExtractCode::NotWellFormed, at, message).into()
 }
 
-fn ended(tag: &OpenTag, at: usize, walk: &Walk<'_>) -> Stop {
+fn ended(tag: &OpenTag, at: usize, walk: &TurnWalk<'_>) -> WalkStop {
     let name = walk.source.lossy(tag.name.clone());
     let message = format!("the text ends inside `{name}`");
-    Note::new(Code::UnclosedAction, at, message).into()
+    RawFinding::new(ExtractCode::UnclosedAction, at, message).into()
 }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use memchr::memchr_iter;
 
-use super::codes::Code;
-use super::source::{More, Source, is_name_byte, is_name_start, is_space};
+use super::codes::ExtractCode;
+use super::source::{NeedMore, TurnBytes, is_name_byte, is_name_start, is_space};
 use crate::limits;
 
 /// An open tag. Ranges are bytes of the turn.
@@ -18,7 +18,7 @@ pub(super) struct OpenTag {
     pub end: usize,
     pub empty: bool,
     /// Why its attributes cannot be read.
-    pub fault: Option<Fault>,
+    pub fault: Option<TagFault>,
 }
 
 #[derive(Debug, Clone)]
@@ -28,15 +28,15 @@ pub(super) struct RawAttribute {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fault {
-    pub code: Code,
+pub(super) struct TagFault {
+    pub code: ExtractCode,
     pub at: usize,
     pub message: &'static str,
 }
 
 /// What a `<` turned out to be the start of.
 #[derive(Debug, Clone)]
-pub(super) enum Opening {
+pub(super) enum TagOpening {
     Tag(OpenTag),
     /// Characters that only look like markup.
     Text,
@@ -46,7 +46,7 @@ pub(super) enum Opening {
     Cut(Range<usize>),
 }
 
-impl Source<'_> {
+impl TurnBytes<'_> {
     /// The end of a name that starts at `from`.
     pub fn name_end(&self, from: usize) -> usize {
         let rest = self.rest(from);
@@ -71,27 +71,27 @@ impl Source<'_> {
     }
 
     /// What stands at the `<` at `start`.
-    pub fn opening(&self, start: usize) -> Result<Opening, More> {
+    pub fn opening(&self, start: usize) -> Result<TagOpening, NeedMore> {
         self.opening_of(start, start + 1..self.name_end(start + 1))
     }
 
     /// The same, where it is known how far a name goes behind the `<`.
-    pub fn opening_of(&self, start: usize, name: Range<usize>) -> Result<Opening, More> {
+    pub fn opening_of(&self, start: usize, name: Range<usize>) -> Result<TagOpening, NeedMore> {
         match self.byte(start + 1) {
-            None if !self.ended => return Err(More),
+            None if !self.ended => return Err(NeedMore),
             Some(first) if is_name_start(first) => {}
-            _ => return Ok(Opening::Text),
+            _ => return Ok(TagOpening::Text),
         }
         match self.byte(name.end) {
-            None if self.ended => Ok(Opening::Cut(name)),
-            None => Err(More),
+            None if self.ended => Ok(TagOpening::Cut(name)),
+            None => Err(NeedMore),
             Some(b'>' | b'/') => self.attributes(start, name),
             Some(next) if is_space(next) => self.attributes(start, name),
-            Some(_) => Ok(Opening::Text),
+            Some(_) => Ok(TagOpening::Text),
         }
     }
 
-    fn attributes(&self, start: usize, name: Range<usize>) -> Result<Opening, More> {
+    fn attributes(&self, start: usize, name: Range<usize>) -> Result<TagOpening, NeedMore> {
         let mut tag = OpenTag {
             start,
             end: name.end,
@@ -105,17 +105,17 @@ impl Source<'_> {
             match (self.byte(at), self.byte(at + 1)) {
                 (Some(b'>'), _) => {
                     tag.end = at + 1;
-                    return Ok(Opening::Tag(tag));
+                    return Ok(TagOpening::Tag(tag));
                 }
                 (Some(b'/'), Some(b'>')) => {
                     tag.end = at + 2;
                     tag.empty = true;
-                    return Ok(Opening::Tag(tag));
+                    return Ok(TagOpening::Tag(tag));
                 }
                 (None, _) | (Some(b'/'), None) => {
                     return match self.end_or_more()? {
                         Some(never) => Ok(never),
-                        None => Ok(Opening::Cut(tag.name)),
+                        None => Ok(TagOpening::Cut(tag.name)),
                     };
                 }
                 (Some(b'<'), _) => return self.interrupted(tag),
@@ -137,24 +137,30 @@ impl Source<'_> {
 
     fn note_attribute(&self, tag: &mut OpenTag, attribute: RawAttribute) {
         let name = self.slice(attribute.name.clone());
-        let fault = |code, message| Some(Fault { code, at: attribute.name.start, message });
+        let fault = |code, message| Some(TagFault { code, at: attribute.name.start, message });
         if tag.attributes.len() >= limits::XML_ATTRIBUTES_MAX {
-            tag.fault = tag.fault.or(fault(Code::MalformedTag, "too many attributes"));
+            tag.fault = tag.fault.or(fault(ExtractCode::MalformedTag, "too many attributes"));
             return;
         }
         if tag.attributes.iter().any(|other| self.slice(other.name.clone()) == name) {
             tag.fault =
-                tag.fault.or(fault(Code::DuplicateAttribute, "an attribute is given twice"));
+                tag.fault.or(fault(ExtractCode::DuplicateAttribute, "an attribute is given twice"));
         }
         if attribute.value.len() > limits::XML_ATTRIBUTE_BYTES_MAX {
-            tag.fault = tag.fault.or(fault(Code::ParamTooLarge, "an attribute is too large"));
+            tag.fault =
+                tag.fault.or(fault(ExtractCode::ParamTooLarge, "an attribute is too large"));
         }
         tag.attributes.push(attribute);
     }
 
     /// One `name="value"` at `at`.
-    fn attribute(&self, at: usize, spaced: bool) -> Result<Result<RawAttribute, Fault>, More> {
-        let fault = |at, message| Ok(Err(Fault { code: Code::MalformedTag, at, message }));
+    fn attribute(
+        &self,
+        at: usize,
+        spaced: bool,
+    ) -> Result<Result<RawAttribute, TagFault>, NeedMore> {
+        let fault =
+            |at, message| Ok(Err(TagFault { code: ExtractCode::MalformedTag, at, message }));
         let name = at..self.name_end(at);
         if !spaced || !self.byte(at).is_some_and(is_name_start) {
             return fault(at, "expected white space and an attribute");
@@ -162,13 +168,13 @@ impl Source<'_> {
         let equals = self.skip_space(name.end);
         match self.byte(equals) {
             Some(b'=') => {}
-            None if !self.ended => return Err(More),
+            None if !self.ended => return Err(NeedMore),
             _ => return fault(at, "an attribute has no value"),
         }
         let open = self.skip_space(equals + 1);
         let quote = match self.byte(open) {
             Some(quote @ (b'"' | b'\'')) => quote,
-            None if !self.ended => return Err(More),
+            None if !self.ended => return Err(NeedMore),
             _ => return fault(open, "an attribute's value must stand in quotes"),
         };
         match self.find_byte(quote, open + 1)? {
@@ -179,12 +185,12 @@ impl Source<'_> {
 
     /// Another `<` where an attribute could be. If a value before it holds a `<` as well, its
     /// closing quote was probably forgotten, and the tag ends earlier.
-    fn interrupted(&self, tag: OpenTag) -> Result<Opening, More> {
+    fn interrupted(&self, tag: OpenTag) -> Result<TagOpening, NeedMore> {
         if self.suspicious_value(&tag).is_none() {
-            return Ok(Opening::Interrupted(tag.name));
+            return Ok(TagOpening::Interrupted(tag.name));
         }
         let message = "an attribute's value has no closing quote";
-        let fault = Fault { code: Code::MalformedTag, at: tag.end, message };
+        let fault = TagFault { code: ExtractCode::MalformedTag, at: tag.end, message };
         self.faulty(OpenTag { fault: Some(fault), ..tag })
     }
 
@@ -195,22 +201,22 @@ impl Source<'_> {
     }
 
     /// A tag that cannot be read ends at the next `>`.
-    fn faulty(&self, mut tag: OpenTag) -> Result<Opening, More> {
+    fn faulty(&self, mut tag: OpenTag) -> Result<TagOpening, NeedMore> {
         let fault_at = tag.fault.map_or(tag.end, |fault| fault.at);
         let from = self.suspicious_value(&tag).unwrap_or(fault_at);
         match self.find_either(b'<', b'>', from)? {
             Some(at) if self.byte(at) == Some(b'>') => {
                 tag.end = at + 1;
                 tag.empty = self.byte(at.saturating_sub(1)) == Some(b'/');
-                Ok(Opening::Tag(tag))
+                Ok(TagOpening::Tag(tag))
             }
-            Some(_) => Ok(Opening::Interrupted(tag.name)),
-            None => Ok(Opening::Cut(tag.name)),
+            Some(_) => Ok(TagOpening::Interrupted(tag.name)),
+            None => Ok(TagOpening::Cut(tag.name)),
         }
     }
 
     /// A close tag's name and the place behind it, if one stands at the `<` at `start`.
-    pub fn closing(&self, start: usize) -> Result<Option<(Range<usize>, usize)>, More> {
+    pub fn closing(&self, start: usize) -> Result<Option<(Range<usize>, usize)>, NeedMore> {
         if !self.starts(start, b"</")? || !self.byte(start + 2).is_some_and(is_name_start) {
             return if self.len() <= start + 2 { self.end_or_more() } else { Ok(None) };
         }
@@ -224,10 +230,10 @@ impl Source<'_> {
     }
 
     /// Whether the close tag of exactly this name stands at `start`; the place behind it.
-    pub fn closes(&self, start: usize, name: &[u8]) -> Result<Option<usize>, More> {
+    pub fn closes(&self, start: usize, name: &[u8]) -> Result<Option<usize>, NeedMore> {
         match (self.byte(start), self.byte(start + 1)) {
             (Some(b'<'), Some(b'/')) if self.starts(start + 2, name)? => {}
-            (Some(b'<'), None) | (None, _) if !self.ended => return Err(More),
+            (Some(b'<'), None) | (None, _) if !self.ended => return Err(NeedMore),
             _ => return Ok(None),
         }
         let at = self.skip_space(start + 2 + name.len());

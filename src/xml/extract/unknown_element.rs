@@ -3,13 +3,13 @@
 
 use memchr::{memchr3, memmem};
 
-use super::codes::{Code, Note};
-use super::ends::Walk;
-use super::grammar::{Root, near_miss};
-use super::markup::Piece;
-use super::source::{More, is_name_byte};
-use super::step::{Draft, Step, UnknownRoots};
-use super::tag::{OpenTag, Opening};
+use super::codes::{ExtractCode, RawFinding};
+use super::ends::TurnWalk;
+use super::grammar::{RootMeaning, near_miss};
+use super::markup::TopLevelPiece;
+use super::source::{NeedMore, is_name_byte};
+use super::step::{DraftItem, UnknownRoots, WalkStep};
+use super::tag::{OpenTag, TagOpening};
 use crate::mutant::mutant;
 
 /// What vendors' formats put around calls. Such an element is looked through where it holds
@@ -27,14 +27,14 @@ pub const VENDOR_WRAPPERS: [&str; 10] = [
     "tools",
 ];
 
-impl Walk<'_> {
+impl TurnWalk<'_> {
     /// What an element of an unknown bare name comes to.
     pub fn unknown_element(
         &mut self,
         tag: &OpenTag,
         floor: usize,
         unknown: &mut UnknownRoots,
-    ) -> Result<Step, More> {
+    ) -> Result<WalkStep, NeedMore> {
         let name = self.source.slice(tag.name.clone());
         if !tag.empty
             && is_wrapper(name)
@@ -42,7 +42,7 @@ impl Walk<'_> {
         {
             return Ok(match self.quotation_end(tag.start, end, floor)? {
                 Some(end) => self.quotation(tag.start, end),
-                None => Step::text(tag.end),
+                None => WalkStep::text(tag.end),
             });
         }
         let end = if tag.empty { Some(tag.end) } else { self.unknown_end(name, tag.end, floor)? };
@@ -52,10 +52,10 @@ impl Walk<'_> {
         if let Some(end) = self.quotation_end(tag.start, end, floor)? {
             return Ok(self.quotation(tag.start, end));
         }
-        Ok(Step::item(end, self.unknown_action(tag, end)))
+        Ok(WalkStep::item(end, self.unknown_action(tag, end)))
     }
 
-    fn unknown_action(&self, tag: &OpenTag, end: usize) -> Draft {
+    fn unknown_action(&self, tag: &OpenTag, end: usize) -> DraftItem {
         let name = self.source.lossy(tag.name.clone()).into_owned();
         let meant = match near_miss(&name, self.grammar) {
             Some(known) => format!("; did you mean `<{known}>`?"),
@@ -63,9 +63,9 @@ impl Walk<'_> {
         };
         let message =
             format!("`{name}` is no action of yours, and nothing in it is acted on{meant}");
-        let note = Note::new(Code::UnknownAction, tag.start, message);
+        let note = RawFinding::new(ExtractCode::UnknownAction, tag.start, message);
         let holds_action = self.holds_action(tag.end, end, b"");
-        Draft::UnknownElement { name, note, holds_action }
+        DraftItem::UnknownElement { name, note, holds_action }
     }
 
     /// The place behind the close tag of an unknown element, found outside of code, quotations,
@@ -77,7 +77,7 @@ impl Walk<'_> {
         name: &[u8],
         from: usize,
         floor: usize,
-    ) -> Result<Option<usize>, More> {
+    ) -> Result<Option<usize>, NeedMore> {
         if !self.can_close(name, from) || mutant("act-inside-unknown-elements") {
             return Ok(None);
         }
@@ -92,7 +92,7 @@ impl Walk<'_> {
         name: &[u8],
         from: usize,
         floor: usize,
-    ) -> Result<Option<usize>, More> {
+    ) -> Result<Option<usize>, NeedMore> {
         let source = self.source;
         let mut depth = 0_usize;
         let mut in_code = None;
@@ -102,19 +102,21 @@ impl Walk<'_> {
             at += found;
             let is_tag = source.byte(at) == Some(b'<');
             at = match self.piece(at, floor)? {
-                Piece::Literal { end } => {
+                TopLevelPiece::Literal { end } => {
                     let is_closed = in_code.is_none() && holds_close(source.slice(at..end), name);
                     if is_closed && self.holds_action(from, at, b"") {
                         in_code = Some(end);
                     }
                     end
                 }
-                Piece::Action { end } | Piece::Reasoning { end } => end,
-                Piece::Open { name: opened, next } => {
+                TopLevelPiece::Action { end } | TopLevelPiece::Reasoning { end } => end,
+                TopLevelPiece::Open { name: opened, next } => {
                     depth += usize::from(source.slice(opened) == name);
                     next
                 }
-                Piece::Close { name: closed, next } if source.slice(closed.clone()) == name => {
+                TopLevelPiece::Close { name: closed, next }
+                    if source.slice(closed.clone()) == name =>
+                {
                     if self.is_quoted(at, next, floor)? {
                         if in_code.is_none() && self.holds_action(from, at, b"") {
                             in_code = Some(next);
@@ -128,7 +130,7 @@ impl Walk<'_> {
                     depth -= 1;
                     next
                 }
-                Piece::Close { next, .. } => next,
+                TopLevelPiece::Close { next, .. } => next,
             };
             if is_tag {
                 self.tag_end = at;
@@ -140,7 +142,7 @@ impl Walk<'_> {
     }
 
     /// The place behind a vendor's wrapper that holds nothing but whole actions.
-    fn wrapper_end(&mut self, tag: &OpenTag, depth: usize) -> Result<Option<usize>, More> {
+    fn wrapper_end(&mut self, tag: &OpenTag, depth: usize) -> Result<Option<usize>, NeedMore> {
         const NESTED_MAX: usize = 3;
         let source = self.source;
         let name = source.slice(tag.name.clone());
@@ -157,10 +159,10 @@ impl Walk<'_> {
                 continue;
             }
             let inner = match source.opening(at)? {
-                Opening::Tag(inner) if !inner.empty && depth < NESTED_MAX => inner,
+                TagOpening::Tag(inner) if !inner.empty && depth < NESTED_MAX => inner,
                 _ => return Ok(None),
             };
-            let is_unknown = matches!(self.meaning(&inner).0, Root::Unknown);
+            let is_unknown = matches!(self.meaning(&inner).0, RootMeaning::Unknown);
             if !is_unknown || !is_wrapper(source.slice(inner.name.clone())) {
                 return Ok(None);
             }

@@ -2,20 +2,20 @@
 
 use memchr::memchr3;
 
-use super::codes::Note;
+use super::codes::RawFinding;
 use crate::xml::findings::{Finding, Place};
 
 /// When it is worth looking again at what could not be decided yet. Each look costs as much as
 /// is undecided, so all looks together may cost no more than a few times the turn.
 #[derive(Debug, Default)]
-pub(super) struct Wait {
+pub(super) struct LookAgain {
     spent: usize,
 }
 
 const ALLOWANCE_BYTES: usize = 4 << 10;
 const SHARE: usize = 4;
 
-impl Wait {
+impl LookAgain {
     /// A look that decided nothing about the last `undecided` bytes.
     pub fn failed(&mut self, undecided: usize) {
         self.spent += undecided;
@@ -32,20 +32,20 @@ impl Wait {
 
 /// Lines and columns of rising places, counted once.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LineCounter {
     offset: usize,
     line: u32,
     column: u32,
 }
 
-impl Default for Lines {
+impl Default for LineCounter {
     fn default() -> Self {
         Self { offset: 0, line: 1, column: 1 }
     }
 }
 
-impl Lines {
-    pub fn finding(&mut self, turn: &[u8], note: Note) -> Finding {
+impl LineCounter {
+    pub fn finding(&mut self, turn: &[u8], note: RawFinding) -> Finding {
         Finding::new(note.code.as_str(), self.place(turn, note.at), note.message)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use organism::xml::extract::{Extraction, Extractor, Grammar};
+use organism::xml::extract::{ActionGrammar, Extraction, Extractor};
 
 /// Texts up to this size are also pushed byte by byte.
 const BYTEWISE_MAX: usize = 20_000;
@@ -51,7 +51,7 @@ pub fn plans(text: &[u8], seed: &str) -> Vec<(String, Vec<usize>)> {
 
 /// Extracts the text cut at these places, and holds the extractor to it that what has settled
 /// stays as it is.
-pub fn extract(grammar: &Arc<Grammar>, text: &[u8], cuts: &[usize]) -> Extraction {
+pub fn extract(grammar: &Arc<ActionGrammar>, text: &[u8], cuts: &[usize]) -> Extraction {
     let mut extractor = Extractor::new(Arc::clone(grammar));
     let mut settled = Vec::new();
     let mut from = 0;

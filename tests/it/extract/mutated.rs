@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use organism::cli::debug::Turn;
 use organism::xml::element::{Element, Node};
-use organism::xml::extract::{Extraction, Grammar};
+use organism::xml::extract::{ActionGrammar, Extraction};
 use serde_json::Value as Json;
 
 use super::chunks::{Numbers, extract};
@@ -21,7 +21,7 @@ const TURN_BYTES_MAX: usize = 4_000;
 /// A turn of the corpus, and the actions of its own that it is known to hold.
 struct Original {
     id: String,
-    grammar: Arc<Grammar>,
+    grammar: Arc<ActionGrammar>,
     text: String,
     actions: Vec<String>,
 }

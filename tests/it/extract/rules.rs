@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use organism::xml::extract::{Extraction, Grammar, Item};
+use organism::xml::extract::{ActionGrammar, ExtractedItem, Extraction};
 use organism::xml::shape::{Content, QName, Shape, Shapes};
 
 use super::chunks::{extract, plans};
@@ -26,21 +26,21 @@ const KNOWN: &str = r##"{
   "limits": {"max_leaf_bytes": 100, "max_turn_bytes": 4000}
 }"##;
 
-fn known() -> Arc<Grammar> {
+fn known() -> Arc<ActionGrammar> {
     let turn: organism::cli::debug::Turn = serde_json::from_str(KNOWN).unwrap();
     Arc::new(turn.grammar())
 }
 
 /// One line for each item that is no text, then errors and notices.
 fn told(extraction: &Extraction) -> Vec<String> {
-    let item = |item: &Item| match item {
-        Item::Text(_) => None,
-        Item::Reasoning { text, complete: true, .. } => Some(format!("reasoning {text}")),
-        Item::Reasoning { text, .. } => Some(format!("open reasoning {text}")),
-        Item::Action(action) => Some(action.payload()),
-        Item::Broken(broken) => Some(format!("broken {}", broken.finding.code)),
-        Item::Unknown(unknown) => Some(format!("unknown {}", unknown.name.local)),
-        Item::UnknownElement(unknown) => {
+    let item = |item: &ExtractedItem| match item {
+        ExtractedItem::Text(_) => None,
+        ExtractedItem::Reasoning { text, complete: true, .. } => Some(format!("reasoning {text}")),
+        ExtractedItem::Reasoning { text, .. } => Some(format!("open reasoning {text}")),
+        ExtractedItem::Action(action) => Some(action.payload()),
+        ExtractedItem::Broken(broken) => Some(format!("broken {}", broken.finding.code)),
+        ExtractedItem::Unknown(unknown) => Some(format!("unknown {}", unknown.name.local)),
+        ExtractedItem::UnknownElement(unknown) => {
             let inside = if unknown.holds_action { " with an action" } else { "" };
             Some(format!("unknown element {}{inside}", unknown.name))
         }
@@ -51,7 +51,7 @@ fn told(extraction: &Extraction) -> Vec<String> {
 }
 
 /// Every turn must tell exactly these lines, under every chunk plan.
-fn check_with(grammar: &Arc<Grammar>, cases: &[(&str, &[&str])]) {
+fn check_with(grammar: &Arc<ActionGrammar>, cases: &[(&str, &[&str])]) {
     for (text, want) in cases {
         for (plan, cuts) in plans(text.as_bytes(), text) {
             let extraction = extract(grammar, text.as_bytes(), &cuts);
@@ -608,7 +608,7 @@ fn mentions_and_orphans_are_text() {
 }
 
 /// A grammar of one root whose content is read as strict XML.
-fn unshaped() -> Arc<Grammar> {
+fn unshaped() -> Arc<ActionGrammar> {
     let mut shapes = Shapes::default();
     let doc = shapes.add(Shape {
         name: QName::new(Some("urn:doc"), "doc"),
@@ -621,7 +621,7 @@ fn unshaped() -> Arc<Grammar> {
         content: Content::Elements(vec![doc]),
     });
     shapes.roots = vec![doc, pack];
-    Arc::new(Grammar::new(shapes, Vec::new(), Vec::new(), Default::default()))
+    Arc::new(ActionGrammar::new(shapes, Vec::new(), Vec::new(), Default::default()))
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use organism::cli::debug::Turn;
-use organism::xml::extract::{Extractor, Grammar, Item};
+use organism::xml::extract::{ActionGrammar, ExtractedItem, Extractor};
 
 use super::chunks::extract;
 use crate::processor::ProcessorTime;
 
-fn known() -> Arc<Grammar> {
+fn known() -> Arc<ActionGrammar> {
     let turn: Turn = serde_json::from_str(
         r#"{"known_tags": {"search": {"query": "text"}, "code": "text"},
             "reasoning": ["thinking"], "reserved": ["tool_result"]}"#,
@@ -33,15 +33,15 @@ fn items_settle_while_the_turn_still_streams() {
     let kinds: Vec<(usize, &str)> = seen
         .iter()
         .map(|(at, item)| match item {
-            Item::Text(_) => (*at, "text"),
-            Item::Reasoning { .. } => (*at, "reasoning"),
-            Item::Action(_) => (*at, "action"),
+            ExtractedItem::Text(_) => (*at, "text"),
+            ExtractedItem::Reasoning { .. } => (*at, "reasoning"),
+            ExtractedItem::Action(_) => (*at, "action"),
             _ => (*at, "other"),
         })
         .collect();
     let action_ends = text.find(" d").unwrap() - 1;
     assert_eq!(kinds, [(21, "reasoning"), (action_ends, "text"), (action_ends, "action")]);
-    assert_eq!(extractor.finish().items.last(), Some(&Item::Text(" d".to_owned())));
+    assert_eq!(extractor.finish().items.last(), Some(&ExtractedItem::Text(" d".to_owned())));
 }
 
 /// Texts that make a careless reader look at everything again and again.

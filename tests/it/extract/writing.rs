@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use organism::xml::element::{Element, Node};
 use organism::xml::escape::{escape_attribute, escape_text};
-use organism::xml::extract::{Extractor, Grammar};
+use organism::xml::extract::{ActionGrammar, Extractor};
 use organism::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
 use organism::xml::write::payload;
 use quick_xml::NsReader;
@@ -173,7 +173,7 @@ fn what_is_written_is_extracted_again() {
         let mut shapes = Shapes::default();
         let root = shape_of(&written, &mut shapes);
         shapes.roots.push(root);
-        let grammar = Grammar::new(shapes, Vec::new(), Vec::new(), Default::default());
+        let grammar = ActionGrammar::new(shapes, Vec::new(), Vec::new(), Default::default());
         let xml = payload(&written);
         let mut extractor = Extractor::new(Arc::new(grammar));
         extractor.push(xml.as_bytes());

@@ -45,7 +45,7 @@ pub(super) struct Words<'a> {
 }
 
 impl Judge for Words<'_> {
-    fn action(&mut self, action: &extract::Action) -> Verdict {
+    fn action(&mut self, action: &extract::ExtractedAction) -> Verdict {
         let name = PayloadName::from(action.name());
         if is_note(&name) || mutant("take-xml-beside-calls") {
             return Verdict::Take;
@@ -55,7 +55,7 @@ impl Judge for Words<'_> {
 }
 
 /// XML of a word that is to be called natively.
-pub(super) fn xml_call(raw: &str, action: &extract::Action, tools: &Toolbox) -> Finding {
+pub(super) fn xml_call(raw: &str, action: &extract::ExtractedAction, tools: &Toolbox) -> Finding {
     let name = PayloadName::from(action.name());
     let place = Place::at(raw.as_bytes(), action.source.start);
     let called = tools.name_of(&name).unwrap_or(&name.local);

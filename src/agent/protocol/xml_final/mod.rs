@@ -16,7 +16,7 @@ use crate::ids::PayloadName;
 use crate::model::StopReason;
 use crate::system;
 use crate::xml::element::{Element, Node};
-use crate::xml::extract::{self, Code, Extractor, Grammar};
+use crate::xml::extract::{self, ActionGrammar, ExtractCode, Extractor};
 use crate::xml::findings::{Finding, Place};
 
 /// What a report ends with that was cut at the provider's maximum length.
@@ -26,7 +26,7 @@ pub const TRUNCATED_MARK: &str = "\n\n[truncated: the report reached its maximum
 pub(super) struct Words<'a> {
     pub raw: &'a str,
     pub slots: &'a Slots,
-    pub grammar: &'a Arc<Grammar>,
+    pub grammar: &'a Arc<ActionGrammar>,
     pub tools: &'a Toolbox,
     pub finals: &'a Finals,
     pub stop: StopReason,
@@ -35,7 +35,7 @@ pub(super) struct Words<'a> {
 }
 
 impl Judge for Words<'_> {
-    fn action(&mut self, action: &extract::Action) -> Verdict {
+    fn action(&mut self, action: &extract::ExtractedAction) -> Verdict {
         let place = Place::at(self.raw.as_bytes(), action.source.start);
         let name = PayloadName::from(action.name());
         if self.slots.is_final(&name) {
@@ -54,8 +54,8 @@ impl Judge for Words<'_> {
         })
     }
 
-    fn broken(&mut self, broken: &extract::Broken) -> Option<Verdict> {
-        let cut = broken.finding.code == Code::UnclosedAction.as_str();
+    fn broken(&mut self, broken: &extract::BrokenAction) -> Option<Verdict> {
+        let cut = broken.finding.code == ExtractCode::UnclosedAction.as_str();
         if !cut || !self.slots.opens_final(&broken.attempt) {
             return None;
         }
