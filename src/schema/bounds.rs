@@ -25,7 +25,7 @@ pub fn check(sources: &[Source]) -> Vec<SchemaProblem> {
             }
         }
     }
-    let mut weigh = Weigh { groups, known: HashMap::new() };
+    let mut weigh = ParticleScale { groups, known: HashMap::new() };
     let mut problems = Vec::new();
     for source in sources {
         walk(source, &source.root, &mut weigh, &mut problems);
@@ -36,7 +36,7 @@ pub fn check(sources: &[Source]) -> Vec<SchemaProblem> {
 fn walk(
     source: &Source,
     element: &Element,
-    weigh: &mut Weigh<'_>,
+    weigh: &mut ParticleScale<'_>,
     problems: &mut Vec<SchemaProblem>,
 ) {
     if is_xsd(&element.name) {
@@ -64,12 +64,12 @@ fn walk(
 
 /// Particles, and the largest product of counted repetitions.
 #[derive(Debug, Clone, Copy, Default)]
-struct Weight {
+struct ParticleWeight {
     particles: u64,
     occurs: u64,
 }
 
-impl Weight {
+impl ParticleWeight {
     fn excess(self) -> Option<String> {
         if self.particles > limits::SCHEMA_PARTICLES_MAX {
             return Some(format!(
@@ -86,19 +86,19 @@ impl Weight {
     }
 }
 
-struct Weigh<'a> {
+struct ParticleScale<'a> {
     groups: HashMap<&'a str, Vec<&'a Element>>,
     /// None while a group is being weighed, so that a cycle ends.
-    known: HashMap<String, Option<Weight>>,
+    known: HashMap<String, Option<ParticleWeight>>,
 }
 
-impl Weigh<'_> {
-    fn children(&mut self, element: &Element) -> Weight {
-        let mut sum = Weight { particles: 0, occurs: 1 };
+impl ParticleScale<'_> {
+    fn children(&mut self, element: &Element) -> ParticleWeight {
+        let mut sum = ParticleWeight { particles: 0, occurs: 1 };
         for child in element.children().filter(|c| is_xsd(&c.name)) {
             let one = match &*child.name.local {
                 "sequence" | "choice" | "all" => self.children(child),
-                "element" | "any" => Weight { particles: 1, occurs: 1 },
+                "element" | "any" => ParticleWeight { particles: 1, occurs: 1 },
                 "group" => self.group(child.attribute("ref").unwrap_or_default()),
                 _ => continue,
             };
@@ -108,13 +108,13 @@ impl Weigh<'_> {
         sum
     }
 
-    fn group(&mut self, reference: &str) -> Weight {
+    fn group(&mut self, reference: &str) -> ParticleWeight {
         let local = reference.rsplit(':').next().unwrap_or_default().trim();
         if let Some(known) = self.known.get(local) {
             return known.unwrap_or_default();
         }
         self.known.insert(local.to_owned(), None);
-        let mut most = Weight::default();
+        let mut most = ParticleWeight::default();
         for definition in self.groups.get(local).cloned().unwrap_or_default() {
             let weight = self.children(definition);
             most.particles = most.particles.max(weight.particles);

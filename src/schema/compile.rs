@@ -28,28 +28,35 @@ pub const CHILD_ARGUMENTS: [&str; 2] = ["schema", "compile"];
 
 /// What the child says of one schema.
 #[derive(Debug, Serialize, Deserialize)]
-struct Verdict {
+struct CompileVerdict {
+    #[serde(rename = "good")]
     good: bool,
-    said: Vec<Said>,
+    #[serde(rename = "said")]
+    said: Vec<CompileMessage>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Said {
+struct CompileMessage {
+    #[serde(rename = "warning")]
     warning: bool,
+    #[serde(rename = "code")]
     code: u32,
+    #[serde(rename = "line")]
     line: u32,
+    #[serde(rename = "document")]
     document: Option<usize>,
+    #[serde(rename = "message")]
     message: String,
 }
 
 /// Compiles schemas one after another, in as few children as will do.
 #[derive(Default)]
 pub struct Compiler {
-    child: Option<Worker>,
+    child: Option<CompileChild>,
     used: usize,
 }
 
-struct Worker {
+struct CompileChild {
     child: Child,
     stdin: ChildStdin,
     answers: Receiver<String>,
@@ -57,7 +64,7 @@ struct Worker {
     _owned: OwnedChild,
 }
 
-impl Drop for Worker {
+impl Drop for CompileChild {
     fn drop(&mut self) {
         // Gone already, or not ours to wait for: either way nothing is left to do.
         let _ = self.child.kill();
@@ -66,7 +73,7 @@ impl Drop for Worker {
 }
 
 /// Why there was no verdict.
-enum Failure {
+enum CompileFailure {
     /// The schema took too long.
     Slow,
     /// The child fell over.
@@ -83,24 +90,24 @@ impl Compiler {
             |code: &str, message: String| Err(vec![SchemaProblem::new(label, 1, code, message)]);
         match self.ask(bundle) {
             Ok(verdict) => judge(bundle, verdict),
-            Err(Failure::Slow) => {
+            Err(CompileFailure::Slow) => {
                 let limit = limits::SCHEMA_COMPILE_TIMEOUT.as_secs_f32();
                 let message = format!(
                     "the schema takes longer than {limit} s to compile; simplify its content models"
                 );
                 refuse("schema-too-slow", message)
             }
-            Err(Failure::Died) => {
+            Err(CompileFailure::Died) => {
                 let message = "compiling the schema takes too much memory or time, or ends libxml2; simplify its content models";
                 refuse("schema-too-complex", message.to_owned())
             }
-            Err(Failure::NoChild(why)) => {
+            Err(CompileFailure::NoChild(why)) => {
                 refuse("schema-unchecked", format!("the schema could not be compiled: {why}"))
             }
         }
     }
 
-    fn ask(&mut self, bundle: &Bundle) -> Result<Verdict, Failure> {
+    fn ask(&mut self, bundle: &Bundle) -> Result<CompileVerdict, CompileFailure> {
         let Some(program) = program() else { return watched(bundle) };
         if self.used >= limits::SCHEMAS_PER_CHILD_MAX {
             self.child = None;
@@ -109,7 +116,7 @@ impl Compiler {
             Some(worker) => worker,
             None => {
                 self.used = 0;
-                start(&program).map_err(|e| Failure::NoChild(e.to_string()))?
+                start(&program).map_err(|e| CompileFailure::NoChild(e.to_string()))?
             }
         };
         self.used += 1;
@@ -119,26 +126,26 @@ impl Compiler {
     }
 }
 
-impl Worker {
-    fn ask(&mut self, documents: &[Vec<u8>]) -> Result<Verdict, Failure> {
+impl CompileChild {
+    fn ask(&mut self, documents: &[Vec<u8>]) -> Result<CompileVerdict, CompileFailure> {
         let texts: Vec<_> = documents.iter().map(|d| String::from_utf8_lossy(d)).collect();
-        let mut line = serde_json::to_string(&texts).map_err(|_| Failure::Died)?;
+        let mut line = serde_json::to_string(&texts).map_err(|_| CompileFailure::Died)?;
         line.push('\n');
         let before = spent(self.child.id());
         let sent = self.stdin.write_all(line.as_bytes()).and_then(|()| self.stdin.flush());
-        sent.map_err(|_| Failure::Died)?;
+        sent.map_err(|_| CompileFailure::Died)?;
         let answer = self.wait(before)?;
-        serde_json::from_str(&answer).map_err(|_| Failure::Died)
+        serde_json::from_str(&answer).map_err(|_| CompileFailure::Died)
     }
 
     /// Waits until the child has answered or used up its time. On a busy machine the clock runs
     /// faster than the child, which must not cost a good schema its place.
-    fn wait(&self, before: Option<Duration>) -> Result<String, Failure> {
+    fn wait(&self, before: Option<Duration>) -> Result<String, CompileFailure> {
         let started = Instant::now();
         loop {
             match self.answers.recv_timeout(limits::SCHEMA_COMPILE_TIMEOUT / 4) {
                 Ok(answer) => return Ok(answer),
-                Err(RecvTimeoutError::Disconnected) => return Err(Failure::Died),
+                Err(RecvTimeoutError::Disconnected) => return Err(CompileFailure::Died),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let waited = started.elapsed();
@@ -147,7 +154,7 @@ impl Worker {
                 _ => waited,
             };
             if used >= limits::SCHEMA_COMPILE_TIMEOUT || waited >= limits::SCHEMA_COMPILE_PATIENCE {
-                return Err(Failure::Slow);
+                return Err(CompileFailure::Slow);
             }
         }
     }
@@ -160,7 +167,7 @@ fn spent(process: u32) -> Option<Duration> {
     told.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
 }
 
-fn start(program: &Path) -> std::io::Result<Worker> {
+fn start(program: &Path) -> std::io::Result<CompileChild> {
     let limit = format!(
         "ulimit -c 0; ulimit -v {}; ulimit -t {}; exec \"$0\" \"$@\"",
         limits::SCHEMA_COMPILE_MEMORY_KIB,
@@ -187,7 +194,7 @@ fn start(program: &Path) -> std::io::Result<Worker> {
             }
         }
     });
-    Ok(Worker { child, stdin, answers, _owned: owned })
+    Ok(CompileChild { child, stdin, answers, _owned: owned })
 }
 
 /// The child's side: answers until its input ends.
@@ -203,22 +210,25 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()>
     Ok(())
 }
 
-fn verdict(documents: &[Vec<u8>]) -> Verdict {
+fn verdict(documents: &[Vec<u8>]) -> CompileVerdict {
     let (good, said) = match Grammar::compile(documents) {
         Ok((_, warnings)) => (true, warnings),
         Err(errors) => (false, errors),
     };
-    let said = said.into_iter().map(|d| Said {
+    let said = said.into_iter().map(|d| CompileMessage {
         warning: d.level == Level::Warning,
         code: d.code,
         line: d.line,
         document: d.document,
         message: d.message,
     });
-    Verdict { good, said: said.collect() }
+    CompileVerdict { good, said: said.collect() }
 }
 
-fn judge(bundle: &Bundle, verdict: Verdict) -> Result<Vec<SchemaProblem>, Vec<SchemaProblem>> {
+fn judge(
+    bundle: &Bundle,
+    verdict: CompileVerdict,
+) -> Result<Vec<SchemaProblem>, Vec<SchemaProblem>> {
     let diagnostics: Vec<Diagnostic> = verdict
         .said
         .into_iter()
@@ -240,14 +250,14 @@ fn judge(bundle: &Bundle, verdict: Verdict) -> Result<Vec<SchemaProblem>, Vec<Sc
 }
 
 /// Compiles here, on a thread that is left behind when it takes too long.
-fn watched(bundle: &Bundle) -> Result<Verdict, Failure> {
+fn watched(bundle: &Bundle) -> Result<CompileVerdict, CompileFailure> {
     let documents = bundle.compiled.clone();
     let (tell, answer) = channel();
     std::thread::spawn(move || tell.send(verdict(&documents)));
     match answer.recv_timeout(limits::SCHEMA_COMPILE_TIMEOUT) {
         Ok(verdict) => Ok(verdict),
-        Err(RecvTimeoutError::Timeout) => Err(Failure::Slow),
-        Err(RecvTimeoutError::Disconnected) => Err(Failure::Died),
+        Err(RecvTimeoutError::Timeout) => Err(CompileFailure::Slow),
+        Err(RecvTimeoutError::Disconnected) => Err(CompileFailure::Died),
     }
 }
 

@@ -89,14 +89,14 @@ fn parameters(model: &Model, outline: &Outline, above: &mut Vec<QName>) -> Vec<P
         parameters: Vec::new(),
     });
     let mut out: Vec<Parameter> = attributes.collect();
-    let place = Place { required: true, repeated: false, alternative: false };
+    let place = ParticlePlace { required: true, repeated: false, alternative: false };
     particles(model, &outline.content, place, above, &mut out);
     out
 }
 
 /// How a particle stands among the others.
 #[derive(Clone, Copy)]
-struct Place {
+struct ParticlePlace {
     required: bool,
     repeated: bool,
     alternative: bool,
@@ -105,12 +105,12 @@ struct Place {
 fn particles(
     model: &Model,
     particles_here: &[Particle],
-    place: Place,
+    place: ParticlePlace,
     above: &mut Vec<QName>,
     out: &mut Vec<Parameter>,
 ) {
     for particle in particles_here {
-        let place = Place {
+        let place = ParticlePlace {
             required: place.required && particle.min > 0,
             repeated: place.repeated || particle.max.is_none_or(|max| max > 1),
             ..place
@@ -152,14 +152,14 @@ fn particles(
     }
 }
 
-fn one_of(place: Place) -> Place {
-    Place { required: false, alternative: true, ..place }
+fn one_of(place: ParticlePlace) -> ParticlePlace {
+    ParticlePlace { required: false, alternative: true, ..place }
 }
 
 fn parameter(
     model: &Model,
     element: &ElementDecl,
-    place: Place,
+    place: ParticlePlace,
     above: &mut Vec<QName>,
 ) -> Parameter {
     let outline = model.outline(&element.kind);

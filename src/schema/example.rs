@@ -31,7 +31,7 @@ pub fn candidates(model: &Model, name: &PayloadName) -> Vec<String> {
     for optional in [true, false] {
         for attempt in 0..ATTEMPTS {
             let budget = limits::EXAMPLE_ELEMENTS_MAX;
-            let mut build = Build { model, optional, attempt, budget, above: Vec::new() };
+            let mut build = ExampleBuilder { model, optional, attempt, budget, above: Vec::new() };
             if let Some(node) = build.element(element) {
                 out.push(written(&node));
             }
@@ -41,7 +41,7 @@ pub fn candidates(model: &Model, name: &PayloadName) -> Vec<String> {
     out
 }
 
-struct Build<'a> {
+struct ExampleBuilder<'a> {
     model: &'a Model,
     /// Show optional parts.
     optional: bool,
@@ -50,7 +50,7 @@ struct Build<'a> {
     above: Vec<QName>,
 }
 
-impl Build<'_> {
+impl ExampleBuilder<'_> {
     fn element(&mut self, element: &ElementDecl) -> Option<Element> {
         self.budget = self.budget.checked_sub(1)?;
         if self.above.len() > limits::OUTLINE_DEPTH_MAX {
@@ -206,12 +206,12 @@ fn stranger(namespace: &str) -> Option<Element> {
 }
 
 /// How the namespaces of an example are bound, all of them on the root.
-struct Bindings {
+struct PrefixBindings {
     default: String,
     prefixed: Vec<(String, String)>,
 }
 
-impl Bindings {
+impl PrefixBindings {
     fn of(root: &Element) -> Self {
         let (mut elements, mut others) = (Vec::new(), Vec::new());
         collect(root, &mut elements, &mut others);
@@ -268,7 +268,7 @@ fn chosen_type(name: &QName, value: &str) -> Option<QName> {
 }
 
 fn written(root: &Element) -> String {
-    let bindings = Bindings::of(root);
+    let bindings = PrefixBindings::of(root);
     let mut declared = String::new();
     if !bindings.default.is_empty() {
         let _ = write!(declared, " xmlns=\"{}\"", escape_attribute(&bindings.default));
@@ -281,7 +281,7 @@ fn written(root: &Element) -> String {
     out
 }
 
-fn put(node: &Element, bindings: &Bindings, declared: &str, depth: usize, out: &mut String) {
+fn put(node: &Element, bindings: &PrefixBindings, declared: &str, depth: usize, out: &mut String) {
     let name = bindings.element(&node.name);
     let indent = "  ".repeat(depth);
     let _ = write!(out, "{indent}<{name}{declared}");

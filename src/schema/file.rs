@@ -51,11 +51,11 @@ impl Verdict {
     }
 }
 
-type Compiled = Rc<RefCell<Grammar>>;
+type ThreadGrammar = Rc<RefCell<Grammar>>;
 
 thread_local! {
     /// libxml2's schemas stay on their thread, so each thread has its own.
-    static GRAMMARS: RefCell<HashMap<Digest, Compiled>> = RefCell::default();
+    static GRAMMARS: RefCell<HashMap<Digest, ThreadGrammar>> = RefCell::default();
 }
 
 impl SchemaFile {
@@ -204,7 +204,7 @@ impl SchemaFile {
     }
 
     /// This thread's compiled copy.
-    fn grammar(&self) -> Result<Compiled, Vec<SchemaProblem>> {
+    fn grammar(&self) -> Result<ThreadGrammar, Vec<SchemaProblem>> {
         GRAMMARS.with_borrow_mut(|grammars| {
             if let Some(grammar) = grammars.get(&self.bundle.digest) {
                 return Ok(grammar.clone());

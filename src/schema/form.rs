@@ -26,17 +26,17 @@ pub fn fill<E>(
     ask: &mut dyn FnMut(Question<'_>) -> Result<String, E>,
 ) -> Result<Element, E> {
     let name = &description.name;
-    let mut filling = Filling { ask, path: vec![name.local.to_string()] };
+    let mut filling = FormFilling { ask, path: vec![name.local.to_string()] };
     let element = Element::new(QName::from(name));
     filling.element(element, description.text.as_ref(), &description.parameters)
 }
 
-struct Filling<'a, E> {
+struct FormFilling<'a, E> {
     ask: &'a mut dyn FnMut(Question<'_>) -> Result<String, E>,
     path: Vec<String>,
 }
 
-impl<E> Filling<'_, E> {
+impl<E> FormFilling<'_, E> {
     fn element(
         &mut self,
         mut element: Element,

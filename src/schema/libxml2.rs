@@ -17,27 +17,27 @@ use super::diagnostic::{Diagnostic, Domain, Level, Step};
 use crate::limits;
 
 #[derive(Default)]
-struct Heard {
+struct CaughtMessages {
     diagnostics: Vec<Diagnostic>,
     errors: usize,
 }
 
 thread_local! {
-    static HEARD: RefCell<Heard> = RefCell::default();
+    static HEARD: RefCell<CaughtMessages> = RefCell::default();
     static SERVED: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
     static LISTENING: Cell<bool> = const { Cell::new(false) };
-    static PARSER: RefCell<Option<Parser>> = const { RefCell::new(None) };
+    static PARSER: RefCell<Option<ParserContext>> = const { RefCell::new(None) };
 }
 
 /// A context to parse in: making one costs as much as parsing a short text, so each thread keeps
 /// its own.
-struct Parser {
+struct ParserContext {
     context: NonNull<c::xmlParserCtxt>,
     /// Names it may still learn, in bytes of text: it keeps every one it has seen.
     room: usize,
 }
 
-impl Parser {
+impl ParserContext {
     /// The thread's parser, or a new one where the old has read enough.
     fn with_room(kept: &mut Option<Self>, length: usize) -> Option<&mut Self> {
         if kept.as_ref().is_none_or(|parser| parser.room < length) {
@@ -51,7 +51,7 @@ impl Parser {
     }
 }
 
-impl Drop for Parser {
+impl Drop for ParserContext {
     fn drop(&mut self) {
         // SAFETY: the context is ours alone, and what it parsed does not refer to it.
         unsafe { c::xmlFreeParserCtxt(self.context.as_ptr()) }
@@ -86,7 +86,7 @@ impl Document {
             | c::xmlParserOption_XML_PARSE_BIG_LINES;
         let options = c_int::try_from(options).unwrap_or_default();
         let doc = PARSER.with_borrow_mut(|parser| {
-            let parser = Parser::with_room(parser, text.len())?;
+            let parser = ParserContext::with_room(parser, text.len())?;
             // SAFETY: buffer and length belong together, the encoding is a C string; the context
             // is alive, resets itself before it reads, and the tree is the caller's afterwards.
             let doc = unsafe {
@@ -250,23 +250,23 @@ fn ready() {
     let _ = take();
 }
 
-fn take() -> Heard {
+fn take() -> CaughtMessages {
     HEARD.with(RefCell::take)
 }
 
-impl Heard {
+impl CaughtMessages {
     fn errors_only(self) -> Vec<Diagnostic> {
         self.diagnostics.into_iter().filter(|d| d.level == Level::Error).collect()
     }
 }
 
-type Handler = unsafe extern "C" fn(*mut c_void, c::xmlErrorPtr);
+type ErrorHandler = unsafe extern "C" fn(*mut c_void, c::xmlErrorPtr);
 
 /// The error handler in the type the bindings want: from 2.12 on its second argument is a
 /// pointer to a constant, which is the same to the machine and another type to Rust.
 fn handler<T: Copy>() -> T {
-    const { assert!(size_of::<T>() == size_of::<Handler>()) };
-    let ours: Handler = hear;
+    const { assert!(size_of::<T>() == size_of::<ErrorHandler>()) };
+    let ours: ErrorHandler = hear;
     // SAFETY: only ever asked for function pointers that differ from `Handler` in the constness
     // of a pointer's target.
     unsafe { std::mem::transmute_copy(&ours) }

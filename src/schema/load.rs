@@ -46,13 +46,13 @@ impl Bundle {
         let first = Source::read(&real, &label).map_err(|problem| vec![problem])?;
         let folder = real.parent().map(Path::to_owned);
         let shown = path.parent().map(Path::to_owned).unwrap_or_default();
-        Loader::new(folder, shown).load(first)
+        BundleLoader::new(folder, shown).load(first)
     }
 
     /// Loads a text that is part of the program.
     pub fn builtin(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
         let first = Source::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
-        Loader::new(None, PathBuf::new()).load(first)
+        BundleLoader::new(None, PathBuf::new()).load(first)
     }
 
     pub fn main(&self) -> Option<&Source> {
@@ -65,7 +65,7 @@ impl Bundle {
     }
 }
 
-struct Loader {
+struct BundleLoader {
     /// The only folder documents may come from.
     folder: Option<PathBuf>,
     shown: PathBuf,
@@ -77,7 +77,7 @@ struct Loader {
     problems: Vec<SchemaProblem>,
 }
 
-impl Loader {
+impl BundleLoader {
     fn new(folder: Option<PathBuf>, shown: PathBuf) -> Self {
         Self {
             folder,

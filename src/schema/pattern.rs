@@ -4,7 +4,7 @@
 
 /// A text that should match, with `wish` repetitions where the pattern leaves the number open.
 pub fn sample(pattern: &str, wish: usize) -> Option<String> {
-    let mut reader = Reader { rest: pattern.chars().peekable(), depth: 0 };
+    let mut reader = PatternReader { rest: pattern.chars().peekable(), depth: 0 };
     let tree = reader.alternatives()?;
     if reader.rest.next().is_some() {
         return None;
@@ -19,37 +19,37 @@ const DEPTH_MAX: usize = 32;
 /// Tried in this order for a class of characters.
 const CANDIDATES: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/,;@#+*?!$%&=()[]{}<>'\"\\|^~` \t\n\u{e9}\u{4e2d}\u{3b1}\u{416}";
 
-enum Node {
+enum PatternNode {
     Char(char),
-    Class(Class),
-    Sequence(Vec<Node>),
+    Class(CharacterClass),
+    Sequence(Vec<PatternNode>),
     /// Only the first alternative is ever used.
     Repeat {
-        inner: Box<Node>,
+        inner: Box<PatternNode>,
         min: usize,
         max: usize,
     },
 }
 
 /// A set of characters.
-struct Class {
+struct CharacterClass {
     negated: bool,
-    items: Vec<Item>,
-    without: Option<Box<Class>>,
+    items: Vec<ClassItem>,
+    without: Option<Box<CharacterClass>>,
 }
 
-enum Item {
+enum ClassItem {
     Range(char, char),
     Known(char),
-    Nested(Class),
+    Nested(CharacterClass),
 }
 
-impl Class {
+impl CharacterClass {
     fn holds(&self, c: char) -> bool {
         let listed = self.items.iter().any(|item| match item {
-            Item::Range(low, high) => (*low..=*high).contains(&c),
-            Item::Known(name) => known(*name, c),
-            Item::Nested(class) => class.holds(c),
+            ClassItem::Range(low, high) => (*low..=*high).contains(&c),
+            ClassItem::Known(name) => known(*name, c),
+            ClassItem::Nested(class) => class.holds(c),
         });
         listed != self.negated && !self.without.as_ref().is_some_and(|w| w.holds(c))
     }
@@ -57,8 +57,8 @@ impl Class {
     fn pick(&self) -> char {
         let candidate = CANDIDATES.chars().find(|c| self.holds(*c));
         let listed = self.items.iter().find_map(|item| match item {
-            Item::Range(low, _) => Some(*low),
-            Item::Known(_) | Item::Nested(_) => None,
+            ClassItem::Range(low, _) => Some(*low),
+            ClassItem::Known(_) | ClassItem::Nested(_) => None,
         });
         candidate.or(listed).unwrap_or('a')
     }
@@ -82,14 +82,14 @@ fn known(name: char, c: char) -> bool {
     }
 }
 
-struct Reader<'a> {
+struct PatternReader<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     depth: usize,
 }
 
-impl Reader<'_> {
+impl PatternReader<'_> {
     /// The first branch that is not empty; the others are only read.
-    fn alternatives(&mut self) -> Option<Node> {
+    fn alternatives(&mut self) -> Option<PatternNode> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return None;
@@ -97,7 +97,7 @@ impl Reader<'_> {
         let mut chosen = self.branch()?;
         while self.rest.next_if_eq(&'|').is_some() {
             let other = self.branch()?;
-            if matches!(&chosen, Node::Sequence(nodes) if nodes.is_empty()) {
+            if matches!(&chosen, PatternNode::Sequence(nodes) if nodes.is_empty()) {
                 chosen = other;
             }
         }
@@ -105,7 +105,7 @@ impl Reader<'_> {
         Some(chosen)
     }
 
-    fn branch(&mut self) -> Option<Node> {
+    fn branch(&mut self) -> Option<PatternNode> {
         let mut nodes = Vec::new();
         while let Some(c) = self.rest.peek().copied() {
             if c == '|' || c == ')' {
@@ -115,62 +115,74 @@ impl Reader<'_> {
             let node = self.atom(c)?;
             nodes.push(self.repeated(node)?);
         }
-        Some(Node::Sequence(nodes))
+        Some(PatternNode::Sequence(nodes))
     }
 
-    fn atom(&mut self, c: char) -> Option<Node> {
+    fn atom(&mut self, c: char) -> Option<PatternNode> {
         Some(match c {
             '(' => {
                 let inner = self.alternatives()?;
                 self.rest.next_if_eq(&')')?;
                 inner
             }
-            '[' => Node::Class(self.class()?),
-            '.' => {
-                Node::Class(Class { negated: false, items: vec![Item::Known('.')], without: None })
-            }
+            '[' => PatternNode::Class(self.class()?),
+            '.' => PatternNode::Class(CharacterClass {
+                negated: false,
+                items: vec![ClassItem::Known('.')],
+                without: None,
+            }),
             '\\' => match self.escape()? {
-                Item::Range(c, _) => Node::Char(c),
-                item => Node::Class(Class { negated: false, items: vec![item], without: None }),
+                ClassItem::Range(c, _) => PatternNode::Char(c),
+                item => PatternNode::Class(CharacterClass {
+                    negated: false,
+                    items: vec![item],
+                    without: None,
+                }),
             },
-            c => Node::Char(c),
+            c => PatternNode::Char(c),
         })
     }
 
     /// After a backslash: one character, or a class.
-    fn escape(&mut self) -> Option<Item> {
-        let one = |c| Item::Range(c, c);
+    fn escape(&mut self) -> Option<ClassItem> {
+        let one = |c| ClassItem::Range(c, c);
         Some(match self.rest.next()? {
             'n' => one('\n'),
             'r' => one('\r'),
             't' => one('\t'),
-            name @ ('d' | 'D' | 's' | 'S' | 'w' | 'W' | 'i' | 'I' | 'c' | 'C') => Item::Known(name),
+            name @ ('d' | 'D' | 's' | 'S' | 'w' | 'W' | 'i' | 'I' | 'c' | 'C') => {
+                ClassItem::Known(name)
+            }
             sign @ ('p' | 'P') => {
                 self.rest.next_if_eq(&'{')?;
                 let name: String = self.rest.by_ref().take_while(|c| *c != '}').collect();
-                Item::Nested(Class { negated: sign == 'P', items: category(&name)?, without: None })
+                ClassItem::Nested(CharacterClass {
+                    negated: sign == 'P',
+                    items: category(&name)?,
+                    without: None,
+                })
             }
             c => one(c),
         })
     }
 
     /// After an opening bracket, to the closing one.
-    fn class(&mut self) -> Option<Class> {
+    fn class(&mut self) -> Option<CharacterClass> {
         let negated = self.rest.next_if_eq(&'^').is_some();
-        let mut items: Vec<Item> = Vec::new();
+        let mut items: Vec<ClassItem> = Vec::new();
         loop {
             let item = match self.rest.next()? {
-                ']' => return Some(Class { negated, items, without: None }),
+                ']' => return Some(CharacterClass { negated, items, without: None }),
                 '-' if self.rest.peek() == Some(&'[') => {
                     self.rest.next();
                     let without = Some(Box::new(self.class()?));
                     self.rest.next_if_eq(&']')?;
-                    return Some(Class { negated, items, without });
+                    return Some(CharacterClass { negated, items, without });
                 }
                 '\\' => self.escape()?,
-                c => Item::Range(c, c),
+                c => ClassItem::Range(c, c),
             };
-            let Item::Range(low, _) = item else {
+            let ClassItem::Range(low, _) = item else {
                 items.push(item);
                 continue;
             };
@@ -179,24 +191,24 @@ impl Reader<'_> {
     }
 
     /// `low` alone, or with what follows a hyphen.
-    fn range_from(&mut self, low: char) -> Option<Item> {
+    fn range_from(&mut self, low: char) -> Option<ClassItem> {
         let mut ahead = self.rest.clone();
         let range = ahead.next() == Some('-') && !matches!(ahead.peek(), Some(']' | '[') | None);
         if !range {
-            return Some(Item::Range(low, low));
+            return Some(ClassItem::Range(low, low));
         }
         self.rest.next();
         let high = match self.rest.next()? {
             '\\' => match self.escape()? {
-                Item::Range(c, _) => c,
+                ClassItem::Range(c, _) => c,
                 _ => return None,
             },
             c => c,
         };
-        Some(Item::Range(low, high))
+        Some(ClassItem::Range(low, high))
     }
 
-    fn repeated(&mut self, node: Node) -> Option<Node> {
+    fn repeated(&mut self, node: PatternNode) -> Option<PatternNode> {
         let (min, max) = match self.rest.peek() {
             Some('?') => (0, 1),
             Some('*') => (0, usize::MAX),
@@ -206,17 +218,21 @@ impl Reader<'_> {
                 let inside: String = self.rest.by_ref().take_while(|c| *c != '}').collect();
                 let (low, high) = inside.split_once(',').unwrap_or((&inside, &inside));
                 let max = if high.is_empty() { usize::MAX } else { high.parse().ok()? };
-                return Some(Node::Repeat { inner: Box::new(node), min: low.parse().ok()?, max });
+                return Some(PatternNode::Repeat {
+                    inner: Box::new(node),
+                    min: low.parse().ok()?,
+                    max,
+                });
             }
             _ => return Some(node),
         };
         self.rest.next();
-        Some(Node::Repeat { inner: Box::new(node), min, max })
+        Some(PatternNode::Repeat { inner: Box::new(node), min, max })
     }
 }
 
 /// The general categories, as far as the candidates tell them apart.
-fn category(name: &str) -> Option<Vec<Item>> {
+fn category(name: &str) -> Option<Vec<ClassItem>> {
     let ranges: &[(char, char)] = match name {
         "L" => &[('a', 'z'), ('A', 'Z'), ('\u{e9}', '\u{e9}')],
         "Lu" => &[('A', 'Z')],
@@ -229,18 +245,18 @@ fn category(name: &str) -> Option<Vec<Item>> {
         "IsBasicLatin" => &[('\u{0}', '\u{7f}')],
         _ => return None,
     };
-    Some(ranges.iter().map(|(low, high)| Item::Range(*low, *high)).collect())
+    Some(ranges.iter().map(|(low, high)| ClassItem::Range(*low, *high)).collect())
 }
 
-fn write(node: &Node, wish: usize, out: &mut String) {
+fn write(node: &PatternNode, wish: usize, out: &mut String) {
     if out.len() > LENGTH_MAX {
         return;
     }
     match node {
-        Node::Char(c) => out.push(*c),
-        Node::Class(class) => out.push(class.pick()),
-        Node::Sequence(nodes) => nodes.iter().for_each(|n| write(n, wish, out)),
-        Node::Repeat { inner, min, max } => {
+        PatternNode::Char(c) => out.push(*c),
+        PatternNode::Class(class) => out.push(class.pick()),
+        PatternNode::Sequence(nodes) => nodes.iter().for_each(|n| write(n, wish, out)),
+        PatternNode::Repeat { inner, min, max } => {
             let times = wish.clamp(*min, *max).min(LENGTH_MAX);
             for _ in 0..times {
                 write(inner, wish, out);

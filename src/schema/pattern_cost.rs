@@ -8,7 +8,8 @@ pub fn check(pattern: &str) -> Result<(), String> {
     if pattern.len() > limits::PATTERN_BYTES_MAX {
         return Err(format!("the pattern is longer than {} bytes", limits::PATTERN_BYTES_MAX));
     }
-    let mut scan = Scan { rest: pattern.chars().peekable(), open: vec![Group::default()] };
+    let mut scan =
+        PatternScan { rest: pattern.chars().peekable(), open: vec![OpenGroup::default()] };
     while let Some(c) = scan.rest.next() {
         scan.take(c)?;
     }
@@ -17,7 +18,7 @@ pub fn check(pattern: &str) -> Result<(), String> {
 
 /// What has been read of the innermost open group.
 #[derive(Debug, Clone, Copy, Default)]
-struct Group {
+struct OpenGroup {
     /// Pieces in the branch so far.
     pieces: u32,
     /// The last piece is repeated without bound.
@@ -28,23 +29,23 @@ struct Group {
     repeats: u64,
 }
 
-impl Group {
+impl OpenGroup {
     fn end_branch(&mut self) {
         self.bare |= self.pieces == 1 && self.endless;
         (self.pieces, self.endless) = (0, false);
     }
 }
 
-struct Scan<'a> {
+struct PatternScan<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
-    open: Vec<Group>,
+    open: Vec<OpenGroup>,
 }
 
-impl Scan<'_> {
+impl PatternScan<'_> {
     fn take(&mut self, c: char) -> Result<(), String> {
         match c {
             '(' => {
-                self.open.push(Group::default());
+                self.open.push(OpenGroup::default());
                 if self.open.len() > limits::PATTERN_DEPTH_MAX {
                     let most = limits::PATTERN_DEPTH_MAX;
                     return Err(format!("the pattern nests deeper than {most} parentheses"));

@@ -23,7 +23,7 @@ pub fn model(bundle: &Bundle) -> Model {
     readings.sort_by(|a, b| b.cmp(a));
     for (index, namespace) in readings {
         if let Some(source) = bundle.sources.get(index) {
-            Reader::new(source, &namespace).read(&mut model);
+            ModelReader::new(source, &namespace).read(&mut model);
         }
     }
     model
@@ -47,7 +47,7 @@ fn readings(bundle: &Bundle) -> BTreeSet<(usize, String)> {
     seen
 }
 
-struct Reader<'a> {
+struct ModelReader<'a> {
     root: &'a Element,
     namespace: &'a str,
     /// The document has no namespace of its own and took over another's.
@@ -59,7 +59,7 @@ struct Reader<'a> {
 /// Marks what a redefinition replaced, and refers to.
 const REPLACED: &str = "#replaced";
 
-impl<'a> Reader<'a> {
+impl<'a> ModelReader<'a> {
     fn new(source: &'a Source, namespace: &'a str) -> Self {
         let qualified = |name| source.root.attribute(name).map(str::trim) == Some("qualified");
         Self {

@@ -10,31 +10,31 @@ use crate::xml::shape::{Content, QName, Shape, ShapeId, Shapes};
 /// Adds the shape of a global element, and of everything beneath it, to `shapes`.
 pub fn add(model: &Model, name: &PayloadName, shapes: &mut Shapes) -> Option<ShapeId> {
     let element = model.element(name)?;
-    let mut builder = Builder { model, shapes, known: HashMap::new() };
+    let mut builder = ShapeBuilder { model, shapes, known: HashMap::new() };
     Some(builder.element(element))
 }
 
 /// The same name with the same type is the same shape, so that recursive types end.
 #[derive(PartialEq, Eq, Hash)]
-enum Key {
+enum ShapeKey {
     Named(QName, QName),
     Inline(QName, usize),
     Anything(QName),
 }
 
-struct Builder<'a> {
+struct ShapeBuilder<'a> {
     model: &'a Model,
     shapes: &'a mut Shapes,
-    known: HashMap<Key, ShapeId>,
+    known: HashMap<ShapeKey, ShapeId>,
 }
 
-impl Builder<'_> {
+impl ShapeBuilder<'_> {
     fn element(&mut self, element: &ElementDecl) -> ShapeId {
         let name = element.name.clone();
         let key = match &element.kind {
-            TypeRef::Named(kind) => Key::Named(name, kind.clone()),
-            TypeRef::Inline(inline) => Key::Inline(name, Arc::as_ptr(inline) as usize),
-            TypeRef::Anything => Key::Anything(name),
+            TypeRef::Named(kind) => ShapeKey::Named(name, kind.clone()),
+            TypeRef::Inline(inline) => ShapeKey::Inline(name, Arc::as_ptr(inline) as usize),
+            TypeRef::Anything => ShapeKey::Anything(name),
         };
         if let Some(id) = self.known.get(&key) {
             return *id;

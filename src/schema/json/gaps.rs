@@ -40,18 +40,18 @@ impl fmt::Display for Gap {
 /// Every such place, each element of the schema looked at once.
 pub fn gaps(model: &Model, name: &PayloadName) -> Vec<Gap> {
     let Some(declared) = model.element(name) else { return Vec::new() };
-    let mut search = Search { model, seen: Vec::new(), found: Vec::new() };
+    let mut search = GapSearch { model, seen: Vec::new(), found: Vec::new() };
     search.element(declared, &format!("/{}", name.local), true);
     search.found
 }
 
-struct Search<'a> {
+struct GapSearch<'a> {
     model: &'a Model,
     seen: Vec<QName>,
     found: Vec<Gap>,
 }
 
-impl Search<'_> {
+impl GapSearch<'_> {
     fn element(&mut self, declared: &ElementDecl, path: &str, required: bool) {
         if self.seen.contains(&declared.name) || self.found.len() >= limits::FINDINGS_MAX {
             return;

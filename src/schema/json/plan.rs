@@ -148,12 +148,12 @@ fn content(model: &Model, outline: &Outline) -> Content {
         return Content::Markup { key };
     }
     let mut walk =
-        Walk { model, slots: Vec::new(), wild: false, listed: false, ordered: true, depth: 0 };
-    walk.particles(&outline.content, Place { required: true, many: false, choice: false });
+        ModelWalk { model, slots: Vec::new(), wild: false, listed: false, ordered: true, depth: 0 };
+    walk.particles(&outline.content, ParticleTurn { required: true, many: false, choice: false });
     if walk.wild {
         return Content::Markup { key };
     }
-    let Walk { slots, listed, ordered, .. } = walk;
+    let ModelWalk { slots, listed, ordered, .. } = walk;
     match slots.is_empty() {
         true => Content::Nothing,
         false if listed => {
@@ -175,7 +175,7 @@ fn distinct(slots: Vec<Slot>) -> Vec<Slot> {
 }
 
 /// Looks through a content model for its elements, and for whether their order can vary.
-struct Walk<'a> {
+struct ModelWalk<'a> {
     model: &'a Model,
     slots: Vec<Slot>,
     wild: bool,
@@ -185,14 +185,14 @@ struct Walk<'a> {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct ParticleTurn {
     required: bool,
     many: bool,
     choice: bool,
 }
 
-impl Walk<'_> {
-    fn particles(&mut self, particles: &[Particle], place: Place) {
+impl ModelWalk<'_> {
+    fn particles(&mut self, particles: &[Particle], place: ParticleTurn) {
         if self.depth > limits::OUTLINE_DEPTH_MAX {
             self.wild = true;
             return;
@@ -204,9 +204,9 @@ impl Walk<'_> {
         self.depth -= 1;
     }
 
-    fn particle(&mut self, particle: &Particle, place: Place) {
+    fn particle(&mut self, particle: &Particle, place: ParticleTurn) {
         let repeats = particle.max.is_none_or(|max| max > 1);
-        let within = Place {
+        let within = ParticleTurn {
             required: place.required && particle.min > 0,
             many: place.many || repeats,
             ..place
@@ -216,7 +216,7 @@ impl Walk<'_> {
             Term::ElementRef(name) => {
                 let all = self.model.standing_for(name);
                 self.listed |= within.many && all.len() > 1;
-                let within = Place { required: within.required && all.len() == 1, ..within };
+                let within = ParticleTurn { required: within.required && all.len() == 1, ..within };
                 all.into_iter().for_each(|element| self.add(element, within));
             }
             Term::Sequence(inner) => self.group(inner, repeats, within),
@@ -226,7 +226,8 @@ impl Walk<'_> {
             }
             Term::Choice(inner) => {
                 let only = inner.len() == 1;
-                let within = Place { required: within.required && only, choice: !only, ..within };
+                let within =
+                    ParticleTurn { required: within.required && only, choice: !only, ..within };
                 self.group(inner, repeats, within);
             }
             Term::GroupRef(name) => match self.model.groups.get(name) {
@@ -238,7 +239,7 @@ impl Walk<'_> {
     }
 
     /// Several names that repeat together stand in an order of their own.
-    fn group(&mut self, inner: &[Particle], repeats: bool, within: Place) {
+    fn group(&mut self, inner: &[Particle], repeats: bool, within: ParticleTurn) {
         let before = self.slots.len();
         self.particles(inner, within);
         let added = self.slots.get(before..).unwrap_or_default();
@@ -247,11 +248,11 @@ impl Walk<'_> {
         self.listed |= repeats && several;
     }
 
-    fn add(&mut self, element: Arc<ElementDecl>, place: Place) {
+    fn add(&mut self, element: Arc<ElementDecl>, place: ParticleTurn) {
         let known = |slot: &Slot| slot.element.name == element.name;
         match self.slots.iter().position(known) {
             None => {
-                let Place { required, many, .. } = place;
+                let ParticleTurn { required, many, .. } = place;
                 self.slots.push(Slot { key: String::new(), element, many, required });
             }
             // The same name twice in a row is a list, too.

@@ -15,7 +15,7 @@ const NODES_MAX: usize = 2_000;
 /// The schema of a payload's parameters; an open object for a name the model does not know.
 pub fn payload(model: &Model, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
-    let mut build = Build { model, above: vec![element.name.clone()], nodes: 0 };
+    let mut build = SchemaBuilder { model, above: vec![element.name.clone()], nodes: 0 };
     let (plan, outline) = Plan::of(model, element);
     let mut schema = build.object(&plan);
     describe(&mut schema, doc_of(element, &outline).as_deref());
@@ -26,13 +26,13 @@ fn doc_of(element: &ElementDecl, outline: &Outline) -> Option<String> {
     element.notes.doc.clone().or_else(|| outline.notes.doc.clone())
 }
 
-struct Build<'a> {
+struct SchemaBuilder<'a> {
     model: &'a Model,
     above: Vec<QName>,
     nodes: usize,
 }
 
-impl Build<'_> {
+impl SchemaBuilder<'_> {
     fn object(&mut self, plan: &Plan) -> Json {
         let mut properties = Map::new();
         let mut required: Vec<Json> = Vec::new();

@@ -23,18 +23,18 @@ pub fn payload(model: &Model, name: &PayloadName, text: &str) -> Result<Json, Ve
     };
     let node = Element::read_document(text).filter(|node| node.name == declared.name);
     let Some(node) = node else { return told(format!("this is no `{name}`")) };
-    let mut reader = Reader { model, findings: Vec::new() };
+    let mut reader = JsonBuilder { model, findings: Vec::new() };
     let (plan, _) = Plan::of(model, declared);
     let json = reader.object(&plan, &node, &format!("/{}", name.local));
     if reader.findings.is_empty() { Ok(json) } else { Err(reader.findings) }
 }
 
-struct Reader<'a> {
+struct JsonBuilder<'a> {
     model: &'a Model,
     findings: Vec<Finding>,
 }
 
-impl Reader<'_> {
+impl JsonBuilder<'_> {
     fn tell(&mut self, path: &str, message: &str) {
         if self.findings.len() < limits::FINDINGS_MAX {
             let place = Place { path: Some(path.to_owned()), ..Place::default() };

@@ -26,7 +26,7 @@ pub fn payload(model: &Model, name: &PayloadName, arguments: &str) -> Result<Str
         Ok(raw) => raw,
         Err(error) => return Err(vec![unreadable(arguments, &error)]),
     };
-    let mut writer = Writer { model, text: arguments, findings: Vec::new(), depth: 0 };
+    let mut writer = PayloadBuilder { model, text: arguments, findings: Vec::new(), depth: 0 };
     let (plan, _) = Plan::of(model, declared);
     let element = writer.object(declared, &plan, raw, "$");
     if writer.findings.is_empty() { Ok(element.to_xml()) } else { Err(writer.findings) }
@@ -42,14 +42,14 @@ fn unreadable(text: &str, error: &serde_json::Error) -> Finding {
     Finding::new("json-malformed", place, format!("the arguments are no JSON: {said}"))
 }
 
-struct Writer<'a> {
+struct PayloadBuilder<'a> {
     model: &'a Model,
     text: &'a str,
     findings: Vec<Finding>,
     depth: usize,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> PayloadBuilder<'a> {
     fn tell(&mut self, code: &str, raw: &RawValue, path: &str, message: &str) {
         if self.findings.len() < limits::FINDINGS_MAX {
             // The value is a piece of the whole text.
