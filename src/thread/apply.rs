@@ -257,6 +257,7 @@ impl Tree {
     /// A message that opens no call: it waits in its receiver's call if that is still open.
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
+        self.keep_fault(message);
         let delivered = matches!(message.kind, Kind::Reply | Kind::System | Kind::Own);
         let receiver = message.call.filter(|_| delivered).and_then(|c| self.calls.get_mut(&c));
         let receiver = receiver.filter(|call| call.callee == message.to);
@@ -332,6 +333,7 @@ impl Tree {
     fn close_call(&mut self, id: CallId, how: Closing, time: Time) {
         self.release(id, time);
         let Some(call) = self.calls.remove(&id) else { return };
+        self.close_leg(&call, how);
         for pending in &call.pending {
             self.in_flight.insert(pending.message.id, None);
         }

@@ -7,6 +7,7 @@ mod account;
 mod apply;
 mod decision;
 mod fact;
+mod faults;
 mod operator;
 mod record;
 mod renewal;
@@ -25,6 +26,6 @@ pub use record::{Input, Record, Verdict};
 pub use renewal::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};
 pub use state::{
-    Awaited, ByListener, Call, Held, KeyUse, Map, Pending, Reserved, Slot, State, Thread, Timer,
-    Tree, Usage,
+    Awaited, ByListener, Call, Held, KeptFault, KeyUse, Map, Pending, Reserved, Slot, State,
+    Thread, Timer, Tree, Usage,
 };

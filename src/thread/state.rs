@@ -75,6 +75,8 @@ pub struct Tree {
     /// What model calls under way have reserved of it.
     pub reserved: Vec<Reserved>,
     pub warned: BTreeSet<String>,
+    /// Faults that openers have not been given, in order.
+    pub kept_faults: Vec<KeptFault>,
     /// When its wall time last started.
     pub started: Time,
     /// Calls that wait for a person.
@@ -109,6 +111,18 @@ pub struct Reserved {
     pub spending: Spending,
     /// Number of its latest request in the attempt.
     pub request: u32,
+}
+
+/// The fault of a leg of a `first` group in another thread than its opener's: kept from the opener
+/// while another leg may still reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptFault {
+    /// The first leg names the group.
+    pub group: CallId,
+    pub leg: CallId,
+    /// How the leg ended; none until its call is closed.
+    pub how: Option<Closing>,
+    pub fault: Arc<Message>,
 }
 
 /// What a tree has spent.

@@ -14,7 +14,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::pump::gate::Checked;
 use crate::system::{Answer, ErrorCode, ThreadStatus};
-use crate::thread::{Closing, Fact, Opener, Opening, TimerEnd};
+use crate::thread::{Closing, Fact, KeptFault, Opener, Opening, TimerEnd};
 use crate::xml::scan::scan;
 
 /// The result of a call, before it is anybody's message.
@@ -52,6 +52,7 @@ impl CallResult {
 }
 
 /// What closing needs to know of a call that is about to go.
+#[derive(Clone)]
 struct Closed {
     id: CallId,
     callee: ListenerName,
@@ -394,8 +395,9 @@ impl Core {
         self.drop_faults(step, opener, closed);
     }
 
-    /// `first` in another thread: a reply cancels the other legs; while one of them may still
-    /// reply, a fault is kept back. Says whether it is.
+    /// `first` in another thread: a reply cancels the other legs. While one of them may still reply, a
+    /// fault is kept from the opener; the last fault brings the kept ones along. Returns whether
+    /// this result is kept.
     fn settle_away(
         &mut self,
         step: &mut Step,
@@ -404,19 +406,39 @@ impl Core {
         result: &CallResult,
     ) -> bool {
         let Some((group, Gather::First)) = closed.opening.group else { return false };
-        let Some(open) = self.state.call(opener) else { return false };
-        let is_leg = |id: &CallId| {
-            let leg = self.state.call(*id).filter(|leg| leg.id != closed.id);
-            leg.and_then(|leg| leg.opening.group).is_some_and(|(of, _)| of == group)
-        };
-        let others: Vec<_> = open.away.iter().copied().filter(is_leg).collect();
-        if !result.has_reply() {
-            return !others.is_empty();
+        let Some(tree) = self.state.tree(&closed.thread) else { return false };
+        let mut others: Vec<_> = tree.open_legs(group).filter(|leg| *leg != closed.id).collect();
+        others.sort_unstable();
+
+        // Where nobody waits any more, each leg runs on.
+        let is_awaited = self.state.call(opener).is_some();
+        if result.has_reply() {
+            for leg in others.into_iter().filter(|_| is_awaited) {
+                self.drop_call(step, leg);
+            }
+            return false;
         }
-        for leg in others {
-            self.drop_call(step, leg);
+        if is_awaited && !others.is_empty() {
+            return true;
         }
+        self.give_kept_faults(step, closed, group);
         false
+    }
+
+    /// Gives the opener the faults of the legs that ended before this one.
+    fn give_kept_faults(&mut self, step: &mut Step, closed: &Closed, group: CallId) {
+        let Opener::Call { name, call, thread } = &closed.opening.opener else { return };
+        let Some(tree) = self.state.tree(&closed.thread) else { return };
+        let is_earlier = |kept: &&KeptFault| kept.group == group && kept.leg != closed.id;
+        let kept: Vec<_> = tree.kept_faults.iter().filter(is_earlier).cloned().collect();
+
+        for KeptFault { leg, how, fault, .. } in kept {
+            let leg = Closed { id: leg, ..closed.clone() };
+            let payloads = vec![(fault.kind, fault.name.clone(), fault.payload.clone())];
+            let how = how.unwrap_or(Closing::Failed);
+            let result = CallResult { how, unheard: Disposition::Late, payloads };
+            self.thread_result(step, &leg, name, *call, thread, &thread_result(&leg, &result));
+        }
     }
 
     /// Faults of other legs of the group stand at the same action as the reply that won.

@@ -25,6 +25,7 @@ const CHANGES: &[(u32, &str)] = &[
         "held calls are counted for each client and listener, and not among all that is in flight",
     ),
     (19, "refusals as `busy` are one count for each client and ten seconds"),
+    (20, "the opener of a `first` group in a spawned thread gets every fault when all legs failed"),
     // One line a number: after a conflict, take the next one.
 ];
 

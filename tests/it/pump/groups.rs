@@ -134,6 +134,53 @@ fn a_group_stands_in_call_order_among_other_calls() {
     assert_eq!(fresh(&world.delivery("thinker")), expected);
 }
 
+/// A group of which the spawner waits for the end, with a delivery to each leg.
+fn asked_elsewhere() -> (World, [organism::bus::Delivery; 3]) {
+    let mut world = World::new(contracts(Gather::First));
+    world.open("desk", &word("plan", "p"));
+    let spawn = format!("<initial-payload>{}</initial-payload>", word("vote", "?"));
+    let wait = core("wait", "for=\"all\"", "");
+    world.play("thinker", &[core("spawn-thread", "", &spawn), wait]);
+    let legs = ["ann", "bob", "cid"].map(|who| world.delivery(who));
+    (world, legs)
+}
+
+#[test]
+fn first_in_a_spawned_thread_gives_every_fault_when_every_leg_failed() {
+    let (mut world, [ann, bob, cid]) = asked_elsewhere();
+    world.fail(&bob, no());
+    world.answer(&ann, &[]);
+    assert!(world.deliveries.is_empty(), "a fault is kept while another leg may reply");
+
+    world.restart();
+    world.pass(std::time::Duration::from_secs(1));
+    let cid = world.deliveries.iter().find(|own| own.call == cid.call).unwrap().clone();
+    world.deliveries.clear();
+    world.fail(&cid, no());
+    let woken = world.delivery("thinker");
+    let faults = woken.messages.iter().filter_map(|message| {
+        let text = message.payload.as_str();
+        let is_from = |who: &&str| text.contains(&format!("from=\"{who}\""));
+        let leg = ["bob", "ann", "cid"].into_iter().find(is_from);
+        leg.filter(|_| text.contains("<c:thread-result"))
+    });
+    assert_eq!(faults.collect::<Vec<_>>(), ["bob", "ann", "cid"]);
+    world.check_replay();
+}
+
+#[test]
+fn first_in_a_spawned_thread_gives_no_fault_beside_a_reply() {
+    let (mut world, [ann, bob, cid]) = asked_elsewhere();
+    world.fail(&ann, no());
+    world.answer(&cid, &[word("ballot", "c")]);
+    assert_eq!(world.withdrawn, [bob.call]);
+    let woken = world.delivery("thinker");
+    let results = fresh(&woken).into_iter().filter(|own| own.starts_with("thread-result"));
+    assert_eq!(results.collect::<Vec<_>>(), ["thread-result completed"]);
+    let tree = world.core.state().tree(&woken.thread).unwrap();
+    assert_eq!(tree.kept_faults, []);
+}
+
 /// A reply of one spawned leg must not touch what else is on its way to the spawner.
 #[test]
 fn a_group_in_a_spawned_thread_leaves_timers_and_other_threads_alone() {
