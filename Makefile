@@ -3,6 +3,10 @@
 CARGO ?= cargo
 export PYTHONDONTWRITEBYTECODE = 1
 
+# Most tests wait for processes and disks: twice as many as cores keep the processor busy.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+export RUST_TEST_THREADS ?= $(shell expr 2 \* $(CORES))
+
 # Homebrew keeps these out of the way of the system's own.
 ifeq ($(shell uname),Darwin)
 BREW := $(shell brew --prefix 2>/dev/null)
