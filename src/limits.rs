@@ -246,7 +246,7 @@ pub const NEW_THREADS_AT_ONCE: usize = 1_024;
 /// submissions and decisions get `busy`.
 pub const INBOX_REQUESTS_MAX: usize = 4_096;
 /// Connections that the control socket serves at once; further ones get `busy`.
-pub const CONTROL_CONNECTIONS_MAX: usize = 512;
+pub const CONTROL_CONNECTIONS_MAX: usize = 256;
 /// Connections that are answered with `busy` at once; further ones wait to be accepted.
 pub const CONTROL_REFUSALS_AT_ONCE: usize = 16;
 /// When to try again after `busy`.
