@@ -145,6 +145,7 @@ pub fn line_of(text: &str, offset: usize) -> usize {
 pub struct Function<'a> {
     pub name: &'a str,
     pub line: usize,
+    /// From its name to its closing brace, without blank lines and comments.
     pub lines: usize,
     /// From `fn` to the closing brace.
     pub start: usize,
@@ -163,7 +164,8 @@ pub fn functions(code: &str) -> Vec<Function<'_>> {
             continue;
         }
         let end = closing(code, open);
-        let (line, lines) = (line_of(code, start), line_of(code, end) - line_of(code, start) + 1);
+        let line = line_of(code, start);
+        let lines = code[start..end].lines().filter(|line| !line.trim().is_empty()).count();
         found.push(Function { name, line, lines, start, end });
     }
     found
@@ -189,7 +191,7 @@ fn comments_literals_and_test_modules_are_blanked() {
 
 #[test]
 fn functions_are_measured_from_their_name_to_their_closing_brace() {
-    let found = functions("fn a();\nfn b() {\n  { }\n}\n");
+    let found = functions("fn a();\nfn b() {\n\n  { }\n}\n");
     let found: Vec<_> = found.iter().map(|f| (f.name, f.line, f.lines)).collect();
     assert_eq!(found, [("b", 2, 3)]);
 }
