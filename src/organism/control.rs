@@ -49,7 +49,7 @@ pub struct ControlContext {
 /// The pumps that this socket leads to.
 #[derive(Clone)]
 enum PumpBackend {
-    One(PumpService),
+    One(Arc<PumpService>),
     /// Each by its partition, wherever that is pumped.
     Several(Arc<Table>),
 }
@@ -57,13 +57,13 @@ enum PumpBackend {
 impl ControlContext {
     /// The pump behind `handle`, whose journal is in `data`.
     pub fn new(handle: Handle, data: PathBuf, patience: Duration) -> Self {
-        let pumps = PumpBackend::One(PumpService::new(handle, data));
+        let pumps = PumpBackend::One(Arc::new(PumpService::new(handle, data)));
         Self { pumps, rules: Arc::default(), identity: None, patience, is_busy: false }
     }
 
     pub(super) fn of(service: PumpService, config: &Config) -> Self {
         let rules = Arc::new(AccessRules::of(config));
-        Self::serving(PumpBackend::One(service), rules, config)
+        Self::serving(PumpBackend::One(Arc::new(service)), rules, config)
     }
 
     pub(super) fn of_several(table: Arc<Table>, config: &Config) -> Self {

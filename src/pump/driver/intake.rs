@@ -1,9 +1,9 @@
 //! Bounds on what is on its way to the pump. Of one client and one thread, only so many submissions are
 //! with the pump at once, in the order in which they came; of one client, only so many into new threads.
-//! However many submit there, the pump's inbox stays short for everybody else, and it has a bound of
-//! its own.
+//! One busy client therefore does not lengthen the wait of the others. The pump's inbox has a bound of its
+//! own.
 //!
-//! Must not know which threads there are: ids that nobody has wait their turn like any other.
+//! Must not know which threads there are: unknown ids wait their turn like any other.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::limits;
 
 type Line = (ListenerName, Destination);
 
-/// What a client submits into.
+/// Target of a submission, by which a client's submissions are bounded.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Destination {
     Thread(String),

@@ -17,10 +17,10 @@ pub(super) struct LeadProof {
 }
 
 impl LeadProof {
-    /// `asked_at`: when the journal was asked for what it has acknowledged now. That moment, and not the
-    /// acknowledgement, which may have been read long after it was sent.
-    pub fn acknowledged(&mut self, asked_at: Duration) {
-        self.proved_at = asked_at;
+    /// Takes an acknowledgement of the journal. `requested_at`: when the request that it acknowledges was
+    /// sent. The acknowledgement itself may have been read long after the server sent it.
+    pub fn acknowledged(&mut self, requested_at: Duration) {
+        self.proved_at = requested_at;
     }
 
     fn holds_at(&self, now: Duration) -> bool {

@@ -57,7 +57,7 @@ fn a_frozen_pump_is_replaced_within_seconds_and_stops_when_it_wakes() {
     one.verified();
 }
 
-/// What its record says was handed over may have been handed over by its successor since.
+/// Its successor may have delivered since what its own record says it handed over.
 #[test]
 fn a_pump_that_was_frozen_and_replaced_delivers_nothing_when_it_wakes() {
     let stream = stream("unverified");

@@ -135,7 +135,7 @@ fn a_group_stands_in_call_order_among_other_calls() {
 }
 
 /// A group of which the spawner waits for the end, with a delivery to each leg.
-fn asked_elsewhere() -> (World, [organism::bus::Delivery; 3]) {
+fn group_in_a_spawned_thread() -> (World, [organism::bus::Delivery; 3]) {
     let mut world = World::new(contracts(Gather::First));
     world.open("desk", &word("plan", "p"));
     let spawn = format!("<initial-payload>{}</initial-payload>", word("vote", "?"));
@@ -147,7 +147,7 @@ fn asked_elsewhere() -> (World, [organism::bus::Delivery; 3]) {
 
 #[test]
 fn first_in_a_spawned_thread_gives_every_fault_when_every_leg_failed() {
-    let (mut world, [ann, bob, cid]) = asked_elsewhere();
+    let (mut world, [ann, bob, cid]) = group_in_a_spawned_thread();
     world.fail(&bob, no());
     world.answer(&ann, &[]);
     assert!(world.deliveries.is_empty(), "a fault is kept while another leg may reply");
@@ -170,7 +170,7 @@ fn first_in_a_spawned_thread_gives_every_fault_when_every_leg_failed() {
 
 #[test]
 fn first_in_a_spawned_thread_gives_no_fault_beside_a_reply() {
-    let (mut world, [ann, bob, cid]) = asked_elsewhere();
+    let (mut world, [ann, bob, cid]) = group_in_a_spawned_thread();
     world.fail(&ann, no());
     world.answer(&cid, &[word("ballot", "c")]);
     assert_eq!(world.withdrawn, [bob.call]);
