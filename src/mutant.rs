@@ -82,6 +82,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("take-old-signatures", "an operator's signature holds for 5 minutes"),
     ("use-a-signature-twice", "an operator's signature is used once"),
     ("leave-orphans", "a process that detaches from its listener is hosted all the same"),
+    ("keep-leftovers", "what a killed pump left running ends before the next pump delivers"),
     ("export-what-was-said", "a span has names, ids and numbers, and nothing that was said"),
     ("accept-a-wrong-hash", "an approval holds for the bytes that were looked at"),
     ("hand-over-the-held", "what has to be approved reaches nobody before"),

@@ -269,6 +269,11 @@ const GUARDS: &[(&str, &str)] = &[
         "leave-orphans",
         "organism::access::a_process_that_detached_from_its_listener_is_still_refused",
     ),
+    #[cfg(target_os = "linux")]
+    (
+        "keep-leftovers",
+        "organism::orphans::a_killed_pump_leaves_no_listener_and_the_next_start_ends_what_they_started",
+    ),
     ("accept-a-wrong-hash", SIMULATION),
     (
         "accept-a-wrong-hash",

@@ -10,6 +10,7 @@
 
 pub mod clients;
 pub mod judge;
+mod left_behind;
 pub mod rebuilt;
 
 use std::collections::HashSet;
@@ -28,6 +29,7 @@ use organism::thread::Fact;
 use super::{CONFIG, House, PATIENCE, Running, Said, TALK, until, until_within};
 use crate::campaign::Campaign;
 use clients::Clients;
+use left_behind::Started;
 
 /// Deaths with one journal; a longer campaign begins again with a fresh one.
 const KILLS_A_JOURNAL: u64 = 20;
@@ -148,6 +150,7 @@ fn after_a_hundred_kills_under_load_nothing_is_lost_or_done_twice_and_no_start_i
     }
     let refused = &counted.total.refused;
     assert!(refused.is_empty(), "{} starts were refused: {refused:#?}", refused.len());
+    assert!(counted.total.left_behind > 0 || !cfg!(target_os = "linux"), "no kill left a process");
 }
 
 /// A campaign and its total, which is reported however the campaign ends.
@@ -181,6 +184,8 @@ struct Total {
     starts: u64,
     refused: Vec<Refused>,
     messages: u64,
+    /// Processes that outlived a pump that was killed.
+    left_behind: u64,
     /// From the first answer of a listener to the death, in each run that is killed.
     at_work: Work,
 }
@@ -193,10 +198,12 @@ struct Work {
 
 impl fmt::Display for Total {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kills, aimed, recovering, starts, refused, messages, at_work } = self;
+        let Self { kills, aimed, recovering, starts, refused, messages, left_behind, at_work } =
+            self;
         let rate = at_work.messages as f64 / at_work.time.as_secs_f64();
         write!(f, "{kills} kills, {aimed} deaths at a place, {recovering} while recovering; ")?;
         write!(f, "{} refused of {starts} starts; ", refused.len())?;
+        write!(f, "{left_behind} processes left behind; ")?;
         write!(f, "{messages} messages, {rate:.0} a second from first answer to kill")
     }
 }
@@ -217,7 +224,7 @@ pub fn torture() -> bool {
 /// Eight listener processes, started with the interpreter itself: a version manager's `python3` is
 /// a script that takes longer to start than they do, eight times after each death.
 pub fn house() -> House {
-    quick(House::with(&often_lost()))
+    left_behind::house(quick(House::with(&left_behind::config(&often_lost()))))
 }
 
 /// As [`house`], where the test is about the embedded journal.
@@ -315,7 +322,7 @@ fn kill_again_and_again(
         let is_aimed = aimed < number / AIMED_EVERY;
         let death = if is_aimed { Death::aimed(choices) } else { Death::random(choices) };
         total.starts += 1;
-        let in_flight = die(house, tail, &death, &mut total.at_work)?;
+        let in_flight = die(house, tail, &death, total)?;
         // One with too little in flight was no test; it is done again, later.
         let counts = in_flight >= IN_FLIGHT_MIN;
         println!("{number}: {death:?}, {in_flight} in flight, {} messages so far", tail.messages);
@@ -374,7 +381,7 @@ fn refused(house: &House, ended: std::process::ExitStatus) -> Refused {
 }
 
 /// Runs the organism until it dies as it is to; how much was in flight.
-fn die(house: &House, tail: &mut Tail, death: &Death, work: &mut Work) -> Result<usize, Refused> {
+fn die(house: &House, tail: &mut Tail, death: &Death, total: &mut Total) -> Result<usize, Refused> {
     match death {
         Death::Random(messages, after) => {
             let mut running = start(house, None);
@@ -388,8 +395,10 @@ fn die(house: &House, tail: &mut Tail, death: &Death, work: &mut Work) -> Result
                 }
                 let told = || format!("{in_flight} in flight, {} of {enough}", tail.messages);
                 assert!(started.elapsed() < 2 * PATIENCE, "{}\n{}", told(), house.log());
-                if tail.answers > answers {
-                    begun.get_or_insert((Instant::now(), tail.messages));
+                if tail.answers > answers && begun.is_none() {
+                    begun = Some((Instant::now(), tail.messages));
+                    let pumps = Started::find(house).pumps;
+                    assert!(pumps.len() <= 1, "it delivers beside an earlier pump's: {pumps:?}");
                 }
                 (in_flight >= IN_FLIGHT_MIN && tail.messages >= enough).then_some(Ok(()))
             });
@@ -399,10 +408,11 @@ fn die(house: &House, tail: &mut Tail, death: &Death, work: &mut Work) -> Result
             let died = Instant::now();
             running.child.kill().unwrap();
             running.child.wait().unwrap();
+            total.left_behind += Started::find(house).processes;
             if let Some((at, messages)) = begun {
                 tail.in_flight(house);
-                work.messages += tail.messages - messages;
-                work.time += died - at;
+                total.at_work.messages += tail.messages - messages;
+                total.at_work.time += died - at;
             }
         }
         Death::Aimed(failpoint) => {

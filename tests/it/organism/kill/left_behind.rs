@@ -1,0 +1,51 @@
+//! Processes that outlive a pump that was killed: what a listener started in a session of its own.
+
+use std::collections::HashSet;
+
+use organism::bus::process::{PUMP_VARIABLE, PumpMark};
+
+use crate::organism::House;
+
+/// Starts a process that no signal to its listener reaches, and then answers.
+const KEEPER: &str = "setsid sleep 300 >/dev/null 2>&1 &\nexec ./player.py solo\n";
+
+/// The listener `solo` starts such a process, each time that it is started itself.
+pub fn house(house: House) -> House {
+    house.write("keeper.sh", KEEPER);
+    house
+}
+
+pub fn config(config: &str) -> String {
+    config.replace("[\"./player.py\", \"solo\"]", "[\"sh\", \"keeper.sh\"]")
+}
+
+/// Processes that pumps of this journal started, and that are still there. Empty where the system
+/// shows no environments.
+#[derive(Default)]
+pub struct Started {
+    /// The mark of each of these pumps.
+    pub pumps: HashSet<String>,
+    /// Processes in a session of their own.
+    pub processes: u64,
+}
+
+impl Started {
+    pub fn find(house: &House) -> Self {
+        let journal = house.reader().about().unwrap().journal;
+        let mut found = Self::default();
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            let mark = environment.split(|byte| *byte == 0).find_map(|entry| {
+                let (name, mark) = std::str::from_utf8(entry).ok()?.split_once('=')?;
+                (name == PUMP_VARIABLE).then_some(mark)
+            });
+            let Some(mark) = mark else { continue };
+            if mark.parse::<PumpMark>().is_ok_and(|mark| mark.journal() == journal) {
+                found.pumps.insert(mark.to_owned());
+                let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+                found.processes += u64::from(name == "sleep\n");
+            }
+        }
+        found
+    }
+}
