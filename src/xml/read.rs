@@ -155,20 +155,23 @@ impl<'a> TreeReader<'a> {
             match name.strip_prefix("xmlns") {
                 Some("") => declared.push((String::new(), value.into())),
                 Some(rest) if rest.starts_with(':') => {
-                    declared.push((rest.trim_start_matches(':').to_owned(), value.into()));
+                    let prefix = rest.strip_prefix(':').filter(|prefix| !prefix.is_empty())?;
+                    declared.push((prefix.to_owned(), value.into()));
                 }
                 _ => written.push((name.to_owned(), value)),
             }
-        }
-        if written.len() + declared.len() > limits::XML_ATTRIBUTES_MAX {
-            return None;
+            if written.len() + declared.len() > limits::XML_ATTRIBUTES_MAX {
+                return None;
+            }
         }
 
         let mut scope = Arc::clone(self.open.last().map_or(&self.outermost, |open| &open.scope));
         if !declared.is_empty() {
             Arc::make_mut(&mut scope).extend(declared);
         }
-        if scope.len() > OUTERMOST.len() + limits::XML_NAMESPACES_MAX {
+        // A payload may declare so many itself: inside an envelope, the envelope's own come on top.
+        let is_outlined = self.open.len() >= self.levels;
+        if scope.len() > OUTERMOST.len() + limits::XML_NAMESPACES_MAX && !is_outlined {
             return None;
         }
 
@@ -206,6 +209,7 @@ impl<'a> TreeReader<'a> {
 /// of elements alone.
 fn resolve(scope: &NamespaceScope, written: &str, is_element: bool) -> Option<QName> {
     let (namespace, local) = match written.split_once(':') {
+        Some(("", _)) => return None,
         Some((prefix, local)) => (Some(scope.get(prefix)?), local),
         None => (scope.get("").filter(|_| is_element), written),
     };
@@ -323,5 +327,23 @@ mod tests {
         assert!(Element::read(&wide(limits::XML_ATTRIBUTES_MAX + 1, "n")).is_none());
         assert!(Element::read(&wide(limits::XML_NAMESPACES_MAX, "xmlns:n")).is_some());
         assert!(Element::read(&wide(limits::XML_NAMESPACES_MAX + 1, "xmlns:n")).is_none());
+    }
+
+    #[test]
+    fn a_payload_at_the_limit_of_declarations_is_read_inside_an_envelope() {
+        let declared: String =
+            (0..limits::XML_NAMESPACES_MAX).map(|n| format!(" xmlns:n{n}='u'")).collect();
+        let frame = format!("<e:d xmlns:e='urn:e'><e:m><a{declared}/></e:m></e:d>");
+        assert!(Element::outline(&frame, 2).is_some());
+        assert!(Element::read(&frame).is_none());
+    }
+
+    #[test]
+    fn an_empty_prefix_is_no_prefix() {
+        assert!(Element::read("<:a xmlns='urn:a'/>").is_none());
+        assert!(Element::read("<a xmlns:='urn:a'/>").is_none());
+        assert!(
+            Element::read("<a xmlns::b='urn:a'/>").is_some_and(|a| a.name.namespace().is_empty())
+        );
     }
 }

@@ -12,67 +12,108 @@ pub const XML_NAMESPACE: &str = "http://www.w3.org/XML/1998/namespace";
 /// The element as canonical XML text: its namespace is the default namespace, children in
 /// another namespace (or none) rebind it, attributes in a namespace get prefixes of their own.
 pub fn payload(element: &Element) -> String {
-    let mut out = String::new();
-    write_element(&mut out, element, "");
-    out
+    let mut writer = ElementWriter::new(PrefixNumbers::OfPrefixes);
+    writer.write_element(element, "");
+    writer.out
 }
 
 /// The content alone, as XML that means the same where the element's namespace is the default.
 pub fn content(element: &Element) -> String {
-    let mut out = String::new();
-    write_content(&mut out, element);
-    out
+    let mut writer = ElementWriter::new(PrefixNumbers::OfAttributes);
+    writer.write_content(element);
+    writer.out
 }
 
-fn write_element(out: &mut String, element: &Element, default: &str) {
-    if let Some(inner) = &element.verbatim {
-        return write_verbatim(out, element, inner, default);
-    }
-    let local = &element.name.local;
-    let _ = write!(out, "<{local}");
-    declare_default(out, element.name.namespace(), default);
-    write_attributes(out, &element.attributes, &[]);
-    if element.content.is_empty() {
-        out.push_str("/>");
-        return;
-    }
-    out.push('>');
-    write_content(out, element);
-    let _ = write!(out, "</{local}>");
+/// The first number tried for the prefix of an attribute. Payloads and prompts are compared byte for
+/// byte with those on record, so each form keeps the numbers that it always had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PrefixNumbers {
+    /// Prefixes of the element are counted.
+    OfPrefixes,
+    /// Attributes of the element are counted, those without a prefix included.
+    OfAttributes,
 }
 
-fn write_content(out: &mut String, element: &Element) {
-    for node in &element.content {
-        match node {
-            Node::Text(text) => out.push_str(&escape_text(text)),
-            Node::Element(child) => write_element(out, child, element.name.namespace()),
+struct ElementWriter {
+    out: String,
+    numbers: PrefixNumbers,
+}
+
+impl ElementWriter {
+    fn new(numbers: PrefixNumbers) -> Self {
+        Self { out: String::new(), numbers }
+    }
+
+    fn write_element(&mut self, element: &Element, default: &str) {
+        if let Some(inner) = &element.verbatim {
+            return self.write_verbatim(element, inner, default);
+        }
+        let local = &element.name.local;
+        let _ = write!(self.out, "<{local}");
+        self.declare_default(element.name.namespace(), default);
+        self.write_attributes(&element.attributes, &[]);
+        if element.content.is_empty() {
+            self.out.push_str("/>");
+            return;
+        }
+        self.out.push('>');
+        self.write_content(element);
+        let _ = write!(self.out, "</{local}>");
+    }
+
+    fn write_content(&mut self, element: &Element) {
+        for node in &element.content {
+            match node {
+                Node::Text(text) => self.out.push_str(&escape_text(text)),
+                Node::Element(child) => self.write_element(child, element.name.namespace()),
+            }
         }
     }
-}
 
-/// Makes `namespace` the default where `default` is.
-fn declare_default(out: &mut String, namespace: &str, default: &str) {
-    if namespace != default {
-        let _ = write!(out, " xmlns=\"{}\"", escape_attribute(namespace));
+    /// Makes `namespace` the default where `default` is.
+    fn declare_default(&mut self, namespace: &str, default: &str) {
+        if namespace != default {
+            let _ = write!(self.out, " xmlns=\"{}\"", escape_attribute(namespace));
+        }
     }
-}
 
-/// Attributes without a namespace as they are; others under a prefix that is not `taken`.
-fn write_attributes(out: &mut String, attributes: &[(QName, String)], taken: &[(String, String)]) {
-    let mut next = 0;
-    for (index, (name, value)) in attributes.iter().enumerate() {
-        let value = escape_attribute(value);
-        let local = &name.local;
-        let _ = match name.namespace() {
-            "" => write!(out, " {local}=\"{value}\""),
-            XML_NAMESPACE => write!(out, " xml:{local}=\"{value}\""),
-            namespace => {
-                next = index.max(next);
-                let prefix = free_prefix(&mut next, taken);
-                let namespace = escape_attribute(namespace);
-                write!(out, " xmlns:{prefix}=\"{namespace}\" {prefix}:{local}=\"{value}\"")
-            }
+    /// Attributes without a namespace as they are; others under a prefix that is not `taken`.
+    fn write_attributes(&mut self, attributes: &[(QName, String)], taken: &[(String, String)]) {
+        let mut next = 0;
+        for (index, (name, value)) in attributes.iter().enumerate() {
+            let value = escape_attribute(value);
+            let local = &name.local;
+            let _ = match name.namespace() {
+                "" => write!(self.out, " {local}=\"{value}\""),
+                XML_NAMESPACE => write!(self.out, " xml:{local}=\"{value}\""),
+                namespace => {
+                    if self.numbers == PrefixNumbers::OfAttributes {
+                        next = index.max(next);
+                    }
+                    let prefix = free_prefix(&mut next, taken);
+                    let namespace = escape_attribute(namespace);
+                    write!(self.out, " xmlns:{prefix}=\"{namespace}\" {prefix}:{local}=\"{value}\"")
+                }
+            };
+        }
+    }
+
+    /// Repeats the bindings the content was written under, so that it means the same here.
+    fn write_verbatim(&mut self, element: &Element, inner: &Verbatim, default: &str) {
+        let name = inner.written.as_deref().unwrap_or(&element.name.local);
+        let _ = write!(self.out, "<{name}");
+        let within = inner.bindings.iter().find(|(prefix, _)| prefix.is_empty());
+        let within = match within {
+            Some((_, uri)) => uri.as_str(),
+            None if inner.written.is_some() => "",
+            None => element.name.namespace(),
         };
+        self.declare_default(within, default);
+        for (prefix, uri) in inner.bindings.iter().filter(|(prefix, _)| !prefix.is_empty()) {
+            let _ = write!(self.out, " xmlns:{prefix}=\"{}\"", escape_attribute(uri));
+        }
+        self.write_attributes(&element.attributes, &inner.bindings);
+        let _ = write!(self.out, ">{}</{name}>", inner.xml);
     }
 }
 
@@ -86,20 +127,21 @@ fn free_prefix(next: &mut usize, taken: &[(String, String)]) -> String {
     }
 }
 
-/// Repeats the bindings the content was written under, so that it means the same here.
-fn write_verbatim(out: &mut String, element: &Element, inner: &Verbatim, default: &str) {
-    let name = inner.written.as_deref().unwrap_or(&element.name.local);
-    let _ = write!(out, "<{name}");
-    let within = inner.bindings.iter().find(|(prefix, _)| prefix.is_empty());
-    let within = match within {
-        Some((_, uri)) => uri.as_str(),
-        None if inner.written.is_some() => "",
-        None => element.name.namespace(),
-    };
-    declare_default(out, within, default);
-    for (prefix, uri) in inner.bindings.iter().filter(|(prefix, _)| !prefix.is_empty()) {
-        let _ = write!(out, " xmlns:{prefix}=\"{}\"", escape_attribute(uri));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_of_attributes_keep_the_numbers_that_each_form_has_on_record() {
+        let mut inner = Element::new(QName::new(Some("urn:t"), "t"));
+        inner.attributes.push((QName::new(None, "k"), "1".to_owned()));
+        inner.attributes.push((QName::new(Some("urn:x"), "y"), "2".to_owned()));
+        let written = payload(&inner);
+        assert_eq!(written, "<t xmlns=\"urn:t\" k=\"1\" xmlns:a0=\"urn:x\" a0:y=\"2\"/>");
+
+        let mut outer = Element::new(QName::new(Some("urn:t"), "o"));
+        outer.content.push(Node::Element(inner));
+        let written = content(&outer);
+        assert_eq!(written, "<t k=\"1\" xmlns:a1=\"urn:x\" a1:y=\"2\"/>");
     }
-    write_attributes(out, &element.attributes, &inner.bindings);
-    let _ = write!(out, ">{}</{name}>", inner.xml);
 }

@@ -70,7 +70,8 @@ impl<'h> Head<'h> {
 
 pub(super) fn request(frame: &[u8], line: Rc<dyn Line>) -> Result<Request, String> {
     let text = std::str::from_utf8(frame).map_err(|e| format!("a frame is not UTF-8: {e}"))?;
-    let delivery = Element::outline(text, LEVELS).ok_or("a frame is not XML")?;
+    let delivery =
+        Element::outline(text, LEVELS).ok_or("a frame is not XML, or beyond the limits of one")?;
     if delivery.local_name() != "delivery" {
         return Err(format!("expected <e:delivery>, got <{}>", delivery.local_name()));
     }
