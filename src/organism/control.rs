@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -102,6 +102,9 @@ impl ControlContext {
             pump.count_busy(&submit.client);
         }
 
+        if matches!(request, ServiceRequest::AwaitResults { .. }) {
+            return ServiceResponse::unavailable(TOO_MANY_CONNECTIONS, false, false);
+        }
         match refused(request, refusal) {
             ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. }) => {
                 let retry_after_ms = u64::try_from(limits::BUSY_RETRY.as_millis()).ok();
@@ -299,11 +302,13 @@ async fn respond(
     if let Some(response) = judged {
         return writer.write(&response).await;
     }
-    if context.is_busy {
+    // Decisions and queries are carried out beyond the bound: they free the places of those that wait.
+    let waits = matches!(request, ServiceRequest::Submit(_) | ServiceRequest::AwaitResults { .. });
+    if context.is_busy && waits {
         return writer.write(&context.busy(&request)).await;
     }
     context.rules.vouch_for(caller, &mut request);
-    pass_on(request, writer, context).await
+    pass_on(request, read, writer, context).await
 }
 
 /// A refusal as a response to this request.
@@ -323,20 +328,41 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
     }
 }
 
-/// Carries out a request, also where its client leaves.
+/// Carries out a request, also where its client leaves. A client that left waits for nothing: its
+/// place is free once the request itself is done.
 async fn pass_on(
     request: ServiceRequest,
+    mut read: impl AsyncRead + Unpin,
     writer: &mut ResponseWriter,
     context: &ControlContext,
 ) -> io::Result<()> {
     let (responses, mut received) = mpsc::channel(limits::CONTROL_LINES_MAX);
     let context = context.clone();
+    let is_query = !matches!(
+        request,
+        ServiceRequest::Submit(_) | ServiceRequest::Decide(_) | ServiceRequest::Cancel { .. }
+    );
     let responding = tokio::spawn(async move { context.respond(request, responses).await });
-    while let Some(response) = received.recv().await {
+    let mut rest = tokio::io::sink();
+    let left = tokio::io::copy(&mut read, &mut rest);
+    tokio::pin!(left);
+    loop {
+        let response = tokio::select! {
+            biased;
+            response = received.recv() => response,
+            _ = &mut left => {
+                drop(received);
+                responding.await.ok();
+                return Ok(());
+            }
+        };
+        let Some(response) = response else { break };
         writer.write(&response).await?;
     }
     match responding.await {
         Ok(Ok(())) => Ok(()),
+        // It may be on record. A connection that ends without a response states no more.
+        Ok(Err(Error::Stopped)) if !is_query => Ok(()),
         Ok(Err(error)) => writer.fail(error).await,
         Err(error) => writer.fail(error).await,
     }

@@ -121,6 +121,8 @@ impl PumpService {
                     biased;
                     completed = completions.next() => break completed.transpose()?,
                     wait = watch.next() => send(SubmitUpdate::Waits(wait)).await,
+                    // The client left: its results are on record.
+                    () = responses.closed() => return Ok(()),
                 };
             };
             let Some(completion) = completion else { break };

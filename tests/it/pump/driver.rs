@@ -18,7 +18,8 @@ use organism::pump::driver::{Handle, Pump};
 use organism::service::socket_path;
 use organism::thread::{Closing, Fact, Input, Record};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use base64::Engine as _;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use super::slow_disk::{Silent, WatchedJournal};
@@ -178,6 +179,73 @@ async fn a_server_that_is_dropped_without_being_closed_serves_nobody_any_more() 
     // The system reports a request that nobody read as a reset.
     read.expect("it is left hanging").ok();
     assert_eq!(response, b"");
+    running.handle.stop();
+    running.ended().await.unwrap();
+}
+
+/// A submission that waits for its result, over a connection of its own.
+async fn submit_and_wait(path: &std::path::Path) -> UnixStream {
+    let payload = base64::engine::general_purpose::STANDARD.encode(word("look", "x"));
+    let request = format!(
+        "organism/2 {{\"do\":\"send\",\"client\":\"desk\",\"thread\":null,\"suggested\":null,\
+         \"key\":null,\"payload\":\"{payload}\",\"wait\":true}}\n"
+    );
+    let mut connection = UnixStream::connect(path).await.unwrap();
+    connection.write_all(request.as_bytes()).await.unwrap();
+    connection
+}
+
+/// The first response to a request.
+async fn first_line(connection: &mut UnixStream) -> String {
+    let mut line = String::new();
+    let read = tokio::io::BufReader::new(connection).read_line(&mut line).await;
+    read.unwrap();
+    line
+}
+
+/// Senders may wait for weeks for a person. Those who leave must not keep their places, and those who
+/// stay must not keep the person out.
+#[tokio::test]
+async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
+    let place = Kept::new();
+    let gate = World::new(contracts()).gate.clone();
+    let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
+    let mut pump = Pump::new(core, place.open(None), gate);
+    let runtime = tokio::runtime::Handle::current();
+    let host = NativeHost::new(name("finder"), Silent, pump.sink(), runtime);
+    pump.host(name("finder"), Arc::new(host));
+    let handle = pump.handle();
+    let pump = std::thread::spawn(move || pump.run("test"));
+    let running = Running { handle, pump, place };
+    let data = running.place.data();
+    let path = socket_path(&data);
+    let context = ControlContext::new(running.handle.clone(), data.clone(), PATIENCE);
+    let server = Server::open(&path, context).unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..organism::limits::CONTROL_CONNECTIONS_MAX {
+        waiting.push(submit_and_wait(&path).await);
+    }
+    for connection in &mut waiting {
+        let line = first_line(connection).await;
+        assert!(line.contains("accepted"), "{line}");
+    }
+    let refused = first_line(&mut submit_and_wait(&path).await).await;
+    assert!(refused.contains("busy"), "{refused}");
+    let mut query = UnixStream::connect(&path).await.unwrap();
+    query.write_all(b"organism/2 {\"do\":\"held\",\"partition\":0}\n").await.unwrap();
+    let held = first_line(&mut query).await;
+    assert!(!held.contains("busy"), "{held}");
+
+    drop(waiting.pop());
+    let accepted = async {
+        while !first_line(&mut submit_and_wait(&path).await).await.contains("accepted") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, accepted).await.expect("a place is free");
+    drop(waiting);
+    let all = tokio::time::timeout(PATIENCE, server.close().all()).await;
+    all.expect("clients that left hold up no stop");
     running.handle.stop();
     running.ended().await.unwrap();
 }
