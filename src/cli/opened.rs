@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::audit::{self, HeldCall};
 use crate::children;
 use crate::config::{self, Config, Directories, Problems, Storage, Surroundings};
-use crate::envelope::Refusal;
+use crate::envelope::{Refusal, Rule};
 use crate::ids::{Digest, ListenerName, MessageId};
 use crate::journal::sqlite::{DATABASE, Reader};
 use crate::journal::{Error, partitions_in};
@@ -319,7 +319,15 @@ pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
         note!("expected, for example:");
         expected.lines().for_each(|line| note!("  {line}"));
     }
-    Err(Failed::new(Exit::InvalidData, refusal.to_string()).into())
+    Err(Failed::new(exit_of_refusal(&refusal), refusal.to_string()).into())
+}
+
+/// A refusal for lack of room passes by itself.
+pub(super) fn exit_of_refusal(refusal: &Refusal) -> Exit {
+    match refusal.rule {
+        Rule::Busy | Rule::Draining | Rule::StorageFull => Exit::TryAgain,
+        _ => Exit::InvalidData,
+    }
 }
 
 /// A file's bytes as they are, or those of standard input for `-`: what is wrong with them is

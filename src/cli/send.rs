@@ -8,7 +8,6 @@ use futures_util::future::join_all;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::Config;
-use crate::envelope::Rule;
 use crate::ids::Digest;
 use crate::organism::OrganismClient;
 use crate::service::{BearerSecret, SubmitRequest, SubmitUpdate};
@@ -220,12 +219,8 @@ fn exit_of(sent: &SubmitUpdate, wait: bool) -> Exit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => Exit::ApprovalPending,
         SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => Exit::Done,
-        SubmitUpdate::Refused { refusal, .. }
-            if matches!(refusal.rule, Rule::Busy | Rule::Draining | Rule::StorageFull) =>
-        {
-            Exit::TryAgain
-        }
-        SubmitUpdate::Refused { .. } | SubmitUpdate::NoThread { .. } => Exit::InvalidData,
+        SubmitUpdate::Refused { refusal, .. } => opened::exit_of_refusal(refusal),
+        SubmitUpdate::NoThread { .. } => Exit::InvalidData,
         SubmitUpdate::Result { how: Closing::Completed, .. } => Exit::Done,
         SubmitUpdate::Result { .. } => Exit::WorkflowFailed,
     }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{OnceCell, mpsc};
 use uuid::Uuid;
 
@@ -103,6 +103,14 @@ impl ServiceClient {
                     let detail = refusal.to_string();
                     unavailable = Some(PartitionUnavailable { detail, soon: true, unsure: false });
                 }
+                // An earlier attempt may be on record: this refusal is none of the submission.
+                ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
+                    if matches!(refusal.rule, Rule::Busy | Rule::StorageFull)
+                        && retries.is_unsure =>
+                {
+                    let detail = refusal.to_string();
+                    unavailable = Some(PartitionUnavailable { detail, soon: false, unsure: true });
+                }
                 ServiceResponse::SubmitUpdate(mut update) => {
                     expected.subtract(&update);
                     match &mut update {
@@ -179,7 +187,7 @@ impl ServiceClient {
         match (self.response(partition, request).await?, request) {
             // An earlier attempt, whose response was lost, may have been carried out.
             ((ServiceResponse::Ruled(Some(refusal)), true), _)
-                if matches!(refusal.rule, Rule::NotWaiting | Rule::NotSigned) =>
+                if matches!(refusal.rule, Rule::NotWaiting | Rule::NotSigned | Rule::Busy) =>
             {
                 Err(Error::Lost)
             }
@@ -231,8 +239,10 @@ impl ServiceClient {
                 other => Err(unexpected(&other)),
             }
         });
+        // One pump that is away does not delay a decision about a call of another.
+        let mut queries: FuturesUnordered<_> = queries.collect();
         let mut unanswered = None;
-        for answer in join_all(queries).await {
+        while let Some(answer) = queries.next().await {
             match answer {
                 Ok(Some(thread)) => return Ok(Some(thread)),
                 Ok(None) => {}
