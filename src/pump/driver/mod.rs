@@ -331,12 +331,11 @@ impl Pump {
         }
         if !records.is_empty() {
             self.keep_inputs()?;
-            let mut asked_at = Duration::ZERO;
-            self.persist(|journal| {
-                asked_at = since_boot();
-                journal.write(&mut records).map(drop)
-            })?;
-            self.lead.acknowledged(asked_at);
+            // Before the first attempt: a later one may find what an earlier one wrote, and prove
+            // nothing about the time since.
+            let requested_at = since_boot();
+            self.persist(|journal| journal.write(&mut records).map(drop))?;
+            self.lead.acknowledged(requested_at);
             self.meter.written(&records, self.core.state());
             let early = |effect: &mut Effect| self.is_early(effect);
             let early: Vec<_> = effects.extract_if(.., early).collect();
