@@ -185,12 +185,15 @@ impl Publisher {
     /// Verifies that no other pump has written behind what is known to be there. A pump that takes
     /// over writes its boot before it delivers anything.
     pub fn verify_lead(&self) -> Result<(), Error> {
-        match self.api.message(&self.stream, self.last() + 1) {
-            // A checkpoint of ours whose acknowledgement never came may stand there.
-            Ok(found) if epoch_of(&found.body) == Some(self.epoch) => Ok(()),
-            Ok(found) => Err(self.fenced(&found)),
-            Err(failed) if failed.is(code::NO_MESSAGE) => Ok(()),
-            Err(failed) => Err(super::away("asking who leads", &failed)),
+        let mut next = self.last() + 1;
+        loop {
+            match self.api.message(&self.stream, next) {
+                // A checkpoint of ours whose acknowledgement never came may stand there.
+                Ok(found) if epoch_of(&found.body) == Some(self.epoch) => next += 1,
+                Ok(found) => return Err(self.fenced(&found)),
+                Err(failed) if failed.is(code::NO_MESSAGE) => return Ok(()),
+                Err(failed) => return Err(super::away("asking who leads", &failed)),
+            }
         }
     }
 
