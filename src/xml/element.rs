@@ -1,6 +1,5 @@
 //! An element as a value: read from a text, extracted from a model's text, or built.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,8 +18,30 @@ pub struct Element {
     pub origin: ElementOrigin,
 }
 
-/// Namespaces by their prefix; the default namespace has the empty one.
-pub(super) type NamespaceScope = Arc<HashMap<String, Arc<str>>>;
+/// Namespaces by their prefix; the default namespace has the empty one. A list, since most scopes
+/// hold two or three, and every element that declares one has a scope of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct NamespaceScope(Arc<Vec<(Arc<str>, Arc<str>)>>);
+
+impl NamespaceScope {
+    pub(super) fn namespace(&self, prefix: &str) -> Option<&Arc<str>> {
+        self.0.iter().find(|(bound, _)| **bound == *prefix).map(|(_, namespace)| namespace)
+    }
+
+    /// Binds a prefix in this scope, and in no other one that it was cloned from.
+    pub(super) fn bind(&mut self, prefix: &str, namespace: Arc<str>) {
+        let bindings = Arc::make_mut(&mut self.0);
+        match bindings.iter_mut().find(|(bound, _)| **bound == *prefix) {
+            Some(binding) => binding.1 = namespace,
+            None => bindings.push((prefix.into(), namespace)),
+        }
+    }
+
+    /// Number of prefixes that are bound.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
 
 /// Where an element was read from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

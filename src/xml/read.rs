@@ -4,7 +4,6 @@
 //! for its own sake only: what is not well-formed or not namespace-well-formed to it, or is beyond
 //! its limits, is no element.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
@@ -67,8 +66,11 @@ impl Element {
 }
 
 /// The bindings that every document begins with.
-static OUTERMOST: LazyLock<NamespaceScope> =
-    LazyLock::new(|| Arc::new(HashMap::from([("xml".to_owned(), XML_NAMESPACE.into())])));
+static OUTERMOST: LazyLock<NamespaceScope> = LazyLock::new(|| {
+    let mut scope = NamespaceScope::default();
+    scope.bind("xml", XML_NAMESPACE.into());
+    scope
+});
 
 /// An element whose end is still to come, with the bindings inside of it.
 struct OpenElement {
@@ -90,7 +92,7 @@ impl<'a> TreeReader<'a> {
             events: Reader::from_str(text),
             is_document: false,
             levels: usize::MAX,
-            outermost: Arc::clone(&OUTERMOST),
+            outermost: OUTERMOST.clone(),
             open: Vec::new(),
         }
     }
@@ -147,27 +149,27 @@ impl<'a> TreeReader<'a> {
             return None;
         }
         let mut written = Vec::new();
-        let mut declared: Vec<(String, Arc<str>)> = Vec::new();
+        let mut declared: Vec<(&str, Arc<str>)> = Vec::new();
         for attribute in tag.attributes() {
             let attribute = attribute.ok()?;
             let name = attribute.key.into_inner();
             let value = unescape_attribute(&attribute.value)?.into_owned();
             match name.strip_prefix("xmlns") {
-                Some("") => declared.push((String::new(), value.into())),
+                Some("") => declared.push(("", value.into())),
                 Some(rest) if rest.starts_with(':') => {
                     let prefix = rest.strip_prefix(':').filter(|prefix| !prefix.is_empty())?;
-                    declared.push((prefix.to_owned(), value.into()));
+                    declared.push((prefix, value.into()));
                 }
-                _ => written.push((name.to_owned(), value)),
+                _ => written.push((name, value)),
             }
             if written.len() + declared.len() > limits::XML_ATTRIBUTES_MAX {
                 return None;
             }
         }
 
-        let mut scope = Arc::clone(self.open.last().map_or(&self.outermost, |open| &open.scope));
-        if !declared.is_empty() {
-            Arc::make_mut(&mut scope).extend(declared);
+        let mut scope = self.open.last().map_or(&self.outermost, |open| &open.scope).clone();
+        for (prefix, namespace) in declared {
+            scope.bind(prefix, namespace);
         }
         // A payload may declare so many itself: inside an envelope, the envelope's own come on top.
         let is_outlined = self.open.len() >= self.levels;
@@ -177,10 +179,10 @@ impl<'a> TreeReader<'a> {
 
         let mut element = Element::new(resolve(&scope, tag.name().into_inner(), true)?);
         for (name, value) in written {
-            element.attributes.push((resolve(&scope, &name, false)?, value));
+            element.attributes.push((resolve(&scope, name, false)?, value));
         }
         if self.is_document {
-            let scope = Some(Arc::clone(&scope));
+            let scope = Some(scope.clone());
             element.origin = ElementOrigin { end: place.end, tag: place, scope };
         }
         Some(OpenElement { element, scope })
@@ -210,8 +212,8 @@ impl<'a> TreeReader<'a> {
 fn resolve(scope: &NamespaceScope, written: &str, is_element: bool) -> Option<QName> {
     let (namespace, local) = match written.split_once(':') {
         Some(("", _)) => return None,
-        Some((prefix, local)) => (Some(scope.get(prefix)?), local),
-        None => (scope.get("").filter(|_| is_element), written),
+        Some((prefix, local)) => (Some(scope.namespace(prefix)?), local),
+        None => (scope.namespace("").filter(|_| is_element), written),
     };
     let namespace = namespace.filter(|uri| !uri.is_empty()).cloned();
     Some(QName { namespace, local: local.into() })
