@@ -1,6 +1,7 @@
 //! The task that takes spans from the queue to the collector: in batches, again where that may
 //! help, and never for longer than it may take.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,17 +49,19 @@ impl Sending {
         }
     }
 
-    /// Until it is told to stop, and then until everything is exported or its time is up.
+    /// Exports spans until the pump stops, and then those that are left, for at most
+    /// [`limits::SPANS_FAREWELL`].
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        tokio::select! {
-            () = self.go_on() => {}
-            // Whoever would say so is gone: that says it, too.
-            _ = stop.wait_for(|stop| *stop) => {}
-        }
-        // From here on nothing is taken in.
-        self.queue.close();
-        let farewell = timeout(limits::SPANS_FAREWELL, self.finish());
-        if farewell.await.is_err() {
+        let export = self.export(stop.clone());
+        let is_exported = {
+            let mut export = pin!(export);
+            tokio::select! {
+                () = &mut export => true,
+                () = stopped(&mut stop) => timeout(limits::SPANS_FAREWELL, export).await.is_ok(),
+            }
+        };
+        if !is_exported {
+            self.queue.close();
             let mut left = self.batch.len();
             while self.queue.try_recv().is_ok() {
                 left += 1;
@@ -69,17 +72,25 @@ impl Sending {
         }
     }
 
-    async fn go_on(&mut self) {
+    /// A stop ends a wait, but never a request: the collector may have its spans already, and
+    /// would get them a second time.
+    async fn export(&mut self, mut stop: watch::Receiver<bool>) {
         loop {
-            if self.gather().await {
-                self.send().await;
-            } else {
-                return;
+            let is_open = tokio::select! {
+                is_open = self.gather() => is_open,
+                () = stopped(&mut stop) => false,
+            };
+            if !is_open {
+                break;
+            }
+            let Some(wait) = self.send().await else { continue };
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = stopped(&mut stop) => break,
             }
         }
-    }
 
-    async fn finish(&mut self) {
+        self.queue.close();
         loop {
             while self.batch.len() < self.at_once {
                 let Ok(span) = self.queue.try_recv() else { break };
@@ -88,7 +99,9 @@ impl Sending {
             if self.batch.is_empty() {
                 return;
             }
-            self.send().await;
+            if let Some(wait) = self.send().await {
+                sleep(wait).await;
+            }
         }
     }
 
@@ -108,8 +121,9 @@ impl Sending {
         true
     }
 
-    /// One request with the oldest of the batch, and the wait that its answer asks for.
-    async fn send(&mut self) {
+    /// Sends one request with the oldest spans of the batch. Returns how long to wait before the
+    /// next one, where the collector did not take them.
+    async fn send(&mut self) -> Option<Duration> {
         let sent = self.batch.len().min(self.at_once);
         let body = otlp::request(&self.resource, self.batch.get(..sent).unwrap_or_default());
         match self.collector.post(body).await {
@@ -130,8 +144,9 @@ impl Sending {
                 self.rejected(count(sent), &why);
                 self.done(sent);
             }
-            Verdict::Later { why, after } => self.wait(&why, after).await,
+            Verdict::Later { why, after } => return Some(self.delay(&why, after)),
         }
+        None
     }
 
     /// The oldest of the batch are dealt with.
@@ -156,7 +171,7 @@ impl Sending {
         }
     }
 
-    async fn wait(&mut self, why: &str, after: Option<Duration>) {
+    fn delay(&mut self, why: &str, after: Option<Duration>) -> Duration {
         if !std::mem::replace(&mut self.warned, true) {
             let address = self.collector.address();
             tracing::warn!(
@@ -168,8 +183,13 @@ impl Sending {
         let (least, most) = (limits::COLLECTOR_BACKOFF_FIRST, limits::COLLECTOR_BACKOFF_MAX);
         let wait = after.unwrap_or(self.backoff).clamp(least, most);
         self.backoff = (self.backoff * 2).min(most);
-        sleep(wait).await;
+        wait
     }
+}
+
+/// Completes when the pump stops, or has ended without a word.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    stop.wait_for(|stop| *stop).await.ok();
 }
 
 fn count(spans: usize) -> u64 {

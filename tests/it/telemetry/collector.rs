@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde_json::Value as Json;
 
@@ -20,6 +21,8 @@ pub enum Mood {
     TakesUpTo(usize),
     /// Takes, but for so many spans.
     TakesBut(u64),
+    /// Takes, and responds a second later.
+    TakesSlowly,
     /// Reads and never answers.
     Hangs,
 }
@@ -149,7 +152,7 @@ fn serve(mut stream: TcpStream, mood: &Mutex<Mood>, seen: &Mutex<Seen>) {
     {
         let mut seen = seen.lock().unwrap();
         let is_taken = match mood {
-            Mood::Takes | Mood::TakesBut(_) => true,
+            Mood::Takes | Mood::TakesSlowly | Mood::TakesBut(_) => true,
             Mood::TakesUpTo(bytes) => body_bytes <= bytes,
             Mood::Says(..) | Mood::Hangs => false,
         };
@@ -161,6 +164,10 @@ fn serve(mut stream: TcpStream, mood: &Mutex<Mood>, seen: &Mutex<Seen>) {
     }
     let (status, header, body) = match mood {
         Mood::Takes => (200, "", "{\"partialSuccess\":{}}".to_owned()),
+        Mood::TakesSlowly => {
+            std::thread::sleep(Duration::from_secs(1));
+            (200, "", "{}".to_owned())
+        }
         Mood::TakesBut(count) => {
             let message = format!("\"rejectedSpans\":\"{count}\",\"errorMessage\":\"too old\"");
             (200, "", format!("{{\"partialSuccess\":{{{message}}}}}"))

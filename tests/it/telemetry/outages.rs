@@ -76,6 +76,21 @@ fn a_collector_that_never_answers_slows_nobody_and_holds_no_end_up_for_long() {
 }
 
 #[test]
+fn a_stop_does_not_send_the_spans_of_a_request_under_way_again() {
+    let collector = Collector::start(Mood::TakesSlowly);
+    let house = house(&collector);
+    let running = house.run();
+    exchange(&house, "hello");
+
+    collector.wait_for(2, |_| true);
+    assert_eq!(running.stop(), Some(0));
+
+    let spans = collector.spans();
+    let ids: BTreeSet<_> = spans.iter().map(|span| span.id.as_str()).collect();
+    assert_eq!(ids.len(), spans.len(), "{spans:#?}");
+}
+
+#[test]
 fn what_a_collector_takes_later_is_sent_again_and_what_it_never_takes_is_not() {
     let collector = Collector::start(Mood::Says(503, "Retry-After: 0\r\n"));
     let house = observed(&collector);
