@@ -5,7 +5,7 @@
 //! its limits, is no element.
 
 use std::ops::Range;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesStart, Event};
@@ -26,13 +26,7 @@ impl Element {
     /// As [`Element::read`], with the place of each element, and with line ends as XML 1.0 hands
     /// them on: each is one `\n`.
     pub fn read_document(text: &str) -> Option<Self> {
-        Self::outline(text, limits::XML_TREE_DEPTH_MAX)
-    }
-
-    /// As [`Element::read_document`], with the content of so many levels of elements: those on the
-    /// level below have their tags and places alone.
-    pub fn outline(text: &str, levels: usize) -> Option<Self> {
-        TreeReader { is_document: true, levels, ..TreeReader::new(text) }.tree()
+        TreeReader { is_document: true, ..TreeReader::new(text) }.tree()
     }
 
     /// Reads the start tag that stands first in `text`, comments and a declaration aside. What
@@ -50,12 +44,6 @@ impl Element {
                 _ => return None,
             }
         }
-    }
-
-    /// Reads an element that was cut out of this one, with the prefixes that are bound here.
-    pub fn read_inner(&self, text: &str) -> Option<Self> {
-        let outermost = self.origin.scope.clone()?;
-        TreeReader { outermost, ..TreeReader::new(text) }.tree()
     }
 
     /// The name that `prefix:local` means in a value inside this element; `None` for an unbound
@@ -81,20 +69,12 @@ struct OpenElement {
 struct TreeReader<'a> {
     events: Reader<&'a [u8]>,
     is_document: bool,
-    levels: usize,
-    outermost: NamespaceScope,
     open: Vec<OpenElement>,
 }
 
 impl<'a> TreeReader<'a> {
     fn new(text: &'a str) -> Self {
-        Self {
-            events: Reader::from_str(text),
-            is_document: false,
-            levels: usize::MAX,
-            outermost: OUTERMOST.clone(),
-            open: Vec::new(),
-        }
+        Self { events: Reader::from_str(text), is_document: false, open: Vec::new() }
     }
 
     fn tree(mut self) -> Option<Element> {
@@ -105,14 +85,7 @@ impl<'a> TreeReader<'a> {
             match event {
                 Event::Start(tag) => {
                     let opened = self.opened(&tag, place)?;
-                    if self.open.len() < self.levels {
-                        self.open.push(opened);
-                        continue;
-                    }
-                    self.events.read_to_end(tag.name()).ok()?;
-                    if let Some(root) = self.close(opened) {
-                        return Some(root);
-                    }
+                    self.open.push(opened);
                 }
                 Event::Empty(tag) => {
                     let opened = self.opened(&tag, place)?;
@@ -148,32 +121,25 @@ impl<'a> TreeReader<'a> {
         if self.open.len() >= limits::XML_TREE_DEPTH_MAX {
             return None;
         }
+        let mut scope = self.open.last().map_or(&*OUTERMOST, |open| &open.scope).clone();
         let mut written = Vec::new();
-        let mut declared: Vec<(&str, Arc<str>)> = Vec::new();
-        for attribute in tag.attributes() {
+        for (number, attribute) in tag.attributes().enumerate() {
             let attribute = attribute.ok()?;
-            let name = attribute.key.into_inner();
-            let value = unescape_attribute(&attribute.value)?.into_owned();
-            match name.strip_prefix("xmlns") {
-                Some("") => declared.push(("", value.into())),
-                Some(rest) if rest.starts_with(':') => {
-                    let prefix = rest.strip_prefix(':').filter(|prefix| !prefix.is_empty())?;
-                    declared.push((prefix, value.into()));
-                }
-                _ => written.push((name, value)),
-            }
-            if written.len() + declared.len() > limits::XML_ATTRIBUTES_MAX {
+            if number >= limits::XML_ATTRIBUTES_MAX {
                 return None;
             }
+            let name = attribute.key.into_inner();
+            let value = unescape_attribute(&attribute.value)?;
+            match name.strip_prefix("xmlns") {
+                Some("") => scope.bind("", value.into()),
+                Some(rest) if rest.starts_with(':') => {
+                    let prefix = rest.strip_prefix(':').filter(|prefix| !prefix.is_empty())?;
+                    scope.bind(prefix, value.into());
+                }
+                _ => written.push((name, value.into_owned())),
+            }
         }
-
-        let mut scope = self.open.last().map_or(&self.outermost, |open| &open.scope).clone();
-        for (prefix, namespace) in declared {
-            scope.bind(prefix, namespace);
-        }
-        // A payload may declare so many itself: inside an envelope, the envelope's own come on top.
-        let is_outlined = self.open.len() >= self.levels;
-        if scope.len() > OUTERMOST.len() + limits::XML_NAMESPACES_MAX && !is_outlined {
+        if scope.len() > OUTERMOST.len() + limits::XML_NAMESPACES_MAX {
             return None;
         }
 
@@ -248,20 +214,6 @@ mod tests {
     }
 
     #[test]
-    fn an_outline_has_the_content_of_its_levels() {
-        let text = "<a><b><c>x</c></b><d/>y</a>";
-        let outline = |levels| Element::outline(text, levels).expect("it is one element");
-        let document = Element::read_document(text).expect("it is one element");
-        assert_eq!(outline(3), document);
-        assert_eq!(outline(0).content, []);
-        assert_eq!(outline(0).origin, document.origin);
-        let child = outline(1).child("b").cloned().expect("it has a child");
-        assert_eq!(text.get(child.origin.tag.start..child.origin.end), Some("<b><c>x</c></b>"));
-        assert_eq!(child.content, []);
-        assert_eq!(Element::outline("<a><b></c></b></a>", 0), None);
-    }
-
-    #[test]
     fn names_have_the_namespaces_that_are_bound_where_they_stand() {
         let text = "<a xmlns='urn:a' xmlns:p='urn:p' p:x='1' y='2'><p:b/><c xmlns=''/><d/></a>";
         let read = Element::read(text).expect("it is one element");
@@ -293,8 +245,6 @@ mod tests {
         assert_eq!(child.resolve(" p:d "), Some(QName::new(Some("urn:p"), "d")));
         assert_eq!(child.resolve("d"), Some(QName::new(None, "d")));
         assert_eq!(child.resolve("q:d"), None);
-        let inner = read.read_inner("<p:e/>").expect("the prefix is bound");
-        assert_eq!(inner.name, QName::new(Some("urn:p"), "e"));
     }
 
     #[test]
@@ -329,15 +279,6 @@ mod tests {
         assert!(Element::read(&wide(limits::XML_ATTRIBUTES_MAX + 1, "n")).is_none());
         assert!(Element::read(&wide(limits::XML_NAMESPACES_MAX, "xmlns:n")).is_some());
         assert!(Element::read(&wide(limits::XML_NAMESPACES_MAX + 1, "xmlns:n")).is_none());
-    }
-
-    #[test]
-    fn a_payload_at_the_limit_of_declarations_is_read_inside_an_envelope() {
-        let declared: String =
-            (0..limits::XML_NAMESPACES_MAX).map(|n| format!(" xmlns:n{n}='u'")).collect();
-        let frame = format!("<e:d xmlns:e='urn:e'><e:m><a{declared}/></e:m></e:d>");
-        assert!(Element::outline(&frame, 2).is_some());
-        assert!(Element::read(&frame).is_none());
     }
 
     #[test]

@@ -1,21 +1,23 @@
 //! Reading a delivery: a frame, or a message with headers. The pump wrote it, so anything
 //! unexpected is a fault to stop at.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::str::FromStr;
 use std::time::Duration;
+
+use quick_xml::Reader;
+use quick_xml::events::{BytesStart, Event};
 
 use crate::bus::nats::words;
 use crate::clock;
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
 use crate::nats::HeaderMap;
 use crate::xml::element::Element;
+use crate::xml::escape::{unescape_attribute, unescape_text};
 
 use super::super::line::Line;
 use super::{Received, Request};
-
-/// Levels of elements in a frame above metadata and payloads: delivery, message.
-const LEVELS: usize = 2;
 
 /// As it comes over NATS: of one message the body is the payload, of several a frame.
 pub(in crate::listener) fn of_message(
@@ -29,8 +31,7 @@ pub(in crate::listener) fn of_message(
     }
     let head = Head(headers);
     let text = std::str::from_utf8(body).map_err(|e| format!("a payload is not UTF-8: {e}"))?;
-    let root = Element::outline(text, 0).ok_or("a payload is not XML")?;
-    let (name, payload) = payload(text, &root);
+    let (name, payload) = FrameReader::new(text).payload()?;
     let seconds: f64 = head.parsed(words::TIMEOUT)?;
     let message = Received {
         id: head.parsed(words::MESSAGE)?,
@@ -70,65 +71,189 @@ impl<'h> Head<'h> {
 
 pub(super) fn request(frame: &[u8], line: Rc<dyn Line>) -> Result<Request, String> {
     let text = std::str::from_utf8(frame).map_err(|e| format!("a frame is not UTF-8: {e}"))?;
-    let delivery =
-        Element::outline(text, LEVELS).ok_or("a frame is not XML, or beyond the limits of one")?;
-    if delivery.local_name() != "delivery" {
-        return Err(format!("expected <e:delivery>, got <{}>", delivery.local_name()));
+    let mut frame = FrameReader::new(text);
+    let delivery = frame.open("delivery")?;
+
+    let mut messages = Vec::new();
+    while let Some(message) = frame.message()? {
+        messages.push(message);
     }
-    let messages: Vec<Received> =
-        delivery.children().map(|message| received(text, message)).collect::<Result<_, _>>()?;
     if messages.is_empty() {
         return Err("a delivery without a message".to_owned());
     }
+
     Ok(Request {
-        listener: ListenerName::parse(attribute(&delivery, "listener")?)
+        listener: ListenerName::parse(&attribute(&delivery, "listener")?)
             .map_err(|e| e.to_string())?,
-        thread: ThreadId::parse(attribute(&delivery, "thread")?).map_err(|e| e.to_string())?,
+        thread: ThreadId::parse(&attribute(&delivery, "thread")?).map_err(|e| e.to_string())?,
         call: CallId(parsed(&delivery, "call")?),
         attempt: parsed(&delivery, "attempt")?,
-        timeout: clock::parse_duration(attribute(&delivery, "timeout")?)
+        timeout: clock::parse_duration(&attribute(&delivery, "timeout")?)
             .ok_or("a timeout that is no duration")?,
-        trace: delivery.attribute("traceparent").and_then(|trace| trace.parse().ok()),
+        trace: optional(&delivery, "traceparent")?.and_then(|trace| trace.parse().ok()),
         messages,
         line,
     })
 }
 
-/// One message of a delivery. Of its metadata only `from` and `time`; the rest is for auditors.
-fn received(frame: &str, message: &Element) -> Result<Received, String> {
-    let mut parts = message.children();
-    let (Some(meta), Some(root), None) = (parts.next(), parts.next(), parts.next()) else {
-        return Err("a message that is not metadata and a payload".to_owned());
-    };
-    let meta = message.read_inner(written(frame, meta)).ok_or("metadata is not XML")?;
-    let text = |name: &str| meta.child(name).map(Element::text).unwrap_or_default();
-    let (name, payload) = payload(frame, root);
-    Ok(Received {
-        id: parsed(message, "id")?,
-        kind: attribute(message, "kind")?.to_owned(),
-        seq: parsed(message, "seq")?,
-        new: message.attribute("new").is_some(),
-        from: text("from"),
-        time: text("time"),
-        name,
-        payload,
-    })
+/// Reads a frame from its front and builds no tree: a frame repeats messages, and most of each
+/// message is a payload that stays as it is.
+struct FrameReader<'f> {
+    text: &'f str,
+    events: Reader<&'f [u8]>,
 }
 
-/// The name and the bytes of a payload that stands in `frame`.
-fn payload(frame: &str, root: &Element) -> (PayloadName, String) {
-    (PayloadName::from(&root.name), written(frame, root).to_owned())
+impl<'f> FrameReader<'f> {
+    fn new(text: &'f str) -> Self {
+        Self { text, events: Reader::from_str(text) }
+    }
+
+    fn event(&mut self) -> Result<Event<'f>, String> {
+        self.events.read_event().map_err(|e| format!("a frame is not XML: {e}"))
+    }
+
+    fn position(&self) -> usize {
+        usize::try_from(self.events.buffer_position()).unwrap_or(usize::MAX)
+    }
+
+    fn open(&mut self, local: &str) -> Result<BytesStart<'f>, String> {
+        match self.event()? {
+            Event::Start(start) if start.local_name().as_ref() == local => Ok(start),
+            other => Err(format!("expected <e:{local}>, got {other:?}")),
+        }
+    }
+
+    /// The next message, or nothing at the end of the delivery.
+    fn message(&mut self) -> Result<Option<Received>, String> {
+        let message = match self.event()? {
+            Event::Start(start) => start,
+            Event::End(_) => return Ok(None),
+            other => return Err(format!("expected <e:message>, got {other:?}")),
+        };
+        let (from, time) = self.metadata()?;
+        let (name, payload) = self.payload()?;
+        match self.event()? {
+            Event::End(_) => {}
+            other => return Err(format!("expected </e:message>, got {other:?}")),
+        }
+
+        Ok(Some(Received {
+            id: parsed(&message, "id")?,
+            kind: attribute(&message, "kind")?,
+            seq: parsed(&message, "seq")?,
+            new: optional(&message, "new")?.is_some(),
+            from,
+            time,
+            name,
+            payload,
+        }))
+    }
+
+    /// `from` and `time` of a message's metadata; the rest is for auditors.
+    fn metadata(&mut self) -> Result<(String, String), String> {
+        self.open("meta")?;
+        let (mut from, mut time) = (String::new(), String::new());
+        loop {
+            match self.event()? {
+                Event::Start(start) => match start.local_name().as_ref() {
+                    "from" => from = self.content(&start)?,
+                    "time" => time = self.content(&start)?,
+                    _ => _ = self.skip(&start)?,
+                },
+                Event::Empty(_) => {}
+                Event::End(_) => return Ok((from, time)),
+                other => return Err(format!("expected metadata, got {other:?}")),
+            }
+        }
+    }
+
+    /// The text of the element that `start` opened.
+    fn content(&mut self, start: &BytesStart<'_>) -> Result<String, String> {
+        let written = self.skip(start)?;
+        unescape_text(written)
+            .map(Cow::into_owned)
+            .ok_or_else(|| format!("`{written}` of metadata is not text"))
+    }
+
+    /// Passes over the element that `start` opened. Returns what it holds, as it is written.
+    fn skip(&mut self, start: &BytesStart<'_>) -> Result<&'f str, String> {
+        let begin = self.position();
+        let skipped = self.events.read_to_end(start.name());
+        let skipped = skipped.map_err(|e| format!("a frame is not XML: {e}"))?;
+        let end = usize::try_from(skipped.end).unwrap_or(usize::MAX);
+        Ok(self.text.get(begin..end).unwrap_or_default())
+    }
+
+    /// The name and the bytes of a payload. A payload stands alone, so its root declares the
+    /// namespace of its own name.
+    fn payload(&mut self) -> Result<(PayloadName, String), String> {
+        let begin = self.position();
+        match self.event()? {
+            Event::Empty(_) => {}
+            Event::Start(start) => _ = self.skip(&start)?,
+            other => return Err(format!("expected a payload, got {other:?}")),
+        }
+        let written = self.text.get(begin..self.position()).unwrap_or_default();
+        let root = Element::head(written).ok_or("the root of a payload is not XML")?;
+        Ok((PayloadName::from(&root.name), written.to_owned()))
+    }
 }
 
-fn written<'f>(frame: &'f str, element: &Element) -> &'f str {
-    frame.get(element.origin.tag.start..element.origin.end).unwrap_or_default()
+fn optional(start: &BytesStart<'_>, name: &str) -> Result<Option<String>, String> {
+    let Ok(Some(attribute)) = start.try_get_attribute(name) else { return Ok(None) };
+    let value = unescape_attribute(&attribute.value).map(Cow::into_owned);
+    value.map(Some).ok_or_else(|| format!("the attribute `{name}` of a frame is not text"))
 }
 
-fn attribute<'e>(element: &'e Element, name: &str) -> Result<&'e str, String> {
-    element.attribute(name).ok_or_else(|| format!("a frame without its attribute `{name}`"))
+fn attribute(start: &BytesStart<'_>, name: &str) -> Result<String, String> {
+    optional(start, name)?.ok_or_else(|| format!("a frame without its attribute `{name}`"))
 }
 
-fn parsed<T: FromStr>(element: &Element, name: &str) -> Result<T, String> {
-    let text = attribute(element, name)?;
+fn parsed<T: FromStr>(start: &BytesStart<'_>, name: &str) -> Result<T, String> {
+    let text = attribute(start, name)?;
     text.parse().map_err(|_| format!("`{text}` is no `{name}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits;
+
+    fn message(payload: &str, from: &str) -> Result<Option<Received>, String> {
+        let meta = format!("<e:from>{from}</e:from><e:time>t</e:time><e:to>b</e:to><e:x/>");
+        let attributes = "id=\"01a20012-754f-7101-93dd-219d69ad3685\" kind=\"call\" seq=\"7\"";
+        let frame = format!(
+            "<e:message {attributes} new=\"true\"><e:meta>{meta}</e:meta>{payload}</e:message>"
+        );
+        FrameReader::new(&frame).message()
+    }
+
+    #[test]
+    fn a_payload_is_cut_out_as_it_is_written() {
+        let payload = "<p:a xmlns:p='urn:p' n='1'><b>x &amp; y</b><![CDATA[</p:a>]]>\r\n</p:a>";
+        let read = message(payload, "a&amp;b").unwrap().unwrap();
+
+        assert_eq!(read.payload, payload);
+        assert_eq!(read.name, PayloadName::new("urn:p", "a"));
+        assert_eq!((read.from.as_str(), read.time.as_str()), ("a&b", "t"));
+        assert_eq!((read.kind.as_str(), read.seq, read.new), ("call", 7, true));
+    }
+
+    #[test]
+    fn a_payload_with_as_many_declarations_as_are_allowed_is_read() {
+        let count = 0..limits::XML_NAMESPACES_MAX;
+        let declared: String = count.map(|n| format!(" xmlns:n{n}='u'")).collect();
+        let read = message(&format!("<n1:a{declared}/>"), "a").unwrap().unwrap();
+        assert_eq!(read.name, PayloadName::new("u", "a"));
+    }
+
+    #[test]
+    fn a_message_without_its_parts_is_a_fault() {
+        for payload in ["", "text", "<a/><b/>", "<p:a/>", "<a><b></a>", "<a"] {
+            assert!(message(payload, "a").is_err(), "{payload}");
+        }
+        assert!(message("<a/>", "&nbsp;").is_err());
+        assert!(FrameReader::new("<e:message/>").message().is_err());
+        assert!(FrameReader::new("<e:message id='1'><e:other/></e:message>").message().is_err());
+    }
 }
