@@ -418,7 +418,7 @@ fn has_thread(data: &Path, thread: &ThreadId) -> bool {
 }
 
 fn unexpected(response: &ServiceResponse) -> Error {
-    Error::failed(format_args!("its answer was to something else: {response:?}"))
+    Error::failed(format_args!("it sent a response to another request: {response:?}"))
 }
 
 /// The responses to a submission that are still missing.

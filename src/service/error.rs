@@ -19,13 +19,13 @@ pub enum Error {
     Stopped,
     /// The connection ended before the last response. The request may have been carried out.
     #[error(
-        "the running organism ended before everything was said; what it had accepted goes on at \
-         its next start: send again with the same --key, or read the thread"
+        "the running organism ended before its last response; what it accepted goes on at its next \
+         start: send again with the same --key, or read the thread"
     )]
     Lost,
     /// No pump of the partition took the request. Nothing was done.
     #[error(
-        "nobody pumps partition {partition} at present ({detail}); try again, or start `organism run`"
+        "no pump of partition {partition} responded ({detail}); try again, or start `organism run`"
     )]
     NoPump { partition: u32, detail: String },
     /// Nothing was sent.

@@ -52,7 +52,7 @@ impl NatsTransport {
         // A connection that was broken for long takes nothing more.
         let published = timeout(limits::EXCHANGE_SILENCE, self.publish(partition, request)).await;
         let Some(mut replies) = published.unwrap_or(Ok(None))? else {
-            unavailable("the servers of NATS are away", false, false).await;
+            unavailable("the servers of NATS do not respond", false, false).await;
             return Ok(());
         };
 
@@ -62,12 +62,12 @@ impl NatsTransport {
             let patience =
                 if is_silent { limits::EXCHANGE_GREETING } else { limits::EXCHANGE_SILENCE };
             let Ok(Some(message)) = timeout(patience, replies.next()).await else {
-                unavailable("whoever has it is silent", !is_silent, true).await;
+                unavailable("the pump that holds its lease is silent", !is_silent, true).await;
                 return Ok(());
             };
             if message.status == Some(StatusCode::NO_RESPONDERS) {
                 if is_silent {
-                    unavailable("nobody has its lease", false, false).await;
+                    unavailable("no pump holds its lease", false, false).await;
                     return Ok(());
                 }
                 continue;
@@ -79,7 +79,7 @@ impl NatsTransport {
                 DecodedChunk::Incomplete | DecodedChunk::OtherStream => {}
                 DecodedChunk::End => return Ok(()),
                 DecodedChunk::Broken => {
-                    unavailable("a part of the answer was lost", true, true).await;
+                    unavailable("a part of the response was lost", true, true).await;
                     return Ok(());
                 }
             }

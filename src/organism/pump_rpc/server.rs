@@ -157,7 +157,7 @@ impl RequestHandler {
                 _ = heartbeat.tick() => writer.write_mark(ChunkKind::Heartbeat).await,
                 () = &mut timeout => {
                     responding.abort();
-                    writer.write(&ServiceResponse::unavailable("it takes longer", true, true)).await;
+                    writer.write(&ServiceResponse::unavailable("the request takes longer", true, true)).await;
                     return writer.write_mark(ChunkKind::End).await;
                 }
             }
