@@ -9,6 +9,7 @@ mod cancel;
 mod clients;
 mod clock;
 mod context;
+mod control_socket;
 mod driver;
 mod durable;
 mod failures;

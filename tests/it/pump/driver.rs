@@ -1,6 +1,5 @@
 //! The driver: a pump on a thread of its own, with a journal and a clock.
 
-use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,26 +11,20 @@ use organism::contract::{Contract, TreeLimits};
 use organism::envelope::{Failure, Turn};
 use organism::ids::Digest;
 use organism::journal::Error;
-use organism::organism::control::{ControlContext, Server};
 use organism::pump::core::{Core, Target};
 use organism::pump::driver::{Handle, Pump};
-use organism::service::socket_path;
 use organism::thread::{Closing, Fact, Input, Record};
-
-use base64::Engine as _;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UnixStream;
 
 use super::slow_disk::{Silent, WatchedJournal};
 use super::world::{World, agent, client, listener, name, word};
 use crate::journal::substrate::Kept;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
-struct Running {
-    handle: Handle,
+pub struct Running {
+    pub handle: Handle,
     pump: JoinHandle<Result<(), Error>>,
-    place: Kept,
+    pub place: Kept,
 }
 
 fn contracts() -> Vec<Contract> {
@@ -43,32 +36,39 @@ fn contracts() -> Vec<Contract> {
 }
 
 /// `pages`: the most the journal's file may have.
-fn start(
+pub fn start(
     pages: Option<u32>,
     handle: impl Fn(&Delivery) -> Result<Outcome, Failure> + Send + Sync + Clone + 'static,
 ) -> Running {
+    start_hosting(pages, |pump| {
+        for who in ["thinker", "finder"] {
+            let host = InlineHost::new(name(who), handle.clone(), pump.sink());
+            pump.host(name(who), Arc::new(host));
+        }
+    })
+}
+
+/// As [`start`], with the hosts that `add_hosts` adds.
+pub fn start_hosting(pages: Option<u32>, add_hosts: impl FnOnce(&mut Pump)) -> Running {
     let place = Kept::new();
     let journal = place.open(pages);
     let gate = World::new(contracts()).gate.clone();
     let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
     let mut pump = Pump::new(core, journal, gate);
-    for who in ["thinker", "finder"] {
-        let host = InlineHost::new(name(who), handle.clone(), pump.sink());
-        pump.host(name(who), Arc::new(host));
-    }
+    add_hosts(&mut pump);
     let handle = pump.handle();
     let pump = std::thread::spawn(move || pump.run("test"));
     Running { handle, pump, place }
 }
 
 impl Running {
-    async fn ended(self) -> Result<(), Error> {
+    pub async fn ended(self) -> Result<(), Error> {
         let ended = tokio::task::spawn_blocking(move || self.pump.join().unwrap());
         tokio::time::timeout(PATIENCE, ended).await.expect("the pump goes on for ever").unwrap()
     }
 }
 
-fn silent(_: &Delivery) -> Result<Outcome, Failure> {
+pub fn silent(_: &Delivery) -> Result<Outcome, Failure> {
     Ok(Outcome::default())
 }
 
@@ -117,137 +117,6 @@ async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
         running.handle.drain("done").await.unwrap();
         running.ended().await.unwrap();
     }
-}
-
-/// An orderly stop waits for everybody who is connected, but not for ever for one who is silent.
-#[tokio::test]
-async fn a_silent_connection_at_the_door_does_not_hold_up_a_stop() {
-    let running = start(None, silent);
-    let data = running.place.data();
-    let context =
-        ControlContext::new(running.handle.clone(), data.clone(), Duration::from_millis(10));
-    let path = socket_path(&data);
-    let server = Server::open(&path, context).unwrap();
-    let mut silent = UnixStream::connect(&path).await.unwrap();
-    let mut said = String::new();
-    let heard = tokio::time::timeout(PATIENCE, silent.read_to_string(&mut said)).await;
-    heard.expect("it is left hanging").unwrap();
-    assert!(said.contains("no request came in time"), "{said}");
-    let all = tokio::time::timeout(PATIENCE, server.close().all()).await;
-    all.expect("the stop waits for it");
-    running.handle.stop();
-    running.ended().await.unwrap();
-}
-
-// The runtime has one thread, and nothing is awaited between the connection and the end: the server
-// has not accepted it.
-#[tokio::test]
-async fn a_client_that_is_connected_and_not_accepted_when_the_socket_closes_is_served() {
-    let running = start(None, silent);
-    let data = running.place.data();
-    let context = ControlContext::new(running.handle.clone(), data.clone(), PATIENCE);
-    let path = socket_path(&data);
-    let server = Server::open(&path, context).unwrap();
-    let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
-    client.write_all(b"no request\n").unwrap();
-    let closing = server.close();
-    assert!(!path.exists(), "nobody connects from here on");
-
-    let all = tokio::time::timeout(PATIENCE, closing.all()).await;
-    all.expect("the stop waits for it");
-    let mut response = String::new();
-    client.read_to_string(&mut response).unwrap();
-    assert!(!response.is_empty(), "it gets its response");
-    running.handle.stop();
-    running.ended().await.unwrap();
-}
-
-// Its path is still there: whoever comes again and again would keep it busy for ever.
-#[tokio::test]
-async fn a_server_that_is_dropped_without_being_closed_serves_nobody_any_more() {
-    let running = start(None, silent);
-    let data = running.place.data();
-    let context = ControlContext::new(running.handle.clone(), data.clone(), PATIENCE);
-    let path = socket_path(&data);
-    let server = Server::open(&path, context).unwrap();
-    let mut client = UnixStream::connect(&path).await.unwrap();
-    client.write_all(b"no request\n").await.unwrap();
-    drop(server);
-
-    let mut response = Vec::new();
-    let read = tokio::time::timeout(PATIENCE, client.read_to_end(&mut response)).await;
-    // The system reports a request that nobody read as a reset.
-    read.expect("it is left hanging").ok();
-    assert_eq!(response, b"");
-    running.handle.stop();
-    running.ended().await.unwrap();
-}
-
-/// A submission that waits for its result, over a connection of its own.
-async fn submit_and_wait(path: &std::path::Path) -> UnixStream {
-    let payload = base64::engine::general_purpose::STANDARD.encode(word("look", "x"));
-    let request = format!(
-        "organism/2 {{\"do\":\"send\",\"client\":\"desk\",\"thread\":null,\"suggested\":null,\
-         \"key\":null,\"payload\":\"{payload}\",\"wait\":true}}\n"
-    );
-    let mut connection = UnixStream::connect(path).await.unwrap();
-    connection.write_all(request.as_bytes()).await.unwrap();
-    connection
-}
-
-/// The first response to a request.
-async fn first_line(connection: &mut UnixStream) -> String {
-    let mut line = String::new();
-    let read = tokio::io::BufReader::new(connection).read_line(&mut line).await;
-    read.unwrap();
-    line
-}
-
-/// Senders may wait for weeks for a person. Those who leave must not keep their places, and those who
-/// stay must not keep the person out.
-#[tokio::test]
-async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
-    let place = Kept::new();
-    let gate = World::new(contracts()).gate.clone();
-    let core = Core::new(gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
-    let mut pump = Pump::new(core, place.open(None), gate);
-    let runtime = tokio::runtime::Handle::current();
-    let host = NativeHost::new(name("finder"), Silent, pump.sink(), runtime);
-    pump.host(name("finder"), Arc::new(host));
-    let handle = pump.handle();
-    let pump = std::thread::spawn(move || pump.run("test"));
-    let running = Running { handle, pump, place };
-    let data = running.place.data();
-    let path = socket_path(&data);
-    let context = ControlContext::new(running.handle.clone(), data.clone(), PATIENCE);
-    let server = Server::open(&path, context).unwrap();
-    let mut waiting = Vec::new();
-    for _ in 0..organism::limits::CONTROL_CONNECTIONS_MAX {
-        waiting.push(submit_and_wait(&path).await);
-    }
-    for connection in &mut waiting {
-        let line = first_line(connection).await;
-        assert!(line.contains("accepted"), "{line}");
-    }
-    let refused = first_line(&mut submit_and_wait(&path).await).await;
-    assert!(refused.contains("busy"), "{refused}");
-    let mut query = UnixStream::connect(&path).await.unwrap();
-    query.write_all(b"organism/2 {\"do\":\"held\",\"partition\":0}\n").await.unwrap();
-    let held = first_line(&mut query).await;
-    assert!(!held.contains("busy"), "{held}");
-
-    drop(waiting.pop());
-    let accepted = async {
-        while !first_line(&mut submit_and_wait(&path).await).await.contains("accepted") {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, accepted).await.expect("a place is free");
-    drop(waiting);
-    let all = tokio::time::timeout(PATIENCE, server.close().all()).await;
-    all.expect("clients that left hold up no stop");
-    running.handle.stop();
-    running.ended().await.unwrap();
 }
 
 /// Calls whose time has passed end together, however many they are.
