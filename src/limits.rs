@@ -346,6 +346,11 @@ pub const SPANS_FAREWELL: Duration = Duration::from_secs(3);
 /// Of a model's name, as its provider says it.
 pub const MODEL_NAME_CHARS_MAX: usize = 128;
 
+// Listeners that remember.
+/// Calls whose messages a program of the kits remembers between their deliveries, and their bytes.
+pub const REMEMBERED_CALLS_MAX: usize = 1_024;
+pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
+
 // NATS.
 /// Of one message, as the servers that we configure are told.
 pub const NATS_PAYLOAD_BYTES: usize = 8 << 20;

@@ -20,6 +20,7 @@ again. To tell the caller of a failure instead, return a payload that says so.
 The frames are described in docs/PROTOCOL.md, whose sections the comments cite.
 """
 
+import copy
 import os
 import select
 import sys
@@ -32,6 +33,9 @@ __all__ = ["Message", "Request", "accepts", "element", "serve", "to_xml"]
 
 _ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
 _HEARTBEAT_SECONDS = 10
+# What is remembered of calls between their deliveries: calls, and bytes of their deliveries.
+_REMEMBERED_CALLS_MAX = 1024
+_REMEMBERED_BYTES_MAX = 16 << 20
 _handlers = {}
 
 
@@ -59,19 +63,27 @@ def element(name, text=None, attributes=None, children=()):
 class Message:
     """One message of a delivery (section 3)."""
 
-    def __init__(self, source):
+    def __init__(self, source, is_remembered=False):
         self.id = source.get("id")
         self.kind = source.get("kind")
         self.seq = int(source.get("seq"))
-        self.new = source.get("new") == "true"
-        meta, self.payload = source
+        self.new = source.get("new") == "true" and not is_remembered
+        meta, self._remembered = source
+        self._payload = None
         words = {child.tag: child.text for child in meta}
         self.sender = words.get(_ENVELOPE + "from")
         self.time = words.get(_ENVELOPE + "time")
 
     @property
     def name(self):
-        return self.payload.tag
+        return self._remembered.tag
+
+    @property
+    def payload(self):
+        """The element; a copy, so that what a handler changes is not remembered."""
+        if self._payload is None:
+            self._payload = copy.deepcopy(self._remembered)
+        return self._payload
 
     def text(self, path, default=""):
         """The text of a child element of the payload, in the payload's own namespace."""
@@ -86,10 +98,11 @@ class Message:
 class Request(Message):
     """A call to be answered: the message that opened it, and `results`, what came since."""
 
-    def __init__(self, delivery, connection):
-        messages = list(delivery)
-        super().__init__(messages[0])
-        self.results = [Message(message) for message in messages[1:]]
+    def __init__(self, delivery, messages, connection):
+        known = len(messages) - len(delivery)
+        super().__init__(messages[0], known > 0)
+        self.results = [
+            Message(message, index < known) for index, message in enumerate(messages[1:], start=1)]
         self.call = delivery.get("call")
         self.attempt = delivery.get("attempt")
         self.thread = delivery.get("thread")
@@ -129,6 +142,45 @@ class _Alive:
     def __exit__(self, *_):
         self._stop.set()
         self._thread.join()
+
+
+class _CallMemory:
+    """The messages of calls, between their deliveries (section 3). Beyond a bound, the call that was
+    put in first is forgotten."""
+
+    def __init__(self):
+        self._calls = {}
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def complete(self, delivery, size):
+        """All messages of a delivery's call, and their bytes; None where the delivery builds on
+        messages that are not here."""
+        with self._lock:
+            messages, total = self._take(delivery.get("call"))
+        after = delivery.get("after")
+        if after is None:
+            return list(delivery), size
+        if len(messages) != int(after):
+            return None
+        return messages + list(delivery), total + size
+
+    def put(self, call, messages, size):
+        """Whether they are remembered now."""
+        with self._lock:
+            self._take(call)
+            if size > _REMEMBERED_BYTES_MAX:
+                return False
+            self._calls[call] = messages, size
+            self._bytes += size
+            while len(self._calls) > _REMEMBERED_CALLS_MAX or self._bytes > _REMEMBERED_BYTES_MAX:
+                self._take(next(iter(self._calls)))
+            return True
+
+    def _take(self, call):
+        messages, size = self._calls.pop(call, ([], 0))
+        self._bytes -= size
+        return messages, size
 
 
 class _Connection:
@@ -238,11 +290,20 @@ def _answer(returned):
     return "".join(_answer(part) for part in returned)
 
 
-def _named(delivery, payloads):
+def _named(delivery, payloads, remembers):
     """An answer that names its call (section 4)."""
+    memory = ' remembers="true"' if remembers else ""
+    return f"<e:answer {_names(delivery)}{memory}>{payloads}</e:answer>"
+
+
+def _missing_memory(delivery):
+    """Asks for all messages of a delivery that builds on others than are remembered."""
+    return f"<e:missing-memory {_names(delivery)}/>"
+
+
+def _names(delivery):
     call, attempt = (quoteattr(delivery.get(name)) for name in ("call", "attempt"))
-    opening = f'e:answer xmlns:e="{_ENVELOPE[1:-1]}" call={call} attempt={attempt}'
-    return f"<{opening}>{payloads}</e:answer>"
+    return f'xmlns:e="{_ENVELOPE[1:-1]}" call={call} attempt={attempt}'
 
 
 def _take_over():
@@ -258,9 +319,10 @@ def serve():
     if os.environ.get("ORGANISM_BUS_URL"):
         import organism_bus
 
-        return organism_bus.Bus(_handle).serve()
+        return organism_bus.Bus(_handle_all).serve()
     connection = _take_over()
     connection.watch()
+    memory = _CallMemory()
     while (frame := connection.read()) is not None:
         if frame.startswith(b"<cancel"):
             continue  # too late to matter: that call has been answered
@@ -268,7 +330,7 @@ def serve():
             return
         try:
             delivery = ET.fromstring(frame)
-            answer = _named(delivery, _handle(delivery, connection))
+            answer = _answered(delivery, len(frame), memory, connection)
         except Exception:
             traceback.print_exc()
             sys.exit(1)
@@ -276,10 +338,25 @@ def serve():
         connection.write(answer)
 
 
-def _handle(delivery, connection):
-    """The text of the answer to a delivery."""
-    request = Request(delivery, connection)
+def _answered(delivery, size, memory, connection):
+    """The frame that answers a delivery of so many bytes."""
+    complete = memory.complete(delivery, size)
+    if complete is None:
+        return _missing_memory(delivery)
+    messages, total = complete
+    payloads = _handle(delivery, messages, connection)
+    return _named(delivery, payloads, memory.put(delivery.get("call"), messages, total))
+
+
+def _handle(delivery, messages, connection):
+    """The text of the answer to a delivery, in a call that has these messages."""
+    request = Request(delivery, messages, connection)
     handler = _handlers.get(request.name)
     if handler is None:
         raise LookupError(f"no handler for {request.name}")
     return _answer(handler(request))
+
+
+def _handle_all(delivery, connection):
+    """The same, of a delivery that has all messages."""
+    return _handle(delivery, list(delivery), connection)

@@ -235,9 +235,9 @@ fn message(message: &Message, out: &mut dyn Write) -> std::io::Result<()> {
         let (length, digest) = (payload.len(), payload.digest);
         let mark = format!("<e:redacted length=\"{length}\" digest=\"{digest}\"/>");
         let marked = Message { payload: Payload::new(mark), ..message.clone() };
-        envelope::text::write_delivered(&mut text, &marked, false);
+        envelope::text::write_delivered(&mut text, &marked, false, None);
     } else {
-        envelope::text::write_delivered(&mut text, message, false);
+        envelope::text::write_delivered(&mut text, message, false, None);
     }
     writeln!(out, "{text}")
 }

@@ -33,11 +33,24 @@ impl std::fmt::Display for NamedAttempt {
     }
 }
 
+/// A listener's claim, with its answer, to remember the messages of the call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum ClaimedMemory {
+    /// It makes no claim.
+    #[default]
+    Nothing,
+    /// It has every message of the call so far.
+    Kept,
+    /// It lacks the messages that the delivery builds on, and asks for all. This is no outcome.
+    Missing,
+}
+
 /// One answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// Absent where it does not say which call it is for.
     pub named: Option<NamedAttempt>,
+    pub memory: ClaimedMemory,
     /// Or why they cannot be told apart.
     pub payloads: Result<Vec<Vec<u8>>, String>,
 }
@@ -45,10 +58,13 @@ pub(super) struct Answer {
 /// Reads a frame or a message, which need not be UTF-8, or XML.
 pub(super) fn read(frame: &[u8]) -> Answer {
     match root(frame) {
-        None => Answer { named: None, payloads: payloads(frame, 0..frame.len()) },
-        Some(Root { named, content }) => {
+        None => {
+            let payloads = payloads(frame, 0..frame.len());
+            Answer { named: None, memory: ClaimedMemory::Nothing, payloads }
+        }
+        Some(Root { named, memory, content }) => {
             let payloads = content.and_then(|content| payloads(frame, content));
-            Answer { named: Some(named), payloads }
+            Answer { named: Some(named), memory, payloads }
         }
     }
 }
@@ -63,24 +79,32 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
     Ok(ranges.into_iter().filter_map(|range| content.get(range)).map(<[u8]>::to_vec).collect())
 }
 
-/// An `<answer>` of the bus as the root of a frame.
+/// An `<answer>` or `<missing-memory>` of the bus as the root of a frame.
 struct Root {
     named: NamedAttempt,
+    memory: ClaimedMemory,
     /// The bytes between its tags, or why they cannot be found.
     content: Result<Range<usize>, String>,
 }
 
-/// The root, where it is the `answer` of the bus that names a call and an attempt; any other root
-/// is a payload.
+/// The root, where it is an element of the bus that names a call and an attempt; any other root is
+/// a payload.
 fn root(frame: &[u8]) -> Option<Root> {
     let head = frame.get(..frame.len().min(HEAD_BYTES))?;
-    memchr::memmem::find(head, b"answer")?;
+    memchr::memmem::find(head, b"answer")
+        .or_else(|| memchr::memmem::find(head, b"missing-memory"))?;
     let text = std::str::from_utf8(frame).ok()?;
     let head = Element::head(text)?;
-    if head.local_name() != "answer" || head.name.namespace() != envelope::NAMESPACE {
+    if head.name.namespace() != envelope::NAMESPACE {
         return None;
     }
     let value = |name: &str| head.attribute(name).map(str::to_owned);
+    let memory = match head.local_name() {
+        "missing-memory" => ClaimedMemory::Missing,
+        "answer" if head.attribute("remembers") == Some("true") => ClaimedMemory::Kept,
+        "answer" => ClaimedMemory::Nothing,
+        _ => return None,
+    };
     let named = NamedAttempt { call: value("call")?, attempt: value("attempt")? };
     let begin = head.origin.end;
     let tag = text.get(head.origin.tag)?;
@@ -92,7 +116,7 @@ fn root(frame: &[u8]) -> Option<Root> {
     };
     let unclosed = || "its <answer> does not end where the frame does".to_owned();
     let content = end.map(|end| begin..end).ok_or_else(unclosed);
-    Some(Root { named, content })
+    Some(Root { named, memory, content })
 }
 
 /// Where the end tag of this name begins that ends the text.
@@ -133,11 +157,31 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_says_what_its_listener_remembers() {
+        let name = "call=\"a-b\" attempt=\"1.2\"";
+        let cases = [
+            (format!("<answer xmlns=\"{NS}\" {name}/>"), ClaimedMemory::Nothing),
+            (
+                format!("<answer xmlns=\"{NS}\" {name} remembers=\"false\"/>"),
+                ClaimedMemory::Nothing,
+            ),
+            (format!("<answer xmlns=\"{NS}\" {name} remembers=\"true\"/>"), ClaimedMemory::Kept),
+            (format!("<missing-memory xmlns=\"{NS}\" {name}/>"), ClaimedMemory::Missing),
+        ];
+        for (frame, memory) in cases {
+            assert_eq!(read(frame.as_bytes()).memory, memory, "{frame}");
+            named(&frame, &[]);
+        }
+    }
+
+    #[test]
     fn any_other_root_is_a_payload() {
         for frame in [
             "<answer/>".to_owned(),
             "<answer xmlns=\"urn:mine\" call=\"a-b\" attempt=\"1.2\"/>".to_owned(),
             format!("<answer xmlns=\"{NS}\" call=\"a-b\"/>"),
+            format!("<missing-memory xmlns=\"{NS}\"/>"),
+            "<missing-memory call=\"a-b\" attempt=\"1.2\"/>".to_owned(),
             format!("<answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\" call=\"c\"/>"),
             format!("<answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\" p:q=\"c\"/>"),
             format!("<e:answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\"/>"),

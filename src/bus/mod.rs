@@ -4,6 +4,8 @@
 //! never decides where one goes, and does not know the pump: it meets it as a [`Sink`].
 
 mod answer;
+mod delivery_frame;
+pub(crate) mod memory;
 pub mod native;
 pub mod nats;
 pub mod process;

@@ -27,18 +27,20 @@ pub struct DeliveryHead<'a> {
     /// From hand-over.
     pub timeout: Duration,
     pub trace: Option<TraceParent>,
+    /// How many messages of the call the listener remembers, which are left out.
+    pub after: Option<usize>,
 }
 
 /// Writes a message as a text of its own: `<e:message xmlns:e="…" …>`.
 pub fn write_message(out: &mut String, message: &Message) {
     out.reserve(message.payload.bytes.len() + ENVELOPE_BYTES_USUAL);
     put(out, format_args!("<e:message xmlns:e=\"{NAMESPACE}\""));
-    message_body(out, message, false);
+    message_body(out, message, false, None);
 }
 
 /// Opens a delivery frame; messages follow, then [`close_delivery`].
 pub fn open_delivery(out: &mut String, head: &DeliveryHead<'_>) {
-    let DeliveryHead { listener, call, thread, attempt, timeout, trace } = head;
+    let DeliveryHead { listener, call, thread, attempt, timeout, trace, after } = head;
     put(
         out,
         format_args!(
@@ -50,14 +52,18 @@ pub fn open_delivery(out: &mut String, head: &DeliveryHead<'_>) {
     if let Some(trace) = trace {
         put(out, format_args!("\" traceparent=\"{trace}"));
     }
+    if let Some(after) = after {
+        put(out, format_args!("\" after=\"{after}"));
+    }
     out.push_str("\">");
 }
 
 /// Writes one message of a delivery; `new` marks what the listener has not been given before.
-pub fn write_delivered(out: &mut String, message: &Message, new: bool) {
+/// `position` is its place in the call, from 1, where messages before it are left out.
+pub fn write_delivered(out: &mut String, message: &Message, new: bool, position: Option<usize>) {
     out.reserve(message.payload.bytes.len() + ENVELOPE_BYTES_USUAL);
     out.push_str("<e:message");
-    message_body(out, message, new);
+    message_body(out, message, new, position);
 }
 
 pub fn close_delivery(out: &mut String) {
@@ -65,11 +71,14 @@ pub fn close_delivery(out: &mut String) {
 }
 
 /// From after the tag's name to the end of the element.
-fn message_body(out: &mut String, message: &Message, new: bool) {
+fn message_body(out: &mut String, message: &Message, new: bool, position: Option<usize>) {
     let Message { id, kind, from, to, thread, seq, cause, call, time, .. } = message;
     put(out, format_args!(" id=\"{id}\" kind=\"{}\" seq=\"{seq}\"", kind.as_str()));
     if new {
         out.push_str(" new=\"true\"");
+    }
+    if let Some(position) = position {
+        put(out, format_args!(" position=\"{position}\""));
     }
     put(
         out,

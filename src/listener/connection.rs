@@ -16,9 +16,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::line::{Beat, Line};
 use super::payload::Reply;
 use super::pump_watch::PumpWatch;
-use super::request::Request;
 use crate::envelope::NAMESPACE;
-use crate::ids::CallId;
+use crate::ids::{Attempt, CallId};
 
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
@@ -83,19 +82,37 @@ impl Connection {
         Ok(input.frames.iter().any(|frame| wanted(frame)))
     }
 
-    /// Writes an answer that names its call (docs/PROTOCOL.md, section 4).
-    pub fn answer(&self, request: &Request, reply: &Reply) -> io::Result<()> {
-        let Request { call, attempt, .. } = request;
-        let open =
-            format!("<e:answer xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\">");
+    /// Writes an answer that names its call (docs/PROTOCOL.md, section 4). `remembers`: its messages
+    /// need not come again with the next delivery of the call.
+    pub fn answer(
+        &self,
+        call: CallId,
+        attempt: Attempt,
+        reply: &Reply,
+        remembers: bool,
+    ) -> io::Result<()> {
+        let memory = if remembers { " remembers=\"true\"" } else { "" };
+        let open = format!(
+            "<e:answer xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\"{memory}>"
+        );
         let payloads = reply.payloads().iter().map(String::as_str);
         let parts = std::iter::once(open.as_str()).chain(payloads).chain(["</e:answer>"]);
         self.output.write(parts)
     }
 
+    /// Asks for all messages of a delivery that builds on others than are remembered.
+    pub fn miss_memory(&self, call: CallId, attempt: Attempt) -> io::Result<()> {
+        self.output.write(std::iter::once(missing_memory(call, attempt).as_str()))
+    }
+
     pub fn watch(&self) -> &PumpWatch {
         &self.watch
     }
+}
+
+/// The answer to a delivery that builds on messages that are not remembered.
+pub(super) fn missing_memory(call: CallId, attempt: Attempt) -> String {
+    format!("<e:missing-memory xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\"/>")
 }
 
 impl Line for Connection {

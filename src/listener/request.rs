@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::bus::memory::CallMemory;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, ThreadId};
 use crate::trace::TraceParent;
 
@@ -30,6 +31,8 @@ pub struct Request {
     pub trace: Option<TraceParent>,
     /// Oldest first; the first is the request itself, the others came since.
     pub messages: Vec<Received>,
+    /// How many messages of the call came before those of this delivery, and are to be remembered.
+    after: Option<usize>,
     line: Rc<dyn Line>,
 }
 
@@ -74,6 +77,27 @@ impl Received {
 impl Request {
     pub(super) fn parse(frame: &[u8], line: Rc<dyn Line>) -> Result<Self, String> {
         parse::request(frame, line)
+    }
+
+    /// Puts the remembered messages before the new ones. False where they are not those that the
+    /// delivery builds on.
+    pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
+        let remembered = memory.take(self.call);
+        let Some(after) = self.after else { return true };
+        let Some(mut messages) = remembered.filter(|messages| messages.len() == after) else {
+            return false;
+        };
+        messages.iter_mut().for_each(|message| message.new = false);
+        messages.append(&mut self.messages);
+        self.messages = messages;
+        true
+    }
+
+    /// Remembers the messages for the next delivery of the call; false where they are too many.
+    pub(super) fn remember(self, memory: &mut CallMemory<Vec<Received>>) -> bool {
+        let bytes = |message: &Received| message.payload.len() + size_of::<Received>();
+        let bytes = self.messages.iter().map(bytes).sum();
+        memory.put(self.call, self.messages, bytes)
     }
 
     /// The message that opened the call.

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use crate::bus::memory::CallMemory;
 use crate::ids::PayloadName;
 
 use super::connection::Connection;
@@ -119,6 +120,7 @@ impl Listener {
     fn run(mut self, connection: Connection) -> Result<(), String> {
         let connection = Rc::new(connection);
         let line: Rc<dyn Line> = connection.clone();
+        let mut memory = CallMemory::default();
         loop {
             let frame = connection.next().map_err(|e| format!("cannot read a frame: {e}"))?;
             let Some(frame) = frame else { return Ok(()) };
@@ -126,13 +128,21 @@ impl Listener {
             if frame.starts_with(b"<cancel") {
                 continue;
             }
-            let request = Request::parse(&frame, Rc::clone(&line))?;
-            if !connection.watch().begin() {
-                return Ok(());
-            }
-            let reply = self.handle(&request)?;
-            connection.watch().end();
-            connection.answer(&request, &reply).map_err(|e| format!("cannot answer: {e}"))?;
+            let mut request = Request::parse(&frame, Rc::clone(&line))?;
+            let (call, attempt) = (request.call, request.attempt);
+            let answered = if request.complete(&mut memory) {
+                if !connection.watch().begin() {
+                    return Ok(());
+                }
+                let reply = self.handle(&request)?;
+                connection.watch().end();
+
+                let remembers = request.remember(&mut memory);
+                connection.answer(call, attempt, &reply, remembers)
+            } else {
+                connection.miss_memory(call, attempt)
+            };
+            answered.map_err(|e| format!("cannot answer: {e}"))?;
         }
     }
 

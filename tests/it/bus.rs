@@ -6,6 +6,7 @@ mod exits;
 mod far;
 mod faults;
 mod kit;
+mod memory;
 mod mines;
 mod names;
 pub mod remote;

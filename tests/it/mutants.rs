@@ -156,6 +156,10 @@ const GUARDS: &[(&str, &str)] = &[
     ("record-the-claimed-name", SIMULATION),
     ("drop-a-refusal", SIMULATION),
     ("trust-any-attempt", SIMULATION),
+    (
+        "remember-for-another",
+        "bus::memory::of_two_instances_the_one_that_remembers_gets_the_call_and_the_other_all_of_it",
+    ),
     ("trust-any-attempt", "pump::failures::an_answer_to_an_outdated_attempt_is_refused_visibly"),
     (
         "take-any-token",

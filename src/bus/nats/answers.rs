@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::bus::answer::{self, Answer, NamedAttempt};
+use crate::bus::answer::{self, Answer, ClaimedMemory, NamedAttempt};
 use crate::bus::{ModelState, Outcome};
 use crate::envelope::Failure;
 use crate::limits;
@@ -85,8 +85,12 @@ fn failure(code: &str, detail: &str) -> Failure {
 }
 
 fn answered(body: &[u8]) -> Said {
-    let Answer { named, payloads } = answer::read(body);
+    let Answer { named, memory, payloads } = answer::read(body);
     let outcome = match payloads {
+        _ if memory == ClaimedMemory::Missing => {
+            let detail = "asks for messages of a delivery that had them all".to_owned();
+            Err(Failure::Garbage { detail })
+        }
         Ok(payloads) => Ok(Outcome { payloads, turn: None }),
         Err(detail) => Err(Failure::Garbage { detail }),
     };

@@ -1,9 +1,6 @@
 //! A delivery as a message: headers, and the payload itself where there is only one.
 
-use std::sync::Arc;
-
-use crate::bus::Delivery;
-use crate::envelope::text::{self, DeliveryHead};
+use crate::bus::{Delivery, delivery_frame};
 use crate::envelope::{Kind, Message};
 use crate::nats::{HeaderMap, HeaderName};
 
@@ -46,28 +43,10 @@ pub(super) fn write(delivery: &Delivery) -> Written {
         }
         messages => {
             put(words::MESSAGES, messages.len().to_string());
-            frame(delivery).into_bytes()
+            let mut frame = String::new();
+            delivery_frame::write(&mut frame, delivery, None);
+            frame.into_bytes()
         }
     };
     Written { headers, body }
-}
-
-/// About what a frame says beside each payload, so that its text grows in place.
-const FRAMED_BYTES: usize = 400;
-
-/// As processes get it (section 3).
-fn frame(delivery: &Delivery) -> String {
-    let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
-        delivery;
-    let (call, attempt, timeout, trace) = (*call, *attempt, *timeout, *trace);
-    let bytes = |message: &Arc<Message>| message.payload.as_str().len() + FRAMED_BYTES;
-    let mut out = String::with_capacity(FRAMED_BYTES + messages.iter().map(bytes).sum::<usize>());
-    let head = DeliveryHead { listener, call, thread, attempt, timeout, trace };
-    text::open_delivery(&mut out, &head);
-    let known = messages.len().saturating_sub(*fresh);
-    for (index, message) in messages.iter().enumerate() {
-        text::write_delivered(&mut out, message, index >= known);
-    }
-    text::close_delivery(&mut out);
-    out
 }

@@ -7,7 +7,8 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep_until};
 
-use crate::bus::answer::{Answer, NamedAttempt};
+use crate::bus::answer::{Answer, ClaimedMemory, NamedAttempt};
+use crate::bus::memory::MemoryMark;
 use crate::bus::{Delivery, Outcome};
 use crate::envelope::Failure;
 use crate::ids::{Attempt, CallId};
@@ -38,6 +39,11 @@ pub(super) struct Conversation<'a> {
     outgoing: String,
     written: usize,
     serving: Option<(CallId, Attempt)>,
+    /// The position that the child remembers once it has answered.
+    mark: Option<MemoryMark>,
+    /// The delivery at hand, where the child was given only its new messages.
+    partial: Option<Box<Delivery>>,
+    is_cancelled: bool,
     /// Of the delivery served last.
     log_span: tracing::Span,
     draining: bool,
@@ -75,6 +81,9 @@ impl<'a> Conversation<'a> {
             outgoing: String::new(),
             written: 0,
             serving: None,
+            mark: None,
+            partial: None,
+            is_cancelled: false,
             log_span: tracing::Span::none(),
             draining: false,
             has_exited: false,
@@ -85,7 +94,7 @@ impl<'a> Conversation<'a> {
 
     pub async fn hold(mut self) -> Ended {
         if let Some(delivery) = self.desk.ready() {
-            self.hand_over(&delivery);
+            self.hand_over(delivery);
         }
         loop {
             if self.draining && self.serving.is_none() {
@@ -137,11 +146,48 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    fn hand_over(&mut self, delivery: &Delivery) {
-        frame::write_delivery(&mut self.outgoing, delivery);
+    fn hand_over(&mut self, delivery: Delivery) {
+        let remembered = self.desk.recall(&delivery);
+        frame::write_delivery(&mut self.outgoing, &delivery, remembered);
         self.child.works_on(delivery.trace);
+
         self.log_span = delivery.log_span();
         self.serving = Some((delivery.call, delivery.attempt));
+        self.mark = MemoryMark::after(&delivery);
+        self.partial = remembered.map(|_| Box::new(delivery));
+        self.is_cancelled = false;
+    }
+
+    /// The child lacks what the delivery builds on: it gets all messages, in the same attempt, since
+    /// its handler has not begun.
+    fn hand_over_all(&mut self) -> Result<(), Failure> {
+        let Some(delivery) = self.partial.take() else {
+            let detail = "asks for messages of a delivery that had them all".to_owned();
+            return Err(Failure::Garbage { detail });
+        };
+        if self.is_cancelled {
+            let detail = "its caller was gone before it was handed over".to_owned();
+            return Err(Failure::Refused { detail });
+        }
+        frame::write_delivery(&mut self.outgoing, &delivery, None);
+        Ok(())
+    }
+
+    /// The result of the delivery at hand, by its answer. None: the delivery goes on.
+    fn outcome(&mut self, answer: Answer) -> Option<Result<Outcome, Failure>> {
+        if answer.memory == ClaimedMemory::Missing {
+            return self.hand_over_all().err().map(Err);
+        }
+        let payloads = match answer.payloads {
+            Ok(payloads) => payloads,
+            Err(detail) => return Some(Err(Failure::Garbage { detail })),
+        };
+        if answer.memory == ClaimedMemory::Kept
+            && let (Some((call, _)), Some(mark)) = (self.serving, self.mark)
+        {
+            self.desk.remember(call, mark);
+        }
+        Some(Ok(Outcome { payloads, turn: None }))
     }
 
     /// A frame: a heartbeat, the answer, or something nobody asked for.
@@ -161,8 +207,8 @@ impl<'a> Conversation<'a> {
             None if self.serving.is_none() => return Some(self.unasked().await),
             _ => {}
         }
-        let payloads = answer.payloads.map_err(|detail| Failure::Garbage { detail });
-        self.settle(payloads.map(|payloads| Outcome { payloads, turn: None }));
+        let result = self.outcome(answer)?;
+        self.settle(result);
 
         // Without a name, what is in the pipe by now can only belong to this delivery.
         if !is_named {
@@ -175,7 +221,7 @@ impl<'a> Conversation<'a> {
             && !self.has_exited
             && let Some(delivery) = self.desk.ready()
         {
-            self.hand_over(&delivery);
+            self.hand_over(delivery);
         }
         None
     }
@@ -295,9 +341,10 @@ impl<'a> Conversation<'a> {
 
     async fn ordered(&mut self, order: Option<Order>) -> Option<Ended> {
         match order {
-            Some(Order::Deliver(delivery)) => self.hand_over(&delivery),
+            Some(Order::Deliver(delivery)) => self.hand_over(delivery),
             Some(Order::Cancel(call, attempt)) if self.serving == Some((call, attempt)) => {
                 frame::write_cancel(&mut self.outgoing, call);
+                self.is_cancelled = true;
                 self.be_patient(self.options.cancel_grace);
             }
             // It was answered while the order was on its way.

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use crate::bus::memory::{CallMemory, MemoryMark};
 use crate::bus::{Delivery, Outcome, Sink};
 use crate::envelope::Failure;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
+use crate::mutant::mutant;
 
 /// To an instance.
 #[derive(Debug)]
@@ -35,6 +37,9 @@ struct State {
     /// Seats that wait for a delivery, the one used last on top: its process is warm.
     idle: Vec<usize>,
     waiting: VecDeque<Delivery>,
+    /// The seat whose process remembers a call that was answered. The next delivery of the call takes
+    /// it out, so that a retry of that delivery finds nothing and is complete.
+    memory: CallMemory<(usize, MemoryMark)>,
 }
 
 #[derive(Debug)]
@@ -143,11 +148,21 @@ impl State {
         if self.waiting.len() >= limits::BACKLOG_DEFAULT {
             return Err("more deliveries than the listener has instances for".to_owned());
         }
-        match self.idle.pop() {
+        match self.idle_seat(delivery.call) {
             Some(seat) => self.assign(seat, delivery),
             None => self.waiting.push_back(delivery),
         }
         Ok(())
+    }
+
+    /// The idle seat that remembers the call, or else the one used last.
+    fn idle_seat(&mut self, call: CallId) -> Option<usize> {
+        let holder = self.memory.get(call).map(|(seat, _)| *seat);
+        let index = self.idle.iter().position(|seat| Some(*seat) == holder);
+        match index {
+            Some(index) => Some(self.idle.remove(index)),
+            None => self.idle.pop(),
+        }
     }
 
     /// Why nobody can take a delivery: every instance is down.
@@ -168,7 +183,7 @@ impl State {
         if self.draining {
             return unserved.push_back(delivery);
         }
-        match self.idle.pop() {
+        match self.idle_seat(delivery.call) {
             Some(seat) => self.assign(seat, delivery),
             None => self.waiting.push_front(delivery),
         }
@@ -221,6 +236,19 @@ impl Desk {
         next
     }
 
+    /// How many messages of this delivery the child remembers, which is about to get it. None: it
+    /// is to get all.
+    pub fn recall(&self, delivery: &Delivery) -> Option<usize> {
+        let (seat, mark) = self.dispatch.state().memory.take(delivery.call)?;
+        let is_holder = seat == self.seat || mutant("remember-for-another");
+        is_holder.then(|| mark.known_of(delivery)).flatten()
+    }
+
+    /// The child says that it remembers the call up to this position.
+    pub fn remember(&self, call: CallId, mark: MemoryMark) {
+        self.dispatch.state().memory.put(call, (self.seat, mark), 0);
+    }
+
     /// The child is gone: what was ordered and not begun goes to others. Says whether to end.
     pub fn leave(&mut self) -> bool {
         let mut ending = false;
@@ -229,6 +257,9 @@ impl Desk {
         {
             let mut state = self.dispatch.state();
             state.idle.retain(|seat| *seat != self.seat);
+            if !mutant("remember-for-another") {
+                state.memory.retain(|(seat, _)| *seat != self.seat);
+            }
             if let Some(seat) = state.seats.get_mut(self.seat) {
                 seat.serving = None;
             }

@@ -7,9 +7,8 @@ use std::os::fd::AsFd;
 use rustix::buffer::spare_capacity;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use crate::bus::Delivery;
 use crate::bus::answer::{self, Answer};
-use crate::envelope::text::{self, DeliveryHead};
+use crate::bus::{Delivery, delivery_frame};
 use crate::ids::CallId;
 use crate::limits;
 
@@ -17,17 +16,9 @@ use crate::limits;
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
 
-/// Appends a delivery frame (section 3).
-pub(super) fn write_delivery(out: &mut String, delivery: &Delivery) {
-    let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
-        delivery;
-    let (call, attempt, timeout, trace) = (*call, *attempt, *timeout, *trace);
-    text::open_delivery(out, &DeliveryHead { listener, call, thread, attempt, timeout, trace });
-    let known = messages.len().saturating_sub(*fresh);
-    for (index, message) in messages.iter().enumerate() {
-        text::write_delivered(out, message, index >= known);
-    }
-    text::close_delivery(out);
+/// Appends a delivery frame (section 3); messages that the process remembers are left out.
+pub(super) fn write_delivery(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
+    delivery_frame::write(out, delivery, remembered);
     out.push(char::from(END));
 }
 

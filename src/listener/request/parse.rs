@@ -51,6 +51,7 @@ pub(in crate::listener) fn of_message(
         timeout: Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?,
         trace: headers.get(words::TRACE).and_then(|trace| trace.as_str().parse().ok()),
         messages: vec![message],
+        after: None,
         line,
     })
 }
@@ -92,6 +93,7 @@ pub(super) fn request(frame: &[u8], line: Rc<dyn Line>) -> Result<Request, Strin
             .ok_or("a timeout that is no duration")?,
         trace: optional(&delivery, "traceparent")?.and_then(|trace| trace.parse().ok()),
         messages,
+        after: optional(&delivery, "after")?.map(|_| parsed(&delivery, "after")).transpose()?,
         line,
     })
 }

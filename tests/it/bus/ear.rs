@@ -89,12 +89,23 @@ impl Ear {
         number
     }
 
+    /// Delivers a call of this number once more, in a new attempt; gives the attempt's number.
+    pub fn deliver_again(&mut self, of: u32, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
+        let number = self.put_in(call(of), messages, fresh);
+        self.host.flush();
+        number
+    }
+
     /// As [`Ear::deliver`], with more to come before the host is told that this is all.
     pub fn put(&mut self, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
+        self.put_in(call(self.sent + 1), messages, fresh)
+    }
+
+    fn put_in(&mut self, call: CallId, messages: Vec<Arc<Message>>, fresh: usize) -> u32 {
         self.sent += 1;
         self.host.deliver(Delivery {
             listener: name("tested"),
-            call: call(self.sent),
+            call,
             thread: ThreadId::parse("sess-k3v9t2m8").unwrap(),
             attempt: attempt(self.sent),
             messages,

@@ -48,14 +48,14 @@ impl Payload for Plain {
 }
 
 /// A listener on a thread, with the other ends of its pipes.
-struct Served {
+pub struct Served {
     input: UnixStream,
     output: UnixStream,
     thread: JoinHandle<Result<(), String>>,
 }
 
 impl Served {
-    fn start(make: impl FnOnce() -> Listener + Send + 'static) -> Self {
+    pub fn start(make: impl FnOnce() -> Listener + Send + 'static) -> Self {
         let (input, theirs_in) = UnixStream::pair().unwrap();
         let (output, theirs_out) = UnixStream::pair().unwrap();
         let thread =
@@ -63,12 +63,12 @@ impl Served {
         Self { input, output, thread }
     }
 
-    fn say(&mut self, frame: &str) {
+    pub fn say(&mut self, frame: &str) {
         self.input.write_all(frame.as_bytes()).unwrap();
         self.input.write_all(b"\0").unwrap();
     }
 
-    fn frame(&mut self) -> String {
+    pub fn frame(&mut self) -> String {
         let mut frame = Vec::new();
         let mut byte = [0];
         loop {
@@ -83,12 +83,13 @@ impl Served {
     /// The payloads of an answer, which names the delivery.
     fn hear(&mut self) -> String {
         let frame = self.frame();
-        let payloads = frame.strip_prefix(&answer_to(CALL, "2.1"));
+        let opening = answer_to(CALL, "2.1").replace('>', " remembers=\"true\">");
+        let payloads = frame.strip_prefix(&opening);
         let payloads = payloads.and_then(|rest| rest.strip_suffix("</e:answer>"));
         payloads.unwrap_or_else(|| panic!("{frame}")).to_owned()
     }
 
-    fn end(self) -> Result<(), String> {
+    pub fn end(self) -> Result<(), String> {
         drop(self.input);
         self.thread.join().unwrap()
     }

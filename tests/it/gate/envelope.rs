@@ -33,6 +33,10 @@ fn message(payload: &str) -> Message {
 }
 
 fn delivery(timeout: Duration) -> String {
+    delivery_after(None, timeout)
+}
+
+fn delivery_after(after: Option<usize>, timeout: Duration) -> String {
     let (request, fresh) = (message("<a/>"), message("<b xmlns='u'>2</b>"));
     let head = DeliveryHead {
         listener: &request.to,
@@ -41,11 +45,14 @@ fn delivery(timeout: Duration) -> String {
         attempt: Attempt { epoch: 1, n: 2 },
         timeout,
         trace: (timeout.subsec_nanos() > 0).then(|| TRACEPARENT.parse().unwrap()),
+        after,
     };
     let mut out = String::new();
     open_delivery(&mut out, &head);
-    write_delivered(&mut out, &request, false);
-    write_delivered(&mut out, &fresh, true);
+    if after.is_none() {
+        write_delivered(&mut out, &request, false, None);
+    }
+    write_delivered(&mut out, &fresh, true, after.map(|after| after + 1));
     close_delivery(&mut out);
     out
 }
@@ -70,6 +77,14 @@ fn a_delivery_is_written_as_the_protocol_has_it() {
 }
 
 #[test]
+fn a_delivery_names_what_it_builds_on() {
+    let partial = delivery_after(Some(1), Duration::from_secs(60));
+    assert!(partial.contains(" timeout=\"PT60S\" after=\"1\"><e:message"), "{partial}");
+    assert!(partial.contains(" seq=\"12\" new=\"true\" position=\"2\"><e:meta>"), "{partial}");
+    assert_eq!(partial.matches("<e:message").count(), 1);
+}
+
+#[test]
 fn what_is_written_is_valid_by_the_envelopes_schema() {
     let mut schemas = Schemas::default();
     let names = schemas.add_builtin("envelope.xsd", SCHEMA).unwrap();
@@ -85,6 +100,7 @@ fn what_is_written_is_valid_by_the_envelopes_schema() {
     }
     for timeout in [Duration::from_secs(60), Duration::from_millis(1_250)] {
         assert_eq!(valid("delivery", &delivery(timeout)), Ok(()));
+        assert_eq!(valid("delivery", &delivery_after(Some(1), timeout)), Ok(()));
     }
     let mut bare = String::new();
     write_message(&mut bare, &message(""));

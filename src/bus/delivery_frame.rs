@@ -1,0 +1,31 @@
+//! A delivery as a frame: as processes get it, and listeners on NATS where it has more than its
+//! request (docs/PROTOCOL.md, section 3).
+
+use crate::envelope::Message;
+use crate::envelope::text::{self, DeliveryHead};
+
+use super::Delivery;
+
+/// Bytes of a frame beside each payload, roughly; for reserving room.
+const FRAMED_BYTES_USUAL: usize = 400;
+
+/// Appends the frame. Of the messages, the first `remembered` are left out: the listener has them.
+pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
+    let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
+        delivery;
+    let (call, attempt, timeout, trace) = (*call, *attempt, *timeout, *trace);
+    let skipped = remembered.unwrap_or_default();
+    let sent = messages.get(skipped..).unwrap_or_default();
+    let bytes = |message: &Message| message.payload.as_str().len() + FRAMED_BYTES_USUAL;
+    out.reserve(FRAMED_BYTES_USUAL + sent.iter().map(|message| bytes(message)).sum::<usize>());
+
+    let after = remembered;
+    let head = DeliveryHead { listener, call, thread, attempt, timeout, trace, after };
+    text::open_delivery(out, &head);
+    let known = messages.len().saturating_sub(*fresh);
+    for (index, message) in messages.iter().enumerate().skip(skipped) {
+        let position = remembered.map(|_| index + 1);
+        text::write_delivered(out, message, index >= known, position);
+    }
+    text::close_delivery(out);
+}

@@ -1,0 +1,143 @@
+//! Memory of calls between their deliveries, within bounds: a kit keeps the messages, a host keeps
+//! which program has them (docs/PROTOCOL.md, section 3).
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::ids::{CallId, MessageId};
+use crate::limits;
+
+use super::Delivery;
+
+/// Values by their call. Beyond a bound, the call whose value was put in first is forgotten.
+#[derive(Debug)]
+pub(crate) struct CallMemory<V> {
+    calls: HashMap<CallId, RememberedCall<V>>,
+    /// The oldest first.
+    order: BTreeMap<u64, CallId>,
+    bytes: usize,
+    next_place: u64,
+}
+
+#[derive(Debug)]
+struct RememberedCall<V> {
+    value: V,
+    bytes: usize,
+    place: u64,
+}
+
+impl<V> Default for CallMemory<V> {
+    fn default() -> Self {
+        Self { calls: HashMap::new(), order: BTreeMap::new(), bytes: 0, next_place: 0 }
+    }
+}
+
+impl<V> CallMemory<V> {
+    /// False where the value is larger than everything that may be remembered.
+    pub fn put(&mut self, call: CallId, value: V, bytes: usize) -> bool {
+        self.take(call);
+        if bytes > limits::REMEMBERED_BYTES_MAX {
+            return false;
+        }
+
+        let place = self.next_place;
+        self.next_place += 1;
+        self.bytes += bytes;
+        self.order.insert(place, call);
+        self.calls.insert(call, RememberedCall { value, bytes, place });
+
+        while self.calls.len() > limits::REMEMBERED_CALLS_MAX
+            || self.bytes > limits::REMEMBERED_BYTES_MAX
+        {
+            let oldest = self.order.first_key_value().map(|(_, call)| *call);
+            let Some(oldest) = oldest else { break };
+            self.take(oldest);
+        }
+        true
+    }
+
+    pub fn get(&self, call: CallId) -> Option<&V> {
+        self.calls.get(&call).map(|remembered| &remembered.value)
+    }
+
+    pub fn take(&mut self, call: CallId) -> Option<V> {
+        let RememberedCall { value, bytes, place } = self.calls.remove(&call)?;
+        self.order.remove(&place);
+        self.bytes -= bytes;
+        Some(value)
+    }
+
+    /// Forgets the calls whose value is not to be kept.
+    pub fn retain(&mut self, is_kept: impl Fn(&V) -> bool) {
+        let left = self.calls.iter().filter(|(_, remembered)| !is_kept(&remembered.value));
+        let left: Vec<_> = left.map(|(call, _)| *call).collect();
+        for call in left {
+            self.take(call);
+        }
+    }
+}
+
+/// The position up to which a listener remembers the messages of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MemoryMark {
+    count: usize,
+    last: MessageId,
+}
+
+impl MemoryMark {
+    /// After all messages of this delivery.
+    pub fn after(delivery: &Delivery) -> Option<Self> {
+        let last = delivery.messages.last()?.id;
+        Some(Self { count: delivery.messages.len(), last })
+    }
+
+    /// How many messages of this delivery lie before the position, where all others are new. A
+    /// retry has other new ones, and is given all.
+    pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
+        let known = delivery.messages.len().checked_sub(delivery.fresh)?;
+        let last = delivery.messages.get(known.checked_sub(1)?)?;
+        let is_next = known == self.count && last.id == self.last && delivery.fresh > 0;
+        is_next.then_some(known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(number: u128) -> CallId {
+        CallId(MessageId(uuid::Uuid::from_u128(number)))
+    }
+
+    #[test]
+    fn the_call_that_was_put_in_first_is_forgotten_beyond_the_number() {
+        let mut memory = CallMemory::default();
+        let most = u128::try_from(limits::REMEMBERED_CALLS_MAX).unwrap();
+        for number in 0..most {
+            assert!(memory.put(call(number), number, 1));
+        }
+        memory.put(call(0), 0, 1);
+        memory.put(call(most), most, 1);
+        assert_eq!(memory.get(call(0)), Some(&0));
+        assert_eq!(memory.get(call(1)), None);
+        assert_eq!(memory.get(call(2)), Some(&2));
+        assert_eq!(memory.calls.len(), limits::REMEMBERED_CALLS_MAX);
+        assert_eq!(memory.order.len(), limits::REMEMBERED_CALLS_MAX);
+    }
+
+    #[test]
+    fn calls_are_forgotten_beyond_the_bytes() {
+        let mut memory = CallMemory::default();
+        let half = limits::REMEMBERED_BYTES_MAX / 2;
+        assert!(memory.put(call(1), "first", half));
+        assert!(memory.put(call(2), "second", half));
+        assert!(memory.put(call(3), "third", 1));
+        assert_eq!(memory.get(call(1)), None);
+        assert_eq!(memory.get(call(2)), Some(&"second"));
+        assert_eq!(memory.bytes, half + 1);
+
+        assert!(!memory.put(call(3), "too large", limits::REMEMBERED_BYTES_MAX + 1));
+        assert_eq!(memory.get(call(3)), None);
+        memory.retain(|value| *value != "second");
+        assert_eq!(memory.bytes, 0);
+    }
+}

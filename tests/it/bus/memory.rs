@@ -1,0 +1,337 @@
+//! Listeners that remember the messages of a call, and get only the new ones.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use organism::bus::process::{Options, ProcessHost};
+use organism::envelope::{Failure, Kind, Message, NAMESPACE};
+use organism::limits;
+use organism::listener::{Listener, Reply, Request};
+use tokio::runtime::Handle;
+
+use super::ear::{Ear, Heard, attempt, call, message, name, repository, script};
+use super::kit::Served;
+
+/// A listener that shows its frames; it claims to remember as `how` says.
+fn listener(how: &str, instances: u32) -> Ear {
+    let command = ["python3", &script("memory.py"), how].map(str::to_owned).into();
+    let mut options = Options::new(name("tested"), command);
+    options.instances = instances;
+    options.restarts.backoff_first = Duration::from_millis(1);
+    Ear::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
+}
+
+/// The first messages of a call: its request, then replies.
+fn messages(count: u64) -> Vec<Arc<Message>> {
+    let kind = |seq| if seq == 1 { Kind::Call } else { Kind::Reply };
+    (1..=count).map(|seq| message(seq, kind(seq), &format!("text {seq}"))).collect()
+}
+
+/// The answer to one delivery, which shows its frame.
+#[derive(Debug, PartialEq)]
+struct Shown {
+    process: u32,
+    bytes: usize,
+    what: String,
+}
+
+async fn shown(ear: &mut Ear, number: u32) -> Shown {
+    let payload = match ear.next().await {
+        Heard::Answer(n, payloads) if n == number => payloads.concat(),
+        other => panic!("expected the answer to delivery {number}, got {other:?}"),
+    };
+    let text = payload.split(['<', '>']).nth(2).unwrap();
+    let mut words = text.splitn(3, ' ');
+    let mut next = || words.next().unwrap();
+    Shown {
+        process: next().parse().unwrap(),
+        bytes: next().parse().unwrap(),
+        what: next().to_owned(),
+    }
+}
+
+/// Delivers the call that was opened first, with so many messages.
+async fn deliver_all(ear: &mut Ear, count: u64, fresh: usize) -> Shown {
+    let number = ear.deliver_again(1, messages(count), fresh);
+    shown(ear, number).await
+}
+
+#[tokio::test]
+async fn a_process_that_remembers_gets_only_new_messages() {
+    let mut ear = listener("always", 1);
+    assert_eq!(deliver_all(&mut ear, 1, 1).await.what, "all: 1");
+    assert_eq!(deliver_all(&mut ear, 3, 2).await.what, "after 1 at 2,3: 2,3");
+    assert_eq!(deliver_all(&mut ear, 4, 1).await.what, "after 3 at 4: 4");
+}
+
+#[tokio::test]
+async fn a_process_that_does_not_say_that_it_remembers_gets_all_messages() {
+    let mut ear = listener("never", 1);
+    for (count, all) in [(1, "all: 1"), (2, "all: 1,2"), (3, "all: 1,2,3")] {
+        assert_eq!(deliver_all(&mut ear, count, 1).await.what, all);
+    }
+}
+
+#[tokio::test]
+async fn the_bytes_of_a_call_grow_with_its_messages_and_not_with_their_square() {
+    let mut ear = listener("always", 1);
+    let mut totals = Vec::new();
+    let mut total = 0;
+    for count in 1..=200 {
+        total += deliver_all(&mut ear, count, 1).await.bytes;
+        if count % 100 == 0 {
+            totals.push(total);
+        }
+    }
+    assert!(totals[1] < totals[0] * 21 / 10, "{totals:?} bytes after 100 and 200 messages");
+}
+
+#[tokio::test]
+async fn an_instance_that_was_replaced_gets_every_message() {
+    let mut ear = listener("always", 1);
+    let first = deliver_all(&mut ear, 1, 1).await;
+
+    // Another call ends the process.
+    ear.tell("crash");
+    let failed = ear.next().await;
+    assert!(matches!(&failed, Heard::Failed(_, Failure::Crashed { .. })), "{failed:?}");
+    let second = deliver_all(&mut ear, 2, 1).await;
+    assert_ne!(first.process, second.process);
+    assert_eq!(second.what, "all: 1,2");
+    assert_eq!(deliver_all(&mut ear, 3, 1).await.what, "after 2 at 3: 3");
+}
+
+#[tokio::test]
+async fn a_retry_gets_every_message() {
+    let mut ear = listener("always", 2);
+    deliver_all(&mut ear, 1, 1).await;
+
+    let mut crashing = messages(1);
+    crashing.push(message(2, Kind::Reply, "crash"));
+    ear.deliver_again(1, crashing, 1);
+    let failed = ear.next().await;
+    assert!(matches!(&failed, Heard::Failed(_, Failure::Crashed { .. })), "{failed:?}");
+    assert_eq!(deliver_all(&mut ear, 2, 1).await.what, "all: 1,2");
+
+    // Answered, but the pump takes the same messages for new ones again.
+    assert_eq!(deliver_all(&mut ear, 2, 1).await.what, "all: 1,2");
+}
+
+/// Delivers a call once more with a message that holds the process up; the attempt's number.
+async fn hold(ear: &mut Ear, of: u32, mut messages: Vec<Arc<Message>>) -> u32 {
+    messages.push(message(9, Kind::Reply, "hold"));
+    let number = ear.deliver_again(of, messages, 1);
+    ear.expect(Heard::Beat(number)).await;
+    number
+}
+
+async fn release(ear: &mut Ear, of: u32, number: u32) -> Shown {
+    ear.host.cancel(call(of), attempt(number));
+    shown(ear, number).await
+}
+
+#[tokio::test]
+async fn of_two_instances_the_one_that_remembers_gets_the_call_and_the_other_all_of_it() {
+    let mut ear = listener("always", 2);
+    let (first, second) = (hold(&mut ear, 1, vec![]).await, hold(&mut ear, 2, vec![]).await);
+    let first = release(&mut ear, 1, first).await;
+    let second = release(&mut ear, 2, second).await;
+    assert_ne!(first.process, second.process);
+
+    // Both are idle, and the second was used last.
+    let again = deliver_all(&mut ear, 2, 1).await;
+    assert_eq!(again.process, first.process);
+    assert!(again.what.starts_with("all: "), "the first message is another one: {again:?}");
+    let again = deliver_all(&mut ear, 3, 1).await;
+    assert_eq!((again.process, &*again.what), (first.process, "after 2 at 3: 3"));
+
+    // The one that remembers the first call is at work, on a call of its own.
+    let third = ear.tell("anything");
+    let third_shown = shown(&mut ear, third).await;
+    assert_eq!(third_shown.process, first.process, "it was used last");
+    let held = hold(&mut ear, third, messages(1)).await;
+    let elsewhere = deliver_all(&mut ear, 4, 1).await;
+    assert_eq!((elsewhere.process, &*elsewhere.what), (second.process, "all: 1,2,3,4"));
+    assert_eq!(release(&mut ear, third, held).await.process, first.process);
+
+    // It remembers the call still, but no longer its last position.
+    assert_eq!(deliver_all(&mut ear, 5, 1).await.process, second.process);
+}
+
+#[tokio::test]
+async fn a_process_that_lacks_a_call_gets_all_of_it_in_the_same_attempt() {
+    let mut ear = listener("forgetful", 1);
+    for (count, all) in [(1, "all: 1"), (2, "all: 1,2"), (3, "all: 1,2,3")] {
+        assert_eq!(deliver_all(&mut ear, count, 1).await.what, all);
+    }
+    ear.host.drain().await;
+    assert!(ear.is_quiet(), "each delivery ended once");
+}
+
+#[tokio::test]
+async fn a_process_that_lacks_a_complete_delivery_has_answered_garbage_and_goes_on() {
+    let mut ear = listener("greedy", 1);
+    for _ in 0..2 {
+        let number = ear.tell("anything");
+        let detail = "asks for messages of a delivery that had them all".to_owned();
+        ear.expect(Heard::Failed(number, Failure::Garbage { detail })).await;
+    }
+}
+
+/// A kit behind a pipe.
+trait Kit {
+    fn say(&mut self, frame: &str);
+    fn frame(&mut self) -> String;
+}
+
+impl Kit for Served {
+    fn say(&mut self, frame: &str) {
+        Served::say(self, frame);
+    }
+
+    fn frame(&mut self) -> String {
+        Served::frame(self)
+    }
+}
+
+struct PythonKit(Child);
+
+impl PythonKit {
+    fn start() -> Self {
+        let mut command = Command::new("python3");
+        command.arg(script("obedient.py")).env("PYTHONPATH", repository().join("listeners/python"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for PythonKit {
+    fn drop(&mut self) {
+        // It ends when its input is closed.
+        drop(self.0.stdin.take());
+        self.0.wait().ok();
+    }
+}
+
+impl Kit for PythonKit {
+    fn say(&mut self, frame: &str) {
+        let input = self.0.stdin.as_mut().unwrap();
+        input.write_all(frame.as_bytes()).unwrap();
+        input.write_all(b"\0").unwrap();
+    }
+
+    fn frame(&mut self) -> String {
+        let output = self.0.stdout.as_mut().unwrap();
+        let mut frame = Vec::new();
+        let mut byte = [0];
+        loop {
+            output.read_exact(&mut byte).unwrap();
+            match byte {
+                [0] => return String::from_utf8(frame).unwrap(),
+                [other] => frame.push(other),
+            }
+        }
+    }
+}
+
+/// The frame of a delivery of this call, with messages from position `after` on.
+fn frame(call: u32, after: Option<u64>, count: u64) -> String {
+    let base = after.map(|after| format!(" after=\"{after}\"")).unwrap_or_default();
+    let begin = after.map_or(1, |after| after + 1);
+    let messages: String = (begin..=count)
+        .map(|seq| {
+            let position = after.map(|_| format!(" position=\"{seq}\"")).unwrap_or_default();
+            format!(
+                "<e:message id=\"00000000-0000-0000-0000-000000000001\" kind=\"call\" \
+                 seq=\"{seq}\" new=\"true\"{position}><e:meta><e:from>tester</e:from>\
+                 <e:to>tested</e:to><e:thread>sess-k3v9t2m8</e:thread>\
+                 <e:time>2026-11-20T10:00:00Z</e:time></e:meta>\
+                 <do xmlns=\"urn:test\">count</do></e:message>"
+            )
+        })
+        .collect();
+    format!(
+        "<e:delivery xmlns:e=\"{NAMESPACE}\" call=\"{}\" attempt=\"1.1\" listener=\"tested\" \
+         thread=\"sess-k3v9t2m8\" timeout=\"PT1.5S\"{base}>{messages}</e:delivery>",
+        call_id(call)
+    )
+}
+
+fn call_id(number: u32) -> String {
+    super::ear::call(number).to_string()
+}
+
+fn remembered(call: u32, text: &str) -> String {
+    let opening = super::kit::answer_to(&call_id(call), "1.1").replace('>', " remembers=\"true\">");
+    format!("{opening}<done xmlns=\"urn:test\">{text}</done></e:answer>")
+}
+
+fn missing(call: u32) -> String {
+    let call = call_id(call);
+    format!("<e:missing-memory xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"1.1\"/>")
+}
+
+/// How many messages there are, and how many of them are new.
+fn counting() -> Listener {
+    Listener::new().otherwise(|request: &Request| {
+        let new = request.messages.iter().filter(|message| message.new).count();
+        let text = format!("{} {new}", request.messages.len());
+        Ok::<_, String>(Reply::raw(format!("<done xmlns=\"urn:test\">{text}</done>")))
+    })
+}
+
+/// Says a frame, and expects one.
+fn answers(kit: &mut dyn Kit, frame: &str, answer: &str) {
+    kit.say(frame);
+    assert_eq!(kit.frame(), answer, "{frame}");
+}
+
+fn puts_the_remembered_messages_before_the_new_ones(kit: &mut dyn Kit) {
+    answers(kit, &frame(1, None, 2), &remembered(1, "2 2"));
+    answers(kit, &frame(2, None, 1), &remembered(2, "1 1"));
+    answers(kit, &frame(1, Some(2), 3), &remembered(1, "3 1"));
+    answers(kit, &frame(1, Some(3), 5), &remembered(1, "5 2"));
+
+    // Complete again, as after a retry.
+    answers(kit, &frame(1, None, 3), &remembered(1, "3 3"));
+    answers(kit, &frame(1, Some(3), 4), &remembered(1, "4 1"));
+}
+
+fn asks_for_what_it_lacks(kit: &mut dyn Kit) {
+    answers(kit, &frame(1, Some(1), 2), &missing(1));
+    answers(kit, &frame(1, None, 2), &remembered(1, "2 2"));
+
+    // It has another position.
+    answers(kit, &frame(1, Some(3), 4), &missing(1));
+    answers(kit, &frame(1, None, 4), &remembered(1, "4 4"));
+}
+
+fn forgets_the_call_that_was_put_in_first_beyond_its_bound(kit: &mut dyn Kit) {
+    let most = u32::try_from(limits::REMEMBERED_CALLS_MAX).unwrap();
+    for call in 1..=most + 1 {
+        answers(kit, &frame(call, None, 1), &remembered(call, "1 1"));
+    }
+    answers(kit, &frame(1, Some(1), 2), &missing(1));
+    answers(kit, &frame(1, None, 2), &remembered(1, "2 2"));
+    answers(kit, &frame(most, Some(1), 2), &remembered(most, "2 1"));
+}
+
+#[test]
+fn both_kits_put_the_remembered_messages_before_the_new_ones() {
+    puts_the_remembered_messages_before_the_new_ones(&mut Served::start(counting));
+    puts_the_remembered_messages_before_the_new_ones(&mut PythonKit::start());
+}
+
+#[test]
+fn both_kits_ask_for_what_they_lack() {
+    asks_for_what_it_lacks(&mut Served::start(counting));
+    asks_for_what_it_lacks(&mut PythonKit::start());
+}
+
+#[test]
+fn both_kits_bound_what_they_remember() {
+    forgets_the_call_that_was_put_in_first_beyond_its_bound(&mut Served::start(counting));
+    forgets_the_call_that_was_put_in_first_beyond_its_bound(&mut PythonKit::start());
+}
