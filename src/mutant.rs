@@ -27,6 +27,7 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("record-the-claimed-name", "an answer in another's name is on record under its true sender"),
     ("trust-any-attempt", "an answer to an outdated attempt is refused"),
     ("remember-for-another", "a process that does not remember a call gets all its messages"),
+    ("publish-anywhere", "on NATS, a listener has deliveries published to no inbox but its own"),
     ("take-any-token", "on NATS, an answer counts only under the token of its own attempt"),
     ("grant-too-much", "on NATS, a listener's key opens what is its own and nothing else"),
     ("remember-for-strangers", "an agent's host reads the thread of a turn it has, and no other"),

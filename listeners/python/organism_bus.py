@@ -85,10 +85,11 @@ class Task:
 
 
 class Bus:
-    """A listener on NATS. `answer` makes the text of an answer of a delivery's element."""
+    """A listener on NATS. `answer` makes the text of an answer, and says whether the call is remembered,
+    of a delivery's element and size, a memory and a task; no text where the memory lacks the call."""
 
-    def __init__(self, answer):
-        self._answer = answer
+    def __init__(self, answer, memory, missing_memory):
+        self._answer, self._memory, self._missing_memory = answer, memory, missing_memory
         self._organism = _needed("ORGANISM_NAME")
         self._listener = _needed("ORGANISM_LISTENER")
         self._lease = _seconds(os.environ.get("ORGANISM_BUS_LEASE") or "5")
@@ -99,6 +100,8 @@ class Bus:
         self._is_connected = False
         self._denied = None
         self._said = None
+        # Deliveries that build on what is remembered here come to this subject.
+        self._own_subject = f"_INBOX_{self._listener}.{secrets.token_hex(8)}"
         self._service = _Service(self._organism, self._listener, self._subject("to"), self._lease)
 
     def _subject(self, kind, token=None):
@@ -119,6 +122,7 @@ class Bus:
         self._is_connected = True
         deliveries = await self._client.subscribe(
             self._subject("to"), queue=self._listener, cb=self._take)
+        own = await self._client.subscribe(self._own_subject, cb=self._take)
         await self._client.subscribe(self._subject("cancel"), cb=self._cancel)
         for verb, subject in self._service.subjects():
             await self._client.subscribe(subject, cb=self._explain(verb))
@@ -128,7 +132,7 @@ class Bus:
             thread.start()
         living = asyncio.create_task(self._live())
         await self._stopping.wait()
-        await self._leave(deliveries, living)
+        await self._leave((own, deliveries), living)
 
     async def _connect(self):
         """Tries for as long as it takes; whether it is connected, and not to end before."""
@@ -156,11 +160,12 @@ class Bus:
             raise refused
         return True
 
-    async def _leave(self, deliveries, living):
+    async def _leave(self, subscriptions, living):
         """Takes nothing more, and ends what it has."""
         until = self._loop.time() + _GRACE
-        if not self._client.is_closed:
-            await self._try(until, deliveries.drain())
+        for subscription in subscriptions:
+            if not self._client.is_closed:
+                await self._try(until, subscription.drain())
         while self._held:
             await asyncio.sleep(0.01)
         living.cancel()
@@ -303,30 +308,38 @@ class Bus:
             task = self._waiting.get()
             begun = time.perf_counter_ns()
             try:
-                body, failed = (b"", _GONE) if task.cancelled else (self._attend(task), None)
+                headers, body = {}, b""
+                failed = _GONE if task.cancelled else None
+                if not failed:
+                    headers, body = self._attend(task)
             except BaseException as error:  # whatever it is, the caller waits
                 traceback.print_exc()
-                body, failed = b"", (500, f"{type(error).__name__}: {error}")
+                failed = (500, f"{type(error).__name__}: {error}")
             self._service.count(time.perf_counter_ns() - begun, failed)
-            asyncio.run_coroutine_threadsafe(self._settle(task, body, failed), self._loop)
+            settling = self._settle(task, headers, body, failed)
+            asyncio.run_coroutine_threadsafe(settling, self._loop)
 
     def _attend(self, task):
-        return self._answer(task.delivery(self._listener), task).encode()
+        delivery = task.delivery(self._listener)
+        text, is_remembered = self._answer(delivery, len(task.body), self._memory, task)
+        if text is None:
+            return {}, self._missing_memory(delivery).encode()
+        return {"Organism-Remembers": self._own_subject} if is_remembered else {}, text.encode()
 
-    async def _settle(self, task, body, failed):
+    async def _settle(self, task, headers, body, failed):
         # Nothing is said about it after its answer.
         self._held.remove(task)
         self._settled = self._loop.time()
         try:
-            await self._say_how_it_ended(task, body, failed)
+            await self._say_how_it_ended(task, headers, body, failed)
         except nats.errors.Error as error:
             # Its lease ends, and it is delivered again.
             print(f"organism_bus: an answer is lost: {error}", file=sys.stderr)
 
-    async def _say_how_it_ended(self, task, body, failed):
+    async def _say_how_it_ended(self, task, headers, body, failed):
         try:
             if failed is None:
-                return await self._publish(task.reply, None, body)
+                return await self._publish(task.reply, headers, body)
         except nats.errors.MaxPayloadError:
             failed = (413, f"an answer of {len(body)} bytes, more than the server takes")
         code, why = failed

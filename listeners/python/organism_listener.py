@@ -144,7 +144,7 @@ class _Alive:
         self._thread.join()
 
 
-class _CallMemory:
+class CallMemory:
     """The messages of calls, between their deliveries (section 3). Beyond a bound, the call that was
     put in first is forgotten."""
 
@@ -296,7 +296,7 @@ def _named(delivery, payloads, remembers):
     return f"<e:answer {_names(delivery)}{memory}>{payloads}</e:answer>"
 
 
-def _missing_memory(delivery):
+def missing_memory(delivery):
     """Asks for all messages of a delivery that builds on others than are remembered."""
     return f"<e:missing-memory {_names(delivery)}/>"
 
@@ -319,10 +319,10 @@ def serve():
     if os.environ.get("ORGANISM_BUS_URL"):
         import organism_bus
 
-        return organism_bus.Bus(_handle_all).serve()
+        return organism_bus.Bus(_answered, CallMemory(), missing_memory).serve()
     connection = _take_over()
     connection.watch()
-    memory = _CallMemory()
+    memory = CallMemory()
     while (frame := connection.read()) is not None:
         if frame.startswith(b"<cancel"):
             continue  # too late to matter: that call has been answered
@@ -330,7 +330,7 @@ def serve():
             return
         try:
             delivery = ET.fromstring(frame)
-            answer = _answered(delivery, len(frame), memory, connection)
+            answer = _frame(delivery, len(frame), memory, connection)
         except Exception:
             traceback.print_exc()
             sys.exit(1)
@@ -338,25 +338,24 @@ def serve():
         connection.write(answer)
 
 
-def _answered(delivery, size, memory, connection):
+def _frame(delivery, size, memory, connection):
     """The frame that answers a delivery of so many bytes."""
+    payloads, is_remembered = _answered(delivery, size, memory, connection)
+    if payloads is None:
+        return missing_memory(delivery)
+    return _named(delivery, payloads, is_remembered)
+
+
+def _answered(delivery, size, memory, connection):
+    """The text of the answer to a delivery of so many bytes, and whether its call is remembered now.
+    No text where the delivery builds on messages that are not."""
     complete = memory.complete(delivery, size)
     if complete is None:
-        return _missing_memory(delivery)
+        return None, False
     messages, total = complete
-    payloads = _handle(delivery, messages, connection)
-    return _named(delivery, payloads, memory.put(delivery.get("call"), messages, total))
-
-
-def _handle(delivery, messages, connection):
-    """The text of the answer to a delivery, in a call that has these messages."""
     request = Request(delivery, messages, connection)
     handler = _handlers.get(request.name)
     if handler is None:
         raise LookupError(f"no handler for {request.name}")
-    return _answer(handler(request))
-
-
-def _handle_all(delivery, connection):
-    """The same, of a delivery that has all messages."""
-    return _handle(delivery, list(delivery), connection)
+    payloads = _answer(handler(request))
+    return payloads, memory.put(delivery.get("call"), messages, total)

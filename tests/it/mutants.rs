@@ -160,6 +160,10 @@ const GUARDS: &[(&str, &str)] = &[
         "remember-for-another",
         "bus::memory::of_two_instances_the_one_that_remembers_gets_the_call_and_the_other_all_of_it",
     ),
+    (
+        "publish-anywhere",
+        "bus::remote::memory::nothing_is_published_to_a_subject_that_is_no_inbox_of_the_listener",
+    ),
     ("trust-any-attempt", "pump::failures::an_answer_to_an_outdated_attempt_is_refused_visibly"),
     (
         "take-any-token",

@@ -22,6 +22,8 @@ pub(super) enum Said {
     Answer(Result<Outcome, Failure>),
     /// An answer in an `<answer>`: which attempt it names, and what is in it.
     Named(NamedAttempt, Result<Outcome, Failure>),
+    /// Its replica lacks the messages that the delivery builds on.
+    MissingMemory(NamedAttempt),
     /// A sign of life that says nothing of how long.
     Unreadable,
 }
@@ -87,14 +89,11 @@ fn failure(code: &str, detail: &str) -> Failure {
 fn answered(body: &[u8]) -> Said {
     let Answer { named, memory, payloads } = answer::read(body);
     let outcome = match payloads {
-        _ if memory == ClaimedMemory::Missing => {
-            let detail = "asks for messages of a delivery that had them all".to_owned();
-            Err(Failure::Garbage { detail })
-        }
         Ok(payloads) => Ok(Outcome { payloads, turn: None }),
         Err(detail) => Err(Failure::Garbage { detail }),
     };
     match named {
+        Some(named) if memory == ClaimedMemory::Missing => Said::MissingMemory(named),
         Some(named) => Said::Named(named, outcome),
         None => Said::Answer(outcome),
     }

@@ -8,6 +8,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use crate::bus::Delivery;
+use crate::bus::memory::MemoryMark;
 use crate::envelope::Failure;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
@@ -48,6 +50,25 @@ struct Out {
     patience: Option<Instant>,
     /// It was reported as still at work after that.
     is_reported: bool,
+    sent: SentDelivery,
+}
+
+/// The part of a delivery that was published.
+#[derive(Debug, Default)]
+pub(super) struct SentDelivery {
+    /// The position that its replica has once it has answered.
+    pub mark: Option<MemoryMark>,
+    /// The delivery, where only its new messages were published.
+    pub partial: Option<Box<Delivery>>,
+}
+
+/// A delivery of which only the new messages were published, and which no handler has begun.
+#[derive(Debug)]
+pub(super) enum PartialDelivery {
+    /// All messages are to be published.
+    Open(Box<Delivery>),
+    /// Its caller is gone: it has ended.
+    Cancelled(Key),
 }
 
 /// What an answer answers.
@@ -96,8 +117,18 @@ impl Desk {
             let lives_until = self.lease.map(|lease| now + lease);
             let lease = self.lease.unwrap_or_default();
             let (since, is_heard, patience, is_reported) = (now, false, None, false);
-            let out =
-                Out { key, connection, lives_until, since, is_heard, lease, patience, is_reported };
+            let sent = SentDelivery::default();
+            let out = Out {
+                key,
+                connection,
+                lives_until,
+                since,
+                is_heard,
+                lease,
+                patience,
+                is_reported,
+                sent,
+            };
             self.out.insert(token, out);
         }
         !self.is_draining
@@ -196,6 +227,35 @@ impl Desk {
 
     pub fn is_empty(&self) -> bool {
         self.out.is_empty()
+    }
+
+    pub fn note_sent(&mut self, token: Token, sent: SentDelivery) {
+        if let Some(out) = self.out.get_mut(&token) {
+            out.sent = sent;
+        }
+    }
+
+    /// The position that its replica will remember.
+    pub fn mark(&self, token: Token) -> Option<MemoryMark> {
+        self.out.get(&token)?.sent.mark
+    }
+
+    /// Attempts of which only new messages were published.
+    pub fn partials(&self) -> Vec<Token> {
+        let partials = self.out.iter().filter(|(_, out)| out.sent.partial.is_some());
+        partials.map(|(token, _)| *token).collect()
+    }
+
+    /// Takes a delivery that no handler has begun. None where all its messages were published.
+    pub fn take_partial(&mut self, token: Token) -> Option<PartialDelivery> {
+        let out = self.out.get_mut(&token)?;
+        let delivery = out.sent.partial.take()?;
+        if out.patience.is_none() {
+            return Some(PartialDelivery::Open(delivery));
+        }
+        let key = out.key;
+        self.out.remove(&token);
+        Some(PartialDelivery::Cancelled(key))
     }
 
     /// Everything that is still out, which is given up.

@@ -23,6 +23,7 @@ use super::agency::Agency;
 use super::answers::{self, Said};
 use super::asks;
 use super::desk::{Desk, Ended, Key};
+use super::memory::{RecalledDelivery, ReplicaMemory};
 use super::subjects::{About, Subjects};
 use super::tokens::{Token, Tokens};
 use super::wire::{Letter, Unsent, Wire};
@@ -48,10 +49,12 @@ pub(super) struct Shared {
     strays: AtomicU64,
     /// Where the listener is an agent.
     agency: Option<Arc<Agency>>,
+    /// Calls that replicas remember.
+    pub memory: ReplicaMemory,
 }
 
 /// An attempt, or several, between desk and sink: nothing is idle meanwhile.
-struct Ending(Arc<Shared>);
+pub(super) struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
@@ -91,6 +94,7 @@ impl Shared {
             ending,
             strays,
             agency,
+            memory: ReplicaMemory::default(),
         }
     }
 
@@ -131,12 +135,12 @@ impl Shared {
         self.desk().works(token, Instant::now());
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
+    pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Before anything is taken off the desk.
-    fn ending(self: &Arc<Self>) -> Ending {
+    pub(super) fn ending(self: &Arc<Self>) -> Ending {
         self.ending.fetch_add(1, Ordering::AcqRel);
         Ending(Arc::clone(self))
     }
@@ -167,14 +171,28 @@ impl Shared {
         if !self.desk().take(token, key, connection, Instant::now()) {
             return self.not_taken(key, "the listener is shutting down".to_owned());
         }
+        let recalled = self.memory.recall(delivery);
+        self.desk().note_sent(token, self.sent_delivery(delivery, recalled.is_some()));
+        self.publish(token, delivery, recalled);
+    }
+
+    /// Publishes a delivery whose token is on the desk: to the replica that remembers its call, or else
+    /// to all.
+    pub(super) fn publish(
+        self: &Arc<Self>,
+        token: Token,
+        delivery: &Delivery,
+        recalled: Option<RecalledDelivery>,
+    ) {
+        let remembered = recalled.as_ref().map(|recalled| recalled.count);
         let request::Written { headers, body } = match &self.agency {
             Some(agency) => agency.take(token, delivery),
-            None => request::write(delivery),
+            None => request::write(delivery, remembered),
         };
         let reply = self.subjects.answer(&format!("{}.{token:032x}", self.name));
         let shared = Arc::clone(self);
         self.wire.put(Letter {
-            subject: self.subjects.deliveries(),
+            subject: recalled.map_or_else(|| self.subjects.deliveries(), |to| to.subject),
             reply: Some(reply),
             headers,
             body,
@@ -258,6 +276,7 @@ impl Shared {
                         self.ask_who_is_there().await;
                     }
                     self.give_up_what_is_denied(connection);
+                    self.deliver_what_was_denied();
                     let _ending = self.ending();
                     let overdue = self.desk().overdue(connection, Instant::now());
                     overdue.into_iter().for_each(|(key, failure)| self.ended(key, Err(failure)));
@@ -337,8 +356,15 @@ impl Shared {
                 Some(answer) => Said::Answer(answer),
                 None => return,
             },
+            (Said::MissingMemory(named), None) => {
+                let none = Ok(Outcome::default());
+                match self.named(token, &named, none).and_then(|_| self.missing_memory(token)) {
+                    Some(failure) => Said::Answer(Err(failure)),
+                    None => return,
+                }
+            }
             // Payloads without the turn that wrote them.
-            (Said::Answer(Ok(_)) | Said::Named(..), Some(_)) => {
+            (Said::Answer(Ok(_)) | Said::Named(..) | Said::MissingMemory(_), Some(_)) => {
                 Said::Answer(asks::answer(&message.payload))
             }
             (said, _) => said,
@@ -370,7 +396,7 @@ impl Shared {
         match said {
             Said::Nobody => self.nobody(token),
             // Held to its name before.
-            Said::Named(..) => {}
+            Said::Named(..) | Said::MissingMemory(_) => {}
             Said::Unreadable => {
                 self.is_back();
                 tracing::warn!(
@@ -396,6 +422,9 @@ impl Shared {
                 self.desk().lives(token, lease, Instant::now());
             }
             Said::Answer(answer) => {
+                if answer.is_ok() {
+                    self.remember(token, message);
+                }
                 let ended = self.desk().end(token);
                 match ended {
                     // The pump refuses it, on record.
@@ -427,7 +456,11 @@ impl Shared {
         });
     }
 
-    fn nobody(&self, token: Token) {
+    fn nobody(self: &Arc<Self>, token: Token) {
+        // Only the replica that remembers it is gone.
+        if self.deliver_all(token) {
+            return;
+        }
         let (ended, is_news) = {
             let mut desk = self.desk();
             (desk.end(token), desk.is_gone())
@@ -462,7 +495,7 @@ impl Shared {
         self.sink.not_taken(&self.options.listener, call, attempt, detail);
     }
 
-    fn ended(&self, (call, attempt): Key, result: Result<Outcome, Failure>) {
+    pub(super) fn ended(&self, (call, attempt): Key, result: Result<Outcome, Failure>) {
         self.sink.ended(&self.options.listener, call, attempt, result);
     }
 }

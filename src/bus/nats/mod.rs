@@ -14,6 +14,7 @@ mod answers;
 mod asks;
 mod desk;
 mod host;
+mod memory;
 mod outpost;
 mod request;
 pub mod service;

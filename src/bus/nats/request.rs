@@ -27,7 +27,8 @@ pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     headers
 }
 
-pub(super) fn write(delivery: &Delivery) -> Written {
+/// `remembered`: so many messages, which its receiver has, are left out.
+pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> Written {
     let mut headers = headers(delivery);
     let mut put = |name: &'static str, value: String| {
         headers.insert(HeaderName::from_static(name), value);
@@ -42,9 +43,9 @@ pub(super) fn write(delivery: &Delivery) -> Written {
             payload.as_str().as_bytes().to_vec()
         }
         messages => {
-            put(words::MESSAGES, messages.len().to_string());
+            put(words::MESSAGES, (messages.len() - remembered.unwrap_or_default()).to_string());
             let mut frame = String::new();
-            delivery_frame::write(&mut frame, delivery, None);
+            delivery_frame::write(&mut frame, delivery, remembered);
             frame.into_bytes()
         }
     };

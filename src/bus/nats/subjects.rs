@@ -55,6 +55,11 @@ impl Subjects {
         format!("_INBOX_{}", self.listener)
     }
 
+    /// Where a replica takes deliveries that build on what it remembers; `replica` is its own.
+    pub fn replica(&self, replica: &str) -> String {
+        format!("{}.{replica}", self.inbox())
+    }
+
     /// Where a service of the listener's name is asked whether it is there.
     pub fn ping(&self) -> String {
         format!("$SRV.PING.{}", self.listener)

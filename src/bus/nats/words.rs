@@ -37,6 +37,10 @@ pub const LEASE: &str = "Organism-Lease";
 /// What the model call of an agent waits for, as JSON.
 pub const MODEL_STATE: &str = "Organism-Model-State";
 
+/// The subject at which the replica that answers, and remembers the messages of the call, takes the
+/// next delivery of the call.
+pub const REMEMBERS: &str = "Organism-Remembers";
+
 /// As NATS services say that they failed.
 pub const ERROR: &str = "Nats-Service-Error";
 pub const ERROR_CODE: &str = "Nats-Service-Error-Code";

@@ -13,13 +13,17 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
+use futures_util::stream::select;
+use rand_core::{OsRng, RngCore as _};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{sleep_until, timeout, timeout_at};
 
+use super::connection::missing_memory;
 use super::payload::Reply;
-use super::request::{Request, of_message};
+use super::request::{Received, Request, of_message};
+use crate::bus::memory::CallMemory;
 use crate::bus::nats::service::{Service, Verb};
 use crate::bus::nats::{Subjects, words};
 use crate::limits;
@@ -106,6 +110,9 @@ struct Post {
     /// is not there any more, and must not be said to be.
     leave_by: Arc<OnceLock<Instant>>,
     denials: Denials,
+    /// The subject of deliveries that build on what is remembered here.
+    own_subject: String,
+    memory: Mutex<CallMemory<Vec<Received>>>,
 }
 
 impl Post {
@@ -124,18 +131,30 @@ impl Post {
         let (runtime, by) = (runtime.clone(), Arc::clone(&leave_by));
         let sender = Sender { client: client.clone(), runtime, leave_by: by };
         let service = Service::new(&place.organism, &place.listener, place.lease, "rust");
-        let held = Mutex::default();
+        let (held, memory) = (Mutex::default(), Mutex::default());
+        let own_subject = subjects.replica(&format!("{:016x}", OsRng.next_u64()));
         let (place, group) = (place.clone(), place.listener.to_string());
-        let post = Arc::new(Self { place, subjects, sender, held, service, leave_by, denials });
+        let post = Arc::new(Self {
+            place,
+            subjects,
+            sender,
+            held,
+            service,
+            leave_by,
+            denials,
+            own_subject,
+            memory,
+        });
         let failed = |e: SubscribeError| format!("cannot subscribe: {e}");
         let deliveries =
             client.queue_subscribe(post.subjects.deliveries(), group).await.map_err(failed)?;
+        let own = client.subscribe(post.own_subject.clone()).await.map_err(failed)?;
         let cancels = client.subscribe(post.subjects.cancels()).await.map_err(failed)?;
         for (verb, subject) in post.service.subjects() {
             let asked = client.subscribe(subject).await.map_err(failed)?;
             tokio::spawn(Arc::clone(&post).explain(verb, asked));
         }
-        tokio::spawn(Arc::clone(&post).take(deliveries, work, stopped));
+        tokio::spawn(Arc::clone(&post).take([deliveries, own], work, stopped));
         tokio::spawn(Arc::clone(&post).hear_cancels(cancels));
         tokio::spawn(Arc::clone(&post).live());
         Ok(post)
@@ -166,11 +185,12 @@ impl Post {
     /// Puts deliveries into line, until it is told to stop and the last one has come.
     async fn take(
         self: Arc<Self>,
-        mut deliveries: Subscriber,
+        [deliveries, own]: [Subscriber; 2],
         work: UnboundedSender<Waiting>,
         stopped: impl Future<Output = ()>,
     ) {
         let mut stopped = std::pin::pin!(stopped);
+        let mut deliveries = select(deliveries, own);
         let mut denials = 0;
         loop {
             tokio::select! {
@@ -191,9 +211,12 @@ impl Post {
                 () = &mut stopped, if !self.is_leaving() => {
                     self.leave_by.get_or_init(|| Instant::now() + limits::CANCEL_GRACE);
                     // Without a connection nothing is drained, and nothing more comes either.
-                    let drained = timeout(limits::CANCEL_GRACE, deliveries.drain()).await;
-                    if let Ok(Err(_)) = drained {
-                        return;
+                    let (all, own) = deliveries.get_mut();
+                    for subscriber in [own, all] {
+                        let drained = timeout(limits::CANCEL_GRACE, subscriber.drain()).await;
+                        if let Ok(Err(_)) = drained {
+                            return;
+                        }
                     }
                 }
                 () = self.patience() => return,
@@ -269,13 +292,16 @@ impl Post {
                 return Err((GONE, "its caller was gone before it was begun".to_owned()));
             }
             let line = Rc::new(Arc::clone(task));
-            let request = of_message(headers, &message.payload, &self.place.listener, line)
+            let mut request = of_message(headers, &message.payload, &self.place.listener, line)
                 .map_err(|why| (BAD_REQUEST, why))?;
-            handle(&request).map_err(|why| (FAILED, why))
+            if !request.complete(&mut self.memory()) {
+                return Ok((HeaderMap::new(), missing_memory(request.call, request.attempt)));
+            }
+            let reply = handle(&request).map_err(|why| (FAILED, why))?;
+            Ok((self.remember(request), reply.payloads().concat()))
         }));
         let verdict = match &attended {
-            Ok(Ok(reply)) => Ok(reply.payloads().concat()),
-            Ok(Err((code, why))) => Err((*code, why.clone())),
+            Ok(verdict) => verdict.clone(),
             Err(_) => Err((FAILED, "the handler panicked".to_owned())),
         };
         self.settle(task, verdict, begun.elapsed());
@@ -284,6 +310,19 @@ impl Post {
             self.sender.flush();
             resume_unwind(panic);
         }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, CallMemory<Vec<Received>>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Headers of an answer: where the next delivery of its call may build on this one.
+    fn remember(&self, request: Request) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if request.remember(&mut self.memory()) {
+            headers.insert(words::REMEMBERS, self.own_subject.as_str());
+        }
+        headers
     }
 
     /// Hands over the last answers. Where the server is away they do not wait for it for ever:

@@ -16,8 +16,8 @@ use crate::ids::CallId;
 use crate::limits;
 use crate::nats::{Client, HeaderMap, Message, PublishErrorKind};
 
-/// The bytes of an answer, or a code and what went wrong.
-pub(super) type Verdict = Result<String, (u16, String)>;
+/// The headers and the bytes of an answer, or a code and what went wrong.
+pub(super) type Verdict = Result<(HeaderMap, String), (u16, String)>;
 
 /// Publishes from any thread.
 #[derive(Debug, Clone)]
@@ -124,7 +124,7 @@ impl Task {
     /// What is too long for the server is said to be.
     pub fn answer(&self, verdict: Verdict) {
         let (code, why) = match verdict {
-            Ok(body) => match self.answer_with(&HeaderMap::new(), body.as_bytes()) {
+            Ok((headers, body)) => match self.answer_with(&headers, body.as_bytes()) {
                 Err(PublishErrorKind::MaxPayloadExceeded) => {
                     let (bytes, max) = (body.len(), self.sender.client.max_payload());
                     let why = format!("an answer of {bytes} bytes, where the server takes {max}");

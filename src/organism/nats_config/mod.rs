@@ -147,15 +147,16 @@ fn users(config: &Config) -> Result<Vec<(String, Rights)>, Error> {
     if journal.is_none() && config.remotes.is_empty() && far().next().is_none() {
         return Err(Error::NothingOnNats);
     }
+    let hosted = || config.remotes.iter().chain(far());
     let mut users = vec![
-        (PUMP.to_owned(), Rights::of_pump(&config.name, journal, config.partitions(), far())),
+        (PUMP.to_owned(), Rights::of_pump(&config.name, journal, config.partitions(), hosted())),
         (OPERATOR.to_owned(), Rights::of_operator()),
     ];
     if journal.is_some() {
         users.push((SYSTEM.to_owned(), Rights::of_system()));
     }
     let listener = |name: &ListenerName| (user_of(name), Rights::of_listener(&config.name, name));
-    users.extend(config.remotes.iter().chain(far()).map(listener));
+    users.extend(hosted().map(listener));
     Ok(users)
 }
 

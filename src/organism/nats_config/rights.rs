@@ -36,19 +36,20 @@ impl Rights {
         Self { publish, subscribe }
     }
 
-    /// `far` are the agents that ask it for what they remember.
+    /// `hosted` are the listeners that remember calls, and the agents that ask it for what they
+    /// remember: it publishes to their inboxes.
     pub fn of_pump<'a>(
         organism: &str,
         journal: Option<&jetstream::Options>,
         partitions: u32,
-        far: impl Iterator<Item = &'a ListenerName>,
+        hosted: impl Iterator<Item = &'a ListenerName>,
     ) -> Self {
         let own = |what: &str| format!("organism.{organism}.{what}");
         let mut publish = vec![own("to.*"), own("cancel.*"), own("pump.>")];
         publish.push("$SRV.PING.>".to_owned());
         // What other pumps of this organism ask is answered in their inboxes.
         publish.push("_INBOX.>".to_owned());
-        publish.extend(far.map(|agent| format!("{}.>", Subjects::new(organism, agent).inbox())));
+        publish.extend(hosted.map(|name| format!("{}.>", Subjects::new(organism, name).inbox())));
         if let Some(journal) = journal {
             for stream in streams(journal, partitions) {
                 let api = ["STREAM.INFO", "STREAM.CREATE", "STREAM.MSG.GET"];

@@ -3,6 +3,7 @@
 mod drain;
 mod kits;
 pub mod leaving;
+mod memory;
 mod order;
 mod outages;
 mod replicas;

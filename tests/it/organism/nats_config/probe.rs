@@ -118,6 +118,8 @@ const EVERYBODY: [Own; 5] = [
             "organism.talk.pump.0",
             "_INBOX.abc",
             "_INBOX.abc.def",
+            "_INBOX_echo.abc",
+            "_INBOX_solo.abc",
             "$SRV.PING.echo",
             "$SRV.PING.echo.id",
             "$SRV.PING.solo",

@@ -1,0 +1,268 @@
+//! Replicas that remember the messages of a call, and get only the new ones.
+
+use std::sync::Arc;
+
+use organism::envelope::{Failure, Kind, Message, NAMESPACE};
+use organism::nats::Message as Published;
+
+use super::kits::Rust;
+use super::{Kit, Meeting, Stranger};
+use crate::bus::ear::{Ear, Heard, call, done, message};
+use crate::nats::{Server, Settings, shared};
+
+/// The subject of a replica that remembers.
+fn own_subject(meeting: &Meeting) -> String {
+    format!("_INBOX_tested.{}", meeting.organism.replace('-', "x"))
+}
+
+/// The first messages of a call: its request, then replies.
+fn messages(count: u64) -> Vec<Arc<Message>> {
+    let kind = |seq| if seq == 1 { Kind::Call } else { Kind::Reply };
+    (1..=count).map(|seq| message(seq, kind(seq), "count")).collect()
+}
+
+/// Answers a delivery as a replica that remembers its call, and takes what comes next at `own`.
+async fn answer(stranger: &Stranger, delivery: &Published, own: &str) {
+    let reply = delivery.reply.clone().unwrap();
+    stranger.say(&reply, &[("Organism-Remembers", own)], &done("so")).await;
+}
+
+async fn is_answered(ear: &mut Ear, number: u32) {
+    ear.expect(Heard::Answer(number, vec![done("so")])).await;
+}
+
+fn text(delivery: &Published) -> &str {
+    std::str::from_utf8(&delivery.payload).unwrap()
+}
+
+fn is_partial(delivery: &Published, after: u32) -> bool {
+    text(delivery).contains(&format!(" after=\"{after}\""))
+}
+
+fn count_of(delivery: &Published) -> usize {
+    text(delivery).matches("<e:message").count()
+}
+
+fn missing_memory(delivery: &Published, of: u32) -> String {
+    let attempt = delivery.headers.as_ref().unwrap().get("Organism-Attempt").unwrap().as_str();
+    let call = call(of);
+    format!("<e:missing-memory xmlns:e=\"{NAMESPACE}\" call=\"{call}\" attempt=\"{attempt}\"/>")
+}
+
+#[tokio::test]
+async fn a_replica_that_remembers_gets_only_new_messages_at_its_own_subject() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
+    let mut own = stranger.hears(&own_subject(&meeting)).await;
+
+    let number = ear.deliver_again(1, messages(1), 1);
+    answer(&stranger, &all.next().await, &own_subject(&meeting)).await;
+    is_answered(&mut ear, number).await;
+    for (count, after) in [(3, 1), (4, 3)] {
+        let number = ear.deliver_again(1, messages(count), usize::try_from(count).unwrap() - after);
+        let delivery = own.next().await;
+        assert!(is_partial(&delivery, u32::try_from(after).unwrap()), "{}", text(&delivery));
+        assert_eq!(count_of(&delivery), usize::try_from(count).unwrap() - after);
+        answer(&stranger, &delivery, &own_subject(&meeting)).await;
+        is_answered(&mut ear, number).await;
+    }
+
+    // A retry: the pump takes the same messages for new ones again.
+    ear.deliver_again(1, messages(4), 1);
+    assert_eq!(count_of(&all.next().await), 4);
+}
+
+#[tokio::test]
+async fn a_replica_that_is_gone_leaves_the_whole_call_to_the_others_in_the_same_attempt() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
+    let number = ear.deliver_again(1, messages(1), 1);
+    answer(&stranger, &all.next().await, &own_subject(&meeting)).await;
+    is_answered(&mut ear, number).await;
+
+    let number = ear.deliver_again(1, messages(2), 1);
+    let delivery = all.next().await;
+    assert_eq!(count_of(&delivery), 2);
+    answer(&stranger, &delivery, &own_subject(&meeting)).await;
+    is_answered(&mut ear, number).await;
+    ear.host.drain().await;
+    assert!(ear.is_quiet(), "the attempt ended once, and the listener has not left");
+}
+
+#[tokio::test]
+async fn a_replica_that_lacks_a_call_gets_all_of_it_in_the_same_attempt() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
+    let mut own = stranger.hears(&own_subject(&meeting)).await;
+    let number = ear.deliver_again(1, messages(1), 1);
+    answer(&stranger, &all.next().await, &own_subject(&meeting)).await;
+    is_answered(&mut ear, number).await;
+
+    let number = ear.deliver_again(1, messages(2), 1);
+    let partial = own.next().await;
+    stranger.say(&partial.reply.clone().unwrap(), &[], &missing_memory(&partial, 1)).await;
+    let complete = all.next().await;
+    assert_eq!((count_of(&complete), &complete.reply), (2, &partial.reply));
+    stranger.say(&complete.reply.clone().unwrap(), &[], &done("so")).await;
+    is_answered(&mut ear, number).await;
+    ear.host.drain().await;
+    assert!(ear.is_quiet(), "the attempt ended once");
+}
+
+#[tokio::test]
+async fn a_cancelled_delivery_that_its_replica_lacks_is_not_delivered_again() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
+    let mut own = stranger.hears(&own_subject(&meeting)).await;
+    let number = ear.deliver_again(1, messages(1), 1);
+    answer(&stranger, &all.next().await, &own_subject(&meeting)).await;
+    is_answered(&mut ear, number).await;
+
+    let number = ear.deliver_again(1, messages(2), 1);
+    let partial = own.next().await;
+    ear.host.cancel(call(1), crate::bus::ear::attempt(number));
+    stranger.say(&partial.reply.clone().unwrap(), &[], &missing_memory(&partial, 1)).await;
+    let detail = "its caller was gone before it was handed over".to_owned();
+    ear.expect(Heard::Failed(number, Failure::Refused { detail })).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_lacks_a_complete_delivery_has_answered_garbage() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
+    let number = ear.deliver_again(1, messages(2), 1);
+    let delivery = all.next().await;
+    let other = missing_memory(&delivery, 7);
+    stranger.say(&delivery.reply.clone().unwrap(), &[], &other).await;
+    let named = format!("attempt 1.1 at call {}", call(7));
+    ear.expect(Heard::Stray(named, vec![])).await;
+
+    stranger.say(&delivery.reply.clone().unwrap(), &[], &missing_memory(&delivery, 1)).await;
+    let detail = "asks for messages of a delivery that had them all".to_owned();
+    ear.expect(Heard::Failed(number, Failure::Garbage { detail })).await;
+}
+
+#[tokio::test]
+async fn nothing_is_published_to_a_subject_that_is_no_inbox_of_the_listener() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
+    let other = meeting.subjects.deliveries().replace("tested", "other");
+    for elsewhere in [&*other, "_INBOX_tested2.a", "_INBOX_tested.a.b"] {
+        let _there = stranger.hears(elsewhere).await;
+        let first = ear.deliver(messages(1), 1);
+        answer(&stranger, &all.next().await, elsewhere).await;
+        is_answered(&mut ear, first).await;
+        let number = ear.deliver_again(first, messages(2), 1);
+        let delivery = all.next().await;
+        assert_eq!(count_of(&delivery), 2, "{elsewhere}");
+        answer(&stranger, &delivery, &own_subject(&meeting)).await;
+        is_answered(&mut ear, number).await;
+    }
+}
+
+/// Settings of a server that lets nothing be published to the subjects of replicas.
+const DENYING: &str = "authorization { users: [{ user: all, password: all, permissions: \
+                       { publish: { deny: [\"_INBOX_tested.>\"] } } }] }\nno_auth_user: all";
+
+#[tokio::test]
+async fn a_pump_that_may_not_publish_to_replicas_delivers_every_message() {
+    let server = Server::start_with(Settings { jetstream: None, more: DENYING });
+    let meeting = Meeting::at(&server);
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut all = stranger.hears(&meeting.subjects.deliveries()).await;
+    let _own = stranger.hears(&own_subject(&meeting)).await;
+
+    // The first denial shows when its delivery went nowhere; after it none is tried.
+    for count in 1..=4 {
+        let number = ear.deliver_again(1, messages(count), 1);
+        let delivery = all.next().await;
+        assert!(count == 1 || count_of(&delivery) == usize::try_from(count).unwrap());
+        answer(&stranger, &delivery, &own_subject(&meeting)).await;
+        is_answered(&mut ear, number).await;
+    }
+    ear.host.drain().await;
+    assert!(ear.is_quiet(), "each attempt ended once");
+}
+
+/// Each delivery of a call is answered with the number of its messages, and of the new ones.
+async fn counts(ear: &mut Ear, of: u32, count: u64, fresh: usize) {
+    let number = ear.deliver_again(of, messages(count), fresh);
+    ear.expect(Heard::Answer(number, vec![done(&format!("{count} {fresh}"))])).await;
+}
+
+async fn remembers(meeting: &Meeting, ear: &mut Ear) {
+    let stranger = meeting.stranger().await;
+    let mut answers = stranger.hears(&meeting.subjects.answers()).await;
+    counts(ear, 1, 1, 1).await;
+    let own = loop {
+        let answer = answers.next().await;
+        let header = answer.headers.as_ref().and_then(|headers| headers.get("Organism-Remembers"));
+        if let Some(subject) = header {
+            break subject.to_string();
+        }
+    };
+
+    // Whoever listens in counts as somebody there: at this subject of the replica alone.
+    let mut own = stranger.hears(&own).await;
+    counts(ear, 1, 3, 2).await;
+    counts(ear, 1, 4, 1).await;
+    for after in [1, 3] {
+        let delivery = own.next().await;
+        assert!(is_partial(&delivery, after), "{}", text(&delivery));
+    }
+}
+
+#[tokio::test]
+async fn the_python_kit_remembers_on_nats() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let _kit = Kit::start(&meeting, &[]);
+    remembers(&meeting, &mut ear).await;
+}
+
+#[tokio::test]
+async fn the_rust_kit_remembers_on_nats() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let _rust = Rust::start(&meeting);
+    remembers(&meeting, &mut ear).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_was_replaced_gets_every_message() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let mut first = Kit::start(&meeting, &[]);
+    counts(&mut ear, 1, 1, 1).await;
+    counts(&mut ear, 1, 2, 1).await;
+    first.kill();
+    let _second = Kit::start(&meeting, &[]);
+    counts(&mut ear, 1, 3, 1).await;
+    counts(&mut ear, 1, 4, 1).await;
+}
+
+#[tokio::test]
+async fn replicas_of_both_kits_share_calls() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let _kits = [Kit::start(&meeting, &[]), Kit::start(&meeting, &[])];
+    let _rust = Rust::start(&meeting);
+    for of in 1..=20 {
+        for count in 1..=5 {
+            counts(&mut ear, of, count, 1).await;
+        }
+    }
+}
