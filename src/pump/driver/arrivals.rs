@@ -1,11 +1,11 @@
 //! Answers that a host has read and the pump has not stepped: while the gate checks one, its
 //! deadline may pass.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::Time;
 use crate::ids::{Attempt, CallId, ListenerName};
+use crate::thread::Map;
 
 type AnswerKey = (ListenerName, CallId, Attempt);
 
@@ -16,10 +16,10 @@ type AnswerKey = (ListenerName, CallId, Attempt);
 ///
 /// **Invariant:** an answer stays until the event that its host's report leads to is stepped.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Arrivals(Arc<Mutex<HashMap<AnswerKey, Time>>>);
+pub(super) struct Arrivals(Arc<Mutex<Map<AnswerKey, Time>>>);
 
 impl Arrivals {
-    fn lock(&self) -> MutexGuard<'_, HashMap<AnswerKey, Time>> {
+    fn lock(&self) -> MutexGuard<'_, Map<AnswerKey, Time>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -22,7 +22,7 @@ mod sink;
 mod spans;
 mod watch;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
@@ -44,6 +44,7 @@ use crate::limits;
 use crate::mutant::{self, mutant};
 use crate::pump::core::{Core, Effect, Event, Step};
 use crate::pump::gate::Gate;
+use crate::thread::Map;
 use crate::trace::Tracer;
 use alarms::Alarms;
 use arrivals::Arrivals;
@@ -85,7 +86,7 @@ pub struct Pump {
     core: Core,
     journal: Box<dyn Journal>,
     gate: Gate,
-    hosts: HashMap<ListenerName, Arc<dyn Host>>,
+    hosts: Map<ListenerName, Arc<dyn Host>>,
     /// Those that were given something and not yet told that it is all.
     told: Vec<Arc<dyn Host>>,
     inbox: Receiver<Letter>,
@@ -116,7 +117,7 @@ impl Pump {
         let busy = BusyCounter::default();
         let handle = Handle::new(outbox, gate.clone(), busy.clone());
         let (alarms, clerk) = (Alarms::default(), Clerk::default());
-        let (hosts, told) = (HashMap::new(), Vec::new());
+        let (hosts, told) = (Map::default(), Vec::new());
         let (watch, beats) = (Watch::start(core.state().time), Beats::default());
         let meter = Meter::new(Arc::new(Counts::new(&gate.contracts)));
         Self {
