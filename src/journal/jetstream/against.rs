@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::ids::{Digest, Position};
+use crate::journal::row::Row;
 use crate::journal::sqlite::{Reader, Taken};
 use crate::journal::{Checkpoint, Error, HeadMac};
 use crate::nats;
 
-use super::group::{Assembly, Contents};
 use super::open::connect;
-use super::tail::{ahead, journal};
+use super::stream_reader::StreamReader;
+use super::tail::journal;
 use super::{Options, refused};
 
 /// What a comparison found, where nothing differs.
@@ -44,23 +45,9 @@ pub fn compare_with_stream(
 
     let mut comparison =
         Comparison { last, records: 0, checkpoints, blobs, reader: &reader, name: &name };
-    let mut assembly = Assembly::default();
-    let ahead = ahead(&api);
-    let end = info.state.last_seq;
-    let mut next = 1;
-    while next <= end {
-        let to = end.min(next + ahead - 1);
-        let stored = api.messages(&name, next..=to);
-        for stored in stored.map_err(|f| refused(&format!("the stream {name}"), f))? {
-            let seq = stored.seq;
-            let damaged =
-                |detail| Error::broken(0, format!("message {seq} of the stream {name}: {detail}"));
-            let Some(whole) = assembly.take(&stored.body).map_err(damaged)? else { continue };
-            let contents = Contents::read(&whole).map_err(damaged)?;
-            comparison.take(&contents.taken)?;
-        }
-        next = to + 1;
-    }
+    let last_seq = info.state.last_seq;
+    StreamReader::new(&api, options)
+        .each_group(last_seq, &mut |_, contents| comparison.take(&contents.taken))?;
     comparison.judge_rest()?;
     let records = comparison.records;
     if records < last.0 {
@@ -126,12 +113,8 @@ impl Comparison<'_> {
                 Some(Taken::Mac(mac)) => Some(*mac),
                 _ => None,
             };
-            let mut is_same = false;
-            self.reader.rows(position, position, &mut |ours| {
-                is_same = ours.is_same_record(theirs) && ours.mac == mac;
-                Ok(())
-            })?;
-            if !is_same {
+            let is_same = |ours: &Row<'_>| ours.is_same_record(theirs) && ours.mac == mac;
+            if !self.reader.row_is(position, &is_same)? {
                 let detail = format!("it is not the record of the stream {}", self.name);
                 return Err(Error::broken(position.0, detail));
             }

@@ -11,10 +11,10 @@ use crate::journal::Error;
 use crate::journal::row::Row;
 use crate::journal::sqlite::{Reader, Taken};
 
+use super::Options;
 use super::api::Api;
-use super::group::{Assembly, Contents};
-use super::tail::{Mark, ahead};
-use super::{Options, refused};
+use super::stream_reader::StreamReader;
+use super::tail::Mark;
 
 /// How the records of a projection stand in a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(super) fn compare(
     let mut walk = Walk { reader: &reader, last, mark: Mark::default(), records: Position(0) };
     let (mut is_newer, mut has_epoch) = (false, false);
     let (mut blobs, mut forked) = (HashSet::new(), None);
-    each_group(api, options, last_seq, &mut |mark, contents| {
+    StreamReader::new(api, options).each_group(last_seq, &mut |mark, contents| {
         for taken in &contents.taken {
             match taken {
                 Taken::Step(row) if forked.is_none() => forked = walk.follow(row)?,
@@ -97,39 +97,9 @@ impl Walk<'_> {
         if position > self.last {
             return Ok(None);
         }
-        let mut is_same = false;
-        self.reader.rows(position, position, &mut |ours| {
-            is_same = ours.is_same_record(row);
-            Ok(())
-        })?;
+        let is_same = self.reader.row_is(position, &|ours| ours.is_same_record(row))?;
         Ok((!is_same).then_some(position))
     }
-}
-
-/// Hands over every whole group of the stream, with its last message.
-fn each_group(
-    api: &Api,
-    options: &Options,
-    last_seq: u64,
-    visit: &mut dyn FnMut(Mark, Contents<'_>) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let name = options.stream();
-    let mut assembly = Assembly::default();
-    let (ahead, mut next) = (ahead(api), 1);
-    while next <= last_seq {
-        let end = last_seq.min(next + ahead - 1);
-        let stored = api.messages(&name, next..=end);
-        for stored in stored.map_err(|f| refused(&format!("the stream {name}"), f))? {
-            let seq = stored.seq;
-            let damaged =
-                |detail| Error::broken(0, format!("message {seq} of the stream {name}: {detail}"));
-            let Some(whole) = assembly.take(&stored.body).map_err(damaged)? else { continue };
-            let contents = Contents::read(&whole).map_err(damaged)?;
-            visit(Mark { seq, digest: Digest::of(&stored.body) }, contents)?;
-        }
-        next = end + 1;
-    }
-    Ok(())
 }
 
 /// What of `taken` a projection that has all records up to `known` does not have.

@@ -22,6 +22,8 @@ mod publish;
 mod repair;
 mod settings;
 mod standby;
+mod stream_copier;
+mod stream_reader;
 mod tail;
 mod takeover;
 mod watch;

@@ -127,7 +127,7 @@ fn begun(error: Error, ours: u32) -> Error {
     }
 }
 
-fn about(options: &Options, id: Uuid) -> About<'_> {
+pub(super) fn about(options: &Options, id: Uuid) -> About<'_> {
     let &Options { partition, partitions, .. } = options;
     let name = options.organism.as_str().into();
     About { id, name, partition, partitions, moving: false }

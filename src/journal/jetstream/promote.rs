@@ -8,8 +8,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
 use serde::Serialize;
 use uuid::Uuid;
@@ -17,7 +15,7 @@ use uuid::Uuid;
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
 use crate::journal::sqlite::{self, DATABASE, Opening, Reader};
-use crate::journal::{Checkpoint, Error, Place};
+use crate::journal::{Checkpoint, Error};
 use crate::limits;
 use crate::nats;
 
@@ -25,12 +23,12 @@ use super::Options;
 use super::api::Api;
 use super::bounds::Bounds;
 use super::count;
-use super::group::{About, Group};
+use super::group::Group;
 use super::identity::{self, Member};
 use super::lease::{Holder, Lease};
 use super::open::{connect, stream};
-use super::publish::Publisher;
-use super::watch::{Renewal, Watch};
+use super::stream_copier::StreamCopier;
+use super::watch::Renewal;
 
 mod compare;
 
@@ -105,20 +103,16 @@ pub fn promote(
     identity::note(state, options, source.journal)?;
     lease.take(lease.wait_until_free(options)?, options)?;
     let info = stream(&api, options, &Bounds::default(), 0)?;
-    let last = Arc::new(AtomicU64::new(info.state.last_seq));
     let renewal = Renewal::start(options, Arc::new(lease))?;
-    let watch = Watch::start(&api, options, renewal, info.created, Arc::clone(&last))?;
-    let mut publisher = Publisher::new(&api, options, last);
-    publisher.epoch = source.epoch;
+    let copier = StreamCopier::start(&api, options, renewal, info, &source.reader, source.epoch)?;
 
-    let found = Found::read(&api, options, &source, publisher.last(), &mut |_| {})?;
+    let found = Found::read(&api, options, &source, copier.publisher.last(), &mut |_| {})?;
     let published = source.last.0 - found.records;
-    let sending = Sending { source: &source, publisher: &mut publisher, watch: &watch };
-    sending.send(options, &found, progress)?;
+    publish_rest(&copier, &source, &found, progress)?;
     failpoint("before-comparing");
-    let found = compare(&api, options, &source, &publisher, progress)?;
+    let found = compare(&api, options, &source, copier.publisher.last(), progress)?;
     failpoint("compared");
-    watch.check(source.epoch)?;
+    copier.watch.check(source.epoch)?;
     journal.follow_from(&found.mark.to_string())?;
     failpoint("promoted");
     let promoted = Promoted {
@@ -133,7 +127,8 @@ pub fn promote(
         published,
         messages: found.mark.seq,
     };
-    drop((source, watch));
+    drop(copier);
+    drop(source);
     journal.let_go()?;
     Ok(Some(promoted))
 }
@@ -154,12 +149,12 @@ fn compare(
     api: &Api,
     options: &Options,
     source: &Source,
-    publisher: &Publisher,
+    last_seq: u64,
     progress: Progress<'_>,
 ) -> Result<Found, Error> {
-    let mut told = |done| progress(Phase::Comparing, done, source.last.0);
-    let found = Found::read(api, options, source, publisher.last(), &mut told)?;
-    let missing = found.missing(source, publisher.last());
+    let mut compared = |done| progress(Phase::Comparing, done, source.last.0);
+    let found = Found::read(api, options, source, last_seq, &mut compared)?;
+    let missing = found.missing(source, last_seq);
     match missing {
         None => Ok(found),
         Some(detail) => Err(Error::broken(
@@ -177,87 +172,28 @@ impl Source {
         let checkpoints = reader.checkpoints()?;
         Ok(Self { journal: about.journal, epoch: about.epoch, last, blobs, checkpoints, reader })
     }
-
-    fn blob(&self, digest: Digest) -> Result<Vec<u8>, Error> {
-        let gone = || Error::broken(0, format!("blob {digest} is gone"));
-        self.reader.blob(digest)?.ok_or_else(gone)
-    }
 }
 
-/// Puts into the stream what is not there yet.
-struct Sending<'s> {
-    source: &'s Source,
-    publisher: &'s mut Publisher,
-    watch: &'s Watch,
-}
-
-impl Sending<'_> {
-    fn send(
-        mut self,
-        options: &Options,
-        found: &Found,
-        progress: Progress<'_>,
-    ) -> Result<(), Error> {
-        let Source { journal, epoch, last, .. } = *self.source;
-        if !found.begun {
-            let (name, &Options { partition, partitions, .. }) = (&options.organism, options);
-            let name = name.as_str().into();
-            let about = About { id: journal, name, partition, partitions, moving: true };
-            self.publish(&Group::about(about))?;
-        }
-        for digest in self.source.blobs.iter().filter(|digest| !found.blobs.contains(digest)) {
-            let bytes = self.source.blob(*digest)?;
-            self.publish(&Group::default().blob(*digest, &bytes))?;
-        }
-        self.records(found, progress)?;
-        match found.moved {
-            Some(records) if records == last.0 && found.is_whole(self.source) => Ok(()),
-            _ => self.publish(&Group::moved(last.0, epoch)),
-        }
+/// Publishes what of the journal is not in the stream, and at last that all of it is there.
+fn publish_rest(
+    copier: &StreamCopier<'_>,
+    source: &Source,
+    found: &Found,
+    progress: Progress<'_>,
+) -> Result<(), Error> {
+    let Source { journal, epoch, last, .. } = *source;
+    if !found.begun {
+        copier.begin(journal)?;
     }
+    copier.publish_blobs(&found.blobs)?;
 
-    /// Records and, each where it belongs, checkpoints.
-    fn records(&mut self, found: &Found, progress: Progress<'_>) -> Result<(), Error> {
-        let source = self.source;
-        let mut group = Group::default();
-        let mut checkpoints = source.checkpoints.iter().skip(found.checkpoints).peekable();
-        source.reader.rows(Position(found.records + 1), source.last, &mut |row| {
-            let Place { position, .. } = row.place;
-            while let Some(due) = checkpoints.next_if(|due| due.position < position) {
-                group = std::mem::take(&mut group).checkpoint(due);
-            }
-            group = std::mem::take(&mut group).step(&row.place, &row.encoded());
-            if let Some(mac) = &row.mac {
-                group = std::mem::take(&mut group).mac(mac);
-            }
-            if group.size() >= limits::PROMOTION_GROUP_BYTES {
-                self.publish(&std::mem::take(&mut group))?;
-                progress(Phase::Publishing, position.0, source.last.0);
-            }
-            Ok(())
-        })?;
-        let group = checkpoints.fold(group, Group::checkpoint);
-        if group.size() > 0 {
-            self.publish(&group)?;
-        }
-        progress(Phase::Publishing, source.last.0, source.last.0);
-        Ok(())
-    }
+    let checkpoints = source.checkpoints.get(found.checkpoints..).unwrap_or_default();
+    let mut published = |position: Position| progress(Phase::Publishing, position.0, last.0);
+    copier.publish_records(Position(found.records), last, checkpoints, &mut published)?;
+    published(last);
 
-    /// Waits for a server that is away or full, but not for ever.
-    fn publish(&mut self, group: &Group) -> Result<(), Error> {
-        let until = Instant::now() + limits::PROMOTION_PATIENCE;
-        loop {
-            self.watch.check(self.publisher.epoch)?;
-            match self.publisher.publish(group) {
-                Err(Error::Full { .. } | Error::Away { .. }) if Instant::now() < until => {
-                    std::thread::sleep(limits::LEASE_LOOK);
-                }
-                published => {
-                    self.publisher.put(published?.0);
-                    return Ok(());
-                }
-            }
-        }
+    match found.moved {
+        Some(records) if records == last.0 && found.is_whole(source) => Ok(()),
+        _ => copier.publish(&Group::moved(last.0, epoch)),
     }
 }

@@ -4,32 +4,28 @@
 //! What is about to be done is noted in the state first, and stands there until it is on record: a
 //! repair that was killed goes on where it ended, and is recorded once.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use crate::failpoint::failpoint;
-use crate::ids::{Digest, Position};
+use crate::ids::Position;
 use crate::journal::checkpoint::Outside;
 use crate::journal::sqlite::{self, DATABASE, Opening, Reader};
-use crate::journal::{Checkpoint, Error, Heads};
-use crate::limits;
+use crate::journal::{Error, Heads};
 use crate::mutant::mutant;
 use crate::nats;
 
 use super::align::{Alignment, Compared, compare};
 use super::api::{Api, Info, code};
 use super::bounds::{Acknowledged, hash_at};
-use super::group::{About, Group};
+use super::group::Group;
 use super::identity::Member;
 use super::lease::{Holder, Lease};
 use super::open::{connect, found};
-use super::publish::Publisher;
-use super::watch::{Renewal, Watch};
+use super::stream_copier::StreamCopier;
+use super::watch::Renewal;
 use super::{Options, settings, tail, unfit};
 
 /// Which side of a stream and a projection that differ is kept.
@@ -220,23 +216,23 @@ impl Host<'_> {
         last: Position,
     ) -> Result<(), Error> {
         let Self { api, options, renewal, .. } = self;
-        let seq = Arc::new(AtomicU64::new(info.state.last_seq));
-        let watch = Watch::start(api, options, renewal, info.created, Arc::clone(&seq))?;
-        let mut publisher = Publisher::new(api, options, seq);
         let about = reader.about()?;
-        publisher.epoch = about.epoch;
-        let mut sending = Sending { reader, publisher, watch };
-        if info.state.last_seq == 0 {
-            let (name, &Options { partition, partitions, .. }) = (&options.organism, options);
-            let name = name.as_str().into();
-            let (id, moving) = (about.journal, true);
-            sending.put(&Group::about(About { id, name, partition, partitions, moving }))?;
+        let is_empty = info.state.last_seq == 0;
+        let copier = StreamCopier::start(api, options, renewal, info, reader, about.epoch)?;
+        if is_empty {
+            copier.begin(about.journal)?;
         }
-        sending.blobs(&compared.blobs)?;
-        sending.records(compared.records, last)?;
+        copier.publish_blobs(&compared.blobs)?;
+
+        let kept = compared.records;
+        let mut checkpoints = reader.checkpoints()?;
+        checkpoints.retain(|checkpoint| checkpoint.position > kept);
+        copier
+            .publish_records(kept, last, &checkpoints, &mut |_| failpoint("repair-publishing"))?;
+
         if tail::first(api, options)?.moving && !compared.has_epoch {
             // Until this no pump goes on with a stream that was made anew.
-            sending.put(&Group::moved(last.0, about.epoch))?;
+            copier.publish(&Group::moved(last.0, about.epoch))?;
         }
         failpoint("repair-published");
         Ok(())
@@ -315,74 +311,4 @@ fn move_file(from: &Path, to: &Path) -> Result<(), Error> {
         .and_then(|_| std::fs::File::open(to)?.sync_all())
         .and_then(|()| std::fs::remove_file(from));
     copied.map_err(Error::io(from.display().to_string()))
-}
-
-/// Puts into the stream what is not there yet.
-struct Sending<'s> {
-    reader: &'s Reader,
-    publisher: Publisher,
-    watch: Watch,
-}
-
-impl Sending<'_> {
-    fn blobs(&mut self, there: &HashSet<Digest>) -> Result<(), Error> {
-        for digest in self.reader.blobs()? {
-            if there.contains(&digest) {
-                continue;
-            }
-            let gone = || Error::broken(0, format!("blob {digest} is gone"));
-            let bytes = self.reader.blob(digest)?.ok_or_else(gone)?;
-            self.put(&Group::default().blob(digest, &bytes))?;
-        }
-        Ok(())
-    }
-
-    /// Records behind `kept`, each checkpoint where it belongs.
-    fn records(&mut self, kept: Position, last: Position) -> Result<(), Error> {
-        if kept >= last {
-            return Ok(());
-        }
-        let reader = self.reader;
-        let mut checkpoints: Vec<Checkpoint> = reader.checkpoints()?;
-        checkpoints.retain(|checkpoint| checkpoint.position > kept);
-        let mut checkpoints = checkpoints.iter().peekable();
-        let mut group = Group::default();
-        reader.rows(Position(kept.0 + 1), last, &mut |row| {
-            let position = row.place.position;
-            while let Some(due) = checkpoints.next_if(|due| due.position < position) {
-                group = std::mem::take(&mut group).checkpoint(due);
-            }
-            group = std::mem::take(&mut group).step(&row.place, &row.encoded());
-            if let Some(mac) = &row.mac {
-                group = std::mem::take(&mut group).mac(mac);
-            }
-            if group.size() >= limits::PROMOTION_GROUP_BYTES {
-                self.put(&std::mem::take(&mut group))?;
-                failpoint("repair-publishing");
-            }
-            Ok(())
-        })?;
-        let group = checkpoints.fold(group, Group::checkpoint);
-        match group.size() {
-            0 => Ok(()),
-            _ => self.put(&group),
-        }
-    }
-
-    /// Waits for a server that is away or full, but not for ever.
-    fn put(&mut self, group: &Group) -> Result<(), Error> {
-        let until = Instant::now() + limits::PROMOTION_PATIENCE;
-        loop {
-            self.watch.check(self.publisher.epoch)?;
-            match self.publisher.publish(group) {
-                Err(Error::Full { .. } | Error::Away { .. }) if Instant::now() < until => {
-                    std::thread::sleep(limits::LEASE_LOOK);
-                }
-                published => {
-                    self.publisher.put(published?.0);
-                    return Ok(());
-                }
-            }
-        }
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Instant;
 
 use uuid::Uuid;
 
@@ -10,13 +9,13 @@ use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
 use crate::journal::sqlite::{Following, Taken};
 use crate::journal::{Error, Sealed};
-use crate::limits;
 
 use super::Options;
 use super::align::newer;
-use super::api::{Api, Failed, Stored, code};
+use super::api::{Api, Stored, code};
 use super::group::{Assembly, Contents};
 use super::refused;
+use super::stream_reader::{StreamReader, damaged, patiently};
 
 /// How far a projection followed its stream: the last message of the last group that it has, and
 /// the digest of that message.
@@ -48,10 +47,6 @@ impl FromStr for Mark {
     }
 }
 
-fn damaged(options: &Options, seq: u64, detail: &str) -> Error {
-    Error::broken(0, format!("message {seq} of the stream {}: {detail}", options.stream()))
-}
-
 /// What a message says that is a group by itself.
 fn whole(options: &Options, stored: &Stored) -> Result<Vec<u8>, Error> {
     let taken = Assembly::default().take(&stored.body);
@@ -64,20 +59,6 @@ fn whole(options: &Options, stored: &Stored) -> Result<Vec<u8>, Error> {
 fn message(api: &Api, options: &Options, seq: u64) -> Result<Stored, Error> {
     let stored = patiently(|| api.message(&options.stream(), seq));
     stored.map_err(|f| refused(&format!("message {seq} of the stream {}", options.stream()), f))
-}
-
-/// Between two leaders of a cluster a stream may look shorter than it is, or not be known.
-fn patiently<T>(mut ask: impl FnMut() -> Result<T, Failed>) -> Result<T, Failed> {
-    let begun = Instant::now();
-    loop {
-        match ask() {
-            Err(failed)
-                if (failed.is(code::NO_MESSAGE) || failed.is(code::STREAM_NOT_FOUND))
-                    && begun.elapsed() < limits::STREAM_GONE_AFTER => {}
-            other => return other,
-        }
-        std::thread::sleep(limits::LEASE_LOOK);
-    }
 }
 
 /// What the first message of a stream says.
@@ -132,19 +113,8 @@ pub struct Heard {
     pub known: Position,
 }
 
-/// So many messages may be asked for at once: in bytes no more than a connection holds, however
-/// large they may be.
-pub fn ahead(api: &Api) -> u64 {
-    ahead_of(u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX))
-}
-
-/// Of messages of at most so many bytes.
-fn ahead_of(largest: u64) -> u64 {
-    (limits::STREAM_READ_BYTES / largest.max(1)).clamp(1, limits::STREAM_READ_AHEAD)
-}
-
-/// Has `following` hear everything after what was `heard`, up to message `last`. Where the server
-/// goes away meanwhile, `heard` says how far that came.
+/// Has `following` take in everything after `heard`, up to message `last`. Where the server goes
+/// away meanwhile, `heard` shows how far that came.
 pub fn read(
     api: &Api,
     options: &Options,
@@ -153,52 +123,25 @@ pub fn read(
     following: &mut Following,
     visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut assembly = Assembly::default();
-    let ahead = ahead(api);
-    let mut next = heard.mark.seq + 1;
-    while next <= last {
-        let end = last.min(next + ahead - 1);
-        let stored = patiently(|| api.messages(&options.stream(), next..=end));
-        let stored = stored.map_err(|f| refused(&format!("the stream {}", options.stream()), f))?;
+    let reader = StreamReader::new(api, options);
+    reader.read_after(heard.mark.seq, last, &mut |groups| {
         failpoint("during-recovery");
-        let (mut now, mut wholes) = (*heard, Vec::new());
-        for stored in stored {
-            let whole = assembly.take(&stored.body);
-            if let Some(whole) = whole.map_err(|detail| damaged(options, stored.seq, &detail))? {
-                now.mark = Mark { seq: stored.seq, digest: Digest::of(&stored.body) };
-                wholes.push((stored.seq, whole));
-            }
-        }
+        let mut now = *heard;
         let mut taken = Vec::<Taken<'_>>::new();
-        for (seq, whole) in &wholes {
-            let contents = Contents::read(whole);
-            let contents = contents.map_err(|detail| damaged(options, *seq, &detail))?;
+        for group in groups {
+            let contents = reader.contents(group)?;
+            now.mark = group.mark;
             now.epoch = now.epoch.max(contents.epoch.unwrap_or_default());
             taken.extend(match heard.known {
                 Position(0) => contents.taken,
                 known => newer(contents.taken, known),
             });
         }
-        if !wholes.is_empty() {
+
+        if !groups.is_empty() {
             following.take_in(&taken, &now.mark.to_string(), now.epoch, visit)?;
             *heard = now;
         }
-        next = end + 1;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_asked_for_at_once_is_bounded_in_bytes_too() {
-        for (largest, messages) in
-            [(0, 32), (1 << 10, 32), (1 << 20, 16), (8 << 20, 2), (64 << 20, 1)]
-        {
-            assert_eq!(ahead_of(largest), messages, "{largest}");
-            assert!(messages == 1 || messages * largest <= limits::STREAM_READ_BYTES);
-        }
-    }
+        Ok(())
+    })
 }

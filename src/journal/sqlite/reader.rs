@@ -195,6 +195,20 @@ impl Reader {
         Ok(())
     }
 
+    /// Whether `is_meant` holds for the row at `position`, which has to be there.
+    pub(in crate::journal) fn row_is(
+        &self,
+        position: Position,
+        is_meant: &dyn Fn(&Row<'_>) -> bool,
+    ) -> Result<bool, Error> {
+        let mut is_it = false;
+        self.rows(position, position, &mut |row| {
+            is_it = is_meant(row);
+            Ok(())
+        })?;
+        Ok(is_it)
+    }
+
     /// A tree's records in order, up to and including `up_to`, or all of them.
     pub fn tree(&self, root: &ThreadId, up_to: Option<Position>) -> Result<Vec<Sealed>, Error> {
         let Some(head) = self.head(root)? else { return Ok(Vec::new()) };

@@ -7,11 +7,23 @@ use crate::journal::row::Row;
 use crate::journal::sqlite::Taken;
 use crate::journal::{Checkpoint, Error, HeadMac};
 
+use super::super::Options;
 use super::super::api::Api;
-use super::super::group::{Assembly, Contents};
-use super::super::tail::{Mark, ahead};
-use super::super::{Options, refused};
+use super::super::group::Contents;
+use super::super::stream_reader::StreamReader;
+use super::super::tail::Mark;
 use super::Source;
+
+/// The error of a message that is not of the journal.
+fn strange(options: &Options, seq: u64, detail: &str) -> Error {
+    Error::Strange {
+        path: format!("the stream {}", options.stream()),
+        detail: format!(
+            "keeps something else (message {seq}: {detail}): name another `stream`, or remove that \
+             one if nobody needs it"
+        ),
+    }
+}
 
 /// How much of the journal the stream has.
 #[derive(Debug, Default)]
@@ -36,32 +48,14 @@ impl Found {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, Error> {
         let mut found = Self::default();
-        let mut assembly = Assembly::default();
-        let name = options.stream();
-        let strange = |seq: u64, detail: String| Error::Strange {
-            path: format!("the stream {name}"),
-            detail: format!(
-                "keeps something else (message {seq}: {detail}): name another `stream`, or remove \
-                 that one if nobody needs it"
-            ),
-        };
-        let ahead = ahead(api);
-        let mut next = 1;
-        while next <= last {
-            let end = last.min(next + ahead - 1);
-            let stored = api.messages(&name, next..=end);
-            for stored in stored.map_err(|f| refused(&format!("the stream {name}"), f))? {
-                let seq = stored.seq;
-                let whole = assembly.take(&stored.body).map_err(|detail| strange(seq, detail))?;
-                let Some(whole) = whole else { continue };
-                let contents = Contents::read(&whole).map_err(|detail| strange(seq, detail))?;
-                let taken = found.take(options, source, contents)?;
-                taken.map_err(|detail| strange(seq, detail))?;
-                found.mark = Mark { seq, digest: Digest::of(&stored.body) };
-            }
+        let reader = StreamReader { damaged: strange, ..StreamReader::new(api, options) };
+        reader.each_group(last, &mut |mark, contents| {
+            let taken = found.take(options, source, contents)?;
+            taken.map_err(|detail| strange(options, mark.seq, &detail))?;
+            found.mark = mark;
             progress(found.records);
-            next = end + 1;
-        }
+            Ok(())
+        })?;
         Ok(found)
     }
 
@@ -112,22 +106,14 @@ impl Found {
         if row.place.position != expected || expected > source.last {
             return Ok(Err(format!("record {}, not {expected}", row.place.position)));
         }
-        let mut same = false;
-        source.reader.rows(expected, expected, &mut |ours| {
-            same = ours.is_same_record(row);
-            Ok(())
-        })?;
+        let same = source.reader.row_is(expected, &|ours| ours.is_same_record(row))?;
         self.records += 1;
         Ok(same.then_some(()).ok_or_else(|| format!("another record {expected}")))
     }
 
     fn mac(&self, source: &Source, mac: HeadMac) -> Result<Result<(), String>, Error> {
         let at = Position(self.records);
-        let mut same = false;
-        source.reader.rows(at, at, &mut |ours| {
-            same = ours.mac == Some(mac);
-            Ok(())
-        })?;
+        let same = source.reader.row_is(at, &|ours| ours.mac == Some(mac))?;
         Ok(same.then_some(()).ok_or_else(|| format!("another MAC over {at}")))
     }
 

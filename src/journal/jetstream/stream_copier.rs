@@ -1,0 +1,115 @@
+//! Publishes into a stream what a journal's file has and the stream does not.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use uuid::Uuid;
+
+use crate::ids::{Digest, Position};
+use crate::journal::sqlite::Reader;
+use crate::journal::{Checkpoint, Error};
+use crate::limits;
+
+use super::Options;
+use super::api::{Api, Info};
+use super::group::{About, Group};
+use super::open::about;
+use super::publish::Publisher;
+use super::watch::{Renewal, Watch};
+
+/// Copies records, checkpoints and files as they stand, so that the chain goes on unbroken.
+pub struct StreamCopier<'c> {
+    pub publisher: Publisher,
+    pub watch: Watch,
+    reader: &'c Reader,
+    options: &'c Options,
+}
+
+impl<'c> StreamCopier<'c> {
+    /// `epoch`: that of the last pump of the journal.
+    pub fn start(
+        api: &Api,
+        options: &'c Options,
+        renewal: Renewal,
+        info: Info,
+        reader: &'c Reader,
+        epoch: u32,
+    ) -> Result<Self, Error> {
+        let last = Arc::new(AtomicU64::new(info.state.last_seq));
+        let watch = Watch::start(api, options, renewal, info.created, Arc::clone(&last))?;
+        let mut publisher = Publisher::new(api, options, last);
+        publisher.epoch = epoch;
+        Ok(Self { publisher, watch, reader, options })
+    }
+
+    /// Begins the stream of `journal`. No pump leads it before [`Group::moved`] stands there.
+    pub fn begin(&self, journal: Uuid) -> Result<(), Error> {
+        self.publish(&Group::about(About { moving: true, ..about(self.options, journal) }))
+    }
+
+    /// Publishes the files that are not `present` in the stream.
+    pub fn publish_blobs(&self, present: &HashSet<Digest>) -> Result<(), Error> {
+        let digests = self.reader.blobs()?;
+        for digest in digests.iter().filter(|digest| !present.contains(digest)) {
+            let gone = || Error::broken(0, format!("blob {digest} is gone"));
+            let bytes = self.reader.blob(*digest)?.ok_or_else(gone)?;
+            self.publish(&Group::default().blob(*digest, &bytes))?;
+        }
+        Ok(())
+    }
+
+    /// Publishes the records behind `after`, up to `last`, and each checkpoint where it belongs.
+    /// `published` gets the last record of each group.
+    pub fn publish_records(
+        &self,
+        after: Position,
+        last: Position,
+        checkpoints: &[Checkpoint],
+        published: &mut dyn FnMut(Position),
+    ) -> Result<(), Error> {
+        let mut checkpoints = checkpoints.iter().peekable();
+        let mut group = Group::default();
+        self.reader.rows(Position(after.0 + 1), last, &mut |row| {
+            let position = row.place.position;
+            while let Some(due) = checkpoints.next_if(|due| due.position < position) {
+                group = std::mem::take(&mut group).checkpoint(due);
+            }
+
+            group = std::mem::take(&mut group).step(&row.place, &row.encoded());
+            if let Some(mac) = &row.mac {
+                group = std::mem::take(&mut group).mac(mac);
+            }
+
+            if group.size() >= limits::PROMOTION_GROUP_BYTES {
+                self.publish(&std::mem::take(&mut group))?;
+                published(position);
+            }
+            Ok(())
+        })?;
+
+        let group = checkpoints.fold(group, Group::checkpoint);
+        match group.size() {
+            0 => Ok(()),
+            _ => self.publish(&group),
+        }
+    }
+
+    /// Waits for a server that is away or full, but not for ever.
+    pub fn publish(&self, group: &Group) -> Result<(), Error> {
+        let until = Instant::now() + limits::PROMOTION_PATIENCE;
+        loop {
+            self.watch.check(self.publisher.epoch)?;
+            match self.publisher.publish(group) {
+                Err(Error::Full { .. } | Error::Away { .. }) if Instant::now() < until => {
+                    std::thread::sleep(limits::LEASE_LOOK);
+                }
+                published => {
+                    self.publisher.put(published?.0);
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

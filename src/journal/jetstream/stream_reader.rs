@@ -1,0 +1,130 @@
+//! Reads a stream after a message, group by group.
+
+use std::time::Instant;
+
+use crate::ids::Digest;
+use crate::journal::Error;
+use crate::limits;
+
+use super::api::{Api, Failed, code};
+use super::group::{Assembly, Contents};
+use super::tail::Mark;
+use super::{Options, refused};
+
+/// A group that is whole, and the place of its last message.
+pub struct StreamGroup {
+    pub mark: Mark,
+    bytes: Vec<u8>,
+}
+
+/// Reads the stream of `options`.
+pub struct StreamReader<'r> {
+    pub api: &'r Api,
+    pub options: &'r Options,
+    /// The error of a message that cannot be decoded.
+    pub damaged: fn(&Options, u64, &str) -> Error,
+}
+
+impl<'r> StreamReader<'r> {
+    pub fn new(api: &'r Api, options: &'r Options) -> Self {
+        Self { api, options, damaged }
+    }
+
+    /// Reads the groups behind message `after`, up to message `last`, a batch at a time. Leaves out
+    /// a group whose pump did not live to complete it.
+    pub fn read_after(
+        &self,
+        after: u64,
+        last: u64,
+        visit: &mut dyn FnMut(&[StreamGroup]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let name = self.options.stream();
+        let ahead = ahead(self.api);
+        let mut assembly = Assembly::default();
+        let mut next = after + 1;
+
+        while next <= last {
+            let end = last.min(next + ahead - 1);
+            let stored = patiently(|| self.api.messages(&name, next..=end));
+            let stored = stored.map_err(|f| refused(&format!("the stream {name}"), f))?;
+
+            let mut groups = Vec::new();
+            for message in stored {
+                let whole = assembly.take(&message.body);
+                let whole = whole.map_err(|detail| self.damage(message.seq, &detail))?;
+                groups.extend(whole.map(|bytes| {
+                    let mark = Mark { seq: message.seq, digest: Digest::of(&message.body) };
+                    StreamGroup { mark, bytes }
+                }));
+            }
+
+            visit(&groups)?;
+            next = end + 1;
+        }
+        Ok(())
+    }
+
+    /// Reads all groups up to message `last`, one at a time.
+    pub fn each_group(
+        &self,
+        last: u64,
+        visit: &mut dyn FnMut(Mark, Contents<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.read_after(0, last, &mut |groups| {
+            groups.iter().try_for_each(|group| visit(group.mark, self.contents(group)?))
+        })
+    }
+
+    pub fn contents<'g>(&self, group: &'g StreamGroup) -> Result<Contents<'g>, Error> {
+        Contents::read(&group.bytes).map_err(|detail| self.damage(group.mark.seq, &detail))
+    }
+
+    fn damage(&self, seq: u64, detail: &str) -> Error {
+        (self.damaged)(self.options, seq, detail)
+    }
+}
+
+pub(super) fn damaged(options: &Options, seq: u64, detail: &str) -> Error {
+    Error::broken(0, format!("message {seq} of the stream {}: {detail}", options.stream()))
+}
+
+/// Retries for a while where a message or the stream is not found: between two leaders of a cluster
+/// a stream may look shorter than it is, or not be known.
+pub(super) fn patiently<T>(mut request: impl FnMut() -> Result<T, Failed>) -> Result<T, Failed> {
+    let begun = Instant::now();
+    loop {
+        match request() {
+            Err(failed)
+                if (failed.is(code::NO_MESSAGE) || failed.is(code::STREAM_NOT_FOUND))
+                    && begun.elapsed() < limits::STREAM_GONE_AFTER => {}
+            other => return other,
+        }
+        std::thread::sleep(limits::LEASE_LOOK);
+    }
+}
+
+/// Messages that may be requested at once: in bytes no more than a connection holds, however large
+/// they may be.
+fn ahead(api: &Api) -> u64 {
+    ahead_of(u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX))
+}
+
+/// As [`ahead`], for messages of at most so many bytes.
+fn ahead_of(largest: u64) -> u64 {
+    (limits::STREAM_READ_BYTES / largest.max(1)).clamp(1, limits::STREAM_READ_AHEAD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_requested_at_once_is_bounded_in_bytes_too() {
+        for (largest, messages) in
+            [(0, 32), (1 << 10, 32), (1 << 20, 16), (8 << 20, 2), (64 << 20, 1)]
+        {
+            assert_eq!(ahead_of(largest), messages, "{largest}");
+            assert!(messages == 1 || messages * largest <= limits::STREAM_READ_BYTES);
+        }
+    }
+}
