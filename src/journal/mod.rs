@@ -3,14 +3,18 @@
 //! **Invariant:** nothing here decides; a record goes in and comes out as it was.
 
 pub mod checkpoint;
+mod checkpoint_signer;
 mod copies;
+mod copying;
 mod heads;
 pub mod jetstream;
+mod log;
 mod mac;
 mod merkle;
 mod places;
 mod row;
 pub mod sqlite;
+mod writer;
 
 use std::time::Duration;
 

@@ -13,6 +13,7 @@ use organism::bus::Delivery;
 use organism::clock::Time;
 use organism::config::Config;
 use organism::ids::{ListenerName, MessageId};
+use organism::journal::Journal as _;
 use organism::journal::sqlite::Journal;
 use organism::organism::{Organism, gate};
 use organism::pump::core::{Core, Effect, Event, Submission, Target};

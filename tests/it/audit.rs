@@ -6,8 +6,8 @@ use expect_test::expect;
 use organism::audit::{self, Format, OutsideState};
 use organism::envelope::{Disposition, Kind};
 use organism::ids::{Attempt, CallId, MessageId};
-use organism::journal::CheckpointCopies;
 use organism::journal::sqlite::DATABASE;
+use organism::journal::{CheckpointCopies, Journal as _};
 use organism::thread::{Fact, Input, Record};
 use uuid::Uuid;
 

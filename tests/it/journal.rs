@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use organism::clock::Time;
 use organism::journal::sqlite::{Journal, Reader};
-use organism::journal::{Error, Sealed};
+use organism::journal::{Error, Journal as _, Sealed};
 use organism::thread::Record;
 use tempfile::TempDir;
 

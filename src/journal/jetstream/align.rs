@@ -8,19 +8,19 @@ use std::path::Path;
 
 use crate::ids::{Digest, Position};
 use crate::journal::Error;
+use crate::journal::log::LogMark;
 use crate::journal::row::Row;
 use crate::journal::sqlite::{Reader, Taken};
 
 use super::Options;
 use super::api::Api;
 use super::stream_reader::StreamReader;
-use super::tail::Mark;
 
 /// How the records of a projection stand in a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Alignment {
     /// The stream holds all of them, and this is the last message that has nothing newer.
-    Whole { mark: Mark, last: Position },
+    Whole { mark: LogMark, last: Position },
     /// The stream ends at this record; the projection has more records, or files.
     Shorter(Position),
     /// The stream holds another record at this position.
@@ -48,7 +48,7 @@ pub(super) fn compare(
 ) -> Result<Compared, Error> {
     let reader = Reader::open(data)?;
     let last = reader.last()?;
-    let mut walk = Walk { reader: &reader, last, mark: Mark::default(), records: Position(0) };
+    let mut walk = Walk { reader: &reader, last, mark: LogMark::default(), records: Position(0) };
     let (mut is_newer, mut has_epoch) = (false, false);
     let (mut blobs, mut forked) = (HashSet::new(), None);
     StreamReader::new(api, options).each_group(last_seq, &mut |mark, contents| {
@@ -80,7 +80,7 @@ struct Walk<'w> {
     reader: &'w Reader,
     /// Of the projection.
     last: Position,
-    mark: Mark,
+    mark: LogMark,
     /// Of the stream, so far.
     records: Position,
 }

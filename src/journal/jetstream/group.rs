@@ -25,6 +25,7 @@ use uuid::Uuid;
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
+use crate::journal::log::LogGroup;
 use crate::journal::row::{Encoded, Row};
 use crate::journal::sqlite::Taken;
 use crate::journal::{Checkpoint, HeadMac, Place};
@@ -148,6 +149,24 @@ impl Group {
 
     pub fn epoch(epoch: u32, holder: &str) -> Self {
         Self::default().with(&Line::Epoch(Begun { epoch, holder: holder.into() }), &[])
+    }
+
+    /// A group of a log: the checkpoint is over the records before it.
+    pub fn of(group: &LogGroup<'_>) -> Self {
+        let mut written = Self::default();
+        if let Some(checkpoint) = group.checkpoint {
+            written = written.checkpoint(checkpoint);
+        }
+        if let Some((digest, bytes)) = group.blob {
+            written = written.blob(digest, bytes);
+        }
+        for (place, row) in group.steps() {
+            written = written.step(&place, &row);
+        }
+        match group.stamped {
+            Some(stamped) => written.mac(&stamped.mac),
+            None => written,
+        }
     }
 
     /// So far, in bytes.

@@ -33,17 +33,17 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::limits;
 use crate::nats::{self, Away};
-use crate::thread::Record;
 
-use super::{Checkpoint, CopyMetrics, Error, Place, sqlite};
+use super::log::{Log, LogGroup, LogMark};
+use super::sqlite::JournalFile;
+use super::writer::JournalWriter;
+use super::{Error, Heads};
 use api::Failed;
 use group::Group;
 use publish::Publisher;
-use tail::Mark;
 use watch::Watch;
 
 pub use against::{StreamAgreement, compare_with_stream};
@@ -113,252 +113,55 @@ impl Options {
     }
 }
 
-/// The writing end.
+/// A journal in a stream.
+pub type Journal = JournalWriter<StreamLog>;
+
+/// A stream that this pump leads.
 #[derive(Debug)]
-pub struct Journal {
-    // First, so that the lease is let go of before the projection's lock.
+pub struct StreamLog {
     watch: Watch,
-    projection: sqlite::Journal,
     publisher: Publisher,
-    /// A checkpoint that may be in the stream already: its answer never came.
-    owed: Option<Checkpoint>,
-    unshown: Option<Unshown>,
     takeover: Takeover,
 }
 
-/// What is in the stream and not in the projection yet.
-#[derive(Debug)]
-struct Unshown {
-    stamped: sqlite::Group,
-    mark: String,
-}
-
 impl Journal {
-    pub fn id(&self) -> Uuid {
-        self.projection.id()
-    }
-
-    pub fn epoch(&self) -> u32 {
-        self.publisher.epoch
-    }
-
-    pub fn next(&self) -> Position {
-        self.projection.next()
-    }
-
     /// How much of the stream was proved when this pump took it over.
     pub fn takeover(&self) -> &Takeover {
-        &self.takeover
-    }
-
-    pub fn heads(&self) -> &super::Heads {
-        self.projection.heads()
+        &self.log.takeover
     }
 
     /// Says who is to have the lease next, also when the journal is in other hands.
     pub fn bequest(&self) -> Bequest {
-        self.watch.bequest()
-    }
-
-    /// The most pages the projection may have; None lifts it. Beyond it, the disk counts as full.
-    pub fn set_pages_max(&self, pages: Option<u32>) -> Result<(), Error> {
-        self.projection.set_pages_max(pages)
-    }
-
-    /// See [`super::Journal::append`].
-    pub fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
-        super::Journal::append(self, records)
-    }
-
-    fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
-        self.usable()?;
-        if self.unshown.is_none() {
-            self.settle()?;
-            let Some(stamped) = self.projection.stamp(records)? else { return Ok(Vec::new()) };
-            let mut group = Group::default();
-            if let Some(checkpoint) = &stamped.checkpoint {
-                group = group.checkpoint(checkpoint);
-            }
-            for (record, row) in records.iter().zip(stamped.rows.iter()) {
-                group = group.step(&Place::from(record), &row);
-            }
-            group = group.mac(&stamped.mac);
-            let mark = self.put(&group)?;
-            self.publisher.put(mark.seq);
-            if let (Some(record), Some(row)) = (records.last(), stamped.rows.iter().last()) {
-                self.acknowledge(mark.seq, record.position, row.hash);
-            }
-            self.unshown = Some(Unshown { stamped, mark: mark.to_string() });
-        }
-        let rows = self.unshown.iter().flat_map(|unshown| unshown.stamped.rows.iter());
-        Ok(rows.map(|row| row.hash).collect())
-    }
-
-    fn show(&mut self, records: &[Record]) -> Result<(), Error> {
-        let Some(Unshown { stamped, mark }) = &mut self.unshown else { return Ok(()) };
-        self.projection.keep(records, stamped, mark)?;
-        self.unshown = None;
-        // What an operator decided is signed at once.
-        let decided = records.iter().rev().find(|record| record.input.is_decision());
-        if let Some(decided) = decided {
-            self.checkpoint(decided.time, true)?;
-        }
-        Ok(())
-    }
-
-    pub fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
-        self.usable()?;
-        let due = self.owed.is_some() || self.projection.is_due(now);
-        Ok(due && self.checkpoint(now, false)?)
-    }
-
-    fn verify_lead(&mut self) -> Result<(), Error> {
-        self.usable()?;
-        match self.publisher.verify_lead() {
-            Err(error) if !error.is_passing() => Err(self.projection.stop(error)),
-            other => other,
-        }
-    }
-
-    pub fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
-        self.usable()?;
-        self.settle()?;
-        let digest = Digest::of(bytes);
-        if !self.projection.has_blob(digest)? {
-            let group = Group::default().blob(digest, bytes);
-            self.publish(&group, |projection, mark| projection.keep_blob(digest, bytes, mark))?;
-        }
-        Ok(digest)
-    }
-
-    /// A last checkpoint, the projection in its one file, the lease and the lock let go.
-    pub fn close(mut self, now: Time) -> Result<(), Error> {
-        self.usable()?;
-        self.checkpoint(now, true)?;
-        let Self { projection, watch, .. } = self;
-        drop(watch);
-        projection.let_go()
-    }
-
-    /// False where the server is away or full: every record is durable without it, and it comes
-    /// later.
-    fn checkpoint(&mut self, now: Time, last: bool) -> Result<bool, Error> {
-        let put_off = |error: &Error| tracing::warn!("a checkpoint is put off: {error}");
-        match self.settle() {
-            Err(error) if error.is_passing() => {
-                put_off(&error);
-                return Ok(false);
-            }
-            other => other?,
-        }
-        self.owed = self.projection.due(now, last);
-        let due = self.owed.is_some();
-        match self.settle() {
-            Err(error) if error.is_passing() => {
-                put_off(&error);
-                Ok(false)
-            }
-            other => other.map(|()| due),
-        }
-    }
-
-    /// Puts the checkpoint that is owed where it belongs: before anything that comes after it.
-    fn settle(&mut self) -> Result<(), Error> {
-        if self.unshown.is_some() {
-            let cause = "records that were written are not readable".to_owned();
-            return Err(self.projection.stop(Error::Stopped { cause }));
-        }
-        let Some(checkpoint) = self.owed.clone() else { return Ok(()) };
-        let group = Group::default().checkpoint(&checkpoint);
-        self.publish(&group, |projection, mark| projection.keep_checkpoint(checkpoint, mark))?;
-        self.owed = None;
-        Ok(())
-    }
-
-    /// Into the stream, then into the projection. Where that has no room, the same again finds
-    /// the group in the stream.
-    fn publish(
-        &mut self,
-        group: &Group,
-        keep: impl FnOnce(&mut sqlite::Journal, &str) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mark = self.put(group)?;
-        keep(&mut self.projection, &mark.to_string())?;
-        self.publisher.put(mark.seq);
-        let heads = self.projection.heads();
-        self.acknowledge(mark.seq, heads.last(), heads.last_hash());
-        Ok(())
-    }
-
-    /// Message `seq` is durable, and with it the record at `position`.
-    fn acknowledge(&self, seq: u64, position: Position, hash: Digest) {
-        let journal = self.projection.id();
-        self.watch.acknowledge(Acknowledged { journal, seq, position, hash });
-    }
-
-    /// Into the stream. Until the publisher is told that it is there, the same again finds it.
-    fn put(&mut self, group: &Group) -> Result<Mark, Error> {
-        match self.publisher.publish(group) {
-            Ok((seq, digest)) => Ok(Mark { seq, digest }),
-            Err(error) if error.is_passing() => Err(error),
-            Err(error) => Err(self.projection.stop(error)),
-        }
-    }
-
-    fn usable(&mut self) -> Result<(), Error> {
-        self.projection.usable()?;
-        let trouble = self.watch.check(self.publisher.epoch);
-        trouble.map_err(|error| self.projection.stop(error))
+        self.log.watch.bequest()
     }
 }
 
-impl super::Journal for Journal {
-    fn id(&self) -> Uuid {
-        Self::id(self)
+impl Log for StreamLog {
+    const HAS_PROJECTION: bool = true;
+    const REST: Duration = limits::LEASE_BEAT;
+
+    fn check(&self) -> Result<(), Error> {
+        self.watch.check(self.publisher.epoch)
     }
 
-    fn epoch(&self) -> u32 {
-        Self::epoch(self)
+    fn verify_lead(&self) -> Result<(), Error> {
+        self.publisher.verify_lead()
     }
 
-    fn next(&self) -> Position {
-        Self::next(self)
+    fn append(
+        &mut self,
+        group: &LogGroup<'_>,
+        _: &mut JournalFile,
+        _: &mut Heads,
+    ) -> Result<LogMark, Error> {
+        let (seq, digest) = self.publisher.publish(&Group::of(group))?;
+        Ok(LogMark { seq, digest })
     }
 
-    fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
-        Self::write(self, records)
-    }
-
-    fn show(&mut self, records: &[Record]) -> Result<(), Error> {
-        Self::show(self, records)
-    }
-
-    fn verify_lead(&mut self) -> Result<(), Error> {
-        Self::verify_lead(self)
-    }
-
-    fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
-        Self::checkpoint_if_due(self, now)
-    }
-
-    fn checked_at(&self) -> Option<Time> {
-        super::Journal::checked_at(&self.projection)
-    }
-
-    fn copy_metrics(&self) -> Option<CopyMetrics> {
-        super::Journal::copy_metrics(&self.projection)
-    }
-
-    fn rest(&self) -> Duration {
-        limits::LEASE_BEAT
-    }
-
-    fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
-        Self::put_blob(self, bytes)
-    }
-
-    fn close(self: Box<Self>, now: Time) -> Result<(), Error> {
-        Self::close(*self, now)
+    fn confirm(&mut self, mark: LogMark, journal: Uuid, position: Position, hash: Digest) {
+        let seq = mark.seq;
+        self.publisher.put(seq);
+        self.watch.acknowledge(Acknowledged { journal, seq, position, hash });
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 use uuid::Uuid;
 
 use crate::failpoint::failpoint;
+use crate::journal::log::LogMark;
 use crate::journal::sqlite::Opening;
 use crate::journal::{Error, Sealed};
 use crate::limits;
@@ -22,10 +23,10 @@ use super::lease::Lease;
 use super::proof;
 use super::publish::Publisher;
 use super::standby::{Followed, Standby};
-use super::tail::{self, Mark};
+use super::tail;
 use super::takeover::Takeover;
 use super::watch::{Renewal, Watch};
-use super::{Journal, Options, settings, unfit};
+use super::{Journal, Options, StreamLog, settings, unfit};
 
 impl Journal {
     /// Opens the journal of `options`, or makes one, and hands every record to `visit`, in order.
@@ -110,10 +111,10 @@ impl Journal {
         let put = publisher.publish(&Group::epoch(publisher.epoch, &shown));
         publisher.put(put.map_err(|error| begun(error, publisher.epoch))?.0);
         failpoint("epoch-raised");
-        let projection = warm.caught_up(publisher.epoch)?;
-        let journal = Self { projection, publisher, owed: None, unshown: None, watch, takeover };
-        let (seq, heads) = (journal.publisher.last(), journal.projection.heads());
-        journal.acknowledge(seq, heads.last(), heads.last_hash());
+        let mark = LogMark { seq: publisher.last(), ..LogMark::default() };
+        let followed = warm.caught_up(publisher.epoch)?;
+        let mut journal = followed.over(StreamLog { watch, publisher, takeover });
+        journal.confirm(mark, journal.heads.last(), journal.heads.last_hash());
         Ok(journal)
     }
 }
@@ -142,7 +143,7 @@ pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<Api,
 }
 
 /// Whose journal the directory holds a projection of, and how far that one goes.
-pub(super) fn found(opening: &Opening) -> Result<Option<(Uuid, Mark)>, Error> {
+pub(super) fn found(opening: &Opening) -> Result<Option<(Uuid, LogMark)>, Error> {
     if !opening.exists() {
         return Ok(None);
     }

@@ -113,7 +113,7 @@ pub fn promote(
     let found = compare(&api, options, &source, copier.publisher.last(), progress)?;
     failpoint("compared");
     copier.watch.check(source.epoch)?;
-    journal.follow_from(&found.mark.to_string())?;
+    journal.follow_from(found.mark)?;
     failpoint("promoted");
     let promoted = Promoted {
         journal: source.journal,

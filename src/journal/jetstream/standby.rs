@@ -7,6 +7,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::ids::Position;
+use crate::journal::log::LogMark;
 use crate::journal::sqlite::{self, Evidence, Following, Opening};
 use crate::journal::{Error, Sealed};
 use crate::mutant::mutant;
@@ -18,7 +19,7 @@ use super::bounds::{Bounds, Directories, hash_at};
 use super::identity::Member;
 use super::lease::{Holder, Lease, Seen, Vacancy};
 use super::open::{connect, found, strange};
-use super::tail::{self, Heard, Mark};
+use super::tail::{self, Heard};
 use super::{Journal, Options, refused};
 
 /// Waits for its turn.
@@ -163,7 +164,7 @@ pub(super) struct Warm {
 
 impl Followed {
     /// Whose journal it is of, and how far it goes; None where there is no projection yet.
-    pub fn found(&self) -> Result<Option<(Uuid, Mark)>, Error> {
+    pub fn found(&self) -> Result<Option<(Uuid, LogMark)>, Error> {
         match self {
             Self::Cold(opening) => found(opening),
             Self::Warm(warm) => Ok(Some((warm.journal, warm.heard.mark))),
@@ -176,7 +177,7 @@ impl Followed {
         self,
         api: &Api,
         options: &Options,
-        before: Option<&(Uuid, Mark)>,
+        before: Option<&(Uuid, LogMark)>,
         bounds: Option<&Bounds>,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Warm, Error> {
@@ -191,7 +192,7 @@ impl Followed {
         };
         let journal = tail::journal(api, options)?;
         match before {
-            None => opening.create(journal, Some(&Mark::default().to_string()))?,
+            None => opening.create(journal, Some(LogMark::default()))?,
             Some((found, _)) if *found != journal => {
                 let what = "follows another journal than the one in";
                 return Err(strange(opening.data(), options, what));
@@ -212,9 +213,9 @@ fn place_of(
     api: &Api,
     options: &Options,
     data: &Path,
-    mark: Mark,
+    mark: LogMark,
     bounds: Option<&Bounds>,
-) -> Result<(Mark, Position), Error> {
+) -> Result<(LogMark, Position), Error> {
     if tail::is_there(api, options, &mark)? || mutant("ignore-the-projection") {
         return Ok((mark, Position(0)));
     }

@@ -4,16 +4,16 @@ use std::time::Instant;
 
 use crate::ids::Digest;
 use crate::journal::Error;
+use crate::journal::log::LogMark;
 use crate::limits;
 
 use super::api::{Api, Failed, code};
 use super::group::{Assembly, Contents};
-use super::tail::Mark;
 use super::{Options, refused};
 
 /// A group that is whole, and the place of its last message.
 pub struct StreamGroup {
-    pub mark: Mark,
+    pub mark: LogMark,
     bytes: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl<'r> StreamReader<'r> {
                 let whole = assembly.take(&message.body);
                 let whole = whole.map_err(|detail| self.damage(message.seq, &detail))?;
                 groups.extend(whole.map(|bytes| {
-                    let mark = Mark { seq: message.seq, digest: Digest::of(&message.body) };
+                    let mark = LogMark { seq: message.seq, digest: Digest::of(&message.body) };
                     StreamGroup { mark, bytes }
                 }));
             }
@@ -68,7 +68,7 @@ impl<'r> StreamReader<'r> {
     pub fn each_group(
         &self,
         last: u64,
-        visit: &mut dyn FnMut(Mark, Contents<'_>) -> Result<(), Error>,
+        visit: &mut dyn FnMut(LogMark, Contents<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.read_after(0, last, &mut |groups| {
             groups.iter().try_for_each(|group| visit(group.mark, self.contents(group)?))

@@ -1,12 +1,10 @@
 //! What of a stream a projection has not heard yet.
 
-use std::fmt;
-use std::str::FromStr;
-
 use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
+use crate::journal::log::LogMark;
 use crate::journal::sqlite::{Following, Taken};
 use crate::journal::{Error, Sealed};
 
@@ -16,36 +14,6 @@ use super::api::{Api, Stored, code};
 use super::group::{Assembly, Contents};
 use super::refused;
 use super::stream_reader::{StreamReader, damaged, patiently};
-
-/// How far a projection followed its stream: the last message of the last group that it has, and
-/// the digest of that message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
-    pub seq: u64,
-    pub digest: Digest,
-}
-
-impl Default for Mark {
-    fn default() -> Self {
-        Self { seq: 0, digest: Digest::ZERO }
-    }
-}
-
-impl fmt::Display for Mark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.seq, self.digest)
-    }
-}
-
-impl FromStr for Mark {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (seq, digest) = text.split_once(' ').ok_or(())?;
-        let seq = seq.parse().map_err(drop)?;
-        Ok(Self { seq, digest: Digest::parse(digest).map_err(drop)? })
-    }
-}
 
 /// What a message says that is a group by itself.
 fn whole(options: &Options, stored: &Stored) -> Result<Vec<u8>, Error> {
@@ -90,7 +58,7 @@ pub fn first(api: &Api, options: &Options) -> Result<First, Error> {
 }
 
 /// Whether the message that a projection heard last still stands where it heard it.
-pub fn is_there(api: &Api, options: &Options, mark: &Mark) -> Result<bool, Error> {
+pub fn is_there(api: &Api, options: &Options, mark: &LogMark) -> Result<bool, Error> {
     if mark.seq == 0 {
         return Ok(true);
     }
@@ -108,7 +76,7 @@ pub fn is_there(api: &Api, options: &Options, mark: &Mark) -> Result<bool, Error
 #[derive(Debug, Clone, Copy)]
 pub struct Heard {
     pub epoch: u32,
-    pub mark: Mark,
+    pub mark: LogMark,
     /// Records up to here may follow in the stream and stand in the projection already.
     pub known: Position,
 }
@@ -139,7 +107,7 @@ pub fn read(
         }
 
         if !groups.is_empty() {
-            following.take_in(&taken, &now.mark.to_string(), now.epoch, visit)?;
+            following.take_in(&taken, now.mark, now.epoch, visit)?;
             *heard = now;
         }
         Ok(())

@@ -9,14 +9,17 @@ use uuid::Uuid;
 use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::{Key, Outside};
+use crate::journal::checkpoint_signer::CheckpointSigner;
+use crate::journal::copying::{Copying, Uncopied};
+use crate::journal::log::LogMark;
 use crate::journal::mac::{Coverage, HeadSealer};
 use crate::journal::row::Rows;
+use crate::journal::writer::{JournalWriter, Recovery};
 use crate::journal::{Error, FORMAT, Heads, Sealed};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
 
-use super::copying::{Copying, Uncopied};
 use super::directory::{self, DATABASE, Lock, Watermark, make};
 use super::judge::{Proved, is_lost};
 use super::known::{Known, agree, refuse_lost_file, unreadable};
@@ -25,7 +28,7 @@ use super::redactions::Redactions;
 use super::repair::{
     Mend, TakenOut, drop_checkpoints_behind, keep_uncovered_aside, set_file_aside,
 };
-use super::{About, Journal, Reader, SCHEMA, STREAM, scan, write};
+use super::{About, Journal, JournalFile, Reader, SCHEMA, STREAM, SqliteLog, scan, write};
 
 /// A journal's directory that is ours, before anything in it was read.
 pub struct Opening {
@@ -72,7 +75,7 @@ impl Opening {
     }
 
     /// `mark`: of a projection, how far it followed its stream.
-    pub fn create(&self, journal: Uuid, mark: Option<&str>) -> Result<(), Error> {
+    pub fn create(&self, journal: Uuid, mark: Option<LogMark>) -> Result<(), Error> {
         create(&self.data, &About { journal, epoch: 0, key: self.key.public() }, mark)
     }
 
@@ -157,35 +160,43 @@ impl Opening {
     ) -> Result<(Journal, Known, About), Error> {
         let Proved { about, known, heads, coverage, unwritten, checked, refreshed, kept, .. } =
             proved;
-        let copying = Copying::new(self.copies, proved.uncopied, proved.given_up);
         let sealer = sealer(&self.key, about.journal, &coverage, &heads);
-        let journal = Journal {
-            db,
-            id: about.journal,
-            epoch: about.epoch,
-            watermark: Watermark::open(&self.state, about.journal)?,
-            data: self.data.clone(),
-            state: self.state.clone(),
-            found,
-            kept,
-            mend,
-            awaits_action,
-            coverage,
+        let signer = CheckpointSigner {
+            journal: about.journal,
             public_key: self.key.public(),
             key: self.key,
-            sealer,
             outside: Outside::new(&self.state, about.journal),
             unwritten,
-            copying,
+            copying: Copying::new(self.copies, proved.uncopied, proved.given_up),
             checked,
             checked_at: None,
+        };
+        let watermark = Watermark::open(&self.state, about.journal)?;
+        let file = JournalFile {
+            db,
+            epoch: about.epoch,
+            mend,
             refreshed,
-            heads,
-            rows: Rows::default(),
             wal_bytes: 0,
             mover: Mover::new(&self.data),
-            stopped: None,
+            data: self.data,
+            state: self.state,
             _lock: self.lock,
+        };
+        let journal = JournalWriter {
+            id: about.journal,
+            heads,
+            rows: Rows::default(),
+            coverage,
+            sealer,
+            watermark,
+            signer,
+            recovery: Recovery { found, kept, awaits_action },
+            owed: None,
+            unshown: None,
+            stopped: None,
+            log: SqliteLog,
+            file,
         };
         Ok((journal, known, about))
     }
@@ -284,9 +295,9 @@ impl Journal {
             return Err(Error::Strange { path: data.display().to_string(), detail: detail.into() });
         }
         let (mut journal, ..) = opening.prove(Purpose::Write, accept, visit)?;
-        journal.found.set_aside = set_aside;
+        journal.recovery.found.set_aside = set_aside;
         failpoint("epoch-raised");
-        if !journal.awaits_action {
+        if !journal.recovery.awaits_action {
             journal.settle()?;
         }
         Ok(journal)
@@ -294,38 +305,41 @@ impl Journal {
 
     /// Puts copies of checkpoints aside that are over what an operator accepted as lost, on record.
     pub fn put_aside_lost_copies(&mut self) {
-        self.copying.put_aside_given_up(self.id);
+        self.signer.copying.put_aside_given_up(self.id);
     }
 
     /// The MAC of the next commit follows the last one that covers everything there is.
     pub(super) fn renew_sealer(&mut self) {
-        self.sealer = sealer(&self.key, self.id, &self.coverage, &self.heads);
+        self.sealer = sealer(&self.signer.key, self.id, &self.coverage, &self.heads);
     }
 
     /// A new epoch for this pump: from here on, commits of any earlier one are fenced off.
     pub(super) fn raise_epoch(&mut self, before: &About, epoch: u32) -> Result<(), Error> {
-        let after = About { epoch, key: self.key.public(), ..before.clone() };
-        write::transaction(&self.db, before.epoch, |db| write::about(db, &after))?;
-        self.epoch = epoch;
+        let after = About { epoch, key: self.signer.key.public(), ..before.clone() };
+        write::transaction(&self.file.db, before.epoch, |db| write::about(db, &after))?;
+        self.file.epoch = epoch;
         Ok(())
     }
+}
 
+impl<L> JournalWriter<L> {
     /// Does what a crash may have left undone: the watermark, lines outside, the trees' table.
-    pub(super) fn settle(&mut self) -> Result<(), Error> {
-        let kept = self.kept.take().unwrap_or(self.heads.last());
-        self.outside.keep_up_to(kept).map_err(Error::io("checkpoints outside"))?;
+    pub(in crate::journal) fn settle(&mut self) -> Result<(), Error> {
+        let file = &mut self.file;
+        let kept = self.recovery.kept.take().unwrap_or(self.heads.last());
+        self.signer.outside.keep_up_to(kept).map_err(Error::io("checkpoints outside"))?;
         // Also in an empty journal: where the disk is full later, the mark has its room.
         // A journal from before MACs keeps its old mark until its first commit has one.
         if self.heads.last() == Position(0) || self.coverage.last().is_some() {
             self.watermark.set(self.heads.last(), self.heads.last_hash())?;
-            Watermark::remove_beside(&self.data)?;
+            Watermark::remove_beside(&file.data)?;
         }
-        directory::note_journal(&self.data, &self.state, self.id)?;
-        self.write_outside();
-        self.copying.put_aside_given_up(self.id);
-        self.copying.copy(self.id, []);
-        if self.refreshed < self.heads.last() {
-            return self.refresh_trees();
+        directory::note_journal(&file.data, &file.state, self.id)?;
+        self.signer.write_outside();
+        self.signer.copying.put_aside_given_up(self.id);
+        self.signer.copying.copy(self.id, []);
+        if file.refreshed < self.heads.last() {
+            return file.refresh_trees(&mut self.heads);
         }
         self.heads.saved();
         Ok(())
@@ -333,7 +347,7 @@ impl Journal {
 }
 
 /// Makes the file complete under another name first: no crash leaves half a journal.
-fn create(data: &Path, about: &About, mark: Option<&str>) -> Result<(), Error> {
+fn create(data: &Path, about: &About, mark: Option<LogMark>) -> Result<(), Error> {
     let half = data.join("journal.new");
     for name in ["journal.new", "journal.new-journal"] {
         match std::fs::remove_file(data.join(name)) {
@@ -349,7 +363,7 @@ fn create(data: &Path, about: &About, mark: Option<&str>) -> Result<(), Error> {
         db.execute_batch(&format!("BEGIN; {SCHEMA} {};", super::MAC_COLUMN))?;
         write::set_meta(&db, "format", &FORMAT.to_string())?;
         write::about(&db, about)?;
-        mark.map_or(Ok(()), |mark| write::set_meta(&db, STREAM, mark))?;
+        mark.map_or(Ok(()), |mark| write::set_meta(&db, STREAM, &mark.to_string()))?;
         write::set_meta(&db, "refreshed", "0")?;
         db.execute_batch("COMMIT")
     };

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::ids::{Digest, Position};
+use crate::journal::log::{LogGroup, LogMark};
 use crate::journal::row::{Encoded, Row};
 use crate::journal::{Checkpoint, Coverage, Error, HeadMac, KeyId, Sealed};
 use crate::mutant::mutant;
@@ -13,7 +14,7 @@ use crate::thread::text::Names;
 use super::known::{Known, agree};
 use super::open::{Acceptance, Purpose};
 use super::signers::Signers;
-use super::{About, Group, Journal, STREAM, write};
+use super::{About, Journal, write};
 
 pub use super::open::Opening;
 
@@ -44,7 +45,7 @@ impl Opening {
         let (journal, known, about) = self.prove(Purpose::Follow, Acceptance::default(), visit)?;
         // The journal of record is elsewhere: whatever a power cut takes from the end of this one
         // is read there again.
-        let relaxed = journal.db.execute_batch("PRAGMA synchronous = NORMAL");
+        let relaxed = journal.file.db.execute_batch("PRAGMA synchronous = NORMAL");
         relaxed.map_err(Error::sqlite("opening the journal"))?;
         Ok(Following { journal, known, about, names: Names::default() })
     }
@@ -59,17 +60,15 @@ impl Opening {
     ) -> Result<Journal, Error> {
         let (mut journal, ..) = self.prove(Purpose::Move, Acceptance::default(), visit)?;
         journal.settle()?;
-        if journal.checked < journal.heads.last() {
-            journal.checkpoint(crate::clock::Time::now())?;
-        }
+        journal.checkpoint(crate::clock::Time::now(), true)?;
         Ok(journal)
     }
 }
 
 impl Journal {
     /// From here on it follows the stream, which has everything that is here up to `mark`.
-    pub(in crate::journal) fn follow_from(&mut self, mark: &str) -> Result<(), Error> {
-        self.commit(None, |db| write::set_meta(db, STREAM, mark))
+    pub(in crate::journal) fn follow_from(&mut self, mark: LogMark) -> Result<(), Error> {
+        self.file.write(&LogGroup::default(), Some(mark), &mut self.heads)
     }
 
     /// Over the heads of all trees.
@@ -115,9 +114,9 @@ impl Evidence<'_> {
 
 impl Following {
     pub fn evidence(&self) -> Evidence<'_> {
-        let Journal { coverage, heads, public_key, .. } = &self.journal;
+        let Journal { coverage, heads, signer, .. } = &self.journal;
         let signers = &self.known.signers;
-        Evidence { coverage, last: heads.last(), own: public_key, signers }
+        Evidence { coverage, last: heads.last(), own: &signer.public_key, signers }
     }
 
     pub fn last(&self) -> crate::ids::Position {
@@ -125,7 +124,7 @@ impl Following {
     }
 
     pub fn data(&self) -> &std::path::Path {
-        &self.journal.data
+        &self.journal.file.data
     }
 
     /// Of whoever wrote last, as far as it was heard here.
@@ -138,7 +137,7 @@ impl Following {
     pub fn take_in(
         &mut self,
         taken: &[Taken<'_>],
-        mark: &str,
+        mark: LogMark,
         epoch: u32,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -156,30 +155,32 @@ impl Following {
         }
         let epoch = epoch.max(self.about.epoch);
         let about = About { epoch, ..self.about.clone() };
-        self.journal.commit(None, |db| {
-            write::about(db, &about)?;
-            let rows = taken.iter().enumerate().filter_map(|(at, one)| match one {
-                Taken::Step(row) => {
-                    let mac = mac_of(taken, at);
-                    Some((row.place, Encoded { mac, ..row.encoded() }))
-                }
-                _ => None,
-            });
-            write::steps(db, rows)?;
-            for one in taken {
-                match one {
-                    Taken::Checkpoint(checkpoint) => write::checkpoint(db, checkpoint)?,
-                    Taken::Blob(digest, bytes) => write::blob(db, *digest, bytes)?,
-                    Taken::Step(_) | Taken::Mac(_) => {}
-                }
+        let steps = taken.iter().enumerate().filter_map(|(at, one)| match one {
+            Taken::Step(row) => {
+                let mac = mac_of(taken, at);
+                Some((row.place, Encoded { mac, ..row.encoded() }))
             }
-            write::set_meta(db, STREAM, mark)
+            _ => None,
+        });
+        let checkpoints = taken.iter().filter_map(|one| match one {
+            Taken::Checkpoint(checkpoint) => Some(checkpoint),
+            _ => None,
+        });
+        let blobs = taken.iter().filter_map(|one| match one {
+            Taken::Blob(digest, bytes) => Some((*digest, *bytes)),
+            _ => None,
+        });
+        let Journal { id, heads, signer, file, .. } = &mut self.journal;
+        file.commit(heads, |db| {
+            write::about(db, &about)?;
+            write::group(db, steps, checkpoints, blobs, Some(mark))
         })?;
-        (self.about, self.journal.epoch) = (about, epoch);
-        self.journal.copying.copy(self.journal.id, []);
-        self.journal.wal_bytes += taken.iter().map(Taken::size).sum::<usize>();
-        self.journal.move_log();
-        Ok(())
+
+        self.about = about;
+        file.epoch = epoch;
+        signer.copying.copy(*id, []);
+        file.wal_bytes += taken.iter().map(Taken::size).sum::<usize>();
+        file.move_log()
     }
 
     fn follow(
@@ -206,12 +207,12 @@ impl Following {
         }
         agree(checkpoint, &mut journal.heads)?;
         self.known.signers.take_checkpoint(checkpoint);
-        journal.checked = checkpoint.position;
+        journal.signer.checked = checkpoint.position;
         if checkpoint.position > self.known.copies.last() {
-            journal.copying.due.push(checkpoint.clone());
+            journal.signer.copying.due.push(checkpoint.clone());
         }
         if checkpoint.position > self.known.latest_position() {
-            journal.unwritten.push(checkpoint.clone());
+            journal.signer.unwritten.push(checkpoint.clone());
         }
         Ok(())
     }
@@ -242,56 +243,5 @@ impl Taken<'_> {
             Self::Mac(mac) => mac.as_bytes().len(),
             Self::Checkpoint(_) => 512,
         }
-    }
-}
-
-/// What was put into the stream first, and is now put here, with how far the stream went then.
-impl Journal {
-    pub(in crate::journal) fn keep(
-        &mut self,
-        records: &[crate::thread::Record],
-        group: &mut Group,
-        mark: &str,
-    ) -> Result<(), Error> {
-        self.insert(records, group, Some(mark)).map(drop)
-    }
-
-    pub(in crate::journal) fn keep_blob(
-        &mut self,
-        digest: Digest,
-        bytes: &[u8],
-        mark: &str,
-    ) -> Result<(), Error> {
-        self.commit(None, |db| {
-            write::blob(db, digest, bytes)?;
-            write::set_meta(db, STREAM, mark)
-        })
-    }
-
-    pub(in crate::journal) fn keep_checkpoint(
-        &mut self,
-        checkpoint: Checkpoint,
-        mark: &str,
-    ) -> Result<(), Error> {
-        self.commit(Some(&checkpoint), |db| write::set_meta(db, STREAM, mark))?;
-        self.after_checkpoint(Some(checkpoint));
-        Ok(())
-    }
-
-    /// The checkpoint that is to be made now; `last`: whatever is not in one yet.
-    pub(in crate::journal) fn due(
-        &mut self,
-        now: crate::clock::Time,
-        last: bool,
-    ) -> Option<Checkpoint> {
-        let due = self.is_due(now) || (last && self.checked < self.heads.last());
-        due.then(|| self.next_checkpoint(now))
-    }
-
-    /// Lets go of it; the last checkpoint is made by whoever writes the stream.
-    pub(in crate::journal) fn let_go(mut self) -> Result<(), Error> {
-        self.usable()?;
-        self.copying.finish(self.id);
-        self.fold()
     }
 }

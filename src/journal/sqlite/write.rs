@@ -5,12 +5,13 @@ use rusqlite::{Connection, ErrorCode};
 
 use crate::failpoint::failpoint;
 use crate::ids::Digest;
+use crate::journal::log::LogMark;
 use crate::journal::row::Encoded;
 use crate::journal::{Checkpoint, Error, HeadMac, Heads, Place};
 use crate::mutant::mutant;
 
 use super::reader::About;
-use super::row;
+use super::{STREAM, row};
 
 /// Runs `fill` in one transaction, fenced by `epoch`; returns after the write-ahead log is on
 /// disk. On any error nothing of it remains.
@@ -87,7 +88,25 @@ pub fn about(db: &Connection, about: &About) -> rusqlite::Result<()> {
     set_meta(db, "check", &about.check())
 }
 
-pub fn steps<'r>(
+/// Writes what groups of a log bring, and how far the stream was followed that has them.
+pub fn group<'r>(
+    db: &Connection,
+    rows: impl Iterator<Item = (Place<'r>, Encoded<'r>)>,
+    checkpoints: impl Iterator<Item = &'r Checkpoint>,
+    blobs: impl Iterator<Item = (Digest, &'r [u8])>,
+    mark: Option<LogMark>,
+) -> rusqlite::Result<()> {
+    steps(db, rows)?;
+    for line in checkpoints {
+        checkpoint(db, line)?;
+    }
+    for (digest, bytes) in blobs {
+        blob(db, digest, bytes)?;
+    }
+    mark.map_or(Ok(()), |mark| set_meta(db, STREAM, &mark.to_string()))
+}
+
+fn steps<'r>(
     db: &Connection,
     rows: impl Iterator<Item = (Place<'r>, Encoded<'r>)>,
 ) -> rusqlite::Result<()> {
@@ -109,7 +128,7 @@ pub fn steps<'r>(
     Ok(())
 }
 
-pub fn blob(db: &Connection, digest: Digest, bytes: &[u8]) -> rusqlite::Result<()> {
+fn blob(db: &Connection, digest: Digest, bytes: &[u8]) -> rusqlite::Result<()> {
     let sql = "INSERT OR IGNORE INTO blob(digest, bytes) VALUES (?1, ?2)";
     db.prepare_cached(sql)?.execute((digest.to_string(), bytes)).map(drop)
 }

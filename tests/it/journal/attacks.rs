@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use organism::audit::{self, ProofVerdict, Report, VerifyOptions};
 use organism::clock::Time;
 use organism::ids::Position;
-use organism::journal::Sealed;
 use organism::journal::sqlite::{Acceptance, DATABASE, Journal, Reader};
+use organism::journal::{Journal as _, Sealed};
 use organism::thread::Record;
 use rusqlite::Connection;
 

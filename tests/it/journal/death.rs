@@ -10,6 +10,7 @@ use organism::audit;
 use organism::clock::Time;
 use organism::failpoint;
 use organism::ids::Position;
+use organism::journal::Journal as _;
 use organism::journal::sqlite::Journal;
 use tempfile::TempDir;
 

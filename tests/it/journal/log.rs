@@ -1,6 +1,7 @@
 //! The write-ahead log: it is moved into the journal file beside the writer, and does not grow
 //! without end.
 
+use organism::journal::Journal as _;
 use organism::limits::{WAL_BYTES, WAL_BYTES_MAX};
 
 use super::Place;

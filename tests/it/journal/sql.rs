@@ -1,5 +1,6 @@
 //! What a person can ask with plain SQL while the pump runs.
 
+use organism::journal::Journal as _;
 use organism::journal::sqlite::DATABASE;
 use rusqlite::{Connection, OpenFlags};
 

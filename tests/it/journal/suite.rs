@@ -5,7 +5,7 @@ macro_rules! journal_suite {
     ($implementation:ident: $place:ty) => {
         mod $implementation {
             use organism::ids::{Digest, Position};
-            use organism::journal::Error;
+            use organism::journal::{Error, Journal as _};
 
             use crate::journal::script::{Script, research, thread};
 

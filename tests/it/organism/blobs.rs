@@ -3,7 +3,7 @@
 use organism::audit::{self, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
 use organism::ids::Digest;
-use organism::journal::CheckpointCopies;
+use organism::journal::{CheckpointCopies, Journal as _};
 use organism::thread::Fact;
 use rusqlite::Connection;
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use crate::ids::{Digest, Position};
+use crate::journal::log::LogMark;
 use crate::journal::row::Row;
 use crate::journal::sqlite::Taken;
 use crate::journal::{Checkpoint, Error, HeadMac};
@@ -11,7 +12,6 @@ use super::super::Options;
 use super::super::api::Api;
 use super::super::group::Contents;
 use super::super::stream_reader::StreamReader;
-use super::super::tail::Mark;
 use super::Source;
 
 /// The error of a message that is not of the journal.
@@ -35,7 +35,7 @@ pub struct Found {
     /// So many records, it says last, are all there are.
     pub moved: Option<u64>,
     /// The last message of the last whole group.
-    pub mark: Mark,
+    pub mark: LogMark,
 }
 
 impl Found {

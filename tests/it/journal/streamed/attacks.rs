@@ -13,7 +13,7 @@ use organism::audit::{self, ProofVerdict, Report, VerifyOptions};
 use organism::clock::Time;
 use organism::ids::Position;
 use organism::journal::jetstream::{Journal, Takeover, compare_with_stream};
-use organism::journal::{CheckpointCopies, Error, Sealed, host_key};
+use organism::journal::{CheckpointCopies, Error, Journal as _, Sealed, host_key};
 use serde_json::{Value, json};
 
 use super::Place;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use organism::clock::Time;
 use organism::ids::{Digest, Position};
-use organism::journal::Error;
 use organism::journal::jetstream::{Candidate, ProjectionHead, ProjectionReport};
+use organism::journal::{Error, Journal as _};
 use serde_json::json;
 
 use super::Place;

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use organism::audit;
 use organism::clock::Time;
 use organism::failpoint::{JETSTREAM, JOURNAL};
+use organism::journal::Journal as _;
 use organism::journal::jetstream::Journal;
 use organism::nats::{Credentials, Options};
 

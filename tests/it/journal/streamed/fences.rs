@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use organism::ids::Position;
-use organism::journal::Error;
+use organism::journal::{Error, Journal as _};
 use organism::limits;
 use organism::nats::Credentials;
 use serde_json::json;

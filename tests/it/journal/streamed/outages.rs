@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use organism::audit;
 use organism::clock::Time;
 use organism::ids::Position;
-use organism::journal::Error;
+use organism::journal::{Error, Journal as _};
 
 use super::Place;
 use crate::journal::script::Script;

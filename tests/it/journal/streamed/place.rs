@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use organism::clock::Time;
 use organism::journal::jetstream::{Durability, Journal, Options, identity};
 use organism::journal::sqlite::Reader;
-use organism::journal::{Error, Sealed};
+use organism::journal::{Error, Journal as _, Sealed};
 use organism::thread::Record;
 use serde_json::json;
 use uuid::Uuid;

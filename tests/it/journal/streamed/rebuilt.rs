@@ -3,7 +3,7 @@
 use organism::audit;
 use organism::clock::Time;
 use organism::ids::{Digest, Position};
-use organism::journal::{Error, checkpoint::Outside};
+use organism::journal::{Error, Journal as _, checkpoint::Outside};
 use organism::limits;
 
 use super::Place;

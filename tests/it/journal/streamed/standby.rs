@@ -5,7 +5,7 @@ use std::time::Instant;
 use organism::clock::Time;
 use organism::ids::Position;
 use organism::journal::jetstream::{Candidate, Office, Standby};
-use organism::journal::{Error, Sealed};
+use organism::journal::{Error, Journal as _, Sealed};
 use organism::limits;
 
 use super::Place;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use organism::journal::{Error, sqlite};
+use organism::journal::{Error, Journal as _, sqlite};
 use organism::limits;
 use serde_json::{Value, json};
 

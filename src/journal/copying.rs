@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use uuid::Uuid;
 
-use crate::journal::checkpoint::Outside;
-use crate::journal::copies::CheckpointCopier;
-use crate::journal::{Checkpoint, CheckpointCopies, CopyMetrics, Heads};
+use super::checkpoint::Outside;
+use super::copies::CheckpointCopier;
+use super::{Checkpoint, CheckpointCopies, CopyMetrics, Heads};
 
 /// Checkpoints of a journal behind the last one that is copied, found while its records are read.
 #[derive(Debug, Default)]
-pub(super) struct Uncopied {
+pub struct Uncopied {
     pub lines: Vec<Checkpoint>,
 }
 
@@ -27,7 +27,7 @@ impl Uncopied {
 
 /// The directory that checkpoints are copied to, and the checkpoints that wait for it.
 #[derive(Debug, Default)]
-pub(super) struct Copying {
+pub struct Copying {
     /// None where the config names no place for copies.
     pub directory: Option<PathBuf>,
     /// Checkpoints of the journal that stood there already when it was opened.

@@ -1,0 +1,79 @@
+//! When a checkpoint is due, its signature, and its copies outside the journal.
+
+use uuid::Uuid;
+
+use crate::clock::Time;
+use crate::failpoint::failpoint;
+use crate::ids::Position;
+use crate::limits;
+
+use super::checkpoint::{Key, Outside};
+use super::copying::Copying;
+use super::{Checkpoint, Heads};
+
+/// Signs how far a journal goes.
+#[derive(Debug)]
+pub struct CheckpointSigner {
+    pub journal: Uuid,
+    pub key: Key,
+    pub public_key: String,
+    pub outside: Outside,
+    /// Checkpoints that are in the journal, but not outside yet.
+    pub unwritten: Vec<Checkpoint>,
+    pub copying: Copying,
+    /// Position of the last checkpoint.
+    pub checked: Position,
+    /// None until the first record of this run says what time it is.
+    pub checked_at: Option<Time>,
+}
+
+impl CheckpointSigner {
+    /// Whether a journal that ends with `last` needs a checkpoint now.
+    pub fn is_due(&self, last: Position, now: Time) -> bool {
+        let since = last.0.saturating_sub(self.checked.0);
+        let is_overdue =
+            self.checked_at.is_none_or(|at| now.since(at) >= limits::CHECKPOINT_INTERVAL);
+        since >= limits::CHECKPOINT_RECORDS || (since > 0 && is_overdue)
+    }
+
+    /// A checkpoint over what is durable now, which excludes the group that it is appended with.
+    pub fn sign(&self, heads: &mut Heads, now: Time) -> Checkpoint {
+        failpoint("before-checkpoint");
+        let position = heads.last();
+        self.key.sign(Checkpoint {
+            journal: self.journal,
+            position,
+            count: position.0,
+            merkle_root: heads.merkle_root(),
+            time: now,
+            key: String::new(),
+            signature: String::new(),
+        })
+    }
+
+    /// Takes a checkpoint that is durable in the journal, and copies it outside.
+    pub fn keep(&mut self, checkpoint: Checkpoint) {
+        failpoint("after-checkpoint");
+        self.checked = checkpoint.position;
+        self.checked_at = Some(checkpoint.time);
+        self.unwritten.push(checkpoint.clone());
+        self.write_outside();
+        failpoint("after-outside-line");
+        self.copying.copy(self.journal, [checkpoint]);
+    }
+
+    /// Writes checkpoints outside. Where that fails, the journal itself is whole: the next
+    /// checkpoint tries again.
+    pub fn write_outside(&mut self) {
+        if self.unwritten.is_empty() {
+            return;
+        }
+        match self.outside.append(&self.unwritten) {
+            Ok(()) => self.unwritten.clear(),
+            Err(error) => {
+                let path = self.outside.path().display();
+                tracing::warn!(%path, %error, "checkpoints could not be written outside the journal");
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The log of a journal: it appends groups and is read after a position. What a journal makes of
+//! its records is the same on every log and stands in `writer`.
+//!
+//! There are two logs: a file, and a stream with a file beside it as its projection. The file is
+//! read by `sqlite::scan`, the stream by `jetstream::stream_reader`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::ids::{Digest, Position};
+use crate::thread::Record;
+
+use super::row::{Encoded, Rows};
+use super::sqlite::JournalFile;
+use super::{Checkpoint, Error, HeadMac, Heads, Place};
+
+/// Records with their places and their MAC, encoded.
+#[derive(Debug)]
+pub struct StampedGroup {
+    pub rows: Rows,
+    pub mac: HeadMac,
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// A group is appended at once, all or none: records, a checkpoint over the records before them, or a
+/// file.
+#[derive(Default, Clone, Copy)]
+pub struct LogGroup<'g> {
+    pub records: &'g [Record],
+    pub stamped: Option<&'g StampedGroup>,
+    pub checkpoint: Option<&'g Checkpoint>,
+    pub blob: Option<(Digest, &'g [u8])>,
+}
+
+impl<'g> LogGroup<'g> {
+    pub fn of_records(records: &'g [Record], stamped: &'g StampedGroup) -> Self {
+        let checkpoint = stamped.checkpoint.as_ref();
+        Self { records, stamped: Some(stamped), checkpoint, blob: None }
+    }
+
+    /// Its rows, each with its place; the last one carries the MAC.
+    pub fn steps(&self) -> impl Iterator<Item = (Place<'g>, Encoded<'g>)> {
+        let last = self.records.len().saturating_sub(1);
+        let mac = self.stamped.map(|stamped| stamped.mac);
+        let rows = self.stamped.into_iter().flat_map(|stamped| stamped.rows.iter());
+        let rows = rows.enumerate().map(move |(at, row)| {
+            let mac = mac.filter(|_| at == last);
+            Encoded { mac, ..row }
+        });
+        self.records.iter().map(Place::from).zip(rows)
+    }
+}
+
+/// Place of a group in its log: the number of its last message, and the digest of that message. A
+/// projection keeps the mark of the last group that it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogMark {
+    pub seq: u64,
+    pub digest: Digest,
+}
+
+impl Default for LogMark {
+    fn default() -> Self {
+        Self { seq: 0, digest: Digest::ZERO }
+    }
+}
+
+impl fmt::Display for LogMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.seq, self.digest)
+    }
+}
+
+impl FromStr for LogMark {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (seq, digest) = text.split_once(' ').ok_or(())?;
+        let seq = seq.parse().map_err(drop)?;
+        Ok(Self { seq, digest: Digest::parse(digest).map_err(drop)? })
+    }
+}
+
+/// Where the groups of a journal become durable.
+pub trait Log: fmt::Debug + Send {
+    /// Groups are read in a projection, and an append may take effect although it failed.
+    const HAS_PROJECTION: bool;
+
+    /// Time between two calls of [`super::Journal::checkpoint_if_due`].
+    const REST: Duration;
+
+    /// The file that readers of the journal open.
+    /// Refuses a log that another pump took over or that lost records, as far as is known.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// As [`super::Journal::verify_lead`].
+    fn verify_lead(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Makes a group durable, behind everything that was appended, unless another pump leads. The
+    /// same group is there once, however often it is appended before [`Log::confirm`]. `heads`
+    /// stand before it.
+    fn append(
+        &mut self,
+        group: &LogGroup<'_>,
+        file: &mut JournalFile,
+        heads: &mut Heads,
+    ) -> Result<LogMark, Error>;
+
+    /// The group at `mark` counts as appended: the journal goes up to this record.
+    fn confirm(&mut self, _mark: LogMark, _journal: Uuid, _last: Position, _hash: Digest) {}
+}

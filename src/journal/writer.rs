@@ -1,0 +1,336 @@
+//! The writing end of a journal, over a log: positions, hashes, MACs and checkpoints are the same
+//! on every log.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::clock::Time;
+use crate::failpoint::failpoint;
+use crate::ids::{Digest, Position};
+use crate::thread::Record;
+
+use super::checkpoint_signer::CheckpointSigner;
+use super::log::{Log, LogGroup, LogMark, StampedGroup};
+use super::mac::{Coverage, HeadSealer};
+use super::row::Rows;
+use super::sqlite::{Found, JournalFile, Watermark};
+use super::{Checkpoint, CopyMetrics, Error, Heads, Journal};
+
+/// Writes a journal: one owner, on its own thread, as every call waits until things are durable.
+#[derive(Debug)]
+pub struct JournalWriter<L> {
+    pub(super) id: Uuid,
+    pub(super) heads: Heads,
+    /// Buffers of the last group, used again.
+    pub(super) rows: Rows,
+    /// How far MACs cover what was read.
+    pub(super) coverage: Coverage,
+    pub(super) sealer: HeadSealer,
+    pub(super) watermark: Watermark,
+    pub(super) signer: CheckpointSigner,
+    pub(super) recovery: Recovery,
+    /// A checkpoint that may be in the log already: its answer never came.
+    pub(super) owed: Option<Checkpoint>,
+    /// A group that is in the log and not in its projection yet.
+    pub(super) unshown: Option<(StampedGroup, LogMark)>,
+    /// Why nothing can be written any more.
+    pub(super) stopped: Option<String>,
+    pub(super) log: L,
+    // Last, so that its lock is let go of after everything else, a lease included.
+    pub(super) file: JournalFile,
+}
+
+/// State of the journal when it was opened, as far as it is still to be settled.
+#[derive(Debug)]
+pub(super) struct Recovery {
+    pub found: Found,
+    /// Where an operator accepts a loss: the last record before what is lost.
+    pub kept: Option<Position>,
+    /// What an operator accepts takes effect with the next commit of records.
+    pub awaits_action: bool,
+}
+
+impl<L: Log> JournalWriter<L> {
+    /// The key that its checkpoints are signed with, in hexadecimal.
+    pub fn public_key(&self) -> &str {
+        &self.signer.public_key
+    }
+
+    /// How it was when it was opened.
+    pub fn found(&self) -> &Found {
+        &self.recovery.found
+    }
+
+    pub fn heads(&self) -> &Heads {
+        &self.heads
+    }
+
+    /// The most pages the file may have; None lifts it. Beyond it, the disk counts as full.
+    pub fn set_pages_max(&self, pages: Option<u32>) -> Result<(), Error> {
+        self.file.set_pages_max(pages)
+    }
+
+    /// See [`Journal::close`].
+    pub fn close(mut self, now: Time) -> Result<(), Error> {
+        self.usable()?;
+        self.checkpoint(now, true)?;
+        self.let_go()
+    }
+
+    /// Everything in the one file, the lease and the lock let go, without a last checkpoint.
+    pub(super) fn let_go(self) -> Result<(), Error> {
+        refuse_stopped(self.stopped.as_deref())?;
+        let Self { id, mut heads, mut signer, log, file, .. } = self;
+        // First the lease: another pump need not wait for what is still to be done here.
+        drop(log);
+        signer.copying.finish(id);
+        file.fold(&mut heads)
+    }
+
+    /// The same journal over another log.
+    pub(super) fn over<M>(self, log: M) -> JournalWriter<M> {
+        let Self { id, heads, rows, coverage, sealer, watermark, signer, recovery, .. } = self;
+        JournalWriter {
+            id,
+            heads,
+            rows,
+            coverage,
+            sealer,
+            watermark,
+            signer,
+            recovery,
+            owed: self.owed,
+            unshown: self.unshown,
+            stopped: self.stopped,
+            log,
+            file: self.file,
+        }
+    }
+
+    /// Gives the records their places and encodes them, with a checkpoint where one is due.
+    fn stamp(&mut self, records: &mut [Record]) -> Result<Option<StampedGroup>, Error> {
+        let Some(now) = records.last().map(|record| record.time) else { return Ok(None) };
+        failpoint("before-append");
+        self.signer.checked_at.get_or_insert(now);
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.stamp(&self.heads, records)?;
+        let mac = self.sealer.seal(&self.heads, records, &rows);
+        let is_due = self.signer.is_due(self.heads.last(), now);
+        let checkpoint = is_due.then(|| self.signer.sign(&mut self.heads, now));
+        Ok(Some(StampedGroup { rows, mac, checkpoint }))
+    }
+
+    /// A group of records is durable and readable.
+    fn advance(&mut self, records: &[Record], stamped: StampedGroup) -> Result<(), Error> {
+        failpoint("after-commit");
+        let StampedGroup { rows, mac, checkpoint } = stamped;
+        self.sealer.sealed(mac);
+        for (record, row) in records.iter().zip(rows.iter()) {
+            self.heads.advance(record, row.hash);
+        }
+        self.rows = rows;
+
+        if std::mem::take(&mut self.recovery.awaits_action) {
+            let settled = self.settle();
+            settled.map_err(|error| self.stop(error))?;
+        }
+        let marked = self.watermark.set(self.heads.last(), self.heads.last_hash());
+        marked.map_err(|error| self.stop(error))?;
+        if let Some(checkpoint) = checkpoint {
+            self.signer.keep(checkpoint);
+        }
+        if let Err(error) = self.file.move_log() {
+            // What was appended is durable; nothing after it would be.
+            self.stop(error);
+        }
+        failpoint("after-append");
+
+        // What an operator decided is signed at once: nobody who takes the key later can have
+        // decided otherwise.
+        let decided = records.iter().rev().find(|record| record.input.is_decision());
+        if let Some(decided) = decided {
+            self.checkpoint(decided.time, true)?;
+        }
+        Ok(())
+    }
+
+    /// Signs and appends a checkpoint where one is due, or, with `is_last`, where any record is in
+    /// none yet. False where the log is full or away: every record is durable without it, and it
+    /// comes later.
+    pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
+        let put_off = |error: &Error| tracing::warn!("a checkpoint is put off: {error}");
+        let mut appended = self.append_owed();
+        if appended.is_ok() {
+            let last = self.heads.last();
+            let is_due = self.signer.is_due(last, now) || (is_last && self.signer.checked < last);
+            if !is_due {
+                return Ok(false);
+            }
+            self.owed = Some(self.signer.sign(&mut self.heads, now));
+            appended = self.append_owed();
+        }
+        match appended {
+            Err(error) if error.is_passing() => {
+                put_off(&error);
+                Ok(false)
+            }
+            other => other.map(|()| true),
+        }
+    }
+
+    /// Appends the checkpoint that is owed: before anything that comes after it.
+    fn append_owed(&mut self) -> Result<(), Error> {
+        if self.unshown.is_some() {
+            let cause = "records that were written are not readable".to_owned();
+            return Err(self.stop(Error::Stopped { cause }));
+        }
+        let Some(checkpoint) = self.owed.take() else { return Ok(()) };
+        let group = LogGroup { checkpoint: Some(&checkpoint), ..LogGroup::default() };
+        match self.append_now(&group) {
+            Ok(()) => self.signer.keep(checkpoint),
+            Err(error) => {
+                // Where it cannot be in the log, a later one is over more records.
+                self.owed = Some(checkpoint).filter(|_| L::HAS_PROJECTION);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Into the log, then into its projection. Where that has no room, the same again finds the
+    /// group in the log.
+    fn append_now(&mut self, group: &LogGroup<'_>) -> Result<(), Error> {
+        let mark = self.append_group(group)?;
+        self.project(group, mark)?;
+        self.confirm(mark, self.heads.last(), self.heads.last_hash());
+        Ok(())
+    }
+
+    fn append_group(&mut self, group: &LogGroup<'_>) -> Result<LogMark, Error> {
+        let appended = self.log.append(group, &mut self.file, &mut self.heads);
+        appended.map_err(|error| self.stop_unless_passing(error))
+    }
+
+    fn project(&mut self, group: &LogGroup<'_>, mark: LogMark) -> Result<(), Error> {
+        if !L::HAS_PROJECTION {
+            return Ok(());
+        }
+        let written = self.file.write(group, Some(mark), &mut self.heads);
+        written.map_err(|error| self.stop_unless_passing(error))
+    }
+
+    /// The group at `mark` is durable, and with it the record `last`.
+    pub(super) fn confirm(&mut self, mark: LogMark, last: Position, hash: Digest) {
+        self.log.confirm(mark, self.id, last, hash);
+    }
+
+    fn usable(&mut self) -> Result<(), Error> {
+        refuse_stopped(self.stopped.as_deref())?;
+        let checked = self.log.check();
+        checked.map_err(|error| self.stop(error))
+    }
+
+    fn stop_unless_passing(&mut self, error: Error) -> Error {
+        match error.is_passing() {
+            true => error,
+            false => self.stop(error),
+        }
+    }
+
+    fn stop(&mut self, error: Error) -> Error {
+        self.stopped = Some(error.to_string());
+        error
+    }
+}
+
+fn refuse_stopped(cause: Option<&str>) -> Result<(), Error> {
+    match cause {
+        Some(cause) => Err(Error::Stopped { cause: cause.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+impl<L: Log> Journal for JournalWriter<L> {
+    fn id(&self) -> Uuid {
+        self.id
+    }
+
+    fn epoch(&self) -> u32 {
+        self.file.epoch
+    }
+
+    fn next(&self) -> Position {
+        Position(self.heads.last().0 + 1)
+    }
+
+    fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
+        self.usable()?;
+        if self.unshown.is_none() {
+            self.append_owed()?;
+            let Some(stamped) = self.stamp(records)? else { return Ok(Vec::new()) };
+            let mark = self.append_group(&LogGroup::of_records(records, &stamped))?;
+            if !L::HAS_PROJECTION {
+                let hashes = stamped.rows.iter().map(|row| row.hash).collect();
+                self.advance(records, stamped)?;
+                return Ok(hashes);
+            }
+            if let (Some(record), Some(row)) = (records.last(), stamped.rows.iter().last()) {
+                self.confirm(mark, record.position, row.hash);
+            }
+            self.unshown = Some((stamped, mark));
+        }
+        let rows = self.unshown.iter().flat_map(|(stamped, _)| stamped.rows.iter());
+        Ok(rows.map(|row| row.hash).collect())
+    }
+
+    fn show(&mut self, records: &[Record]) -> Result<(), Error> {
+        let Some((stamped, mark)) = self.unshown.take() else { return Ok(()) };
+        match self.project(&LogGroup::of_records(records, &stamped), mark) {
+            Ok(()) => self.advance(records, stamped),
+            Err(error) => {
+                self.unshown = Some((stamped, mark));
+                Err(error)
+            }
+        }
+    }
+
+    fn verify_lead(&mut self) -> Result<(), Error> {
+        self.usable()?;
+        let verified = self.log.verify_lead();
+        verified.map_err(|error| self.stop_unless_passing(error))
+    }
+
+    fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error> {
+        self.usable()?;
+        let is_due = self.owed.is_some() || self.signer.is_due(self.heads.last(), now);
+        Ok(is_due && self.checkpoint(now, false)?)
+    }
+
+    fn checked_at(&self) -> Option<Time> {
+        self.signer.checked_at
+    }
+
+    fn copy_metrics(&self) -> Option<CopyMetrics> {
+        self.signer.copying.counts()
+    }
+
+    fn rest(&self) -> Duration {
+        L::REST
+    }
+
+    fn put_blob(&mut self, bytes: &[u8]) -> Result<Digest, Error> {
+        self.usable()?;
+        self.append_owed()?;
+        let digest = Digest::of(bytes);
+        if !self.file.has_blob(digest)? {
+            let blob = Some((digest, bytes));
+            self.append_now(&LogGroup { blob, ..LogGroup::default() })?;
+        }
+        Ok(digest)
+    }
+
+    fn close(self: Box<Self>, now: Time) -> Result<(), Error> {
+        Self::close(*self, now)
+    }
+}
