@@ -7,10 +7,10 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use crate::ids::{Digest, Position};
-use crate::journal::Error;
 use crate::journal::log::LogMark;
 use crate::journal::row::Row;
-use crate::journal::sqlite::{Reader, Taken};
+use crate::journal::sqlite::{Reader, Taken, mac_of};
+use crate::journal::{Checkpoint, Error, HeadMac};
 
 use super::Options;
 use super::api::Api;
@@ -27,7 +27,15 @@ pub(super) enum Alignment {
     Forked(Position),
 }
 
-/// What of a projection stands in a stream.
+/// A projection, as it is compared with its stream.
+pub(super) struct Projection {
+    pub reader: Reader,
+    pub last: Position,
+    checkpoints: Vec<Checkpoint>,
+    blobs: Vec<Digest>,
+}
+
+/// Comparison of a projection with its stream.
 #[derive(Debug)]
 pub(super) struct Compared {
     pub alignment: Alignment,
@@ -37,67 +45,95 @@ pub(super) struct Compared {
     pub records: Position,
     /// Whether a pump ever led it.
     pub has_epoch: bool,
+    /// First record that has another MAC in the stream.
+    pub other_mac: Option<Position>,
+    /// Checkpoints of the projection that the stream does not have.
+    pub missing_checkpoints: Vec<Checkpoint>,
+    /// Files of the projection that the stream does not have.
+    pub missing_blobs: Vec<Digest>,
 }
 
-/// Compares the projection in `data` with the stream up to message `last_seq`.
-pub(super) fn compare(
-    api: &Api,
-    options: &Options,
-    data: &Path,
-    last_seq: u64,
-) -> Result<Compared, Error> {
-    let reader = Reader::open(data)?;
-    let last = reader.last()?;
-    let mut walk = Walk { reader: &reader, last, mark: LogMark::default(), records: Position(0) };
-    let (mut is_newer, mut has_epoch) = (false, false);
-    let (mut blobs, mut forked) = (HashSet::new(), None);
-    StreamReader::new(api, options).each_group(last_seq, &mut |mark, contents| {
-        for taken in &contents.taken {
-            match taken {
-                Taken::Step(row) if forked.is_none() => forked = walk.follow(row)?,
-                Taken::Blob(digest, _) => drop(blobs.insert(*digest)),
-                _ => {}
+impl Projection {
+    pub fn open(data: &Path) -> Result<Self, Error> {
+        let reader = Reader::open(data)?;
+        let last = reader.last()?;
+        let checkpoints = reader.checkpoints()?;
+        let blobs = reader.blobs()?;
+        Ok(Self { reader, last, checkpoints, blobs })
+    }
+
+    /// Compares the projection with the stream up to message `last_seq`.
+    pub fn compare(&self, api: &Api, options: &Options, last_seq: u64) -> Result<Compared, Error> {
+        let last = self.last;
+        let mut compared = Compared {
+            alignment: Alignment::Shorter(Position(0)),
+            blobs: HashSet::new(),
+            records: Position(0),
+            has_epoch: false,
+            other_mac: None,
+            missing_checkpoints: self.checkpoints.clone(),
+            missing_blobs: self.blobs.clone(),
+        };
+        let mut mark = LogMark::default();
+        let mut forked = None;
+        StreamReader::new(api, options).each_group(last_seq, &mut |found, contents| {
+            for (at, taken) in contents.taken.iter().enumerate() {
+                match taken {
+                    Taken::Step(row) if forked.is_none() => {
+                        let mac = mac_of(&contents.taken, at);
+                        forked = self.follow(row, mac, &mut compared)?;
+                    }
+                    Taken::Blob(digest, bytes) if Digest::of(bytes) == *digest => {
+                        compared.blobs.insert(*digest);
+                    }
+                    Taken::Checkpoint(line) => {
+                        compared.missing_checkpoints.retain(|ours| ours != line);
+                    }
+                    _ => {}
+                }
             }
-        }
-        has_epoch |= contents.epoch.is_some();
-        is_newer |= walk.records > last;
-        if !is_newer {
-            walk.mark = mark;
-        }
-        Ok(())
-    })?;
-    let has_files = reader.blobs()?.iter().all(|digest| blobs.contains(digest));
-    let Walk { mark, records, .. } = walk;
-    let alignment = match forked {
-        Some(position) => Alignment::Forked(position),
-        None if records < last || !has_files => Alignment::Shorter(records),
-        None => Alignment::Whole { mark, last },
-    };
-    Ok(Compared { alignment, blobs, records, has_epoch })
-}
+            compared.has_epoch |= contents.epoch.is_some();
+            if compared.records <= last {
+                mark = found;
+            }
+            Ok(())
+        })?;
 
-struct Walk<'w> {
-    reader: &'w Reader,
-    /// Of the projection.
-    last: Position,
-    mark: LogMark,
-    /// Of the stream, so far.
-    records: Position,
-}
+        let Compared { blobs, records, missing_blobs, .. } = &mut compared;
+        missing_blobs.retain(|digest| !blobs.contains(digest));
+        compared.alignment = match forked {
+            Some(position) => Alignment::Forked(position),
+            None if *records < last || !missing_blobs.is_empty() => Alignment::Shorter(*records),
+            None => Alignment::Whole { mark, last },
+        };
+        Ok(compared)
+    }
 
-impl Walk<'_> {
     /// The position of `row`, where the projection holds another record.
-    fn follow(&mut self, row: &Row<'_>) -> Result<Option<Position>, Error> {
-        let position = Position(self.records.0 + 1);
+    fn follow(
+        &self,
+        row: &Row<'_>,
+        mac: Option<HeadMac>,
+        compared: &mut Compared,
+    ) -> Result<Option<Position>, Error> {
+        let position = Position(compared.records.0 + 1);
         if row.place.position != position {
             let detail = format!("the stream has record {} here", row.place.position);
             return Err(Error::broken(position.0, detail));
         }
-        self.records = position;
+        compared.records = position;
         if position > self.last {
             return Ok(None);
         }
-        let is_same = self.reader.row_is(position, &|ours| ours.is_same_record(row))?;
+
+        let mut has_same_mac = false;
+        let is_same = self.reader.row_is(position, &mut |ours| {
+            has_same_mac = ours.mac == mac;
+            ours.is_same_record(row)
+        })?;
+        if !has_same_mac {
+            compared.other_mac.get_or_insert(position);
+        }
         Ok((!is_same).then_some(position))
     }
 }

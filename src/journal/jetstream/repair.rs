@@ -17,7 +17,7 @@ use crate::journal::{Error, Heads};
 use crate::mutant::mutant;
 use crate::nats;
 
-use super::align::{Alignment, Compared, compare};
+use super::align::{Alignment, Compared, Projection};
 use super::api::{Api, Info, code};
 use super::bounds::{Acknowledged, hash_at};
 use super::group::Group;
@@ -147,14 +147,14 @@ impl Host<'_> {
         from: Option<RepairSource>,
     ) -> Result<Option<StreamRepair>, Error> {
         let Some((journal, _)) = found(self.opening)? else { return Ok(noted) };
-        let reader = Reader::open(self.data)?;
-        let last = reader.last()?;
+        let projection = Projection::open(self.data)?;
+        let last = projection.last;
         let info = self.info()?;
         let last_seq = info.as_ref().map_or(0, |info| info.state.last_seq);
         if last_seq > 0 && tail::journal(self.api, self.options)? != journal {
             return Err(self.forked(Position(1), Position(0), last));
         }
-        let compared = compare(self.api, self.options, self.data, last_seq)?;
+        let compared = projection.compare(self.api, self.options, last_seq)?;
         let kept = match compared.alignment {
             Alignment::Forked(at) if !mutant("lead-a-fork") => {
                 return Err(self.forked(at, compared.records, last));
@@ -187,7 +187,7 @@ impl Host<'_> {
                 made.map_err(|f| unfit(self.api.link.server(), &format!("the stream {name}"), f))?
             }
         };
-        self.send(&reader, info, &compared, last)?;
+        self.send(&projection.reader, info, &compared, last)?;
         Ok(Some(note))
     }
 
@@ -260,9 +260,9 @@ impl Host<'_> {
         let last_seq = info.state.last_seq;
         let (kept, last, aside) = match self.opening.exists() {
             true => {
-                let compared = compare(self.api, self.options, self.data, last_seq)?;
-                let last = Reader::open(self.data)?.last()?;
-                (compared.records, last, Some(unused(self.data)))
+                let projection = Projection::open(self.data)?;
+                let compared = projection.compare(self.api, self.options, last_seq)?;
+                (compared.records, projection.last, Some(unused(self.data)))
             }
             false => (Position(0), Position(0), None),
         };

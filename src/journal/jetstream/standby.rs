@@ -13,7 +13,7 @@ use crate::journal::{Error, Sealed};
 use crate::mutant::mutant;
 use crate::nats;
 
-use super::align::{Alignment, compare};
+use super::align::{Alignment, Projection};
 use super::api::{Api, Failed, code};
 use super::bounds::{Bounds, Directories, hash_at};
 use super::identity::Member;
@@ -221,7 +221,7 @@ fn place_of(
     }
     let name = options.stream();
     let info = api.info(&name).map_err(|f| refused(&format!("the stream {name}"), f))?;
-    let alignment = compare(api, options, data, info.state.last_seq)?.alignment;
+    let alignment = Projection::open(data)?.compare(api, options, info.state.last_seq)?.alignment;
     let alone;
     let bounds = match bounds {
         Some(bounds) => bounds,

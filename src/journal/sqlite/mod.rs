@@ -40,7 +40,7 @@ pub use directory::{DATABASE, Lock, LockHolder, is_free, lock_holder, make as ma
 pub(in crate::journal) use directory::{Watermark, noted_journal};
 pub use known::{refuse_lost_file, replaced, replaced_journal, unreadable};
 pub use open::{Acceptance, Found, hold};
-pub(in crate::journal) use projection::{Evidence, Following, Opening, Taken};
+pub(in crate::journal) use projection::{Evidence, Following, Opening, Taken, mac_of};
 pub use reader::{About, Reader};
 pub use redactions::Redactions;
 use repair::Mend;

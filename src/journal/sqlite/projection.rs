@@ -228,7 +228,7 @@ impl Following {
 }
 
 /// The MAC behind the step at `at`, where there is one.
-fn mac_of(taken: &[Taken<'_>], at: usize) -> Option<HeadMac> {
+pub fn mac_of(taken: &[Taken<'_>], at: usize) -> Option<HeadMac> {
     match taken.get(at + 1) {
         Some(Taken::Mac(mac)) => Some(*mac),
         _ => None,

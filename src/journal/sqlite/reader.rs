@@ -199,7 +199,7 @@ impl Reader {
     pub(in crate::journal) fn row_is(
         &self,
         position: Position,
-        is_meant: &dyn Fn(&Row<'_>) -> bool,
+        is_meant: &mut dyn FnMut(&Row<'_>) -> bool,
     ) -> Result<bool, Error> {
         let mut is_it = false;
         self.rows(position, position, &mut |row| {

@@ -106,14 +106,14 @@ impl Found {
         if row.place.position != expected || expected > source.last {
             return Ok(Err(format!("record {}, not {expected}", row.place.position)));
         }
-        let same = source.reader.row_is(expected, &|ours| ours.is_same_record(row))?;
+        let same = source.reader.row_is(expected, &mut |ours| ours.is_same_record(row))?;
         self.records += 1;
         Ok(same.then_some(()).ok_or_else(|| format!("another record {expected}")))
     }
 
     fn mac(&self, source: &Source, mac: HeadMac) -> Result<Result<(), String>, Error> {
         let at = Position(self.records);
-        let same = source.reader.row_is(at, &|ours| ours.mac == Some(mac))?;
+        let same = source.reader.row_is(at, &mut |ours| ours.mac == Some(mac))?;
         Ok(same.then_some(()).ok_or_else(|| format!("another MAC over {at}")))
     }
 
