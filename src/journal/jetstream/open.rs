@@ -16,13 +16,13 @@ use crate::limits;
 use crate::nats::{self, Link};
 
 use super::api::{Api, Info, code};
-use super::bounds::{Bounds, Directories};
+use super::bounds::Bounds;
 use super::group::{About, Group};
 use super::identity::Member;
 use super::lease::Lease;
 use super::proof;
 use super::publish::Publisher;
-use super::standby::{Followed, Standby};
+use super::standby::{Followed, Standby, StreamHost};
 use super::tail;
 use super::takeover::Takeover;
 use super::watch::{Renewal, Watch};
@@ -73,22 +73,20 @@ impl Journal {
 
     /// Goes on where whoever wrote before ended; the lease is ours.
     pub(super) fn lead(
-        servers: &nats::Options,
-        api: &Api,
-        options: &Options,
-        host: &Directories,
+        host: &StreamHost,
         lease: Arc<Lease>,
         followed: Followed,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Self, Error> {
+        let StreamHost { servers, api, options, directories } = host;
         let (shown, first_id) = (lease.holder().to_owned(), lease.first_id());
         // Held by this from here on: whatever goes wrong lets go of it.
         let renewal = Renewal::start(options, Arc::clone(&lease))?;
         let before = followed.found()?;
         // Asked for before the stream is made: one that is gone is never made anew.
-        let bounds = Bounds::gather(api, options, host, &lease)?;
-        let heard = before.as_ref().map_or(0, |(_, mark)| mark.seq);
-        let info = stream(api, options, &bounds, heard)?;
+        let bounds = Bounds::gather(api, options, directories, &lease)?;
+        let followed_to = before.as_ref().map_or(0, |(_, mark)| mark.seq);
+        let info = stream(api, options, &bounds, followed_to)?;
         proof::hold_to_its_word(servers, options, api, &info)?;
         let last = Arc::new(AtomicU64::new(info.state.last_seq));
         let created = info.created.clone();
@@ -99,20 +97,20 @@ impl Journal {
             let put = publisher.publish(&Group::about(about(options, first_id)));
             publisher.put(put.map_err(|error| begun(error, 0))?.0);
         }
-        let mut warm = followed.warm(api, options, before.as_ref(), Some(&bounds), visit)?;
-        warm.hear(api, options, publisher.last(), visit)?;
-        if warm.epoch() == 0 && tail::first(api, options)?.moving {
+        let mut warm = followed.warm(host, before.as_ref(), Some(&bounds), visit)?;
+        warm.catch_up(host, publisher.last(), visit)?;
+        if warm.following.epoch() == 0 && tail::first(api, options)?.moving {
             return Err(half_moved(options));
         }
-        warm.check(&bounds, host, publisher.last())?;
-        let takeover = Takeover::judge(&warm.evidence(), options)?;
+        warm.check(&bounds, &directories.data, publisher.last())?;
+        let takeover = Takeover::judge(&warm.following.evidence(), options)?;
         takeover.report(options);
-        publisher.epoch = warm.epoch() + 1;
+        publisher.epoch = warm.following.epoch() + 1;
         let put = publisher.publish(&Group::epoch(publisher.epoch, &shown));
         publisher.put(put.map_err(|error| begun(error, publisher.epoch))?.0);
         failpoint("epoch-raised");
         let mark = LogMark { seq: publisher.last(), ..LogMark::default() };
-        let followed = warm.caught_up(publisher.epoch)?;
+        let followed = warm.following.caught_up(publisher.epoch)?;
         let mut journal = followed.over(StreamLog { watch, publisher, takeover });
         journal.confirm(mark, journal.heads.last(), journal.heads.last_hash());
         Ok(journal)
@@ -173,13 +171,13 @@ fn half_moved(options: &Options) -> Error {
     Error::Strange { path: format!("the stream {}", options.stream()), detail: detail.to_owned() }
 }
 
-/// The stream as it stands, made where there never was one. Messages up to `heard` were read from
-/// it before.
+/// The stream as it stands, made where there never was one. Messages up to `followed_to` were read
+/// from it before.
 pub(super) fn stream(
     api: &Api,
     options: &Options,
     bounds: &Bounds,
-    heard: u64,
+    followed_to: u64,
 ) -> Result<Info, Error> {
     let name = options.stream();
     let info = match api.info(&name) {
@@ -197,7 +195,7 @@ pub(super) fn stream(
         return Err(Error::Unfit { server: api.link.server(), detail });
     }
     // Between two leaders of a cluster a stream may look shorter than it is.
-    let known = heard.max(bounds.last_seq());
+    let known = followed_to.max(bounds.last_seq());
     while info.state.last_seq < known && begun.elapsed() < limits::STREAM_GONE_AFTER {
         std::thread::sleep(limits::LEASE_LOOK);
         info = api.info(&name).unwrap_or(info);

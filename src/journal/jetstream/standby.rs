@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::ids::Position;
 use crate::journal::log::LogMark;
-use crate::journal::sqlite::{self, Evidence, Following, Opening};
+use crate::journal::sqlite::{Following, Opening};
 use crate::journal::{Error, Sealed};
 use crate::mutant::mutant;
 use crate::nats;
@@ -19,15 +19,20 @@ use super::bounds::{Bounds, Directories, hash_at};
 use super::identity::Member;
 use super::lease::{Holder, Lease, Seen, Vacancy};
 use super::open::{connect, found, strange};
-use super::tail::{self, Heard};
+use super::tail::{self, StreamProgress};
 use super::{Journal, Options, refused};
+
+/// A host that may lead a stream, with its connection.
+pub(super) struct StreamHost {
+    pub servers: nats::Options,
+    pub api: Api,
+    pub options: Options,
+    pub directories: Directories,
+}
 
 /// Waits for its turn.
 pub struct Standby {
-    servers: nats::Options,
-    api: Api,
-    options: Options,
-    host: Directories,
+    host: StreamHost,
     lease: Lease,
     seen: Seen,
     followed: Followed,
@@ -47,10 +52,7 @@ pub enum Office {
 
 /// Has the lease, and has not begun to pump.
 pub struct Elect {
-    servers: nats::Options,
-    api: Api,
-    options: Options,
-    host: Directories,
+    host: StreamHost,
     lease: Arc<Lease>,
     followed: Followed,
 }
@@ -76,14 +78,16 @@ impl Standby {
         let api = connect(servers, options)?;
         let lease = Lease::of(&api, options, Holder::here(member.data), member)?;
         let followed = Followed::Cold(Box::new(opening));
-        let (servers, options, seen) = (servers.clone(), options.clone(), Seen::default());
-        let host = Directories { data: member.data.to_owned(), state: member.state.to_owned() };
-        Ok(Self { servers, api, options, host, lease, seen, followed })
+        let directories =
+            Directories { data: member.data.to_owned(), state: member.state.to_owned() };
+        let (servers, options) = (servers.clone(), options.clone());
+        let host = StreamHost { servers, api, options, directories };
+        Ok(Self { host, lease, seen: Seen::default(), followed })
     }
 
     /// Waits for the lease until whoever has it is seen to live.
     pub(super) fn wait(self) -> Result<Elect, Error> {
-        let free = self.lease.wait_until_free(&self.options)?;
+        let free = self.lease.wait_until_free(&self.host.options)?;
         self.elect(free)
     }
 
@@ -104,18 +108,18 @@ impl Standby {
     }
 
     fn elect(self, free: u64) -> Result<Elect, Error> {
-        self.lease.take(free, &self.options)?;
-        let Self { servers, api, options, host, lease, followed, .. } = self;
-        Ok(Elect { servers, api, options, host, lease: Arc::new(lease), followed })
+        self.lease.take(free, &self.host.options)?;
+        let Self { host, lease, followed, .. } = self;
+        Ok(Elect { host, lease: Arc::new(lease), followed })
     }
 
     /// Hears what was written since the last time, as far as the server is there to tell, and
     /// hands every new record to `visit`. The first time, the projection is proved and all of it
     /// handed over.
     pub fn follow(self, visit: &mut dyn FnMut(Sealed) -> Result<(), Error>) -> Result<Self, Error> {
-        let Self { servers, api, options, host, lease, seen, followed } = self;
-        let name = options.stream();
-        let last = match api.info(&name) {
+        let Self { host, lease, seen, followed } = self;
+        let name = host.options.stream();
+        let last = match host.api.info(&name) {
             Ok(info) => info.state.last_seq,
             // It is for whoever pumps to make it, or to miss it.
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => 0,
@@ -124,16 +128,16 @@ impl Standby {
             Err(failed) => return Err(refused(&format!("the stream {name}"), failed)),
         };
         if last == 0 {
-            return Ok(Self { servers, api, options, host, lease, seen, followed });
+            return Ok(Self { host, lease, seen, followed });
         }
         let before = followed.found()?;
-        let mut warm = followed.warm(&api, &options, before.as_ref(), None, visit)?;
-        match warm.hear(&api, &options, last, visit) {
+        let mut warm = followed.warm(&host, before.as_ref(), None, visit)?;
+        match warm.catch_up(&host, last, visit) {
             Ok(()) | Err(Error::Away { .. }) => {}
             Err(error) => return Err(error),
         }
         let followed = Followed::Warm(Box::new(warm));
-        Ok(Self { servers, api, options, host, lease, seen, followed })
+        Ok(Self { host, lease, seen, followed })
     }
 }
 
@@ -144,8 +148,7 @@ impl Elect {
         self,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<Journal, Error> {
-        let Self { servers, api, options, host, lease, followed } = self;
-        Journal::lead(&servers, &api, &options, &host, lease, followed, visit)
+        Journal::lead(&self.host, self.lease, self.followed, visit)
     }
 }
 
@@ -158,8 +161,8 @@ pub(super) enum Followed {
 
 pub(super) struct Warm {
     journal: Uuid,
-    heard: Heard,
-    following: Following,
+    progress: StreamProgress,
+    pub following: Following,
 }
 
 impl Followed {
@@ -167,7 +170,7 @@ impl Followed {
     pub fn found(&self) -> Result<Option<(Uuid, LogMark)>, Error> {
         match self {
             Self::Cold(opening) => found(opening),
-            Self::Warm(warm) => Ok(Some((warm.journal, warm.heard.mark))),
+            Self::Warm(warm) => Ok(Some((warm.journal, warm.progress.mark))),
         }
     }
 
@@ -175,8 +178,7 @@ impl Followed {
     /// [found](Self::found), `bounds` what else is known of the stream, for a refusal.
     pub fn warm(
         self,
-        api: &Api,
-        options: &Options,
+        host: &StreamHost,
         before: Option<&(Uuid, LogMark)>,
         bounds: Option<&Bounds>,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
@@ -184,38 +186,35 @@ impl Followed {
         let opening = match self {
             Self::Cold(opening) => *opening,
             Self::Warm(mut warm) => {
-                let data = warm.following.data().to_owned();
-                let place = place_of(api, options, &data, warm.heard.mark, bounds)?;
-                (warm.heard.mark, warm.heard.known) = place;
+                let place = place_of(host, warm.progress.mark, bounds)?;
+                (warm.progress.mark, warm.progress.known) = place;
                 return Ok(*warm);
             }
         };
-        let journal = tail::journal(api, options)?;
+        let journal = tail::journal(&host.api, &host.options)?;
         match before {
             None => opening.create(journal, Some(LogMark::default()))?,
             Some((found, _)) if *found != journal => {
                 let what = "follows another journal than the one in";
-                return Err(strange(opening.data(), options, what));
+                return Err(strange(opening.data(), &host.options, what));
             }
             Some(_) => {}
         }
         let mark = before.map(|(_, mark)| *mark).unwrap_or_default();
-        let (mark, known) = place_of(api, options, opening.data(), mark, bounds)?;
+        let (mark, known) = place_of(host, mark, bounds)?;
         let following = opening.follow(visit)?;
-        let heard = Heard { mark, epoch: following.epoch(), known };
-        Ok(Warm { journal, heard, following })
+        Ok(Warm { journal, progress: StreamProgress { mark, known }, following })
     }
 }
 
 /// The last message that a projection need not hear again, and the records that may follow it and
 /// stand in the projection already.
 fn place_of(
-    api: &Api,
-    options: &Options,
-    data: &Path,
+    host: &StreamHost,
     mark: LogMark,
     bounds: Option<&Bounds>,
 ) -> Result<(LogMark, Position), Error> {
+    let StreamHost { api, options, directories: Directories { data, .. }, .. } = host;
     if tail::is_there(api, options, &mark)? || mutant("ignore-the-projection") {
         return Ok((mark, Position(0)));
     }
@@ -240,33 +239,19 @@ fn place_of(
 
 impl Warm {
     /// Up to message `last` of the stream.
-    pub fn hear(
+    pub fn catch_up(
         &mut self,
-        api: &Api,
-        options: &Options,
+        host: &StreamHost,
         last: u64,
         visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        tail::read(api, options, &mut self.heard, last, &mut self.following, visit)
+        let StreamHost { api, options, .. } = host;
+        tail::read(api, options, &mut self.progress, last, &mut self.following, visit)
     }
 
     /// Refuses a stream that is shorter than any place shows, or differs from what it shows. All
-    /// of it was heard, up to message `seq`.
-    pub fn check(&self, bounds: &Bounds, host: &Directories, seq: u64) -> Result<(), Error> {
-        bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(&host.data, at))
-    }
-
-    /// Of whoever wrote last.
-    pub fn epoch(&self) -> u32 {
-        self.heard.epoch
-    }
-
-    /// What the stream showed of who wrote it.
-    pub fn evidence(&self) -> Evidence<'_> {
-        self.following.evidence()
-    }
-
-    pub fn caught_up(self, epoch: u32) -> Result<sqlite::Journal, Error> {
-        self.following.caught_up(epoch)
+    /// of it was read, up to message `seq`.
+    pub fn check(&self, bounds: &Bounds, data: &Path, seq: u64) -> Result<(), Error> {
+        bounds.check(self.journal, seq, self.following.last(), &|at| hash_at(data, at))
     }
 }

@@ -1,4 +1,4 @@
-//! What of a stream a projection has not heard yet.
+//! The first message of a stream, and the messages that a projection does not have yet.
 
 use uuid::Uuid;
 
@@ -57,7 +57,7 @@ pub fn first(api: &Api, options: &Options) -> Result<First, Error> {
     }
 }
 
-/// Whether the message that a projection heard last still stands where it heard it.
+/// Whether the last message that a projection took in still stands in the stream.
 pub fn is_there(api: &Api, options: &Options, mark: &LogMark) -> Result<bool, Error> {
     if mark.seq == 0 {
         return Ok(true);
@@ -72,43 +72,41 @@ pub fn is_there(api: &Api, options: &Options, mark: &LogMark) -> Result<bool, Er
     }
 }
 
-/// How far a stream was heard, and the last epoch in it.
+/// How far a stream was followed.
 #[derive(Debug, Clone, Copy)]
-pub struct Heard {
-    pub epoch: u32,
+pub struct StreamProgress {
     pub mark: LogMark,
     /// Records up to here may follow in the stream and stand in the projection already.
     pub known: Position,
 }
 
-/// Has `following` take in everything after `heard`, up to message `last`. Where the server goes
-/// away meanwhile, `heard` shows how far that came.
+/// Has `following` take in everything after `progress`, up to message `last`. Where the server goes
+/// away meanwhile, `progress` shows how far that came.
 pub fn read(
     api: &Api,
     options: &Options,
-    heard: &mut Heard,
+    progress: &mut StreamProgress,
     last: u64,
     following: &mut Following,
     visit: &mut dyn FnMut(Sealed) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let reader = StreamReader::new(api, options);
-    reader.read_after(heard.mark.seq, last, &mut |groups| {
+    reader.read_after(progress.mark.seq, last, &mut |groups| {
         failpoint("during-recovery");
-        let mut now = *heard;
+        let mut epoch = 0;
         let mut taken = Vec::<Taken<'_>>::new();
         for group in groups {
             let contents = reader.contents(group)?;
-            now.mark = group.mark;
-            now.epoch = now.epoch.max(contents.epoch.unwrap_or_default());
-            taken.extend(match heard.known {
+            epoch = epoch.max(contents.epoch.unwrap_or_default());
+            taken.extend(match progress.known {
                 Position(0) => contents.taken,
                 known => newer(contents.taken, known),
             });
         }
 
-        if !groups.is_empty() {
-            following.take_in(&taken, now.mark, now.epoch, visit)?;
-            *heard = now;
+        if let Some(last) = groups.last() {
+            following.take_in(&taken, last.mark, epoch, visit)?;
+            progress.mark = last.mark;
         }
         Ok(())
     })

@@ -123,10 +123,6 @@ impl Following {
         self.journal.heads.last()
     }
 
-    pub fn data(&self) -> &std::path::Path {
-        &self.journal.file.data
-    }
-
     /// Of whoever wrote last, as far as it was heard here.
     pub fn epoch(&self) -> u32 {
         self.about.epoch
