@@ -13,9 +13,9 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
 
-use super::Error;
 use super::mac::{KeyId, MacKey};
 use super::sqlite::make_directory;
+use super::{Error, small_file};
 
 /// A journal had `count` records up to `position`, and `merkle_root` over the heads of all its
 /// trees, in order of first appearance. As a line of JSON, it stands in the file outside.
@@ -80,10 +80,7 @@ impl Key {
     fn create(path: &Path) -> std::io::Result<Self> {
         let key = SigningKey::generate(&mut rand_core::OsRng);
         let half = path.with_extension("new");
-        match std::fs::remove_file(&half) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        small_file::remove(&half)?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half)?;
         writeln!(file, "{}", hex(&key.to_bytes()))?;
         file.sync_all()?;
@@ -159,12 +156,9 @@ impl Outside {
     /// cut short by a crash and was never relied on.
     pub fn read(&self) -> Result<Vec<Checkpoint>, Error> {
         let context = || format!("the checkpoints in {}", self.path.display());
-        let mut text = String::new();
-        match File::open(&self.path) {
-            Ok(mut file) => file.read_to_string(&mut text).map_err(Error::io(context()))?,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(Error::io(context())(error)),
-        };
+        let bytes = small_file::read(&self.path).map_err(Error::io(context()))?;
+        let text = String::from_utf8(bytes.unwrap_or_default()).map_err(std::io::Error::other);
+        let text = text.map_err(Error::io(context()))?;
         let whole = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
         let read = |line: &str| serde_json::from_str(line).map_err(std::io::Error::other);
         let lines = whole.lines().filter(|line| !line.is_empty()).map(read);
@@ -188,10 +182,7 @@ impl Outside {
         std::fs::copy(&self.path, &aside)?;
         File::open(&aside)?.sync_all()?;
         let rest = Self { path: self.path.with_extension("checkpoints.new") };
-        match std::fs::remove_file(&rest.path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        small_file::remove(&rest.path)?;
         rest.append(&kept)?;
         std::fs::rename(&rest.path, &self.path)
     }

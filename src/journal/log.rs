@@ -25,8 +25,8 @@ pub struct StampedGroup {
     pub checkpoint: Option<Checkpoint>,
 }
 
-/// A group is appended at once, all or none: records, a checkpoint over the records before them, or a
-/// file.
+/// A group is appended at once, all or none: records, a checkpoint over the records before them, or
+/// a file.
 #[derive(Default, Clone, Copy)]
 pub struct LogGroup<'g> {
     pub records: &'g [Record],

@@ -13,6 +13,7 @@ mod mac;
 mod merkle;
 mod places;
 mod row;
+mod small_file;
 pub mod sqlite;
 mod writer;
 

@@ -2,15 +2,13 @@
 //! journal notes the id in the state directory, and so does an operator who adopts one: a host
 //! takes no part in any other journal.
 
-use std::fs::File;
-use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uuid::Uuid;
 
 use crate::journal::sqlite::{DATABASE, Reader};
-use crate::journal::{Error, partitions_in};
+use crate::journal::{Error, partitions_in, small_file};
 use crate::mutant::mutant;
 use crate::nats::{self, Link};
 
@@ -143,31 +141,24 @@ fn path(state: &Path, options: &Options) -> PathBuf {
 /// Id of the journal that this host began or adopted in the streams of `options`.
 pub fn known(state: &Path, options: &Options) -> Result<Option<Uuid>, Error> {
     let path = path(state, options);
-    let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io(path.display().to_string())(error)),
-    };
-    let strange = |_| {
+    let bytes = small_file::read(&path).map_err(Error::io(path.display().to_string()))?;
+    let Some(bytes) = bytes else { return Ok(None) };
+    let strange = || {
         let detail = "does not hold the id of a journal: move it away and run `organism adopt`";
         Error::Strange { path: path.display().to_string(), detail: detail.to_owned() }
     };
-    text.trim().parse().map(Some).map_err(strange)
+    let journal = std::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse().ok());
+    journal.map(Some).ok_or_else(strange)
 }
 
-/// Notes the id durably. Complete under another name first, so that no crash leaves half of it.
+/// Notes the id durably.
 pub fn note(state: &Path, options: &Options, journal: Uuid) -> Result<(), Error> {
     // Several partitions of a process may note it at once.
     static NOTING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = NOTING.lock().unwrap_or_else(PoisonError::into_inner);
     let path = path(state, options);
+    let line = format!("{journal}\n");
     let unfinished = path.with_extension("organism.new");
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(&unfinished)?;
-        writeln!(file, "{journal}")?;
-        file.sync_all()?;
-        std::fs::rename(&unfinished, &path)?;
-        File::open(state)?.sync_all()
-    };
-    write().map_err(Error::io(path.display().to_string()))
+    let noted = small_file::replace(&path, &unfinished, line.as_bytes());
+    noted.map_err(Error::io(path.display().to_string()))
 }

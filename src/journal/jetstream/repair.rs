@@ -13,7 +13,7 @@ use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::Outside;
 use crate::journal::sqlite::{self, DATABASE, Opening, Reader};
-use crate::journal::{Error, Heads};
+use crate::journal::{Error, Heads, small_file};
 use crate::mutant::mutant;
 use crate::nats;
 
@@ -78,12 +78,7 @@ pub fn repair(
 /// What was repaired is on record.
 pub fn recorded(options: &Options, state: &Path) -> Result<(), Error> {
     let path = note_path(options, state);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io(path.display().to_string())(error))
-        }
-        _ => Ok(()),
-    }
+    small_file::remove(&path).map_err(Error::io(path.display().to_string()))
 }
 
 fn note_path(options: &Options, state: &Path) -> PathBuf {
@@ -92,29 +87,20 @@ fn note_path(options: &Options, state: &Path) -> PathBuf {
 
 fn read_note(options: &Options, state: &Path) -> Result<Option<StreamRepair>, Error> {
     let path = note_path(options, state);
-    let context = || path.display().to_string();
-    match std::fs::read(&path) {
-        Ok(bytes) => {
-            let note = serde_json::from_slice(&bytes).map_err(std::io::Error::other);
-            note.map(Some).map_err(Error::io(context()))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io(context())(error)),
-    }
+    let note = small_file::read(&path).and_then(|bytes| match bytes {
+        Some(bytes) => serde_json::from_slice(&bytes).map_err(std::io::Error::other),
+        None => Ok(None),
+    });
+    note.map_err(Error::io(path.display().to_string()))
 }
 
-/// Complete under another name first, so that no crash leaves half a note.
 fn write_note(options: &Options, state: &Path, note: &StreamRepair) -> Result<(), Error> {
     if mutant("forget-the-repair") {
         return Ok(());
     }
     let path = note_path(options, state);
-    let half = path.with_extension("repair.new");
     let bytes = serde_json::to_vec(note).expect("plain data is JSON");
-    let written = std::fs::write(&half, bytes)
-        .and_then(|()| std::fs::File::open(&half)?.sync_all())
-        .and_then(|()| std::fs::rename(&half, &path))
-        .and_then(|()| std::fs::File::open(state)?.sync_all());
+    let written = small_file::replace(&path, &path.with_extension("repair.new"), &bytes);
     written.map_err(Error::io(path.display().to_string()))
 }
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::ids::Position;
-use crate::journal::Error;
 use crate::journal::checkpoint::Outside;
+use crate::journal::{Error, small_file};
 
 use super::directory::{DATABASE, make};
 use super::reader::Reader;
@@ -38,17 +38,12 @@ pub fn back_up(
         return Err(Error::io(file.display().to_string())(exists));
     }
     let half = to_data.join("journal.new");
-    match std::fs::remove_file(&half) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Error::io(half.display().to_string())(error));
-        }
-        _ => {}
-    }
+    small_file::remove(&half).map_err(Error::io(half.display().to_string()))?;
     Reader::open(data)?.copy_to(&half)?;
     let synced = std::fs::File::open(&half)
         .and_then(|copy| copy.sync_all())
         .and_then(|()| std::fs::rename(&half, &file))
-        .and_then(|()| std::fs::File::open(to_data)?.sync_all());
+        .and_then(|()| small_file::sync_parent(&file));
     synced.map_err(Error::io(file.display().to_string()))?;
 
     let copy = Reader::open(to_data)?;

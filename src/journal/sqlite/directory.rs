@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
-use crate::journal::Error;
+use crate::journal::{Error, small_file};
 use crate::limits;
 use crate::mutant::mutant;
 
@@ -170,14 +170,8 @@ impl Watermark {
     }
 
     fn read_at(path: PathBuf) -> Result<Option<(Position, Digest)>, Error> {
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io(path.display().to_string())(error)),
-        };
-        if bytes.is_empty() {
-            return Ok(None);
-        }
+        let bytes = small_file::read(&path).map_err(Error::io(path.display().to_string()))?;
+        let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { return Ok(None) };
         let parsed =
             parse(&bytes).filter(|(position, hash)| mark(*position, *hash).as_slice() == bytes);
         let damaged = || Error::broken(0, format!("{} is damaged", path.display()));

@@ -15,7 +15,7 @@ use crate::journal::log::LogMark;
 use crate::journal::mac::{Coverage, HeadSealer};
 use crate::journal::row::Rows;
 use crate::journal::writer::{JournalWriter, Recovery};
-use crate::journal::{Error, FORMAT, Heads, Sealed};
+use crate::journal::{Error, FORMAT, Heads, Sealed, small_file};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
@@ -350,12 +350,8 @@ impl<L> JournalWriter<L> {
 fn create(data: &Path, about: &About, mark: Option<LogMark>) -> Result<(), Error> {
     let half = data.join("journal.new");
     for name in ["journal.new", "journal.new-journal"] {
-        match std::fs::remove_file(data.join(name)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io(half.display().to_string())(error));
-            }
-            _ => {}
-        }
+        let removed = small_file::remove(&data.join(name));
+        removed.map_err(Error::io(half.display().to_string()))?;
     }
     let fill = || -> rusqlite::Result<()> {
         let db = Connection::open(&half)?;
@@ -368,9 +364,9 @@ fn create(data: &Path, about: &About, mark: Option<LogMark>) -> Result<(), Error
         db.execute_batch("COMMIT")
     };
     fill().map_err(Error::sqlite("making the journal"))?;
-    let renamed = std::fs::rename(&half, data.join(DATABASE))
-        .and_then(|()| std::fs::File::open(data)?.sync_all());
-    renamed.map_err(Error::io(data.join(DATABASE).display().to_string()))
+    let file = data.join(DATABASE);
+    let renamed = std::fs::rename(&half, &file).and_then(|()| small_file::sync_parent(&file));
+    renamed.map_err(Error::io(file.display().to_string()))
 }
 
 impl Opening {

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::ids::Position;
 use crate::journal::checkpoint::Key;
 use crate::journal::mac::Coverage;
-use crate::journal::{Checkpoint, Error, Heads};
+use crate::journal::{Checkpoint, Error, Heads, small_file};
 
 use super::directory::DATABASE;
 use super::{Reader, scan, write};
@@ -127,9 +127,7 @@ fn keep_aside(
         writeln!(out, "{line}").map_err(failed)
     })?;
     out.sync_all().map_err(failed)?;
-    if let Some(directory) = path.parent() {
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
-    }
+    small_file::sync_parent(&path).map_err(failed)?;
     Ok(path)
 }
 

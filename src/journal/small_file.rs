@@ -1,0 +1,40 @@
+//! Small files beside a journal: read, replaced and removed whole.
+
+use std::fs::File;
+use std::io::{ErrorKind, Result, Write as _};
+use std::path::Path;
+
+/// Reads a file; None where there is none.
+pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes a file, where there is one.
+pub fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file durably: complete under the name `unfinished` first, so that no crash leaves half
+/// of it.
+pub fn replace(path: &Path, unfinished: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = File::create(unfinished)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(unfinished, path)?;
+    sync_parent(path)
+}
+
+/// Makes the name of a file durable.
+pub fn sync_parent(path: &Path) -> Result<()> {
+    match path.parent() {
+        Some(directory) => File::open(directory)?.sync_all(),
+        None => Ok(()),
+    }
+}
