@@ -13,12 +13,15 @@ const DEPTH_MAX: usize = 4;
 /// One payload: what it is for and what it takes.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Description {
+    #[serde(rename = "name")]
     pub name: PayloadName,
     /// One line; empty where the schema says nothing.
+    #[serde(rename = "doc")]
     pub doc: String,
     /// Set when the payload's own content is text.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "text", skip_serializing_if = "Option::is_none")]
     pub text: Option<Content>,
+    #[serde(rename = "parameters")]
     pub parameters: Vec<Parameter>,
 }
 
@@ -26,32 +29,39 @@ pub struct Description {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Content {
     /// In words, such as `integer` or `true or false`.
+    #[serde(rename = "kind")]
     pub kind: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "choices", skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<String>,
     /// Such as `1 to 9` or `at most 58 characters`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "range", skip_serializing_if = "Option::is_none")]
     pub range: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Parameter {
+    #[serde(rename = "name")]
     pub name: String,
     /// As it is written in a payload.
     #[serde(skip)]
     pub written: QName,
+    #[serde(rename = "attribute")]
     pub attribute: bool,
+    #[serde(rename = "required")]
     pub required: bool,
     /// May be given more than once.
+    #[serde(rename = "repeated")]
     pub repeated: bool,
     /// One of several of which only one is taken.
+    #[serde(rename = "alternative")]
     pub alternative: bool,
+    #[serde(rename = "content")]
     pub content: Content,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "doc", skip_serializing_if = "Option::is_none")]
     pub doc: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "default", skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "parameters", skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<Parameter>,
 }
 

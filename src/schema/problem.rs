@@ -8,13 +8,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaProblem {
     /// As the file was named, or found from there.
+    #[serde(rename = "file")]
     pub file: String,
     /// From 1; 0 when the whole file is meant.
+    #[serde(rename = "line")]
     pub line: u32,
     /// From 1; 0 when the whole line is meant.
+    #[serde(rename = "column")]
     pub column: u32,
+    #[serde(rename = "code")]
     pub code: String,
     /// What was found and what to do: lower case, no full stop.
+    #[serde(rename = "message")]
     pub message: String,
 }
 

@@ -8,11 +8,14 @@ use serde::{Deserialize, Serialize};
 /// bytes from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Place {
+    #[serde(rename = "line")]
     pub line: u32,
+    #[serde(rename = "column")]
     pub column: u32,
+    #[serde(rename = "offset")]
     pub offset: usize,
     /// Steps from the root, such as `/search/query[2]`, where known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "path", default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
 }
 
@@ -44,9 +47,12 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// One of a closed list of codes, each with a page under `docs/errors/`.
+    #[serde(rename = "code")]
     pub code: String,
+    #[serde(rename = "place")]
     pub place: Place,
     /// What was found and what was expected: lower case, no full stop.
+    #[serde(rename = "message")]
     pub message: String,
 }
 
