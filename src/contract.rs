@@ -17,64 +17,82 @@ pub use budget::{Budget, TreeLimits};
 
 /// What stands behind a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Role {
     /// A listener whose handler is a model: may address itself, spawn, wait.
+    #[serde(rename = "agent")]
     Agent,
     /// Any other listener.
+    #[serde(rename = "listener")]
     Listener,
     /// A program outside that speaks first; receives nothing.
+    #[serde(rename = "client")]
     Client,
     /// A person: answers when they can, and nothing runs meanwhile.
+    #[serde(rename = "human")]
     Human,
 }
 
 /// How the answers of several peers that accept one payload name become one result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Gather {
     /// Each peer's reply or fault, in config order.
     #[default]
+    #[serde(rename = "all")]
     All,
     /// The first reply; the faults only when every peer failed.
+    #[serde(rename = "first")]
     First,
 }
 
 /// A listener's or client's side of the bargain, as the pump holds it to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contract {
+    #[serde(rename = "name")]
     pub name: ListenerName,
+    #[serde(rename = "role")]
     pub role: Role,
+    #[serde(rename = "description")]
     pub description: String,
     /// Payload names it handles. An agent's own name is the first of them.
+    #[serde(rename = "accepts")]
     pub accepts: Vec<PayloadName>,
     /// Payload names it may answer with; an agent's finals.
+    #[serde(rename = "replies")]
     pub replies: Vec<PayloadName>,
+    #[serde(rename = "peers")]
     pub peers: Vec<ListenerName>,
     /// A name that fits both a peer and a reply is a call whose result becomes the own result.
+    #[serde(rename = "forward")]
     pub forward: bool,
+    #[serde(rename = "gather")]
     pub gather: Gather,
     /// Per attempt, from hand-over.
+    #[serde(rename = "timeout")]
     pub timeout: Duration,
+    #[serde(rename = "attempts")]
     pub attempts: u32,
     /// Deliveries handed over at once.
+    #[serde(rename = "concurrency")]
     pub concurrency: u32,
+    #[serde(rename = "serial_per_thread")]
     pub serial_per_thread: bool,
     /// Deliveries waiting before callers hear `busy`.
+    #[serde(rename = "backlog")]
     pub backlog: usize,
     /// Agents: actions of one turn that proceed; the rest are refused visibly.
+    #[serde(rename = "actions_per_turn")]
     pub actions_per_turn: u32,
     /// Which calls to it wait for an operator.
-    #[serde(default, skip_serializing_if = "Approval::is_never")]
+    #[serde(rename = "approval", default, skip_serializing_if = "Approval::is_never")]
     pub approval: Approval,
     /// How long a call waits for a person, operator or human listener; without it, for ever.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "patience", default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<Duration>,
     /// Agents: what one may spend in a tree, within what the tree may.
-    #[serde(default, skip_serializing_if = "Budget::is_open")]
+    #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
     /// Listeners: the one client that its processes may send as.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
 }
 

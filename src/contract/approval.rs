@@ -12,12 +12,14 @@ use crate::xml::scan::attributes;
 
 /// What a listener's contract asks of its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Approval {
     #[default]
+    #[serde(rename = "never")]
     Never,
     /// Every call but those whose payload says `is_dangerous="false"`, in these very letters.
+    #[serde(rename = "dangerous")]
     Dangerous,
+    #[serde(rename = "always")]
     Always,
 }
 

@@ -11,23 +11,31 @@ use crate::limits;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLimits {
     /// Levels beneath the root.
+    #[serde(rename = "depth")]
     pub depth: u32,
     /// Per thread.
+    #[serde(rename = "children")]
     pub children: u32,
+    #[serde(rename = "threads")]
     pub threads: u32,
+    #[serde(rename = "messages")]
     pub messages: u64,
     /// In a row, of one call, in which every result was a failure.
+    #[serde(rename = "rounds_failed")]
     pub rounds_failed: u32,
+    #[serde(rename = "model_calls")]
     pub model_calls: u64,
+    #[serde(rename = "tokens")]
     pub tokens: u64,
     /// Without it, as much as the tokens cost.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
     /// Of one request, within what the tree may use up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "per_request_tokens", default, skip_serializing_if = "Option::is_none")]
     pub per_request_tokens: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "per_request_money", default, skip_serializing_if = "Option::is_none")]
     pub per_request_money: Option<Money>,
+    #[serde(rename = "wall_time")]
     pub wall_time: Duration,
 }
 
@@ -64,9 +72,9 @@ impl TreeLimits {
 /// What model calls may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Budget {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "tokens", default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
 }
 

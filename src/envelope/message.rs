@@ -96,7 +96,6 @@ impl<'de> Deserialize<'de> for Payload {
 
 /// What a message is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Opens a call; the receiver owes exactly one result.
     #[serde(rename = "call")]
@@ -129,7 +128,6 @@ impl Kind {
 
 /// How a message ended. Each has exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Disposition {
     /// Delivered, and the outcome of that delivery is on record.
     #[serde(rename = "handled")]

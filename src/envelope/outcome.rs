@@ -85,7 +85,6 @@ impl Broken {
 
 /// How an agent ran out of turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Spent {
     /// No turn held a valid action.
     #[serde(rename = "never-valid")]
@@ -100,7 +99,7 @@ pub enum Spent {
 
 /// Why an attempt came to nothing. Crashed, unreachable and lost attempts are retried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
+#[serde(tag = "kind")]
 pub enum Failure {
     /// The handler ended without an answer: a panic, an exit, a signal.
     #[error("crashed: {detail}")]

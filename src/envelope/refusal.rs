@@ -9,7 +9,6 @@ use crate::xml::findings::Place;
 
 /// The rules of the gate, in the order they are tried; the first that fails decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Rule {
     /// Larger than a payload may be.
     #[serde(rename = "too-large")]

@@ -13,10 +13,12 @@ use crate::xml::findings::Finding;
 
 /// How the work of another thread ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum ThreadStatus {
+    #[serde(rename = "completed")]
     Completed,
+    #[serde(rename = "failed")]
     Failed,
+    #[serde(rename = "cancelled")]
     Cancelled,
 }
 

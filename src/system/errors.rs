@@ -6,22 +6,36 @@ use serde::{Deserialize, Serialize};
 
 /// The `code` of a `system-error`. Each has a page under `docs/errors/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum ErrorCode {
+    #[serde(rename = "timeout")]
     Timeout,
+    #[serde(rename = "listener-failed")]
     ListenerFailed,
+    #[serde(rename = "undeliverable")]
     Undeliverable,
+    #[serde(rename = "denied")]
     Denied,
+    #[serde(rename = "budget-spent")]
     BudgetSpent,
+    #[serde(rename = "too-large")]
     TooLarge,
+    #[serde(rename = "busy")]
     Busy,
+    #[serde(rename = "cycle")]
     Cycle,
+    #[serde(rename = "nothing-to-wait-for")]
     NothingToWaitFor,
+    #[serde(rename = "storage-full")]
     StorageFull,
+    #[serde(rename = "iterations-spent")]
     IterationsSpent,
+    #[serde(rename = "cancelled")]
     Cancelled,
+    #[serde(rename = "limit-reached")]
     LimitReached,
+    #[serde(rename = "unknown-timer")]
     UnknownTimer,
+    #[serde(rename = "unknown-outcome")]
     UnknownOutcome,
 }
 

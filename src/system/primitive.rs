@@ -8,9 +8,10 @@ use crate::clock::Time;
 
 /// What ends a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum WaitFor {
+    #[serde(rename = "all")]
     All,
+    #[serde(rename = "any")]
     Any,
 }
 
