@@ -14,7 +14,7 @@ use crate::trace::TraceParent;
 
 /// Who waits for the result of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "by", rename_all = "lowercase")]
+#[serde(tag = "by")]
 pub enum Opener {
     /// A client outside: the result is recorded, the client reads the record.
     #[serde(rename = "client")]
@@ -57,7 +57,6 @@ pub struct Opening {
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Closing {
     /// With replies, or with `<ack/>`.
     #[serde(rename = "completed")]
@@ -70,7 +69,6 @@ pub enum Closing {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum TimerEnd {
     #[serde(rename = "fired")]
     Fired,
@@ -80,7 +78,6 @@ pub enum TimerEnd {
 
 /// What a call waits for before anything of it is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Hold {
     /// An operator is to approve its payload.
     #[serde(rename = "approval")]
@@ -97,7 +94,6 @@ fn is_zero(number: &u32) -> bool {
 
 /// One thing that is so from here on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Fact {
     /// A pump started on this journal.
     #[serde(rename = "booted")]

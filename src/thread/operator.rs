@@ -10,7 +10,6 @@ use crate::system::ActionReport;
 
 /// Kinds of operator actions: a closed list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum OperatorVerb {
     /// The organism's directories or its stream were accepted as this project's.
     #[serde(rename = "adopt")]

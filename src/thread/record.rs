@@ -12,7 +12,6 @@ use super::{Decision, DecisionOrigin, Fact, OperatorAction, RecordedAnswer};
 
 /// What became of one payload of an input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Its bytes are those of the message with this digest.
     #[serde(rename = "passed")]
@@ -24,7 +23,6 @@ pub enum Verdict {
 
 /// What was processed: enough to feed it to a fresh pump again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Input {
     #[serde(rename = "boot")]
     Boot {

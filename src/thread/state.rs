@@ -128,10 +128,13 @@ pub struct KeptFault {
 /// What a tree has spent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
+    #[serde(rename = "messages")]
     pub messages: u64,
+    #[serde(rename = "model_calls")]
     pub model_calls: u64,
+    #[serde(rename = "tokens")]
     pub tokens: u64,
-    #[serde(default)]
+    #[serde(rename = "money", default)]
     pub money: Money,
 }
 

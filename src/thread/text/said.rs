@@ -137,7 +137,6 @@ pub struct SaidOpening<'t> {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum By {
     #[serde(rename = "client")]
     Client,
@@ -146,7 +145,6 @@ pub enum By {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum SaidVerdict {
     #[serde(rename = "passed")]
     Passed(FactOrDigest),
