@@ -65,15 +65,18 @@ pub struct Outcome {
 
 /// What the model call of an agent waits for: a state, and nothing of what is said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum ModelState {
     /// A request has left for this route, and nothing of the answer has come.
+    #[serde(rename = "requested")]
     Requested(String),
     /// The answer of this route streams.
+    #[serde(rename = "streaming")]
     Streaming(String),
     /// This route asked for a pause that ends then.
+    #[serde(rename = "delayed")]
     Delayed(String, Time),
     /// The model call has ended.
+    #[serde(rename = "ended")]
     Ended,
 }
 

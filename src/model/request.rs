@@ -108,17 +108,22 @@ pub enum Block {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
     /// At most 64 letters, digits, `-` and `_`.
+    #[serde(rename = "name")]
     pub name: String,
+    #[serde(rename = "description")]
     pub description: String,
     /// A JSON Schema of type object.
+    #[serde(rename = "parameters")]
     pub parameters: Json,
 }
 
 /// Whether the model may, must or must not call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum ToolChoice {
+    #[serde(rename = "auto")]
     Auto,
+    #[serde(rename = "required")]
     Required,
+    #[serde(rename = "none")]
     None,
 }

@@ -13,13 +13,18 @@ use crate::limits;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Price {
     /// Of the prompt, and of the answer.
+    #[serde(rename = "input")]
     pub input: f64,
+    #[serde(rename = "output")]
     pub output: f64,
     /// Of the prompt, where it was read from the provider's cache, and written to it; without
     /// them, as any other part of the prompt.
+    #[serde(rename = "cached")]
     pub cached: Option<f64>,
+    #[serde(rename = "cache_written")]
     pub cache_written: Option<f64>,
     /// Such as `USD`.
+    #[serde(rename = "currency")]
     pub currency: String,
 }
 

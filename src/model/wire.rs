@@ -14,9 +14,12 @@ use super::{anthropic, openai};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WireSettings {
     /// The provider, as blocks of its own name it.
+    #[serde(rename = "provider")]
     pub provider: String,
     /// What the provider calls the model.
+    #[serde(rename = "model")]
     pub model: String,
+    #[serde(rename = "wire")]
     pub wire: Wire,
     #[serde(flatten)]
     pub asked: Asked,

@@ -28,12 +28,15 @@ const ANSWER: &str = "answer";
 /// A reservation as JSON.
 #[derive(Serialize, Deserialize)]
 struct Asked {
+    #[serde(rename = "tokens")]
     tokens: u64,
+    #[serde(rename = "money")]
     money: Money,
+    #[serde(rename = "counted")]
     counted: bool,
-    #[serde(default)]
+    #[serde(rename = "request", default)]
     request: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "limit", default, skip_serializing_if = "Option::is_none")]
     limit: Option<RouteLimit>,
 }
 
@@ -137,9 +140,16 @@ impl Ask {
 
 /// An agent's answer as JSON.
 #[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 enum Written {
-    Outcome { payloads: Vec<String>, turn: Box<Turn> },
+    #[serde(rename = "outcome")]
+    Outcome {
+        #[serde(rename = "payloads")]
+        payloads: Vec<String>,
+        #[serde(rename = "turn")]
+        turn: Box<Turn>,
+    },
+    #[serde(rename = "failure")]
     Failure(Failure),
 }
 

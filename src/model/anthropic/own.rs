@@ -10,10 +10,12 @@ use serde_json::value::RawValue;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Placed<'a> {
     /// Bytes of text before it.
+    #[serde(rename = "text")]
     pub text: usize,
     /// Native calls before it.
+    #[serde(rename = "calls")]
     pub calls: usize,
-    #[serde(borrow)]
+    #[serde(rename = "block", borrow)]
     pub block: &'a RawValue,
 }
 

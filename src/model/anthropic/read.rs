@@ -17,35 +17,35 @@ use crate::model::sse;
 /// Every event in one: which of the keys are there depends on its type.
 #[derive(Deserialize)]
 struct Event<'a> {
-    #[serde(borrow, default)]
+    #[serde(rename = "type", borrow, default)]
     r#type: Cow<'a, str>,
-    #[serde(default)]
+    #[serde(rename = "index", default)]
     index: Option<u64>,
-    #[serde(borrow, default)]
+    #[serde(rename = "message", borrow, default)]
     message: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(rename = "content_block", borrow, default)]
     content_block: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(rename = "delta", borrow, default)]
     delta: Option<Delta<'a>>,
-    #[serde(borrow, default)]
+    #[serde(rename = "usage", borrow, default)]
     usage: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(rename = "error", borrow, default)]
     error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 struct Delta<'a> {
-    #[serde(borrow, default)]
+    #[serde(rename = "type", borrow, default)]
     r#type: Cow<'a, str>,
-    #[serde(borrow, default)]
+    #[serde(rename = "text", borrow, default)]
     text: Cow<'a, str>,
-    #[serde(borrow, default)]
+    #[serde(rename = "thinking", borrow, default)]
     thinking: Cow<'a, str>,
-    #[serde(borrow, default)]
+    #[serde(rename = "signature", borrow, default)]
     signature: Cow<'a, str>,
-    #[serde(borrow, default)]
+    #[serde(rename = "partial_json", borrow, default)]
     partial_json: Cow<'a, str>,
-    #[serde(borrow, default)]
+    #[serde(rename = "stop_reason", borrow, default)]
     stop_reason: Option<&'a RawValue>,
 }
 

@@ -15,47 +15,59 @@ use crate::model::request::{Block, Request, Role, Said, ToolChoice};
 
 #[derive(Serialize)]
 struct Body<'a> {
+    #[serde(rename = "model")]
     model: &'a str,
+    #[serde(rename = "max_tokens")]
     max_tokens: u32,
+    #[serde(rename = "stream")]
     stream: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "system", skip_serializing_if = "Vec::is_empty")]
     system: Vec<Part<'a>>,
+    #[serde(rename = "messages")]
     messages: Vec<Message<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "temperature", skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "top_p", skip_serializing_if = "Option::is_none")]
     top_p: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "thinking", skip_serializing_if = "Option::is_none")]
     thinking: Option<Thinking>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "tools", skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "tool_choice", skip_serializing_if = "Option::is_none")]
     tool_choice: Option<Choice>,
 }
 
 #[derive(Serialize)]
 struct Thinking {
+    #[serde(rename = "type")]
     r#type: &'static str,
+    #[serde(rename = "budget_tokens")]
     budget_tokens: u32,
 }
 
 #[derive(Serialize)]
 struct Choice {
+    #[serde(rename = "type")]
     r#type: &'static str,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "disable_parallel_tool_use", skip_serializing_if = "std::ops::Not::not")]
     disable_parallel_tool_use: bool,
 }
 
 #[derive(Serialize)]
 struct Tool<'a> {
+    #[serde(rename = "name")]
     name: &'a str,
+    #[serde(rename = "description")]
     description: &'a str,
+    #[serde(rename = "input_schema")]
     input_schema: &'a Json,
 }
 
 #[derive(Serialize)]
 struct Message<'a> {
+    #[serde(rename = "role")]
     role: &'static str,
+    #[serde(rename = "content")]
     content: Vec<Part<'a>>,
 }
 
@@ -66,32 +78,42 @@ enum Part<'a> {
     Plain {
         #[serde(flatten)]
         plain: Plain<'a>,
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "cache_control", skip_serializing_if = "Option::is_none")]
         cache_control: Option<Cache>,
     },
 }
 
 #[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 enum Plain<'a> {
+    #[serde(rename = "text")]
     Text {
+        #[serde(rename = "text")]
         text: &'a str,
     },
+    #[serde(rename = "tool_use")]
     ToolUse {
+        #[serde(rename = "id")]
         id: &'a str,
+        #[serde(rename = "name")]
         name: Cow<'a, str>,
+        #[serde(rename = "input")]
         input: Json,
     },
+    #[serde(rename = "tool_result")]
     ToolResult {
+        #[serde(rename = "tool_use_id")]
         tool_use_id: &'a str,
+        #[serde(rename = "content")]
         content: &'a str,
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        #[serde(rename = "is_error", skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
 }
 
 #[derive(Serialize)]
 struct Cache {
+    #[serde(rename = "type")]
     r#type: &'static str,
 }
 

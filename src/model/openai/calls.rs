@@ -11,19 +11,19 @@ use crate::model::remote::{Fault, Out};
 
 #[derive(Deserialize)]
 pub(super) struct Piece<'a> {
-    #[serde(borrow, default)]
+    #[serde(rename = "index", borrow, default)]
     index: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(rename = "id", borrow, default)]
     id: Option<Text<'a>>,
-    #[serde(borrow, default)]
+    #[serde(rename = "function", borrow, default)]
     function: Option<Function<'a>>,
 }
 
 #[derive(Deserialize)]
 struct Function<'a> {
-    #[serde(borrow, default)]
+    #[serde(rename = "name", borrow, default)]
     name: Option<Text<'a>>,
-    #[serde(borrow, default)]
+    #[serde(rename = "arguments", borrow, default)]
     arguments: Option<&'a RawValue>,
 }
 

@@ -17,45 +17,45 @@ use crate::model::sse::Event;
 /// What is not known here is skipped.
 #[derive(serde::Deserialize)]
 struct Chunk<'a> {
-    #[serde(borrow, default)]
+    #[serde(rename = "choices", borrow, default)]
     choices: Option<Vec<Choice<'a>>>,
-    #[serde(borrow, default)]
+    #[serde(rename = "usage", borrow, default)]
     usage: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(rename = "error", borrow, default)]
     error: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(rename = "object", borrow, default)]
     object: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(rename = "model", borrow, default)]
     model: Option<&'a RawValue>,
 }
 
 #[derive(serde::Deserialize)]
 struct Choice<'a> {
-    #[serde(borrow, default)]
+    #[serde(rename = "index", borrow, default)]
     index: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(rename = "delta", borrow, default)]
     delta: Option<Delta<'a>>,
-    #[serde(borrow, default)]
+    #[serde(rename = "finish_reason", borrow, default)]
     finish_reason: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(rename = "error", borrow, default)]
     error: Option<&'a RawValue>,
 }
 
 #[derive(serde::Deserialize)]
 struct Delta<'a> {
-    #[serde(borrow, default)]
+    #[serde(rename = "content", borrow, default)]
     content: Option<Content<'a>>,
     /// DeepSeek's name for it, and vLLM's.
-    #[serde(borrow, default)]
+    #[serde(rename = "reasoning_content", borrow, default)]
     reasoning_content: Option<Text<'a>>,
     /// Everybody else's.
-    #[serde(borrow, default)]
+    #[serde(rename = "reasoning", borrow, default)]
     reasoning: Option<Text<'a>>,
-    #[serde(borrow, default)]
+    #[serde(rename = "reasoning_details", borrow, default)]
     reasoning_details: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(rename = "refusal", borrow, default)]
     refusal: Option<Text<'a>>,
-    #[serde(borrow, default)]
+    #[serde(rename = "tool_calls", borrow, default)]
     tool_calls: Option<Vec<Piece<'a>>>,
 }
 
@@ -68,10 +68,10 @@ enum Content<'a> {
 /// A part of a content that is a list.
 #[derive(serde::Deserialize)]
 struct Part<'a> {
-    #[serde(borrow, default)]
+    #[serde(rename = "text", borrow, default)]
     text: Option<Text<'a>>,
     /// Mistral's reasoning.
-    #[serde(borrow, default)]
+    #[serde(rename = "thinking", borrow, default)]
     thinking: Option<Vec<Part<'a>>>,
 }
 

@@ -12,81 +12,96 @@ use crate::model::request::{Block, Request, Role, Said, ToolChoice};
 
 #[derive(Serialize)]
 struct Body<'a> {
+    #[serde(rename = "model")]
     model: &'a str,
+    #[serde(rename = "messages")]
     messages: Vec<Message<'a>>,
+    #[serde(rename = "stream")]
     stream: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "stream_options", skip_serializing_if = "Option::is_none")]
     stream_options: Option<StreamOptions>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "max_tokens", skip_serializing_if = "Option::is_none")]
     max_tokens: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "max_completion_tokens", skip_serializing_if = "Option::is_none")]
     max_completion_tokens: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "temperature", skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "top_p", skip_serializing_if = "Option::is_none")]
     top_p: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "reasoning_effort", skip_serializing_if = "Option::is_none")]
     reasoning_effort: Option<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "tools", skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "tool_choice", skip_serializing_if = "Option::is_none")]
     tool_choice: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "parallel_tool_calls", skip_serializing_if = "Option::is_none")]
     parallel_tool_calls: Option<bool>,
 }
 
 #[derive(Serialize)]
 struct StreamOptions {
+    #[serde(rename = "include_usage")]
     include_usage: bool,
 }
 
 #[derive(Serialize)]
 struct Message<'a> {
+    #[serde(rename = "role")]
     role: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "tool_call_id", skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "content", skip_serializing_if = "Option::is_none")]
     content: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "reasoning_content", skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "reasoning_details", skip_serializing_if = "Option::is_none")]
     reasoning_details: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "tool_calls", skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Call<'a>>,
 }
 
 /// What was kept of an answer to be sent back with it.
 #[derive(Deserialize, Default)]
 struct Kept<'a> {
-    #[serde(borrow, default)]
+    #[serde(rename = "reasoning_content", borrow, default)]
     reasoning_content: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(rename = "reasoning_details", borrow, default)]
     reasoning_details: Option<&'a RawValue>,
 }
 
 #[derive(Serialize)]
 struct Call<'a> {
+    #[serde(rename = "id")]
     id: &'a str,
+    #[serde(rename = "type")]
     r#type: &'static str,
+    #[serde(rename = "function")]
     function: Function<'a>,
 }
 
 #[derive(Serialize)]
 struct Function<'a> {
+    #[serde(rename = "name")]
     name: Cow<'a, str>,
+    #[serde(rename = "arguments")]
     arguments: Cow<'a, str>,
 }
 
 #[derive(Serialize)]
 struct Tool<'a> {
+    #[serde(rename = "type")]
     r#type: &'static str,
+    #[serde(rename = "function")]
     function: ToolFunction<'a>,
 }
 
 #[derive(Serialize)]
 struct ToolFunction<'a> {
+    #[serde(rename = "name")]
     name: &'a str,
+    #[serde(rename = "description")]
     description: &'a str,
+    #[serde(rename = "parameters")]
     parameters: &'a Json,
 }
 

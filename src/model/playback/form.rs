@@ -9,9 +9,10 @@ use crate::model::answer::{OwnBlock, StopReason, ToolCall};
 #[serde(deny_unknown_fields)]
 pub(super) struct Recording {
     /// Says that the turns are recorded, by whom and of what.
+    #[serde(rename = "recorded")]
     pub recorded: String,
     /// The model that spoke, or `recorded`.
-    #[serde(default = "unnamed")]
+    #[serde(rename = "model", default = "unnamed")]
     pub model: String,
     #[serde(default, rename = "turn")]
     pub turns: Vec<RecordedTurn>,
@@ -24,60 +25,73 @@ fn unnamed() -> String {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordedTurn {
+    #[serde(rename = "agent")]
     pub agent: ListenerName,
     /// Labels beneath the root, such as `research`; empty for the root thread.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(rename = "thread", default, skip_serializing_if = "String::is_empty")]
     pub thread: String,
+    #[serde(rename = "turn")]
     pub turn: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "reasoning", default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
+    #[serde(rename = "text")]
     pub text: String,
     /// The text holds `{{` that is no placeholder; only `{{nonce}}` still is one, in a turn that
     /// has a nonce.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "verbatim", default, skip_serializing_if = "std::ops::Not::not")]
     pub verbatim: bool,
-    #[serde(default)]
+    #[serde(rename = "stop", default)]
     pub stop: Stop,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "tokens_in", skip_serializing_if = "Option::is_none")]
     pub tokens_in: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "tokens_out", skip_serializing_if = "Option::is_none")]
     pub tokens_out: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "cached", skip_serializing_if = "Option::is_none")]
     pub cached: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "cache_written", skip_serializing_if = "Option::is_none")]
     pub cache_written: Option<u64>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "calls", default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<RecordedCall>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "own", default, skip_serializing_if = "Vec::is_empty")]
     pub own: Vec<RecordedBlock>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordedCall {
+    #[serde(rename = "id")]
     id: String,
+    #[serde(rename = "name")]
     name: String,
+    #[serde(rename = "arguments")]
     arguments: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordedBlock {
+    #[serde(rename = "provider")]
     provider: String,
+    #[serde(rename = "json")]
     json: String,
 }
 
 /// How a recorded stream ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub(super) enum Stop {
     #[default]
+    #[serde(rename = "normal")]
     Normal,
+    #[serde(rename = "calls")]
     Calls,
+    #[serde(rename = "length")]
     Length,
+    #[serde(rename = "refused")]
     Refused,
+    #[serde(rename = "unknown")]
     Unknown,
     /// Without its terminator.
+    #[serde(rename = "cut")]
     Cut,
 }
 

@@ -45,12 +45,17 @@ pub struct Options {
 #[serde(default)]
 pub struct Asked {
     /// Where the request has none.
+    #[serde(rename = "max_tokens")]
     pub max_tokens: Option<u32>,
+    #[serde(rename = "temperature")]
     pub temperature: Option<f64>,
+    #[serde(rename = "top_p")]
     pub top_p: Option<f64>,
     /// How long it is to think: a word, such as `low`.
+    #[serde(rename = "reasoning_effort")]
     pub reasoning_effort: Option<String>,
     /// How long it is to think, in tokens.
+    #[serde(rename = "thinking_tokens")]
     pub thinking_tokens: Option<u32>,
 }
 

@@ -18,19 +18,21 @@ pub struct Preset {
 
 /// What is spoken over the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Wire {
     /// Chat completions.
+    #[serde(rename = "openai")]
     OpenAi(Quirks),
     /// Messages.
+    #[serde(rename = "anthropic")]
     Anthropic,
 }
 
 /// The key that bounds an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub enum BoundKey {
+    #[serde(rename = "max_tokens")]
     MaxTokens,
+    #[serde(rename = "max_completion_tokens")]
     MaxCompletionTokens,
 }
 
@@ -38,12 +40,16 @@ pub enum BoundKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quirks {
     /// The key of the longest answer, in tokens.
+    #[serde(rename = "max_tokens")]
     pub max_tokens: BoundKey,
     /// It can be asked to send usage with a stream; others send it unasked and refuse the key.
+    #[serde(rename = "asks_for_usage")]
     pub asks_for_usage: bool,
     /// It is known to take the key that asks for at most one call in an answer.
+    #[serde(rename = "takes_one_call")]
     pub takes_one_call: bool,
     /// It wants the reasoning before a native call back with the call's result.
+    #[serde(rename = "wants_reasoning_back")]
     pub wants_reasoning_back: bool,
 }
 
