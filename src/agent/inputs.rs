@@ -19,24 +19,28 @@ use super::{Memory, RendererVersion};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
     /// Of the form in which the thread is rendered.
+    #[serde(rename = "renderer")]
     pub renderer: String,
+    #[serde(rename = "memory")]
     pub memory: Memory,
     /// Whose native calls and results are blocks; of all others they are XML.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "native", default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
+    #[serde(rename = "system")]
     pub system: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "tools", default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Tool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "tool_choice", default, skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(rename = "one_call", default, skip_serializing_if = "std::ops::Not::not")]
     pub one_call: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "max_tokens", default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
     /// Which model answered.
+    #[serde(rename = "model")]
     pub model: String,
     /// How the request was written for the wire; absent where there was none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "settings", default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<WireSettings>,
 }
 

@@ -40,25 +40,28 @@ pub fn attempt_completion() -> PayloadName {
 
 /// How much of a thread an agent is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Memory {
     /// All of it.
     #[default]
+    #[serde(rename = "thread")]
     Thread,
     /// What this agent sent or was sent.
+    #[serde(rename = "own")]
     Own,
 }
 
 /// How an agent's actions and its final report are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Transport {
     /// Everything as XML in the model's text.
     #[default]
+    #[serde(rename = "xml")]
     Xml,
     /// Everything as native calls of the provider.
+    #[serde(rename = "native")]
     Native,
     /// Native calls, but for the final report: XML in a slot of the turn.
+    #[serde(rename = "xml-final")]
     XmlFinal,
 }
 

@@ -9,12 +9,14 @@ use crate::limits;
 
 /// What an agent's final report is written in.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
 pub enum FinalFormat {
     #[default]
+    #[serde(rename = "text")]
     Text,
+    #[serde(rename = "markdown")]
     Markdown,
     /// JSON that is valid by this schema.
+    #[serde(rename = "json")]
     Json(Arc<ReportSchema>),
 }
 

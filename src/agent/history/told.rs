@@ -15,9 +15,12 @@ use super::{History, PastTurn, is_core, note};
 /// A record, reduced.
 #[derive(Serialize, Deserialize)]
 struct Line {
+    #[serde(rename = "position")]
     position: Position,
+    #[serde(rename = "facts")]
     facts: Vec<Fact>,
     /// Of the messages among them, in their order.
+    #[serde(rename = "payloads")]
     payloads: Vec<String>,
 }
 
