@@ -136,9 +136,11 @@ fn written(result: std::io::Result<()>) -> Result<(), Error> {
 }
 
 #[derive(Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
+#[serde(tag = "type")]
 enum Line {
+    #[serde(rename = "message")]
     Message(Said),
+    #[serde(rename = "refusal")]
     Refusal(Refused),
     #[serde(rename = "busy")]
     Busy(BusyRefusals),

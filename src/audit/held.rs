@@ -18,23 +18,32 @@ use crate::xml::scan::attributes;
 /// A call that nothing was handed over of yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldCall {
+    #[serde(rename = "message")]
     pub message: MessageId,
+    #[serde(rename = "hold")]
     pub hold: Hold,
+    #[serde(rename = "thread")]
     pub thread: ThreadId,
+    #[serde(rename = "from")]
     pub from: ListenerName,
+    #[serde(rename = "to")]
     pub to: ListenerName,
+    #[serde(rename = "name")]
     pub name: PayloadName,
     /// Of the payload's bytes.
+    #[serde(rename = "sha256")]
     pub sha256: Digest,
     /// None where the payload was redacted.
+    #[serde(rename = "payload")]
     pub payload: Option<String>,
     /// Why it needs an approval.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "why", default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// RFC 3339, as is `until`: texts in the order of their times.
+    #[serde(rename = "since")]
     pub since: String,
     /// When it ends by itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }
 

@@ -11,8 +11,11 @@ use crate::thread::{Fact, Input, Record};
 /// The counts of one thread, or of many together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
+    #[serde(rename = "accepted")]
     pub accepted: u64,
+    #[serde(rename = "settled")]
     pub settled: u64,
+    #[serde(rename = "refused")]
     pub refused: u64,
 }
 

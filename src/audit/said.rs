@@ -10,27 +10,38 @@ use crate::xml::findings::Place;
 /// A message with where it stands and how it ended, as far as was asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Said {
+    #[serde(rename = "position")]
     pub position: Position,
+    #[serde(rename = "id")]
     pub id: MessageId,
+    #[serde(rename = "thread")]
     pub thread: ThreadId,
+    #[serde(rename = "seq")]
     pub seq: u64,
+    #[serde(rename = "kind")]
     pub kind: Kind,
+    #[serde(rename = "from")]
     pub from: ListenerName,
+    #[serde(rename = "to")]
     pub to: ListenerName,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "cause", skip_serializing_if = "Option::is_none")]
     pub cause: Option<MessageId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "call", skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
     /// RFC 3339.
+    #[serde(rename = "time")]
     pub time: String,
     #[serde(skip)]
     pub at: crate::clock::Time,
+    #[serde(rename = "name")]
     pub name: PayloadName,
     /// None where the payload was redacted.
+    #[serde(rename = "payload")]
     pub payload: Option<String>,
+    #[serde(rename = "digest")]
     pub digest: Digest,
     /// None while the message is in flight.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "disposition", skip_serializing_if = "Option::is_none")]
     pub disposition: Option<Disposition>,
 }
 
@@ -100,18 +111,26 @@ impl BusyRefusals {
 /// What did not become a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refused {
+    #[serde(rename = "position")]
     pub position: Position,
+    #[serde(rename = "time")]
     pub time: String,
+    #[serde(rename = "sender")]
     pub sender: ListenerName,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "thread", skip_serializing_if = "Option::is_none")]
     pub thread: Option<ThreadId>,
+    #[serde(rename = "rule")]
     pub rule: Rule,
+    #[serde(rename = "message")]
     pub message: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "place", skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
+    #[serde(rename = "length")]
     pub length: usize,
+    #[serde(rename = "digest")]
     pub digest: Digest,
     /// How the refused text began.
+    #[serde(rename = "head")]
     pub head: String,
 }
 

@@ -19,19 +19,24 @@ use super::threads::{Calls, Status};
 /// What happened in one thread.
 #[derive(Debug, Clone, Serialize)]
 pub struct Story {
+    #[serde(rename = "thread")]
     pub thread: ThreadId,
+    #[serde(rename = "opened_by")]
     pub opened_by: ListenerName,
+    #[serde(rename = "status")]
     pub status: Status,
     #[serde(skip)]
     pub opened: Time,
     #[serde(skip)]
     pub updated: Time,
+    #[serde(rename = "items")]
     pub items: Vec<Item>,
 }
 
 /// One thing that happened.
 #[derive(Debug, Clone, Serialize)]
 pub struct Item {
+    #[serde(rename = "position")]
     pub position: Position,
     #[serde(skip)]
     pub at: Time,
@@ -40,44 +45,67 @@ pub struct Item {
 }
 
 #[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum What {
+    #[serde(rename = "message")]
     Message(Said),
+    #[serde(rename = "refused")]
     Refused(Refused),
     #[serde(rename = "busy")]
     Busy(BusyRefusals),
     /// What was wrong in a model's turn, beyond its refused payloads.
+    #[serde(rename = "findings")]
     Findings {
+        #[serde(rename = "by")]
         by: ListenerName,
+        #[serde(rename = "findings")]
         findings: Vec<Finding>,
     },
+    #[serde(rename = "attempt-failed")]
     AttemptFailed {
+        #[serde(rename = "listener")]
         listener: Option<ListenerName>,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
+        #[serde(rename = "failure")]
         failure: Failure,
     },
     /// The result of a model call is lost, and its whole reservation is charged.
+    #[serde(rename = "charged")]
     Charged {
+        #[serde(rename = "listener")]
         listener: ListenerName,
+        #[serde(rename = "attempt")]
         attempt: Attempt,
+        #[serde(rename = "spending")]
         spending: Spending,
     },
+    #[serde(rename = "timer-ended")]
     TimerEnded {
+        #[serde(rename = "timer")]
         timer: TimerId,
+        #[serde(rename = "how")]
         how: TimerEnd,
     },
     /// A person decided: this one, as far as the record names them.
+    #[serde(rename = "decision")]
     Decision {
+        #[serde(rename = "verb")]
         verb: &'static str,
+        #[serde(rename = "by")]
         by: ListenerName,
+        #[serde(rename = "origin")]
         origin: DecisionOrigin,
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(rename = "signed", skip_serializing_if = "Option::is_none")]
         signed: Option<SignedBy>,
     },
+    #[serde(rename = "cancelled")]
     Cancelled {
+        #[serde(rename = "by")]
         by: ListenerName,
+        #[serde(rename = "reason")]
         reason: String,
     },
+    #[serde(rename = "subthread")]
     Subthread(Story),
 }
 
@@ -85,9 +113,12 @@ pub enum What {
 #[derive(Debug, Clone, Serialize)]
 pub struct SignedBy {
     /// The operator who had this key; none where the decision was refused.
+    #[serde(rename = "operator")]
     pub operator: Option<ListenerName>,
+    #[serde(rename = "key")]
     pub key: OperatorPublicKey,
     /// Whether this key signed exactly what is recorded.
+    #[serde(rename = "holds")]
     pub holds: bool,
 }
 

@@ -14,15 +14,20 @@ use super::ledger::{Ledger, Tally};
 
 /// How a thread stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Nothing was asked in it yet.
+    #[serde(rename = "idle")]
     Idle,
+    #[serde(rename = "running")]
     Running,
     /// It has its result; threads beneath it still run.
+    #[serde(rename = "draining")]
     Draining,
+    #[serde(rename = "completed")]
     Completed,
+    #[serde(rename = "failed")]
     Failed,
+    #[serde(rename = "cancelled")]
     Cancelled,
 }
 
@@ -106,22 +111,28 @@ fn from_outside(opening: &Opening, thread: &ThreadId) -> bool {
 /// One tree in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Summary {
+    #[serde(rename = "thread")]
     pub thread: ThreadId,
+    #[serde(rename = "status")]
     pub status: Status,
     /// Threads beneath the root.
+    #[serde(rename = "subthreads")]
     pub subthreads: usize,
     /// Of the whole tree.
+    #[serde(rename = "messages")]
     pub messages: Tally,
+    #[serde(rename = "in_flight")]
     pub in_flight: u64,
+    #[serde(rename = "records")]
     pub records: u64,
-    #[serde(serialize_with = "text")]
+    #[serde(rename = "opened", serialize_with = "text")]
     pub opened: Time,
-    #[serde(serialize_with = "text")]
+    #[serde(rename = "updated", serialize_with = "text")]
     pub updated: Time,
     /// Who first asked for what, where anything was.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "asked_by", skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<ListenerName>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
     pub asked: Option<PayloadName>,
 }
 

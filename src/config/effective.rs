@@ -14,26 +14,38 @@ use super::members::Declared;
 
 #[derive(Serialize)]
 pub(super) struct Effective<'a> {
+    #[serde(rename = "name")]
     pub name: &'a str,
+    #[serde(rename = "limits")]
     pub limits: &'a TreeLimits,
+    #[serde(rename = "payload_bytes")]
     pub payload_bytes: usize,
+    #[serde(rename = "contracts")]
     pub contracts: Vec<&'a Contract>,
+    #[serde(rename = "processes")]
     pub processes: Vec<Process<'a>>,
+    #[serde(rename = "agents")]
     pub agents: &'a [AgentSpec],
+    #[serde(rename = "models")]
     pub models: Vec<serde_json::Value>,
     /// Public keys by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(rename = "operators", skip_serializing_if = "BTreeMap::is_empty")]
     pub operators: BTreeMap<ListenerName, OperatorPublicKey>,
     /// By path as the config writes it.
+    #[serde(rename = "schemas")]
     pub schemas: BTreeMap<String, Digest>,
 }
 
 /// Commands as they were written: variables may hold secrets.
 #[derive(Serialize)]
 pub(super) struct Process<'a> {
+    #[serde(rename = "name")]
     name: &'a str,
+    #[serde(rename = "command")]
     command: Vec<&'a str>,
+    #[serde(rename = "env")]
     env: Vec<&'a str>,
+    #[serde(rename = "instances")]
     instances: u32,
 }
 

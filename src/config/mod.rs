@@ -226,25 +226,34 @@ impl std::fmt::Debug for Secret {
 /// An agent: what its contract does not say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AgentSpec {
+    #[serde(rename = "name")]
     pub name: ListenerName,
     /// Its turns are taken in processes of their own, and it is met on NATS. What it is sent does
     /// not depend on that.
     #[serde(skip)]
     pub is_far: bool,
     /// One of the config's models.
+    #[serde(rename = "model")]
     pub model: String,
+    #[serde(rename = "transport")]
     pub transport: Transport,
+    #[serde(rename = "memory")]
     pub memory: Memory,
     /// Model calls in one call.
+    #[serde(rename = "max_iterations")]
     pub max_iterations: u32,
     /// The payload that ends its call.
+    #[serde(rename = "final_name")]
     pub final_name: PayloadName,
+    #[serde(rename = "final_format")]
     pub final_format: FinalFormat,
-    #[serde(serialize_with = "tool_choice")]
+    #[serde(rename = "tool_choice", serialize_with = "tool_choice")]
     pub tool_choice: Option<ToolChoice>,
     /// Whether each turn is told where it stands.
+    #[serde(rename = "notice")]
     pub notice: bool,
     /// Sections of the prompt by name, in config order.
+    #[serde(rename = "prompt")]
     pub prompt: Vec<(String, String)>,
 }
 

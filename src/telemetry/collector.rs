@@ -96,15 +96,18 @@ async fn body(answer: &mut Answer) -> Vec<u8> {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(default)]
 struct Partly {
+    #[serde(rename = "partialSuccess")]
     partial_success: Success,
 }
 
 #[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(default)]
 struct Success {
+    #[serde(rename = "rejectedSpans")]
     rejected_spans: Count,
+    #[serde(rename = "errorMessage")]
     error_message: String,
 }
 

@@ -43,20 +43,27 @@ pub(super) fn request(resource: &Resource, spans: &[Span]) -> String {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Written<'s> {
+    #[serde(rename = "traceId")]
     trace_id: String,
+    #[serde(rename = "spanId")]
     span_id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "parentSpanId", skip_serializing_if = "Option::is_none")]
     parent_span_id: Option<String>,
     /// Those of W3C: it is kept.
+    #[serde(rename = "flags")]
     flags: u8,
+    #[serde(rename = "name")]
     name: &'s str,
+    #[serde(rename = "kind")]
     kind: u8,
+    #[serde(rename = "startTimeUnixNano")]
     start_time_unix_nano: String,
+    #[serde(rename = "endTimeUnixNano")]
     end_time_unix_nano: String,
+    #[serde(rename = "attributes")]
     attributes: Vec<Json>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "status", skip_serializing_if = "Option::is_none")]
     status: Option<Json>,
 }
 

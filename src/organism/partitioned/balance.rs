@@ -15,18 +15,25 @@ use crate::journal::jetstream::Candidate;
 /// What a process says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
+    #[serde(rename = "id")]
     pub id: Candidate,
     /// For people.
+    #[serde(rename = "holder")]
     pub holder: String,
     /// Of the config that it runs.
+    #[serde(rename = "config")]
     pub config: Digest,
     /// Partitions that it pumps.
+    #[serde(rename = "has")]
     pub has: BTreeSet<u32>,
     /// Those that it stands by for and has heard all of.
+    #[serde(rename = "ready")]
     pub ready: BTreeSet<u32>,
     /// One of them is coming or going.
+    #[serde(rename = "is_moving")]
     pub is_moving: bool,
     /// It ends.
+    #[serde(rename = "is_leaving")]
     pub is_leaving: bool,
 }
 
