@@ -57,18 +57,24 @@ fn extract() -> anyhow::Result<()> {
 /// children and `@attributes`, with `#` where the element is text-only.
 #[derive(Debug, Deserialize)]
 pub struct Turn {
+    #[serde(rename = "known_tags")]
     known_tags: Map<String, Json>,
+    #[serde(rename = "reasoning")]
     reasoning: Option<Vec<String>>,
+    #[serde(rename = "reserved")]
     reserved: Option<Vec<String>>,
+    #[serde(rename = "limits")]
     limits: Option<Limits>,
     /// Each in base64; may end inside a character.
-    #[serde(default)]
+    #[serde(rename = "chunks", default)]
     chunks: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Limits {
+    #[serde(rename = "max_leaf_bytes")]
     max_leaf_bytes: Option<usize>,
+    #[serde(rename = "max_turn_bytes")]
     max_turn_bytes: Option<usize>,
 }
 

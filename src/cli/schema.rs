@@ -93,15 +93,17 @@ fn open(path: &Path) -> anyhow::Result<SchemaFile> {
 /// One line of a batch's answer, and of `--json`.
 #[derive(Debug, Serialize)]
 struct Answer {
+    #[serde(rename = "id")]
     id: serde_json::Value,
+    #[serde(rename = "verdict")]
     verdict: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "code", skip_serializing_if = "Option::is_none")]
     code: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "path", skip_serializing_if = "Option::is_none")]
     path: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "line", skip_serializing_if = "Option::is_none")]
     line: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "message", skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
 
@@ -191,10 +193,12 @@ fn print_verdict(text: &str, verdict: &Verdict) {
 
 #[derive(Debug, Deserialize)]
 struct Question {
-    #[serde(default)]
+    #[serde(rename = "id", default)]
     id: serde_json::Value,
+    #[serde(rename = "schema")]
     schema: PathBuf,
     /// Without one, only the schema is judged.
+    #[serde(rename = "instance")]
     instance: Option<PathBuf>,
 }
 

@@ -180,6 +180,7 @@ fn tell(partition: Option<u32>, report: &Report, json: bool) -> anyhow::Result<(
 /// A line of JSON for each partition.
 #[derive(Serialize)]
 struct InPartition<'r> {
+    #[serde(rename = "partition")]
     partition: u32,
     #[serde(flatten)]
     report: &'r Report,

@@ -11,17 +11,20 @@ use crate::organism::Lack;
 
 #[derive(Serialize)]
 struct Told {
+    #[serde(rename = "ok")]
     ok: bool,
     /// What is missing.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "not_ready", skip_serializing_if = "Vec::is_empty")]
     not_ready: Vec<Reason>,
 }
 
 #[derive(Serialize)]
 struct Reason {
+    #[serde(rename = "what")]
     what: &'static str,
+    #[serde(rename = "why")]
     why: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "partition", skip_serializing_if = "Option::is_none")]
     partition: Option<u32>,
 }
 

@@ -30,21 +30,24 @@ pub struct Args {
 
 #[derive(Debug, Deserialize)]
 struct Question {
-    #[serde(default)]
+    #[serde(rename = "id", default)]
     id: Json,
+    #[serde(rename = "file")]
     file: PathBuf,
 }
 
 #[derive(Debug, Serialize)]
 struct Answer {
+    #[serde(rename = "id")]
     id: Json,
     /// `accepted`, `refused`, or `error` where there was nothing to judge.
+    #[serde(rename = "verdict")]
     verdict: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "rule", skip_serializing_if = "Option::is_none")]
     rule: Option<Rule>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "place", skip_serializing_if = "Option::is_none")]
     place: Option<Place>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "message", skip_serializing_if = "Option::is_none")]
     message: Option<String>,
 }
 
