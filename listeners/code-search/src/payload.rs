@@ -9,19 +9,21 @@ pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/code-search/v1";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Search {
+    #[serde(rename = "query")]
     pub query: String,
-    #[serde(default)]
+    #[serde(rename = "path", default)]
     pub path: Option<String>,
-    #[serde(default, deserialize_with = "boolean")]
+    #[serde(rename = "allow_tests", default, deserialize_with = "boolean")]
     pub allow_tests: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Query {
+    #[serde(rename = "pattern")]
     pub pattern: String,
-    #[serde(default)]
+    #[serde(rename = "path", default)]
     pub path: Option<String>,
-    #[serde(default, deserialize_with = "boolean")]
+    #[serde(rename = "allow_tests", default, deserialize_with = "boolean")]
     pub allow_tests: Option<bool>,
 }
 
@@ -33,6 +35,7 @@ pub struct QueryResults {
     /// Whether there are more than are shown.
     #[serde(rename = "@truncated")]
     pub truncated: bool,
+    #[serde(rename = "pattern")]
     pub pattern: String,
     #[serde(rename = "note", default)]
     pub notes: Vec<String>,
@@ -57,11 +60,12 @@ pub struct QueryMatch {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extract {
+    #[serde(rename = "file_path")]
     pub file_path: String,
-    #[serde(default, deserialize_with = "number")]
+    #[serde(rename = "line", default, deserialize_with = "number")]
     pub line: Option<usize>,
     /// Included.
-    #[serde(default, deserialize_with = "number")]
+    #[serde(rename = "end_line", default, deserialize_with = "number")]
     pub end_line: Option<usize>,
 }
 
@@ -73,6 +77,7 @@ pub struct SearchResults {
     /// Whether there are more than are shown.
     #[serde(rename = "@truncated")]
     pub truncated: bool,
+    #[serde(rename = "query")]
     pub query: String,
     #[serde(rename = "note", default)]
     pub notes: Vec<String>,
@@ -96,20 +101,26 @@ pub struct Match {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtractResult {
+    #[serde(rename = "file_path")]
     pub file_path: String,
+    #[serde(rename = "line")]
     pub line: usize,
     /// Included.
+    #[serde(rename = "end_line")]
     pub end_line: usize,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(rename = "symbol", skip_serializing_if = "Option::is_none", default)]
     pub symbol: Option<String>,
     #[serde(rename = "note", default)]
     pub notes: Vec<String>,
+    #[serde(rename = "text")]
     pub text: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
+    #[serde(rename = "code")]
     pub code: Code,
+    #[serde(rename = "message")]
     pub message: String,
 }
 

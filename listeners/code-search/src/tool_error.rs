@@ -4,19 +4,27 @@ use serde::{Deserialize, Serialize};
 
 /// The closed list of `schema/code-search.xsd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Code {
     /// Absolute, climbing with `..`, or leading out of the directory through a link.
+    #[serde(rename = "outside-root")]
     OutsideRoot,
     /// No such file or directory, or one that is hidden or ignored.
+    #[serde(rename = "not-found")]
     NotFound,
+    #[serde(rename = "not-a-file")]
     NotAFile,
     /// Binary content.
+    #[serde(rename = "not-text")]
     NotText,
+    #[serde(rename = "too-large")]
     TooLarge,
+    #[serde(rename = "bad-query")]
     BadQuery,
+    #[serde(rename = "bad-range")]
     BadRange,
+    #[serde(rename = "symbol-not-found")]
     SymbolNotFound,
+    #[serde(rename = "unreadable")]
     Unreadable,
 }
 

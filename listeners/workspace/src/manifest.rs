@@ -8,38 +8,45 @@ use crate::root::Owner;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// From 1, rising.
+    #[serde(rename = "set")]
     pub set: u64,
     /// The message that asked for it.
+    #[serde(rename = "message")]
     pub message: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "summary", default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     /// The set that this one takes back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "undoes", default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<u64>,
+    #[serde(rename = "files")]
     pub files: Vec<Entry>,
     /// Directories that are made for it, from the top.
+    #[serde(rename = "directories")]
     pub directories: Vec<String>,
     /// What the caller is told, as XML.
+    #[serde(rename = "answer")]
     pub answer: String,
 }
 
 /// One file. Its contents are kept beside the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
+    #[serde(rename = "path")]
     pub path: String,
     /// Absent where there was no file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "before", default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Content>,
     /// Absent where there is none any more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "after", default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Content>,
     /// Of the file as it was, and as it shall be again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "owner", default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
+    #[serde(rename = "sha256")]
     pub sha256: String,
 }
 

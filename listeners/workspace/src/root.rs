@@ -52,8 +52,11 @@ pub struct Found {
 /// What of a file is kept when its content changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Owner {
+    #[serde(rename = "mode")]
     pub mode: u32,
+    #[serde(rename = "uid")]
     pub uid: u32,
+    #[serde(rename = "gid")]
     pub gid: u32,
 }
 
