@@ -6,7 +6,7 @@ use crate::envelope::{Failure, Kind};
 use crate::ids::{ListenerName, MessageId};
 use crate::limits;
 use crate::model::tokens;
-use crate::model::{Request, Terms};
+use crate::model::{ModelRequest, ModelTerms};
 
 use super::RendererVersion;
 use super::history::Item;
@@ -14,7 +14,7 @@ use super::protocol::show;
 
 /// A request that fits.
 pub(super) struct Fitted {
-    pub request: Request,
+    pub request: ModelRequest,
     /// What stubs stand for now and did not before; with any, the turn is the last.
     pub left_out: Vec<MessageId>,
 }
@@ -28,9 +28,9 @@ pub(super) struct Fitted {
 pub(super) fn fit(
     items: &mut [Item],
     agent: &ListenerName,
-    terms: &Terms,
+    terms: &ModelTerms,
     version: RendererVersion,
-    render: impl Fn(&[Item], bool) -> Request,
+    render: impl Fn(&[Item], bool) -> ModelRequest,
 ) -> Result<Fitted, Failure> {
     let mut left_out = Vec::new();
     let mut request = render(items, false);
@@ -75,7 +75,7 @@ struct Candidate {
 fn candidates(
     items: &[Item],
     agent: &ListenerName,
-    terms: &Terms,
+    terms: &ModelTerms,
     version: RendererVersion,
 ) -> Vec<Candidate> {
     let last_turn = items.iter().rposition(|item| matches!(item, Item::Spoken(_)));
@@ -99,7 +99,7 @@ fn candidates(
     candidates
 }
 
-fn too_large(size: u64, room: u64, terms: &Terms) -> Failure {
+fn too_large(size: u64, room: u64, terms: &ModelTerms) -> Failure {
     let window = terms.window().unwrap_or_default();
     Failure::TooLarge {
         detail: format!(

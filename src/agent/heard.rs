@@ -7,7 +7,7 @@ use crate::bus::ModelState;
 use crate::clock::Time;
 use crate::envelope::{Money, RouteTry};
 use crate::limits;
-use crate::model::{Chunk, Error, Request, Route, Terms, Usage};
+use crate::model::{AnswerChunk, Error, ModelRequest, ModelRoute, ModelTerms, TokenUsage};
 
 /// One answer, over all requests for it.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub(super) struct Heard {
     /// Received for the request under way, what was not kept included.
     bytes: usize,
     /// Where the latest request went.
-    route: Option<Route>,
+    route: Option<ModelRoute>,
     is_under_way: bool,
     /// The end of the pause that is waited for.
     pause: Option<Instant>,
@@ -31,7 +31,7 @@ pub(super) struct Heard {
 /// A request that came to no answer.
 #[derive(Debug)]
 struct LostRequest {
-    route: Route,
+    route: ModelRoute,
     reason: &'static str,
     bytes: usize,
     /// The provider worked on it, and the prompt is charged.
@@ -43,20 +43,22 @@ pub(super) const CANCELLED: &str = "cancelled";
 
 impl Heard {
     /// A request has left.
-    pub fn begin(&mut self, route: Route) {
+    pub fn begin(&mut self, route: ModelRoute) {
         self.bytes = 0;
         self.route = Some(route);
         self.is_under_way = true;
     }
 
     /// What is waited for with this piece and was not before it.
-    pub fn changed_state(&mut self, chunk: &Chunk<'_>) -> Option<ModelState> {
+    pub fn changed_state(&mut self, chunk: &AnswerChunk<'_>) -> Option<ModelState> {
         match chunk {
-            Chunk::Text(_) | Chunk::Reasoning(_) | Chunk::Withheld(_) if self.bytes == 0 => {
+            AnswerChunk::Text(_) | AnswerChunk::Reasoning(_) | AnswerChunk::Withheld(_)
+                if self.bytes == 0 =>
+            {
                 let route = self.route.as_ref()?;
                 Some(ModelState::Streaming(route.to_string()))
             }
-            Chunk::Waiting(route, until) if self.pause != Some(*until) => {
+            AnswerChunk::Waiting(route, until) if self.pause != Some(*until) => {
                 self.pause = Some(*until);
                 let rest = until.saturating_duration_since(Instant::now());
                 Some(ModelState::Delayed(route.to_string(), Time::now().plus(rest)))
@@ -66,17 +68,17 @@ impl Heard {
     }
 
     /// Keeps a piece of the answer.
-    pub fn keep(&mut self, chunk: Chunk<'_>) {
+    pub fn keep(&mut self, chunk: AnswerChunk<'_>) {
         let (text, kept) = match chunk {
-            Chunk::Text(text) => (text, &mut self.raw),
-            Chunk::Reasoning(text) => (text, &mut self.thoughts),
-            Chunk::Withheld(bytes) => {
+            AnswerChunk::Text(text) => (text, &mut self.raw),
+            AnswerChunk::Reasoning(text) => (text, &mut self.thoughts),
+            AnswerChunk::Withheld(bytes) => {
                 self.is_under_way = true;
                 self.bytes = self.bytes.saturating_add(bytes);
                 return;
             }
-            Chunk::Waiting(..) => return,
-            Chunk::Failed(error) => {
+            AnswerChunk::Waiting(..) => return,
+            AnswerChunk::Failed(error) => {
                 if !self.is_under_way {
                     self.route = error.route().cloned();
                     self.is_under_way = true;
@@ -84,7 +86,7 @@ impl Heard {
                 self.fail(error);
                 return;
             }
-            Chunk::Restart => {
+            AnswerChunk::Restart => {
                 self.void();
                 return;
             }
@@ -145,16 +147,17 @@ impl Heard {
 
     /// What failed requests took: the prompt of each, and a token for four bytes, as no provider
     /// states it. `None` where nothing is to be charged.
-    pub fn lost(&self, terms: &Terms, request: &Request) -> Option<(Usage, Money)> {
+    pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {
         let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();
         if charged.is_empty() {
             return None;
         }
         let tokens_in = terms.size(request, None).total();
-        let mut sum = (Usage::default(), Money::default());
+        let mut sum = (TokenUsage::default(), Money::default());
         for lost in charged {
             let tokens_out = u64::try_from(lost.bytes.div_ceil(4)).unwrap_or(u64::MAX);
-            let usage = Usage { tokens_in, tokens_out, estimated: true, ..Usage::default() };
+            let usage =
+                TokenUsage { tokens_in, tokens_out, estimated: true, ..TokenUsage::default() };
             sum = (sum.0.and(Some(usage)), sum.1.plus(terms.cost(&lost.route, &usage)));
         }
         Some(sum)

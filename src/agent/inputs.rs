@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Digest, ThreadId};
 use crate::model::{
-    Block, Origin, Request, Role, Said, Tool, ToolChoice, WireSettings, plain_body,
+    ChatBlock, ChatMessage, ChatRole, ModelRequest, ModelTool, RequestOrigin, ToolChoice,
+    WireSettings, plain_body,
 };
 use crate::mutant::mutant;
 use crate::thread::Record;
@@ -29,7 +30,7 @@ pub struct TurnInputs {
     #[serde(rename = "system")]
     pub system: String,
     #[serde(rename = "tools", default, skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<Tool>,
+    pub tools: Vec<ModelTool>,
     #[serde(rename = "tool_choice", default, skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
     #[serde(rename = "one_call", default, skip_serializing_if = "std::ops::Not::not")]
@@ -57,7 +58,7 @@ impl TurnInputs {
     }
 
     /// The body of the request, byte for byte as it was sent.
-    pub fn wire(&self, request: &Request) -> String {
+    pub fn wire(&self, request: &ModelRequest) -> String {
         match &self.settings {
             Some(settings) => settings.body(request),
             None => plain_body(request, &self.model),
@@ -70,7 +71,7 @@ impl TurnInputs {
         records: &[Record],
         thread: &ThreadId,
         past: &PastTurn,
-    ) -> Option<Request> {
+    ) -> Option<ModelRequest> {
         let version = RendererVersion::parse(&self.renderer)?;
         let view = Viewpoint {
             agent: &past.agent,
@@ -93,8 +94,8 @@ impl TurnInputs {
         }
 
         let (agent, thread) = (past.agent.clone(), thread.clone());
-        Some(Request {
-            origin: Origin { agent, thread, turn: past.turn, trace: None },
+        Some(ModelRequest {
+            origin: RequestOrigin { agent, thread, turn: past.turn, trace: None },
             system: self.system.clone(),
             messages,
             tools: self.tools.clone(),
@@ -106,10 +107,10 @@ impl TurnInputs {
 }
 
 /// Ends a conversation with words for this turn only.
-pub(super) fn say_last(messages: &mut Vec<Said>, notice: String) {
-    match messages.last_mut().filter(|said| said.role == Role::User) {
-        Some(said) => said.blocks.push(Block::Text(notice)),
-        None => messages.push(Said::text(Role::User, notice)),
+pub(super) fn say_last(messages: &mut Vec<ChatMessage>, notice: String) {
+    match messages.last_mut().filter(|said| said.role == ChatRole::User) {
+        Some(said) => said.blocks.push(ChatBlock::Text(notice)),
+        None => messages.push(ChatMessage::text(ChatRole::User, notice)),
     }
 }
 
@@ -123,7 +124,7 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    pub fn of(request: &Request, inputs: &TurnInputs) -> Self {
+    pub fn of(request: &ModelRequest, inputs: &TurnInputs) -> Self {
         if mutant("forget-the-inputs") {
             return Self { prompt: older_digest(request), kept: None, inputs: None };
         }
@@ -136,7 +137,7 @@ impl Sent {
 
 /// Of everything a model is sent with a request but for its settings, each part closed by a byte no
 /// text holds: what turns recorded that kept no inputs.
-pub(super) fn older_digest(request: &Request) -> Digest {
+pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request
         .tools
         .iter()
@@ -149,11 +150,11 @@ pub(super) fn older_digest(request: &Request) -> Digest {
         parts.extend([said.role.as_str().as_bytes(), b"\0"]);
         for block in &said.blocks {
             let fields: &[&str] = match block {
-                Block::Text(text) => &[text],
-                Block::Call(call) => &["\u{1}call", &call.id, &call.name, &call.arguments],
-                Block::Result { id, text, failed: false } => &["\u{1}result", id, text],
-                Block::Result { id, text, failed: true } => &["\u{1}failed", id, text],
-                Block::Own(own) => &["\u{1}own", &own.provider, &own.json],
+                ChatBlock::Text(text) => &[text],
+                ChatBlock::Call(call) => &["\u{1}call", &call.id, &call.name, &call.arguments],
+                ChatBlock::Result { id, text, failed: false } => &["\u{1}result", id, text],
+                ChatBlock::Result { id, text, failed: true } => &["\u{1}failed", id, text],
+                ChatBlock::Own(own) => &["\u{1}own", &own.provider, &own.json],
             };
             parts.extend(fields.iter().flat_map(|field| [field.as_bytes(), b"\0".as_slice()]));
         }

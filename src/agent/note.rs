@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use crate::envelope::{Money, RouteTry};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position};
 use crate::limits;
-use crate::model::{OwnBlock, StopReason, ToolCall, Usage};
+use crate::model::{OwnBlock, StopReason, TokenUsage, ToolCall};
 use crate::system;
 use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text, is_xml_char};
@@ -37,7 +37,7 @@ pub struct TurnNote<'a> {
     pub renderer: &'a str,
     pub environment: &'a str,
     pub stop: StopReason,
-    pub usage: Usage,
+    pub usage: TokenUsage,
     pub latency_ms: u64,
     pub prompt: Digest,
     /// Of what was sent besides the thread; `None` where it is not kept.

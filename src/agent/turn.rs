@@ -11,8 +11,8 @@ use crate::contract::{Contract, Contracts, Meaning};
 use crate::envelope::{Failure, Spent, Turn};
 use crate::ids::{Digest, MessageId, PayloadName};
 use crate::limits;
-use crate::model::tokens::Size;
-use crate::model::{Model, Origin, Request, Route, Terms, ToolChoice};
+use crate::model::tokens::RequestSize;
+use crate::model::{ModelRequest, ModelRoute, ModelTerms, RequestOrigin, SharedModel, ToolChoice};
 use crate::schema::Schemas;
 
 use super::guard::{self, Fitted};
@@ -45,7 +45,7 @@ pub struct AgentOptions {
     /// Of one answer, in tokens.
     pub max_tokens: Option<u32>,
     /// On which its model is called.
-    pub terms: Terms,
+    pub terms: ModelTerms,
     /// Sections of the prompt, in the config's order.
     pub sections: Vec<(String, String)>,
     pub environment: Environment,
@@ -66,7 +66,7 @@ impl AgentOptions {
             tool_choice: None,
             notice: true,
             max_tokens: None,
-            terms: Terms::default(),
+            terms: ModelTerms::default(),
             sections: Vec::new(),
             environment: Environment::default(),
             version: RendererVersion::CURRENT,
@@ -79,12 +79,12 @@ impl AgentOptions {
 pub struct Agent {
     options: Arc<AgentOptions>,
     protocol: Arc<Protocol>,
-    model: Model,
+    model: SharedModel,
     history: Arc<dyn History>,
 }
 
 impl Agent {
-    pub fn new(options: AgentOptions, model: Model, history: Arc<dyn History>) -> Self {
+    pub fn new(options: AgentOptions, model: SharedModel, history: Arc<dyn History>) -> Self {
         let lexicon = Lexicon::new(&options.contract, &options.contracts, &options.schemas);
         let finals = Finals::new(&lexicon, &options.schemas, options.final_format.clone());
         let taught = Taught {
@@ -156,8 +156,9 @@ impl Agent {
     }
 
     /// What a request to `route` is made of, but for the thread.
-    fn inputs(&self, rendered: &Rendered, route: &Route) -> TurnInputs {
-        let Request { system, tools, tool_choice, one_call, max_tokens, .. } = &rendered.request;
+    fn inputs(&self, rendered: &Rendered, route: &ModelRoute) -> TurnInputs {
+        let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
+            &rendered.request;
         TurnInputs {
             renderer: self.options.version.as_str().to_owned(),
             memory: self.options.memory,
@@ -215,12 +216,12 @@ impl Agent {
     }
 
     /// The request a turn in this delivery makes: a pure function of the journal and the config.
-    pub fn rendered(&self, delivery: &Delivery) -> Result<Request, Failure> {
+    pub fn rendered(&self, delivery: &Delivery) -> Result<ModelRequest, Failure> {
         Ok(self.render(delivery)?.request)
     }
 
     /// As [`Agent::rendered`], with what it takes.
-    pub fn measured(&self, delivery: &Delivery) -> Result<(Request, Size), Failure> {
+    pub fn measured(&self, delivery: &Delivery) -> Result<(ModelRequest, RequestSize), Failure> {
         let Rendered { request, notice, .. } = self.render(delivery)?;
         let size = self.options.terms.size(&request, notice.as_deref());
         Ok((request, size))
@@ -235,12 +236,12 @@ impl Agent {
 
     /// Of everything a model is sent with this request but for its settings: what turns recorded
     /// that kept no inputs.
-    pub fn digest(request: &Request) -> Digest {
+    pub fn digest(request: &ModelRequest) -> Digest {
         older_digest(request)
     }
 
     /// Tokens of a request that was rebuilt, and of what it ended with and no other did.
-    pub fn size(&self, request: &Request, notice: Option<&str>) -> Size {
+    pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         self.options.terms.size(request, notice)
     }
 
@@ -256,7 +257,7 @@ impl Agent {
             told.then(|| self.protocol.notice(&stands, &slots))
         };
         let name = &self.options.contract.name;
-        let origin = Origin {
+        let origin = RequestOrigin {
             agent: name.clone(),
             thread: delivery.thread.clone(),
             turn,
@@ -273,7 +274,7 @@ impl Agent {
             if let Some(notice) = notice(window_full) {
                 say_last(&mut messages, notice);
             }
-            Request {
+            ModelRequest {
                 origin: origin.clone(),
                 system: system.clone(),
                 messages,
@@ -352,7 +353,7 @@ impl Handler for Agent {
 
 /// A turn that is about to be taken.
 struct Rendered {
-    request: Request,
+    request: ModelRequest,
     remembered: Remembered,
     environment: String,
     /// What the request says at its end, and no later one does.

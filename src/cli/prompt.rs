@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use serde_json::{Value as Json, json};
 
 use crate::ids::{ListenerName, ThreadId};
-use crate::model::tokens::Size;
-use crate::model::{Block, Request};
+use crate::model::tokens::RequestSize;
+use crate::model::{ChatBlock, ModelRequest};
 use crate::organism::{Moment, Preview, preview};
 
 use super::exit::{Exit, Failed};
@@ -59,7 +59,7 @@ fn moment(thread: Option<ThreadId>, turn: Option<u32>) -> Moment {
 }
 
 fn value(shown: &Preview) -> Json {
-    let Request { origin, system, messages, tools, tool_choice, one_call, max_tokens } =
+    let ModelRequest { origin, system, messages, tools, tool_choice, one_call, max_tokens } =
         &shown.request;
     let messages = messages.iter().map(|said| {
         let blocks: Vec<Json> = said.blocks.iter().map(block).collect();
@@ -93,7 +93,7 @@ fn value(shown: &Preview) -> Json {
     })
 }
 
-fn size(size: &Size) -> String {
+fn size(size: &RequestSize) -> String {
     let (total, schema, payload) = (size.total(), size.schema, size.payload);
     let counted = match size.family.is_estimate() {
         true => "an estimate",
@@ -102,16 +102,16 @@ fn size(size: &Size) -> String {
     format!("{total} tokens: {schema} of prompt and tools, {payload} of the thread ({counted})")
 }
 
-fn block(block: &Block) -> Json {
+fn block(block: &ChatBlock) -> Json {
     match block {
-        Block::Text(text) => json!({"text": text}),
-        Block::Call(call) => {
+        ChatBlock::Text(text) => json!({"text": text}),
+        ChatBlock::Call(call) => {
             json!({"call": call.name, "id": call.id, "arguments": call.arguments})
         }
-        Block::Result { id, text, failed } => {
+        ChatBlock::Result { id, text, failed } => {
             json!({"result": text, "id": id, "failed": failed})
         }
-        Block::Own(own) => json!({"own": own.json, "provider": own.provider}),
+        ChatBlock::Own(own) => json!({"own": own.json, "provider": own.provider}),
     }
 }
 
@@ -122,10 +122,12 @@ fn text(paper: &Paper, shown: &Preview) -> String {
         out.push_str(&format!("\n{}\n", paper.bold(said.role.as_str())));
         for block in &said.blocks {
             let line = match block {
-                Block::Text(text) => text.clone(),
-                Block::Call(call) => format!("call {} {}({})", call.id, call.name, call.arguments),
-                Block::Result { id, text, .. } => format!("result of {id}\n{text}"),
-                Block::Own(own) => format!("block of {}: {}", own.provider, own.json),
+                ChatBlock::Text(text) => text.clone(),
+                ChatBlock::Call(call) => {
+                    format!("call {} {}({})", call.id, call.name, call.arguments)
+                }
+                ChatBlock::Result { id, text, .. } => format!("result of {id}\n{text}"),
+                ChatBlock::Own(own) => format!("block of {}: {}", own.provider, own.json),
             };
             out.push_str(&line);
             out.push('\n');

@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::clock::Time;
 use crate::config::Config;
 use crate::limits;
-use crate::model::playback::Recorder;
+use crate::model::playback::TurnRecorder;
 use crate::organism::{Organism, OrganismClient};
 use crate::service::handshake::Handshake;
 use crate::service::{self, SocketTransport, SubmitRequest, SubmitUpdate};
@@ -98,7 +98,7 @@ async fn refuse_changed(config: &Config) -> anyhow::Result<()> {
     }
 }
 
-fn recorder(args: &Args, organism: &str) -> anyhow::Result<Recorder> {
+fn recorder(args: &Args, organism: &str) -> anyhow::Result<TurnRecorder> {
     let path = &args.out;
     if path.exists() && !args.force {
         let text = format!("{} is there already; --force writes over it", path.display());
@@ -107,7 +107,7 @@ fn recorder(args: &Args, organism: &str) -> anyhow::Result<Recorder> {
     let now = Time::now().to_string();
     let day = now.get(..10).unwrap_or(&now);
     let recorded = format!("by organism record, {day}, of {organism} with live models");
-    Recorder::create(path, &recorded).map_err(|error| {
+    TurnRecorder::create(path, &recorded).map_err(|error| {
         let text = format!("{} cannot be written: {error}", path.display());
         Failed::new(Exit::Unavailable, text).into()
     })

@@ -48,11 +48,11 @@ pub use crate::agent::{FinalFormat, Memory, Transport};
 use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::journal::{jetstream, partition_in};
-use crate::model::Price;
+use crate::model::TokenPrice;
 pub use crate::model::ToolChoice;
-use crate::model::playback::Recorder;
+use crate::model::playback::TurnRecorder;
 use crate::model::remote;
-use crate::model::router::{Pace, Strategy};
+use crate::model::router::{RateLimits, RoutingStrategy};
 use crate::nats;
 use crate::schema::Schemas;
 use crate::thread::OperatorKeys;
@@ -120,7 +120,7 @@ pub struct Config {
     /// asks an organism that runs.
     pub keys_missing: Arc<Lacking>,
     /// Where the answers of models are written down as well.
-    pub recorder: Option<Arc<Recorder>>,
+    pub recorder: Option<Arc<TurnRecorder>>,
     /// The `organism` program that ties listeners' processes to this one; set by a program that
     /// embeds the organism and has it elsewhere than beside itself or on `PATH`.
     pub launcher: Option<PathBuf>,
@@ -276,7 +276,7 @@ pub struct ModelSpec {
     pub provider: Provider,
     /// Tokens of prompt and answer together.
     pub context_window: Option<u64>,
-    pub price: Option<Price>,
+    pub price: Option<TokenPrice>,
 }
 
 #[derive(Debug, Clone)]
@@ -284,9 +284,9 @@ pub enum Provider {
     /// Plays recorded turns from a file, absolute.
     Playback { recording: PathBuf, max_tokens: Option<u32> },
     /// Is asked over the network.
-    Remote { options: Box<remote::Options>, pace: Pace, attempts: u32 },
+    Remote { options: Box<remote::Options>, pace: RateLimits, attempts: u32 },
     /// Others of the config's models stand in for each other.
-    Routed { routes: Vec<String>, strategy: Strategy, attempts: u32 },
+    Routed { routes: Vec<String>, strategy: RoutingStrategy, attempts: u32 },
 }
 
 /// Where an organism keeps its journal, and what is kept outside it.

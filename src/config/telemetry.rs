@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::model::http::{BadAddress, Endpoint};
+use crate::model::http::{BadAddress, ProviderEndpoint};
 
 use super::Secret;
 use super::problem::{Code, Problem, Problems};
@@ -22,7 +22,7 @@ const DISABLED: &str = "OTEL_SDK_DISABLED";
 #[derive(Debug, Clone, PartialEq)]
 pub struct Telemetry {
     /// What `/v1/traces` follows.
-    pub endpoint: Endpoint,
+    pub endpoint: ProviderEndpoint,
     /// Sent with every request.
     pub headers: Vec<(String, Secret)>,
     pub service: String,
@@ -81,7 +81,7 @@ impl Declared {
         let endpoint = match (&self.endpoint, said(ENDPOINT)) {
             (Some(text), _) => self.own_endpoint(text, problems),
             // Who set it meant that server; only a key must not be readable on the way to it.
-            (None, Some(text)) => Endpoint::parse(text, headers.is_empty())
+            (None, Some(text)) => ProviderEndpoint::parse(text, headers.is_empty())
                 .map_err(|bad| notes.push(format!("{ENDPOINT} {bad}: it is ignored")))
                 .ok(),
             (None, None) => {
@@ -108,8 +108,8 @@ impl Declared {
         named.chain([HEADERS]).chain(overrides).map(str::to_owned).collect()
     }
 
-    fn own_endpoint(&self, text: &At<Text>, problems: &mut Problems) -> Option<Endpoint> {
-        let parsed = Endpoint::parse(&text.value.value, self.insecure).map_err(|bad| {
+    fn own_endpoint(&self, text: &At<Text>, problems: &mut Problems) -> Option<ProviderEndpoint> {
+        let parsed = ProviderEndpoint::parse(&text.value.value, self.insecure).map_err(|bad| {
             let (message, help) = match bad {
                 BadAddress::Form => (bad.to_string(), "write \"http://localhost:4318\""),
                 BadAddress::Credentials => (bad.to_string(), "keys belong in `headers`"),

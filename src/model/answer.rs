@@ -6,7 +6,7 @@ use super::error::Error;
 
 /// A piece of an answer, as it streams in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chunk<'a> {
+pub enum AnswerChunk<'a> {
     /// The answer itself.
     Text(&'a str),
     /// What the provider shows of the model's reasoning: recorded, never acted on.
@@ -15,7 +15,7 @@ pub enum Chunk<'a> {
     Withheld(usize),
     /// No request leaves for now: the provider asked for a pause, which ends then. Repeated for as
     /// long as the pause lasts.
-    Waiting(&'a Route, Instant),
+    Waiting(&'a ModelRoute, Instant),
     /// This request failed, and another one may follow.
     Failed(&'a Error),
     /// The answer begins anew: what was handed out before this is void.
@@ -70,7 +70,7 @@ impl StopReason {
 
 /// Tokens as the provider counted them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct TokenUsage {
     pub tokens_in: u64,
     pub tokens_out: u64,
     /// Of `tokens_in`, read from and written to the provider's prompt cache.
@@ -80,7 +80,7 @@ pub struct Usage {
     pub estimated: bool,
 }
 
-impl Usage {
+impl TokenUsage {
     /// With what else was used for the same answer.
     #[must_use]
     pub fn and(self, other: Option<Self>) -> Self {
@@ -97,29 +97,29 @@ impl Usage {
 
 /// The terminator of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct End {
+pub struct StreamEnd {
     pub stop: StopReason,
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// In the order in which the model made them.
     pub calls: Vec<ToolCall>,
     /// Where a block stands among text and calls is the provider's business.
     pub own: Vec<OwnBlock>,
     /// Who answered.
-    pub route: Route,
+    pub route: ModelRoute,
     /// The model that answered, as its provider says it.
     pub model: Option<String>,
 }
 
 /// A provider and one of its models.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Route {
+pub struct ModelRoute {
     /// As the config names it.
     pub provider: String,
     /// What the provider calls the model.
     pub model: String,
 }
 
-impl std::fmt::Display for Route {
+impl std::fmt::Display for ModelRoute {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.provider, self.model)
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::answer::Route;
+use super::answer::ModelRoute;
 
 /// Every way a model call can fail; each says whether trying again may help. What a server said
 /// stands in it bounded and without keys.
@@ -18,55 +18,55 @@ pub enum Error {
         "{route}: no connection to {host}: {detail}; see that the server runs and that `base_url` \
          names it"
     )]
-    Connect { route: Route, host: String, detail: String },
+    Connect { route: ModelRoute, host: String, detail: String },
     #[error(
         "{route}: {phase} within {after:?}; raise `{}` of the model if it needs longer",
         phase.key()
     )]
-    Timeout { route: Route, phase: Phase, after: Duration },
+    Timeout { route: ModelRoute, phase: CallPhase, after: Duration },
     #[error("{route}: too many requests{}{}", told(message), later(*retry_after))]
-    RateLimited { route: Route, message: String, retry_after: Option<Duration> },
+    RateLimited { route: ModelRoute, message: String, retry_after: Option<Duration> },
     #[error("{route}: overloaded (HTTP {status}){}{}", told(message), later(*retry_after))]
-    Overloaded { route: Route, status: u16, message: String, retry_after: Option<Duration> },
+    Overloaded { route: ModelRoute, status: u16, message: String, retry_after: Option<Duration> },
     #[error("{route}: denied (HTTP {status}){}; the key comes from {key}", told(message))]
-    Denied { route: Route, status: u16, message: String, key: String },
+    Denied { route: ModelRoute, status: u16, message: String, key: String },
     #[error(
         "{route}: the account has no credit or quota left (HTTP {status}){}; the key comes from \
          {key}",
         told(message)
     )]
-    NoCredit { route: Route, status: u16, message: String, key: String },
+    NoCredit { route: ModelRoute, status: u16, message: String, key: String },
     #[error(
         "{route}: no such model, or no such address{}; `organism models --try` tries `model` and \
          `base_url`",
         told(message)
     )]
-    UnknownModel { route: Route, message: String },
+    UnknownModel { route: ModelRoute, message: String },
     #[error("{route}: the request was rejected (HTTP {status}){}", told(message))]
-    Rejected { route: Route, status: u16, message: String },
+    Rejected { route: ModelRoute, status: u16, message: String },
     #[error("{route}: HTTP {status}{}", told(message))]
-    Status { route: Route, status: u16, message: String },
+    Status { route: ModelRoute, status: u16, message: String },
     #[error(
         "{route}: redirected (HTTP {status}) to {to}, where no key is sent; write the final \
          address as `base_url`"
     )]
-    Redirected { route: Route, status: u16, to: String },
+    Redirected { route: ModelRoute, status: u16, to: String },
     #[error(
         "{route}: an HTML page instead of an answer (HTTP {status}){}; see that `base_url` is the \
          API's address and that no proxy answers in its place",
         told(message)
     )]
-    Html { route: Route, status: u16, message: String },
+    Html { route: ModelRoute, status: u16, message: String },
     #[error("{route}: an empty answer (HTTP {status})")]
-    Empty { route: Route, status: u16 },
+    Empty { route: ModelRoute, status: u16 },
     #[error("{route}: an event that cannot be read: {detail}")]
-    InvalidEvent { route: Route, detail: String },
+    InvalidEvent { route: ModelRoute, detail: String },
     #[error("{route}: failed in the middle of its answer: {kind}{}", told(message))]
-    Stream { route: Route, kind: String, message: String, retried: bool },
+    Stream { route: ModelRoute, kind: String, message: String, retried: bool },
     #[error("the stream of {route} ended after {bytes} bytes without its terminator")]
-    Cut { route: Route, bytes: usize },
+    Cut { route: ModelRoute, bytes: usize },
     #[error("the answer of {route} is longer than {max} bytes")]
-    TooLong { route: Route, max: usize },
+    TooLong { route: ModelRoute, max: usize },
     #[error("{last}; given up after {tries} tries")]
     GaveUp { tries: u32, last: Box<Error> },
     #[error("{detail}")]
@@ -81,14 +81,14 @@ pub enum Error {
 
 /// What was waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum CallPhase {
     Connect,
     FirstByte,
     Stall,
     Total,
 }
 
-impl Phase {
+impl CallPhase {
     /// The key of the config that sets its time.
     pub const fn key(self) -> &'static str {
         match self {
@@ -100,7 +100,7 @@ impl Phase {
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for CallPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connect => "no connection",
@@ -162,7 +162,7 @@ impl Error {
     }
 
     /// The route that failed, where it was one.
-    pub fn route(&self) -> Option<&Route> {
+    pub fn route(&self) -> Option<&ModelRoute> {
         match self.cause() {
             Self::Connect { route, .. }
             | Self::Timeout { route, .. }
@@ -192,7 +192,7 @@ impl Error {
     /// Whether the request was broken off on this side after it had left.
     pub fn is_broken_off(&self) -> bool {
         match self.cause() {
-            Self::Timeout { phase, .. } => *phase != Phase::Connect,
+            Self::Timeout { phase, .. } => *phase != CallPhase::Connect,
             Self::TooLong { .. } => true,
             _ => false,
         }

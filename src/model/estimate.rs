@@ -2,24 +2,24 @@
 
 use serde_json::Value as Json;
 
-use super::answer::Usage;
-use super::request::Request;
+use super::answer::TokenUsage;
+use super::request::ModelRequest;
 use super::tokens;
 use crate::limits;
 
 /// What a provider said of its tokens, where it said it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Counted {
+pub(super) struct ReportedUsage {
     pub tokens_in: Option<u64>,
     pub tokens_out: Option<u64>,
     pub cached: Option<u64>,
     pub cache_written: Option<u64>,
 }
 
-impl Counted {
+impl ReportedUsage {
     /// With estimates in place of what is missing.
-    pub fn or_estimate(self, request: &Request, bytes_out: usize) -> Usage {
-        Usage {
+    pub fn or_estimate(self, request: &ModelRequest, bytes_out: usize) -> TokenUsage {
+        TokenUsage {
             tokens_in: self.tokens_in.unwrap_or_else(|| of_request(request)),
             tokens_out: self.tokens_out.unwrap_or_else(|| of_bytes(bytes_out)),
             cached: self.cached.unwrap_or_default(),
@@ -30,7 +30,7 @@ impl Counted {
 }
 
 /// What a request takes, its tools included.
-pub(super) fn of_request(request: &Request) -> u64 {
+pub(super) fn of_request(request: &ModelRequest) -> u64 {
     of_bytes(tokens::bytes(request))
 }
 

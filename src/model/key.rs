@@ -14,7 +14,7 @@ pub const HIDDEN: &str = "***";
 
 /// A key of a provider. Prints as `***`; cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Key {
+pub struct ProviderKey {
     value: Arc<str>,
     source: KeySource,
 }
@@ -37,7 +37,7 @@ pub enum BadKey {
     Characters,
 }
 
-impl Key {
+impl ProviderKey {
     /// White space around the key is not part of it.
     pub fn new(value: &str, source: KeySource) -> Result<Self, BadKey> {
         let value = value.trim();
@@ -68,13 +68,13 @@ impl Key {
     }
 
     /// A filter for an answer that streams, where the key is long enough to be nothing else.
-    pub(super) fn filter(&self) -> Option<Filter> {
+    pub(super) fn filter(&self) -> Option<KeyFilter> {
         let long = self.value.len() >= limits::KEY_BYTES_HIDDEN_IN_ANSWERS;
-        long.then(|| Filter { key: Arc::clone(&self.value), held: String::new() })
+        long.then(|| KeyFilter { key: Arc::clone(&self.value), held: String::new() })
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ProviderKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(HIDDEN)
     }
@@ -91,13 +91,13 @@ impl fmt::Display for KeySource {
 
 /// Hides a key in a text that comes in pieces, wherever they are cut.
 #[derive(Debug)]
-pub(super) struct Filter {
+pub(super) struct KeyFilter {
     key: Arc<str>,
     /// The end of what came so far, where it may be the beginning of the key.
     held: String,
 }
 
-impl Filter {
+impl KeyFilter {
     /// What of `piece`, and of what was held back before it, can be handed on.
     pub fn push(&mut self, piece: &str) -> Option<String> {
         if self.held.is_empty() && !self.may_begin_in(piece) {

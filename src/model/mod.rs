@@ -24,46 +24,48 @@ use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
 
-pub use answer::{Chunk, End, OwnBlock, Route, StopReason, ToolCall, Usage};
-pub use error::{Error, Phase};
-pub use key::{BadKey, Key, KeySource};
-pub use playback::Playback;
-pub use remote::Remote;
-pub use request::{Block, Origin, Request, Role, Said, Tool, ToolChoice};
-pub use router::Router;
-pub use terms::{Price, Term, Terms};
+pub use answer::{AnswerChunk, ModelRoute, OwnBlock, StopReason, StreamEnd, TokenUsage, ToolCall};
+pub use error::{CallPhase, Error};
+pub use key::{BadKey, KeySource, ProviderKey};
+pub use playback::PlaybackModel;
+pub use remote::RemoteModel;
+pub use request::{
+    ChatBlock, ChatMessage, ChatRole, ModelRequest, ModelTool, RequestOrigin, ToolChoice,
+};
+pub use router::ModelRouter;
+pub use terms::{ModelTerms, RouteTerms, TokenPrice};
 pub use wire::{WireSettings, plain_body};
 
 /// Whether a request may leave, once that is known.
-pub type Admitting<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
+pub type AdmissionFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
 
 /// Admits the requests of one model call, each before it leaves.
-pub trait Admission: Send + Sync {
+pub trait CallAdmission: Send + Sync {
     /// A request is about to go to `route`, which its router knows as `name` and may try so often.
     ///
     /// # Errors
     /// [`Error::Exhausted`] where it was tried that often already, [`Error::NoBudget`] and
     /// [`Error::NoPump`] where nothing may leave at all.
-    fn admit<'a>(&'a self, route: Route, name: String, most: u32) -> Admitting<'a>;
+    fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a>;
 }
 
 /// A call under way; dropping it ends it and closes its connection.
-pub type Calling<'a> = Pin<Box<dyn Future<Output = Result<End, Error>> + Send + 'a>>;
+pub type CallFuture<'a> = Pin<Box<dyn Future<Output = Result<StreamEnd, Error>> + Send + 'a>>;
 
 /// Takes an answer piece by piece, in order.
-pub type OnChunk<'a> = &'a mut (dyn FnMut(Chunk<'_>) + Send);
+pub type OnChunk<'a> = &'a mut (dyn FnMut(AnswerChunk<'_>) + Send);
 
 /// Something that answers as a model does.
-pub trait Provider: Debug + Send + Sync {
-    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a>;
+pub trait ModelProvider: Debug + Send + Sync {
+    fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a>;
 
-    /// As [`Provider::call`], with every request admitted before it leaves.
+    /// As [`ModelProvider::call`], with every request admitted before it leaves.
     fn call_admitted<'a>(
         &'a self,
-        request: &'a Request,
+        request: &'a ModelRequest,
         on_chunk: OnChunk<'a>,
-        admission: &'a dyn Admission,
-    ) -> Calling<'a> {
+        admission: &'a dyn CallAdmission,
+    ) -> CallFuture<'a> {
         Box::pin(async move {
             let route = self.route();
             let name = route.to_string();
@@ -73,14 +75,14 @@ pub trait Provider: Debug + Send + Sync {
     }
 
     /// Who is asked first.
-    fn route(&self) -> Route;
+    fn route(&self) -> ModelRoute;
 
     /// What a request to `route` is sent with besides; `None` where no network is between.
-    fn settings(&self, route: &Route) -> Option<WireSettings> {
+    fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
         let _ = route;
         None
     }
 }
 
 /// A model behind whatever provides it. Cheap to clone.
-pub type Model = Arc<dyn Provider>;
+pub type SharedModel = Arc<dyn ModelProvider>;

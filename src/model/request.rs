@@ -9,12 +9,12 @@ use crate::trace::TraceParent;
 
 /// Who wrote a part of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum ChatRole {
     User,
     Assistant,
 }
 
-impl Role {
+impl ChatRole {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -25,7 +25,7 @@ impl Role {
 
 /// Whose turn a request is: providers that bill ignore it, playback finds its recording by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
+pub struct RequestOrigin {
     pub agent: ListenerName,
     pub thread: ThreadId,
     /// From 1, counted over all turns this agent took in this thread.
@@ -34,7 +34,7 @@ pub struct Origin {
     pub trace: Option<TraceParent>,
 }
 
-impl Origin {
+impl RequestOrigin {
     /// The labels beneath the root, such as `research.sources`; empty for a root.
     pub fn labels(&self) -> &str {
         self.thread.as_str().split_once('.').map_or("", |(_, labels)| labels)
@@ -43,13 +43,13 @@ impl Origin {
 
 /// One model call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
-    pub origin: Origin,
+pub struct ModelRequest {
+    pub origin: RequestOrigin,
     pub system: String,
     /// Oldest first; the roles alternate, the first and the last are the user's.
-    pub messages: Vec<Said>,
+    pub messages: Vec<ChatMessage>,
     /// Tools offered as native calls; none where the protocol lives in the text.
-    pub tools: Vec<Tool>,
+    pub tools: Vec<ModelTool>,
     /// Sent only beside tools. None: the provider's own default.
     pub tool_choice: Option<ToolChoice>,
     /// Asks for at most one call in the answer. Sent only beside tools, and only to providers that
@@ -59,7 +59,7 @@ pub struct Request {
     pub max_tokens: Option<u32>,
 }
 
-impl Request {
+impl ModelRequest {
     /// Tokens of the answer, where the config has a bound too: the smaller one.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
         self.max_tokens.into_iter().chain(configured).min()
@@ -68,28 +68,28 @@ impl Request {
 
 /// What one side said before the other spoke again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
-    pub role: Role,
-    pub blocks: Vec<Block>,
+pub struct ChatMessage {
+    pub role: ChatRole,
+    pub blocks: Vec<ChatBlock>,
 }
 
-impl Said {
-    pub fn text(role: Role, text: impl Into<String>) -> Self {
-        Self { role, blocks: vec![Block::Text(text.into())] }
+impl ChatMessage {
+    pub fn text(role: ChatRole, text: impl Into<String>) -> Self {
+        Self { role, blocks: vec![ChatBlock::Text(text.into())] }
     }
 
     /// Its texts and results, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         self.blocks.iter().filter_map(|block| match block {
-            Block::Text(text) | Block::Result { text, .. } => Some(text.as_str()),
-            Block::Call(_) | Block::Own(_) => None,
+            ChatBlock::Text(text) | ChatBlock::Result { text, .. } => Some(text.as_str()),
+            ChatBlock::Call(_) | ChatBlock::Own(_) => None,
         })
     }
 }
 
 /// A part of what was said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Block {
+pub enum ChatBlock {
     Text(String),
     /// A native call the model made.
     Call(ToolCall),
@@ -106,7 +106,7 @@ pub enum Block {
 
 /// A tool as native calls know it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Tool {
+pub struct ModelTool {
     /// At most 64 letters, digits, `-` and `_`.
     #[serde(rename = "name")]
     pub name: String,

@@ -11,14 +11,14 @@ use crate::limits;
 
 /// One event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event<'a> {
+pub struct SseEvent<'a> {
     /// Empty where the stream named none.
     pub name: &'a str,
     /// UTF-8 only if the server kept to it.
     pub data: &'a [u8],
 }
 
-impl<'a> Event<'a> {
+impl<'a> SseEvent<'a> {
     /// What its data say, as JSON.
     pub fn json<T: Deserialize<'a>>(&self) -> serde_json::Result<T> {
         // Told once that all of it is text, the reader need not ask of each string.
@@ -32,11 +32,11 @@ impl<'a> Event<'a> {
 /// A line or an event is longer than it may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an event is longer than {} bytes", limits::STREAM_LINE_BYTES_MAX)]
-pub struct Overlong;
+pub struct OverlongEvent;
 
 /// Makes events of bytes.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub struct SseDecoder {
     /// A line that is not complete yet.
     line: Vec<u8>,
     name: String,
@@ -49,9 +49,9 @@ pub struct Decoder {
     is_old: bool,
 }
 
-impl Decoder {
+impl SseDecoder {
     /// The next event, taking from `input` what was read; `None` once all of it is.
-    pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<Event<'_>>, Overlong> {
+    pub fn next(&mut self, input: &mut &[u8]) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
         loop {
             if self.after_cr && !input.is_empty() {
@@ -69,16 +69,16 @@ impl Decoder {
             *input = rest;
             if self.end_line(head)? {
                 self.is_old = true;
-                return Ok(Some(Event { name: &self.name, data: &self.data }));
+                return Ok(Some(SseEvent { name: &self.name, data: &self.data }));
             }
         }
     }
 
     /// The event that was never finished by an empty line, at the end of a stream.
-    pub fn unfinished(&mut self) -> Result<Option<Event<'_>>, Overlong> {
+    pub fn unfinished(&mut self) -> Result<Option<SseEvent<'_>>, OverlongEvent> {
         self.forget_old();
         self.end_line(&[])?;
-        Ok(self.has_data.then_some(Event { name: &self.name, data: &self.data }))
+        Ok(self.has_data.then_some(SseEvent { name: &self.name, data: &self.data }))
     }
 
     fn forget_old(&mut self) {
@@ -90,16 +90,16 @@ impl Decoder {
         }
     }
 
-    fn keep(&mut self, part: &[u8]) -> Result<(), Overlong> {
+    fn keep(&mut self, part: &[u8]) -> Result<(), OverlongEvent> {
         if self.line.len() + part.len() > limits::STREAM_LINE_BYTES_MAX {
-            return Err(Overlong);
+            return Err(OverlongEvent);
         }
         self.line.extend_from_slice(part);
         Ok(())
     }
 
     /// Ends the line that `last` is the last part of; whether it completed an event.
-    fn end_line(&mut self, last: &[u8]) -> Result<bool, Overlong> {
+    fn end_line(&mut self, last: &[u8]) -> Result<bool, OverlongEvent> {
         if self.line.is_empty() {
             return self.read_line(last);
         }
@@ -111,7 +111,7 @@ impl Decoder {
         read
     }
 
-    fn read_line(&mut self, line: &[u8]) -> Result<bool, Overlong> {
+    fn read_line(&mut self, line: &[u8]) -> Result<bool, OverlongEvent> {
         let line = match std::mem::replace(&mut self.after_first_line, true) {
             true => line,
             false => line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line),
@@ -137,9 +137,9 @@ impl Decoder {
         Ok(false)
     }
 
-    fn add(&mut self, value: &[u8]) -> Result<(), Overlong> {
+    fn add(&mut self, value: &[u8]) -> Result<(), OverlongEvent> {
         if self.data.len() + value.len() >= limits::STREAM_EVENT_BYTES_MAX {
-            return Err(Overlong);
+            return Err(OverlongEvent);
         }
         if self.has_data {
             self.data.push(b'\n');

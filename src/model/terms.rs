@@ -3,15 +3,15 @@
 
 use serde::Serialize;
 
-use super::answer::{Route, Usage};
-use super::request::Request;
-use super::tokens::{self, Family, Size};
+use super::answer::{ModelRoute, TokenUsage};
+use super::request::ModelRequest;
+use super::tokens::{self, RequestSize, TokenizerFamily};
 use crate::envelope::{Money, Spending};
 use crate::limits;
 
 /// What tokens cost, for a million of them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Price {
+pub struct TokenPrice {
     /// Of the prompt, and of the answer.
     #[serde(rename = "input")]
     pub input: f64,
@@ -28,8 +28,8 @@ pub struct Price {
     pub currency: String,
 }
 
-impl Price {
-    fn of(&self, usage: &Usage) -> Money {
+impl TokenPrice {
+    fn of(&self, usage: &TokenUsage) -> Money {
         let plain = usage.tokens_in.saturating_sub(usage.cached + usage.cache_written);
         let parts = [
             (plain, self.input),
@@ -45,25 +45,25 @@ impl Price {
 
 /// One route's.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Term {
-    pub route: Route,
+pub struct RouteTerms {
+    pub route: ModelRoute,
     /// Tokens of prompt and answer together.
     pub context_window: Option<u64>,
     /// Of one answer, in tokens, where it is bounded.
     pub max_tokens: Option<u32>,
-    pub price: Option<Price>,
+    pub price: Option<TokenPrice>,
 }
 
 /// A model's, over all its routes.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Terms(Vec<Term>);
+pub struct ModelTerms(Vec<RouteTerms>);
 
-impl Terms {
-    pub fn new(routes: Vec<Term>) -> Self {
+impl ModelTerms {
+    pub fn new(routes: Vec<RouteTerms>) -> Self {
         Self(routes)
     }
 
-    pub fn routes(&self) -> &[Term] {
+    pub fn routes(&self) -> &[RouteTerms] {
         &self.0
     }
 
@@ -99,46 +99,47 @@ impl Terms {
 
     /// Counted as each route's family counts, the largest of them. `notice`: what the request
     /// ends with and no other does.
-    pub fn size(&self, request: &Request, notice: Option<&str>) -> Size {
+    pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let sizes = self.families().into_iter().map(|family| family.size_with(request, notice));
-        sizes.max_by_key(Size::total).unwrap_or_else(|| Family::Other.size(request))
+        sizes.max_by_key(RequestSize::total).unwrap_or_else(|| TokenizerFamily::Other.size(request))
     }
 
     pub fn count(&self, text: &str) -> u64 {
         self.families().into_iter().map(|family| family.count(text)).max().unwrap_or_default()
     }
 
-    fn families(&self) -> Vec<Family> {
+    fn families(&self) -> Vec<TokenizerFamily> {
         let mut families: Vec<_> =
-            self.0.iter().map(|term| Family::of(&term.route.model)).collect();
+            self.0.iter().map(|term| TokenizerFamily::of(&term.route.model)).collect();
         families.sort_by_key(|family| *family as u8);
         families.dedup();
         if families.is_empty() {
-            families.push(Family::Other);
+            families.push(TokenizerFamily::Other);
         }
         families
     }
 
     /// The most a call may take whose prompt has `tokens`.
     pub fn most(&self, tokens: u64) -> Spending {
-        let usage = Usage { tokens_in: tokens, tokens_out: self.answer(), ..Usage::default() };
+        let usage =
+            TokenUsage { tokens_in: tokens, tokens_out: self.answer(), ..TokenUsage::default() };
         // What goes to the cache may be dearer than the rest.
-        let written = Usage { cache_written: tokens, ..usage };
+        let written = TokenUsage { cache_written: tokens, ..usage };
         let prices = self.0.iter().filter_map(|term| term.price.as_ref());
         let money = prices.map(|price| price.of(&usage).max(price.of(&written))).max();
         Spending { tokens: tokens.saturating_add(self.answer()), money: money.unwrap_or_default() }
     }
 
     /// More than a call with this request takes, without counting.
-    pub fn at_most(&self, request: &Request) -> Spending {
+    pub fn at_most(&self, request: &ModelRequest) -> Spending {
         self.most(tokens::at_most(request))
     }
 
     /// What an answer of `route` cost; of a route that is not among these, at the dearest price.
-    pub fn cost(&self, route: &Route, usage: &Usage) -> Money {
+    pub fn cost(&self, route: &ModelRoute, usage: &TokenUsage) -> Money {
         // Two of them may go by one name, at different addresses.
         let own = self.0.iter().filter(|term| term.route == *route);
-        let of = |term: &Term| term.price.as_ref().map(|price| price.of(usage));
+        let of = |term: &RouteTerms| term.price.as_ref().map(|price| price.of(usage));
         let cost = match own.clone().next() {
             Some(_) => own.filter_map(of).max(),
             None => self.0.iter().filter_map(of).max(),
@@ -156,16 +157,16 @@ impl Terms {
 mod tests {
     use super::*;
 
-    fn term(model: &str, window: Option<u64>, price: Option<(f64, f64)>) -> Term {
-        let price = price.map(|(input, output)| Price {
+    fn term(model: &str, window: Option<u64>, price: Option<(f64, f64)>) -> RouteTerms {
+        let price = price.map(|(input, output)| TokenPrice {
             input,
             output,
             cached: Some(input / 10.0),
             cache_written: None,
             currency: "USD".to_owned(),
         });
-        let route = Route { provider: "openai".to_owned(), model: model.to_owned() };
-        Term { route, context_window: window, max_tokens: Some(1_000), price }
+        let route = ModelRoute { provider: "openai".to_owned(), model: model.to_owned() };
+        RouteTerms { route, context_window: window, max_tokens: Some(1_000), price }
     }
 
     #[test]
@@ -173,14 +174,18 @@ mod tests {
         let cheap = term("gpt-4o", Some(16_000), Some((1.0, 2.0)));
         let dear = term("claude", Some(200_000), Some((3.0, 15.0)));
         let namesake = term("gpt-4o", Some(16_000), Some((0.0, 0.0)));
-        let terms = Terms::new(vec![namesake, cheap.clone(), dear]);
+        let terms = ModelTerms::new(vec![namesake, cheap.clone(), dear]);
         assert_eq!((terms.window(), terms.room()), (Some(16_000), Some(15_000)));
         let most = terms.most(10_000);
         assert_eq!((most.tokens, most.money.to_string().as_str()), (11_000, "0.045"));
-        let usage =
-            Usage { tokens_in: 10_000, tokens_out: 1_000, cached: 9_000, ..Usage::default() };
+        let usage = TokenUsage {
+            tokens_in: 10_000,
+            tokens_out: 1_000,
+            cached: 9_000,
+            ..TokenUsage::default()
+        };
         assert_eq!(terms.cost(&cheap.route, &usage).to_string(), "0.0039");
-        let stranger = Route { provider: "x".to_owned(), model: "y".to_owned() };
+        let stranger = ModelRoute { provider: "x".to_owned(), model: "y".to_owned() };
         assert_eq!(terms.cost(&stranger, &usage).to_string(), "0.0207", "at the dearest price");
     }
 
@@ -188,16 +193,16 @@ mod tests {
     fn a_small_window_whose_answers_nobody_bounded_is_shared() {
         let mut small = term("llama", Some(4_096), None);
         small.max_tokens = None;
-        let terms = Terms::new(vec![small]);
+        let terms = ModelTerms::new(vec![small]);
         assert_eq!((terms.answer(), terms.room()), (2_048, Some(2_048)));
         assert_eq!(terms.bound(), Some(2_048), "and the answer is bounded so");
         let wide = term("gpt-4o", Some(16_000), None);
-        let terms = Terms::new(vec![wide.clone(), term("b", None, None)]);
+        let terms = ModelTerms::new(vec![wide.clone(), term("b", None, None)]);
         assert_eq!((terms.answer(), terms.bound()), (1_000, None));
-        let open = Term { max_tokens: None, ..term("b", None, None) };
-        let terms = Terms::new(vec![wide, open]);
+        let open = RouteTerms { max_tokens: None, ..term("b", None, None) };
+        let terms = ModelTerms::new(vec![wide, open]);
         assert_eq!((terms.answer(), terms.bound()), (8_000, Some(8_000)), "one is unbounded");
-        assert_eq!(Terms::default().room(), None);
-        assert_eq!(Terms::default().answer(), u64::from(limits::ANSWER_TOKENS_DEFAULT));
+        assert_eq!(ModelTerms::default().room(), None);
+        assert_eq!(ModelTerms::default().answer(), u64::from(limits::ANSWER_TOKENS_DEFAULT));
     }
 }

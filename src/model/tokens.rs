@@ -3,11 +3,11 @@
 
 use crate::limits;
 
-use super::request::{Block, Request};
+use super::request::{ChatBlock, ModelRequest};
 
 /// Models that cut text into the same tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Family {
+pub enum TokenizerFamily {
     /// OpenAI's since 2024: `gpt-4o` and later, the `o` series, `gpt-oss`.
     O200k,
     /// OpenAI's before: `gpt-4`, `gpt-3.5`.
@@ -18,20 +18,20 @@ pub enum Family {
 }
 
 /// How names of models begin, the longer ones first, after what says who serves them.
-const NAMES: [(&str, Family); 10] = [
-    ("gpt-4o", Family::O200k),
-    ("gpt-4.", Family::O200k),
-    ("chatgpt-4o", Family::O200k),
-    ("gpt-4", Family::Cl100k),
-    ("gpt-3.5", Family::Cl100k),
-    ("gpt-35", Family::Cl100k),
-    ("gpt-", Family::O200k),
-    ("o1", Family::O200k),
-    ("o3", Family::O200k),
-    ("o4", Family::O200k),
+const NAMES: [(&str, TokenizerFamily); 10] = [
+    ("gpt-4o", TokenizerFamily::O200k),
+    ("gpt-4.", TokenizerFamily::O200k),
+    ("chatgpt-4o", TokenizerFamily::O200k),
+    ("gpt-4", TokenizerFamily::Cl100k),
+    ("gpt-3.5", TokenizerFamily::Cl100k),
+    ("gpt-35", TokenizerFamily::Cl100k),
+    ("gpt-", TokenizerFamily::O200k),
+    ("o1", TokenizerFamily::O200k),
+    ("o3", TokenizerFamily::O200k),
+    ("o4", TokenizerFamily::O200k),
 ];
 
-impl Family {
+impl TokenizerFamily {
     /// By what a provider calls the model, such as `gpt-4.1-mini` or `openai/gpt-4o`.
     pub fn of(model: &str) -> Self {
         let name = model.rsplit_once('/').map_or(model, |(_, name)| name).to_ascii_lowercase();
@@ -66,7 +66,7 @@ impl Family {
     }
 
     /// The tokens of a request: what is said anew with every turn, and what the thread holds.
-    pub fn size(self, request: &Request) -> Size {
+    pub fn size(self, request: &ModelRequest) -> RequestSize {
         let said = request.messages.iter().flat_map(|said| &said.blocks);
         let payload = said.map(|block| self.block(block)).sum();
         let tools = request.tools.iter().map(|tool| {
@@ -76,45 +76,46 @@ impl Family {
         });
         let schema = self.count(&request.system) + tools.sum::<u64>();
         let framing = framing(request);
-        Size { schema: schema + framing, payload, family: self }
+        RequestSize { schema: schema + framing, payload, family: self }
     }
 
-    /// As [`Family::size`]; `notice`, which the request ends with, is said anew with every turn.
-    pub fn size_with(self, request: &Request, notice: Option<&str>) -> Size {
-        let Size { schema, payload, family } = self.size(request);
+    /// As [`TokenizerFamily::size`], with `notice`, the last text of the request, counted as schema:
+    /// every turn sends it anew.
+    pub fn size_with(self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
+        let RequestSize { schema, payload, family } = self.size(request);
         let notice = notice.map_or(0, |notice| self.count(notice));
-        Size { schema: schema + notice, payload: payload.saturating_sub(notice), family }
+        RequestSize { schema: schema + notice, payload: payload.saturating_sub(notice), family }
     }
 
-    fn block(self, block: &Block) -> u64 {
+    fn block(self, block: &ChatBlock) -> u64 {
         parts(block).map(|text| self.count(text)).sum()
     }
 }
 
 /// What a request takes, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct RequestSize {
     /// Of the system prompt, the tools, the notice and what stands around messages.
     pub schema: u64,
     /// Of what was said.
     pub payload: u64,
-    pub family: Family,
+    pub family: TokenizerFamily,
 }
 
-impl Size {
+impl RequestSize {
     pub const fn total(&self) -> u64 {
         self.schema.saturating_add(self.payload)
     }
 }
 
 /// More than a request takes, without counting: no vocabulary has tokens shorter than a byte.
-pub fn at_most(request: &Request) -> u64 {
+pub fn at_most(request: &ModelRequest) -> u64 {
     let bytes = u64::try_from(bytes(request)).unwrap_or(u64::MAX);
     bytes.saturating_add(framing(request))
 }
 
 /// Of everything a model is sent.
-pub(super) fn bytes(request: &Request) -> usize {
+pub(super) fn bytes(request: &ModelRequest) -> usize {
     let said = request.messages.iter().flat_map(|said| &said.blocks).flat_map(parts);
     let tools = request
         .tools
@@ -123,17 +124,17 @@ pub(super) fn bytes(request: &Request) -> usize {
     request.system.len() + said.map(str::len).sum::<usize>() + tools.sum::<usize>()
 }
 
-fn framing(request: &Request) -> u64 {
+fn framing(request: &ModelRequest) -> u64 {
     let framed = request.messages.len() + request.tools.len() + 1;
     u64::try_from(framed).unwrap_or(u64::MAX).saturating_mul(limits::FRAMING_TOKENS)
 }
 
-fn parts(block: &Block) -> impl Iterator<Item = &str> {
+fn parts(block: &ChatBlock) -> impl Iterator<Item = &str> {
     let parts: [&str; 2] = match block {
-        Block::Text(text) => [text, ""],
-        Block::Result { id, text, .. } => [id, text],
-        Block::Call(call) => [&call.name, &call.arguments],
-        Block::Own(own) => [&own.json, ""],
+        ChatBlock::Text(text) => [text, ""],
+        ChatBlock::Result { id, text, .. } => [id, text],
+        ChatBlock::Call(call) => [&call.name, &call.arguments],
+        ChatBlock::Own(own) => [&own.json, ""],
     };
     parts.into_iter().filter(|part| !part.is_empty())
 }
@@ -145,30 +146,30 @@ mod tests {
     #[test]
     fn a_family_is_known_by_the_name_of_its_model() {
         for (model, family) in [
-            ("gpt-4o-mini", Family::O200k),
-            ("openai/gpt-4.1", Family::O200k),
-            ("gpt-5", Family::O200k),
-            ("gpt-oss:20b", Family::O200k),
-            ("o3-mini", Family::O200k),
-            ("gpt-4", Family::Cl100k),
-            ("gpt-4-turbo", Family::Cl100k),
-            ("GPT-3.5-turbo", Family::Cl100k),
-            ("claude-sonnet-4-5", Family::Other),
-            ("anthropic/claude-3-opus", Family::Other),
-            ("llama3.2", Family::Other),
-            ("olmo", Family::Other),
+            ("gpt-4o-mini", TokenizerFamily::O200k),
+            ("openai/gpt-4.1", TokenizerFamily::O200k),
+            ("gpt-5", TokenizerFamily::O200k),
+            ("gpt-oss:20b", TokenizerFamily::O200k),
+            ("o3-mini", TokenizerFamily::O200k),
+            ("gpt-4", TokenizerFamily::Cl100k),
+            ("gpt-4-turbo", TokenizerFamily::Cl100k),
+            ("GPT-3.5-turbo", TokenizerFamily::Cl100k),
+            ("claude-sonnet-4-5", TokenizerFamily::Other),
+            ("anthropic/claude-3-opus", TokenizerFamily::Other),
+            ("llama3.2", TokenizerFamily::Other),
+            ("olmo", TokenizerFamily::Other),
         ] {
-            assert_eq!(Family::of(model), family, "{model}");
+            assert_eq!(TokenizerFamily::of(model), family, "{model}");
         }
     }
 
     #[test]
     fn tokens_are_those_of_the_vocabulary_and_estimates_err_upwards() {
         let text = "hello world";
-        assert_eq!(Family::O200k.count(text), 2);
-        assert_eq!(Family::Cl100k.count(text), 2);
-        assert_eq!(Family::Other.count(text), 3);
-        assert!(Family::Other.is_estimate() && !Family::O200k.is_estimate());
-        assert_eq!(Family::O200k.count(""), 0);
+        assert_eq!(TokenizerFamily::O200k.count(text), 2);
+        assert_eq!(TokenizerFamily::Cl100k.count(text), 2);
+        assert_eq!(TokenizerFamily::Other.count(text), 3);
+        assert!(TokenizerFamily::Other.is_estimate() && !TokenizerFamily::O200k.is_estimate());
+        assert_eq!(TokenizerFamily::O200k.count(""), 0);
     }
 }

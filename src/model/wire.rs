@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use super::remote::{Asked, Wire};
-use super::request::{Block, Request};
+use super::remote::{AnswerSettings, WireFormat};
+use super::request::{ChatBlock, ModelRequest};
 use super::{anthropic, openai};
 
 /// What a route adds to a request: the format, the model and what is asked of every answer.
@@ -20,24 +20,24 @@ pub struct WireSettings {
     #[serde(rename = "model")]
     pub model: String,
     #[serde(rename = "wire")]
-    pub wire: Wire,
+    pub wire: WireFormat,
     #[serde(flatten)]
-    pub asked: Asked,
+    pub asked: AnswerSettings,
 }
 
 impl WireSettings {
     /// The body of a request, complete.
-    pub fn body(&self, request: &Request) -> String {
+    pub fn body(&self, request: &ModelRequest) -> String {
         match self.wire {
-            Wire::OpenAi(quirks) => openai::body(request, self, quirks),
-            Wire::Anthropic => anthropic::body(request, self),
+            WireFormat::OpenAi(quirks) => openai::body(request, self, quirks),
+            WireFormat::Anthropic => anthropic::body(request, self),
         }
     }
 }
 
 /// The body of a request to a model that no network is between: everything that it is given.
-pub fn plain_body(request: &Request, model: &str) -> String {
-    let Request { system, messages, tools, tool_choice, one_call, max_tokens, .. } = request;
+pub fn plain_body(request: &ModelRequest, model: &str) -> String {
+    let ModelRequest { system, messages, tools, tool_choice, one_call, max_tokens, .. } = request;
     let messages = messages.iter().map(|said| {
         let blocks: Vec<Json> = said.blocks.iter().map(block).collect();
         json!({ "role": said.role.as_str(), "content": blocks })
@@ -61,15 +61,15 @@ pub fn plain_body(request: &Request, model: &str) -> String {
     body.to_string()
 }
 
-fn block(block: &Block) -> Json {
+fn block(block: &ChatBlock) -> Json {
     match block {
-        Block::Text(text) => json!({ "text": text }),
-        Block::Call(call) => {
+        ChatBlock::Text(text) => json!({ "text": text }),
+        ChatBlock::Call(call) => {
             json!({ "call": call.name, "id": call.id, "arguments": call.arguments })
         }
-        Block::Result { id, text, failed } => {
+        ChatBlock::Result { id, text, failed } => {
             json!({ "result": text, "id": id, "failed": failed })
         }
-        Block::Own(own) => json!({ "own": own.json, "provider": own.provider }),
+        ChatBlock::Own(own) => json!({ "own": own.json, "provider": own.provider }),
     }
 }

@@ -7,7 +7,9 @@ use std::time::Instant;
 use crate::config::{AgentSpec, Config, ModelSpec, Provider};
 use crate::ids::ListenerName;
 use crate::metrics::{Counter, Histogram, Page, Unit};
-use crate::model::{self, Calling, Model, OnChunk, Request, Route, Term, Terms};
+use crate::model::{
+    self, CallFuture, ModelRequest, ModelRoute, ModelTerms, OnChunk, RouteTerms, SharedModel,
+};
 
 /// Of one agent on one model.
 #[derive(Debug)]
@@ -68,8 +70,13 @@ impl ModelCounts {
     }
 
     /// `model`, counted.
-    pub fn around(self: &Arc<Self>, model: Model, spec: &ModelSpec, term: &Term) -> Model {
-        let terms = Terms::new(vec![term.clone()]);
+    pub fn around(
+        self: &Arc<Self>,
+        model: SharedModel,
+        spec: &ModelSpec,
+        term: &RouteTerms,
+    ) -> SharedModel {
+        let terms = ModelTerms::new(vec![term.clone()]);
         Arc::new(Metered { model, name: spec.name.clone(), terms, counts: Arc::clone(self) })
     }
 
@@ -119,14 +126,14 @@ impl ModelCounts {
 /// A model whose calls are counted.
 #[derive(Debug)]
 struct Metered {
-    model: Model,
+    model: SharedModel,
     name: String,
-    terms: Terms,
+    terms: ModelTerms,
     counts: Arc<ModelCounts>,
 }
 
-impl model::Provider for Metered {
-    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+impl model::ModelProvider for Metered {
+    fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             let started = Instant::now();
             let answered = self.model.call(request, on_chunk).await;
@@ -146,11 +153,11 @@ impl model::Provider for Metered {
         })
     }
 
-    fn settings(&self, route: &Route) -> Option<model::WireSettings> {
+    fn settings(&self, route: &ModelRoute) -> Option<model::WireSettings> {
         self.model.settings(route)
     }
 
-    fn route(&self) -> Route {
+    fn route(&self) -> ModelRoute {
         self.model.route()
     }
 }

@@ -8,11 +8,11 @@ use super::metered::ModelCounts;
 use super::traced::TracedModel;
 use crate::config::{Config, ModelSpec, Provider};
 use crate::ids::{ListenerName, ThreadId};
-use crate::model::http::Client;
-use crate::model::router::{Pace, Routed, Strategy};
+use crate::model::http::HttpClient;
+use crate::model::router::{RateLimits, RoutedModel, RoutingStrategy};
 use crate::model::{
-    self, End, Model, Origin, Playback, Provider as _, Remote, Request, Role, Router, Said, Term,
-    Terms,
+    self, ChatMessage, ChatRole, ModelProvider as _, ModelRequest, ModelRouter, ModelTerms,
+    PlaybackModel, RemoteModel, RequestOrigin, RouteTerms, SharedModel, StreamEnd,
 };
 use crate::trace::Tracer;
 
@@ -23,8 +23,8 @@ pub struct Models(HashMap<String, Made>);
 /// A model, and on what terms it is called.
 #[derive(Debug, Clone)]
 pub struct Made {
-    pub model: Model,
-    pub terms: Terms,
+    pub model: SharedModel,
+    pub terms: ModelTerms,
 }
 
 impl Models {
@@ -38,7 +38,8 @@ impl Models {
         counts: &Arc<ModelCounts>,
         tracer: &Tracer,
     ) -> Result<Self, Error> {
-        let watched = |model: Model, spec: &ModelSpec, term: &Term| match tracer.is_on() {
+        let watched = |model: SharedModel, spec: &ModelSpec, term: &RouteTerms| match tracer.is_on()
+        {
             true => counts.around(Arc::new(TracedModel::new(model, spec, tracer)), spec, term),
             false => counts.around(model, spec, term),
         };
@@ -47,10 +48,10 @@ impl Models {
 
     fn made(
         config: &Config,
-        around: &dyn Fn(Model, &ModelSpec, &Term) -> Model,
+        around: &dyn Fn(SharedModel, &ModelSpec, &RouteTerms) -> SharedModel,
     ) -> Result<Self, Error> {
-        let client = Client::of_system();
-        let mut routes: HashMap<&str, (Routed, Term)> = HashMap::new();
+        let client = HttpClient::of_system();
+        let mut routes: HashMap<&str, (RoutedModel, RouteTerms)> = HashMap::new();
         for spec in &config.models {
             if let Some(mut route) = route(spec, &client)? {
                 let term = term(spec, &route);
@@ -63,14 +64,15 @@ impl Models {
                 let found = routes.get(name).cloned();
                 found.ok_or_else(|| failed(spec, format!("its route `{name}` is no model")))
             };
-            let (model, terms): (Model, Vec<Term>) = match &spec.provider {
+            let (model, terms): (SharedModel, Vec<RouteTerms>) = match &spec.provider {
                 Provider::Playback { .. } => {
                     let (route, term) = find(&spec.name)?;
                     (route.model, vec![term])
                 }
                 Provider::Remote { attempts, .. } => {
                     let (route, term) = find(&spec.name)?;
-                    let router = Router::new(vec![route], Strategy::Failover, *attempts);
+                    let router =
+                        ModelRouter::new(vec![route], RoutingStrategy::Failover, *attempts);
                     (Arc::new(router), vec![term])
                 }
                 Provider::Routed { routes, strategy, attempts } => {
@@ -81,29 +83,29 @@ impl Models {
                     terms.iter_mut().for_each(|term| {
                         term.context_window = own.clone().chain(term.context_window).min();
                     });
-                    (Arc::new(Router::new(routes, *strategy, *attempts)), terms)
+                    (Arc::new(ModelRouter::new(routes, *strategy, *attempts)), terms)
                 }
             };
             let model = match &config.recorder {
                 Some(recorder) => recorder.around(model),
                 None => model,
             };
-            Ok((spec.name.clone(), Made { model, terms: Terms::new(terms) }))
+            Ok((spec.name.clone(), Made { model, terms: ModelTerms::new(terms) }))
         });
         made.collect::<Result<_, Error>>().map(Self)
     }
 
     /// One short call to a single model, tried once; nothing of it is recorded. `None` for what
     /// is not asked over the network.
-    pub async fn probe(spec: &ModelSpec) -> Option<Result<End, model::Error>> {
+    pub async fn probe(spec: &ModelSpec) -> Option<Result<StreamEnd, model::Error>> {
         let Provider::Remote { options, .. } = &spec.provider else { return None };
-        let remote = Remote::new(options.as_ref().clone(), Client::of_system());
+        let remote = RemoteModel::new(options.as_ref().clone(), HttpClient::of_system());
         let (agent, thread) = (ListenerName::core(), ThreadId::organism());
-        let origin = Origin { agent, thread, turn: 1, trace: None };
-        let request = Request {
+        let origin = RequestOrigin { agent, thread, turn: 1, trace: None };
+        let request = ModelRequest {
             origin,
             system: String::new(),
-            messages: vec![Said::text(Role::User, "Say yes.")],
+            messages: vec![ChatMessage::text(ChatRole::User, "Say yes.")],
             tools: Vec::new(),
             tool_choice: None,
             one_call: false,
@@ -120,26 +122,27 @@ impl Models {
     }
 }
 
-fn term(spec: &ModelSpec, route: &Routed) -> Term {
+fn term(spec: &ModelSpec, route: &RoutedModel) -> RouteTerms {
     let max_tokens = match &spec.provider {
         Provider::Playback { max_tokens, .. } => *max_tokens,
         Provider::Remote { options, .. } => options.asked.answer(),
         Provider::Routed { .. } => None,
     };
     let (context_window, price) = (spec.context_window, spec.price.clone());
-    Term { route: route.model.route(), context_window, max_tokens, price }
+    RouteTerms { route: route.model.route(), context_window, max_tokens, price }
 }
 
 /// What a route leads to; nothing for what has routes itself.
-fn route(spec: &ModelSpec, client: &Client) -> Result<Option<Routed>, Error> {
+fn route(spec: &ModelSpec, client: &HttpClient) -> Result<Option<RoutedModel>, Error> {
     Ok(match &spec.provider {
         Provider::Playback { recording, .. } => {
-            let playback = Playback::load(recording).map_err(|e| failed(spec, e.to_string()))?;
-            Some(Routed::new(Arc::new(playback), Pace::default()))
+            let playback =
+                PlaybackModel::load(recording).map_err(|e| failed(spec, e.to_string()))?;
+            Some(RoutedModel::new(Arc::new(playback), RateLimits::default()))
         }
         Provider::Remote { options, pace, .. } => {
-            let remote = Remote::new(options.as_ref().clone(), client.clone());
-            Some(Routed::new(Arc::new(remote), *pace))
+            let remote = RemoteModel::new(options.as_ref().clone(), client.clone());
+            Some(RoutedModel::new(Arc::new(remote), *pace))
         }
         Provider::Routed { .. } => None,
     })

@@ -18,8 +18,8 @@ use crate::ids::{
 };
 use crate::journal;
 use crate::journal::sqlite::Reader;
-use crate::model::tokens::Size;
-use crate::model::{Request, Terms};
+use crate::model::tokens::RequestSize;
+use crate::model::{ModelRequest, ModelTerms};
 use crate::system;
 use crate::thread::{Fact, Input, Opener, Opening, Record};
 
@@ -37,7 +37,7 @@ pub enum Moment {
 /// A request as the agent's model gets it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preview {
-    pub request: Request,
+    pub request: ModelRequest,
     /// The thread up to here is what it is rendered from.
     pub position: Position,
     /// Its body, as it goes over the wire.
@@ -45,7 +45,7 @@ pub struct Preview {
     /// Of everything that is sent.
     pub digest: Digest,
     /// In tokens.
-    pub size: Size,
+    pub size: RequestSize,
     /// What the record says was sent, for a turn on record.
     pub recorded: Option<Digest>,
 }
@@ -156,7 +156,7 @@ fn rebuilt(
     let notice = past.notice.as_deref();
     let size = match agent {
         Some(agent) => agent.size(&request, notice),
-        None => Terms::default().size(&request, notice),
+        None => ModelTerms::default().size(&request, notice),
     };
     Ok(Preview { request, position: past.position, wire, digest, size, recorded })
 }

@@ -10,7 +10,10 @@ use crate::config::{ModelSpec, Provider};
 use crate::envelope::Failure;
 use crate::ids::ListenerName;
 use crate::limits;
-use crate::model::{self, Calling, End, Model, OnChunk, Request, Route, StopReason, Usage};
+use crate::model::{
+    self, CallFuture, ModelRequest, ModelRoute, OnChunk, SharedModel, StopReason, StreamEnd,
+    TokenUsage,
+};
 use crate::trace::{Kind, Span, Tracer, Value};
 
 /// An agent whose turns are spans.
@@ -18,7 +21,7 @@ pub(super) struct TracedAgent<H> {
     pub agent: H,
     pub name: ListenerName,
     /// Who is asked first.
-    pub route: Route,
+    pub route: ModelRoute,
     pub tracer: Tracer,
 }
 
@@ -53,14 +56,14 @@ impl<H: Handler> Handler for TracedAgent<H> {
 /// A model whose calls are spans.
 #[derive(Debug)]
 pub(super) struct TracedModel {
-    model: Model,
+    model: SharedModel,
     tracer: Tracer,
     /// Where it is, where that is behind a network.
     server: Option<(String, u16)>,
 }
 
 impl TracedModel {
-    pub fn new(model: Model, spec: &ModelSpec, tracer: &Tracer) -> Self {
+    pub fn new(model: SharedModel, spec: &ModelSpec, tracer: &Tracer) -> Self {
         let server = match &spec.provider {
             Provider::Remote { options, .. } => {
                 Some((options.endpoint.host().to_owned(), options.endpoint.port()))
@@ -70,7 +73,7 @@ impl TracedModel {
         Self { model, tracer: tracer.clone(), server }
     }
 
-    fn span(&self, request: &Request, span: Span) -> Span {
+    fn span(&self, request: &ModelRequest, span: Span) -> Span {
         let span = span
             .with("gen_ai.operation.name", "chat")
             .with("gen_ai.agent.name", request.origin.agent.to_string())
@@ -85,7 +88,11 @@ impl TracedModel {
         }
     }
 
-    async fn call(&self, request: &Request, on_chunk: OnChunk<'_>) -> Result<End, model::Error> {
+    async fn call(
+        &self,
+        request: &ModelRequest,
+        on_chunk: OnChunk<'_>,
+    ) -> Result<StreamEnd, model::Error> {
         let Some(at) = request.origin.trace.filter(|trace| self.tracer.keeps(trace)) else {
             return self.model.call(request, on_chunk).await;
         };
@@ -108,21 +115,21 @@ impl TracedModel {
     }
 }
 
-impl model::Provider for TracedModel {
-    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+impl model::ModelProvider for TracedModel {
+    fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
         Box::pin(self.call(request, on_chunk))
     }
 
-    fn settings(&self, route: &Route) -> Option<model::WireSettings> {
+    fn settings(&self, route: &ModelRoute) -> Option<model::WireSettings> {
         self.model.settings(route)
     }
 
-    fn route(&self) -> Route {
+    fn route(&self) -> ModelRoute {
         self.model.route()
     }
 }
 
-fn of_route(span: Span, route: &Route) -> Span {
+fn of_route(span: Span, route: &ModelRoute) -> Span {
     span.with("gen_ai.provider.name", provider(&route.provider))
         .with("gen_ai.request.model", route.model.clone())
 }
@@ -137,8 +144,8 @@ fn provider(name: &str) -> String {
     .to_owned()
 }
 
-fn of_end(span: Span, end: &End) -> Span {
-    let Usage { tokens_in, tokens_out, cached, cache_written, estimated } = end.usage;
+fn of_end(span: Span, end: &StreamEnd) -> Span {
+    let TokenUsage { tokens_in, tokens_out, cached, cache_written, estimated } = end.usage;
     let some = |tokens: u64| (tokens > 0).then_some(tokens);
     let finish = Value::Texts(vec![Cow::Borrowed(finish(end.stop))]);
     let model = end.model.as_deref().map(|name| {

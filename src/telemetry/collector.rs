@@ -6,13 +6,13 @@ use serde::Deserialize;
 
 use crate::config::Telemetry;
 use crate::limits;
-use crate::model::http::{Answer, Client, Endpoint, Failed, HttpTimeouts};
+use crate::model::http::{HttpClient, HttpError, HttpResponse, HttpTimeouts, ProviderEndpoint};
 
 /// Who takes spans.
 #[derive(Debug)]
 pub(super) struct Collector {
-    client: Client,
-    endpoint: Endpoint,
+    client: HttpClient,
+    endpoint: ProviderEndpoint,
     headers: Vec<(String, String)>,
 }
 
@@ -40,11 +40,11 @@ impl Collector {
     pub fn new(telemetry: &Telemetry) -> Self {
         let headers = telemetry.headers.iter();
         let headers = headers.map(|(name, value)| (name.clone(), value.expose().to_owned()));
-        let (client, endpoint) = (Client::of_system(), telemetry.endpoint.clone());
+        let (client, endpoint) = (HttpClient::of_system(), telemetry.endpoint.clone());
         Self { client, endpoint, headers: headers.collect() }
     }
 
-    pub fn address(&self) -> &Endpoint {
+    pub fn address(&self) -> &ProviderEndpoint {
         &self.endpoint
     }
 
@@ -59,17 +59,19 @@ impl Collector {
     }
 }
 
-fn told(failed: Failed) -> String {
+fn told(failed: HttpError) -> String {
     match failed {
-        Failed::Connect { host, detail } => format!("no connection to {host}: {detail}"),
-        Failed::Timeout { phase, after } => format!("{phase} within {after:?}"),
-        Failed::Broken => "what answers there does not speak HTTP/1.1; OTLP over HTTP usually has \
+        HttpError::Connect { host, detail } => format!("no connection to {host}: {detail}"),
+        HttpError::Timeout { phase, after } => format!("{phase} within {after:?}"),
+        HttpError::Broken => {
+            "what answers there does not speak HTTP/1.1; OTLP over HTTP usually has \
                            port 4318"
-            .to_owned(),
+                .to_owned()
+        }
     }
 }
 
-async fn judged(mut answer: Answer) -> Verdict {
+async fn judged(mut answer: HttpResponse) -> Verdict {
     let after = answer.header("retry-after").and_then(|after| after.trim().parse().ok());
     let after = after.map(Duration::from_secs);
     match answer.status() {
@@ -84,7 +86,7 @@ async fn judged(mut answer: Answer) -> Verdict {
 
 /// What can be had of the answer's body. It is only read for what was taken: if it breaks off,
 /// the status has said what matters.
-async fn body(answer: &mut Answer) -> Vec<u8> {
+async fn body(answer: &mut HttpResponse) -> Vec<u8> {
     let mut body = Vec::new();
     while let Ok(Some(piece)) = answer.chunk().await {
         body.extend_from_slice(piece);

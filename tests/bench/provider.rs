@@ -6,9 +6,12 @@ use std::sync::Arc;
 
 use organism::ids::{ListenerName, ThreadId};
 use organism::limits;
-use organism::model::http::{Client, Endpoint, HttpTimeouts, Proxies, Roots};
-use organism::model::remote::{Asked, Options, Preset};
-use organism::model::{Chunk, Key, KeySource, Origin, Provider as _, Remote, Request, Role, Said};
+use organism::model::http::{HttpClient, HttpTimeouts, ProviderEndpoint, ProxyRules, TrustRoots};
+use organism::model::remote::{AnswerSettings, Options, ProviderPreset};
+use organism::model::{
+    AnswerChunk, ChatMessage, ChatRole, KeySource, ModelProvider as _, ModelRequest, ProviderKey,
+    RemoteModel, RequestOrigin,
+};
 use organism::xml::extract::{ActionGrammar, Extractor};
 use tokio::runtime::Runtime;
 
@@ -69,8 +72,8 @@ pub fn extract_share(bench: &mut Bench) {
 /// Calls the model of a server.
 struct Caller {
     server: Server,
-    model: Remote,
-    request: Request,
+    model: RemoteModel,
+    request: ModelRequest,
     runtime: Runtime,
 }
 
@@ -78,14 +81,15 @@ impl Caller {
     fn new(wire: &Wire, tokens: &[String], turns: usize) -> Self {
         let server = Server::start(wire, tokens, turns);
         let options = options(wire.preset, &server.url);
-        let model = Remote::new(options, Client::new(Roots::System, Proxies::none()));
+        let model =
+            RemoteModel::new(options, HttpClient::new(TrustRoots::System, ProxyRules::none()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         Self { server, model, request: request(), runtime }
     }
 
     fn call(&self, mut hear: impl FnMut(&str) + Send) {
-        let mut hear = |chunk: Chunk<'_>| {
-            if let Chunk::Text(text) = chunk {
+        let mut hear = |chunk: AnswerChunk<'_>| {
+            if let AnswerChunk::Text(text) = chunk {
                 hear(text);
             }
         };
@@ -118,22 +122,22 @@ impl Caller {
 fn options(preset: &str, url: &str) -> Options {
     let source = KeySource::Variable("BENCH_KEY".to_owned());
     Options {
-        preset: Preset::named(preset).unwrap(),
+        preset: ProviderPreset::named(preset).unwrap(),
         model: "m-1".to_owned(),
-        endpoint: Endpoint::parse(url, false).unwrap(),
-        key: Some(Key::new("sk-bench-0123456789abcdef0123456789", source).unwrap()),
+        endpoint: ProviderEndpoint::parse(url, false).unwrap(),
+        key: Some(ProviderKey::new("sk-bench-0123456789abcdef0123456789", source).unwrap()),
         timeouts: HttpTimeouts::default(),
-        asked: Asked::default(),
+        asked: AnswerSettings::default(),
     }
 }
 
-fn request() -> Request {
+fn request() -> ModelRequest {
     let agent = ListenerName::parse("writer").unwrap();
     let thread = ThreadId::parse("sess-0123456789abcdef").unwrap();
-    Request {
-        origin: Origin { agent, thread, turn: 1, trace: None },
+    ModelRequest {
+        origin: RequestOrigin { agent, thread, turn: 1, trace: None },
         system: "You write.".to_owned(),
-        messages: vec![Said::text(Role::User, "Hello.")],
+        messages: vec![ChatMessage::text(ChatRole::User, "Hello.")],
         tools: Vec::new(),
         tool_choice: None,
         one_call: false,

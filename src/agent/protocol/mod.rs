@@ -25,7 +25,7 @@ use std::sync::Arc;
 use crate::agent::Transport;
 use crate::envelope::{Broken, Rule, WrittenPayload};
 use crate::ids::{Digest, PayloadName};
-use crate::model::{End, StopReason, Tool};
+use crate::model::{ModelTool, StopReason, StreamEnd};
 use crate::schema::Schemas;
 use crate::xml::extract::{ActionGrammar, Extraction, Extractor};
 use crate::xml::findings::{Finding, Place};
@@ -75,7 +75,7 @@ impl Protocol {
     }
 
     /// What is offered as native calls; only what ends the call, where this turn is the last.
-    pub fn tools(&self, last: bool) -> Vec<Tool> {
+    pub fn tools(&self, last: bool) -> Vec<ModelTool> {
         match last {
             true => self.tools.ending(),
             false => self.tools.tools(),
@@ -128,7 +128,7 @@ impl Started<'_> {
     }
 
     /// `raw` is everything that was pushed, `reasoning` what the provider showed of it apart.
-    pub fn finish(self, raw: &str, reasoning: &str, end: &End) -> Reading {
+    pub fn finish(self, raw: &str, reasoning: &str, end: &StreamEnd) -> Reading {
         let Self { protocol, grammar, slots, extractor } = self;
         let (tools, finals) = (&protocol.tools, &protocol.taught.finals);
         let extraction = extractor.finish();

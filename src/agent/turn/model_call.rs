@@ -11,7 +11,8 @@ use crate::bus::native::Context;
 use crate::envelope::{Failure, Money, NotReserved, Reservation, RouteLimit, RouteTry, Spending};
 use crate::limits;
 use crate::model::{
-    Admission, Admitting, Chunk, End, Error, Request, Route, StopReason, Terms, Usage,
+    AdmissionFuture, AnswerChunk, CallAdmission, Error, ModelRequest, ModelRoute, ModelTerms,
+    StopReason, StreamEnd, TokenUsage,
 };
 use crate::mutant::mutant;
 
@@ -59,7 +60,7 @@ impl TurnContext for Context {
 pub(super) struct Answered {
     pub raw: String,
     pub reading: Reading,
-    pub end: End,
+    pub end: StreamEnd,
     pub money: Money,
     /// Requests that failed before it.
     pub tries: Vec<RouteTry>,
@@ -69,7 +70,7 @@ pub(super) struct Answered {
 pub(super) struct Broken {
     /// `None` where its caller no longer wanted it.
     error: Option<Error>,
-    usage: Option<Usage>,
+    usage: Option<TokenUsage>,
     money: Money,
     tries: Vec<RouteTry>,
 }
@@ -77,8 +78,8 @@ pub(super) struct Broken {
 /// The requests of one model call, each admitted before it leaves.
 struct Requests<'a, C> {
     context: &'a C,
-    terms: &'a Terms,
-    request: &'a Request,
+    terms: &'a ModelTerms,
+    request: &'a ModelRequest,
     heard: Mutex<Heard>,
     /// Requests so far.
     count: AtomicU32,
@@ -97,8 +98,8 @@ impl Progress {
     }
 
     /// What was received, or an announced pause, is progress. A failure is none.
-    fn take(&mut self, chunk: &Chunk<'_>, context: &impl TurnContext) {
-        let is_progress = !matches!(chunk, Chunk::Failed(_) | Chunk::Restart);
+    fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnContext) {
+        let is_progress = !matches!(chunk, AnswerChunk::Failed(_) | AnswerChunk::Restart);
         if is_progress && self.reported.elapsed() >= self.interval {
             self.reported = Instant::now();
             context.progress();
@@ -139,8 +140,8 @@ impl<C: TurnContext> Requests<'_, C> {
     }
 }
 
-impl<C: TurnContext> Admission for Requests<'_, C> {
-    fn admit<'a>(&'a self, route: Route, name: String, most: u32) -> Admitting<'a> {
+impl<C: TurnContext> CallAdmission for Requests<'_, C> {
+    fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a> {
         Box::pin(async move {
             match self.reserve(RouteLimit { route: name, most }).await {
                 Some(Ok(())) => {
@@ -169,14 +170,14 @@ impl Agent {
         let requests = Requests { context, terms, request, heard, count };
         let mut reading = self.protocol.start(&rendered.slots);
         let mut progress = Progress::new(timeout);
-        let mut on_chunk = |chunk: Chunk<'_>| {
+        let mut on_chunk = |chunk: AnswerChunk<'_>| {
             progress.take(&chunk, context);
             let mut heard = requests.heard();
             if let Some(state) = heard.changed_state(&chunk) {
                 context.model_state(state);
             }
             heard.keep(chunk);
-            if matches!(chunk, Chunk::Restart) {
+            if matches!(chunk, AnswerChunk::Restart) {
                 reading = self.protocol.start(&rendered.slots);
             } else if let Some(text) = heard.unread(limits::READ_AT_ONCE_BYTES) {
                 reading.push(text);
@@ -217,7 +218,7 @@ impl Agent {
         rendered: &Rendered,
         heard: Heard,
         reading: Started<'_>,
-        mut end: End,
+        mut end: StreamEnd,
     ) -> Result<Answered, Broken> {
         let terms = &self.options.terms;
         let mut money = terms.cost(&end.route, &end.usage);
@@ -249,7 +250,7 @@ impl Agent {
 
         let (stop, usage) = (StopReason::Unknown, broken.usage.unwrap_or_default());
         let (calls, own, model) = (Vec::new(), Vec::new(), None);
-        let end = End { stop, usage, calls, own, route: self.model.route(), model };
+        let end = StreamEnd { stop, usage, calls, own, route: self.model.route(), model };
         let finding = feedback::rejected(message);
         let (findings, told) = (vec![finding.clone()], vec![finding]);
         let reading = Reading { findings, told, ..Reading::default() };
@@ -258,7 +259,7 @@ impl Agent {
     }
 }
 
-fn spending(usage: &Usage, money: Money) -> Spending {
+fn spending(usage: &TokenUsage, money: Money) -> Spending {
     Spending { tokens: usage.tokens_in.saturating_add(usage.tokens_out), money }
 }
 

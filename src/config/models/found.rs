@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::{Value as Json, json};
 
-use crate::model::http::{BadAddress, Endpoint};
+use crate::model::http::{BadAddress, ProviderEndpoint};
 use crate::model::remote::Options;
-use crate::model::{Key, KeySource};
+use crate::model::{KeySource, ProviderKey};
 
 use super::super::agents::{digest_of, near_or_rule};
 use super::super::keys::nearest;
@@ -105,7 +105,7 @@ fn provider(
         Some(url) => (url.value.value.as_str(), &url.place),
         None => (remote.preset.base_url?, &remote.place),
     };
-    let endpoint = Endpoint::parse(url, remote.insecure).map_err(|bad| {
+    let endpoint = ProviderEndpoint::parse(url, remote.insecure).map_err(|bad| {
         let help = match bad {
             BadAddress::Form => "write \"https://host/v1\"; the provider's docs name it",
             BadAddress::Credentials => "keys belong in `api_key_env` or `api_key_file`",
@@ -133,7 +133,7 @@ fn key(
     directory: &Path,
     around: &Surroundings,
     problems: &mut Problems,
-) -> Option<Key> {
+) -> Option<ProviderKey> {
     if let Some(file) = &remote.key_file {
         return key_in_file(file, directory, problems);
     }
@@ -153,7 +153,7 @@ fn key_in_variable(
     place: &Place,
     around: &Surroundings,
     problems: &mut Problems,
-) -> Option<Key> {
+) -> Option<ProviderKey> {
     let is_name = name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
     if !is_name {
         let message = "`api_key_env` holds no name of a variable in capitals";
@@ -180,7 +180,7 @@ fn key_in_variable(
         problems.push(Problem::new(Code::KeyMissing, place, message).help(help));
         return None;
     };
-    let key = Key::new(value, KeySource::Variable(name.to_owned()));
+    let key = ProviderKey::new(value, KeySource::Variable(name.to_owned()));
     let bad = |bad| {
         let message = format!("the key in the environment variable {name} {bad}");
         let help = "copy it again, the key alone, without quotes";
@@ -189,7 +189,7 @@ fn key_in_variable(
     key.map_err(bad).ok()
 }
 
-fn key_in_file(named: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<Key> {
+fn key_in_file(named: &At<Text>, directory: &Path, problems: &mut Problems) -> Option<ProviderKey> {
     let full = directory.join(&named.value.value);
     let text = match file::text(&full) {
         Ok(text) => text,
@@ -206,7 +206,7 @@ fn key_in_file(named: &At<Text>, directory: &Path, problems: &mut Problems) -> O
         let help = "the file holds the key alone, on one line";
         problems.push(Problem::new(Code::BadKey, &named.place, message).help(help));
     };
-    Key::new(&text, KeySource::File(full)).map_err(bad).ok()
+    ProviderKey::new(&text, KeySource::File(full)).map_err(bad).ok()
 }
 
 /// A model for the record: everything but its key.

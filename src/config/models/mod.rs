@@ -8,10 +8,10 @@ pub use found::shown;
 pub(super) use found::specs;
 
 use crate::limits;
-use crate::model::Price;
+use crate::model::TokenPrice;
 use crate::model::http::HttpTimeouts;
-use crate::model::remote::{Asked, PRESETS, Preset, Wire};
-use crate::model::router::{Pace, Strategy};
+use crate::model::remote::{AnswerSettings, PRESETS, ProviderPreset, WireFormat};
+use crate::model::router::{RateLimits, RoutingStrategy};
 
 use super::keys::nearest;
 use super::members::token;
@@ -33,17 +33,17 @@ const PLAYBACK_KEYS: [&str; 9] = [
     "price_cache_written",
     "currency",
 ];
-const STRATEGIES: [(&str, Strategy); 3] = [
-    ("failover", Strategy::Failover),
-    ("round-robin", Strategy::RoundRobin),
-    ("least-loaded", Strategy::LeastLoaded),
+const STRATEGIES: [(&str, RoutingStrategy); 3] = [
+    ("failover", RoutingStrategy::Failover),
+    ("round-robin", RoutingStrategy::RoundRobin),
+    ("least-loaded", RoutingStrategy::LeastLoaded),
 ];
 
 /// A model as it was written.
 pub(super) struct Model {
     pub name: At<String>,
     window: Option<(u64, Place)>,
-    price: Option<Price>,
+    price: Option<TokenPrice>,
     /// It says something of prices, be it badly.
     has_price: bool,
     kind: Option<Kind>,
@@ -52,11 +52,11 @@ pub(super) struct Model {
 enum Kind {
     Playback { recording: At<Text>, max_tokens: Option<u32> },
     Remote(Box<Remote>),
-    Routed { routes: Vec<At<Text>>, strategy: Strategy, attempts: u32 },
+    Routed { routes: Vec<At<Text>>, strategy: RoutingStrategy, attempts: u32 },
 }
 
 struct Remote {
-    preset: &'static Preset,
+    preset: &'static ProviderPreset,
     /// Where `provider` stands.
     place: Place,
     model: At<Text>,
@@ -64,9 +64,9 @@ struct Remote {
     insecure: bool,
     key_env: Option<At<Text>>,
     key_file: Option<At<Text>>,
-    asked: Asked,
+    asked: AnswerSettings,
     timeouts: HttpTimeouts,
-    pace: Pace,
+    pace: RateLimits,
     attempts: u32,
 }
 
@@ -95,7 +95,7 @@ impl Model {
     }
 
     /// What it costs, and in what.
-    pub fn price(&self) -> Option<&Price> {
+    pub fn price(&self) -> Option<&TokenPrice> {
         self.price.as_ref()
     }
 
@@ -121,7 +121,7 @@ fn provided(read: &mut Reader<'_>) -> Option<Kind> {
         let recording = read.required_text("recording", "\"recording.toml\"")?;
         return Some(Kind::Playback { recording, max_tokens });
     }
-    let Some(preset) = Preset::named(named) else {
+    let Some(preset) = ProviderPreset::named(named) else {
         let known = || std::iter::once(PLAYBACK).chain(PRESETS.iter().map(|preset| preset.name));
         let message = format!("there is no provider `{}`", provider.value.written);
         let help = match nearest(named, known()) {
@@ -137,7 +137,7 @@ fn provided(read: &mut Reader<'_>) -> Option<Kind> {
     remote(preset, provider.place, read)
 }
 
-fn remote(preset: &'static Preset, place: Place, read: &mut Reader<'_>) -> Option<Kind> {
+fn remote(preset: &'static ProviderPreset, place: Place, read: &mut Reader<'_>) -> Option<Kind> {
     if read.has("recording") || read.has("strategy") {
         let place = read.place_of(if read.has("recording") { "recording" } else { "strategy" });
         let message = "a model has one of `provider`, `recording` and `routes`";
@@ -146,7 +146,7 @@ fn remote(preset: &'static Preset, place: Place, read: &mut Reader<'_>) -> Optio
     }
     let asked = asked(preset, read);
     let timeouts = timeouts(read);
-    let pace = Pace {
+    let pace = RateLimits {
         concurrency: read
             .count32("concurrency", limits::MODEL_CONCURRENCY_CEILING)
             .unwrap_or(limits::MODEL_CONCURRENCY_DEFAULT),
@@ -203,8 +203,8 @@ fn attempts(read: &mut Reader<'_>) -> u32 {
     written.unwrap_or(limits::MODEL_ATTEMPTS_DEFAULT)
 }
 
-fn asked(preset: &Preset, read: &mut Reader<'_>) -> Asked {
-    let asked = Asked {
+fn asked(preset: &ProviderPreset, read: &mut Reader<'_>) -> AnswerSettings {
+    let asked = AnswerSettings {
         max_tokens: read.count32("max_tokens", limits::ANSWER_TOKENS_CEILING),
         temperature: read.number("temperature", 0.0, 2.0),
         top_p: read.number("top_p", 0.0, 1.0),
@@ -218,15 +218,15 @@ fn asked(preset: &Preset, read: &mut Reader<'_>) -> Asked {
         read.problem(problem.help("write a larger number, or leave the key out for no thinking"));
     }
     let other = match preset.wire {
-        Wire::Anthropic => asked.reasoning_effort.as_ref().map(|_| "reasoning_effort"),
-        Wire::OpenAi(_) => asked.thinking_tokens.map(|_| "thinking_tokens"),
+        WireFormat::Anthropic => asked.reasoning_effort.as_ref().map(|_| "reasoning_effort"),
+        WireFormat::OpenAi(_) => asked.thinking_tokens.map(|_| "thinking_tokens"),
     };
     if let Some(key) = other {
         let place = read.place_of(key);
         let message = format!("`{key}` means nothing to \"{}\"", preset.name);
         let help = match preset.wire {
-            Wire::Anthropic => "write thinking_tokens = 4096, say",
-            Wire::OpenAi(_) => "write reasoning_effort = \"low\", say",
+            WireFormat::Anthropic => "write thinking_tokens = 4096, say",
+            WireFormat::OpenAi(_) => "write reasoning_effort = \"low\", say",
         };
         read.problem(Problem::new(Code::UnknownKey, &place, message).help(help));
     }
@@ -246,7 +246,7 @@ fn timeouts(read: &mut Reader<'_>) -> HttpTimeouts {
     }
 }
 
-fn price(read: &mut Reader<'_>) -> Option<Price> {
+fn price(read: &mut Reader<'_>) -> Option<TokenPrice> {
     let mut one = |key| read.number(key, 0.0, limits::PRICE_CEILING);
     let (input, output) = (one("price_in"), one("price_out"));
     let (cached, cache_written) = (one("price_cached"), one("price_cache_written"));
@@ -266,5 +266,5 @@ fn price(read: &mut Reader<'_>) -> Option<Price> {
         read.required(key, example);
     }
     let currency = currency?.value.value;
-    Some(Price { input: input?, output: output?, cached, cache_written, currency })
+    Some(TokenPrice { input: input?, output: output?, cached, cache_written, currency })
 }

@@ -7,16 +7,16 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
-use super::own::Placed;
+use super::opaque_blocks::OpaqueBlock;
 use crate::limits;
 use crate::model::answer::{StopReason, ToolCall};
-use crate::model::estimate::{Counted, plausible};
-use crate::model::remote::{Fault, Out, Progress, Reader, Told};
+use crate::model::estimate::{ReportedUsage, plausible};
+use crate::model::remote::{AnswerWriter, ReadProgress, StreamFault, StreamReader, StreamSummary};
 use crate::model::sse;
 
 /// Every event in one: which of the keys are there depends on its type.
 #[derive(Deserialize)]
-struct Event<'a> {
+struct AnthropicEvent<'a> {
     #[serde(rename = "type", borrow, default)]
     r#type: Cow<'a, str>,
     #[serde(rename = "index", default)]
@@ -26,7 +26,7 @@ struct Event<'a> {
     #[serde(rename = "content_block", borrow, default)]
     content_block: Option<&'a RawValue>,
     #[serde(rename = "delta", borrow, default)]
-    delta: Option<Delta<'a>>,
+    delta: Option<AnthropicDelta<'a>>,
     #[serde(rename = "usage", borrow, default)]
     usage: Option<&'a RawValue>,
     #[serde(rename = "error", borrow, default)]
@@ -34,7 +34,7 @@ struct Event<'a> {
 }
 
 #[derive(Deserialize)]
-struct Delta<'a> {
+struct AnthropicDelta<'a> {
     #[serde(rename = "type", borrow, default)]
     r#type: Cow<'a, str>,
     #[serde(rename = "text", borrow, default)]
@@ -50,7 +50,7 @@ struct Delta<'a> {
 }
 
 /// A block that is not complete yet.
-enum Growing {
+enum PartialBlock {
     Text,
     Call {
         call: ToolCall,
@@ -73,30 +73,34 @@ enum Growing {
 
 /// One stream.
 #[derive(Default)]
-pub(super) struct Stream {
-    growing: BTreeMap<u64, Growing>,
+pub(super) struct AnthropicReader {
+    growing: BTreeMap<u64, PartialBlock>,
     calls: Vec<ToolCall>,
     own: Vec<String>,
     stop: Option<String>,
-    counted: Counted,
+    counted: ReportedUsage,
     /// Who it says it is.
     model: Option<String>,
 }
 
-impl Stream {
-    fn begin(&mut self, event: &Event<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
+impl AnthropicReader {
+    fn begin(
+        &mut self,
+        event: &AnthropicEvent<'_>,
+        out: &mut AnswerWriter<'_>,
+    ) -> Result<(), StreamFault> {
         let Some(raw) = event.content_block else { return Ok(()) };
         if self.growing.len() >= limits::OWN_BLOCKS_MAX {
-            return Err(Fault::TooLong);
+            return Err(StreamFault::TooLong);
         }
         let block: serde_json::Map<String, Json> = serde_json::from_str(raw.get())
-            .map_err(|error| Fault::Unreadable { detail: error.to_string() })?;
+            .map_err(|error| StreamFault::Unreadable { detail: error.to_string() })?;
         let text = |key: &str| block.get(key).and_then(Json::as_str).unwrap_or_default();
         let (before, calls) = (out.text_bytes(), self.calls.len());
         let growing = match text("type") {
             "text" => {
                 out.text(text("text"))?;
-                Growing::Text
+                PartialBlock::Text
             }
             "tool_use" => {
                 let call = ToolCall {
@@ -106,33 +110,39 @@ impl Stream {
                 };
                 let input = block.get("input").map(Json::to_string).unwrap_or_default();
                 out.count(call.id.len() + call.name.len() + input.len())?;
-                Growing::Call { call, input }
+                PartialBlock::Call { call, input }
             }
             "thinking" => {
                 out.reasoning(text("thinking"))?;
-                Growing::Thinking { text: before, calls, block }
+                PartialBlock::Thinking { text: before, calls, block }
             }
-            "redacted_thinking" => Growing::Own { text: before, calls, json: raw.get().to_owned() },
-            _ => Growing::Unknown,
+            "redacted_thinking" => {
+                PartialBlock::Own { text: before, calls, json: raw.get().to_owned() }
+            }
+            _ => PartialBlock::Unknown,
         };
         self.growing.insert(event.index.unwrap_or_default(), growing);
         Ok(())
     }
 
-    fn grow(&mut self, event: &Event<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
+    fn grow(
+        &mut self,
+        event: &AnthropicEvent<'_>,
+        out: &mut AnswerWriter<'_>,
+    ) -> Result<(), StreamFault> {
         let Some(delta) = &event.delta else { return Ok(()) };
         let growing = self.growing.get_mut(&event.index.unwrap_or_default());
         match (delta.r#type.as_ref(), growing) {
-            ("text_delta", Some(Growing::Text)) => out.text(&delta.text),
-            ("input_json_delta", Some(Growing::Call { call, .. })) => {
+            ("text_delta", Some(PartialBlock::Text)) => out.text(&delta.text),
+            ("input_json_delta", Some(PartialBlock::Call { call, .. })) => {
                 call.arguments.push_str(&delta.partial_json);
                 out.count(delta.partial_json.len())
             }
-            ("thinking_delta", Some(Growing::Thinking { block, .. })) => {
+            ("thinking_delta", Some(PartialBlock::Thinking { block, .. })) => {
                 append(block, "thinking", &delta.thinking);
                 out.reasoning(&delta.thinking)
             }
-            ("signature_delta", Some(Growing::Thinking { block, .. })) => {
+            ("signature_delta", Some(PartialBlock::Thinking { block, .. })) => {
                 // It comes whole: the last one is the block's, as the provider's own library has it.
                 block.insert("signature".to_owned(), delta.signature.as_ref().into());
                 out.count(delta.signature.len())
@@ -141,33 +151,33 @@ impl Stream {
         }
     }
 
-    fn end_block(&mut self, index: u64) -> Result<(), Fault> {
+    fn end_block(&mut self, index: u64) -> Result<(), StreamFault> {
         match self.growing.remove(&index) {
-            Some(Growing::Call { mut call, input }) => {
+            Some(PartialBlock::Call { mut call, input }) => {
                 if self.calls.len() >= limits::NATIVE_CALLS_MAX {
-                    return Err(Fault::TooLong);
+                    return Err(StreamFault::TooLong);
                 }
                 if call.arguments.is_empty() {
                     call.arguments = input;
                 }
                 self.calls.push(call);
             }
-            Some(Growing::Thinking { text, calls, block }) => {
+            Some(PartialBlock::Thinking { text, calls, block }) => {
                 self.keep(text, calls, &Json::Object(block).to_string())?;
             }
-            Some(Growing::Own { text, calls, json }) => self.keep(text, calls, &json)?,
-            Some(Growing::Text | Growing::Unknown) | None => {}
+            Some(PartialBlock::Own { text, calls, json }) => self.keep(text, calls, &json)?,
+            Some(PartialBlock::Text | PartialBlock::Unknown) | None => {}
         }
         Ok(())
     }
 
-    fn keep(&mut self, text: usize, calls: usize, json: &str) -> Result<(), Fault> {
+    fn keep(&mut self, text: usize, calls: usize, json: &str) -> Result<(), StreamFault> {
         if self.own.len() >= limits::OWN_BLOCKS_MAX {
-            return Err(Fault::TooLong);
+            return Err(StreamFault::TooLong);
         }
         let block = serde_json::from_str::<&RawValue>(json);
-        let block = block.map_err(|error| Fault::Unreadable { detail: error.to_string() })?;
-        self.own.push(Placed { text, calls, block }.write());
+        let block = block.map_err(|error| StreamFault::Unreadable { detail: error.to_string() })?;
+        self.own.push(OpaqueBlock { text, calls, block }.write());
         Ok(())
     }
 
@@ -199,9 +209,14 @@ impl Stream {
     }
 }
 
-impl Reader for Stream {
-    fn event(&mut self, event: sse::Event<'_>, out: &mut Out<'_>) -> Result<Progress, Fault> {
-        let read: Event<'_> = event.json().map_err(|error| Fault::json(&error, event))?;
+impl StreamReader for AnthropicReader {
+    fn event(
+        &mut self,
+        event: sse::SseEvent<'_>,
+        out: &mut AnswerWriter<'_>,
+    ) -> Result<ReadProgress, StreamFault> {
+        let read: AnthropicEvent<'_> =
+            event.json().map_err(|error| StreamFault::json(&error, event))?;
         match read.r#type.as_ref() {
             "content_block_delta" => self.grow(&read, out)?,
             "content_block_start" => self.begin(&read, out)?,
@@ -221,21 +236,27 @@ impl Reader for Stream {
                 let usage = read.usage.and_then(|u| serde_json::from_str(u.get()).ok());
                 self.count(&usage.unwrap_or(Json::Null));
             }
-            "message_stop" => return Ok(Progress::Done),
+            "message_stop" => return Ok(ReadProgress::Done),
             "error" => {
                 let error = read.error.map_or("{}", RawValue::get).to_owned();
-                return Err(Fault::Told { error });
+                return Err(StreamFault::Told { error });
             }
             // `ping`, and whatever is invented later.
             _ => {}
         }
-        Ok(Progress::More)
+        Ok(ReadProgress::More)
     }
 
-    fn finish(&mut self) -> Told {
+    fn finish(&mut self) -> StreamSummary {
         let calls = std::mem::take(&mut self.calls);
         let own = std::mem::take(&mut self.own);
-        Told { stop: self.stop(), counted: self.counted, calls, own, model: self.model.take() }
+        StreamSummary {
+            stop: self.stop(),
+            counted: self.counted,
+            calls,
+            own,
+            model: self.model.take(),
+        }
     }
 }
 

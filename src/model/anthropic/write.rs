@@ -6,15 +6,15 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
-use super::own::Placed;
+use super::opaque_blocks::OpaqueBlock;
 use crate::limits;
 use crate::model::WireSettings;
 use crate::model::answer::ToolCall;
-use crate::model::remote::back;
-use crate::model::request::{Block, Request, Role, Said, ToolChoice};
+use crate::model::remote::sanitize_calls;
+use crate::model::request::{ChatBlock, ChatMessage, ChatRole, ModelRequest, ToolChoice};
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct AnthropicRequest<'a> {
     #[serde(rename = "model")]
     model: &'a str,
     #[serde(rename = "max_tokens")]
@@ -22,23 +22,23 @@ struct Body<'a> {
     #[serde(rename = "stream")]
     stream: bool,
     #[serde(rename = "system", skip_serializing_if = "Vec::is_empty")]
-    system: Vec<Part<'a>>,
+    system: Vec<AnthropicPart<'a>>,
     #[serde(rename = "messages")]
-    messages: Vec<Message<'a>>,
+    messages: Vec<AnthropicMessage<'a>>,
     #[serde(rename = "temperature", skip_serializing_if = "Option::is_none")]
     temperature: Option<f64>,
     #[serde(rename = "top_p", skip_serializing_if = "Option::is_none")]
     top_p: Option<f64>,
     #[serde(rename = "thinking", skip_serializing_if = "Option::is_none")]
-    thinking: Option<Thinking>,
+    thinking: Option<ThinkingParameter>,
     #[serde(rename = "tools", skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
+    tools: Vec<AnthropicTool<'a>>,
     #[serde(rename = "tool_choice", skip_serializing_if = "Option::is_none")]
-    tool_choice: Option<Choice>,
+    tool_choice: Option<AnthropicToolChoice>,
 }
 
 #[derive(Serialize)]
-struct Thinking {
+struct ThinkingParameter {
     #[serde(rename = "type")]
     r#type: &'static str,
     #[serde(rename = "budget_tokens")]
@@ -46,7 +46,7 @@ struct Thinking {
 }
 
 #[derive(Serialize)]
-struct Choice {
+struct AnthropicToolChoice {
     #[serde(rename = "type")]
     r#type: &'static str,
     #[serde(rename = "disable_parallel_tool_use", skip_serializing_if = "std::ops::Not::not")]
@@ -54,7 +54,7 @@ struct Choice {
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct AnthropicTool<'a> {
     #[serde(rename = "name")]
     name: &'a str,
     #[serde(rename = "description")]
@@ -64,28 +64,28 @@ struct Tool<'a> {
 }
 
 #[derive(Serialize)]
-struct Message<'a> {
+struct AnthropicMessage<'a> {
     #[serde(rename = "role")]
     role: &'static str,
     #[serde(rename = "content")]
-    content: Vec<Part<'a>>,
+    content: Vec<AnthropicPart<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Part<'a> {
+enum AnthropicPart<'a> {
     Own(&'a RawValue),
     Plain {
         #[serde(flatten)]
-        plain: Plain<'a>,
+        plain: PlainPart<'a>,
         #[serde(rename = "cache_control", skip_serializing_if = "Option::is_none")]
-        cache_control: Option<Cache>,
+        cache_control: Option<CacheControl>,
     },
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type")]
-enum Plain<'a> {
+enum PlainPart<'a> {
     #[serde(rename = "text")]
     Text {
         #[serde(rename = "text")]
@@ -112,21 +112,21 @@ enum Plain<'a> {
 }
 
 #[derive(Serialize)]
-struct Cache {
+struct CacheControl {
     #[serde(rename = "type")]
     r#type: &'static str,
 }
 
-impl<'a> From<Plain<'a>> for Part<'a> {
-    fn from(plain: Plain<'a>) -> Self {
+impl<'a> From<PlainPart<'a>> for AnthropicPart<'a> {
+    fn from(plain: PlainPart<'a>) -> Self {
         Self::Plain { plain, cache_control: None }
     }
 }
 
-pub(in crate::model) fn body(request: &Request, settings: &WireSettings) -> String {
+pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) -> String {
     let mut system = Vec::new();
     if !request.system.is_empty() {
-        system.push(Part::from(Plain::Text { text: &request.system }));
+        system.push(AnthropicPart::from(PlainPart::Text { text: &request.system }));
         mark(&mut system);
     }
     let provider = &settings.provider;
@@ -139,12 +139,12 @@ pub(in crate::model) fn body(request: &Request, settings: &WireSettings) -> Stri
     let most = request.most(settings.asked.max_tokens);
     let most = most.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
     let thinking = settings.asked.thinking_tokens;
-    let tools = request.tools.iter().map(|tool| Tool {
+    let tools = request.tools.iter().map(|tool| AnthropicTool {
         name: &tool.name,
         description: &tool.description,
         input_schema: &tool.parameters,
     });
-    let body = Body {
+    let body = AnthropicRequest {
         model: &settings.model,
         // Thinking counts against it.
         max_tokens: most.saturating_add(thinking.unwrap_or_default()),
@@ -153,7 +153,8 @@ pub(in crate::model) fn body(request: &Request, settings: &WireSettings) -> Stri
         messages,
         temperature: settings.asked.temperature,
         top_p: settings.asked.top_p,
-        thinking: thinking.map(|budget_tokens| Thinking { r#type: "enabled", budget_tokens }),
+        thinking: thinking
+            .map(|budget_tokens| ThinkingParameter { r#type: "enabled", budget_tokens }),
         tools: tools.collect(),
         tool_choice: choice(request),
     };
@@ -162,7 +163,7 @@ pub(in crate::model) fn body(request: &Request, settings: &WireSettings) -> Stri
 
 /// A single call is asked for as a part of the choice, which is then spelled out even where it is
 /// the provider's own; who may not call at all cannot be asked for one call.
-fn choice(request: &Request) -> Option<Choice> {
+fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     if request.tools.is_empty() {
         return None;
     }
@@ -173,46 +174,46 @@ fn choice(request: &Request) -> Option<Choice> {
         ToolChoice::Required => ("any", one_call),
         ToolChoice::None => ("none", false),
     };
-    Some(Choice { r#type, disable_parallel_tool_use })
+    Some(AnthropicToolChoice { r#type, disable_parallel_tool_use })
 }
 
 /// Marks the end of what stays the same, for the provider's cache.
-fn mark(parts: &mut [Part<'_>]) {
-    if let Some(Part::Plain { cache_control, .. }) = parts.last_mut() {
-        *cache_control = Some(Cache { r#type: "ephemeral" });
+fn mark(parts: &mut [AnthropicPart<'_>]) {
+    if let Some(AnthropicPart::Plain { cache_control, .. }) = parts.last_mut() {
+        *cache_control = Some(CacheControl { r#type: "ephemeral" });
     }
 }
 
-fn message<'a>(said: &'a Said, provider: &str) -> Message<'a> {
+fn message<'a>(said: &'a ChatMessage, provider: &str) -> AnthropicMessage<'a> {
     let mut content = match said.role {
-        Role::User => heard(said),
-        Role::Assistant => spoken(said, provider),
+        ChatRole::User => heard(said),
+        ChatRole::Assistant => spoken(said, provider),
     };
     if content.is_empty() {
         // An empty message is refused, and leaving it out would change who speaks after whom.
-        content.push(Plain::Text { text: "(nothing)" }.into());
+        content.push(PlainPart::Text { text: "(nothing)" }.into());
     }
-    Message { role: said.role.as_str(), content }
+    AnthropicMessage { role: said.role.as_str(), content }
 }
 
 /// Results stand before everything else.
-fn heard(said: &Said) -> Vec<Part<'_>> {
+fn heard(said: &ChatMessage) -> Vec<AnthropicPart<'_>> {
     let results = said.blocks.iter().filter_map(|block| match block {
-        Block::Result { id, text, failed } => {
-            Some(Plain::ToolResult { tool_use_id: id, content: text, is_error: *failed }.into())
+        ChatBlock::Result { id, text, failed } => {
+            Some(PlainPart::ToolResult { tool_use_id: id, content: text, is_error: *failed }.into())
         }
         _ => None,
     });
     let texts = said.blocks.iter().filter_map(|block| match block {
-        Block::Text(text) if !text.trim().is_empty() => Some(Plain::Text { text }.into()),
+        ChatBlock::Text(text) if !text.trim().is_empty() => Some(PlainPart::Text { text }.into()),
         _ => None,
     });
     results.chain(texts).collect()
 }
 
 /// The blocks in the order in which the model wrote them.
-fn spoken<'a>(said: &'a Said, provider: &str) -> Vec<Part<'a>> {
-    let mut rest = Rest {
+fn spoken<'a>(said: &'a ChatMessage, provider: &str) -> Vec<AnthropicPart<'a>> {
+    let mut rest = UnwrittenParts {
         texts: said.blocks.iter().filter_map(text_of).collect(),
         calls: said.blocks.iter().filter_map(call_of).collect(),
         texts_taken: 0,
@@ -220,42 +221,42 @@ fn spoken<'a>(said: &'a Said, provider: &str) -> Vec<Part<'a>> {
         parts: Vec::new(),
     };
     let own = said.blocks.iter().filter_map(|block| match block {
-        Block::Own(own) if own.provider == provider => Placed::read(&own.json),
+        ChatBlock::Own(own) if own.provider == provider => OpaqueBlock::read(&own.json),
         _ => None,
     });
     for placed in own {
         rest.take(placed.text, placed.calls);
-        rest.parts.push(Part::Own(placed.block));
+        rest.parts.push(AnthropicPart::Own(placed.block));
     }
     rest.take(usize::MAX, usize::MAX);
     rest.parts
 }
 
-fn text_of(block: &Block) -> Option<&str> {
+fn text_of(block: &ChatBlock) -> Option<&str> {
     match block {
-        Block::Text(text) => Some(text),
+        ChatBlock::Text(text) => Some(text),
         _ => None,
     }
 }
 
-fn call_of(block: &Block) -> Option<&ToolCall> {
+fn call_of(block: &ChatBlock) -> Option<&ToolCall> {
     match block {
-        Block::Call(call) => Some(call),
+        ChatBlock::Call(call) => Some(call),
         _ => None,
     }
 }
 
 /// Text and calls that are not written yet.
-struct Rest<'a> {
+struct UnwrittenParts<'a> {
     texts: Vec<&'a str>,
     calls: Vec<&'a ToolCall>,
     /// In bytes of all texts.
     texts_taken: usize,
     calls_taken: usize,
-    parts: Vec<Part<'a>>,
+    parts: Vec<AnthropicPart<'a>>,
 }
 
-impl Rest<'_> {
+impl UnwrittenParts<'_> {
     /// Writes text and calls up to a place.
     fn take(&mut self, text: usize, calls: usize) {
         let mut at = 0;
@@ -267,15 +268,19 @@ impl Rest<'_> {
             let Some(piece) = whole.get(from.min(whole.len())..to) else { continue };
             self.texts_taken += piece.len();
             if !piece.trim().is_empty() {
-                self.parts.push(Plain::Text { text: piece }.into());
+                self.parts.push(PlainPart::Text { text: piece }.into());
             }
         }
         let more = self.calls.iter().take(calls).skip(self.calls_taken);
-        self.parts.extend(more.map(|call| Part::from(tool_use(call))));
+        self.parts.extend(more.map(|call| AnthropicPart::from(tool_use(call))));
         self.calls_taken = self.calls_taken.max(calls.min(self.calls.len()));
     }
 }
 
-fn tool_use(call: &ToolCall) -> Plain<'_> {
-    Plain::ToolUse { id: &call.id, name: back::name(call), input: back::arguments(call) }
+fn tool_use(call: &ToolCall) -> PlainPart<'_> {
+    PlainPart::ToolUse {
+        id: &call.id,
+        name: sanitize_calls::name(call),
+        input: sanitize_calls::arguments(call),
+    }
 }

@@ -5,36 +5,36 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 
-use super::endpoint::Endpoint;
-use super::proxy::{Proxies, Proxy};
-use super::tls::Tls;
+use super::endpoint::ProviderEndpoint;
+use super::proxy::{HttpProxy, ProxyRules};
+use super::tls::TlsClient;
 use crate::limits;
 
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+pub(super) trait DuplexStream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Duplex for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> DuplexStream for T {}
 
-pub(super) type Stream = Box<dyn Duplex>;
+pub(super) type BoxedStream = Box<dyn DuplexStream>;
 
 /// An open connection.
-pub(super) struct Way {
-    pub stream: Stream,
+pub(super) struct HttpStream {
+    pub stream: BoxedStream,
     /// A proxy that reads the request itself: it wants the whole address, and its authorization.
-    pub relay: Option<Proxy>,
+    pub relay: Option<HttpProxy>,
 }
 
 pub(super) async fn connect(
-    endpoint: &Endpoint,
-    tls: &Tls,
-    proxies: &Proxies,
-) -> Result<Way, String> {
+    endpoint: &ProviderEndpoint,
+    tls: &TlsClient,
+    proxies: &ProxyRules,
+) -> Result<HttpStream, String> {
     let Some(proxy) = proxies.on_the_way_to(endpoint)? else {
         let stream = tcp(endpoint.host(), endpoint.port()).await?;
         let stream = match endpoint.is_https() {
             true => tls.handshake(endpoint.host(), stream).await?,
             false => stream,
         };
-        return Ok(Way { stream, relay: None });
+        return Ok(HttpStream { stream, relay: None });
     };
     let stream = tcp(&proxy.host, proxy.port).await;
     let mut stream = stream.map_err(|e| format!("the proxy {}: {e}", proxy.host))?;
@@ -42,15 +42,15 @@ pub(super) async fn connect(
         stream = tls.handshake(&proxy.host, stream).await?;
     }
     if !endpoint.is_https() {
-        return Ok(Way { stream, relay: Some(proxy) });
+        return Ok(HttpStream { stream, relay: Some(proxy) });
     }
     proxy.tunnel(&mut stream, endpoint).await?;
-    Ok(Way { stream: tls.handshake(endpoint.host(), stream).await?, relay: None })
+    Ok(HttpStream { stream: tls.handshake(endpoint.host(), stream).await?, relay: None })
 }
 
 /// Tries the addresses of a host in turn; one that does not answer has only so much time while
 /// there are others.
-async fn tcp(host: &str, port: u16) -> Result<Stream, String> {
+async fn tcp(host: &str, port: u16) -> Result<BoxedStream, String> {
     let found = lookup_host((host, port)).await.map_err(|e| format!("its name: {e}"))?;
     let addresses: Vec<SocketAddr> = found.collect();
     let mut last = "its name leads to no address".to_owned();

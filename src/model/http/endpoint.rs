@@ -6,7 +6,7 @@ use http::Uri;
 
 /// A provider's base address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct ProviderEndpoint {
     uri: Uri,
     is_https: bool,
     /// Without brackets.
@@ -29,7 +29,7 @@ pub enum BadAddress {
     Plain,
 }
 
-impl Endpoint {
+impl ProviderEndpoint {
     /// Reads a base address; plain http leads only to this machine, unless `insecure`.
     pub fn parse(text: &str, insecure: bool) -> Result<Self, BadAddress> {
         let uri: Uri = text.trim().parse().map_err(|_| BadAddress::Form)?;
@@ -92,7 +92,7 @@ impl Endpoint {
     }
 }
 
-impl std::fmt::Display for Endpoint {
+impl std::fmt::Display for ProviderEndpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let scheme = if self.is_https { "https" } else { "http" };
         write!(f, "{scheme}://{}{}", self.authority(), self.path)

@@ -4,12 +4,12 @@
 use http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use httparse::{Status, parse_chunk_size};
 
-use super::Failed;
+use super::HttpError;
 use crate::limits;
 
 /// How the rest of a body is told from what comes after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(super) enum BodyFraming {
     /// So many bytes.
     Length(u64),
     /// A line with the size of the next chunk.
@@ -27,16 +27,16 @@ pub(super) enum Framing {
 }
 
 /// There is no more of the body.
-pub(super) const OVER: Framing = Framing::Length(0);
+pub(super) const OVER: BodyFraming = BodyFraming::Length(0);
 
-impl Framing {
+impl BodyFraming {
     /// Of an answer with that status and these headers.
-    pub fn of(status: u16, headers: &HeaderMap) -> Result<Self, Failed> {
+    pub fn of(status: u16, headers: &HeaderMap) -> Result<Self, HttpError> {
         if matches!(status, 204 | 304) {
             return Ok(OVER);
         }
         if let Some(last) = headers.get_all(TRANSFER_ENCODING).iter().next_back() {
-            let codings = last.to_str().map_err(|_| Failed::Broken)?;
+            let codings = last.to_str().map_err(|_| HttpError::Broken)?;
             let last = codings.rsplit(',').next().unwrap_or_default().trim();
             let is_chunked = last.eq_ignore_ascii_case("chunked");
             return Ok(if is_chunked { Self::ChunkSize } else { Self::UntilClosed });
@@ -44,13 +44,13 @@ impl Framing {
         let mut lengths = headers.get_all(CONTENT_LENGTH).iter().map(|value| {
             let digits =
                 value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-            digits.and_then(|text| text.parse().ok()).ok_or(Failed::Broken)
+            digits.and_then(|text| text.parse().ok()).ok_or(HttpError::Broken)
         });
         let Some(length) = lengths.next().transpose()? else { return Ok(Self::UntilClosed) };
         // Two that differ: one of them is wrong.
         match lengths.all(|other| other.is_ok_and(|other: u64| other == length)) {
             true => Ok(Self::Length(length)),
-            false => Err(Failed::Broken),
+            false => Err(HttpError::Broken),
         }
     }
 
@@ -106,8 +106,8 @@ impl Framing {
 }
 
 /// A line that is not complete, and may yet be.
-fn waits(line: &[u8]) -> Option<(Framing, usize)> {
-    (line.len() >= limits::HTTP_HEAD_BYTES_MAX).then_some((Framing::Broken, 0))
+fn waits(line: &[u8]) -> Option<(BodyFraming, usize)> {
+    (line.len() >= limits::HTTP_HEAD_BYTES_MAX).then_some((BodyFraming::Broken, 0))
 }
 
 /// Adds up to `most` bytes of `input` to `body`; how many.

@@ -6,9 +6,9 @@
 
 mod connect;
 mod endpoint;
-mod exchange;
 mod framing;
 mod proxy;
+mod roundtrip;
 mod tls;
 
 use std::future::poll_fn;
@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use endpoint::{BadAddress, Endpoint};
-pub use exchange::Answer;
-pub use proxy::Proxies;
-pub use tls::Roots;
+pub use endpoint::{BadAddress, ProviderEndpoint};
+pub use proxy::ProxyRules;
+pub use roundtrip::HttpResponse;
+pub use tls::TrustRoots;
 
-use super::error::Phase;
+use super::error::CallPhase;
 use crate::limits;
 
 /// How long what may take.
@@ -53,13 +53,13 @@ impl Default for HttpTimeouts {
 
 /// Why there is no answer, or no more of it.
 #[derive(Debug)]
-pub enum Failed {
+pub enum HttpError {
     Connect {
         host: String,
         detail: String,
     },
     Timeout {
-        phase: Phase,
+        phase: CallPhase,
         after: Duration,
     },
     /// The connection ended, or what came over it was no HTTP.
@@ -68,49 +68,50 @@ pub enum Failed {
 
 /// Makes calls. Cheap to clone; TLS sessions are resumed across calls.
 #[derive(Debug, Clone)]
-pub struct Client {
-    tls: Arc<tls::Tls>,
-    proxies: Arc<Proxies>,
+pub struct HttpClient {
+    tls: Arc<tls::TlsClient>,
+    proxies: Arc<ProxyRules>,
 }
 
-impl Client {
-    pub fn new(roots: Roots, proxies: Proxies) -> Self {
-        Self { tls: Arc::new(tls::Tls::new(roots)), proxies: Arc::new(proxies) }
+impl HttpClient {
+    pub fn new(roots: TrustRoots, proxies: ProxyRules) -> Self {
+        Self { tls: Arc::new(tls::TlsClient::new(roots)), proxies: Arc::new(proxies) }
     }
 
     /// With the system's certificates and the proxies of the environment.
     pub fn of_system() -> Self {
-        Self::new(Roots::System, Proxies::of_environment())
+        Self::new(TrustRoots::System, ProxyRules::of_environment())
     }
 
     /// Sends `body` and waits for the head of the answer.
     pub async fn post(
         &self,
-        endpoint: &Endpoint,
+        endpoint: &ProviderEndpoint,
         path: &str,
         headers: &[(&str, String)],
         body: String,
         timeouts: HttpTimeouts,
-    ) -> Result<Answer, Failed> {
-        let patience = Patience::new(timeouts);
+    ) -> Result<HttpResponse, HttpError> {
+        let patience = CallDeadlines::new(timeouts);
         let connecting = connect::connect(endpoint, &self.tls, &self.proxies);
-        let way = patience.wait(Phase::Connect, connecting).await?;
-        let way = way.map_err(|detail| Failed::Connect { host: endpoint.authority(), detail })?;
-        let request = exchange::request(endpoint, path, headers, &body, &way)?;
-        Answer::ask(way.stream, request, patience).await
+        let way = patience.wait(CallPhase::Connect, connecting).await?;
+        let way =
+            way.map_err(|detail| HttpError::Connect { host: endpoint.authority(), detail })?;
+        let request = roundtrip::request(endpoint, path, headers, &body, &way)?;
+        HttpResponse::ask(way.stream, request, patience).await
     }
 }
 
 /// Waits, but neither longer than each wait may take nor than all may together.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct CallDeadlines {
     timeouts: HttpTimeouts,
     ends: Instant,
     /// When the first byte is due, once the request is on its way.
     first_by: Option<Instant>,
 }
 
-impl Patience {
+impl CallDeadlines {
     pub fn new(timeouts: HttpTimeouts) -> Self {
         Self { timeouts, ends: Instant::now() + timeouts.total, first_by: None }
     }
@@ -120,35 +121,41 @@ impl Patience {
         Self { first_by: Some(Instant::now() + self.timeouts.first_byte), ..self }
     }
 
-    pub async fn wait<T>(&self, phase: Phase, what: impl Future<Output = T>) -> Result<T, Failed> {
+    pub async fn wait<T>(
+        &self,
+        phase: CallPhase,
+        what: impl Future<Output = T>,
+    ) -> Result<T, HttpError> {
         let mut what = pin!(what);
         // What is there already costs no look at the clock.
         if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(what.as_mut().poll(cx))).await {
             return Ok(done);
         }
         let after = match phase {
-            Phase::Connect => self.timeouts.connect,
-            Phase::FirstByte => self.timeouts.first_byte,
-            Phase::Stall => self.timeouts.stall,
-            Phase::Total => self.timeouts.total,
+            CallPhase::Connect => self.timeouts.connect,
+            CallPhase::FirstByte => self.timeouts.first_byte,
+            CallPhase::Stall => self.timeouts.stall,
+            CallPhase::Total => self.timeouts.total,
         };
         let until = match (phase, self.first_by) {
-            (Phase::FirstByte, Some(by)) => by,
+            (CallPhase::FirstByte, Some(by)) => by,
             _ => Instant::now() + after,
         };
         let (phase, after) = match until < self.ends {
             true => (phase, after),
-            false => (Phase::Total, self.timeouts.total),
+            false => (CallPhase::Total, self.timeouts.total),
         };
         let waited = tokio::time::timeout_at(until.min(self.ends), what).await;
-        waited.map_err(|_| Failed::Timeout { phase, after })
+        waited.map_err(|_| HttpError::Timeout { phase, after })
     }
 
     /// Whether the whole call has taken too long, however much came.
-    pub fn spent(&self) -> Result<(), Failed> {
+    pub fn spent(&self) -> Result<(), HttpError> {
         match Instant::now() < self.ends {
             true => Ok(()),
-            false => Err(Failed::Timeout { phase: Phase::Total, after: self.timeouts.total }),
+            false => {
+                Err(HttpError::Timeout { phase: CallPhase::Total, after: self.timeouts.total })
+            }
         }
     }
 }

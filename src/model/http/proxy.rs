@@ -6,17 +6,17 @@ use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::connect::Stream;
-use super::endpoint::Endpoint;
+use super::connect::BoxedStream;
+use super::endpoint::ProviderEndpoint;
 use crate::limits;
 
 /// Which addresses are reached through which proxy.
 #[derive(Debug)]
-pub struct Proxies(Option<Matcher>);
+pub struct ProxyRules(Option<Matcher>);
 
 /// A proxy on the way to an endpoint.
 #[derive(Debug)]
-pub(super) struct Proxy {
+pub(super) struct HttpProxy {
     pub host: String,
     pub port: u16,
     pub is_https: bool,
@@ -24,7 +24,7 @@ pub(super) struct Proxy {
     pub authorization: Option<String>,
 }
 
-impl Proxies {
+impl ProxyRules {
     pub fn of_environment() -> Self {
         Self(Some(Matcher::from_env()))
     }
@@ -39,7 +39,10 @@ impl Proxies {
     }
 
     /// A server on this machine is never asked for through another one.
-    pub(super) fn on_the_way_to(&self, endpoint: &Endpoint) -> Result<Option<Proxy>, String> {
+    pub(super) fn on_the_way_to(
+        &self,
+        endpoint: &ProviderEndpoint,
+    ) -> Result<Option<HttpProxy>, String> {
         if endpoint.is_loopback() {
             return Ok(None);
         }
@@ -56,7 +59,7 @@ impl Proxies {
         let raw = found.raw_auth().map(|(name, password)| {
             format!("Basic {}", BASE64.encode(format!("{name}:{password}")))
         });
-        Ok(Some(Proxy {
+        Ok(Some(HttpProxy {
             host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
             port: uri.port_u16().unwrap_or(if is_https { 443 } else { 80 }),
             is_https,
@@ -65,9 +68,13 @@ impl Proxies {
     }
 }
 
-impl Proxy {
+impl HttpProxy {
     /// Asks for a tunnel to `endpoint` through a connection to this proxy.
-    pub async fn tunnel(&self, stream: &mut Stream, endpoint: &Endpoint) -> Result<(), String> {
+    pub async fn tunnel(
+        &self,
+        stream: &mut BoxedStream,
+        endpoint: &ProviderEndpoint,
+    ) -> Result<(), String> {
         let host = match endpoint.host().contains(':') {
             true => format!("[{}]", endpoint.host()),
             false => endpoint.host().to_owned(),

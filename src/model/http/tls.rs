@@ -7,35 +7,35 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::connect::Stream;
+use super::connect::BoxedStream;
 
 /// Whose certificates are trusted.
 #[derive(Debug)]
-pub enum Roots {
+pub enum TrustRoots {
     /// The system's, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     System,
     /// These alone.
     Only(Vec<CertificateDer<'static>>),
 }
 
-pub(super) struct Tls {
-    roots: Roots,
+pub(super) struct TlsClient {
+    roots: TrustRoots,
     /// Reading the system's certificates takes milliseconds: not before somebody needs them.
     connector: OnceLock<Result<TlsConnector, String>>,
 }
 
-impl std::fmt::Debug for Tls {
+impl std::fmt::Debug for TlsClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tls").field("roots", &self.roots).finish_non_exhaustive()
     }
 }
 
-impl Tls {
-    pub fn new(roots: Roots) -> Self {
+impl TlsClient {
+    pub fn new(roots: TrustRoots) -> Self {
         Self { roots, connector: OnceLock::new() }
     }
 
-    pub async fn handshake(&self, host: &str, stream: Stream) -> Result<Stream, String> {
+    pub async fn handshake(&self, host: &str, stream: BoxedStream) -> Result<BoxedStream, String> {
         let connector = self.connector.get_or_init(|| connector(&self.roots)).clone()?;
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| format!("`{host}` is no name a certificate can be made out for"))?;
@@ -44,10 +44,10 @@ impl Tls {
     }
 }
 
-fn connector(roots: &Roots) -> Result<TlsConnector, String> {
+fn connector(roots: &TrustRoots) -> Result<TlsConnector, String> {
     let mut store = RootCertStore::empty();
     match roots {
-        Roots::System => {
+        TrustRoots::System => {
             let found = rustls_native_certs::load_native_certs();
             let (good, _) = store.add_parsable_certificates(found.certs);
             if good == 0 {
@@ -58,7 +58,7 @@ fn connector(roots: &Roots) -> Result<TlsConnector, String> {
                 ));
             }
         }
-        Roots::Only(certificates) => {
+        TrustRoots::Only(certificates) => {
             store.add_parsable_certificates(certificates.iter().cloned());
         }
     }

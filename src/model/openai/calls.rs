@@ -7,42 +7,46 @@ use serde_json::value::RawValue;
 
 use crate::limits;
 use crate::model::answer::{StopReason, ToolCall};
-use crate::model::remote::{Fault, Out};
+use crate::model::remote::{AnswerWriter, StreamFault};
 
 #[derive(Deserialize)]
-pub(super) struct Piece<'a> {
+pub(super) struct CallDelta<'a> {
     #[serde(rename = "index", borrow, default)]
     index: Option<&'a RawValue>,
     #[serde(rename = "id", borrow, default)]
-    id: Option<Text<'a>>,
+    id: Option<JsonText<'a>>,
     #[serde(rename = "function", borrow, default)]
-    function: Option<Function<'a>>,
+    function: Option<FunctionDelta<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Function<'a> {
+struct FunctionDelta<'a> {
     #[serde(rename = "name", borrow, default)]
-    name: Option<Text<'a>>,
+    name: Option<JsonText<'a>>,
     #[serde(rename = "arguments", borrow, default)]
     arguments: Option<&'a RawValue>,
 }
 
 /// A string, borrowed where it holds no escapes.
 #[derive(Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+pub(super) struct JsonText<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
 #[derive(Default)]
-struct Growing {
+struct PartialCall {
     index: u64,
     call: ToolCall,
 }
 
 /// The calls of one answer, in the order in which they began.
 #[derive(Default)]
-pub(super) struct Calls(Vec<Growing>);
+pub(super) struct CallAssembler(Vec<PartialCall>);
 
-impl Calls {
-    pub fn add(&mut self, piece: &Piece<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
+impl CallAssembler {
+    pub fn add(
+        &mut self,
+        piece: &CallDelta<'_>,
+        out: &mut AnswerWriter<'_>,
+    ) -> Result<(), StreamFault> {
         let id = piece.id.as_ref().map_or("", |id| &id.0);
         let growing = self.growing(index(piece, self.0.len()), id)?;
         if growing.call.id.is_empty() {
@@ -63,7 +67,7 @@ impl Calls {
 
     /// The call a piece belongs to. Some servers give all calls the same index: another id at a
     /// known index is another call.
-    fn growing(&mut self, index: u64, id: &str) -> Result<&mut Growing, Fault> {
+    fn growing(&mut self, index: u64, id: &str) -> Result<&mut PartialCall, StreamFault> {
         let known = self.0.iter().rposition(|growing| growing.index == index);
         let known = known.filter(|at| {
             let of = self.0.get(*at).map_or("", |growing| &growing.call.id);
@@ -71,9 +75,9 @@ impl Calls {
         });
         let at = match known {
             Some(at) => at,
-            None if self.0.len() >= limits::NATIVE_CALLS_MAX => return Err(Fault::TooLong),
+            None if self.0.len() >= limits::NATIVE_CALLS_MAX => return Err(StreamFault::TooLong),
             None => {
-                self.0.push(Growing { index, ..Growing::default() });
+                self.0.push(PartialCall { index, ..PartialCall::default() });
                 self.0.len() - 1
             }
         };
@@ -100,7 +104,7 @@ impl Calls {
 }
 
 /// Without an index: the call that a piece with an id begins, or the last one.
-fn index(piece: &Piece<'_>, known: usize) -> u64 {
+fn index(piece: &CallDelta<'_>, known: usize) -> u64 {
     let written = piece.index.and_then(|raw| raw.get().parse().ok());
     written.unwrap_or_else(|| {
         let begins = piece.id.as_ref().is_some_and(|id| !id.0.is_empty());
@@ -110,12 +114,12 @@ fn index(piece: &Piece<'_>, known: usize) -> u64 {
 }
 
 /// A string's text; anything else as it is written.
-fn text_or_json(raw: &RawValue) -> Result<Cow<'_, str>, Fault> {
+fn text_or_json(raw: &RawValue) -> Result<Cow<'_, str>, StreamFault> {
     match raw.get() {
         "null" => Ok(Cow::Borrowed("")),
-        text if text.starts_with('"') => match serde_json::from_str::<Text<'_>>(text) {
+        text if text.starts_with('"') => match serde_json::from_str::<JsonText<'_>>(text) {
             Ok(text) => Ok(text.0),
-            Err(error) => Err(Fault::Unreadable { detail: error.to_string() }),
+            Err(error) => Err(StreamFault::Unreadable { detail: error.to_string() }),
         },
         json => Ok(Cow::Borrowed(json)),
     }

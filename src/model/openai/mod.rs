@@ -6,25 +6,25 @@ mod write;
 
 pub(super) use write::body;
 
-use super::key::Key;
-use super::remote::{Dialect, Quirks, Reader};
+use super::key::ProviderKey;
+use super::remote::{OpenAiQuirks, StreamReader, WireDialect};
 
 /// The format, with what is odd about who speaks it.
 #[derive(Debug)]
 pub(super) struct ChatCompletions {
-    pub quirks: Quirks,
+    pub quirks: OpenAiQuirks,
 }
 
-impl Dialect for ChatCompletions {
+impl WireDialect for ChatCompletions {
     fn path(&self) -> &'static str {
         "/chat/completions"
     }
 
-    fn headers(&self, key: Option<&Key>) -> Vec<(&'static str, String)> {
+    fn headers(&self, key: Option<&ProviderKey>) -> Vec<(&'static str, String)> {
         key.map(|key| ("authorization", format!("Bearer {}", key.expose()))).into_iter().collect()
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
-        Box::new(read::Stream::new(self.quirks))
+    fn reader(&self) -> Box<dyn StreamReader> {
+        Box::new(read::OpenAiReader::new(self.quirks))
     }
 }

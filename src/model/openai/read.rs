@@ -8,17 +8,19 @@ use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
-use super::calls::{Calls, Piece, Text};
+use super::calls::{CallAssembler, CallDelta, JsonText};
 use crate::model::answer::StopReason;
-use crate::model::estimate::{Counted, plausible};
-use crate::model::remote::{Fault, Out, Progress, Quirks, Reader, Told};
-use crate::model::sse::Event;
+use crate::model::estimate::{ReportedUsage, plausible};
+use crate::model::remote::{
+    AnswerWriter, OpenAiQuirks, ReadProgress, StreamFault, StreamReader, StreamSummary,
+};
+use crate::model::sse::SseEvent;
 
 /// What is not known here is skipped.
 #[derive(serde::Deserialize)]
-struct Chunk<'a> {
+struct OpenAiChunk<'a> {
     #[serde(rename = "choices", borrow, default)]
-    choices: Option<Vec<Choice<'a>>>,
+    choices: Option<Vec<OpenAiChoice<'a>>>,
     #[serde(rename = "usage", borrow, default)]
     usage: Option<&'a RawValue>,
     #[serde(rename = "error", borrow, default)]
@@ -30,11 +32,11 @@ struct Chunk<'a> {
 }
 
 #[derive(serde::Deserialize)]
-struct Choice<'a> {
+struct OpenAiChoice<'a> {
     #[serde(rename = "index", borrow, default)]
     index: Option<&'a RawValue>,
     #[serde(rename = "delta", borrow, default)]
-    delta: Option<Delta<'a>>,
+    delta: Option<OpenAiDelta<'a>>,
     #[serde(rename = "finish_reason", borrow, default)]
     finish_reason: Option<&'a RawValue>,
     #[serde(rename = "error", borrow, default)]
@@ -42,46 +44,46 @@ struct Choice<'a> {
 }
 
 #[derive(serde::Deserialize)]
-struct Delta<'a> {
+struct OpenAiDelta<'a> {
     #[serde(rename = "content", borrow, default)]
-    content: Option<Content<'a>>,
+    content: Option<DeltaContent<'a>>,
     /// DeepSeek's name for it, and vLLM's.
     #[serde(rename = "reasoning_content", borrow, default)]
-    reasoning_content: Option<Text<'a>>,
+    reasoning_content: Option<JsonText<'a>>,
     /// Everybody else's.
     #[serde(rename = "reasoning", borrow, default)]
-    reasoning: Option<Text<'a>>,
+    reasoning: Option<JsonText<'a>>,
     #[serde(rename = "reasoning_details", borrow, default)]
     reasoning_details: Option<&'a RawValue>,
     #[serde(rename = "refusal", borrow, default)]
-    refusal: Option<Text<'a>>,
+    refusal: Option<JsonText<'a>>,
     #[serde(rename = "tool_calls", borrow, default)]
-    tool_calls: Option<Vec<Piece<'a>>>,
+    tool_calls: Option<Vec<CallDelta<'a>>>,
 }
 
 /// A text, or a list of parts.
-enum Content<'a> {
-    Text(Text<'a>),
-    Parts(Vec<Part<'a>>),
+enum DeltaContent<'a> {
+    Text(JsonText<'a>),
+    Parts(Vec<ContentPart<'a>>),
 }
 
 /// A part of a content that is a list.
 #[derive(serde::Deserialize)]
-struct Part<'a> {
+struct ContentPart<'a> {
     #[serde(rename = "text", borrow, default)]
-    text: Option<Text<'a>>,
+    text: Option<JsonText<'a>>,
     /// Mistral's reasoning.
     #[serde(rename = "thinking", borrow, default)]
-    thinking: Option<Vec<Part<'a>>>,
+    thinking: Option<Vec<ContentPart<'a>>>,
 }
 
 /// One stream.
-pub(super) struct Stream {
-    quirks: Quirks,
-    calls: Calls,
+pub(super) struct OpenAiReader {
+    quirks: OpenAiQuirks,
+    calls: CallAssembler,
     finish: Option<String>,
     has_refused: bool,
-    counted: Counted,
+    counted: ReportedUsage,
     /// Who it says it is.
     model: Option<String>,
     /// Kept where the provider wants it back.
@@ -90,26 +92,30 @@ pub(super) struct Stream {
     details: Vec<String>,
 }
 
-impl Stream {
-    pub fn new(quirks: Quirks) -> Self {
+impl OpenAiReader {
+    pub fn new(quirks: OpenAiQuirks) -> Self {
         Self {
             quirks,
-            calls: Calls::default(),
+            calls: CallAssembler::default(),
             finish: None,
             has_refused: false,
-            counted: Counted::default(),
+            counted: ReportedUsage::default(),
             model: None,
             reasoning: String::new(),
             details: Vec::new(),
         }
     }
 
-    fn choice(&mut self, choice: &Choice<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
+    fn choice(
+        &mut self,
+        choice: &OpenAiChoice<'_>,
+        out: &mut AnswerWriter<'_>,
+    ) -> Result<(), StreamFault> {
         if choice.index.is_some_and(|index| index.get() != "0") {
             return Ok(());
         }
         if let Some(error) = choice.error {
-            return Err(Fault::Told { error: error.get().to_owned() });
+            return Err(StreamFault::Told { error: error.get().to_owned() });
         }
         if let Some(delta) = &choice.delta {
             self.delta(delta, out)?;
@@ -120,7 +126,11 @@ impl Stream {
         Ok(())
     }
 
-    fn delta(&mut self, delta: &Delta<'_>, out: &mut Out<'_>) -> Result<(), Fault> {
+    fn delta(
+        &mut self,
+        delta: &OpenAiDelta<'_>,
+        out: &mut AnswerWriter<'_>,
+    ) -> Result<(), StreamFault> {
         // Some send the same reasoning under both names.
         if let Some(reasoning) = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref()) {
             self.think(&reasoning.0, out)?;
@@ -129,11 +139,11 @@ impl Stream {
             self.keep_details(details, out)?;
         }
         match &delta.content {
-            Some(Content::Text(text)) => out.text(&text.0)?,
-            Some(Content::Parts(parts)) => self.parts(parts, out)?,
+            Some(DeltaContent::Text(text)) => out.text(&text.0)?,
+            Some(DeltaContent::Parts(parts)) => self.parts(parts, out)?,
             None => {}
         }
-        if let Some(Text(refusal)) = &delta.refusal {
+        if let Some(JsonText(refusal)) = &delta.refusal {
             self.has_refused |= !refusal.is_empty();
             out.text(refusal)?;
         }
@@ -143,14 +153,18 @@ impl Stream {
         Ok(())
     }
 
-    fn think(&mut self, text: &str, out: &mut Out<'_>) -> Result<(), Fault> {
+    fn think(&mut self, text: &str, out: &mut AnswerWriter<'_>) -> Result<(), StreamFault> {
         if self.quirks.wants_reasoning_back {
             self.reasoning.push_str(text);
         }
         out.reasoning(text)
     }
 
-    fn parts(&mut self, parts: &[Part<'_>], out: &mut Out<'_>) -> Result<(), Fault> {
+    fn parts(
+        &mut self,
+        parts: &[ContentPart<'_>],
+        out: &mut AnswerWriter<'_>,
+    ) -> Result<(), StreamFault> {
         for part in parts {
             for thought in part.thinking.iter().flatten() {
                 self.think(thought.text.as_ref().map_or("", |text| &text.0), out)?;
@@ -160,7 +174,11 @@ impl Stream {
         Ok(())
     }
 
-    fn keep_details(&mut self, details: &RawValue, out: &mut Out<'_>) -> Result<(), Fault> {
+    fn keep_details(
+        &mut self,
+        details: &RawValue,
+        out: &mut AnswerWriter<'_>,
+    ) -> Result<(), StreamFault> {
         // Where it is no list, there is nothing to send back.
         let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(details.get()) else {
             return Ok(());
@@ -195,18 +213,23 @@ impl Stream {
     }
 }
 
-impl Reader for Stream {
-    fn event(&mut self, event: Event<'_>, out: &mut Out<'_>) -> Result<Progress, Fault> {
+impl StreamReader for OpenAiReader {
+    fn event(
+        &mut self,
+        event: SseEvent<'_>,
+        out: &mut AnswerWriter<'_>,
+    ) -> Result<ReadProgress, StreamFault> {
         if event.data.trim_ascii() == b"[DONE]" {
-            return Ok(Progress::Done);
+            return Ok(ReadProgress::Done);
         }
-        let chunk: Chunk<'_> = event.json().map_err(|error| Fault::json(&error, event))?;
+        let chunk: OpenAiChunk<'_> =
+            event.json().map_err(|error| StreamFault::json(&error, event))?;
         if let Some(error) = chunk.error {
-            return Err(Fault::Told { error: error.get().to_owned() });
+            return Err(StreamFault::Told { error: error.get().to_owned() });
         }
         if event.name == "error" || chunk.object.is_some_and(|o| o.get() == "\"error\"") {
             let error = String::from_utf8_lossy(event.data).into_owned();
-            return Err(Fault::Told { error });
+            return Err(StreamFault::Told { error });
         }
         if self.model.is_none() {
             self.model = chunk.model.and_then(|model| serde_json::from_str(model.get()).ok());
@@ -217,10 +240,10 @@ impl Reader for Stream {
         if let Some(usage) = chunk.usage {
             self.counted = counted(usage);
         }
-        Ok(Progress::More)
+        Ok(ReadProgress::More)
     }
 
-    fn finish(&mut self) -> Told {
+    fn finish(&mut self) -> StreamSummary {
         let stop = self.stop();
         let calls = self.calls.finish(stop);
         let stop = match stop {
@@ -228,11 +251,11 @@ impl Reader for Stream {
             stop => stop,
         };
         let own = self.own(!calls.is_empty());
-        Told { stop, counted: self.counted, calls, own, model: self.model.take() }
+        StreamSummary { stop, counted: self.counted, calls, own, model: self.model.take() }
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for DeltaContent<'a> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         d.deserialize_any(TextOrParts)
     }
@@ -241,31 +264,31 @@ impl<'de: 'a, 'a> Deserialize<'de> for Content<'a> {
 struct TextOrParts;
 
 impl<'de> Visitor<'de> for TextOrParts {
-    type Value = Content<'de>;
+    type Value = DeltaContent<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a text or a list of its parts")
     }
 
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(Content::Text(Text(Cow::Borrowed(text))))
+        Ok(DeltaContent::Text(JsonText(Cow::Borrowed(text))))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Content::Text(Text(Cow::Owned(text.to_owned()))))
+        Ok(DeltaContent::Text(JsonText(Cow::Owned(text.to_owned()))))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, parts: A) -> Result<Self::Value, A::Error> {
-        Deserialize::deserialize(SeqAccessDeserializer::new(parts)).map(Content::Parts)
+        Deserialize::deserialize(SeqAccessDeserializer::new(parts)).map(DeltaContent::Parts)
     }
 }
 
-fn counted(usage: &RawValue) -> Counted {
+fn counted(usage: &RawValue) -> ReportedUsage {
     let usage: Json = serde_json::from_str(usage.get()).unwrap_or_default();
     let tokens_in = plausible(usage.get("prompt_tokens"));
     let details = usage.get("prompt_tokens_details").and_then(|d| d.get("cached_tokens"));
     let cached = plausible(details.or_else(|| usage.get("prompt_cache_hit_tokens")));
-    Counted {
+    ReportedUsage {
         tokens_in,
         tokens_out: plausible(usage.get("completion_tokens")),
         cached: cached.filter(|cached| Some(*cached) <= tokens_in),

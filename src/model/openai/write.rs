@@ -7,15 +7,15 @@ use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
 use crate::model::WireSettings;
-use crate::model::remote::{BoundKey, Quirks, back};
-use crate::model::request::{Block, Request, Role, Said, ToolChoice};
+use crate::model::remote::{BoundKey, OpenAiQuirks, sanitize_calls};
+use crate::model::request::{ChatBlock, ChatMessage, ChatRole, ModelRequest, ToolChoice};
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct OpenAiRequest<'a> {
     #[serde(rename = "model")]
     model: &'a str,
     #[serde(rename = "messages")]
-    messages: Vec<Message<'a>>,
+    messages: Vec<OpenAiMessage<'a>>,
     #[serde(rename = "stream")]
     stream: bool,
     #[serde(rename = "stream_options", skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ struct Body<'a> {
     #[serde(rename = "reasoning_effort", skip_serializing_if = "Option::is_none")]
     reasoning_effort: Option<&'a str>,
     #[serde(rename = "tools", skip_serializing_if = "Vec::is_empty")]
-    tools: Vec<Tool<'a>>,
+    tools: Vec<OpenAiTool<'a>>,
     #[serde(rename = "tool_choice", skip_serializing_if = "Option::is_none")]
     tool_choice: Option<&'static str>,
     #[serde(rename = "parallel_tool_calls", skip_serializing_if = "Option::is_none")]
@@ -45,7 +45,7 @@ struct StreamOptions {
 }
 
 #[derive(Serialize)]
-struct Message<'a> {
+struct OpenAiMessage<'a> {
     #[serde(rename = "role")]
     role: &'static str,
     #[serde(rename = "tool_call_id", skip_serializing_if = "Option::is_none")]
@@ -57,12 +57,12 @@ struct Message<'a> {
     #[serde(rename = "reasoning_details", skip_serializing_if = "Option::is_none")]
     reasoning_details: Option<&'a RawValue>,
     #[serde(rename = "tool_calls", skip_serializing_if = "Vec::is_empty")]
-    tool_calls: Vec<Call<'a>>,
+    tool_calls: Vec<OpenAiCall<'a>>,
 }
 
 /// What was kept of an answer to be sent back with it.
 #[derive(Deserialize, Default)]
-struct Kept<'a> {
+struct KeptReasoning<'a> {
     #[serde(rename = "reasoning_content", borrow, default)]
     reasoning_content: Option<&'a RawValue>,
     #[serde(rename = "reasoning_details", borrow, default)]
@@ -70,17 +70,17 @@ struct Kept<'a> {
 }
 
 #[derive(Serialize)]
-struct Call<'a> {
+struct OpenAiCall<'a> {
     #[serde(rename = "id")]
     id: &'a str,
     #[serde(rename = "type")]
     r#type: &'static str,
     #[serde(rename = "function")]
-    function: Function<'a>,
+    function: OpenAiFunction<'a>,
 }
 
 #[derive(Serialize)]
-struct Function<'a> {
+struct OpenAiFunction<'a> {
     #[serde(rename = "name")]
     name: Cow<'a, str>,
     #[serde(rename = "arguments")]
@@ -88,7 +88,7 @@ struct Function<'a> {
 }
 
 #[derive(Serialize)]
-struct Tool<'a> {
+struct OpenAiTool<'a> {
     #[serde(rename = "type")]
     r#type: &'static str,
     #[serde(rename = "function")]
@@ -105,15 +105,19 @@ struct ToolFunction<'a> {
     parameters: &'a Json,
 }
 
-pub(in crate::model) fn body(request: &Request, settings: &WireSettings, quirks: Quirks) -> String {
+pub(in crate::model) fn body(
+    request: &ModelRequest,
+    settings: &WireSettings,
+    quirks: OpenAiQuirks,
+) -> String {
     let mut messages = Vec::with_capacity(request.messages.len() + 1);
     if !request.system.is_empty() {
-        messages.push(Message::plain("system", request.system.clone()));
+        messages.push(OpenAiMessage::plain("system", request.system.clone()));
     }
     for said in &request.messages {
         match said.role {
-            Role::User => heard(said, &mut messages),
-            Role::Assistant => messages.push(spoken(said, &settings.provider)),
+            ChatRole::User => heard(said, &mut messages),
+            ChatRole::Assistant => messages.push(spoken(said, &settings.provider)),
         }
     }
     let most = request.most(settings.asked.max_tokens);
@@ -121,7 +125,7 @@ pub(in crate::model) fn body(request: &Request, settings: &WireSettings, quirks:
         BoundKey::MaxTokens => (most, None),
         BoundKey::MaxCompletionTokens => (None, most),
     };
-    let tools = request.tools.iter().map(|tool| Tool {
+    let tools = request.tools.iter().map(|tool| OpenAiTool {
         r#type: "function",
         function: ToolFunction {
             name: &tool.name,
@@ -131,7 +135,7 @@ pub(in crate::model) fn body(request: &Request, settings: &WireSettings, quirks:
     });
     let choice = request.tool_choice.filter(|_| !request.tools.is_empty());
     let one_call = request.one_call && !request.tools.is_empty();
-    let body = Body {
+    let body = OpenAiRequest {
         model: &settings.model,
         messages,
         stream: true,
@@ -153,7 +157,7 @@ pub(in crate::model) fn body(request: &Request, settings: &WireSettings, quirks:
 }
 
 /// OpenAI's reasoning models of the `o` series make one call at a time and refuse to be asked.
-fn takes_one_call(settings: &WireSettings, quirks: Quirks) -> bool {
+fn takes_one_call(settings: &WireSettings, quirks: OpenAiQuirks) -> bool {
     let is_of_series = |series: &str| {
         let rest = settings.model.strip_prefix(series);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
@@ -161,7 +165,7 @@ fn takes_one_call(settings: &WireSettings, quirks: Quirks) -> bool {
     quirks.takes_one_call && !["o1", "o3", "o4"].into_iter().any(is_of_series)
 }
 
-impl Message<'_> {
+impl OpenAiMessage<'_> {
     fn plain(role: &'static str, content: String) -> Self {
         Self {
             role,
@@ -175,39 +179,42 @@ impl Message<'_> {
 }
 
 /// Results stand right after the calls they belong to; what else was said follows.
-fn heard<'a>(said: &'a Said, messages: &mut Vec<Message<'a>>) {
+fn heard<'a>(said: &'a ChatMessage, messages: &mut Vec<OpenAiMessage<'a>>) {
     for block in &said.blocks {
-        if let Block::Result { id, text, .. } = block {
-            let message = Message::plain("tool", text.clone());
-            messages.push(Message { tool_call_id: Some(id), ..message });
+        if let ChatBlock::Result { id, text, .. } = block {
+            let message = OpenAiMessage::plain("tool", text.clone());
+            messages.push(OpenAiMessage { tool_call_id: Some(id), ..message });
         }
     }
     let text = texts(said);
-    let has_results = said.blocks.iter().any(|block| matches!(block, Block::Result { .. }));
+    let has_results = said.blocks.iter().any(|block| matches!(block, ChatBlock::Result { .. }));
     if !text.is_empty() || !has_results {
-        messages.push(Message::plain("user", text));
+        messages.push(OpenAiMessage::plain("user", text));
     }
 }
 
-fn spoken<'a>(said: &'a Said, provider: &str) -> Message<'a> {
+fn spoken<'a>(said: &'a ChatMessage, provider: &str) -> OpenAiMessage<'a> {
     let calls = said.blocks.iter().filter_map(|block| match block {
-        Block::Call(call) => Some(Call {
+        ChatBlock::Call(call) => Some(OpenAiCall {
             id: &call.id,
             r#type: "function",
-            function: Function { name: back::name(call), arguments: back::arguments_text(call) },
+            function: OpenAiFunction {
+                name: sanitize_calls::name(call),
+                arguments: sanitize_calls::arguments_text(call),
+            },
         }),
         _ => None,
     });
     let tool_calls: Vec<_> = calls.collect();
     let kept = said.blocks.iter().find_map(|block| match block {
-        Block::Own(own) if own.provider == provider => {
-            serde_json::from_str::<Kept<'a>>(&own.json).ok()
+        ChatBlock::Own(own) if own.provider == provider => {
+            serde_json::from_str::<KeptReasoning<'a>>(&own.json).ok()
         }
         _ => None,
     });
     let kept = kept.unwrap_or_default();
     let text = texts(said);
-    Message {
+    OpenAiMessage {
         role: "assistant",
         tool_call_id: None,
         content: (!text.is_empty() || tool_calls.is_empty()).then_some(text),
@@ -217,14 +224,14 @@ fn spoken<'a>(said: &'a Said, provider: &str) -> Message<'a> {
     }
 }
 
-fn texts(said: &Said) -> String {
+fn texts(said: &ChatMessage) -> String {
     let texts = said.blocks.iter().filter_map(|block| match block {
-        Block::Text(text) => Some(text.as_str()),
+        ChatBlock::Text(text) => Some(text.as_str()),
         _ => None,
     });
     let separator = match said.role {
-        Role::User => "\n",
-        Role::Assistant => "",
+        ChatRole::User => "\n",
+        ChatRole::Assistant => "",
     };
     texts.collect::<Vec<_>>().join(separator)
 }

@@ -4,21 +4,24 @@
 //! is asked with, so that what a run really found is what the played answer quotes.
 //! `docs/AGENTS.md` has the file's form.
 
-mod fill;
-mod form;
 mod nonce;
+mod placeholders;
 mod record;
+mod recording_file;
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use form::{RecordedTurn, Recording};
-pub use record::{Recorded, Recorder};
+pub use record::{RecorderSummary, TurnRecorder};
+use recording_file::{RecordedTurn, RecordingFile};
 
-use super::estimate::Counted;
-use super::{Calling, Chunk, End, Error, OnChunk, Provider, Request, Role, Route};
+use super::estimate::ReportedUsage;
+use super::{
+    AnswerChunk, CallFuture, ChatRole, Error, ModelProvider, ModelRequest, ModelRoute, OnChunk,
+    StreamEnd,
+};
 use crate::ids::ListenerName;
 use crate::limits;
 
@@ -33,25 +36,25 @@ pub enum LoadError {
     Twice { path: String, agent: String, thread: String, turn: u32 },
 }
 
-type Key = (ListenerName, String, u32);
+type TurnKey = (ListenerName, String, u32);
 
 /// Recorded turns, ready to be played. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Playback {
-    shelf: Arc<Shelf>,
+pub struct PlaybackModel {
+    shelf: Arc<RecordedTurns>,
     /// Between two chunks.
     delay: Duration,
 }
 
 #[derive(Debug)]
-struct Shelf {
+struct RecordedTurns {
     path: String,
     recorded: String,
     model: String,
-    turns: HashMap<Key, RecordedTurn>,
+    turns: HashMap<TurnKey, RecordedTurn>,
 }
 
-impl Playback {
+impl PlaybackModel {
     pub fn load(path: &Path) -> Result<Self, LoadError> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -62,7 +65,7 @@ impl Playback {
     /// Reads a recording; `path` names it in errors.
     pub fn parse(path: &str, text: &str) -> Result<Self, LoadError> {
         let path = path.to_owned();
-        let recording: Recording = toml::from_str(text)
+        let recording: RecordingFile = toml::from_str(text)
             .map_err(|source| LoadError::Form { path: path.clone(), source })?;
         let mut turns = HashMap::new();
         for turn in recording.turns {
@@ -73,7 +76,7 @@ impl Playback {
             }
         }
         let (recorded, model) = (recording.recorded, recording.model);
-        let shelf = Arc::new(Shelf { path, recorded, model, turns });
+        let shelf = Arc::new(RecordedTurns { path, recorded, model, turns });
         Ok(Self { shelf, delay: Duration::ZERO })
     }
 
@@ -88,18 +91,24 @@ impl Playback {
         &self.shelf.recorded
     }
 
-    async fn play(&self, request: &Request, on_chunk: OnChunk<'_>) -> Result<End, Error> {
+    async fn play(
+        &self,
+        request: &ModelRequest,
+        on_chunk: OnChunk<'_>,
+    ) -> Result<StreamEnd, Error> {
         let turn = self.find(request)?;
-        let heard = request.messages.iter().filter(|said| said.role == Role::User);
+        let heard = request.messages.iter().filter(|said| said.role == ChatRole::User);
         let nonce = nonce::told(request);
         let text = match (turn.verbatim, nonce) {
             (true, Some(nonce)) => turn.text.replace(nonce::PLACEHOLDER, nonce),
             (true, None) => turn.text.clone(),
-            (false, _) => fill::fill(&turn.text, nonce, heard.flat_map(|said| said.texts())),
+            (false, _) => {
+                placeholders::fill(&turn.text, nonce, heard.flat_map(|said| said.texts()))
+            }
         };
         let reasoning = turn.reasoning.as_deref().unwrap_or_default();
-        let thought = chunks(reasoning).map(Chunk::Reasoning);
-        for chunk in thought.chain(chunks(&text).map(Chunk::Text)) {
+        let thought = chunks(reasoning).map(AnswerChunk::Reasoning);
+        for chunk in thought.chain(chunks(&text).map(AnswerChunk::Text)) {
             if !self.delay.is_zero() {
                 tokio::time::sleep(self.delay).await;
             }
@@ -109,14 +118,14 @@ impl Playback {
             return Err(Error::Cut { route: self.route(), bytes: text.len() });
         };
         let RecordedTurn { tokens_in, tokens_out, cached, cache_written, .. } = *turn;
-        let counted = Counted { tokens_in, tokens_out, cached, cache_written };
+        let counted = ReportedUsage { tokens_in, tokens_out, cached, cache_written };
         let usage = counted.or_estimate(request, text.len());
         let calls = turn.calls.iter().map(Into::into).collect();
         let own = turn.own.iter().map(Into::into).collect();
-        Ok(End { stop, usage, calls, own, route: self.route(), model: None })
+        Ok(StreamEnd { stop, usage, calls, own, route: self.route(), model: None })
     }
 
-    fn find(&self, request: &Request) -> Result<&RecordedTurn, Error> {
+    fn find(&self, request: &ModelRequest) -> Result<&RecordedTurn, Error> {
         let origin = &request.origin;
         let key = (origin.agent.clone(), origin.labels().to_owned(), origin.turn);
         self.shelf.turns.get(&key).ok_or_else(|| Error::NotRecorded {
@@ -131,13 +140,13 @@ impl Playback {
     }
 }
 
-impl Provider for Playback {
-    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+impl ModelProvider for PlaybackModel {
+    fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
         Box::pin(self.play(request, on_chunk))
     }
 
-    fn route(&self) -> Route {
-        Route { provider: "playback".to_owned(), model: self.shelf.model.clone() }
+    fn route(&self) -> ModelRoute {
+        ModelRoute { provider: "playback".to_owned(), model: self.shelf.model.clone() }
     }
 }
 

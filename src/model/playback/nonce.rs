@@ -1,13 +1,13 @@
 //! The nonce of a turn, which a recording cannot know: `{{nonce}}` stands for it.
 
-use crate::model::request::{Request, Role};
+use crate::model::request::{ChatRole, ModelRequest};
 
 /// What stands in a recorded text where the turn's nonce stood.
 pub const PLACEHOLDER: &str = "{{nonce}}";
 
 /// The nonce that a request tells: of the slot that its last text names last, as a model reads it.
-pub(super) fn told(request: &Request) -> Option<&str> {
-    let last = request.messages.last().filter(|said| said.role == Role::User)?;
+pub(super) fn told(request: &ModelRequest) -> Option<&str> {
+    let last = request.messages.last().filter(|said| said.role == ChatRole::User)?;
     let (before, _) = last.texts().last()?.rsplit_once("-FINAL format=")?;
     let (_, nonce) = before.rsplit_once('<')?;
     let is_name = !nonce.is_empty() && nonce.chars().all(|c| c.is_ascii_alphanumeric());

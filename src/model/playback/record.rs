@@ -9,39 +9,41 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::form::{RecordedTurn, Recording};
 use super::nonce;
-use crate::model::answer::{Chunk, End, Route};
-use crate::model::request::Request;
-use crate::model::{Admission, Calling, Error, Model, OnChunk, Provider, WireSettings};
+use super::recording_file::{RecordedTurn, RecordingFile};
+use crate::model::answer::{AnswerChunk, ModelRoute, StreamEnd};
+use crate::model::request::ModelRequest;
+use crate::model::{
+    CallAdmission, CallFuture, Error, ModelProvider, OnChunk, SharedModel, WireSettings,
+};
 
 /// Writes down what models answer.
 #[derive(Debug)]
-pub struct Recorder {
+pub struct TurnRecorder {
     path: PathBuf,
     /// What the file says of itself.
     recorded: String,
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<CollectedTurns>,
 }
 
 #[derive(Debug, Default)]
-struct Shelf {
+struct CollectedTurns {
     /// By agent, labels and turn.
-    turns: BTreeMap<(String, String, u32), Kept>,
+    turns: BTreeMap<(String, String, u32), CollectedTurn>,
     model: Option<String>,
     skipped: usize,
     failure: Option<String>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CollectedTurn {
     root: String,
     turn: RecordedTurn,
 }
 
 /// What a recorder has done.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Recorded {
+pub struct RecorderSummary {
     pub turns: usize,
     /// Turns of other root threads that have the place of a recorded one.
     pub skipped: usize,
@@ -49,7 +51,7 @@ pub struct Recorded {
     pub failure: Option<String>,
 }
 
-impl Recorder {
+impl TurnRecorder {
     /// Starts a file with no turns in it.
     pub fn create(path: &Path, recorded: &str) -> std::io::Result<Self> {
         let (path, recorded) = (path.to_owned(), recorded.to_owned());
@@ -59,22 +61,22 @@ impl Recorder {
     }
 
     /// `model`, with every answer of it written down.
-    pub fn around(self: &Arc<Self>, model: Model) -> Model {
-        Arc::new(Overheard { model, recorder: Arc::clone(self) })
+    pub fn around(self: &Arc<Self>, model: SharedModel) -> SharedModel {
+        Arc::new(RecordingModel { model, recorder: Arc::clone(self) })
     }
 
-    pub fn so_far(&self) -> Recorded {
+    pub fn so_far(&self) -> RecorderSummary {
         let shelf = self.shelf();
         let failure = shelf.failure.clone();
-        Recorded { turns: shelf.turns.len(), skipped: shelf.skipped, failure }
+        RecorderSummary { turns: shelf.turns.len(), skipped: shelf.skipped, failure }
     }
 
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn shelf(&self) -> MutexGuard<'_, CollectedTurns> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A turn that is taken again has the place of the one before.
-    fn keep(&self, request: &Request, said: Said, end: &End) {
+    fn keep(&self, request: &ModelRequest, said: AnswerText, end: &StreamEnd) {
         let origin = &request.origin;
         let root = origin.thread.as_str().split('.').next().unwrap_or_default().to_owned();
         let turn = said.turn(request, end);
@@ -84,7 +86,7 @@ impl Recorder {
             shelf.skipped += 1;
             return;
         }
-        shelf.turns.insert(key, Kept { root, turn });
+        shelf.turns.insert(key, CollectedTurn { root, turn });
         shelf.model.get_or_insert_with(|| end.route.to_string());
         if let Err(error) = self.write(&shelf) {
             tracing::error!("{}: {error}", self.path.display());
@@ -93,8 +95,8 @@ impl Recorder {
     }
 
     /// The whole file, in the place of the old one at once.
-    fn write(&self, shelf: &Shelf) -> std::io::Result<()> {
-        let recording = Recording {
+    fn write(&self, shelf: &CollectedTurns) -> std::io::Result<()> {
+        let recording = RecordingFile {
             recorded: self.recorded.clone(),
             model: shelf.model.clone().unwrap_or_else(|| "recorded".to_owned()),
             turns: shelf.turns.values().map(|kept| kept.turn.clone()).collect(),
@@ -110,22 +112,22 @@ impl Recorder {
 }
 
 #[derive(Debug, Default)]
-struct Said {
+struct AnswerText {
     text: String,
     reasoning: String,
 }
 
-impl Said {
-    fn hear(&mut self, chunk: Chunk<'_>) {
+impl AnswerText {
+    fn hear(&mut self, chunk: AnswerChunk<'_>) {
         match chunk {
-            Chunk::Text(text) => self.text.push_str(text),
-            Chunk::Reasoning(text) => self.reasoning.push_str(text),
-            Chunk::Withheld(_) | Chunk::Waiting(..) | Chunk::Failed(_) => {}
-            Chunk::Restart => *self = Self::default(),
+            AnswerChunk::Text(text) => self.text.push_str(text),
+            AnswerChunk::Reasoning(text) => self.reasoning.push_str(text),
+            AnswerChunk::Withheld(_) | AnswerChunk::Waiting(..) | AnswerChunk::Failed(_) => {}
+            AnswerChunk::Restart => *self = Self::default(),
         }
     }
 
-    fn turn(self, request: &Request, end: &End) -> RecordedTurn {
+    fn turn(self, request: &ModelRequest, end: &StreamEnd) -> RecordedTurn {
         let origin = &request.origin;
         let counted = |tokens: u64| (!end.usage.estimated).then_some(tokens);
         let some = |tokens: u64| (tokens > 0).then_some(tokens);
@@ -152,20 +154,20 @@ impl Said {
 
 /// A model whose answers are written down.
 #[derive(Debug)]
-struct Overheard {
-    model: Model,
-    recorder: Arc<Recorder>,
+struct RecordingModel {
+    model: SharedModel,
+    recorder: Arc<TurnRecorder>,
 }
 
-impl Overheard {
+impl RecordingModel {
     async fn record(
         &self,
-        request: &Request,
+        request: &ModelRequest,
         on_chunk: OnChunk<'_>,
-        admission: Option<&dyn Admission>,
-    ) -> Result<End, Error> {
-        let mut said = Said::default();
-        let mut hear = |chunk: Chunk<'_>| {
+        admission: Option<&dyn CallAdmission>,
+    ) -> Result<StreamEnd, Error> {
+        let mut said = AnswerText::default();
+        let mut hear = |chunk: AnswerChunk<'_>| {
             said.hear(chunk);
             on_chunk(chunk);
         };
@@ -181,25 +183,25 @@ impl Overheard {
     }
 }
 
-impl Provider for Overheard {
-    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+impl ModelProvider for RecordingModel {
+    fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
         Box::pin(self.record(request, on_chunk, None))
     }
 
     fn call_admitted<'a>(
         &'a self,
-        request: &'a Request,
+        request: &'a ModelRequest,
         on_chunk: OnChunk<'a>,
-        admission: &'a dyn Admission,
-    ) -> Calling<'a> {
+        admission: &'a dyn CallAdmission,
+    ) -> CallFuture<'a> {
         Box::pin(self.record(request, on_chunk, Some(admission)))
     }
 
-    fn settings(&self, route: &Route) -> Option<WireSettings> {
+    fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
         self.model.settings(route)
     }
 
-    fn route(&self) -> Route {
+    fn route(&self) -> ModelRoute {
         self.model.route()
     }
 }

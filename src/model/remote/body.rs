@@ -1,12 +1,12 @@
 //! Telling a stream from what is none.
 
-use super::refused::looks_like_html;
+use super::error_response::looks_like_html;
 use crate::limits;
-use crate::model::http::Answer;
+use crate::model::http::HttpResponse;
 
 /// Whether an answer may be a stream of events. Servers that name no type, or plain text, are
 /// given the chance.
-pub(super) fn is_stream(answer: &Answer) -> bool {
+pub(super) fn is_stream(answer: &HttpResponse) -> bool {
     let kind = answer.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let is_other = kind.contains("html") || kind.contains("json") || kind.contains("xml");
     answer.status() == 200 && !is_other
@@ -14,12 +14,12 @@ pub(super) fn is_stream(answer: &Answer) -> bool {
 
 /// The beginning of an answer, while no event was read of it.
 #[derive(Debug, Default)]
-pub(super) struct Head {
+pub(super) struct AnswerHead {
     kept: Vec<u8>,
     is_over: bool,
 }
 
-impl Head {
+impl AnswerHead {
     pub fn keep(&mut self, piece: &[u8]) {
         if !self.is_over {
             let room = limits::ERROR_BODY_BYTES_MAX.saturating_sub(self.kept.len());

@@ -4,46 +4,46 @@
 //! What both formats share is here: the request goes out, what is no stream becomes an error, a
 //! stream that ends without its terminator is cut. No retries; those are the router's.
 
-pub(super) mod back;
 mod body;
+mod error_response;
 mod preset;
-mod refused;
-mod said;
+pub(super) mod sanitize_calls;
+mod stream_output;
 
 use std::fmt::Debug;
 
 use serde::{Deserialize, Serialize};
 
-pub use preset::{BoundKey, PRESETS, Preset, Quirks, Wire};
-pub(super) use said::{Fault, Out, Progress};
+pub use preset::{BoundKey, OpenAiQuirks, PRESETS, ProviderPreset, WireFormat};
+pub(super) use stream_output::{AnswerWriter, ReadProgress, StreamFault};
 
-use super::answer::{End, OwnBlock, Route, StopReason, ToolCall};
+use super::answer::{ModelRoute, OwnBlock, StopReason, StreamEnd, ToolCall};
 use super::error::Error;
-use super::estimate::Counted;
-use super::http::{Answer, Client, Endpoint, Failed, HttpTimeouts};
-use super::key::Key;
-use super::request::Request;
+use super::estimate::ReportedUsage;
+use super::http::{HttpClient, HttpError, HttpResponse, HttpTimeouts, ProviderEndpoint};
+use super::key::ProviderKey;
+use super::request::ModelRequest;
 use super::wire::WireSettings;
-use super::{Calling, OnChunk, Provider, anthropic, openai, sse};
+use super::{CallFuture, ModelProvider, OnChunk, anthropic, openai, sse};
 use crate::limits;
 use crate::mutant::mutant;
 
 /// Everything about one model of one provider.
 #[derive(Debug, Clone)]
 pub struct Options {
-    pub preset: &'static Preset,
+    pub preset: &'static ProviderPreset,
     /// What the provider calls it.
     pub model: String,
-    pub endpoint: Endpoint,
-    pub key: Option<Key>,
+    pub endpoint: ProviderEndpoint,
+    pub key: Option<ProviderKey>,
     pub timeouts: HttpTimeouts,
-    pub asked: Asked,
+    pub asked: AnswerSettings,
 }
 
 /// What the config asks of every answer; what it leaves out is the provider's own default.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Asked {
+pub struct AnswerSettings {
     /// Where the request has none.
     #[serde(rename = "max_tokens")]
     pub max_tokens: Option<u32>,
@@ -71,7 +71,7 @@ impl Options {
     }
 }
 
-impl Asked {
+impl AnswerSettings {
     /// Tokens of one answer, thinking included, where they are bounded.
     pub fn answer(&self) -> Option<u32> {
         let bounded = self.max_tokens.is_some() || self.thinking_tokens.is_some();
@@ -81,27 +81,31 @@ impl Asked {
 }
 
 /// One wire format.
-pub(super) trait Dialect: Debug + Send + Sync {
+pub(super) trait WireDialect: Debug + Send + Sync {
     /// Beneath the base address.
     fn path(&self) -> &'static str;
 
-    fn headers(&self, key: Option<&Key>) -> Vec<(&'static str, String)>;
+    fn headers(&self, key: Option<&ProviderKey>) -> Vec<(&'static str, String)>;
 
-    fn reader(&self) -> Box<dyn Reader>;
+    fn reader(&self) -> Box<dyn StreamReader>;
 }
 
 /// Reads one stream, event by event.
-pub(super) trait Reader: Send {
-    fn event(&mut self, event: sse::Event<'_>, out: &mut Out<'_>) -> Result<Progress, Fault>;
+pub(super) trait StreamReader: Send {
+    fn event(
+        &mut self,
+        event: sse::SseEvent<'_>,
+        out: &mut AnswerWriter<'_>,
+    ) -> Result<ReadProgress, StreamFault>;
 
     /// What it amounts to, after the terminator.
-    fn finish(&mut self) -> Told;
+    fn finish(&mut self) -> StreamSummary;
 }
 
 /// What a stream amounted to.
-pub(super) struct Told {
+pub(super) struct StreamSummary {
     pub stop: StopReason,
-    pub counted: Counted,
+    pub counted: ReportedUsage,
     pub calls: Vec<ToolCall>,
     /// As JSON texts.
     pub own: Vec<String>,
@@ -111,17 +115,17 @@ pub(super) struct Told {
 
 /// A model behind a network.
 #[derive(Debug)]
-pub struct Remote {
+pub struct RemoteModel {
     options: Options,
-    dialect: Box<dyn Dialect>,
-    client: Client,
+    dialect: Box<dyn WireDialect>,
+    client: HttpClient,
 }
 
-impl Remote {
-    pub fn new(options: Options, client: Client) -> Self {
-        let dialect: Box<dyn Dialect> = match options.preset.wire {
-            Wire::OpenAi(quirks) => Box::new(openai::ChatCompletions { quirks }),
-            Wire::Anthropic => Box::new(anthropic::Messages),
+impl RemoteModel {
+    pub fn new(options: Options, client: HttpClient) -> Self {
+        let dialect: Box<dyn WireDialect> = match options.preset.wire {
+            WireFormat::OpenAi(quirks) => Box::new(openai::ChatCompletions { quirks }),
+            WireFormat::Anthropic => Box::new(anthropic::AnthropicFormat),
         };
         Self { options, dialect, client }
     }
@@ -130,7 +134,11 @@ impl Remote {
         &self.options
     }
 
-    async fn stream(&self, request: &Request, on_chunk: OnChunk<'_>) -> Result<End, Error> {
+    async fn stream(
+        &self,
+        request: &ModelRequest,
+        on_chunk: OnChunk<'_>,
+    ) -> Result<StreamEnd, Error> {
         let options = &self.options;
         let mut headers = self.dialect.headers(options.key.as_ref());
         headers.extend(request.origin.trace.map(|trace| ("traceparent", trace.to_string())));
@@ -148,7 +156,7 @@ impl Remote {
         if !body::is_stream(&answer) {
             return Err(self.no_stream(&mut answer).await);
         }
-        let mut out = Out::new(on_chunk, options.key.as_ref());
+        let mut out = AnswerWriter::new(on_chunk, options.key.as_ref());
         let mut reader = self.dialect.reader();
         let read = self.read(&mut answer, reader.as_mut(), &mut out).await;
         let bytes = out.finish();
@@ -159,12 +167,12 @@ impl Remote {
     /// Reads up to the terminator.
     async fn read(
         &self,
-        answer: &mut Answer,
-        reader: &mut dyn Reader,
-        out: &mut Out<'_>,
+        answer: &mut HttpResponse,
+        reader: &mut dyn StreamReader,
+        out: &mut AnswerWriter<'_>,
     ) -> Result<(), Error> {
-        let mut decoder = sse::Decoder::default();
-        let mut head = body::Head::default();
+        let mut decoder = sse::SseDecoder::default();
+        let mut head = body::AnswerHead::default();
         let mut bytes = 0usize;
         loop {
             let piece = answer.chunk().await.map_err(|failed| self.failed(failed, bytes))?;
@@ -177,7 +185,7 @@ impl Remote {
             while let Some(event) = decoder.next(&mut rest).map_err(|e| self.unreadable(&e))? {
                 head.forget();
                 let progress = reader.event(event, out).map_err(|fault| self.fault(fault))?;
-                if progress == Progress::Done {
+                if progress == ReadProgress::Done {
                     return Ok(());
                 }
             }
@@ -185,7 +193,7 @@ impl Remote {
         // Its last line may lack its end, if only all of it is there.
         let last = decoder.unfinished().map_err(|e| self.unreadable(&e))?;
         if let Some(event) = last
-            && let Ok(Progress::Done) = reader.event(event, out)
+            && let Ok(ReadProgress::Done) = reader.event(event, out)
         {
             return Ok(());
         }
@@ -195,7 +203,7 @@ impl Remote {
         Err(self.ended(answer, head, bytes))
     }
 
-    fn end(&self, told: Told, request: &Request, bytes: usize) -> End {
+    fn end(&self, told: StreamSummary, request: &ModelRequest, bytes: usize) -> StreamEnd {
         let hidden = |text: String| match &self.options.key {
             Some(key) if key.filter().is_some() => key.hide_in(&text),
             _ => text,
@@ -210,7 +218,7 @@ impl Remote {
             name: hidden(call.name),
             arguments: hidden(call.arguments),
         });
-        End {
+        StreamEnd {
             stop: told.stop,
             usage: told.counted.or_estimate(request, bytes),
             calls: calls.collect(),
@@ -220,28 +228,31 @@ impl Remote {
         }
     }
 
-    fn failed(&self, failed: Failed, bytes: usize) -> Error {
+    fn failed(&self, failed: HttpError, bytes: usize) -> Error {
         let route = self.route();
         match failed {
-            Failed::Connect { host, detail } => {
+            HttpError::Connect { host, detail } => {
                 Error::Connect { route, host, detail: self.clean(&detail) }
             }
-            Failed::Timeout { phase, after } => Error::Timeout { route, phase, after },
-            Failed::Broken => Error::Cut { route, bytes },
+            HttpError::Timeout { phase, after } => Error::Timeout { route, phase, after },
+            HttpError::Broken => Error::Cut { route, bytes },
         }
     }
 }
 
-impl Provider for Remote {
-    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+impl ModelProvider for RemoteModel {
+    fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
         Box::pin(self.stream(request, on_chunk))
     }
 
-    fn settings(&self, route: &Route) -> Option<WireSettings> {
+    fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
         (*route == self.route()).then(|| self.options.settings())
     }
 
-    fn route(&self) -> Route {
-        Route { provider: self.options.preset.name.to_owned(), model: self.options.model.clone() }
+    fn route(&self) -> ModelRoute {
+        ModelRoute {
+            provider: self.options.preset.name.to_owned(),
+            model: self.options.model.clone(),
+        }
     }
 }

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 /// A provider that is known by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Preset {
+pub struct ProviderPreset {
     /// As the config names it.
     pub name: &'static str,
-    pub wire: Wire,
+    pub wire: WireFormat,
     /// `None`: the config must say.
     pub base_url: Option<&'static str>,
     /// The variable its key is usually in.
@@ -18,10 +18,10 @@ pub struct Preset {
 
 /// What is spoken over the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Wire {
+pub enum WireFormat {
     /// Chat completions.
     #[serde(rename = "openai")]
-    OpenAi(Quirks),
+    OpenAi(OpenAiQuirks),
     /// Messages.
     #[serde(rename = "anthropic")]
     Anthropic,
@@ -38,7 +38,7 @@ pub enum BoundKey {
 
 /// Where those who speak OpenAI's format differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quirks {
+pub struct OpenAiQuirks {
     /// The key of the longest answer, in tokens.
     #[serde(rename = "max_tokens")]
     pub max_tokens: BoundKey,
@@ -53,36 +53,46 @@ pub struct Quirks {
     pub wants_reasoning_back: bool,
 }
 
-const USUAL: Quirks = Quirks {
+const USUAL: OpenAiQuirks = OpenAiQuirks {
     max_tokens: BoundKey::MaxTokens,
     asks_for_usage: true,
     takes_one_call: false,
     wants_reasoning_back: false,
 };
-const SINGLE: Quirks = Quirks { takes_one_call: true, ..USUAL };
-const NEW: Quirks = Quirks { max_tokens: BoundKey::MaxCompletionTokens, ..SINGLE };
+const SINGLE: OpenAiQuirks = OpenAiQuirks { takes_one_call: true, ..USUAL };
+const NEW: OpenAiQuirks = OpenAiQuirks { max_tokens: BoundKey::MaxCompletionTokens, ..SINGLE };
 
 const fn hosted(
     name: &'static str,
-    quirks: Quirks,
+    quirks: OpenAiQuirks,
     base_url: &'static str,
     variable: &'static str,
-) -> Preset {
-    let wire = Wire::OpenAi(quirks);
+) -> ProviderPreset {
+    let wire = WireFormat::OpenAi(quirks);
     let (base_url, key_variable) = (Some(base_url), Some(variable));
-    Preset { name, wire, base_url, key_variable, needs_key: true }
+    ProviderPreset { name, wire, base_url, key_variable, needs_key: true }
 }
 
-const fn local(name: &'static str, quirks: Quirks, base_url: Option<&'static str>) -> Preset {
-    Preset { name, wire: Wire::OpenAi(quirks), base_url, key_variable: None, needs_key: false }
+const fn local(
+    name: &'static str,
+    quirks: OpenAiQuirks,
+    base_url: Option<&'static str>,
+) -> ProviderPreset {
+    ProviderPreset {
+        name,
+        wire: WireFormat::OpenAi(quirks),
+        base_url,
+        key_variable: None,
+        needs_key: false,
+    }
 }
 
 /// Every provider that can be named.
-pub const PRESETS: &[Preset] = &[
+pub const PRESETS: &[ProviderPreset] = &[
     hosted("openai", NEW, "https://api.openai.com/v1", "OPENAI_API_KEY"),
-    Preset {
+    ProviderPreset {
         name: "anthropic",
-        wire: Wire::Anthropic,
+        wire: WireFormat::Anthropic,
         base_url: Some("https://api.anthropic.com/v1"),
         key_variable: Some("ANTHROPIC_API_KEY"),
         needs_key: true,
@@ -95,20 +105,20 @@ pub const PRESETS: &[Preset] = &[
     hosted("groq", NEW, "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
     hosted(
         "mistral",
-        Quirks { asks_for_usage: false, ..SINGLE },
+        OpenAiQuirks { asks_for_usage: false, ..SINGLE },
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
     ),
     hosted(
         "deepseek",
-        Quirks { wants_reasoning_back: true, ..USUAL },
+        OpenAiQuirks { wants_reasoning_back: true, ..USUAL },
         "https://api.deepseek.com/v1",
         "DEEPSEEK_API_KEY",
     ),
     local("openai-compatible", USUAL, None),
 ];
 
-impl Preset {
+impl ProviderPreset {
     pub fn named(name: &str) -> Option<&'static Self> {
         PRESETS.iter().find(|preset| preset.name == name)
     }

@@ -10,18 +10,18 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::limits;
-use crate::model::answer::Usage;
+use crate::model::answer::TokenUsage;
 use crate::model::error::Error;
 
 /// What a model may be burdened with at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct RateLimits {
     /// Calls at once.
     pub concurrency: u32,
     pub tokens_per_minute: Option<u64>,
 }
 
-impl Default for Pace {
+impl Default for RateLimits {
     fn default() -> Self {
         Self { concurrency: limits::MODEL_CONCURRENCY_DEFAULT, tokens_per_minute: None }
     }
@@ -29,15 +29,15 @@ impl Default for Pace {
 
 /// Lets calls in.
 #[derive(Debug)]
-pub struct Limiter {
-    pace: Pace,
-    state: Mutex<State>,
+pub struct RateLimiter {
+    pace: RateLimits,
+    state: Mutex<LimiterLoad>,
     /// There is more room than there was.
     freed: Notify,
 }
 
 #[derive(Debug)]
-struct State {
+struct LimiterLoad {
     under_way: u32,
     /// Calls at once, for now.
     allowed: f64,
@@ -52,8 +52,8 @@ struct State {
 
 /// A call that was let in.
 #[derive(Debug)]
-pub struct Permit<'a> {
-    limiter: &'a Limiter,
+pub struct CallPermit<'a> {
+    limiter: &'a RateLimiter,
     taken: f64,
     began: Instant,
 }
@@ -66,11 +66,11 @@ fn real(tokens: u64) -> f64 {
     tokens as f64
 }
 
-impl Limiter {
-    pub fn new(pace: Pace) -> Self {
+impl RateLimiter {
+    pub fn new(pace: RateLimits) -> Self {
         let now = Instant::now();
         let rate = pace.tokens_per_minute.map_or(f64::INFINITY, real);
-        let state = State {
+        let state = LimiterLoad {
             under_way: 0,
             allowed: f64::from(pace.concurrency.max(1)),
             rate,
@@ -83,22 +83,22 @@ impl Limiter {
     }
 
     /// Waits until there is room for a call that will use about so many tokens.
-    pub async fn enter(&self, tokens: u64) -> Permit<'_> {
+    pub async fn enter(&self, tokens: u64) -> CallPermit<'_> {
         loop {
             let freed = self.freed.notified();
             let mut freed = std::pin::pin!(freed);
             freed.as_mut().enable();
             let wait = match self.state().enter(real(tokens)) {
-                Entry::In { taken, is_more } => {
+                LimiterEntry::In { taken, is_more } => {
                     if is_more {
                         self.freed.notify_one();
                     }
-                    return Permit { limiter: self, taken, began: Instant::now() };
+                    return CallPermit { limiter: self, taken, began: Instant::now() };
                 }
                 // Whoever was told of the room may have given up since, and told nobody.
-                Entry::Full => limits::LIMITER_LOOK,
+                LimiterEntry::Full => limits::LIMITER_LOOK,
                 // An answer that took less than it said may come first.
-                Entry::Dry(wait) => wait,
+                LimiterEntry::Dry(wait) => wait,
             };
             let _ = tokio::time::timeout(wait, freed).await;
         }
@@ -121,12 +121,12 @@ impl Limiter {
         self.state().rests_until.filter(|until| *until > Instant::now())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LimiterLoad> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-enum Entry {
+enum LimiterEntry {
     In {
         taken: f64,
         is_more: bool,
@@ -137,10 +137,10 @@ enum Entry {
     Dry(Duration),
 }
 
-impl State {
-    fn enter(&mut self, tokens: f64) -> Entry {
+impl LimiterLoad {
+    fn enter(&mut self, tokens: f64) -> LimiterEntry {
         if f64::from(self.under_way) + 1.0 > self.allowed {
-            return Entry::Full;
+            return LimiterEntry::Full;
         }
         if self.rate.is_finite() {
             self.fill();
@@ -150,13 +150,13 @@ impl State {
                 let missing = taken - self.tokens;
                 let wait = Duration::try_from_secs_f64(missing / self.rate * 60.0);
                 let least = Duration::from_millis(1);
-                return Entry::Dry(wait.unwrap_or(Duration::from_secs(60)).max(least));
+                return LimiterEntry::Dry(wait.unwrap_or(Duration::from_secs(60)).max(least));
             }
             self.tokens -= taken;
         }
         self.under_way += 1;
         let taken = tokens.min(self.rate);
-        Entry::In { taken, is_more: f64::from(self.under_way) + 1.0 <= self.allowed }
+        LimiterEntry::In { taken, is_more: f64::from(self.under_way) + 1.0 <= self.allowed }
     }
 
     fn fill(&mut self) {
@@ -167,8 +167,8 @@ impl State {
     }
 }
 
-impl Permit<'_> {
-    pub fn succeeded(self, usage: &Usage) {
+impl CallPermit<'_> {
+    pub fn succeeded(self, usage: &TokenUsage) {
         let pace = self.limiter.pace;
         let mut state = self.limiter.state();
         let most = f64::from(pace.concurrency.max(1));
@@ -209,7 +209,7 @@ impl Permit<'_> {
     }
 }
 
-impl Drop for Permit<'_> {
+impl Drop for CallPermit<'_> {
     fn drop(&mut self) {
         let mut state = self.limiter.state();
         state.under_way = state.under_way.saturating_sub(1);

@@ -2,12 +2,12 @@
 //!
 //! A call is tried on its routes in the order of the strategy until one answers. What may succeed
 //! later is tried again in later rounds, after a pause; what another provider may do is tried
-//! there. An answer that broke off in the middle is voided by [`Chunk::Restart`] before the next
-//! one begins, so that what is heard is of one answer. Waits between tries are the only ones:
-//! whoever drops a call ends it at once.
+//! there. After an answer that broke off, [`AnswerChunk::Restart`] precedes the next answer: the
+//! receiver drops the text that it has. The router waits between tries and nowhere else; dropping
+//! a call ends it at once.
 
+mod backoff;
 mod limiter;
-mod pause;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,19 +15,21 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-pub use limiter::{Limiter, Pace};
-pub use pause::Jitter;
+pub use backoff::JitterSource;
+pub use limiter::{RateLimiter, RateLimits};
 
-use super::answer::{Chunk, End, Route};
+use super::answer::{AnswerChunk, ModelRoute, StreamEnd};
 use super::error::Error;
-use super::request::Request;
-use super::{Admission, Calling, Model, OnChunk, Provider, WireSettings, estimate};
+use super::request::ModelRequest;
+use super::{
+    CallAdmission, CallFuture, ModelProvider, OnChunk, SharedModel, WireSettings, estimate,
+};
 use crate::limits;
 use crate::mutant::mutant;
 
 /// In which order routes are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Strategy {
+pub enum RoutingStrategy {
     /// As they are written: the next only where the one before fails.
     #[default]
     Failover,
@@ -39,53 +41,53 @@ pub enum Strategy {
 
 /// A model and what it may be burdened with; the same for everybody who asks it. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Routed {
-    pub model: Model,
-    pub limiter: Arc<Limiter>,
+pub struct RoutedModel {
+    pub model: SharedModel,
+    pub limiter: Arc<RateLimiter>,
 }
 
-impl Routed {
-    pub fn new(model: Model, pace: Pace) -> Self {
-        Self { model, limiter: Arc::new(Limiter::new(pace)) }
+impl RoutedModel {
+    pub fn new(model: SharedModel, pace: RateLimits) -> Self {
+        Self { model, limiter: Arc::new(RateLimiter::new(pace)) }
     }
 }
 
 /// Several models that stand in for each other, or one that is tried again.
 #[derive(Debug)]
-pub struct Router {
-    routes: Vec<Routed>,
-    strategy: Strategy,
+pub struct ModelRouter {
+    routes: Vec<RoutedModel>,
+    strategy: RoutingStrategy,
     /// Rounds over the routes.
     attempts: u32,
     next: AtomicUsize,
-    jitter: Mutex<Jitter>,
+    jitter: Mutex<JitterSource>,
 }
 
-impl Router {
+impl ModelRouter {
     /// `routes` is not empty.
-    pub fn new(routes: Vec<Routed>, strategy: Strategy, attempts: u32) -> Self {
+    pub fn new(routes: Vec<RoutedModel>, strategy: RoutingStrategy, attempts: u32) -> Self {
         debug_assert!(!routes.is_empty(), "a router without routes asks nobody");
-        let jitter = Mutex::new(Jitter::of_system());
+        let jitter = Mutex::new(JitterSource::of_system());
         Self { routes, strategy, attempts, next: AtomicUsize::new(0), jitter }
     }
 
     /// The same pauses in every run.
     pub fn seeded(mut self, seed: u64) -> Self {
-        self.jitter = Mutex::new(Jitter::seeded(seed));
+        self.jitter = Mutex::new(JitterSource::seeded(seed));
         self
     }
 
-    fn order(&self) -> Vec<&Routed> {
-        let mut order: Vec<&Routed> = self.routes.iter().collect();
+    fn order(&self) -> Vec<&RoutedModel> {
+        let mut order: Vec<&RoutedModel> = self.routes.iter().collect();
         match self.strategy {
-            Strategy::Failover => {}
-            Strategy::RoundRobin => {
+            RoutingStrategy::Failover => {}
+            RoutingStrategy::RoundRobin => {
                 let first = self.next.fetch_add(1, Ordering::Relaxed);
                 let routes = order.len().max(1);
                 order.rotate_left(first % routes);
             }
             // Among equals, as they are written.
-            Strategy::LeastLoaded => {
+            RoutingStrategy::LeastLoaded => {
                 order.sort_by(|a, b| a.limiter.load().total_cmp(&b.limiter.load()));
             }
         }
@@ -94,7 +96,7 @@ impl Router {
 
     /// The name under which requests on a route are counted: two of one provider and model are told
     /// apart by their place.
-    fn name_of(&self, route: &Routed) -> String {
+    fn name_of(&self, route: &RoutedModel) -> String {
         let name = route.model.route().to_string();
         let namesakes = self.routes.iter().filter(|other| other.model.route().to_string() == name);
         let place = namesakes.take_while(|other| !std::ptr::eq(*other, route)).count();
@@ -106,14 +108,14 @@ impl Router {
 
     async fn answer(
         &self,
-        request: &Request,
+        request: &ModelRequest,
         on_chunk: OnChunk<'_>,
-        admission: Option<&dyn Admission>,
-    ) -> Result<End, Error> {
+        admission: Option<&dyn CallAdmission>,
+    ) -> Result<StreamEnd, Error> {
         let most = self.attempts.max(1);
         let tries = 0;
         let mut trial =
-            Trial { request, on_chunk, admission, most, is_void: false, tries, last: None };
+            CallAttempts { request, on_chunk, admission, most, is_void: false, tries, last: None };
         let mut order = self.order();
         for round in 0..self.attempts.max(1) {
             if round > 0 {
@@ -122,11 +124,11 @@ impl Router {
             }
             for route in trial.rested(&mut order).await {
                 match trial.ask(route, self.name_of(route)).await {
-                    Asked::Answered(end) => return Ok(*end),
-                    Asked::Final => return Err(trial.gave_up()),
-                    Asked::NotAdmitted(why) => return Err(trial.not_admitted(why)),
-                    Asked::NotHere => order.retain(|other| !std::ptr::eq(*other, route)),
-                    Asked::Later => {}
+                    RetryDecision::Answered(end) => return Ok(*end),
+                    RetryDecision::Final => return Err(trial.gave_up()),
+                    RetryDecision::NotAdmitted(why) => return Err(trial.not_admitted(why)),
+                    RetryDecision::NotHere => order.retain(|other| !std::ptr::eq(*other, route)),
+                    RetryDecision::Later => {}
                 }
             }
             if order.is_empty() {
@@ -138,10 +140,10 @@ impl Router {
 }
 
 /// One call, over all its tries.
-struct Trial<'a> {
-    request: &'a Request,
+struct CallAttempts<'a> {
+    request: &'a ModelRequest,
     on_chunk: OnChunk<'a>,
-    admission: Option<&'a dyn Admission>,
+    admission: Option<&'a dyn CallAdmission>,
     /// Requests on each route.
     most: u32,
     /// Something was handed out that is not part of an answer.
@@ -150,8 +152,8 @@ struct Trial<'a> {
     last: Option<Error>,
 }
 
-enum Asked {
-    Answered(Box<End>),
+enum RetryDecision {
+    Answered(Box<StreamEnd>),
     /// It may be worth another try, here or elsewhere.
     Later,
     /// Only elsewhere.
@@ -162,10 +164,10 @@ enum Asked {
     NotAdmitted(Error),
 }
 
-impl Trial<'_> {
+impl CallAttempts<'_> {
     /// Those routes that do not want to be left alone; where all do, the first one that no longer
     /// does. A route that is to be left alone for longer than anybody waits has refused.
-    async fn rested<'r>(&mut self, order: &mut Vec<&'r Routed>) -> Vec<&'r Routed> {
+    async fn rested<'r>(&mut self, order: &mut Vec<&'r RoutedModel>) -> Vec<&'r RoutedModel> {
         let now = Instant::now();
         order.retain(|route| {
             let until = route.limiter.rests_until();
@@ -185,7 +187,7 @@ impl Trial<'_> {
         let Some(first) = first else { return Vec::new() };
         let route = first.model.route();
         while let Some(until) = first.limiter.rests_until() {
-            (self.on_chunk)(Chunk::Waiting(&route, until));
+            (self.on_chunk)(AnswerChunk::Waiting(&route, until));
             let look = Instant::now() + limits::MODEL_REST_LOOK;
             tokio::time::sleep_until(until.min(look)).await;
         }
@@ -193,15 +195,15 @@ impl Trial<'_> {
     }
 
     /// The route was asked for too much before, and wants to be left alone.
-    fn refused(&mut self, route: Route, rest: Duration) {
+    fn refused(&mut self, route: ModelRoute, rest: Duration) {
         let message = "it asked to be left alone after an earlier request".to_owned();
         let retry_after = Some(Duration::from_secs(rest.as_secs()));
         let error = Error::RateLimited { route, message, retry_after };
-        (self.on_chunk)(Chunk::Failed(&error));
+        (self.on_chunk)(AnswerChunk::Failed(&error));
         self.last = Some(error);
     }
 
-    async fn ask(&mut self, route: &Routed, name: String) -> Asked {
+    async fn ask(&mut self, route: &RoutedModel, name: String) -> RetryDecision {
         let answer = u64::from(self.request.max_tokens.unwrap_or_default());
         let permit = route.limiter.enter(estimate::of_request(self.request) + answer).await;
         if let Some(admission) = self.admission {
@@ -209,18 +211,18 @@ impl Trial<'_> {
                 Ok(()) => {}
                 Err(error @ Error::Exhausted { .. }) => {
                     self.last.get_or_insert(error);
-                    return Asked::NotHere;
+                    return RetryDecision::NotHere;
                 }
-                Err(error) => return Asked::NotAdmitted(error),
+                Err(error) => return RetryDecision::NotAdmitted(error),
             }
         }
         if std::mem::take(&mut self.is_void) && !mutant("mix-two-answers") {
-            (self.on_chunk)(Chunk::Restart);
+            (self.on_chunk)(AnswerChunk::Restart);
         }
         self.tries += 1;
         let mut has_begun = false;
         let on_chunk = &mut self.on_chunk;
-        let mut hear = |chunk: Chunk<'_>| {
+        let mut hear = |chunk: AnswerChunk<'_>| {
             has_begun = true;
             on_chunk(chunk);
         };
@@ -229,13 +231,13 @@ impl Trial<'_> {
         match called {
             Ok(end) => {
                 permit.succeeded(&end.usage);
-                Asked::Answered(Box::new(end))
+                RetryDecision::Answered(Box::new(end))
             }
             Err(error) => {
                 permit.failed(&error);
                 let asked = worth(&error);
                 tracing::info!("{error}");
-                (self.on_chunk)(Chunk::Failed(&error));
+                (self.on_chunk)(AnswerChunk::Failed(&error));
                 self.last = Some(error);
                 asked
             }
@@ -258,42 +260,42 @@ impl Trial<'_> {
             }
             Some(last) => last,
             None => {
-                let route = Route { provider: "router".to_owned(), model: String::new() };
+                let route = ModelRoute { provider: "router".to_owned(), model: String::new() };
                 Error::Cut { route, bytes: 0 }
             }
         }
     }
 }
 
-fn worth(error: &Error) -> Asked {
+fn worth(error: &Error) -> RetryDecision {
     let too_long = error.retry_after().is_some_and(|after| after > limits::RETRY_AFTER_MAX);
     match (error.is_retried(), error.is_for_another_route()) {
-        (true, _) if !too_long => Asked::Later,
-        (_, true) => Asked::NotHere,
-        _ => Asked::Final,
+        (true, _) if !too_long => RetryDecision::Later,
+        (_, true) => RetryDecision::NotHere,
+        _ => RetryDecision::Final,
     }
 }
 
-impl Provider for Router {
-    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+impl ModelProvider for ModelRouter {
+    fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
         Box::pin(self.answer(request, on_chunk, None))
     }
 
     fn call_admitted<'a>(
         &'a self,
-        request: &'a Request,
+        request: &'a ModelRequest,
         on_chunk: OnChunk<'a>,
-        admission: &'a dyn Admission,
-    ) -> Calling<'a> {
+        admission: &'a dyn CallAdmission,
+    ) -> CallFuture<'a> {
         Box::pin(self.answer(request, on_chunk, Some(admission)))
     }
 
-    fn route(&self) -> Route {
+    fn route(&self) -> ModelRoute {
         let first = self.routes.first().map(|route| route.model.route());
-        first.unwrap_or_else(|| Route { provider: "router".to_owned(), model: String::new() })
+        first.unwrap_or_else(|| ModelRoute { provider: "router".to_owned(), model: String::new() })
     }
 
-    fn settings(&self, route: &Route) -> Option<WireSettings> {
+    fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
         self.routes.iter().find_map(|own| own.model.settings(route))
     }
 }

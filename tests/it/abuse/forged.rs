@@ -7,7 +7,7 @@ use organism::agent::protocol::show;
 use organism::agent::{Memory, RendererVersion};
 use organism::envelope::{self, Kind};
 use organism::ids::CallId;
-use organism::model::Role;
+use organism::model::ChatRole;
 use organism::pump::core::{Receipt, Target};
 use organism::system;
 use organism::thread::{Fact, Record};
@@ -243,7 +243,7 @@ fn shown_as_system(
     let (memory, version) = (Memory::Thread, RendererVersion::CURRENT);
     let view = Viewpoint { agent: &agent, thread, call, position, memory, version };
     let said = show::conversation(&history::of(&tree, &view).items, None, version);
-    let heard = said.iter().filter(|said| said.role == Role::User);
+    let heard = said.iter().filter(|said| said.role == ChatRole::User);
     let blocks = heard.flat_map(|said| said.texts()).flat_map(|text| text.split("\n\n"));
     let (mut seen, mut wrong) = (0, Vec::new());
     for block in blocks.filter(|block| block.contains(MARK)) {

@@ -8,7 +8,7 @@ use organism::agent::{self, Agent, AgentOptions};
 use organism::contract::{Contract, Contracts, Role};
 use organism::envelope::Kind;
 use organism::ids::PayloadName;
-use organism::model::Playback;
+use organism::model::PlaybackModel;
 use organism::schema::Schemas;
 use organism::system;
 
@@ -60,7 +60,7 @@ fn played(labels: &str, turn: u32) -> String {
     let schemas = options.schemas.clone();
     let vocabulary = options.contracts.vocabulary(&listener("researcher")).unwrap().clone();
     let recording = root().join("config/research-desk/recording.toml");
-    let model = Arc::new(Playback::load(&recording).unwrap());
+    let model = Arc::new(PlaybackModel::load(&recording).unwrap());
     let place = format!("{ROOT}{labels}");
     let mut story = Story::default();
     let question = format!("<question xmlns=\"{DESK}\"><part>?</part></question>");

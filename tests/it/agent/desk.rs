@@ -9,7 +9,7 @@ use organism::bus::{Delivery, Outcome};
 use organism::contract::{Contract, Contracts, Role};
 use organism::envelope::{Failure, Kind, NotReserved, Reservation};
 use organism::ids::{Attempt, CallId, MessageId, PayloadName};
-use organism::model::{Model, Playback};
+use organism::model::{PlaybackModel, SharedModel};
 use organism::schema::Schemas;
 use organism::system;
 
@@ -71,12 +71,12 @@ pub fn options() -> AgentOptions {
 }
 
 /// A model that says `raw` as the agent's turn number `turn`.
-pub fn says(turn: u32, raw: &str, stop: &str) -> Model {
+pub fn says(turn: u32, raw: &str, stop: &str) -> SharedModel {
     let raw = toml::Value::String(raw.to_owned());
     let recording = format!(
         "recorded = \"a test\"\n[[turn]]\nagent = \"researcher\"\nturn = {turn}\nstop = \"{stop}\"\ntext = {raw}\n"
     );
-    Arc::new(Playback::parse("test.toml", &recording).unwrap())
+    Arc::new(PlaybackModel::parse("test.toml", &recording).unwrap())
 }
 
 /// A thread in which the desk has asked a question.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use organism::agent::{Agent, Transport};
 use organism::envelope::{Failure, Message};
 use organism::ids::ListenerName;
-use organism::model::tokens::Family;
+use organism::model::tokens::TokenizerFamily;
 use organism::model::{
-    Block, Calling, Chunk, End, Error, OnChunk, Provider, Request, Route, StopReason, Term, Terms,
-    Usage,
+    AnswerChunk, CallFuture, ChatBlock, Error, ModelProvider, ModelRequest, ModelRoute, ModelTerms,
+    OnChunk, RouteTerms, StopReason, StreamEnd, TokenUsage,
 };
 use serde_json::json;
 
@@ -20,10 +20,10 @@ use super::stage::{Stage, researcher};
 const ALL: [Transport; 3] = [Transport::Xml, Transport::Native, Transport::XmlFinal];
 
 /// A model with this window, of a family whose tokens are known.
-fn terms(window: u64) -> Terms {
-    let route = Route { provider: "fake".to_owned(), model: "gpt-4o".to_owned() };
+fn terms(window: u64) -> ModelTerms {
+    let route = ModelRoute { provider: "fake".to_owned(), model: "gpt-4o".to_owned() };
     let (context_window, max_tokens) = (Some(window), Some(500));
-    Terms::new(vec![Term { route, context_window, max_tokens, price: None }])
+    ModelTerms::new(vec![RouteTerms { route, context_window, max_tokens, price: None }])
 }
 
 fn staged(transport: Transport, window: u64, turns: Vec<Says>) -> (Stage, Arc<Scripted>) {
@@ -49,7 +49,7 @@ fn looks() -> Says {
     Says::Acts(vec![("extract", json!({"file_path": "a.rs"}))])
 }
 
-fn said(request: &Request) -> String {
+fn said(request: &ModelRequest) -> String {
     let texts = request.messages.iter().flat_map(|said| said.texts());
     texts.collect::<Vec<_>>().join("\n")
 }
@@ -58,7 +58,7 @@ fn said(request: &Request) -> String {
 fn first_size(transport: Transport) -> u64 {
     let (mut stage, model) = staged(transport, 1_000_000, vec![Says::Ends("done")]);
     stage.ask();
-    Family::O200k.size(&model.heard()[0]).total()
+    TokenizerFamily::O200k.size(&model.heard()[0]).total()
 }
 
 /// F14: an explicit stub, no new tools, a forced final turn.
@@ -73,7 +73,7 @@ fn a_result_that_does_not_fit_is_left_out_and_the_turn_is_the_last() {
         stage.ask();
         let heard = model.heard();
         let last = &heard[1];
-        let size = Family::O200k.size(last).total();
+        let size = TokenizerFamily::O200k.size(last).total();
         assert!(size + 500 <= window, "{transport:?}: {size} of {window}");
         let text = said(last);
         assert!(!text.contains("lorem ipsum"), "{transport:?}");
@@ -123,7 +123,8 @@ fn a_forced_last_turn_that_calls_again_ends_in_a_failed_report() {
 fn what_fits_beside_it_stays() {
     for transport in ALL {
         let (small, large) = ("lorem ipsum ".repeat(300), "dolor sit ".repeat(450));
-        let room = Family::O200k.count(&small) * 2 + Family::O200k.count(&large) / 2;
+        let room =
+            TokenizerFamily::O200k.count(&small) * 2 + TokenizerFamily::O200k.count(&large) / 2;
         let window = first_size(transport) + 500 + room;
         let acts = Says::Acts(vec![
             ("extract", json!({"file_path": "a.rs"})),
@@ -159,7 +160,7 @@ fn a_failure_that_is_left_out_is_still_told_as_one() {
         let text = said(&heard[1]);
         assert!(text.contains("Error: [left out: "), "{transport:?}: {text}");
         let blocks = heard[1].messages.iter().flat_map(|said| &said.blocks);
-        let failed = blocks.filter(|block| matches!(block, Block::Result { failed: true, .. }));
+        let failed = blocks.filter(|block| matches!(block, ChatBlock::Result { failed: true, .. }));
         let native = transport == Transport::Native;
         assert_eq!(failed.count(), usize::from(native), "{transport:?}");
     }
@@ -199,9 +200,9 @@ fn where_the_window_has_to_hold_it_an_answer_is_bounded() {
     {
         let model = Scripted::new(Transport::Xml, vec![Says::Ends("done")]);
         let mut options = researcher(Transport::Xml);
-        let route = Route { provider: "fake".to_owned(), model: "gpt-4o".to_owned() };
-        let term = Term { route, context_window: window, max_tokens: bounded, price: None };
-        options.terms = Terms::new(vec![term]);
+        let route = ModelRoute { provider: "fake".to_owned(), model: "gpt-4o".to_owned() };
+        let term = RouteTerms { route, context_window: window, max_tokens: bounded, price: None };
+        options.terms = ModelTerms::new(vec![term]);
         Stage::with(options, model.clone()).ask();
         assert_eq!(model.heard()[0].max_tokens, expected, "{window:?}");
     }
@@ -231,21 +232,23 @@ struct Faltering {
     answers: bool,
 }
 
-impl Provider for Faltering {
-    fn call<'a>(&'a self, _: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+impl ModelProvider for Faltering {
+    fn call<'a>(&'a self, _: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             for _ in 0..self.breaks {
-                on_chunk(Chunk::Text(&"lost words ".repeat(40)));
-                on_chunk(Chunk::Restart);
+                on_chunk(AnswerChunk::Text(&"lost words ".repeat(40)));
+                on_chunk(AnswerChunk::Restart);
             }
             if !self.answers {
-                on_chunk(Chunk::Text("and the la"));
+                on_chunk(AnswerChunk::Text("and the la"));
                 return Err(Error::Cut { route: self.route(), bytes: 10 });
             }
-            on_chunk(Chunk::Text("<attempt_completion><result>done</result></attempt_completion>"));
-            let usage = Usage { tokens_in: 100, tokens_out: 10, ..Usage::default() };
+            on_chunk(AnswerChunk::Text(
+                "<attempt_completion><result>done</result></attempt_completion>",
+            ));
+            let usage = TokenUsage { tokens_in: 100, tokens_out: 10, ..TokenUsage::default() };
             let (calls, own) = (Vec::new(), Vec::new());
-            Ok(End {
+            Ok(StreamEnd {
                 stop: StopReason::Normal,
                 usage,
                 calls,
@@ -256,8 +259,8 @@ impl Provider for Faltering {
         })
     }
 
-    fn route(&self) -> Route {
-        Route { provider: "fake".to_owned(), model: "gpt-4o".to_owned() }
+    fn route(&self) -> ModelRoute {
+        ModelRoute { provider: "fake".to_owned(), model: "gpt-4o".to_owned() }
     }
 }
 
@@ -311,14 +314,14 @@ fn the_prompt_counts_as_schema_and_the_thread_as_payload() {
             stage.answering(finds("found", vec![("extract", "lorem ipsum ".repeat(100))]));
         stage.ask();
         let heard = model.heard();
-        let notice = |request: &Request| {
+        let notice = |request: &ModelRequest| {
             let text = request.messages.last().unwrap().texts().last().unwrap().to_owned();
             assert!(text.starts_with("<notice>"), "{text}");
             text
         };
         let [before, after] = [&heard[0], &heard[1]]
-            .map(|request| Family::O200k.size_with(request, Some(&notice(request))));
-        let bare = Family::O200k.size(&heard[0]);
+            .map(|request| TokenizerFamily::O200k.size_with(request, Some(&notice(request))));
+        let bare = TokenizerFamily::O200k.size(&heard[0]);
         assert!(before.schema > bare.schema && before.total() == bare.total(), "{before:?}");
         let framing = 2 * organism::limits::FRAMING_TOKENS;
         // A nonce is a token more or less.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use organism::agent::Transport;
-use organism::model::{Block, Request, Role};
+use organism::model::{ChatBlock, ChatRole, ModelRequest};
 use organism::xml::element::Element;
 use serde::Deserialize;
 use serde_json::json;
@@ -65,7 +65,7 @@ fn asks() -> Says {
 }
 
 /// What the model is sent before and after it gets these results.
-fn told(transport: Transport, injection: &Injection) -> (Request, Request, String) {
+fn told(transport: Transport, injection: &Injection) -> (ModelRequest, ModelRequest, String) {
     let model = Scripted::new(transport, vec![asks(), Says::Ends("done")]);
     let heard = Arc::clone(&model);
     let payloads = |nonce: &str| {
@@ -144,17 +144,17 @@ fn canonical(payload: &str) -> String {
 }
 
 /// The results in what the user's side says last; the notice aside, there is nothing else.
-fn results(transport: Transport, request: &Request) -> Vec<Told> {
+fn results(transport: Transport, request: &ModelRequest) -> Vec<Told> {
     let last = request.messages.last().unwrap();
-    assert_eq!(last.role, Role::User);
+    assert_eq!(last.role, ChatRole::User);
     let mut told = Vec::new();
     for block in &last.blocks {
         match block {
-            Block::Text(text) if text.starts_with("<notice>") => {
+            ChatBlock::Text(text) if text.starts_with("<notice>") => {
                 assert_eq!(text.matches("<notice>").count(), 1, "{text}");
             }
-            Block::Text(text) if transport == Transport::Xml => told.extend(elements(text)),
-            Block::Result { id, text, failed } if transport.is_native() => {
+            ChatBlock::Text(text) if transport == Transport::Xml => told.extend(elements(text)),
+            ChatBlock::Result { id, text, failed } if transport.is_native() => {
                 // What two peers were asked stands as elements within the one result.
                 if id.ends_with("search") {
                     told.extend(elements(text));
@@ -206,7 +206,7 @@ fn check(transport: Transport, injection: &Injection) {
     let first = &before.messages[0].blocks[0];
     assert_eq!(&after.messages[0].blocks[0], first, "{context}");
     assert_eq!((&after.system, &after.tools), (&before.system, &before.tools), "{context}");
-    assert_eq!(after.messages[said].role, Role::Assistant, "{context}");
+    assert_eq!(after.messages[said].role, ChatRole::Assistant, "{context}");
 }
 
 fn check_all(transport: Transport) {

@@ -6,7 +6,8 @@ use expect_test::{Expect, expect};
 use organism::agent::{Agent, Transport};
 use organism::ids::Digest;
 use organism::model::{
-    Block, Origin, OwnBlock, Request, Role, Said, StopReason, ToolCall, ToolChoice,
+    ChatBlock, ChatMessage, ChatRole, ModelRequest, OwnBlock, RequestOrigin, StopReason, ToolCall,
+    ToolChoice,
 };
 use organism::thread::Closing;
 use serde_json::json;
@@ -15,29 +16,29 @@ use super::scripted::{Reply, Says, Scripted, reply};
 use super::stage::{Stage, researcher};
 use super::story::{ROOT, listener, thread};
 
-fn shown(request: &Request) -> String {
+fn shown(request: &ModelRequest) -> String {
     let mut out = String::new();
     for said in &request.messages {
         for block in &said.blocks {
             let role = said.role.as_str();
             out += &match block {
-                Block::Text(text) if text.starts_with("<notice>") => continue,
-                Block::Text(text) => format!("{role}: {text}\n"),
-                Block::Call(call) => {
+                ChatBlock::Text(text) if text.starts_with("<notice>") => continue,
+                ChatBlock::Text(text) => format!("{role}: {text}\n"),
+                ChatBlock::Call(call) => {
                     format!("{role} calls {} {} {}\n", call.id, call.name, call.arguments)
                 }
-                Block::Result { id, text, failed } => {
+                ChatBlock::Result { id, text, failed } => {
                     let failed = if *failed { " failed" } else { "" };
                     format!("{role} result{failed} {id}: {text}\n")
                 }
-                Block::Own(own) => format!("{role} own {}: {}\n", own.provider, own.json),
+                ChatBlock::Own(own) => format!("{role} own {}: {}\n", own.provider, own.json),
             };
         }
     }
     out
 }
 
-fn check(request: &Request, expect: Expect) {
+fn check(request: &ModelRequest, expect: Expect) {
     expect.assert_eq(&shown(request));
 }
 
@@ -221,7 +222,7 @@ fn another_provider_s_calls_are_shown_as_xml() {
     let before: Vec<_> = other.heard()[0].messages.iter().map(|said| said.role).collect();
     let after = xml.heard()[0].messages.iter().map(|said| said.role).collect::<Vec<_>>();
     assert_eq!(after[..before.len()], before[..]);
-    assert_eq!(after.last(), Some(&Role::User));
+    assert_eq!(after.last(), Some(&ChatRole::User));
 }
 
 // T14 F8 F2 T15
@@ -443,7 +444,7 @@ fn the_last_turn_spent_fails_the_task_on_every_transport() {
     }
 }
 
-fn shown_notice(request: &Request) -> String {
+fn shown_notice(request: &ModelRequest) -> String {
     request.messages.last().unwrap().texts().last().unwrap().to_owned()
 }
 
@@ -489,15 +490,15 @@ fn calls_with_the_same_id_get_each_its_own_result() {
 /// What stands on record of a prompt tells every difference that a model could see.
 #[test]
 fn two_prompts_that_differ_have_two_digests() {
-    let with = |block: Block| Request {
-        origin: Origin {
+    let with = |block: ChatBlock| ModelRequest {
+        origin: RequestOrigin {
             agent: listener("researcher"),
             thread: thread(ROOT),
             turn: 1,
             trace: None,
         },
         system: String::new(),
-        messages: vec![Said { role: Role::User, blocks: vec![block] }],
+        messages: vec![ChatMessage { role: ChatRole::User, blocks: vec![block] }],
         tools: Vec::new(),
         tool_choice: None,
         one_call: false,
@@ -506,16 +507,16 @@ fn two_prompts_that_differ_have_two_digests() {
     let text = |text: &str| text.to_owned();
     let call = ToolCall { id: text("a"), name: text("b"), arguments: text("c") };
     let blocks = [
-        Block::Text(text("b")),
-        Block::Call(call),
-        Block::Result { id: text("a"), text: text("b"), failed: false },
-        Block::Result { id: text("a"), text: text("b"), failed: true },
-        Block::Own(OwnBlock { provider: text("a"), json: text("b") }),
+        ChatBlock::Text(text("b")),
+        ChatBlock::Call(call),
+        ChatBlock::Result { id: text("a"), text: text("b"), failed: false },
+        ChatBlock::Result { id: text("a"), text: text("b"), failed: true },
+        ChatBlock::Own(OwnBlock { provider: text("a"), json: text("b") }),
     ];
     let digests: BTreeSet<String> =
         blocks.into_iter().map(|block| Agent::digest(&with(block)).to_string()).collect();
     assert_eq!(digests.len(), 5);
-    let many = with(Block::Text(text("b")));
-    let one = Request { one_call: true, ..many.clone() };
+    let many = with(ChatBlock::Text(text("b")));
+    let one = ModelRequest { one_call: true, ..many.clone() };
     assert_ne!(Agent::digest(&many), Agent::digest(&one));
 }

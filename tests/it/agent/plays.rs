@@ -3,7 +3,8 @@
 use organism::ids::{ListenerName, ThreadId};
 use organism::model::playback::LoadError;
 use organism::model::{
-    Chunk, End, Error, Origin, Playback, Provider as _, Request, Role, Route, Said, StopReason,
+    AnswerChunk, ChatMessage, ChatRole, Error, ModelProvider as _, ModelRequest, ModelRoute,
+    PlaybackModel, RequestOrigin, StopReason, StreamEnd,
 };
 
 const RECORDING: &str = r#"
@@ -33,16 +34,16 @@ text = "no end"
 stop = "cut"
 "#;
 
-fn request(thread: &str, turn: u32, heard: &[(Role, &str)]) -> Request {
-    Request {
-        origin: Origin {
+fn request(thread: &str, turn: u32, heard: &[(ChatRole, &str)]) -> ModelRequest {
+    ModelRequest {
+        origin: RequestOrigin {
             agent: ListenerName::parse("researcher").unwrap(),
             thread: ThreadId::parse(thread).unwrap(),
             turn,
             trace: None,
         },
         system: "system".to_owned(),
-        messages: heard.iter().map(|(role, text)| Said::text(*role, *text)).collect(),
+        messages: heard.iter().map(|(role, text)| ChatMessage::text(*role, *text)).collect(),
         tools: Vec::new(),
         tool_choice: None,
         one_call: false,
@@ -50,16 +51,16 @@ fn request(thread: &str, turn: u32, heard: &[(Role, &str)]) -> Request {
     }
 }
 
-fn play(request: &Request) -> (String, Result<End, Error>, usize) {
+fn play(request: &ModelRequest) -> (String, Result<StreamEnd, Error>, usize) {
     play_of(RECORDING, request)
 }
 
-fn play_of(recording: &str, request: &Request) -> (String, Result<End, Error>, usize) {
-    let model = Playback::parse("test.toml", recording).unwrap();
+fn play_of(recording: &str, request: &ModelRequest) -> (String, Result<StreamEnd, Error>, usize) {
+    let model = PlaybackModel::parse("test.toml", recording).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let (mut text, mut chunks) = (String::new(), 0);
     let end = runtime.block_on(model.call(request, &mut |chunk| {
-        let Chunk::Text(chunk) = chunk else { panic!("playback has only text") };
+        let AnswerChunk::Text(chunk) = chunk else { panic!("playback has only text") };
         text.push_str(chunk);
         chunks += 1;
     }));
@@ -73,7 +74,8 @@ fn the_nonce_is_the_one_that_the_request_told_last() {
                      text = \"<{{nonce}}-FINAL>{{ nonce }} {{x}}\"\n";
     let played = |recording: &str, told: &str| {
         let earlier = "<kold00000-FINAL format=\"text\">...</kold00000-FINAL>";
-        let heard = [(Role::User, earlier), (Role::Assistant, "no"), (Role::User, told)];
+        let heard =
+            [(ChatRole::User, earlier), (ChatRole::Assistant, "no"), (ChatRole::User, told)];
         play_of(recording, &request("sess-aaaaaaaa", 1, &heard)).0
     };
     let notice = "<x>of <k11111111-FINAL format=\"a\"></x>\n\
@@ -102,10 +104,13 @@ fn placeholders_quote_what_this_run_was_shown_last() {
     let child =
         "<thread-result xmlns='urn:core'><a:answer xmlns:a='urn:a' by='me'/></thread-result>";
     let heard = [
-        (Role::User, old.as_str()),
-        (Role::Assistant, "<search-results><match><file>forged</file></match></search-results>"),
-        (Role::User, child),
-        (Role::User, new.as_str()),
+        (ChatRole::User, old.as_str()),
+        (
+            ChatRole::Assistant,
+            "<search-results><match><file>forged</file></match></search-results>",
+        ),
+        (ChatRole::User, child),
+        (ChatRole::User, new.as_str()),
     ];
     let (text, end, chunks) = play(&request("sess-abcd1234", 1, &heard));
     assert_eq!(
@@ -128,7 +133,7 @@ fn a_turn_is_found_by_agent_labels_and_number_and_ends_as_recorded() {
 fn a_stream_without_its_terminator_is_an_error() {
     let (text, end, _) = play(&request("sess-abcd1234", 2, &[]));
     assert_eq!(text, "no end");
-    let route = Route { provider: "playback".to_owned(), model: "recorded".to_owned() };
+    let route = ModelRoute { provider: "playback".to_owned(), model: "recorded".to_owned() };
     assert_eq!(end, Err(Error::Cut { route, bytes: 6 }));
 }
 
@@ -147,8 +152,9 @@ fn a_turn_that_was_not_recorded_is_named() {
 #[test]
 fn a_recording_that_holds_a_turn_twice_is_refused() {
     let twice = format!("{RECORDING}\n[[turn]]\nagent = \"researcher\"\nturn = 1\ntext = \"\"\n");
-    let error = Playback::parse("test.toml", &twice).unwrap_err();
+    let error = PlaybackModel::parse("test.toml", &twice).unwrap_err();
     assert!(matches!(error, LoadError::Twice { turn: 1, .. }), "{error}");
-    let silent = Playback::parse("test.toml", "[[turn]]\nagent = \"a\"\nturn = 1\ntext = \"\"");
+    let silent =
+        PlaybackModel::parse("test.toml", "[[turn]]\nagent = \"a\"\nturn = 1\ntext = \"\"");
     assert!(matches!(silent, Err(LoadError::Form { .. })), "it must say that it is recorded");
 }

@@ -6,7 +6,7 @@ use organism::agent::protocol::show;
 use organism::agent::{Memory, RendererVersion};
 use organism::envelope::{Kind, Rule};
 use organism::ids::{CallId, MessageId, Position};
-use organism::model::Role;
+use organism::model::ChatRole;
 
 use super::story::{ROOT, Said, Story, listener, said, thread};
 
@@ -22,7 +22,7 @@ fn core(to: &'static str, xml: &'static str) -> Said<'static> {
 }
 
 /// Who spoke, and what.
-type Turn = (Role, String);
+type Turn = (ChatRole, String);
 
 fn shown(story: &Story, call: MessageId, memory: Memory) -> Vec<Turn> {
     shown_at(story, call, memory, story.position())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use organism::agent::{Agent, RendererVersion, Transport};
 use organism::envelope::{Kind, Rule};
 use organism::ids::{Digest, MessageId};
-use organism::model::{Block, Request};
+use organism::model::{ChatBlock, ModelRequest};
 use organism::system;
 
 use super::desk::{DESK, TOOLS, asked, delivery, options, says};
@@ -120,16 +120,16 @@ const PARTS: [(&str, Part); 7] = [
     ("cleared context", cleared),
 ];
 
-fn text_of(block: &Block) -> String {
+fn text_of(block: &ChatBlock) -> String {
     match block {
-        Block::Text(text) => text.clone(),
-        Block::Call(call) => format!("[call {}] {}({})", call.id, call.name, call.arguments),
-        Block::Result { id, text, failed } => format!("[result {id} {failed}] {text}"),
-        Block::Own(own) => format!("[own {}] {}", own.provider, own.json),
+        ChatBlock::Text(text) => text.clone(),
+        ChatBlock::Call(call) => format!("[call {}] {}({})", call.id, call.name, call.arguments),
+        ChatBlock::Result { id, text, failed } => format!("[result {id} {failed}] {text}"),
+        ChatBlock::Own(own) => format!("[own {}] {}", own.provider, own.json),
     }
 }
 
-fn messages_of(request: &Request) -> String {
+fn messages_of(request: &ModelRequest) -> String {
     let messages = request.messages.iter().map(|message| {
         let blocks: Vec<_> = message.blocks.iter().map(text_of).collect();
         format!("--- {}\n{}\n", message.role.as_str(), blocks.join("\n[block]\n"))
@@ -137,8 +137,8 @@ fn messages_of(request: &Request) -> String {
     messages.collect()
 }
 
-fn head_of(request: &Request) -> String {
-    let Request { system, tools, tool_choice, one_call, max_tokens, .. } = request;
+fn head_of(request: &ModelRequest) -> String {
+    let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } = request;
     let tools = tools
         .iter()
         .map(|tool| format!("--- tool {}\n{}\n{}\n", tool.name, tool.description, tool.parameters));

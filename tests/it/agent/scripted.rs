@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use organism::agent::Transport;
 use organism::model::{
-    Calling, Chunk, End, Error, OnChunk, OwnBlock, Provider, Request, Route, StopReason, ToolCall,
-    Usage,
+    AnswerChunk, CallFuture, Error, ModelProvider, ModelRequest, ModelRoute, OnChunk, OwnBlock,
+    StopReason, StreamEnd, TokenUsage, ToolCall,
 };
 use serde_json::Value;
 
@@ -73,7 +73,7 @@ pub struct Scripted {
     transport: Transport,
     provider: String,
     turns: Mutex<VecDeque<Says>>,
-    heard: Mutex<Vec<Request>>,
+    heard: Mutex<Vec<ModelRequest>>,
 }
 
 impl std::fmt::Debug for Says {
@@ -93,11 +93,11 @@ impl Scripted {
     }
 
     /// Everything it was asked, in order.
-    pub fn heard(&self) -> Vec<Request> {
+    pub fn heard(&self) -> Vec<ModelRequest> {
         self.heard.lock().unwrap().clone()
     }
 
-    fn reply(&self, request: &Request) -> Result<Reply, Error> {
+    fn reply(&self, request: &ModelRequest) -> Result<Reply, Error> {
         let says = self.turns.lock().unwrap().pop_front();
         let says = says.unwrap_or_else(|| panic!("a turn too many: {request:#?}"));
         let mut reply = match says {
@@ -153,35 +153,42 @@ impl Scripted {
 }
 
 /// The nonce that the request names, where it does.
-pub fn nonce(request: &Request) -> Option<String> {
+pub fn nonce(request: &ModelRequest) -> Option<String> {
     let last = request.messages.last()?.texts().last()?;
     let (before, _) = last.split_once("-FINAL format")?;
     before.rsplit('<').next().map(str::to_owned)
 }
 
-impl Provider for Scripted {
-    fn call<'a>(&'a self, request: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+impl ModelProvider for Scripted {
+    fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
         let reply = self.reply(request);
         self.heard.lock().unwrap().push(request.clone());
         Box::pin(async move {
             let reply = reply?;
             if !reply.reasoning.is_empty() {
-                on_chunk(Chunk::Reasoning(&reply.reasoning));
+                on_chunk(AnswerChunk::Reasoning(&reply.reasoning));
             }
             // One character at a time: no answer may depend on where a chunk ends.
             let mut rest = reply.text.as_str();
             while let Some(c) = rest.chars().next() {
                 let (piece, after) = rest.split_at(c.len_utf8());
-                on_chunk(Chunk::Text(piece));
+                on_chunk(AnswerChunk::Text(piece));
                 rest = after;
             }
             let (calls, own, stop) = (reply.calls, reply.own, reply.stop);
-            let usage = Usage { tokens_in: 10, tokens_out: 5, ..Usage::default() };
-            Ok::<End, Error>(End { stop, usage, calls, own, route: self.route(), model: None })
+            let usage = TokenUsage { tokens_in: 10, tokens_out: 5, ..TokenUsage::default() };
+            Ok::<StreamEnd, Error>(StreamEnd {
+                stop,
+                usage,
+                calls,
+                own,
+                route: self.route(),
+                model: None,
+            })
         })
     }
 
-    fn route(&self) -> Route {
-        Route { provider: self.provider.clone(), model: "scripted".to_owned() }
+    fn route(&self) -> ModelRoute {
+        ModelRoute { provider: self.provider.clone(), model: "scripted".to_owned() }
     }
 }

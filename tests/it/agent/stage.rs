@@ -13,7 +13,7 @@ use organism::contract::{Contract, Contracts, Role, TreeLimits};
 use organism::envelope::{Message, Turn};
 use organism::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
 use organism::journal;
-use organism::model::Model;
+use organism::model::SharedModel;
 use organism::pump::core::{Core, Effect, Event, Submission, Target};
 use organism::pump::gate::Gate;
 use organism::thread::{Closing, Fact, Record};
@@ -96,7 +96,7 @@ impl Stage {
         (Self::with(researcher(transport), model.clone()), model)
     }
 
-    pub fn with(mut options: AgentOptions, model: Model) -> Self {
+    pub fn with(mut options: AgentOptions, model: SharedModel) -> Self {
         let contracts = contracts(options.contract);
         options.contract = contracts.get(&listener("researcher")).unwrap().clone();
         options.contracts = contracts.clone();
@@ -129,7 +129,7 @@ impl Stage {
     }
 
     /// The same thread goes on with another model or another config.
-    pub fn recast(&mut self, mut options: AgentOptions, model: Model) {
+    pub fn recast(&mut self, mut options: AgentOptions, model: SharedModel) {
         options.contracts = self.gate.contracts.clone();
         options.contract = options.contracts.get(&listener("researcher")).unwrap().clone();
         self.agent = Agent::new(options, model, Arc::new(self.records.clone()));

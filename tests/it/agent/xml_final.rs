@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use organism::agent::{FinalFormat, ReportSchema, Transport};
-use organism::model::{Block, StopReason};
+use organism::model::{ChatBlock, StopReason};
 use organism::thread::Closing;
 use organism::xml::element::Element;
 use serde_json::json;
@@ -46,8 +46,8 @@ fn first(way: Transport, format_name: &str, turn: Reply) -> String {
     let next = super::scripted::nonce(&model.heard()[1]).unwrap_or_default();
     assert!(way != Transport::XmlFinal || (!nonce.is_empty() && nonce != next));
     let texts = told.blocks.iter().filter_map(|block| match block {
-        Block::Text(text) if text.starts_with("<notice>") => None,
-        Block::Text(text) | Block::Result { text, .. } => Some(text.clone()),
+        ChatBlock::Text(text) if text.starts_with("<notice>") => None,
+        ChatBlock::Text(text) | ChatBlock::Result { text, .. } => Some(text.clone()),
         _ => None,
     });
     let said: Vec<String> = texts

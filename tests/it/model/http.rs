@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use organism::model::http::{BadAddress, Client, Endpoint, Proxies, Roots};
-use organism::model::{BadKey, Error, Key, KeySource, Remote};
+use organism::model::http::{BadAddress, HttpClient, ProviderEndpoint, ProxyRules, TrustRoots};
+use organism::model::{BadKey, Error, KeySource, ProviderKey, RemoteModel};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -42,21 +42,21 @@ fn plain_http_leads_to_this_machine_only() {
         ("https://", Err(BadAddress::Form)),
     ];
     for (text, expected) in cases {
-        let found = Endpoint::parse(text, false).map(|endpoint| endpoint.to_string());
+        let found = ProviderEndpoint::parse(text, false).map(|endpoint| endpoint.to_string());
         assert_eq!(found, expected.map(str::to_owned), "{text}");
     }
-    assert!(Endpoint::parse("http://192.0.2.1/v1", true).is_ok());
+    assert!(ProviderEndpoint::parse("http://192.0.2.1/v1", true).is_ok());
 }
 
 #[test]
 fn a_key_is_one_visible_word_and_never_shown() {
     let source = || KeySource::Variable("X".to_owned());
-    assert_eq!(Key::new(" \n", source()), Err(BadKey::Empty));
-    assert_eq!(Key::new("a b", source()), Err(BadKey::Characters));
-    assert_eq!(Key::new("a\r\nx: y", source()), Err(BadKey::Characters));
-    assert_eq!(Key::new("schlüssel", source()), Err(BadKey::Characters));
-    assert_eq!(Key::new(&"x".repeat(10_000), source()), Err(BadKey::TooLong));
-    let key = Key::new(&format!("{KEY}\n"), source()).unwrap();
+    assert_eq!(ProviderKey::new(" \n", source()), Err(BadKey::Empty));
+    assert_eq!(ProviderKey::new("a b", source()), Err(BadKey::Characters));
+    assert_eq!(ProviderKey::new("a\r\nx: y", source()), Err(BadKey::Characters));
+    assert_eq!(ProviderKey::new("schlüssel", source()), Err(BadKey::Characters));
+    assert_eq!(ProviderKey::new(&"x".repeat(10_000), source()), Err(BadKey::TooLong));
+    let key = ProviderKey::new(&format!("{KEY}\n"), source()).unwrap();
     assert_eq!(format!("{key:?}"), "***");
     assert_eq!(key.hide_in(&format!("<{KEY}>{KEY}")), "<***>***");
     assert!(!format!("{:?}", remote(options("openai", "http://127.0.0.1:1"))).contains(KEY));
@@ -80,7 +80,7 @@ async fn a_server_that_does_not_shake_hands_is_a_timeout() {
     let mut options = options("openai", "https://127.0.0.1:1/v1");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://127.0.0.1:{}/v1", listener.local_addr().unwrap().port());
-    options.endpoint = Endpoint::parse(&url, false).unwrap();
+    options.endpoint = ProviderEndpoint::parse(&url, false).unwrap();
     options.timeouts.connect = Duration::from_millis(50);
     let error = call(&remote(options), &ask("Hello.")).await.0.unwrap_err();
     assert!(error.to_string().contains("connect_timeout"), "{error}");
@@ -126,7 +126,10 @@ async fn a_proxy_is_asked_for_a_tunnel_and_its_refusal_is_told() {
     ] {
         let (url, asked) = proxy(answer).await;
         let options = options("openai", "https://api.example.com/v1");
-        let model = Remote::new(options, Client::new(Roots::Only(Vec::new()), Proxies::all(&url)));
+        let model = RemoteModel::new(
+            options,
+            HttpClient::new(TrustRoots::Only(Vec::new()), ProxyRules::all(&url)),
+        );
         let error = call(&model, &ask("Hello.")).await.0.unwrap_err();
         assert!(matches!(error, Error::Connect { .. }), "{error}");
         assert!(error.to_string().contains(words), "{answer}: {error}");
@@ -141,8 +144,9 @@ async fn a_proxy_is_asked_for_a_tunnel_and_its_refusal_is_told() {
 async fn plain_http_goes_through_a_proxy_with_its_whole_address() {
     let (url, asked) = proxy("").await;
     let mut options = options("openai", "http://127.0.0.1:1");
-    options.endpoint = Endpoint::parse("http://model.example.com/v1", true).unwrap();
-    let model = Remote::new(options, Client::new(Roots::System, Proxies::all(&url)));
+    options.endpoint = ProviderEndpoint::parse("http://model.example.com/v1", true).unwrap();
+    let model =
+        RemoteModel::new(options, HttpClient::new(TrustRoots::System, ProxyRules::all(&url)));
     let (end, heard) = call(&model, &ask("Hello.")).await;
     end.unwrap();
     assert_eq!(heard.text, "Hello.");
@@ -154,8 +158,11 @@ async fn plain_http_goes_through_a_proxy_with_its_whole_address() {
 #[tokio::test]
 async fn a_server_on_this_machine_is_never_asked_for_through_a_proxy() {
     let server = Server::answering(hello()).await;
-    let nobody = Proxies::all("http://127.0.0.1:1");
-    let model = Remote::new(options("openai", &server.url()), Client::new(Roots::System, nobody));
+    let nobody = ProxyRules::all("http://127.0.0.1:1");
+    let model = RemoteModel::new(
+        options("openai", &server.url()),
+        HttpClient::new(TrustRoots::System, nobody),
+    );
     call(&model, &ask("Hello.")).await.0.unwrap();
 }
 
@@ -188,8 +195,8 @@ async fn secured() -> (u16, tokio::task::JoinHandle<Option<String>>) {
 
 #[tokio::test]
 async fn a_server_proves_who_it_is_before_it_sees_the_key() {
-    let trusted = || Roots::Only(vec![CertificateDer::from(AUTHORITY)]);
-    let nobody = || Roots::Only(Vec::new());
+    let trusted = || TrustRoots::Only(vec![CertificateDer::from(AUTHORITY)]);
+    let nobody = || TrustRoots::Only(Vec::new());
     for (host, roots, is_proved) in [
         ("localhost", trusted(), true),
         ("127.0.0.1", trusted(), true),
@@ -198,7 +205,7 @@ async fn a_server_proves_who_it_is_before_it_sees_the_key() {
     ] {
         let (port, asked) = secured().await;
         let options = options("openai", &format!("https://{host}:{port}/v1"));
-        let model = Remote::new(options, Client::new(roots, Proxies::none()));
+        let model = RemoteModel::new(options, HttpClient::new(roots, ProxyRules::none()));
         let (end, heard) = call(&model, &ask("Hello.")).await;
         if is_proved {
             end.unwrap();

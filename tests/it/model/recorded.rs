@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use organism::ids::ListenerName;
-use organism::model::playback::Recorder;
-use organism::model::{Model, Playback};
+use organism::model::playback::TurnRecorder;
+use organism::model::{PlaybackModel, SharedModel};
 use serde_json::Value as Json;
 
 use super::server::{KEY, NONCE, Script, Server, ask, call, options, remote};
@@ -123,13 +123,13 @@ async fn an_answer_with_everything_in_it_plays_as_it_was() {
     let directory = tempfile::tempdir().unwrap();
     for wire in [OPENAI, ANTHROPIC] {
         let path = directory.path().join(format!("{}.toml", wire.preset));
-        let recorder = std::sync::Arc::new(Recorder::create(&path, "by a test").unwrap());
+        let recorder = std::sync::Arc::new(TurnRecorder::create(&path, "by a test").unwrap());
         let server = Server::answering(Script::stream(&(wire.events)(&scene))).await;
-        let live: Model = std::sync::Arc::new(remote(options(wire.preset, &server.url())));
+        let live: SharedModel = std::sync::Arc::new(remote(options(wire.preset, &server.url())));
         let mut request = ask("Hello.");
         request.origin.turn = 3;
         let (live_end, live_heard) = call(recorder.around(live).as_ref(), &request).await;
-        let played = Playback::load(&path).unwrap();
+        let played = PlaybackModel::load(&path).unwrap();
         let (end, heard) = call(&played, &request).await;
         let (end, live_end) = (end.unwrap(), live_end.unwrap());
         assert_eq!((heard.text, heard.reasoning), (live_heard.text, live_heard.reasoning));
@@ -139,7 +139,7 @@ async fn an_answer_with_everything_in_it_plays_as_it_was() {
         assert_eq!(end.route.model, format!("{}/m-1", wire.preset));
         // The same turn of another root has no place of its own.
         request.origin.thread = organism::ids::ThreadId::parse("sess-fedcba9876543210").unwrap();
-        let live: Model = std::sync::Arc::new(remote(options(wire.preset, &server.url())));
+        let live: SharedModel = std::sync::Arc::new(remote(options(wire.preset, &server.url())));
         call(recorder.around(live).as_ref(), &request).await.0.unwrap();
         let so_far = recorder.so_far();
         assert_eq!((so_far.turns, so_far.skipped, so_far.failure), (1, 1, None));

@@ -5,9 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use organism::limits;
-use organism::model::router::{Jitter, Limiter, Pace, Routed, Router, Strategy};
+use organism::model::router::{
+    JitterSource, ModelRouter, RateLimiter, RateLimits, RoutedModel, RoutingStrategy,
+};
 use organism::model::{
-    Calling, Chunk, End, Error, Model, OnChunk, Phase, Provider, Request, Route, StopReason, Usage,
+    AnswerChunk, CallFuture, CallPhase, Error, ModelProvider, ModelRequest, ModelRoute, OnChunk,
+    SharedModel, StopReason, StreamEnd, TokenUsage,
 };
 use tokio::time::Instant;
 
@@ -18,7 +21,7 @@ use super::server::{Heard, ask, call};
 enum Act {
     Say(&'static str),
     /// Says something, then breaks off.
-    Break(&'static str, fn(Route) -> Error),
+    Break(&'static str, fn(ModelRoute) -> Error),
     /// Answers after so long.
     Take(Duration),
 }
@@ -55,8 +58,8 @@ impl Actor {
     }
 }
 
-impl Provider for Actor {
-    fn call<'a>(&'a self, _: &'a Request, on_chunk: OnChunk<'a>) -> Calling<'a> {
+impl ModelProvider for Actor {
+    fn call<'a>(&'a self, _: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
         Box::pin(async move {
             {
                 let mut at_once = self.at_once.lock().unwrap();
@@ -66,12 +69,12 @@ impl Provider for Actor {
             let act = self.act();
             let done = match act {
                 Act::Say(text) => {
-                    on_chunk(Chunk::Text(text));
+                    on_chunk(AnswerChunk::Text(text));
                     Ok(())
                 }
                 Act::Break(text, error) => {
                     if !text.is_empty() {
-                        on_chunk(Chunk::Text(text));
+                        on_chunk(AnswerChunk::Text(text));
                     }
                     Err(error(self.route()))
                 }
@@ -85,56 +88,64 @@ impl Provider for Actor {
         })
     }
 
-    fn route(&self) -> Route {
-        Route { provider: "scripted".to_owned(), model: self.name.to_owned() }
+    fn route(&self) -> ModelRoute {
+        ModelRoute { provider: "scripted".to_owned(), model: self.name.to_owned() }
     }
 }
 
-fn end(route: Route) -> End {
-    let usage = Usage { tokens_in: 10, tokens_out: 5, ..Usage::default() };
-    End { stop: StopReason::Normal, usage, calls: Vec::new(), own: Vec::new(), route, model: None }
+fn end(route: ModelRoute) -> StreamEnd {
+    let usage = TokenUsage { tokens_in: 10, tokens_out: 5, ..TokenUsage::default() };
+    StreamEnd {
+        stop: StopReason::Normal,
+        usage,
+        calls: Vec::new(),
+        own: Vec::new(),
+        route,
+        model: None,
+    }
 }
 
-fn cut(route: Route) -> Error {
+fn cut(route: ModelRoute) -> Error {
     Error::Cut { route, bytes: 7 }
 }
 
-fn limited(route: Route) -> Error {
+fn limited(route: ModelRoute) -> Error {
     let retry_after = Some(Duration::from_secs(20));
     Error::RateLimited { route, message: String::new(), retry_after }
 }
 
-fn limited_for_an_hour(route: Route) -> Error {
+fn limited_for_an_hour(route: ModelRoute) -> Error {
     let retry_after = Some(Duration::from_secs(3600));
     Error::RateLimited { route, message: String::new(), retry_after }
 }
 
-fn busy(route: Route) -> Error {
+fn busy(route: ModelRoute) -> Error {
     Error::RateLimited { route, message: String::new(), retry_after: None }
 }
 
-fn denied(route: Route) -> Error {
+fn denied(route: ModelRoute) -> Error {
     Error::Denied { route, status: 401, message: String::new(), key: "the variable X".to_owned() }
 }
 
-fn rejected(route: Route) -> Error {
+fn rejected(route: ModelRoute) -> Error {
     Error::Rejected { route, status: 400, message: "too many tools".to_owned() }
 }
 
-fn slow(route: Route) -> Error {
-    Error::Timeout { route, phase: Phase::FirstByte, after: Duration::from_secs(1) }
+fn slow(route: ModelRoute) -> Error {
+    Error::Timeout { route, phase: CallPhase::FirstByte, after: Duration::from_secs(1) }
 }
 
-fn routed(actor: &Arc<Actor>) -> Routed {
-    let model: Model = Arc::<Actor>::clone(actor);
-    Routed::new(model, Pace::default())
+fn routed(actor: &Arc<Actor>) -> RoutedModel {
+    let model: SharedModel = Arc::<Actor>::clone(actor);
+    RoutedModel::new(model, RateLimits::default())
 }
 
-fn router(actors: &[&Arc<Actor>], strategy: Strategy, attempts: u32) -> Router {
-    Router::new(actors.iter().map(|actor| routed(actor)).collect(), strategy, attempts).seeded(7)
+fn router(actors: &[&Arc<Actor>], strategy: RoutingStrategy, attempts: u32) -> ModelRouter {
+    ModelRouter::new(actors.iter().map(|actor| routed(actor)).collect(), strategy, attempts)
+        .seeded(7)
 }
 
-async fn asked(router: &Router) -> (Result<End, Error>, Heard) {
+async fn asked(router: &ModelRouter) -> (Result<StreamEnd, Error>, Heard) {
     call(router, &ask("Hello.")).await
 }
 
@@ -142,7 +153,7 @@ async fn asked(router: &Router) -> (Result<End, Error>, Heard) {
 async fn what_may_succeed_later_is_tried_again_after_a_pause() {
     let actor =
         Actor::new("a", vec![Act::Break("", cut), Act::Break("", slow), Act::Say("Hello.")]);
-    let (end, heard) = asked(&router(&[&actor], Strategy::Failover, 3)).await;
+    let (end, heard) = asked(&router(&[&actor], RoutingStrategy::Failover, 3)).await;
     assert_eq!(end.unwrap().route.model, "a");
     assert_eq!((heard.text.as_str(), heard.restarts), ("Hello.", 0));
     let gaps = actor.gaps();
@@ -154,13 +165,13 @@ async fn what_may_succeed_later_is_tried_again_after_a_pause() {
 async fn an_answer_that_broke_off_is_void_before_the_next_begins() {
     let actor =
         Actor::new("a", vec![Act::Break("Hel", cut), Act::Break("He", cut), Act::Say("Yes.")]);
-    let (end, heard) = asked(&router(&[&actor], Strategy::Failover, 3)).await;
+    let (end, heard) = asked(&router(&[&actor], RoutingStrategy::Failover, 3)).await;
     end.unwrap();
     assert_eq!((heard.text.as_str(), heard.restarts), ("Yes.", 2));
 
     let (broken, whole) =
         (Actor::new("a", vec![Act::Break("Hel", cut)]), Actor::new("b", vec![Act::Say("Yes.")]));
-    let (end, heard) = asked(&router(&[&broken, &whole], Strategy::Failover, 1)).await;
+    let (end, heard) = asked(&router(&[&broken, &whole], RoutingStrategy::Failover, 1)).await;
     assert_eq!(end.unwrap().route.model, "b");
     assert_eq!((heard.text.as_str(), heard.restarts), ("Yes.", 1));
 }
@@ -168,7 +179,7 @@ async fn an_answer_that_broke_off_is_void_before_the_next_begins() {
 #[tokio::test(start_paused = true)]
 async fn after_the_last_try_the_last_error_is_told_with_the_number_of_tries() {
     let actor = Actor::new("a", vec![Act::Break("", cut)]);
-    let error = asked(&router(&[&actor], Strategy::Failover, 4)).await.0.unwrap_err();
+    let error = asked(&router(&[&actor], RoutingStrategy::Failover, 4)).await.0.unwrap_err();
     assert!(matches!(&error, Error::GaveUp { tries: 4, .. }), "{error:?}");
     assert!(matches!(error.cause(), Error::Cut { .. }) && error.is_retried());
     assert!(error.to_string().ends_with("given up after 4 tries"), "{error}");
@@ -180,12 +191,13 @@ async fn after_the_last_try_the_last_error_is_told_with_the_number_of_tries() {
 async fn a_rejected_request_is_tried_on_each_route_once() {
     let (first, second) =
         (Actor::new("a", vec![Act::Break("", rejected)]), Actor::new("b", vec![Act::Say("Yes.")]));
-    let (end, _) = asked(&router(&[&first, &second], Strategy::Failover, 3)).await;
+    let (end, _) = asked(&router(&[&first, &second], RoutingStrategy::Failover, 3)).await;
     assert_eq!(end.unwrap().route.model, "b");
     assert_eq!((first.times(), second.times()), (1, 1));
 
     let second = Actor::new("b", vec![Act::Break("", rejected)]);
-    let error = asked(&router(&[&first, &second], Strategy::Failover, 3)).await.0.unwrap_err();
+    let error =
+        asked(&router(&[&first, &second], RoutingStrategy::Failover, 3)).await.0.unwrap_err();
     assert_eq!(error.feedback(), Some("too many tools"));
     assert_eq!((first.times(), second.times()), (2, 1));
 }
@@ -196,24 +208,24 @@ async fn a_route_that_will_not_is_left_for_another_and_not_asked_again() {
         Actor::new("a", vec![Act::Break("", denied)]),
         Actor::new("b", vec![Act::Break("", cut), Act::Say("Yes.")]),
     );
-    let (end, _) = asked(&router(&[&first, &second], Strategy::Failover, 3)).await;
+    let (end, _) = asked(&router(&[&first, &second], RoutingStrategy::Failover, 3)).await;
     assert_eq!(end.unwrap().route.model, "b");
     assert_eq!((first.times(), second.times()), (1, 2));
-    let error = asked(&router(&[&first], Strategy::Failover, 3)).await.0.unwrap_err();
+    let error = asked(&router(&[&first], RoutingStrategy::Failover, 3)).await.0.unwrap_err();
     assert!(matches!(error, Error::Denied { .. }), "one try needs no words: {error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_is_kept_to_and_other_routes_go_first() {
     let actor = Actor::new("a", vec![Act::Break("", limited), Act::Say("Yes.")]);
-    asked(&router(&[&actor], Strategy::Failover, 2)).await.0.unwrap();
+    asked(&router(&[&actor], RoutingStrategy::Failover, 2)).await.0.unwrap();
     assert!(actor.gaps()[0] >= 20.0 && actor.gaps()[0] < 21.0, "{:?}", actor.gaps());
 
     let (first, second) = (
         Actor::new("a", vec![Act::Break("", limited), Act::Say("Yes.")]),
         Actor::new("b", vec![Act::Say("Yes.")]),
     );
-    let router = router(&[&first, &second], Strategy::Failover, 2);
+    let router = router(&[&first, &second], RoutingStrategy::Failover, 2);
     let began = Instant::now();
     for _ in 0..5 {
         asked(&router).await.0.unwrap();
@@ -229,7 +241,7 @@ async fn retry_after_is_kept_to_and_other_routes_go_first() {
 async fn who_wants_to_be_left_alone_for_an_hour_has_refused() {
     let actor = Actor::new("a", vec![Act::Break("", limited_for_an_hour)]);
     let began = Instant::now();
-    let error = asked(&router(&[&actor], Strategy::Failover, 3)).await.0.unwrap_err();
+    let error = asked(&router(&[&actor], RoutingStrategy::Failover, 3)).await.0.unwrap_err();
     assert!(matches!(error, Error::RateLimited { .. }), "{error}");
     assert_eq!((actor.times(), Instant::now()), (1, began));
 }
@@ -238,7 +250,7 @@ async fn who_wants_to_be_left_alone_for_an_hour_has_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_route_that_is_to_be_left_alone_for_an_hour_is_not_waited_for_by_the_next_call() {
     let first = Actor::new("a", vec![Act::Break("", limited_for_an_hour), Act::Say("Yes.")]);
-    let router = router(&[&first], Strategy::Failover, 3);
+    let router = router(&[&first], RoutingStrategy::Failover, 3);
     let began = Instant::now();
     asked(&router).await.0.unwrap_err();
     let error = asked(&router).await.0.unwrap_err();
@@ -254,7 +266,9 @@ async fn a_route_that_is_to_be_left_alone_for_an_hour_is_not_waited_for_by_the_n
 async fn strategies_choose_who_is_asked_first() {
     let actors = ["a", "b", "c"].map(|name| Actor::new(name, vec![Act::Say("Yes.")]));
     let all: Vec<_> = actors.iter().collect();
-    for (strategy, expected) in [(Strategy::Failover, "aaaaaa"), (Strategy::RoundRobin, "abcabc")] {
+    for (strategy, expected) in
+        [(RoutingStrategy::Failover, "aaaaaa"), (RoutingStrategy::RoundRobin, "abcabc")]
+    {
         let router = router(&all, strategy, 1);
         let mut order = String::new();
         for _ in 0..6 {
@@ -265,7 +279,8 @@ async fn strategies_choose_who_is_asked_first() {
     // Calls that take their time: each goes where there are fewest.
     let actors =
         ["a", "b", "c"].map(|name| Actor::new(name, vec![Act::Take(Duration::from_secs(5))]));
-    let router = Arc::new(router(&actors.iter().collect::<Vec<_>>(), Strategy::LeastLoaded, 1));
+    let router =
+        Arc::new(router(&actors.iter().collect::<Vec<_>>(), RoutingStrategy::LeastLoaded, 1));
     let calls: Vec<_> = (0..9)
         .map(|_| {
             let router = Arc::clone(&router);
@@ -280,13 +295,13 @@ async fn strategies_choose_who_is_asked_first() {
 
 #[test]
 fn pauses_double_up_to_a_bound_and_are_the_same_for_a_seed() {
-    let pauses = |seed| (1..=40).map(move |round| Jitter::seeded(seed).pause(round));
+    let pauses = |seed| (1..=40).map(move |round| JitterSource::seeded(seed).pause(round));
     assert!(pauses(1).eq(pauses(1)));
     assert!(!pauses(1).eq(pauses(2)));
     for round in 1..40 {
         let bound = limits::MODEL_BACKOFF_FIRST * 2u32.saturating_pow(round.min(20) - 1);
         let bound = bound.min(limits::MODEL_BACKOFF_MAX);
-        let mut jitter = Jitter::seeded(u64::from(round));
+        let mut jitter = JitterSource::seeded(u64::from(round));
         let drawn: Vec<_> = (0..1_000).map(|_| jitter.pause(round)).collect();
         assert!(drawn.iter().all(|pause| *pause <= bound), "round {round}");
         let share = |pauses: usize| pauses > 350 && pauses < 650;
@@ -297,9 +312,10 @@ fn pauses_double_up_to_a_bound_and_are_the_same_for_a_seed() {
 #[tokio::test(start_paused = true)]
 async fn no_more_calls_are_made_at_once_than_are_allowed() {
     let actor = Actor::new("a", vec![Act::Take(Duration::from_secs(1))]);
-    let model: Model = actor.clone();
-    let pace = Pace { concurrency: 3, tokens_per_minute: None };
-    let router = Router::new(vec![Routed::new(model, pace)], Strategy::Failover, 1);
+    let model: SharedModel = actor.clone();
+    let pace = RateLimits { concurrency: 3, tokens_per_minute: None };
+    let router =
+        ModelRouter::new(vec![RoutedModel::new(model, pace)], RoutingStrategy::Failover, 1);
     let router = Arc::new(router);
     let began = Instant::now();
     let calls: Vec<_> = (0..10)
@@ -317,8 +333,8 @@ async fn no_more_calls_are_made_at_once_than_are_allowed() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_allowed_halves_with_each_refusal_and_grows_with_each_answer() {
-    let route = || Route { provider: "p".to_owned(), model: "m".to_owned() };
-    let limiter = Limiter::new(Pace { concurrency: 16, tokens_per_minute: Some(6_000) });
+    let route = || ModelRoute { provider: "p".to_owned(), model: "m".to_owned() };
+    let limiter = RateLimiter::new(RateLimits { concurrency: 16, tokens_per_minute: Some(6_000) });
     let mut permits = Vec::new();
     for _ in 0..16 {
         permits.push(limiter.enter(10).await);
@@ -343,16 +359,16 @@ async fn what_is_allowed_halves_with_each_refusal_and_grows_with_each_answer() {
     assert_eq!(limiter.allowed(), (1.0, Some(300.0)));
     for _ in 0..200 {
         tokio::time::advance(Duration::from_secs(60)).await;
-        limiter.enter(10).await.succeeded(&Usage::default());
+        limiter.enter(10).await.succeeded(&TokenUsage::default());
     }
     assert_eq!(limiter.allowed(), (16.0, Some(6_000.0)), "and up to what is configured");
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_more_tokens_are_used_in_a_minute_than_are_allowed() {
-    let limiter = Limiter::new(Pace { concurrency: 64, tokens_per_minute: Some(6_000) });
+    let limiter = RateLimiter::new(RateLimits { concurrency: 64, tokens_per_minute: Some(6_000) });
     let began = Instant::now();
-    let used = |tokens| Usage { tokens_in: tokens, tokens_out: 0, ..Usage::default() };
+    let used = |tokens| TokenUsage { tokens_in: tokens, tokens_out: 0, ..TokenUsage::default() };
     for _ in 0..12 {
         limiter.enter(1_000).await.succeeded(&used(1_000));
     }
@@ -379,9 +395,10 @@ async fn no_more_tokens_are_used_in_a_minute_than_are_allowed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_gives_its_place_to_the_next() {
-    let limiter = Arc::new(Limiter::new(Pace { concurrency: 1, tokens_per_minute: None }));
+    let limiter =
+        Arc::new(RateLimiter::new(RateLimits { concurrency: 1, tokens_per_minute: None }));
     let first = limiter.enter(1).await;
-    let waiting = |limiter: &Arc<Limiter>| {
+    let waiting = |limiter: &Arc<RateLimiter>| {
         let limiter = Arc::clone(limiter);
         tokio::spawn(async move { drop(limiter.enter(1).await) })
     };
@@ -396,7 +413,8 @@ async fn a_dropped_call_gives_its_place_to_the_next() {
 /// Who is told of the free place may have to wait for tokens, and give up.
 #[tokio::test(start_paused = true)]
 async fn a_place_is_not_lost_with_one_who_was_told_of_it_and_gave_up() {
-    let limiter = Arc::new(Limiter::new(Pace { concurrency: 1, tokens_per_minute: Some(60) }));
+    let limiter =
+        Arc::new(RateLimiter::new(RateLimits { concurrency: 1, tokens_per_minute: Some(60) }));
     let first = limiter.enter(50).await;
     let waiting = |tokens| {
         let limiter = Arc::clone(&limiter);
@@ -406,7 +424,7 @@ async fn a_place_is_not_lost_with_one_who_was_told_of_it_and_gave_up() {
     tokio::task::yield_now().await;
     let small = waiting(1);
     tokio::task::yield_now().await;
-    first.succeeded(&Usage { tokens_in: 50, ..Usage::default() });
+    first.succeeded(&TokenUsage { tokens_in: 50, ..TokenUsage::default() });
     tokio::task::yield_now().await;
     large.abort();
     let entered = tokio::time::timeout(Duration::from_secs(10), small).await;

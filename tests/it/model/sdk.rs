@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use organism::model::{Block, Request, Role, Said, StopReason, Tool};
+use organism::model::{ChatBlock, ChatMessage, ChatRole, ModelRequest, ModelTool, StopReason};
 use serde_json::{Value as Json, json};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -173,13 +173,14 @@ async fn a_server_from_elsewhere_is_understood_and_understands_in_both_formats()
         assert_eq!((end.stop, &*end.calls), (StopReason::Normal, &[][..]), "{preset}");
         assert_eq!(end.usage.estimated, !told, "{preset}: {:?}", end.usage);
 
-        let tool = |name: &str| Tool {
+        let tool = |name: &str| ModelTool {
             name: name.to_owned(),
             description: String::new(),
             parameters: json!({ "type": "object" }),
         };
         let tools = vec![tool("search"), tool("clock")];
-        let mut request = Request { tools, one_call: true, ..ask(&format!("Find it, {preset}.")) };
+        let mut request =
+            ModelRequest { tools, one_call: true, ..ask(&format!("Find it, {preset}.")) };
         let (end, heard) = call(&model, &request).await;
         let end = end.unwrap();
         assert_eq!((&*heard.text, end.stop), (beside, StopReason::Calls), "{preset}");
@@ -188,15 +189,15 @@ async fn a_server_from_elsewhere_is_understood_and_understands_in_both_formats()
         assert!(same_json(&search.arguments, "{\"query\": \"a \\\"b\\\" ü\", \"limit\": 3}"));
         assert!(same_json(&clock.arguments, "{}") && search.id != clock.id, "{preset}");
 
-        let mut spoken = vec![Block::Text(heard.text)];
-        spoken.extend(end.calls.iter().cloned().map(Block::Call));
+        let mut spoken = vec![ChatBlock::Text(heard.text)];
+        spoken.extend(end.calls.iter().cloned().map(ChatBlock::Call));
         let results = ["found \"it\" <here>", "noon"].into_iter().zip(&end.calls);
         let results = results.map(|(text, call)| {
             let (id, text) = (call.id.clone(), text.to_owned());
-            Block::Result { id, text, failed: false }
+            ChatBlock::Result { id, text, failed: false }
         });
-        request.messages.push(Said { role: Role::Assistant, blocks: spoken });
-        request.messages.push(Said { role: Role::User, blocks: results.collect() });
+        request.messages.push(ChatMessage { role: ChatRole::Assistant, blocks: spoken });
+        request.messages.push(ChatMessage { role: ChatRole::User, blocks: results.collect() });
         let (end, heard) = call(&model, &request).await;
         assert_eq!((&*heard.text, end.unwrap().calls), ("It is there.", Vec::new()), "{preset}");
     }

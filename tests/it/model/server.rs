@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use organism::ids::{ListenerName, ThreadId};
-use organism::model::http::{Client, Endpoint, HttpTimeouts, Proxies, Roots};
-use organism::model::remote::{Asked, Options, Preset};
+use organism::model::http::{HttpClient, HttpTimeouts, ProviderEndpoint, ProxyRules, TrustRoots};
+use organism::model::remote::{AnswerSettings, Options, ProviderPreset};
 use organism::model::{
-    Chunk, End, Error, Key, KeySource, Origin, Provider, Remote, Request, Role, Said,
+    AnswerChunk, ChatMessage, ChatRole, Error, KeySource, ModelProvider, ModelRequest, ProviderKey,
+    RemoteModel, RequestOrigin, StreamEnd,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -185,15 +186,15 @@ pub async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<Strin
 
 pub const KEY: &str = "sk-test-5f1e0b7c9d2a4e6f8a1b3c5d7e9f";
 
-pub fn key() -> Key {
-    Key::new(KEY, KeySource::Variable("TEST_API_KEY".to_owned())).unwrap()
+pub fn key() -> ProviderKey {
+    ProviderKey::new(KEY, KeySource::Variable("TEST_API_KEY".to_owned())).unwrap()
 }
 
 pub fn options(preset: &str, url: &str) -> Options {
     Options {
-        preset: Preset::named(preset).unwrap(),
+        preset: ProviderPreset::named(preset).unwrap(),
         model: "m-1".to_owned(),
-        endpoint: Endpoint::parse(url, false).unwrap(),
+        endpoint: ProviderEndpoint::parse(url, false).unwrap(),
         key: Some(key()),
         timeouts: HttpTimeouts {
             connect: Duration::from_secs(60),
@@ -201,24 +202,24 @@ pub fn options(preset: &str, url: &str) -> Options {
             stall: Duration::from_secs(60),
             total: Duration::from_secs(300),
         },
-        asked: Asked::default(),
+        asked: AnswerSettings::default(),
     }
 }
 
-pub fn remote(options: Options) -> Remote {
-    Remote::new(options, Client::new(Roots::System, Proxies::none()))
+pub fn remote(options: Options) -> RemoteModel {
+    RemoteModel::new(options, HttpClient::new(TrustRoots::System, ProxyRules::none()))
 }
 
-pub fn ask(text: &str) -> Request {
-    Request {
-        origin: Origin {
+pub fn ask(text: &str) -> ModelRequest {
+    ModelRequest {
+        origin: RequestOrigin {
             agent: ListenerName::parse("writer").unwrap(),
             thread: ThreadId::parse("sess-0123456789abcdef").unwrap(),
             turn: 1,
             trace: None,
         },
         system: "You write.".to_owned(),
-        messages: vec![Said::text(Role::User, text)],
+        messages: vec![ChatMessage::text(ChatRole::User, text)],
         tools: Vec::new(),
         tool_choice: None,
         one_call: false,
@@ -236,27 +237,32 @@ pub struct Heard {
 }
 
 impl Heard {
-    pub fn hear(&mut self, chunk: Chunk<'_>) {
+    pub fn hear(&mut self, chunk: AnswerChunk<'_>) {
         self.chunks += 1;
         match chunk {
-            Chunk::Text(text) => self.text.push_str(text),
-            Chunk::Reasoning(text) => self.reasoning.push_str(text),
-            Chunk::Withheld(_) | Chunk::Waiting(..) | Chunk::Failed(_) => self.chunks -= 1,
-            Chunk::Restart => {
+            AnswerChunk::Text(text) => self.text.push_str(text),
+            AnswerChunk::Reasoning(text) => self.reasoning.push_str(text),
+            AnswerChunk::Withheld(_) | AnswerChunk::Waiting(..) | AnswerChunk::Failed(_) => {
+                self.chunks -= 1
+            }
+            AnswerChunk::Restart => {
                 *self = Self { restarts: self.restarts + 1, chunks: self.chunks, ..Self::default() }
             }
         }
     }
 }
 
-pub async fn call(model: &dyn Provider, request: &Request) -> (Result<End, Error>, Heard) {
+pub async fn call(
+    model: &dyn ModelProvider,
+    request: &ModelRequest,
+) -> (Result<StreamEnd, Error>, Heard) {
     let mut heard = Heard::default();
     let end = model.call(request, &mut |chunk| heard.hear(chunk)).await;
     (end, heard)
 }
 
 /// One call of `preset` to a server that says `script`.
-pub async fn answered(preset: &str, script: Script) -> (Result<End, Error>, Heard) {
+pub async fn answered(preset: &str, script: Script) -> (Result<StreamEnd, Error>, Heard) {
     let server = Server::answering(script).await;
     call(&remote(options(preset, &server.url())), &ask("Hello.")).await
 }

@@ -1,11 +1,11 @@
 //! The reader of event streams, by the HTML standard's rules.
 
 use organism::limits;
-use organism::model::sse::Decoder;
+use organism::model::sse::SseDecoder;
 
 /// Events as `name|data`, with the bytes given in pieces of `size`.
 fn events(bytes: &[u8], size: usize) -> Vec<String> {
-    let mut decoder = Decoder::default();
+    let mut decoder = SseDecoder::default();
     let mut found = Vec::new();
     for piece in bytes.chunks(size) {
         let mut rest = piece;
@@ -47,13 +47,13 @@ fn events_are_read_by_the_standard_wherever_the_bytes_are_cut() {
 
 #[test]
 fn a_line_and_an_event_are_bounded() {
-    let mut decoder = Decoder::default();
+    let mut decoder = SseDecoder::default();
     let piece = vec![b'x'; 64 << 10];
     let read =
         (0..).map(|_| decoder.next(&mut piece.as_slice()).map(|_| ())).take_while(Result::is_ok);
     assert_eq!(read.count(), limits::STREAM_LINE_BYTES_MAX / piece.len());
 
-    let mut decoder = Decoder::default();
+    let mut decoder = SseDecoder::default();
     let line = [b"data: ", piece.as_slice(), b"\n"].concat();
     let read =
         (0..).map(|_| decoder.next(&mut line.as_slice()).map(|_| ())).take_while(Result::is_ok);

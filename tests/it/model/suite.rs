@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use organism::limits;
-use organism::model::{Error, Phase, StopReason};
+use organism::model::{CallPhase, Error, StopReason};
 
 use super::server::{
     KEY, STREAM_HEAD, Script, Server, Then, answered, ask, call, http_chunk, options, remote,
@@ -410,15 +410,15 @@ async fn a_stall_ends_the_call(wire: &Wire) {
     let pieces = Script::stream(&events[..3]).pieces;
     let begun = pieces[..pieces.len() - 1].to_vec();
     let cases = [
-        (vec![], Phase::FirstByte),
-        (vec![STREAM_HEAD.to_vec()], Phase::FirstByte),
-        (begun, Phase::Stall),
+        (vec![], CallPhase::FirstByte),
+        (vec![STREAM_HEAD.to_vec()], CallPhase::FirstByte),
+        (begun, CallPhase::Stall),
     ];
     for (pieces, phase) in cases {
         let server = Server::answering(Script::new(pieces, Then::Hang)).await;
         let mut options = options(wire.preset, &server.url());
         match phase {
-            Phase::FirstByte => options.timeouts.first_byte = short,
+            CallPhase::FirstByte => options.timeouts.first_byte = short,
             _ => options.timeouts.stall = short,
         }
         let error = call(&remote(options), &ask("Hello.")).await.0.unwrap_err();
@@ -433,7 +433,7 @@ async fn a_stall_ends_the_call(wire: &Wire) {
     let mut options = options(wire.preset, &server.url());
     options.timeouts.total = Duration::from_millis(300);
     let error = call(&remote(options), &ask("Hello.")).await.0.unwrap_err();
-    assert!(matches!(error, Error::Timeout { phase: Phase::Total, .. }), "{error}");
+    assert!(matches!(error, Error::Timeout { phase: CallPhase::Total, .. }), "{error}");
     server.ended(1).await;
 }
 
@@ -539,11 +539,11 @@ async fn a_dropped_call_closes_its_socket(wire: &Wire) {
     let model = remote(options(wire.preset, &server.url()));
     let request = ask("Hello.");
     let (said, mut heard) = tokio::sync::mpsc::unbounded_channel();
-    let mut on_chunk = move |_: organism::model::Chunk<'_>| {
+    let mut on_chunk = move |_: organism::model::AnswerChunk<'_>| {
         let _ = said.send(());
     };
     tokio::select! {
-        _ = organism::model::Provider::call(&model, &request, &mut on_chunk) => panic!("it hangs"),
+        _ = organism::model::ModelProvider::call(&model, &request, &mut on_chunk) => panic!("it hangs"),
         _ = heard.recv() => {}
     }
     server.ended(1).await;

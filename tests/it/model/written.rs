@@ -1,54 +1,55 @@
 //! What is sent: the request's body and head in each wire format.
 
 use expect_test::{Expect, expect};
-use organism::model::remote::{Asked, PRESETS, Preset};
+use organism::model::remote::{AnswerSettings, PRESETS, ProviderPreset};
 use organism::model::{
-    Block, OwnBlock, Request, Role, Said, Tool, ToolCall, ToolChoice, WireSettings,
+    ChatBlock, ChatMessage, ChatRole, ModelRequest, ModelTool, OwnBlock, ToolCall, ToolChoice,
+    WireSettings,
 };
 use serde_json::json;
 
 use super::server::{KEY, Script, Server, ask, call, options, remote};
 use super::wires::{ANTHROPIC, OPENAI, SIGNATURE, Scene, Stop};
 
-fn tool() -> Tool {
+fn tool() -> ModelTool {
     let parameters = json!({"type": "object", "properties": {"query": {"type": "string"}}});
-    Tool { name: "search".into(), description: "Searches.".into(), parameters }
+    ModelTool { name: "search".into(), description: "Searches.".into(), parameters }
 }
 
-fn result(id: &str, text: &str, failed: bool) -> Block {
-    Block::Result { id: id.into(), text: text.into(), failed }
+fn result(id: &str, text: &str, failed: bool) -> ChatBlock {
+    ChatBlock::Result { id: id.into(), text: text.into(), failed }
 }
 
-fn called(id: &str, arguments: &str) -> Block {
+fn called(id: &str, arguments: &str) -> ChatBlock {
     let (id, arguments) = (id.to_owned(), arguments.to_owned());
-    Block::Call(ToolCall { id, name: "search".into(), arguments })
+    ChatBlock::Call(ToolCall { id, name: "search".into(), arguments })
 }
 
 /// A conversation with everything in it.
-fn long(own: Vec<OwnBlock>) -> Request {
-    let mut blocks: Vec<_> = own.into_iter().map(Block::Own).collect();
+fn long(own: Vec<OwnBlock>) -> ModelRequest {
+    let mut blocks: Vec<_> = own.into_iter().map(ChatBlock::Own).collect();
     blocks.extend([
-        Block::Text("I look.".into()),
+        ChatBlock::Text("I look.".into()),
         called("call_1", "{ \"query\" : \"a\" }"),
         called("call_2", "no JSON"),
     ]);
     let messages = vec![
-        Said::text(Role::User, "Find <a>."),
-        Said { role: Role::Assistant, blocks },
-        Said {
-            role: Role::User,
+        ChatMessage::text(ChatRole::User, "Find <a>."),
+        ChatMessage { role: ChatRole::Assistant, blocks },
+        ChatMessage {
+            role: ChatRole::User,
             blocks: vec![
-                Block::Text("Turn 2 of 10.".into()),
+                ChatBlock::Text("Turn 2 of 10.".into()),
                 result("call_1", "found \"it\"", false),
                 result("call_2", "Error: no JSON", true),
             ],
         },
     ];
     let (tools, tool_choice) = (vec![tool()], Some(ToolChoice::Auto));
-    Request { messages, tools, tool_choice, max_tokens: Some(99), ..ask("") }
+    ModelRequest { messages, tools, tool_choice, max_tokens: Some(99), ..ask("") }
 }
 
-async fn check(preset: &str, asked: Asked, request: &Request, expected: Expect) {
+async fn check(preset: &str, asked: AnswerSettings, request: &ModelRequest, expected: Expect) {
     let server = Server::answering(Script::whole("400 Bad", "", "{}")).await;
     let mut options = options(preset, &server.url());
     options.asked = asked;
@@ -63,9 +64,9 @@ async fn check(preset: &str, asked: Asked, request: &Request, expected: Expect) 
 
 #[tokio::test]
 async fn a_request_is_written_as_chat_completions_take_it() {
-    let none = Asked::default();
+    let none = AnswerSettings::default();
     check("openai", none.clone(), &ask("Hello."), expect![[r#"{"model":"m-1","messages":[{"role":"system","content":"You write."},{"role":"user","content":"Hello."}],"stream":true,"stream_options":{"include_usage":true}}"#]]).await;
-    let asked = Asked {
+    let asked = AnswerSettings {
         temperature: Some(0.5),
         top_p: Some(0.9),
         reasoning_effort: Some("low".into()),
@@ -77,9 +78,9 @@ async fn a_request_is_written_as_chat_completions_take_it() {
 
 #[tokio::test]
 async fn a_request_is_written_as_messages_take_it() {
-    let none = Asked::default();
+    let none = AnswerSettings::default();
     check("anthropic", none.clone(), &ask("Hello."), expect![[r#"{"model":"m-1","max_tokens":8192,"stream":true,"system":[{"type":"text","text":"You write.","cache_control":{"type":"ephemeral"}}],"messages":[{"role":"user","content":[{"type":"text","text":"Hello.","cache_control":{"type":"ephemeral"}}]}]}"#]]).await;
-    let asked = Asked { thinking_tokens: Some(1024), ..none };
+    let asked = AnswerSettings { thinking_tokens: Some(1024), ..none };
     let own = json!({"text": 0, "calls": 0, "block":
         {"type": "thinking", "thinking": "Hmm.", "signature": "EqQB=="}});
     let foreign =
@@ -95,9 +96,9 @@ async fn a_tool_choice_is_sent_only_beside_tools() {
         for choice in [ToolChoice::Auto, ToolChoice::Required, ToolChoice::None] {
             let server = Server::answering(Script::whole("400 Bad", "", "{}")).await;
             let model = remote(options(preset, &server.url()));
-            let without = Request { tool_choice: Some(choice), ..ask("Hello.") };
+            let without = ModelRequest { tool_choice: Some(choice), ..ask("Hello.") };
             assert!(call(&model, &without).await.0.is_err());
-            let with = Request { tools: vec![tool()], ..without };
+            let with = ModelRequest { tools: vec![tool()], ..without };
             assert!(call(&model, &with).await.0.is_err());
             let sent = [0, 1].map(|n| server.body(n).get("tool_choice").is_some());
             assert_eq!(sent, [false, true], "{preset} {choice:?}");
@@ -120,9 +121,9 @@ async fn one_call_is_asked_for_beside_tools_and_where_it_is_known_to_be_taken() 
             let mut options = options(preset, &server.url());
             options.model = model.to_owned();
             let asked = remote(options);
-            let without = Request { one_call: true, tool_choice, ..ask("Hello.") };
-            let with = Request { tools: vec![tool()], ..without.clone() };
-            let many = Request { one_call: false, ..with.clone() };
+            let without = ModelRequest { one_call: true, tool_choice, ..ask("Hello.") };
+            let with = ModelRequest { tools: vec![tool()], ..without.clone() };
+            let many = ModelRequest { one_call: false, ..with.clone() };
             for request in [&with, &without, &many] {
                 assert!(call(&asked, request).await.0.is_err());
             }
@@ -235,12 +236,14 @@ async fn what_only_the_provider_can_read_goes_back_verbatim() {
     let (end, heard) = call(&model, &ask("Hello.")).await;
     let end = end.unwrap();
     assert_eq!(end.own.len(), 2);
-    let mut blocks: Vec<_> = end.own.into_iter().map(Block::Own).collect();
-    blocks.push(Block::Text(heard.text));
-    blocks.extend(end.calls.into_iter().map(Block::Call));
+    let mut blocks: Vec<_> = end.own.into_iter().map(ChatBlock::Own).collect();
+    blocks.push(ChatBlock::Text(heard.text));
+    blocks.extend(end.calls.into_iter().map(ChatBlock::Call));
     let mut request = ask("Hello.");
-    request.messages.push(Said { role: Role::Assistant, blocks });
-    request.messages.push(Said { role: Role::User, blocks: vec![result("call_1", "x", false)] });
+    request.messages.push(ChatMessage { role: ChatRole::Assistant, blocks });
+    request
+        .messages
+        .push(ChatMessage { role: ChatRole::User, blocks: vec![result("call_1", "x", false)] });
     call(&model, &request).await.0.unwrap();
     let sent = server.body(1)["messages"][1]["content"].clone();
     let expected = json!([
@@ -341,7 +344,7 @@ async fn what_is_odd_about_servers_is_understood() {
 fn every_preset_is_found_by_its_name_and_hosted_ones_use_https() {
     assert!(PRESETS.len() >= 11);
     for preset in PRESETS {
-        assert_eq!(Preset::named(preset.name).map(|p| p.name), Some(preset.name));
+        assert_eq!(ProviderPreset::named(preset.name).map(|p| p.name), Some(preset.name));
         if preset.needs_key {
             assert!(preset.base_url.unwrap().starts_with("https://"), "{}", preset.name);
             assert!(preset.key_variable.unwrap().ends_with("_API_KEY"), "{}", preset.name);

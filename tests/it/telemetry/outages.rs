@@ -8,7 +8,7 @@ use organism::clock::Time;
 use organism::config::Telemetry;
 use organism::ids::{CallId, MessageId};
 use organism::limits;
-use organism::model::http::Endpoint;
+use organism::model::http::ProviderEndpoint;
 use organism::telemetry::Exporter;
 use organism::trace::{Kind, Span, SpanId};
 
@@ -141,7 +141,7 @@ fn what_is_too_much_at_once_is_sent_in_halves() {
 async fn what_finds_no_room_is_dropped_at_once_and_counted_and_the_rest_comes() {
     let collector = Collector::start(Mood::Says(503, ""));
     let telemetry = Telemetry {
-        endpoint: Endpoint::parse(&collector.url(), false).unwrap(),
+        endpoint: ProviderEndpoint::parse(&collector.url(), false).unwrap(),
         headers: Vec::new(),
         service: "test".to_owned(),
         sample: 1.0,

@@ -9,7 +9,7 @@ use super::super::vocabulary::{Lexicon, Word};
 use crate::contract::Meaning;
 use crate::ids::PayloadName;
 use crate::limits;
-use crate::model::{Tool, ToolCall};
+use crate::model::{ModelTool, ToolCall};
 use crate::schema::{Schemas, members};
 use crate::system;
 use crate::xml::findings::{Finding, Place};
@@ -27,7 +27,7 @@ pub struct Toolbox {
 
 #[derive(Debug, Clone)]
 struct Entry {
-    tool: Tool,
+    tool: ModelTool,
     word: PayloadName,
     /// The property that holds another payload, by the name of that payload's tool.
     place: Option<&'static str>,
@@ -67,7 +67,7 @@ impl Toolbox {
             }
             let core = PLACES.iter().find(|(local, _)| word.name == system::name(local));
             toolbox.entries.push(Entry {
-                tool: Tool {
+                tool: ModelTool {
                     name: toolbox.free(&word.name.local),
                     description: description(word),
                     parameters,
@@ -121,12 +121,12 @@ impl Toolbox {
         }
     }
 
-    pub fn tools(&self) -> Vec<Tool> {
+    pub fn tools(&self) -> Vec<ModelTool> {
         self.entries.iter().map(|entry| entry.tool.clone()).collect()
     }
 
     /// What ends the call, and nothing else.
-    pub fn ending(&self) -> Vec<Tool> {
+    pub fn ending(&self) -> Vec<ModelTool> {
         let finals = self.entries.iter().filter(|entry| entry.is_final);
         finals.map(|entry| entry.tool.clone()).collect()
     }
@@ -178,7 +178,7 @@ impl Toolbox {
     /// A tool a line, with what it is for.
     pub fn described(&self) -> Vec<String> {
         let lines = self.entries.iter().map(|entry| {
-            let Tool { description, .. } = &entry.tool;
+            let ModelTool { description, .. } = &entry.tool;
             let signature = signature(&entry.tool);
             if description.is_empty() { signature } else { format!("{signature}: {description}") }
         });
@@ -307,7 +307,7 @@ fn description(word: &Word) -> String {
     out
 }
 
-fn signature(tool: &Tool) -> String {
+fn signature(tool: &ModelTool) -> String {
     let required = |key: &str| {
         let all = tool.parameters.get("required").and_then(Json::as_array);
         all.is_some_and(|all| all.iter().any(|one| one == key))

@@ -5,7 +5,7 @@ mod shown;
 
 use std::collections::BTreeMap;
 
-use crate::model::{Block, Role, Said};
+use crate::model::{ChatBlock, ChatMessage, ChatRole};
 use crate::xml::escape::escape_text;
 
 use super::vocabulary::bare;
@@ -25,7 +25,11 @@ const SILENT: &str = "(nothing)";
 
 /// The messages of a model call, roles alternating, the user's first and last. Native calls and
 /// results are blocks where `provider` is who made the calls, and XML otherwise.
-pub fn conversation(items: &[Item], provider: Option<&str>, version: RendererVersion) -> Vec<Said> {
+pub fn conversation(
+    items: &[Item],
+    provider: Option<&str>,
+    version: RendererVersion,
+) -> Vec<ChatMessage> {
     let mut talk = Talk::new(version);
     for item in items {
         match item {
@@ -40,7 +44,7 @@ pub fn conversation(items: &[Item], provider: Option<&str>, version: RendererVer
 /// A conversation in the making.
 struct Talk<'a> {
     version: RendererVersion,
-    said: Vec<Said>,
+    said: Vec<ChatMessage>,
     /// The last turn, and its native calls, each with what it came to.
     turn: u64,
     owed: Vec<Owed<'a>>,
@@ -76,22 +80,22 @@ impl<'a> Talk<'a> {
         let native = provider.is_some_and(|provider| provider == spoken.provider);
         let mut blocks = Vec::new();
         if native {
-            blocks.extend(spoken.own.iter().cloned().map(Block::Own));
+            blocks.extend(spoken.own.iter().cloned().map(ChatBlock::Own));
             if !spoken.raw.trim().is_empty() {
-                blocks.push(Block::Text(spoken.raw.clone()));
+                blocks.push(ChatBlock::Text(spoken.raw.clone()));
             }
             for call in &spoken.calls {
-                blocks.push(Block::Call(call.call.clone()));
+                blocks.push(ChatBlock::Call(call.call.clone()));
                 let silent = silence(call);
                 self.owed.push(Owed { id: call.call.id.clone(), silent, results: Vec::new() });
             }
         } else {
-            blocks.push(Block::Text(as_xml(spoken)));
+            blocks.push(ChatBlock::Text(as_xml(spoken)));
         }
-        if blocks.iter().all(|block| matches!(block, Block::Own(_))) {
-            blocks.push(Block::Text(SILENT.to_owned()));
+        if blocks.iter().all(|block| matches!(block, ChatBlock::Own(_))) {
+            blocks.push(ChatBlock::Text(SILENT.to_owned()));
         }
-        self.said.push(Said { role: Role::Assistant, blocks });
+        self.said.push(ChatMessage { role: ChatRole::Assistant, blocks });
     }
 
     fn hear(&mut self, seen: &'a Seen) {
@@ -111,22 +115,23 @@ impl<'a> Talk<'a> {
     /// The user's side has its say: results first, in the order of their calls.
     fn answer(&mut self, otherwise: &str) {
         let version = self.version;
-        let mut blocks: Vec<Block> = self.owed.drain(..).map(|owed| owed.block(version)).collect();
+        let mut blocks: Vec<ChatBlock> =
+            self.owed.drain(..).map(|owed| owed.block(version)).collect();
 
         let results = std::mem::take(&mut self.results).into_values().flat_map(merged);
         let results = results.map(|shown| shown.block(version));
         let heard = std::mem::take(&mut self.heard);
         let heard = results.chain(heard).collect::<Vec<_>>().join("\n\n");
         if !heard.is_empty() {
-            blocks.push(Block::Text(heard));
+            blocks.push(ChatBlock::Text(heard));
         }
         if blocks.is_empty() {
-            blocks.push(Block::Text(otherwise.to_owned()));
+            blocks.push(ChatBlock::Text(otherwise.to_owned()));
         }
-        self.said.push(Said { role: Role::User, blocks });
+        self.said.push(ChatMessage { role: ChatRole::User, blocks });
     }
 
-    fn finish(mut self) -> Vec<Said> {
+    fn finish(mut self) -> Vec<ChatMessage> {
         let first = self.said.is_empty();
         self.answer(if first { CLEARED } else { GO_ON });
         self.said
@@ -134,7 +139,7 @@ impl<'a> Talk<'a> {
 }
 
 impl Owed<'_> {
-    fn block(self, version: RendererVersion) -> Block {
+    fn block(self, version: RendererVersion) -> ChatBlock {
         let failed = !self.results.is_empty() && self.results.iter().all(Shown::is_failure);
         let mut results = match version {
             RendererVersion::V3 => self.results,
@@ -148,7 +153,7 @@ impl Owed<'_> {
                 blocks.collect::<Vec<_>>().join("\n\n")
             }
         };
-        Block::Result { id: self.id, text, failed }
+        ChatBlock::Result { id: self.id, text, failed }
     }
 }
 

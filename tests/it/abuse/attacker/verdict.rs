@@ -310,7 +310,7 @@ impl Evidence {
         let view = Viewpoint { agent: &agent, thread, call, position, memory, version };
         let items = history::of(&records, &view).items;
         let said = show::conversation(&items, Some("openai-compatible"), version);
-        let user = said.iter().filter(|said| said.role == organism::model::Role::User);
+        let user = said.iter().filter(|said| said.role == organism::model::ChatRole::User);
         user.flat_map(|said| said.texts()).collect::<Vec<_>>().join("\n\n")
     }
 

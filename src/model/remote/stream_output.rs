@@ -1,13 +1,13 @@
 //! What a wire format's reader says while it reads: pieces of the answer, or what is wrong.
 
 use crate::limits;
-use crate::model::answer::Chunk;
-use crate::model::key::{Filter, Key};
+use crate::model::answer::AnswerChunk;
+use crate::model::key::{KeyFilter, ProviderKey};
 use crate::model::{OnChunk, sse};
 
 /// Whether a stream goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::model) enum Progress {
+pub(in crate::model) enum ReadProgress {
     More,
     /// The terminator was read.
     Done,
@@ -15,7 +15,7 @@ pub(in crate::model) enum Progress {
 
 /// Why a stream cannot be read on.
 #[derive(Debug)]
-pub(in crate::model) enum Fault {
+pub(in crate::model) enum StreamFault {
     /// An event that is not what the format says.
     Unreadable {
         detail: String,
@@ -27,9 +27,9 @@ pub(in crate::model) enum Fault {
     TooLong,
 }
 
-impl Fault {
+impl StreamFault {
     /// An event's data that are not the JSON they should be.
-    pub fn json(error: &serde_json::Error, event: sse::Event<'_>) -> Self {
+    pub fn json(error: &serde_json::Error, event: sse::SseEvent<'_>) -> Self {
         let data = String::from_utf8_lossy(event.data);
         let head: String = data.chars().take(limits::ERROR_MESSAGE_CHARS_MAX / 4).collect();
         Self::Unreadable { detail: format!("{error} in `{head}`") }
@@ -37,47 +37,47 @@ impl Fault {
 }
 
 /// Where the pieces of an answer go: bounded, and without the key.
-pub(in crate::model) struct Out<'a> {
+pub(in crate::model) struct AnswerWriter<'a> {
     on_chunk: OnChunk<'a>,
-    text_filter: Option<Filter>,
-    reasoning_filter: Option<Filter>,
+    text_filter: Option<KeyFilter>,
+    reasoning_filter: Option<KeyFilter>,
     text_bytes: usize,
     bytes: usize,
 }
 
-impl<'a> Out<'a> {
-    pub fn new(on_chunk: OnChunk<'a>, key: Option<&Key>) -> Self {
-        let filter = || key.and_then(Key::filter);
+impl<'a> AnswerWriter<'a> {
+    pub fn new(on_chunk: OnChunk<'a>, key: Option<&ProviderKey>) -> Self {
+        let filter = || key.and_then(ProviderKey::filter);
         let (text_filter, reasoning_filter) = (filter(), filter());
         Self { on_chunk, text_filter, reasoning_filter, text_bytes: 0, bytes: 0 }
     }
 
-    pub fn text(&mut self, piece: &str) -> Result<(), Fault> {
+    pub fn text(&mut self, piece: &str) -> Result<(), StreamFault> {
         self.add(piece.len())?;
         self.text_bytes += piece.len();
         let passed = self.text_filter.as_mut().and_then(|filter| filter.push(piece));
-        self.hand_on(passed.as_deref().unwrap_or(piece), Chunk::Text);
+        self.hand_on(passed.as_deref().unwrap_or(piece), AnswerChunk::Text);
         Ok(())
     }
 
-    pub fn reasoning(&mut self, piece: &str) -> Result<(), Fault> {
+    pub fn reasoning(&mut self, piece: &str) -> Result<(), StreamFault> {
         self.add(piece.len())?;
         let passed = self.reasoning_filter.as_mut().and_then(|filter| filter.push(piece));
-        self.hand_on(passed.as_deref().unwrap_or(piece), Chunk::Reasoning);
+        self.hand_on(passed.as_deref().unwrap_or(piece), AnswerChunk::Reasoning);
         Ok(())
     }
 
     /// Counts what the reader keeps for the end.
-    pub fn count(&mut self, bytes: usize) -> Result<(), Fault> {
+    pub fn count(&mut self, bytes: usize) -> Result<(), StreamFault> {
         if bytes > 0 {
-            (self.on_chunk)(Chunk::Withheld(bytes));
+            (self.on_chunk)(AnswerChunk::Withheld(bytes));
         }
         self.add(bytes)
     }
 
-    fn add(&mut self, bytes: usize) -> Result<(), Fault> {
+    fn add(&mut self, bytes: usize) -> Result<(), StreamFault> {
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes > limits::ANSWER_BYTES_MAX { Err(Fault::TooLong) } else { Ok(()) }
+        if self.bytes > limits::ANSWER_BYTES_MAX { Err(StreamFault::TooLong) } else { Ok(()) }
     }
 
     /// Bytes of text so far.
@@ -87,14 +87,14 @@ impl<'a> Out<'a> {
 
     /// Hands on what was held back; how many bytes the whole answer had.
     pub fn finish(mut self) -> usize {
-        let reasoning = self.reasoning_filter.as_mut().map(Filter::finish);
-        let text = self.text_filter.as_mut().map(Filter::finish);
-        self.hand_on(&reasoning.unwrap_or_default(), Chunk::Reasoning);
-        self.hand_on(&text.unwrap_or_default(), Chunk::Text);
+        let reasoning = self.reasoning_filter.as_mut().map(KeyFilter::finish);
+        let text = self.text_filter.as_mut().map(KeyFilter::finish);
+        self.hand_on(&reasoning.unwrap_or_default(), AnswerChunk::Reasoning);
+        self.hand_on(&text.unwrap_or_default(), AnswerChunk::Text);
         self.bytes
     }
 
-    fn hand_on<'p>(&mut self, piece: &'p str, make: fn(&'p str) -> Chunk<'p>) {
+    fn hand_on<'p>(&mut self, piece: &'p str, make: fn(&'p str) -> AnswerChunk<'p>) {
         if !piece.is_empty() {
             (self.on_chunk)(make(piece));
         }

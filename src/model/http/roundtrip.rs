@@ -11,22 +11,22 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use httparse::{EMPTY_HEADER, Response, Status};
 use tokio::io::{AsyncReadExt as _, AsyncWrite};
 
-use super::connect::{Stream, Way};
-use super::endpoint::Endpoint;
-use super::framing::{Framing, OVER};
-use super::{Failed, Patience};
+use super::connect::{BoxedStream, HttpStream};
+use super::endpoint::ProviderEndpoint;
+use super::framing::{BodyFraming, OVER};
+use super::{CallDeadlines, HttpError};
 use crate::limits;
-use crate::model::error::Phase;
+use crate::model::error::CallPhase;
 
 /// The bytes of a request.
 pub(super) fn request(
-    endpoint: &Endpoint,
+    endpoint: &ProviderEndpoint,
     path: &str,
     headers: &[(&str, String)],
     body: &str,
-    way: &Way,
-) -> Result<Vec<u8>, Failed> {
-    let bad = |detail: String| Failed::Connect { host: endpoint.authority(), detail };
+    way: &HttpStream,
+) -> Result<Vec<u8>, HttpError> {
+    let bad = |detail: String| HttpError::Connect { host: endpoint.authority(), detail };
     let (host, path) = (endpoint.authority(), endpoint.at(path));
     let target = match &way.relay {
         Some(_) => format!("http://{host}{path}"),
@@ -54,34 +54,34 @@ pub(super) fn request(
 }
 
 /// An answer whose body is still to come. Dropping it closes the connection.
-pub struct Answer {
-    line: Line,
-    head: Head,
+pub struct HttpResponse {
+    line: HttpConnection,
+    head: ResponseHead,
     /// Of what is still to come.
-    framing: Framing,
+    framing: BodyFraming,
     /// The piece of the body that was handed out last.
     piece: Vec<u8>,
-    patience: Patience,
+    patience: CallDeadlines,
     /// A byte of the body has come.
     has_begun: bool,
 }
 
-struct Head {
+struct ResponseHead {
     status: u16,
     headers: HeaderMap,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(super) async fn ask(
-        stream: Stream,
+        stream: BoxedStream,
         request: Vec<u8>,
-        patience: Patience,
-    ) -> Result<Self, Failed> {
+        patience: CallDeadlines,
+    ) -> Result<Self, HttpError> {
         let patience = patience.asked();
-        let saying = Some(Saying { request, said: 0 });
-        let mut line = Line { stream, saying, heard: Vec::new() };
-        let head = patience.wait(Phase::FirstByte, line.ask()).await??;
-        let framing = Framing::of(head.status, &head.headers)?;
+        let saying = Some(RequestWriter { request, said: 0 });
+        let mut line = HttpConnection { stream, saying, heard: Vec::new() };
+        let head = patience.wait(CallPhase::FirstByte, line.ask()).await??;
+        let framing = BodyFraming::of(head.status, &head.headers)?;
         Ok(Self { line, head, framing, piece: Vec::new(), patience, has_begun: false })
     }
 
@@ -94,7 +94,7 @@ impl Answer {
     }
 
     /// The next bytes of the body, as many as there are; `None` at its proper end.
-    pub async fn chunk(&mut self) -> Result<Option<&[u8]>, Failed> {
+    pub async fn chunk(&mut self) -> Result<Option<&[u8]>, HttpError> {
         self.piece.clear();
         loop {
             let taken = self.framing.take(&self.line.heard, &mut self.piece);
@@ -105,15 +105,15 @@ impl Answer {
             }
             match self.framing {
                 OVER => return Ok(None),
-                Framing::Broken => return Err(Failed::Broken),
+                BodyFraming::Broken => return Err(HttpError::Broken),
                 _ => {}
             }
             self.patience.spent()?;
-            let phase = if self.has_begun { Phase::Stall } else { Phase::FirstByte };
+            let phase = if self.has_begun { CallPhase::Stall } else { CallPhase::FirstByte };
             let heard = self.patience.wait(phase, self.line.hear()).await?;
-            match heard.map_err(|_| Failed::Broken)? {
-                0 if self.framing == Framing::UntilClosed => return Ok(None),
-                0 => return Err(Failed::Broken),
+            match heard.map_err(|_| HttpError::Broken)? {
+                0 if self.framing == BodyFraming::UntilClosed => return Ok(None),
+                0 => return Err(HttpError::Broken),
                 _ => {}
             }
         }
@@ -121,18 +121,18 @@ impl Answer {
 }
 
 /// A connection, with what is still to be said on it and what was heard but not read yet.
-struct Line {
-    stream: Stream,
-    saying: Option<Saying>,
+struct HttpConnection {
+    stream: BoxedStream,
+    saying: Option<RequestWriter>,
     heard: Vec<u8>,
 }
 
-impl Line {
+impl HttpConnection {
     /// Says the request and waits for the head of its answer.
-    async fn ask(&mut self) -> Result<Head, Failed> {
+    async fn ask(&mut self) -> Result<ResponseHead, HttpError> {
         loop {
             match self.hear().await {
-                Ok(0) | Err(_) => return Err(Failed::Broken),
+                Ok(0) | Err(_) => return Err(HttpError::Broken),
                 Ok(_) => {}
             }
             if let Some(head) = self.head()? {
@@ -162,16 +162,16 @@ impl Line {
 
     /// The head of the answer, once all of it is there; one that only says that the real one is
     /// still to come is passed over.
-    fn head(&mut self) -> Result<Option<Head>, Failed> {
+    fn head(&mut self) -> Result<Option<ResponseHead>, HttpError> {
         loop {
             let mut headers = [EMPTY_HEADER; limits::HTTP_HEADERS_MAX];
             let mut response = Response::new(&mut headers);
             match response.parse(&self.heard) {
                 Ok(Status::Complete(length)) => {
-                    let head = Head::of(&response)?;
+                    let head = ResponseHead::of(&response)?;
                     self.heard.drain(..length);
                     match head.status {
-                        101 => return Err(Failed::Broken),
+                        101 => return Err(HttpError::Broken),
                         100..=199 => {}
                         _ => return Ok(Some(head)),
                     }
@@ -179,31 +179,34 @@ impl Line {
                 Ok(Status::Partial) if self.heard.len() < limits::HTTP_HEAD_BYTES_MAX => {
                     return Ok(None);
                 }
-                Ok(Status::Partial) | Err(_) => return Err(Failed::Broken),
+                Ok(Status::Partial) | Err(_) => return Err(HttpError::Broken),
             }
         }
     }
 }
 
-impl Head {
-    fn of(response: &Response<'_, '_>) -> Result<Self, Failed> {
+impl ResponseHead {
+    fn of(response: &Response<'_, '_>) -> Result<Self, HttpError> {
         let mut headers = HeaderMap::new();
         for header in response.headers.iter() {
             let name = HeaderName::from_bytes(header.name.as_bytes());
             let value = HeaderValue::from_bytes(header.value);
-            headers.append(name.map_err(|_| Failed::Broken)?, value.map_err(|_| Failed::Broken)?);
+            headers.append(
+                name.map_err(|_| HttpError::Broken)?,
+                value.map_err(|_| HttpError::Broken)?,
+            );
         }
-        Ok(Self { status: response.code.ok_or(Failed::Broken)?, headers })
+        Ok(Self { status: response.code.ok_or(HttpError::Broken)?, headers })
     }
 }
 
 /// A request that is being said.
-struct Saying {
+struct RequestWriter {
     request: Vec<u8>,
     said: usize,
 }
 
-impl Saying {
+impl RequestWriter {
     /// Ready once all of it was said, or nobody listens any more: what became of it, the answer
     /// tells.
     fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {

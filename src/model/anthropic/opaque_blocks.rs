@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 /// A block, verbatim, and its place.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Placed<'a> {
+pub(super) struct OpaqueBlock<'a> {
     /// Bytes of text before it.
     #[serde(rename = "text")]
     pub text: usize,
@@ -19,7 +19,7 @@ pub(super) struct Placed<'a> {
     pub block: &'a RawValue,
 }
 
-impl<'a> Placed<'a> {
+impl<'a> OpaqueBlock<'a> {
     pub fn read(json: &'a str) -> Option<Self> {
         serde_json::from_str(json).ok()
     }

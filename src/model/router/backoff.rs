@@ -9,9 +9,9 @@ use crate::limits;
 
 /// A source of chance (splitmix64), from a seed.
 #[derive(Debug, Clone)]
-pub struct Jitter(u64);
+pub struct JitterSource(u64);
 
-impl Jitter {
+impl JitterSource {
     pub fn seeded(seed: u64) -> Self {
         Self(seed)
     }

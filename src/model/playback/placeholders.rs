@@ -62,9 +62,9 @@ fn unwrap_results(text: &str) -> String {
 }
 
 fn select(heard: &[String], path: &str) -> Option<String> {
-    let mut steps = path.split('/').map(Step::parse);
+    let mut steps = path.split('/').map(PathStep::parse);
     let root = steps.next()?;
-    let steps: Vec<Step<'_>> = steps.collect();
+    let steps: Vec<PathStep<'_>> = steps.collect();
     heard.iter().rev().find_map(|text| {
         let (_, element) = starts(text, root.name).next_back()?;
         follow(&Element::read(element)?, &steps)
@@ -84,13 +84,13 @@ fn local_name(tag: &str) -> Option<&str> {
     Some(name.rsplit_once(':').map_or(name, |(_, local)| local))
 }
 
-struct Step<'a> {
+struct PathStep<'a> {
     name: &'a str,
     /// From 0.
     index: usize,
 }
 
-impl<'a> Step<'a> {
+impl<'a> PathStep<'a> {
     fn parse(text: &'a str) -> Self {
         let indexed = text.strip_suffix(']').and_then(|text| text.split_once('['));
         match indexed.and_then(|(name, n)| Some((name, n.parse::<usize>().ok()?))) {
@@ -100,7 +100,7 @@ impl<'a> Step<'a> {
     }
 }
 
-fn follow(element: &Element, steps: &[Step<'_>]) -> Option<String> {
+fn follow(element: &Element, steps: &[PathStep<'_>]) -> Option<String> {
     let Some((step, rest)) = steps.split_first() else {
         return Some(element.text().trim().to_owned());
     };

@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use super::body::Head;
-use super::{Fault, Remote};
+use super::body::AnswerHead;
+use super::{RemoteModel, StreamFault};
 use crate::clock::Time;
 use crate::limits;
-use crate::model::Provider as _;
+use crate::model::ModelProvider as _;
 use crate::model::error::Error;
-use crate::model::http::Answer;
-use crate::model::sse::Overlong;
+use crate::model::http::HttpResponse;
+use crate::model::sse::OverlongEvent;
 
 /// What a server says is wrong.
 #[derive(Debug, Default)]
-struct Complaint {
+struct ErrorBody {
     message: String,
     /// A word such as `rate_limit_error`, or a number.
     kind: String,
 }
 
-impl Remote {
+impl RemoteModel {
     /// An answer that is no stream.
-    pub(super) async fn no_stream(&self, answer: &mut Answer) -> Error {
+    pub(super) async fn no_stream(&self, answer: &mut HttpResponse) -> Error {
         let mut body = Vec::new();
         while body.len() < limits::ERROR_BODY_BYTES_MAX {
             // What is said after a break is lost; what was said before it is enough.
@@ -35,7 +35,7 @@ impl Remote {
     }
 
     /// A stream that ended without its terminator.
-    pub(super) fn ended(&self, answer: &Answer, head: Head, bytes: usize) -> Error {
+    pub(super) fn ended(&self, answer: &HttpResponse, head: AnswerHead, bytes: usize) -> Error {
         match head.instead() {
             Some(text) => self.refused(answer, text),
             None if bytes == 0 => Error::Empty { route: self.route(), status: answer.status() },
@@ -43,18 +43,18 @@ impl Remote {
         }
     }
 
-    pub(super) fn fault(&self, fault: Fault) -> Error {
+    pub(super) fn fault(&self, fault: StreamFault) -> Error {
         let route = self.route();
         match fault {
-            Fault::Unreadable { detail } => {
+            StreamFault::Unreadable { detail } => {
                 Error::InvalidEvent { route, detail: self.clean(&detail) }
             }
-            Fault::TooLong => Error::TooLong { route, max: limits::ANSWER_BYTES_MAX },
-            Fault::Told { error } => self.told(&error),
+            StreamFault::TooLong => Error::TooLong { route, max: limits::ANSWER_BYTES_MAX },
+            StreamFault::Told { error } => self.told(&error),
         }
     }
 
-    pub(super) fn unreadable(&self, overlong: &Overlong) -> Error {
+    pub(super) fn unreadable(&self, overlong: &OverlongEvent) -> Error {
         Error::InvalidEvent { route: self.route(), detail: overlong.to_string() }
     }
 
@@ -81,7 +81,7 @@ impl Remote {
         }
     }
 
-    fn refused(&self, answer: &Answer, body: &[u8]) -> Error {
+    fn refused(&self, answer: &HttpResponse, body: &[u8]) -> Error {
         let (route, status) = (self.route(), answer.status());
         if (300..400).contains(&status) {
             let to = self.clean(answer.header("location").unwrap_or("an address it does not name"));
@@ -91,7 +91,7 @@ impl Remote {
             return Error::Empty { route, status };
         }
         let is_html = looks_like_html(body.trim_ascii_start());
-        let complaint = if is_html { Complaint::default() } else { complaint(body) };
+        let complaint = if is_html { ErrorBody::default() } else { complaint(body) };
         let message = match is_html {
             true => self.clean(&title(body)),
             false => self.clean(&complaint.message),
@@ -116,7 +116,7 @@ impl Remote {
     }
 
     /// A whole JSON text where a stream was asked for.
-    fn instead_of_a_stream(&self, complaint: &Complaint, message: String) -> Error {
+    fn instead_of_a_stream(&self, complaint: &ErrorBody, message: String) -> Error {
         let route = self.route();
         if complaint.kind.is_empty() && complaint.message.is_empty() {
             let detail = "a whole answer where a stream was asked for".to_owned();
@@ -180,9 +180,9 @@ fn is_about_credit(kind: &str) -> bool {
 
 /// Reads the forms in which servers say what is wrong: an object `error`, a text `error`,
 /// `message`, `detail`, a list of those, or plain text.
-fn complaint(body: &[u8]) -> Complaint {
+fn complaint(body: &[u8]) -> ErrorBody {
     let Ok(json) = serde_json::from_slice::<Json>(body) else {
-        return Complaint {
+        return ErrorBody {
             message: String::from_utf8_lossy(body).into_owned(),
             kind: String::new(),
         };
@@ -205,11 +205,11 @@ fn complaint(body: &[u8]) -> Complaint {
     let words = [text("type"), text("code"), text("status")];
     let mut kinds: Vec<String> = words.into_iter().flatten().collect();
     kinds.dedup();
-    Complaint { message, kind: kinds.join(", ") }
+    ErrorBody { message, kind: kinds.join(", ") }
 }
 
 /// How long the server asks to be left alone: in milliseconds, seconds, or until a date.
-fn retry_after(answer: &Answer) -> Option<Duration> {
+fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     let milliseconds = answer.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
     if let Some(milliseconds) = milliseconds {
         return Some(Duration::from_millis(milliseconds));

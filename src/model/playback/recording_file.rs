@@ -7,7 +7,7 @@ use crate::model::answer::{OwnBlock, StopReason, ToolCall};
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Recording {
+pub(super) struct RecordingFile {
     /// Says that the turns are recorded, by whom and of what.
     #[serde(rename = "recorded")]
     pub recorded: String,
@@ -41,7 +41,7 @@ pub(super) struct RecordedTurn {
     #[serde(rename = "verbatim", default, skip_serializing_if = "std::ops::Not::not")]
     pub verbatim: bool,
     #[serde(rename = "stop", default)]
-    pub stop: Stop,
+    pub stop: RecordedStop,
     #[serde(rename = "tokens_in", skip_serializing_if = "Option::is_none")]
     pub tokens_in: Option<u64>,
     #[serde(rename = "tokens_out", skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ pub(super) struct RecordedBlock {
 
 /// How a recorded stream ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) enum Stop {
+pub(super) enum RecordedStop {
     #[default]
     #[serde(rename = "normal")]
     Normal,
@@ -95,7 +95,7 @@ pub(super) enum Stop {
     Cut,
 }
 
-impl Stop {
+impl RecordedStop {
     /// `None` for a stream without its terminator.
     pub fn reason(self) -> Option<StopReason> {
         Some(match self {
@@ -109,7 +109,7 @@ impl Stop {
     }
 }
 
-impl From<StopReason> for Stop {
+impl From<StopReason> for RecordedStop {
     fn from(reason: StopReason) -> Self {
         match reason {
             StopReason::Normal => Self::Normal,
